@@ -1,0 +1,53 @@
+# Targets are exactly what CI runs. Needs only git, make and Python 3.11+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: setup demo test test-oldest lint theory bench clean
+.DEFAULT_GOAL := demo
+
+setup: $(VENV)/.core
+demo: setup
+	$(BIN)/uncurse demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto
+	$(MAKE) --no-print-directory test-oldest
+
+# The scikit-learn face again on the oldest release that we promise.
+test-oldest: $(VENV)-oldest/.dev
+	@if [ -x $(VENV)-oldest/bin/pytest ]; then $(VENV)-oldest/bin/python -m pytest tests/test_estimators.py -p no:cacheprovider; \
+	else echo "skipped: no scikit-learn 1.6 wheel for this Python"; fi
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+theory: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto -m theory tests
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) $(VENV)-oldest build dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uncurse needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)-oldest/.dev: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip --disable-pip-version-check install --quiet --only-binary scikit-learn,numpy,scipy \
+	  'scikit-learn==1.6.*' pytest hypothesis --editable . || rm -f $(VENV)-oldest/bin/pytest
+	@touch $@

@@ -1,0 +1,74 @@
+"""Plain JSON documents with a schema version, written beside and renamed: never half a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .links import UncurseError
+
+#: The version written, and the only one read.
+SCHEMA_VERSION = 1
+
+
+def dumps(kind: str, content: dict[str, Any]) -> str:
+    """One JSON document: its kind, the schema version, then the content.
+
+    >>> dumps("affine", {"slope": 1.0})
+    '{"kind": "affine", "schema_version": 1, "slope": 1.0}'
+    """
+    return json.dumps({"kind": kind, "schema_version": SCHEMA_VERSION, **content}, allow_nan=False)
+
+
+def loads(text: str, *, source: str = "document") -> dict[str, Any]:
+    """Parse a document and refuse what is truncated, foreign or of an unknown version."""
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UncurseError(f"{source} is not valid JSON ({error}); is it truncated? Write it anew") from None
+    if not isinstance(content, dict) or "kind" not in content:
+        raise UncurseError(f"{source} is JSON but not an uncurse document; it has no 'kind'")
+    version = content.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise UncurseError(
+            f"{source} has schema_version {version!r} and this release reads {SCHEMA_VERSION}; upgrade or fit again"
+        )
+    return content
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read one document from a file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UncurseError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UncurseError(f"{path} is not a text file; pass a JSON document written by uncurse") from None
+    return loads(text, source=str(path))
+
+
+def write(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file atomically: a temporary file beside it, synced, then renamed."""
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise UncurseError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private; give it a plain file's mode
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+__all__ = ["SCHEMA_VERSION", "dumps", "loads", "read", "write"]
