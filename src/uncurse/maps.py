@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -296,6 +296,31 @@ def group_rows(groups: ArrayLike, rows: int) -> tuple[list[str], list[NDArray[np
     return [str(name) for name in names.tolist()], np.split(order, ends[:-1])
 
 
+def compose(*maps: ScoreMap, scores: str) -> ScoreMap:
+    """One map that does what these do in turn, with neighbouring straight lines made one.
+
+    >>> compose(Affine(2.0, 1.0), Affine(0.5, 0.0), scores="logit")
+    Affine(slope=1.0, intercept=0.5, link='logistic', scores='logit')
+    """
+    steps: list[ScoreMap] = []
+    for step in maps:
+        last = steps[-1] if steps else None
+        if isinstance(last, Affine) and isinstance(step, Affine) and last.link == step.link:
+            slope, intercept = step.slope * last.slope, step.slope * last.intercept + step.intercept
+            steps[-1] = Affine(slope, intercept, step.link)
+        else:
+            steps.append(step)
+    steps[0] = replace(steps[0], scores=scores)  # type: ignore[type-var]
+    return steps[0] if len(steps) == 1 else Chain(tuple(steps))
+
+
+def logit_knots(count: int = 256) -> Array:
+    """Logits at equal steps of arcsin √p: where a curve of the logit bends as p(1 − p), all pieces err alike."""
+    angle = (np.arange(count) + 0.5) / count * (np.pi / 2)
+    knots: Array = 2 * np.log(np.tan(angle))
+    return knots
+
+
 _KINDS: dict[str, type[Affine] | type[Curve] | type[Steps]] = {c.kind: c for c in (Affine, Curve, Steps)}
 
 
@@ -319,4 +344,16 @@ def load(path: str | os.PathLike[str]) -> ScoreMap:
     return from_dict(documents.read(path), source=str(path))
 
 
-__all__ = ["Affine", "Chain", "Curve", "Grouped", "ScoreMap", "Steps", "from_dict", "group_rows", "load"]
+__all__ = [
+    "Affine",
+    "Chain",
+    "Curve",
+    "Grouped",
+    "ScoreMap",
+    "Steps",
+    "compose",
+    "from_dict",
+    "group_rows",
+    "load",
+    "logit_knots",
+]

@@ -213,7 +213,7 @@ class Moments:
 def _strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Float:
     """Scores of `link`, refusing a probability that has none: at 0 or 1 a logit is infinite."""
     if scale == "probability" and get_link(link).lower == 0.0:
-        ends = int(np.count_nonzero((chunk == 0) | (chunk == 1)))
+        ends = int(np.count_nonzero((chunk == 0) | (chunk == get_link(link).upper)))
         if ends:
             raise UncurseError(
                 f"{ends} probabilities of the pool are exactly 0 or 1, where the {link} score is infinite; "

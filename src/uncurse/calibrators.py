@@ -1,0 +1,373 @@
+"""Calibrators: labelled `Cells` on the logit to a score map.
+
+Each is one function ``(cells, *, strict=True, ...) -> ScoreMap``. With ``strict`` the map can be served:
+strictly increasing (bins that fall are pooled, ties are broken by the raw score) and never certain (a bin
+without positives, or without negatives, counts half a row of the other kind). ``strict=False`` is the
+textbook's answer, bins that fall and all; only a probability of exactly 0 or 1 is moved, to 1e-12.
+
+With two classes, Dirichlet calibration (Kull et al. 2019) is the same family as beta calibration: use ``beta``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import isotonic_regression
+from scipy.special import gammaln
+
+from .evidence import Array, Cells
+from .links import UncurseError, check_choice, logistic, logit
+from .maps import Affine, Curve, ScoreMap, Steps, logit_knots
+
+_TIE = 1e-6  # how much a logit may move inside a step
+_EDGE = 1e-12  # the most certain a textbook bin may be
+
+
+def calibrate(
+    method: str,
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    scale: str = "logit",
+    sample_weight: ArrayLike | None = None,
+    exact: bool | None = None,
+    **options: Any,
+) -> ScoreMap:
+    """Fit one calibrator by name.
+
+    Parameters
+    ----------
+    method
+        One of ``platt``, ``temperature``, ``beta``, ``histogram``, ``scaling-binning``, ``isotonic``,
+        ``smooth-isotonic``, ``bbq``.
+    scores, labels
+        Served scores of shape (n,) on `scale` and their labels, 0 or 1.
+    exact
+        Exact cells or the grid; by default exact up to 2^20 rows.
+    options
+        Those of the calibrator, such as ``n_bins=50`` or ``strict=False``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(-1, 1, 20_000)
+    >>> clicks = rng.random(20_000) < logistic(truth)
+    >>> too_steep = calibrate("platt", 2 * truth, clicks)
+    >>> round(too_steep.slope, 2)
+    0.5
+    """
+    cells = Cells(exact=exact).update(scores, labels, scale=scale, sample_weight=sample_weight)
+    return fit(method, cells, **options)
+
+
+def fit(method: str, cells: Cells, **options: Any) -> ScoreMap:
+    """Fit the calibrator `method` to labelled cells on the logit; an unknown option is an error."""
+    if method == "dirichlet":
+        raise UncurseError("with two classes Dirichlet calibration is beta calibration; use 'beta'")
+    function = CALIBRATORS[check_choice("calibrator", method, tuple(CALIBRATORS))]
+    known = [name for name in inspect.signature(function).parameters if name != "cells"]
+    for name in options:
+        if name not in known:
+            raise UncurseError(f"{method} has no option {name!r}; it takes {', '.join(known)}")
+    if cells.scale != "logit":
+        raise UncurseError(f"calibrators need cells on the logit, not on the {cells.scale} scale")
+    labels = cells.label
+    if labels is None:
+        raise UncurseError(f"{method} needs labels; update the cells with scores and labels")
+    for missing, count in (("positives", labels.sum()), ("negatives", (cells.weight - labels).sum())):
+        if count <= 0:
+            raise UncurseError(f"the labels hold no {missing}; collect rows until both kinds are there")
+    return function(cells, **options)
+
+
+# ---------------------------------------------------------------------------- parametric
+
+
+def platt(cells: Cells, *, strict: bool = True) -> ScoreMap:
+    """Platt scaling on the logit: logistic regression, no penalty, no target smoothing."""
+    l, w, y = _columns(cells)
+    center, spread = _standard(l, w, "platt")
+    _check_overlap(l, w, y, "platt")
+    slope, intercept = newton_logistic(np.stack([(l - center) / spread, np.ones_like(l)]), w, y) / [spread, 1.0]
+    return Affine(_rising(slope, "platt"), float(intercept - slope * center))
+
+
+def temperature(cells: Cells, *, strict: bool = True) -> ScoreMap:
+    """Temperature scaling: one slope on the logit."""
+    l, w, y = _columns(cells)
+    size = float(np.sqrt(w @ np.square(l) / w.sum()))
+    if size == 0:
+        raise UncurseError("every score is 0, so a temperature changes nothing; use another calibrator")
+    for side, wrong in ((1.0, w - y), (-1.0, y)):  # the likelihood rises for ever if no row contradicts the sign
+        if not (wrong[side * l > 0] > 0).any() and not ((w - wrong)[side * l < 0] > 0).any():
+            raise UncurseError(
+                "temperature has no finite fit: the sign of the score predicts every label; use 'isotonic'"
+            )
+    (slope,) = newton_logistic(l[None] / size, w, y) / size
+    return Affine(_rising(slope, "temperature"), 0.0)
+
+
+def beta(cells: Cells, *, strict: bool = True) -> ScoreMap:
+    """Beta calibration (Kull et al. 2017): logit q = a log p − b log(1 − p) + c with a, b ≥ 0."""
+    l, w, y = _columns(cells)
+    _standard(l, w, "beta")
+    _check_overlap(l, w, y, "beta")
+    low, high = -np.logaddexp(0.0, -l), np.logaddexp(0.0, l)  # log p, −log(1 − p)
+    ones = np.ones_like(l)
+    a, b, c = newton_logistic(np.stack([low, high, ones]), w, y)
+    if a < 0:
+        a, (b, c) = 0.0, newton_logistic(np.stack([high, ones]), w, y)
+    elif b < 0:
+        b, (a, c) = 0.0, newton_logistic(np.stack([low, ones]), w, y)
+    _rising(a + b, "beta")
+    least = _TIE if strict else 0.0
+    a, b = max(a, least), max(b, least)
+    # Linear pieces are wrong by 2e-5 |a − b| at most, and outside the knots the function is a straight line.
+    x = logit_knots()
+    q = -a * np.logaddexp(0.0, -x) + b * np.logaddexp(0.0, x) + c
+    return Curve(x.tolist(), q.tolist(), float(a), float(b))
+
+
+def newton_logistic(features: Array, weight: Array, label: Array) -> Array:
+    """Maximum likelihood of a logistic regression on (d, K) features, by Newton's method, checked to converge."""
+    total = weight.sum()
+    coefficients = np.zeros(len(features))
+    loss = np.inf
+    for _ in range(100):
+        l = coefficients @ features
+        p = logistic(l)
+        gradient = features @ (label - weight * p) / total
+        hessian = (features * (weight * p * (1 - p))) @ features.T / total
+        try:
+            step = np.linalg.solve(hessian, gradient)
+        except np.linalg.LinAlgError:
+            break
+        decrement = gradient @ step
+        if decrement < 1e-20:
+            return coefficients + step
+        # Newton overshoots far from the optimum: halve until the loss falls.
+        size = 1.0
+        for _ in range(40):
+            candidate = coefficients + size * step
+            m = candidate @ features
+            new = float(np.sum(weight * np.logaddexp(0.0, m) - label * m) / total)
+            if new <= loss - 1e-4 * size * decrement or (size == 1.0 and decrement < 1e-12):
+                break
+            size /= 2
+        else:
+            break
+        coefficients, loss = candidate, new
+    raise UncurseError(
+        "logistic regression did not converge in 100 Newton steps; the scores separate the labels, or are constant"
+    )
+
+
+def _standard(l: Array, w: Array, method: str) -> tuple[float, float]:
+    center = float(w @ l / w.sum())
+    spread = float(np.sqrt(w @ np.square(l - center) / w.sum()))
+    if len(l) < 2 or spread <= 1e-12 * max(1.0, abs(center)):
+        raise UncurseError(
+            f"every score is {l[0]:g}; {method} needs scores that differ (use 'histogram' for one level)"
+        )
+    return center, spread
+
+
+def _check_overlap(l: Array, w: Array, y: Array, method: str) -> None:
+    """A finite maximum of the likelihood needs positives below some negative and above some other."""
+    positive, negative = l[y > 0], l[w - y > 0]
+    if positive[0] >= negative[-1]:
+        raise UncurseError(
+            f"{method} has no finite fit: every positive scores at least {positive[0]:g} and no negative scores more; "
+            "use 'isotonic', or more rows"
+        )
+    if positive[-1] <= negative[0]:
+        raise UncurseError(
+            f"{method} has no finite fit: every positive scores at most {positive[-1]:g} and no negative scores less; "
+            "is the label, or the score, turned round?"
+        )
+
+
+def _rising(slope: float, method: str) -> float:
+    if slope <= 0:
+        raise UncurseError(
+            f"{method} finds slope {slope:.3g}: labels fall as scores rise; is the label, or the score, turned round?"
+        )
+    return float(slope)
+
+
+# ---------------------------------------------------------------------------- bins
+
+
+def histogram(
+    cells: Cells,
+    *,
+    n_bins: int = 50,
+    strategy: str = "quantile",
+    refine_top: float | None = None,
+    strict: bool = True,
+) -> ScoreMap:
+    """Histogram binning (Zadrozny and Elkan 2001): the mean label of each bin.
+
+    ``strategy="quantile"`` has bins of equal weight, ``"uniform"`` of equal width in probability. With
+    ``refine_top=0.001`` the last bin is halved until it holds at most that share of the weight, so that it is
+    never wider than the selection.
+    """
+    starts = _bins(cells, n_bins, strategy, refine_top)
+    _, w, y = _columns(cells)
+    return _steps(cells, starts, np.add.reduceat(w, starts), np.add.reduceat(y, starts), strict)
+
+
+def scaling_binning(
+    cells: Cells,
+    *,
+    n_bins: int = 50,
+    strategy: str = "quantile",
+    refine_top: float | None = None,
+    strict: bool = True,
+) -> ScoreMap:
+    """The scaling-binning calibrator (Kumar et al. 2019): Platt first, then the mean of its output in each bin."""
+    scaled = platt(cells)
+    starts = _bins(cells, n_bins, strategy, refine_top)
+    l, w, _ = _columns(cells)
+    smooth = logistic(scaled.transform(l))
+    return _steps(cells, starts, np.add.reduceat(w, starts), np.add.reduceat(w * smooth, starts), strict)
+
+
+def isotonic(cells: Cells, *, strict: bool = True) -> ScoreMap:
+    """Isotonic regression (Zadrozny and Elkan 2002): the best non-decreasing step function."""
+    starts = _pools(cells)
+    _, w, y = _columns(cells)
+    return _steps(cells, starts, np.add.reduceat(w, starts), np.add.reduceat(y, starts), strict)
+
+
+def smooth_isotonic(cells: Cells, *, strict: bool = True) -> ScoreMap:
+    """Smoothed isotonic regression (Deng et al. 2020): isotonic, then straight lines between its levels: no ties."""
+    starts = _pools(cells)
+    l, w, y = _columns(cells)
+    starts, values, weight = _monotone(starts, np.add.reduceat(w, starts), np.add.reduceat(y, starts))
+    x, level = np.add.reduceat(w * l, starts) / weight, logit(values)
+    if len(x) == 1:
+        return Curve(x.tolist(), level.tolist(), _TIE, _TIE)
+    ends = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]]
+    left, right = np.clip(ends, _TIE, 1.0)  # never steeper outside than the score itself
+    return Curve(x.tolist(), level.tolist(), float(left), float(right))
+
+
+def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
+    """Bayesian binning into quantiles (Naeini et al. 2015): equal-count binnings, averaged by their posterior.
+
+    Binnings with N^⅓/10 to 10·N^⅓ bins, each bin a Beta prior of weight 2/B around its middle probability.
+    On cells a binning costs its number of bins, so a million rows take a fraction of a second.
+    """
+    l, w, y = _columns(cells)
+    total = float(w.sum())
+    p = logistic(l)
+    cube = total ** (1 / 3)
+    sizes = np.unique(np.clip(np.arange(max(1, int(cube / 10)), max(2, int(10 * cube)) + 1), 1, len(l)))
+    seen: dict[int, tuple[NDArray[np.intp], Array, float]] = {}
+    for size in sizes:
+        starts = _bins(cells, int(size), "quantile", None)
+        if len(starts) in seen:
+            continue
+        n, m = np.add.reduceat(w, starts), np.add.reduceat(y, starts)
+        middle = (p[starts] + p[np.append(starts[1:], len(l)) - 1]) / 2
+        prior = 2.0 / len(starts)
+        a, b = prior * middle, prior * (1 - middle)
+        evidence = (
+            gammaln(prior) - gammaln(n + prior) + gammaln(m + a) - gammaln(a) + gammaln(n - m + b) - gammaln(b)
+        ).sum()
+        seen[len(starts)] = (starts, (m + a) / (n + prior), float(evidence))
+    scores = np.array([entry[2] for entry in seen.values()])
+    posterior = np.exp(scores - scores.max())
+    posterior /= posterior.sum()
+    average = np.zeros(len(l))
+    changes = np.zeros(len(l), bool)
+    for (starts, values, _), share in zip(seen.values(), posterior, strict=True):
+        if share > 1e-6:
+            average += share * np.repeat(values, np.diff(starts, append=len(l)))
+            changes[starts] = True
+    starts = np.flatnonzero(changes)
+    n = np.add.reduceat(w, starts)
+    return _steps(cells, starts, n, average[starts] * n, strict)
+
+
+def _columns(cells: Cells) -> tuple[Array, Array, Array]:
+    labels = cells.label
+    assert labels is not None  # checked by `fit`
+    return cells.score, cells.weight, labels
+
+
+def _bins(cells: Cells, n_bins: int, strategy: str, refine_top: float | None) -> NDArray[np.intp]:
+    """The first cell of each bin; no bin is empty."""
+    check_choice("strategy", strategy, ("quantile", "uniform"))
+    if int(n_bins) < 1:
+        raise UncurseError(f"n_bins={n_bins}; use at least 1")
+    reached = np.cumsum(cells.weight)
+    total = reached[-1]
+    shares = np.arange(1, int(n_bins)) / int(n_bins)
+    if strategy == "quantile":
+        starts = np.searchsorted(reached, total * shares * (1 - 1e-12)) + 1
+    else:
+        starts = np.searchsorted(cells.score, logit(shares))
+    starts = np.unique(np.append(0, starts[starts < len(reached)]))
+    if refine_top is not None:
+        if not 0 < refine_top <= 1:
+            raise UncurseError(f"refine_top={refine_top}; pass the smallest share that will be selected, such as 0.001")
+        while True:
+            below = reached[starts[-1] - 1] if starts[-1] else 0.0
+            if total - below <= refine_top * total * (1 + 1e-12):
+                break
+            middle = int(np.searchsorted(reached, (total + below) / 2 * (1 - 1e-12))) + 1
+            middle = min(max(middle, int(starts[-1]) + 1), len(reached) - 1)
+            if middle <= starts[-1]:
+                break  # one tied score: it cannot be split
+            starts = np.append(starts, middle)
+    return np.asarray(starts, np.intp)
+
+
+def _pools(cells: Cells) -> NDArray[np.intp]:
+    """The first cell of each level of the isotonic regression."""
+    _, w, y = _columns(cells)
+    return np.asarray(isotonic_regression(y / w, weights=w).blocks[:-1], np.intp)
+
+
+def _monotone(starts: NDArray[np.intp], weight: Array, label: Array) -> tuple[NDArray[np.intp], Array, Array]:
+    """Levels that rise strictly and stay inside (0, 1): half a row for what a bin lacks, then pool what falls."""
+    lacking = (label <= 0) | (label >= weight)
+    values = np.where(lacking, (label + 0.5) / (weight + 1), label / weight)
+    pools = isotonic_regression(values, weights=weight)
+    first = pools.blocks[:-1]
+    return starts[first], pools.x[first], np.add.reduceat(weight, first)
+
+
+def _steps(cells: Cells, starts: NDArray[np.intp], weight: Array, label: Array, strict: bool) -> ScoreMap:
+    if strict:
+        starts, values, _ = _monotone(starts, weight, label)
+    else:
+        values = np.clip(label / weight, _EDGE, 1 - _EDGE)
+    l = cells.score
+    edges = (l[starts[1:]] + l[starts[1:] - 1]) / 2
+    # Neighbouring floats have no middle: then the edge is the upper one, which belongs to its own step.
+    edges = np.where(edges > l[starts[1:] - 1], edges, l[starts[1:]])
+    center = float(np.average(l, weights=cells.weight))
+    width = float(np.sqrt(np.average(np.square(l - center), weights=cells.weight))) or 1.0
+    return Steps(edges.tolist(), logit(values).tolist(), _TIE if strict else 0.0, center, width)
+
+
+#: Calibrators by name.
+CALIBRATORS: dict[str, Callable[..., ScoreMap]] = {
+    "platt": platt,
+    "temperature": temperature,
+    "beta": beta,
+    "histogram": histogram,
+    "scaling-binning": scaling_binning,
+    "isotonic": isotonic,
+    "smooth-isotonic": smooth_isotonic,
+    "bbq": bbq,
+}
+
+__all__ = ["CALIBRATORS", "calibrate", "fit", "newton_logistic"]

@@ -1,0 +1,455 @@
+"""Variance-adjusting debiasing: moments of replica scores to λ to a score map.
+
+    λ = 1 − V / Var(l_served),    f = φ(λ · l_served + (1 − λ) · mean(l_served))
+
+V is the part of the variance that a retrained model would not repeat (Algorithm 1 of the paper).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import calibrators
+from .evidence import Array, Cells, Moments
+from .links import SCALES, UncurseError, check_choice, check_scores, check_weights, get_link, logistic, to_link
+from .maps import Affine, Curve, Grouped, ScoreMap, compose, group_rows, logit_knots
+
+#: How the columns of a pool came about; see `VAD`.
+REPLICAS = ("seeds", "bootstrap", "anchored")
+_NEEDED = {"seeds": 2, "bootstrap": 3, "anchored": 2}
+
+LabelledScores = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | tuple[Moments, Cells]
+
+
+def noise_variance(covariance: Array, replicas: str = "seeds") -> Array:
+    """V from the S×S covariance (ddof 0) of replica scores; leading axes are kept.
+
+    ``seeds``: (tr C − 1ᵀC1/S) / (S − 1), the mean over rows of the variance across centred replicas.
+    ``bootstrap``: the same over columns 1…, column 0 being served and no bootstrap itself.
+    ``anchored``: the mean over bootstraps b of Var(l_b − l_served): each is the served fit plus one noise.
+
+    >>> round(float(noise_variance(np.array([[1.0, 0.8], [0.8, 1.0]]))), 6)
+    0.2
+    """
+    if replicas == "anchored":
+        others = np.diagonal(covariance, axis1=-2, axis2=-1)[..., 1:]
+        return np.asarray((others + covariance[..., :1, 0] - 2 * covariance[..., 0, 1:]).mean(axis=-1))
+    c = covariance[..., 1:, 1:] if replicas == "bootstrap" else covariance
+    size = c.shape[-1]
+    return np.asarray((np.trace(c, axis1=-2, axis2=-1) - c.sum(axis=(-2, -1)) / size) / (size - 1))
+
+
+def information_variance(
+    X: ArrayLike,
+    probabilities: ArrayLike,
+    X_pool: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    penalty: float = 0.0,
+    fit_intercept: bool = True,
+) -> float:
+    """V of a logistic regression without a refit: tr(Σ_pool · Cov(β̂)), Cov(β̂) the inverse observed information.
+
+    Parameters
+    ----------
+    X, probabilities
+        Training rows (n, d) and the fitted probabilities there.
+    X_pool
+        Rows of the candidate pool (m, d).
+    penalty
+        The ridge λ of λ/2·‖β‖² where one was used (scikit-learn's 1/C); the sandwich formula then applies.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> V = information_variance(X, np.full(1000, 0.5), X)
+    >>> round(V, 4)  # about d / (n p (1 − p))
+    0.012
+    """
+    x, pool = np.asarray(X, np.float64), np.asarray(X_pool, np.float64)
+    p = check_scores(probabilities, "probability", name="probabilities")
+    if x.ndim != 2 or pool.ndim != 2 or x.shape[1] != pool.shape[1] or len(x) != len(p):
+        raise UncurseError(
+            f"X {x.shape}, probabilities {p.shape} and X_pool {pool.shape} do not fit; pass (n, d), (n,) and (m, d)"
+        )
+    weights = check_weights(sample_weight, len(p))
+    design = np.hstack([x, np.ones((len(x), 1))]) if fit_intercept else x
+    w = p * (1 - p) if weights is None else weights * p * (1 - p)
+    information = (design * w[:, None]).T @ design
+    ridge = penalty * np.eye(len(information))
+    if fit_intercept:
+        ridge[-1, -1] = 0.0
+    try:
+        inverse = np.linalg.inv(information + ridge)
+    except np.linalg.LinAlgError:
+        raise UncurseError("the information matrix is singular; drop columns of X that repeat others") from None
+    covariance = (inverse @ information @ inverse)[: x.shape[1], : x.shape[1]]
+    spread = np.atleast_2d(np.cov(pool, rowvar=False, ddof=0))
+    return float(np.sum(spread * covariance))
+
+
+@dataclass
+class _Evidence:
+    """What `fit` needs of a pool: moments, the served logits where a calibrator will move them, and its groups."""
+
+    moments: Moments
+    served: Array | None = None
+    weights: Array | None = None
+    groups: dict[str, _Evidence] = field(default_factory=dict)
+
+    def center(self, step: ScoreMap | None, link: str) -> float:
+        """Mean of the (calibrated) served scores, in link space."""
+        if step is None:
+            return float(self.moments.mean[0])
+        if self.served is None:
+            raise UncurseError("a tandem from moments needs the pool's cells too; pass pool=(moments, cells)")
+        calibrated = step.transform(self.served)
+        if link != "logistic":
+            calibrated = get_link(link).inverse(logistic(calibrated))
+        return float(np.average(calibrated, weights=self.weights))
+
+
+class VAD:
+    """Debias served scores with the variance between replicas on the candidate pool.
+
+    Parameters
+    ----------
+    link
+        Where scores are shrunk: ``logistic``; ``identity`` is the paper's VAD(p); ``log``; ``probit``.
+    scores
+        What the numbers are: ``"logit"``, ``"probability"`` or ``"value"`` (regression). Never guessed.
+    replicas
+        ``"seeds"``: models trained alike, column 0 served. ``"bootstrap"``: column 0 served, the others
+        each on a bootstrap of their own. ``"anchored"``: bootstraps around column 0.
+    calibrator
+        A calibrator to work in tandem with, by name; `fit` then needs labelled rows.
+    curvature
+        Add what φ's bend does to the posterior mean: E[φ(l*)] instead of φ(E[l*]). For VAD alone.
+    negative_rate
+        The share of negatives kept when the model was trained, undone first. Labelled rows are expected at
+        their natural rate: weight their negatives by 1/negative_rate where they are not.
+    lambda_floor
+        What to do if replicas differ more than scores do (λ ≤ 0): None is an error; a number warns and is used.
+    calibrator_options
+        Options of the calibrator, such as ``{"n_bins": 50}``.
+
+    Attributes
+    ----------
+    lambda_, center_, standard_error_
+        λ, the point that scores are pulled towards (in link space), and the jackknife standard error of λ.
+    noise_variance_, score_variance_
+        V and Var(l_served) on the pool.
+    group_lambda_, group_center_
+        By group, where there are groups.
+    map_
+        The score map.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(-2, 0.8, 50_000)
+    >>> pool = truth[:, None] + rng.normal(0, 0.4, (50_000, 2))  # two replicas
+    >>> vad = VAD().fit(pool)
+    >>> round(vad.lambda_, 2)  # 0.64 / (0.64 + 0.16)
+    0.8
+    >>> vad.predict_proba([0.0]) < 0.5
+    array([ True])
+    """
+
+    def __init__(
+        self,
+        *,
+        link: str = "logistic",
+        scores: str = "logit",
+        replicas: str = "seeds",
+        calibrator: str | None = None,
+        curvature: bool = False,
+        negative_rate: float | None = None,
+        lambda_floor: float | None = None,
+        calibrator_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.link = get_link(link).name
+        self.scores = check_choice("scores", scores, SCALES)
+        self.replicas = check_choice("replicas", replicas, REPLICAS)
+        self.calibrator = calibrator
+        self.curvature = curvature
+        self.negative_rate = negative_rate
+        self.lambda_floor = lambda_floor
+        self.calibrator_options = dict(calibrator_options or {})
+        if calibrator is not None:
+            check_choice("calibrator", calibrator, tuple(calibrators.CALIBRATORS))
+            if curvature:
+                raise UncurseError("curvature=True corrects VAD alone; leave it out beside a calibrator")
+        if scores == "value" and (self.link in ("logistic", "probit") or calibrator or negative_rate):
+            raise UncurseError("scores='value' is for regression: use link='identity' or 'log', and no calibrator")
+        if negative_rate is not None and not 0 < negative_rate <= 1:
+            raise UncurseError(f"negative_rate={negative_rate}; pass the share of negatives kept, such as 0.1")
+        if lambda_floor is not None and not 0 <= lambda_floor < 1:
+            raise UncurseError(f"lambda_floor={lambda_floor}; pass a number from 0 to 1, or None for an error")
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(
+        self,
+        pool: ArrayLike | Moments | tuple[Moments, Cells] | Mapping[str, Moments],
+        *,
+        labelled: LabelledScores | None = None,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        variance: float | None = None,
+    ) -> VAD:
+        """Fit to an unlabelled sample of the candidate pool.
+
+        Parameters
+        ----------
+        pool
+            Replica scores (n, S), column 0 served; or `Moments` of them (with the `Cells` of the served
+            score for a tandem), or `Moments` by group.
+        labelled
+            For a tandem: (scores (m, S), labels (m,)[, weights]) of the training distribution, or (Moments, Cells).
+        groups
+            A group per row: one λ and centre each, small groups pulled towards the whole.
+        sample_weight
+            Weights of pool rows, such as importance weights.
+        variance
+            V itself, for one column of scores; see `information_variance`.
+        """
+        evidence = self._collect(pool, groups, sample_weight, variance)
+        self._fit_lambda(evidence.moments, variance)
+        step = None
+        if self.calibrator is not None:
+            step = self._fit_calibrator(labelled, variance)
+            self.center_ = evidence.center(step, self.link)
+        elif labelled is not None:
+            raise UncurseError("labelled rows are given but no calibrator; pass one, such as VAD(calibrator='platt')")
+        self.map_ = self._map(self.lambda_, self.center_, step)
+        if evidence.groups:
+            self._fit_groups(evidence, step, variance)
+            maps = {
+                name: self._map(slope, self.group_center_[name], step) for name, slope in self.group_lambda_.items()
+            }
+            self.map_ = Grouped(self.map_, maps)
+        return self
+
+    def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
+        """Debiased predictions for served scores of shape (n,): 1-D in, 1-D out."""
+        if not hasattr(self, "map_"):
+            raise UncurseError("this VAD is not fitted; call fit with the pool first")
+        if groups is not None:
+            if not isinstance(self.map_, Grouped):
+                raise UncurseError("this VAD was fitted without groups; leave groups out, or fit with them")
+            return self.map_(served, groups)
+        return self.map_(served)
+
+    @property
+    def _offset(self) -> float:
+        return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
+
+    def _moments(self, pool: NDArray[Any], weights: Array | None) -> Moments:
+        return Moments(self.link).update(pool, scale=self.scores, sample_weight=weights, logit_offset=self._offset)
+
+    def _served_logit(self, scores: NDArray[Any]) -> Array:
+        served = to_link(scores, self.scores, "logistic").astype(np.float64, copy=False)
+        return served + self._offset if self._offset else served
+
+    def _collect(
+        self, pool: Any, groups: ArrayLike | None, sample_weight: ArrayLike | None, variance: float | None
+    ) -> _Evidence:
+        if isinstance(pool, Mapping):
+            evidence = _Evidence(Moments(self.link), groups={str(name): _Evidence(part) for name, part in pool.items()})
+            for part in pool.values():
+                evidence.moments.merge(part)
+        elif isinstance(pool, Moments):
+            evidence = _Evidence(pool)
+        elif isinstance(pool, tuple) and isinstance(pool[0], Moments):
+            evidence = _Evidence(pool[0], pool[1].score, pool[1].weight)
+        else:
+            array = np.asarray(pool)
+            if array.ndim == 1 and variance is not None:
+                array = array[:, None]
+            weights = check_weights(sample_weight, len(array)) if array.ndim else None
+            tandem = self.calibrator is not None and array.ndim == 2
+
+            def part(rows: NDArray[np.intp] | slice) -> _Evidence:
+                w = None if weights is None else weights[rows]
+                moments = self._moments(array[rows], w)
+                return _Evidence(moments, self._served_logit(array[rows, 0]), w) if tandem else _Evidence(moments)
+
+            evidence = part(slice(None))
+            if groups is not None:
+                names, members = group_rows(groups, len(array))
+                for name, rows in zip(names, members, strict=True):
+                    if weights is None or weights[rows].sum() > 0:
+                        evidence.groups[name] = part(rows)
+        if evidence.moments.link != self.link:
+            raise UncurseError(
+                f"these moments are of the {evidence.moments.link} link; VAD(link={self.link!r}) needs its own"
+            )
+        return evidence
+
+    def _lambda(self, variance: float | None) -> Any:
+        """λ as a function of mean and covariance, for the jackknife."""
+
+        def function(mean: Array, covariance: Array) -> Array:
+            served = covariance[..., 0, 0]
+            noise = (
+                np.full_like(served, variance) if variance is not None else noise_variance(covariance, self.replicas)
+            )
+            with np.errstate(divide="ignore", invalid="ignore"):
+                result: Array = 1 - noise / served
+            return result
+
+        return function
+
+    def _check_columns(self, moments: Moments, variance: float | None) -> None:
+        needed = 1 if variance is not None else _NEEDED[self.replicas]
+        if moments.n_replicas < needed:
+            extra = {"seeds": "train the model once more with another seed"}.get(
+                self.replicas, "the served model is column 0, each bootstrap another"
+            )
+            raise UncurseError(
+                f"there are {moments.n_replicas} column(s) and replicas={self.replicas!r} needs {needed}; {extra}"
+            )
+
+    def _fit_lambda(self, moments: Moments, variance: float | None) -> None:
+        self._check_columns(moments, variance)
+        covariance = moments.covariance
+        self.center_ = float(moments.mean[0])
+        self.score_variance_ = float(covariance[0, 0])
+        self._check_spread(covariance, self.center_)
+        self.noise_variance_ = float(noise_variance(covariance, self.replicas) if variance is None else variance)
+        function = self._lambda(variance)
+        self.lambda_ = self._usable(float(function(moments.mean, covariance)), "")
+        self.standard_error_ = moments.standard_error(function)
+
+    def _check_spread(self, covariance: Array, center: float) -> None:
+        if covariance[0, 0] <= 1e-18 * max(1.0, center**2):
+            raise UncurseError(f"the served scores are constant at {center:g}; a pool must hold scores that differ")
+
+    def _usable(self, value: float, where: str) -> float:
+        if value > 0 and (self.lambda_floor is None or value >= self.lambda_floor):
+            return value
+        message = (
+            f"λ = {value:.3g}{where}: replicas differ by more (V = {self.noise_variance_:.3g}) than the served scores "
+            f"vary (Var = {self.score_variance_:.3g})"
+        )
+        if self.lambda_floor is None:
+            raise UncurseError(f"{message}; train on more data, or pass lambda_floor=0.0 to predict the mean")
+        if value <= 0:
+            warnings.warn(f"{message}; using lambda_floor={self.lambda_floor:g}", UserWarning, stacklevel=4)
+        return self.lambda_floor
+
+    def _fit_calibrator(self, labelled: LabelledScores | None, variance: float | None) -> ScoreMap:
+        if variance is not None:
+            raise UncurseError("a tandem needs replicas on pool and labelled rows; leave variance out")
+        if labelled is None:
+            raise UncurseError(f"calibrator={self.calibrator!r} needs labelled=(scores, labels) in fit")
+        if isinstance(labelled[0], Moments) and isinstance(labelled[1], Cells):
+            moments, cells = labelled[0], labelled[1]
+        else:
+            scores, labels, *rest = labelled
+            array = np.asarray(scores)
+            if array.ndim != 2:
+                raise UncurseError(
+                    f"labelled scores have shape {array.shape}; a tandem needs every replica there too, shape (m, S)"
+                )
+            weights = rest[0] if rest else None
+            moments = self._moments(array, check_weights(weights, len(array)))
+            cells = Cells().update(self._served_logit(array[:, 0]), labels, sample_weight=weights)
+        self._check_columns(moments, None)
+        function = self._lambda(None)
+        pool_lambda, pool_error = self.lambda_, self.standard_error_
+        labelled_lambda = float(function(moments.mean, moments.covariance))
+        if labelled_lambda <= 0:
+            raise UncurseError(
+                f"λ = {labelled_lambda:.3g} on the labelled rows: replicas differ more than scores vary there"
+            )
+        # Calibration has undone the noise of the labelled rows already; only the ratio is left to do.
+        self.lambda_ = pool_lambda / labelled_lambda
+        relative = np.hypot(pool_error / pool_lambda, moments.standard_error(function) / labelled_lambda)
+        self.standard_error_ = float(self.lambda_ * relative)
+        return calibrators.fit(str(self.calibrator), cells, **self.calibrator_options)
+
+    # ------------------------------------------------------------------ groups
+
+    def _fit_groups(self, evidence: _Evidence, step: ScoreMap | None, variance: float | None) -> None:
+        """One λ and centre a group, each pulled towards the whole by τ²/(τ² + s²)."""
+        function = self._lambda(variance)
+        whole = evidence.moments
+        covariance, error = whole.covariance, whole.standard_error(function)
+        whole_lambda = float(function(whole.mean, covariance))
+        values, errors, centers, center_errors = [], [], [], []
+        for part in evidence.groups.values():
+            moments = part.moments
+            own = moments.covariance
+            # A few rows know little of their own error: never below what the whole's would be at this size.
+            least = error * np.sqrt(whole.weight / moments.weight)
+            enough = moments.rows > 2 and own[0, 0] > 0
+            values.append(float(function(moments.mean, own)) if enough else whole_lambda)
+            errors.append(float(np.nanmax([moments.standard_error(function), least])) if enough else np.inf)
+            centers.append(part.center(step, self.link))
+            center_errors.append(float(np.sqrt(max(own[0, 0], covariance[0, 0]) / moments.rows)))
+        ratio = self.lambda_ / whole_lambda if whole_lambda > 0 else 1.0  # 1, or 1/λ_labelled in a tandem
+        pulled = _pull(np.array(values), np.array(errors), whole_lambda)
+        self.group_lambda_ = {
+            name: self._usable(float(value * ratio), f" in group {name!r}")
+            for name, value in zip(evidence.groups, pulled, strict=True)
+        }
+        pulled = _pull(np.array(centers), np.array(center_errors), self.center_)
+        self.group_center_ = dict(zip(evidence.groups, pulled.tolist(), strict=True))
+
+    # ------------------------------------------------------------------ maps
+
+    def _map(self, slope: float, center: float, step: ScoreMap | None) -> ScoreMap:
+        steps: list[ScoreMap] = [Affine(1.0, self._offset)] if self._offset else []
+        if step is not None:
+            steps.append(step)
+        if self.curvature:
+            steps.append(curved(slope, center, self.noise_variance_, self.link))
+        else:
+            steps.append(Affine(slope, (1 - slope) * center, self.link))
+        return compose(*steps, scores=self.scores)
+
+
+def _pull(values: Array, errors: Array, whole: float) -> Array:
+    """Empirical Bayes: the spread τ² between groups by DerSimonian and Laird, then τ²/(τ² + s²) of each group's own."""
+    known = np.isfinite(errors) & (errors > 0)
+    if known.sum() < 2:
+        return np.where(errors == 0, values, whole)
+    w = 1 / np.square(errors[known])
+    mean = np.average(values[known], weights=w)
+    excess = w @ np.square(values[known] - mean) - (known.sum() - 1)
+    between = max(0.0, excess / (w.sum() - np.square(w).sum() / w.sum()))
+    share = between / (between + np.square(errors))
+    return np.asarray(whole + share * (values - whole))
+
+
+def curved(slope: float, center: float, noise: float, link: str) -> ScoreMap:
+    """The map E[φ(l*) | l] where l* | l is normal with mean λl + (1 − λ)c and variance τ² = λV.
+
+    Exact for the identity, log and probit links; a curve through 256 points of a Gauss–Hermite rule for the logistic.
+    """
+    intercept = (1 - slope) * center
+    variance = slope * noise
+    if link == "identity":
+        return Affine(slope, intercept, link)
+    if link == "log":
+        return Affine(slope, intercept + variance / 2, link)
+    if link == "probit":
+        root = np.sqrt(1 + variance)
+        return Affine(float(slope / root), float(intercept / root), link)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(61)
+    m = logit_knots()
+    l = m[:, None] + np.sqrt(variance) * nodes
+    # The mean of φ and of 1 − φ apart, so that neither tail loses digits.
+    odds = (logistic(l) @ weights) / (logistic(-l) @ weights)
+    return Curve(((m - intercept) / slope).tolist(), np.log(odds).tolist(), slope, slope)
+
+
+__all__ = ["REPLICAS", "VAD", "curved", "information_variance", "noise_variance"]
