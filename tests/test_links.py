@@ -105,13 +105,10 @@ def test_probit_is_the_normal_distribution_function():
     np.testing.assert_array_equal(get_link("probit").phi(l), ndtr(l))
 
 
-def test_logistic_writes_into_out_and_may_overwrite_its_input():
+def test_logistic_leaves_its_input_alone():
     l = np.array([-1.0, 0.0, 2.0])
-    out = np.empty(3)
-    assert logistic(l, out=out) is out
+    logistic(l)
     np.testing.assert_array_equal(l, [-1.0, 0.0, 2.0])
-    assert logistic(l, out=l) is l
-    np.testing.assert_array_equal(l, out)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float16, bool])
@@ -276,12 +273,14 @@ def test_empty_scores_are_refused(shape, ndim):
     ],
 )
 def test_scores_that_are_not_numbers_are_refused_by_dtype(scores, dtype):
-    with pytest.raises(UncurseError, match=f"scores must be numbers, not {type(scores).__name__} of dtype {dtype}: "):
+    with pytest.raises(
+        UncurseError, match=f"scores must be an array of numbers, not {type(scores).__name__}: dtype {dtype}"
+    ):
         check_scores(scores, "logit")
 
 
 def test_object_scores_say_what_to_do():
-    with pytest.raises(UncurseError, match="dtype object; convert to float first"):
+    with pytest.raises(UncurseError, match="dtype object; convert it to float first"):
         check_scores(np.array([0.1, 0.2], dtype=object), "logit")
 
 
@@ -301,12 +300,14 @@ def test_other_numbers_become_native_float64(dtype):
 @pytest.mark.parametrize(("bad", "shown"), [(2, "2"), (-1, "-1"), (0.5, "0.5"), (np.nan, "nan"), (np.inf, "inf")])
 def test_labels_other_than_0_and_1_are_refused_by_place(bad, shown):
     with pytest.raises(UncurseError, match=re.escape(f"labels[1] is {shown}; labels must be 0 or 1")):
-        check_labels([0, bad, 1], 3)
+        check_labels(np.array([0, bad, 1]), 3)
 
 
 @pytest.mark.parametrize("labels", [["0", "1"], np.array([0, 1], dtype=object), [0j, 1j]])
 def test_labels_that_are_not_numbers_are_refused_by_dtype(labels):
-    with pytest.raises(UncurseError, match=r"y must be 0 or 1, not (list|ndarray) of dtype (<U1|object|complex128)"):
+    with pytest.raises(
+        UncurseError, match=r"y must be an array of numbers, not (list|ndarray): dtype (<U1|object|complex128)"
+    ):
         check_labels(labels, 2, name="y")
 
 
@@ -336,7 +337,9 @@ def test_negative_weights_are_refused():
 
 
 def test_weights_that_are_all_0_are_refused():
-    with pytest.raises(UncurseError, match="sample_weight sums to 0; give some row a positive weight"):
+    with pytest.raises(
+        UncurseError, match="sample_weight sums to 0; rescale the weights so that their sum is positive"
+    ):
         check_weights([0.0, 0.0], 2)
 
 
@@ -365,3 +368,31 @@ def test_a_share_is_returned_as_a_float_and_named_in_errors():
     assert type(check_share(np.float32(0.5))) is float
     with pytest.raises(UncurseError, match="top=0 is not a share"):
         check_share(0, "top")
+
+
+@pytest.mark.parametrize(
+    "check", [lambda v: check_scores(v, "logit"), lambda v: check_labels(v, 2), lambda v: check_weights(v, 2)]
+)
+def test_ragged_lists_get_our_error(check):
+    with pytest.raises(UncurseError, match="must be an array of numbers, not list"):
+        check([[1.0], [1.0, 2.0]])
+
+
+def test_masked_values_are_refused():
+    with pytest.raises(UncurseError, match="scores has masked values; drop or fill those rows first"):
+        check_scores(np.ma.masked_array([1.0, 2.0], [False, True]), "logit")
+
+
+def test_weights_whose_sum_overflows_are_refused():
+    with pytest.raises(UncurseError, match="sample_weight sums to inf"):
+        check_weights([1e308] * 3, 3)
+
+
+@pytest.mark.parametrize("share", ["a", None, 0.0, 1.5, float("nan")])
+def test_what_is_no_share_is_refused(share):
+    with pytest.raises(UncurseError, match="is not a share; pass a number above 0 and at most 1"):
+        check_share(share)
+
+
+def test_log_link_overflows_to_infinity_without_a_warning():
+    assert np.isinf(get_link("log").phi(np.array([800.0]))[0])

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.special import kolmogorov, ndtr, ndtri
 
 from uncurse.links import LINKS, UncurseError, get_link
 from uncurse.theory import (
+    _lilliefors,
     best_of,
     gaussianity,
     lemma1_bounds,
@@ -54,8 +56,8 @@ def test_selected_mean_of_probit_is_a_bivariate_normal_probability(alpha):
     # P(Z₂ ≤ m + tZ | Z ≥ q) with Z₂ independent: the two are jointly normal.
     t, m = 0.7, -1.2
     r = t / np.sqrt(1 + t * t)
-    joint = stats.multivariate_normal([0, 0], [[1, r], [r, 1]], allow_singular=False)
-    expected = joint.cdf([m / np.sqrt(1 + t * t), min(-ndtri(alpha) * -1, 40.0)]) / alpha
+    joint = stats.multivariate_normal([0, 0], [[1, r], [r, 1]])
+    expected = joint.cdf([m / np.sqrt(1 + t * t), min(ndtri(alpha), 40.0)]) / alpha
     np.testing.assert_allclose(selected_mean("probit", m, t, alpha), expected, rtol=1e-9)
 
 
@@ -73,7 +75,7 @@ def test_quadrature_agrees_with_an_adaptive_one(name, alpha, t):
     ends = sorted({low, high, *np.clip([-m / t, t, low + 0.5, low + 2, 0, 4], low, high)})
 
     def adaptive(f):
-        panels = zip(ends, ends[1:], strict=False)
+        panels = itertools.pairwise(ends)
         return sum(quad(lambda z: float(f(z)) * density(z), a, b, epsabs=0, epsrel=1e-12)[0] for a, b in panels) / alpha
 
     np.testing.assert_allclose(selected_mean(name, m, t, alpha), adaptive(lambda z: link.phi(m + t * z)), rtol=1e-10)
@@ -85,7 +87,7 @@ def test_quadrature_agrees_with_an_adaptive_one(name, alpha, t):
 def test_a_steep_link_is_a_step():
     # t = 10⁴: φ(tZ − 3) is 1 above Z = 0, to the width of the step.
     np.testing.assert_allclose(selected_mean("logistic", -3.0, 1e4, 0.8), 0.5 / 0.8, atol=2e-4)
-    np.testing.assert_allclose(selected_mean("probit", -3.0, 1e4, 1.0), ndtr(-3e-4), rtol=1e-12)
+    np.testing.assert_allclose(selected_mean("probit", -3.0, 1e4, 1.0), ndtr(-3 / np.hypot(1, 1e4)), rtol=1e-13)
 
 
 @given(st.sampled_from(LINKS), st.floats(-4, 4), st.floats(0.05, 3), st.floats(1e-6, 1))
@@ -243,10 +245,9 @@ def test_lemma_1_scales_with_the_probability_of_the_range():
 
 
 def test_the_slope_is_not_of_the_order_of_the_tail_mean_as_alpha_vanishes():
-    # What the text around Lemma 1 suggests needs t·q bounded: with t fixed the logistic saturates.
-    ratio = [float(selected_slope("logistic", 0.0, 2.0, a) / tail_mean(a)) for a in (0.1, 1e-3, 1e-6)]
-    assert ratio[0] > 10 * ratio[1] / 3
-    assert ratio[2] < 1e-3 * ratio[0] * 10
+    # "Of the same order" needs t·q bounded, for Lemma 1's c₀ to stay away from 0: at a fixed t the logistic saturates.
+    ratio = np.array([float(selected_slope("logistic", 0.0, 2.0, a) / tail_mean(a)) for a in (0.2, 1e-3, 1e-6)])
+    assert (ratio[1:] < ratio[:-1] / 10).all()
 
 
 def test_example_1_of_the_paper():
@@ -290,15 +291,11 @@ def test_ties_count_in_full():
 @pytest.mark.parametrize(("n", "level", "critical"), [(20, 0.05, 0.192), (20, 0.01, 0.223), (30, 0.05, 0.159)])
 def test_published_lilliefors_critical_values(n, level, critical):
     # Tables of Molin and Abdi (1998), three digits: a digit is 2% of the value, and moves p by 10%.
-    from uncurse.theory import _lilliefors
-
     assert _lilliefors(critical, n) == pytest.approx(level, rel=0.1)
 
 
 @pytest.mark.parametrize("n", [20, 50, 100])
 def test_small_p_values_are_dallal_and_wilkinsons(n):
-    from uncurse.theory import _lilliefors
-
     for d in np.linspace(0.85, 1.1, 6) / np.sqrt(n):
         m = n + 2.78019
         published = np.exp(
@@ -320,7 +317,7 @@ def test_p_values_of_normal_samples_are_uniform_and_kolmogorovs_are_not():
 def test_at_the_size_of_a_log_a_negligible_distance_is_rejected():
     x = np.random.default_rng(4).standard_t(50, size=2_000_000).astype(np.float32)
     g = gaussianity(x)
-    assert g.distance < 0.003
+    assert g.distance < 0.004
     assert g.p_value < 1e-6
 
 
@@ -438,22 +435,24 @@ def fits(name, shift, *, n, draws, seed):
     return score_geometry(beta_hat, beta=beta, mu=mu, sigma=sigma), beta_hat, beta, rng
 
 
-def simulate(name, shift, beta_hat, beta, rng, *, alpha, pool):
+def simulate(name, shift, beta_hat, beta, rng, *, alpha, pool, shrinkage=1.0):
     """Mean prediction less mean truth over the top share of a Gaussian pool of its own for every fit."""
     _, mu, sigma = SHIFTS[shift]
     phi, root, k = get_link(name).phi, np.linalg.cholesky(sigma), round(alpha * pool)
     bias = np.empty(len(beta_hat))
     for row, b in enumerate(beta_hat):
         x = mu + rng.standard_normal((pool, len(mu))) @ root.T
-        top = np.argpartition(x @ b, pool - k)[pool - k :]
-        bias[row] = phi(x[top] @ b).mean() - phi(x[top] @ beta).mean()
+        scores = x @ b
+        top = np.argpartition(scores, pool - k)[pool - k :]
+        shrunk = shrinkage * scores[top] + (1 - shrinkage) * (b @ mu)
+        bias[row] = phi(shrunk).mean() - phi(x[top] @ beta).mean()
     return bias
 
 
-def leading_and_exact(name, g, alpha):
-    leading = maximization_bias(name, mean=g.mean, spread=g.spread, signal=g.signal, alpha=alpha)
+def leading_and_exact(name, g, alpha, shrinkage=1.0):
+    leading = maximization_bias(name, mean=g.mean, spread=g.spread, signal=g.signal, alpha=alpha, shrinkage=shrinkage)
     truth = selected_truth(name, mean=g.true_mean, signal=g.signal, residual=g.residual, alpha=alpha)
-    return leading, selected_mean(name, g.mean, g.spread, alpha) - truth
+    return leading, selected_mean(name, g.mean, shrinkage * g.spread, alpha) - truth
 
 
 def mean_and_error(values):
@@ -464,22 +463,84 @@ D = 6
 SHIFTS = {  # mean of the training set (its covariance is I), mean and covariance of the pool
     "mean": (0.3, np.full(D, -0.3), np.eye(D)),
     "mean and scale": (-0.2, np.full(D, 0.1), np.diag(np.linspace(0.2, 1.2, D))),
-    "correlation": (0.0, np.zeros(D), 0.75 * (np.eye(D) + 1)),
 }
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize("shift", ["mean", "mean and scale"])
-@pytest.mark.parametrize("name", ["logistic", "probit", "identity", "log"])
-def test_theorem_1_agrees_with_simulated_fits(name, shift):
+@pytest.mark.parametrize("shrinkage", [1.0, 0.85])
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("name", LINKS)
+def test_theorem_1_and_corollary_1_agree_with_simulated_fits(name, shift, shrinkage):
     g, beta_hat, beta, rng = fits(name, shift, n=600, draws=500, seed=20)
-    simulated = simulate(name, shift, beta_hat, beta, rng, alpha=0.05, pool=10_000)
-    leading, exact = leading_and_exact(name, g, 0.05)
-    bias, error = mean_and_error(simulated)
-    assert bias > 10 * error  # there is something to agree on
+    simulated = simulate(name, shift, beta_hat, beta, rng, alpha=0.05, pool=10_000, shrinkage=shrinkage)
+    leading, exact = leading_and_exact(name, g, 0.05, shrinkage)
+    if shrinkage == 1:  # there is something to agree on
+        bias, error = mean_and_error(simulated)
+        assert bias > 5 * error
     difference, error = mean_and_error(simulated - exact)
     assert abs(difference) <= 3 * error
-    assert error < 0.03 * bias
-    if name != "log":  # not Lipschitz, so not covered by the theorem; its remainder is in the next test
+    assert error < 0.03 * abs(leading_and_exact(name, g, 0.05)[1].mean())
+    if name == "identity":  # φ'' = 0 and OLS is unbiased: nothing is dropped
         difference, error = mean_and_error(simulated - leading)
         assert abs(difference) <= 3 * error
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize("name", ["logistic", "probit"])
+def test_the_leading_term_and_the_remainder_of_theorem_1_are_both_of_order_1_over_n(name):
+    terms = []
+    for n in (300, 1200):
+        g = fits(name, "mean and scale", n=n, draws=1500, seed=21)[0]
+        leading, exact = leading_and_exact(name, g, 0.05)
+        terms.append([mean_and_error(n * leading), mean_and_error(n * (exact - leading))])
+    (small, small_rest), (large, large_rest) = terms
+    for (a, a_error), (b, b_error) in ((small, large), (small_rest, large_rest)):
+        assert a > 5 * a_error
+        assert b > 5 * b_error
+        assert abs(a - b) <= 3 * np.hypot(a_error, b_error) + 0.15 * b  # 15%: the terms of order 1/N²
+
+
+@pytest.mark.theory
+def test_the_remainder_of_theorem_1_depends_on_alpha():
+    # The paper says that it does not; the curvature φ'' of the residual is taken where the selected are.
+    g = fits("logistic", "mean and scale", n=600, draws=1500, seed=22)[0]
+    (leading, exact), (leading_half, exact_half) = (leading_and_exact("logistic", g, a) for a in (0.02, 0.5))
+    difference, error = mean_and_error((exact - leading) - (exact_half - leading_half))
+    assert difference > 5 * error
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(
+    ("alpha", "vanilla", "vad", "lambda_"), [(0.02, 1.08702, 0.99470, 0.83940), (0.1, 1.06969, 0.99415, 0.84168)]
+)
+def test_theory_gives_the_published_synthetic_experiment(alpha, vanilla, vad, lambda_):
+    # d = 20, β = 1, X ~ N(±.05, .1² I), 3,000 rows, with an intercept; the published figures are means of 100 ratios.
+    d, n, draws, rng = 20, 3000, 300, np.random.default_rng(23)
+    beta = np.append(np.ones(d), 0.0)
+    beta_hat = []
+    for _ in range(draws // 20):
+        x = np.concatenate([rng.normal(0.05, 0.1, (20, n, d)), np.ones((20, n, 1))], axis=2)
+        beta_hat.append(fit("logistic", x, labels("logistic", x @ beta, rng)))
+    sigma = np.diag(np.append(np.full(d, 0.01), 0.0))
+    g = score_geometry(np.concatenate(beta_hat), beta=beta, mu=np.append(np.full(d, -0.05), 1.0), sigma=sigma)
+    truth = selected_truth("logistic", mean=g.true_mean, signal=g.signal, residual=g.residual, alpha=alpha)
+    for published, shrinkage in ((vanilla, 1.0), (vad, lambda_)):
+        ratio = selected_mean("logistic", g.mean, shrinkage * g.spread, alpha) / truth
+        clicks = 30_000 * alpha * truth  # their labels add noise: Var Σy = Σp(1 − p), at most its value at the mean p
+        error = np.sqrt(ratio.var() / draws + (ratio.var() + (ratio**2 * (1 - truth) / clicks).mean()) / 100)
+        assert abs(ratio.mean() - published) <= 3 * error
+        assert error < 0.011
+
+
+@pytest.mark.theory
+@pytest.mark.parametrize(("n", "samples"), [(20, 200_000), (100, 100_000), (2000, 10_000)])
+def test_lilliefors_p_values_are_those_of_simulated_samples(n, samples):
+    rng, steps, distance = np.random.default_rng(24), np.arange(n + 1) / n, []
+    for _ in range(10):
+        x = np.sort(rng.standard_normal((samples // 10, n)), axis=1)
+        cdf = ndtr((x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, ddof=1, keepdims=True))
+        distance.append(np.maximum((steps[1:] - cdf).max(axis=1), (cdf - steps[:-1]).max(axis=1)))
+    distance = np.concatenate(distance)
+    for level in (0.01, 0.05, 0.2, 0.5, 0.9):
+        p = _lilliefors(float(np.quantile(distance, 1 - level)), n)
+        assert abs(p - level) <= 3 * np.sqrt(level * (1 - level) / samples) + min(0.004, 0.15 * level)

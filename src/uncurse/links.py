@@ -6,6 +6,7 @@ A link φ turns a score l into a prediction f = φ(l). Scores arrive on one of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,21 +43,18 @@ class Link:
     upper: float
 
 
-def logistic(scores: Float, out: Float | None = None) -> Float:
+def logistic(scores: Float) -> Float:
     """1 / (1 + exp(-l)) through numpy's vectorised exp, kept inside (0, 1).
 
     >>> logistic(np.array([-800.0, 0.0, 800.0])) > 0
     array([ True,  True,  True])
     """
-    scores = np.asarray(scores)
-    if scores.dtype not in (np.float32, np.float64):
-        scores = scores.astype(np.float64)
+    result = np.asarray(np.negative(_floating(scores)))
     with np.errstate(over="ignore"):
-        result: Float = np.negative(scores, out=out)
-        result = np.exp(result, out=result if result.ndim else None)
-        result = np.add(result, 1, out=result if result.ndim else None)
-        result = np.reciprocal(result, out=result if result.ndim else None)
-    return inside(result, 0.0, 1.0, out=result if result.ndim else None)
+        np.exp(result, out=result)
+    result += 1
+    np.reciprocal(result, out=result)
+    return inside(result, 0.0, 1.0, out=result)
 
 
 def inside(values: Float, lower: float, upper: float, out: Float | None = None) -> Float:
@@ -90,12 +88,18 @@ def _logistic_bend(scores: Float) -> Float:
 
 
 def _normal_density(scores: Float) -> Float:
-    result: Float = np.exp(-0.5 * np.square(scores)) / np.sqrt(2 * np.pi)
+    result: Float = np.exp(-0.5 * np.square(scores)) / math.sqrt(2 * math.pi)
     return result
 
 
 def _probit_inverse(probabilities: Float) -> Float:
     result: Float = ndtri(inside(_floating(probabilities), 0.0, 1.0))
+    return result
+
+
+def _exp(scores: Float) -> Float:
+    with np.errstate(over="ignore"):
+        result: Float = np.exp(_floating(scores))
     return result
 
 
@@ -119,7 +123,7 @@ _LINKS = {
             -np.inf,
             np.inf,
         ),
-        Link("log", np.exp, _log_inverse, np.exp, np.exp, 0.0, np.inf),
+        Link("log", _exp, _log_inverse, _exp, _exp, 0.0, np.inf),
         Link(
             "probit",
             lambda l: inside(ndtr(l), *_ONE),
@@ -167,10 +171,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
 def check_scores(scores: ArrayLike, scale: str, *, name: str = "scores", ndim: int = 1) -> Float:
     """A floating array of `ndim` dimensions, finite, and inside [0, 1] on the probability scale."""
     check_choice("scores", scale, SCALES)
-    try:
-        values = _floating(scores)
-    except (TypeError, ValueError) as error:
-        raise UncurseError(f"{name} must be numbers, not {_describe(scores)}: {error}") from None
+    values = _numbers(scores, name)
     if values.ndim != ndim:
         wanted = "one column, shape (n,)" if ndim == 1 else "a column per replica, shape (n, S)"
         raise UncurseError(f"{name} has shape {values.shape}; pass {wanted}")
@@ -204,12 +205,10 @@ def check_finite(values: Float, name: str) -> None:
 
 def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArray[Any]:
     """Binary labels, 0 or 1, one per row."""
-    y = np.asarray(labels)
+    y = labels if isinstance(labels, np.ndarray) and labels.dtype.kind in "biuf" else _numbers(labels, name)
     check_length(y, rows, name)
     if y.dtype == bool:
         return y.view(np.int8)
-    if y.dtype.kind not in "iuf":
-        raise UncurseError(f"{name} must be 0 or 1, not {_describe(labels)}")
     bad = np.flatnonzero((y != 0) & (y != 1))
     if bad.size:
         raise UncurseError(f"{name}[{bad[0]}] is {y[bad[0]]}; labels must be 0 or 1")
@@ -220,13 +219,17 @@ def check_weights(weights: ArrayLike | None, rows: int) -> NDArray[np.float64] |
     """Non-negative finite weights, one per row, with a positive sum; None stays None."""
     if weights is None:
         return None
-    w = np.asarray(weights, dtype=np.float64)
+    w = _numbers(weights, "sample_weight").astype(np.float64, copy=False)
     check_length(w, rows, "sample_weight")
     check_finite(w, "sample_weight")
-    if w.min() < 0:
+    if w.size and w.min() < 0:
         raise UncurseError(f"sample_weight holds {w.min():g}; weights must be 0 or more")
-    if w.sum() <= 0:
-        raise UncurseError("sample_weight sums to 0; give some row a positive weight")
+    with np.errstate(over="ignore"):
+        total = w.sum()
+    if not 0 < total < np.inf:
+        raise UncurseError(
+            f"sample_weight sums to {total:g}; rescale the weights so that their sum is positive and finite"
+        )
     return w
 
 
@@ -238,28 +241,32 @@ def check_length(values: NDArray[Any], rows: int, name: str) -> None:
 
 def check_share(alpha: float, name: str = "alpha") -> float:
     """A share in (0, 1]."""
-    share = float(alpha)
+    try:
+        share = float(alpha)
+    except (TypeError, ValueError):
+        share = math.nan
     if not 0 < share <= 1:
         raise UncurseError(f"{name}={alpha!r} is not a share; pass a number above 0 and at most 1, such as 0.02")
     return share
+
+
+def _numbers(values: ArrayLike, name: str) -> Float:
+    """As floats, or our error."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise UncurseError(f"{name} has masked values; drop or fill those rows first")
+    try:
+        return _floating(values)
+    except (TypeError, ValueError) as error:
+        raise UncurseError(f"{name} must be an array of numbers, not {type(values).__name__}: {error}") from None
 
 
 def _floating(values: ArrayLike) -> Float:
     array = np.asarray(values)
     if array.dtype in (np.float32, np.float64):
         return array
-    if array.dtype.kind in "OUSMmc":
-        raise (
-            TypeError(f"dtype {array.dtype} is not a number")
-            if array.dtype.kind != "O"
-            else TypeError("dtype object; convert to float first")
-        )
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"dtype {array.dtype}; convert it to float first")
     return array.astype(np.float64)
-
-
-def _describe(values: object) -> str:
-    dtype = getattr(np.asarray(values), "dtype", None)
-    return f"{type(values).__name__} of dtype {dtype}"
 
 
 __all__ = [

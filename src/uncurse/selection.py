@@ -1,0 +1,62 @@
+"""Selection: the top share of all candidates, or the top k of each request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .links import UncurseError, check_length, check_scores, check_share
+
+
+def count_of_share(alpha: float, rows: int) -> int:
+    """How many rows a share is: rounded, and an error where that is none.
+
+    >>> count_of_share(0.02, 30_000)
+    600
+    """
+    count = int(np.floor(check_share(alpha) * rows + 0.5))
+    if count == 0:
+        raise UncurseError(f"alpha={alpha:g} of {rows} rows selects none; use at least {1 / rows:.2g}")
+    return count
+
+
+def top_share(scores: ArrayLike, alpha: float) -> NDArray[np.bool_]:
+    """Which rows are the top share `alpha`, as a mask; of equal scores the earlier rows win.
+
+    >>> top_share([0.1, 0.9, 0.5, 0.5], 0.5)
+    array([False,  True,  True, False])
+    """
+    values = check_scores(scores, "value")
+    count = count_of_share(alpha, len(values))
+    cut = np.partition(values, len(values) - count)[len(values) - count]
+    chosen: NDArray[np.bool_] = values > cut
+    tied = np.flatnonzero(values == cut)
+    chosen[tied[: count - int(np.count_nonzero(chosen))]] = True
+    return chosen
+
+
+def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool_]:
+    """Which rows are among the `k` best of their request, as a mask; of equal scores the earlier rows win.
+
+    >>> top_k([0.1, 0.9, 0.5, 0.4], ["a", "a", "b", "b"], k=1)
+    array([False,  True,  True, False])
+    """
+    values = check_scores(scores, "value")
+    names: NDArray[Any] = np.asarray(requests)
+    check_length(names, len(values), "requests")
+    if int(k) < 1:
+        raise UncurseError(f"k={k} selects none; use at least 1")
+    if names.dtype.kind not in "iu":
+        names = np.unique(names, return_inverse=True)[1]
+    order = np.lexsort((-values, names))  # stable: by request, then best first
+    grouped = names[order]
+    first = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
+    rank = np.arange(len(values)) - np.repeat(first, np.diff(first, append=len(values)))
+    chosen = np.zeros(len(values), bool)
+    chosen[order[rank < int(k)]] = True
+    return chosen
+
+
+__all__ = ["count_of_share", "top_k", "top_share"]
