@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import gammaln
 
-from .evidence import Array, Cells
+from .evidence import Array, Cells, one_blas_thread
 from .links import UncurseError, check_choice, logistic, logit
 from .maps import Affine, Curve, ScoreMap, Steps, logit_knots
 
@@ -134,6 +134,11 @@ def beta(cells: Cells, *, strict: bool = True) -> ScoreMap:
 
 def newton_logistic(features: Array, weight: Array, label: Array) -> Array:
     """Maximum likelihood of a logistic regression on (d, K) features, by Newton's method, checked to converge."""
+    with one_blas_thread():
+        return _newton(features, weight, label)
+
+
+def _newton(features: Array, weight: Array, label: Array) -> Array:
     total = weight.sum()
     coefficients = np.zeros(len(features))
     loss = np.inf

@@ -230,7 +230,7 @@ def expected_calibration_error(
     >>> expected_calibration_error([0, 1, 1, 1], [0.1, 0.2, 0.9, 0.9], n_bins=2)
     0.225 ± 0.13 (floor 0.184)
     """
-    return _whole(y, p, sample_weight).binned(None, n_bins, strategy)[0]
+    return _whole_binned(y, p, sample_weight, n_bins, strategy)[0]
 
 
 def maximum_calibration_error(
@@ -241,7 +241,7 @@ def maximum_calibration_error(
     >>> float(maximum_calibration_error([0, 1, 1, 1], [0.1, 0.2, 0.9, 0.9], n_bins=2))
     0.35
     """
-    return _whole(y, p, sample_weight).binned(None, n_bins, strategy)[1]
+    return _whole_binned(y, p, sample_weight, n_bins, strategy)[1]
 
 
 def log_loss(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Estimate:
@@ -297,9 +297,13 @@ def _mean(values: Array, weights: Array | None) -> Estimate:
     return Estimate(mean, np.sqrt(np.sum(np.square(w * (values - mean)))) / total)
 
 
-def _whole(y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None) -> _Ranked:
+def _whole_binned(
+    y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None, n_bins: int, strategy: str
+) -> tuple[Estimate, Estimate]:
     f = check_scores(p, "probability", name="p")
-    return _ranked(f, check_labels(y, len(f), name="y"), check_weights(sample_weight, len(f)))
+    ranked = _ranked(f, check_labels(y, len(f), name="y"), check_weights(sample_weight, len(f)))
+    (ece,), (mce,) = ranked.binned(ranked.sums[0, -1:], n_bins, strategy)
+    return ece, mce
 
 
 def _ranked(f: Any, labels: NDArray[Any], weights: Array | None) -> _Ranked:
@@ -378,63 +382,71 @@ class _Ranked:
         values = self.sums[:, i - 1] + share * (self.sums[:, i] - self.sums[:, i - 1])
         return dict(zip(_SUMS, values, strict=True))
 
-    def row(self, alpha: float, selected: float, n_bins: int, strategy: str) -> Row:
-        s = {name: float(v[0]) for name, v in self.at(np.array([selected])).items()}
-        if s["y"] <= 0:
-            raise UncurseError(
-                f"the top {100 * alpha:g}% ({selected:g} rows) holds no positive label, so no ratio exists; select more"
-            )
+    def rows(self, alphas: Sequence[float], selected: Array, n_bins: int, strategy: str) -> tuple[Row, ...]:
+        """Every metric of the best `selected`, one row each."""
+        s = self.at(selected)
+        for alpha, count, positives in zip(alphas, selected, s["y"], strict=True):
+            if positives <= 0:
+                raise UncurseError(
+                    f"the top {100 * alpha:g}% ({count:g} rows) holds no positive label, so no ratio exists; select more"
+                )
         ratio = s["f"] / s["y"]
         # Rows as a sample: the linearised ratio estimator.
-        error = np.sqrt(max(0.0, s["ff2"] - 2 * ratio * s["fy2"] + ratio**2 * s["yy2"])) / s["y"]
+        error = np.sqrt(np.maximum(s["ff2"] - 2 * ratio * s["fy2"] + ratio**2 * s["yy2"], 0.0)) / s["y"]
         ece, mce = self.binned(selected, n_bins, strategy)
 
-        def mean(name: str) -> Estimate:
+        def means(name: str) -> list[Estimate]:
             value = s[name] / s["w"]
-            return Estimate(value, _deviation(value, s["w2"], s[name + "1"], s[name + "2"]) / s["w"])
+            return list(map(Estimate, value, _deviation(value, s["w2"], s[name + "1"], s[name + "2"]) / s["w"]))
 
-        return Row(
-            alpha=alpha,
-            selected=selected,
-            predicted=s["f"],
-            observed=s["y"],
-            ratio=Estimate(ratio, error),
-            calibration_error=Estimate(ratio - 1, error),
-            ece=ece,
-            mce=mce,
-            log_loss=mean("loss"),
-            brier=mean("brier"),
+        columns = zip(
+            alphas,
+            selected.tolist(),
+            s["f"].tolist(),
+            s["y"].tolist(),
+            map(Estimate, ratio, error),
+            map(Estimate, ratio - 1, error),
+            ece,
+            mce,
+            means("loss"),
+            means("brier"),
+            strict=True,
         )
+        return tuple(Row(*values) for values in columns)
 
-    def binned(self, selected: float | None, n_bins: int, strategy: str) -> tuple[Estimate, Estimate]:
+    def binned(self, selected: Array, n_bins: int, strategy: str) -> tuple[list[Estimate], list[Estimate]]:
         """ECE and MCE of the best `selected`."""
         check_choice("strategy", strategy, ("quantile", "uniform"))
         if int(n_bins) < 1:
             raise UncurseError(f"n_bins={n_bins}; use at least 1")
-        reached = self.sums[0]
-        end = float(reached[-1]) if selected is None else selected
         shares = np.arange(int(n_bins) + 1) / int(n_bins)
+        end = selected[:, None]
         if strategy == "quantile":
             bounds = end * shares
-            if self.whole_rows and end == np.floor(end):
-                bounds = np.floor(bounds + 0.5)
+            if self.whole_rows:
+                bounds = np.where(end == np.floor(end), np.floor(bounds + 0.5), bounds)
         else:
-            # Cells with f ≥ edge come first; f need only be in order, from the best down.
-            bounds = np.minimum(reached[np.searchsorted(-self.f, -shares[::-1], side="right")], end)
-            bounds[0], bounds[-1] = 0.0, end
-        bounds = np.unique(bounds)
-        s = {name: np.diff(v) for name, v in self.at(bounds).items()}
-        w = s["w"]
+            # Cells with f ≥ edge come first: predictions are in order, from the best down.
+            edges = self.sums[0][np.searchsorted(-self.f, -shares[::-1], side="right")]
+            edges[0], edges[-1] = 0.0, np.inf
+            bounds = np.minimum(edges, end)
+        s = {name: np.diff(v, axis=-1) for name, v in self.at(bounds).items()}
+        empty = s["w"] <= 0
+        w = np.where(empty, 1.0, s["w"])
         residual = (s["y"] - s["f"]) / w
         gap, spread = np.abs(residual), _deviation(residual, s["w2"], s["r1"], s["r2"]) / w
         floor = np.sqrt(np.maximum(s["noise"], 0.0)) / w
-        share = w / w.sum()
-        _, gap_variance = _folded(gap, spread)
-        mean_floor, _ = _folded(np.zeros_like(floor), floor)
-        ece = Estimate(share @ gap, np.sqrt(np.square(share) @ gap_variance), share @ mean_floor)
-        _, error = _largest(gap, spread)
-        expected_floor, _ = _largest(np.zeros_like(floor), floor)
-        return ece, Estimate(gap.max(), error, expected_floor)
+        gap, spread, floor = (np.where(empty, 0.0, v) for v in (gap, spread, floor))
+        share = s["w"] / s["w"].sum(axis=-1, keepdims=True)
+        variance = _folded(gap, spread)[1]
+        ece = map(
+            Estimate,
+            (share * gap).sum(axis=-1),
+            np.sqrt((np.square(share) * variance).sum(axis=-1)),
+            (share * floor).sum(axis=-1) * np.sqrt(2 / np.pi),
+        )
+        mce = map(Estimate, gap.max(axis=-1), _largest(gap, spread)[1], _largest(np.zeros_like(floor), floor)[0])
+        return list(ece), list(mce)
 
 
 def _deviation(mean: Any, w2: Any, first: Any, second: Any) -> Any:
@@ -449,26 +461,25 @@ def _folded(mean: Array, sd: Array) -> tuple[Array, Array]:
     return expected, np.maximum(mean**2 + sd**2 - expected**2, 0.0)
 
 
-def _largest(mean: Array, sd: Array) -> tuple[float, float]:
+def _largest(mean: Array, sd: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of the largest of independent |N(mean, sd²)|, by ∫ P(max > t) dt."""
-    top = float((mean + 8 * sd).max())
-    if top == 0 or not (sd > 0).any():
-        return float(mean.max()), 0.0
-    t = np.linspace(0.0, top, 801)
-    sd = np.maximum(sd, 1e-300)
+    top = (mean + 7 * sd).max(axis=-1, keepdims=True) + 1e-300
+    u = np.linspace(0.0, 1.0, 97)
+    t = (top * u)[..., None]
+    mean, sd = mean[..., None, :], np.maximum(sd, 1e-300)[..., None, :]
     with np.errstate(over="ignore"):
-        below = np.prod(ndtr((t[:, None] - mean) / sd) - ndtr((-t[:, None] - mean) / sd), axis=1)
-    first = float(np.trapezoid(1 - below, t))
-    second = float(np.trapezoid(2 * t * (1 - below), t))
-    return first, float(np.sqrt(max(0.0, second - first**2)))
+        above = 1 - np.prod(ndtr((t - mean) / sd) - ndtr((-t - mean) / sd), axis=-1)
+    step = top[..., 0] * (u[1] - u[0])
+    first = step * (above.sum(axis=-1) - (above[..., 0] + above[..., -1]) / 2)
+    tail = 2 * t[..., 0] * above
+    second = step * (tail.sum(axis=-1) - tail[..., -1] / 2)
+    return first, np.sqrt(np.maximum(second - first**2, 0.0))
 
 
 def _evaluation(ranked: _Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
-    rows = []
-    for alpha in shares:
-        selected = float(count_of_share(alpha, int(total))) if ranked.whole_rows else alpha * total
-        rows.append(ranked.row(alpha, selected, n_bins, strategy))
-    return Evaluation(tuple(rows), total, int(n_bins), strategy)
+    counted = ranked.whole_rows
+    selected = np.array([float(count_of_share(a, int(total))) if counted else a * total for a in shares])
+    return Evaluation(ranked.rows(shares, selected, n_bins, strategy), total, int(n_bins), strategy)
 
 
 __all__ = [
