@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import calibrators
-from .evidence import Array, Cells, Moments
+from .evidence import Array, Cells, Moments, one_blas_thread
 from .links import SCALES, UncurseError, check_choice, check_scores, check_weights, get_link, logistic, to_link
 from .maps import Affine, Curve, Grouped, ScoreMap, compose, group_rows, logit_knots
 
@@ -81,7 +81,8 @@ def information_variance(
     weights = check_weights(sample_weight, len(p))
     design = np.hstack([x, np.ones((len(x), 1))]) if fit_intercept else x
     w = p * (1 - p) if weights is None else weights * p * (1 - p)
-    information = (design * w[:, None]).T @ design
+    with one_blas_thread():
+        information = (design * w[:, None]).T @ design
     ridge = penalty * np.eye(len(information))
     if fit_intercept:
         ridge[-1, -1] = 0.0

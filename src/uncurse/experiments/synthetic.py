@@ -150,7 +150,8 @@ def run(
     streams = np.random.SeedSequence(seed).spawn(replications)
     results, lambdas = [], []
     for i in progress(iter(range(replications))):
-        values, slopes = _replicate(np.random.default_rng(streams[i]))
+        with one_blas_thread():
+            values, slopes = _replicate(np.random.default_rng(streams[i]))
         results.append(values)
         lambdas.append(slopes)
     stack = np.stack(results)  # replications × methods × metrics × α
@@ -228,8 +229,7 @@ def _fit(x: Array, y: NDArray[Any], weight: Array) -> Array:
 
 
 def _scores(x: Array, coefficients: Array) -> Array:
-    with one_blas_thread():
-        scores: Array = x @ coefficients[:, :-1].T
+    scores: Array = x @ coefficients[:, :-1].T
     scores += coefficients[:, -1]
     return scores
 
