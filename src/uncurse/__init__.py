@@ -1,12 +1,36 @@
 """Predictions that stay true after the winners are picked."""
 
+from typing import TYPE_CHECKING, Any
+
 from .calibrators import calibrate
 from .evidence import Cells, Moments
 from .links import UncurseError
 from .maps import Affine, Chain, Curve, Grouped, Steps, load
+from .metrics import (
+    Evaluation,
+    calibration_error,
+    evaluate,
+    expected_calibration_error,
+    log_loss_reduction,
+    maximum_calibration_error,
+)
+from .selection import top_k, top_share
 from .vad import VAD, information_variance
 
+if TYPE_CHECKING:
+    from .estimators import VADClassifier, VADRegressor
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn takes most of a second to import: only for those who use it.
+    if name in ("VADClassifier", "VADRegressor"):
+        from . import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
+
 
 __all__ = [
     "VAD",
@@ -14,11 +38,21 @@ __all__ = [
     "Cells",
     "Chain",
     "Curve",
+    "Evaluation",
     "Grouped",
     "Moments",
     "Steps",
     "UncurseError",
+    "VADClassifier",
+    "VADRegressor",
     "calibrate",
+    "calibration_error",
+    "evaluate",
+    "expected_calibration_error",
     "information_variance",
     "load",
+    "log_loss_reduction",
+    "maximum_calibration_error",
+    "top_k",
+    "top_share",
 ]

@@ -12,8 +12,8 @@ from ..evidence import Array
 from ..links import logistic
 from ..selection import top_share
 
-FEATURES = 40
-SHOWN, CANDIDATES = 8_000, 200_000  # rows with labels, from earlier winners; and candidates to choose from
+FEATURES = 160
+SHOWN, CANDIDATES = 32_000, 200_000  # rows with labels, from earlier winners; and candidates to choose from
 ALPHAS = (0.01, 0.02, 0.05, 0.1, 1.0)
 
 
@@ -45,17 +45,17 @@ def run(seed: int = 0) -> tuple[VADClassifier, list[Outcome]]:
     True
     """
     rng = np.random.default_rng(seed)
-    weights = rng.normal(0, 0.1, FEATURES)
+    weights = rng.normal(0, 0.6 / np.sqrt(FEATURES), FEATURES)
     shift = 0.5 * weights / np.linalg.norm(weights)  # what was shown before is better than what is there
 
     def draw(rows: int, mean: Array) -> tuple[Array, Array]:
-        x = rng.normal(mean, 1.0, (rows, FEATURES))
+        x = rng.standard_normal((rows, FEATURES), dtype=np.float32) + mean.astype(np.float32)
         return x, logistic(x @ weights - 2.7).astype(np.float64)
 
     X, p = draw(SHOWN, shift)
     clicks = rng.random(SHOWN) < p
     candidates, truth = draw(CANDIDATES, np.zeros(FEATURES))
-    classifier = VADClassifier(LogisticRegression(C=1e6, max_iter=1000), random_state=seed)
+    classifier = VADClassifier(LogisticRegression(C=1e6, max_iter=1000), curvature=True, random_state=seed)
     classifier.fit(X, clicks, pool=candidates)
     before = classifier.estimator_.predict_proba(candidates)[:, 1]
     after = classifier.predict_proba(candidates)[:, 1]

@@ -1,0 +1,21 @@
+"""`import uncurse` stays light."""
+
+import subprocess
+import sys
+
+import pytest
+
+import uncurse
+
+
+def test_import_brings_none_of_the_heavy_packages():
+    heavy = ("sklearn", "pandas", "polars", "altair", "torch", "typer", "rich")
+    code = f"import sys, uncurse; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there_and_an_unknown_one_is_not():
+    for name in uncurse.__all__:
+        assert getattr(uncurse, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'Vad'"):
+        uncurse.Vad
