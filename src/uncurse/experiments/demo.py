@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from ..estimators import VADClassifier
 from ..evidence import Array
-from ..links import logistic
+from ..links import Float, logistic
 from ..selection import top_share
 
 FEATURES = 160
@@ -48,7 +48,7 @@ def run(seed: int = 0) -> tuple[VADClassifier, list[Outcome]]:
     weights = rng.normal(0, 0.6 / np.sqrt(FEATURES), FEATURES)
     shift = 0.5 * weights / np.linalg.norm(weights)  # what was shown before is better than what is there
 
-    def draw(rows: int, mean: Array) -> tuple[Array, Array]:
+    def draw(rows: int, mean: Array) -> tuple[Float, Array]:
         x = rng.standard_normal((rows, FEATURES), dtype=np.float32) + mean.astype(np.float32)
         return x, logistic(x @ weights - 2.7).astype(np.float64)
 

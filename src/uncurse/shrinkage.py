@@ -1,0 +1,116 @@
+"""The arithmetic of shrinking: how much is noise, what a bent link does to it, and how small groups borrow."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .evidence import Array, one_blas_thread
+from .links import UncurseError, check_scores, check_weights, logistic
+from .maps import Affine, Curve, ScoreMap, logit_knots
+
+
+def noise_variance(covariance: Array, replicas: str = "seeds") -> Array:
+    """V from the S×S covariance (ddof 0) of replica scores; leading axes are kept.
+
+    ``seeds``: (tr C − 1ᵀC1/S) / (S − 1), the mean over rows of the variance across centred replicas.
+    ``bootstrap``: the same over columns 1…, column 0 being served and no bootstrap itself.
+    ``anchored``: the mean over bootstraps b of Var(l_b − l_served): each is the served fit plus one noise.
+
+    >>> round(float(noise_variance(np.array([[1.0, 0.8], [0.8, 1.0]]))), 6)
+    0.2
+    """
+    if replicas == "anchored":
+        others = np.diagonal(covariance, axis1=-2, axis2=-1)[..., 1:]
+        return np.asarray((others + covariance[..., :1, 0] - 2 * covariance[..., 0, 1:]).mean(axis=-1))
+    c = covariance[..., 1:, 1:] if replicas == "bootstrap" else covariance
+    size = c.shape[-1]
+    return np.asarray((np.trace(c, axis1=-2, axis2=-1) - c.sum(axis=(-2, -1)) / size) / (size - 1))
+
+
+def information_variance(
+    X: ArrayLike,
+    probabilities: ArrayLike,
+    X_pool: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    penalty: float = 0.0,
+    fit_intercept: bool = True,
+) -> float:
+    """V of a logistic regression without a refit: tr(Σ_pool · Cov(β̂)), Cov(β̂) the inverse observed information.
+
+    Parameters
+    ----------
+    X, probabilities
+        Training rows (n, d) and the fitted probabilities there.
+    X_pool
+        Rows of the candidate pool (m, d).
+    penalty
+        The ridge λ of λ/2·‖β‖² where one was used (scikit-learn's 1/C); the sandwich formula then applies.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> V = information_variance(X, np.full(1000, 0.5), X)
+    >>> round(V, 4)  # about d / (n p (1 − p))
+    0.012
+    """
+    x, pool = np.asarray(X, np.float64), np.asarray(X_pool, np.float64)
+    p = check_scores(probabilities, "probability", name="probabilities")
+    if x.ndim != 2 or pool.ndim != 2 or x.shape[1] != pool.shape[1] or len(x) != len(p):
+        raise UncurseError(
+            f"X {x.shape}, probabilities {p.shape} and X_pool {pool.shape} do not fit; pass (n, d), (n,) and (m, d)"
+        )
+    weights = check_weights(sample_weight, len(p))
+    design = np.hstack([x, np.ones((len(x), 1))]) if fit_intercept else x
+    w = p * (1 - p) if weights is None else weights * p * (1 - p)
+    with one_blas_thread():
+        information = (design * w[:, None]).T @ design
+    ridge = penalty * np.eye(len(information))
+    if fit_intercept:
+        ridge[-1, -1] = 0.0
+    try:
+        inverse = np.linalg.inv(information + ridge)
+    except np.linalg.LinAlgError:
+        raise UncurseError("the information matrix is singular; drop columns of X that repeat others") from None
+    covariance = (inverse @ information @ inverse)[: x.shape[1], : x.shape[1]]
+    spread = np.atleast_2d(np.cov(pool, rowvar=False, ddof=0))
+    return float(np.sum(spread * covariance))
+
+
+def pull_towards(values: Array, errors: Array, whole: float) -> Array:
+    """Empirical Bayes: the spread τ² between groups by DerSimonian and Laird, then τ²/(τ² + s²) of each group's own."""
+    known = np.isfinite(errors) & (errors > 0)
+    if known.sum() < 2:
+        return np.where(errors == 0, values, whole)
+    w = 1 / np.square(errors[known])
+    mean = np.average(values[known], weights=w)
+    excess = w @ np.square(values[known] - mean) - (known.sum() - 1)
+    between = max(0.0, excess / (w.sum() - np.square(w).sum() / w.sum()))
+    share = between / (between + np.square(errors))
+    return np.asarray(whole + share * (values - whole))
+
+
+def curved(slope: float, center: float, noise: float, link: str) -> ScoreMap:
+    """The map E[φ(l*) | l] where l* | l is normal with mean λl + (1 − λ)c and variance τ² = λV.
+
+    Exact for the identity, log and probit links; a curve through 256 points of a Gauss–Hermite rule for the logistic.
+    """
+    intercept = (1 - slope) * center
+    variance = slope * noise
+    if link == "identity":
+        return Affine(slope, intercept, link)
+    if link == "log":
+        return Affine(slope, intercept + variance / 2, link)
+    if link == "probit":
+        root = np.sqrt(1 + variance)
+        return Affine(float(slope / root), float(intercept / root), link)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(61)
+    m = logit_knots()
+    l = m[:, None] + np.sqrt(variance) * nodes
+    # The mean of φ and of 1 − φ apart, so that neither tail loses digits.
+    odds = (logistic(l) @ weights) / (logistic(-l) @ weights)
+    return Curve(((m - intercept) / slope).tolist(), np.log(odds).tolist(), slope, slope)
+
+
+__all__ = ["curved", "information_variance", "noise_variance", "pull_towards"]
