@@ -17,7 +17,7 @@ test: $(VENV)/.dev
 
 # The scikit-learn face again on the oldest release that we promise.
 test-oldest: $(VENV)-oldest/.dev
-	@if [ -x $(VENV)-oldest/bin/pytest ]; then $(VENV)-oldest/bin/python -m pytest tests/test_estimators.py -p no:cacheprovider; \
+	@if [ -x $(VENV)-oldest/bin/pytest ]; then $(VENV)-oldest/bin/python -m pytest tests/test_estimators.py tests/test_replicas.py -p no:cacheprovider; \
 	else echo "skipped: no scikit-learn 1.6 wheel for this Python"; fi
 
 lint: $(VENV)/.dev
@@ -49,5 +49,5 @@ $(VENV)/.dev: $(VENV)/.core
 $(VENV)-oldest/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip --disable-pip-version-check install --quiet --only-binary scikit-learn,numpy,scipy \
-	  'scikit-learn==1.6.*' pytest hypothesis --editable . || rm -f $(VENV)-oldest/bin/pytest
+	  'scikit-learn==1.6.*' pytest pandas --editable . || rm -f $(VENV)-oldest/bin/pytest
 	@touch $@
