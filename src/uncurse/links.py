@@ -226,10 +226,10 @@ def check_weights(weights: ArrayLike | None, rows: int) -> NDArray[np.float64] |
         raise UncurseError(f"sample_weight holds {w.min():g}; weights must be 0 or more")
     with np.errstate(over="ignore"):
         total = w.sum()
-    if not 0 < total < np.inf:
-        raise UncurseError(
-            f"sample_weight sums to {total:g}; rescale the weights so that their sum is positive and finite"
-        )
+    if total == 0:
+        raise UncurseError("every sample_weight is zero; give some row a positive weight")
+    if total == np.inf:
+        raise UncurseError("the sum of sample_weight overflows; rescale the weights")
     return w
 
 
