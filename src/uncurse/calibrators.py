@@ -20,8 +20,8 @@ from scipy.optimize import isotonic_regression
 from scipy.special import gammaln
 
 from .evidence import Array, Cells, one_blas_thread
-from .links import UncurseError, check_choice, logistic, logit
-from .maps import Affine, Curve, ScoreMap, Steps, logit_knots
+from .links import UncurseError, check_choice, check_count, logistic, logit
+from .maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
 
 _TIE = 1e-6  # how much a logit may move inside a step
 _EDGE = 1e-12  # the most certain a textbook bin may be
@@ -61,7 +61,7 @@ def calibrate(
     0.5
     """
     cells = Cells(exact=exact).update(scores, labels, scale=scale, sample_weight=sample_weight)
-    return fit(method, cells, **options)
+    return compose(fit(method, cells, **options), scores=scale)
 
 
 def fit(method: str, cells: Cells, **options: Any) -> ScoreMap:
@@ -102,11 +102,14 @@ def temperature(cells: Cells, *, strict: bool = True) -> ScoreMap:
     size = float(np.sqrt(w @ np.square(l) / w.sum()))
     if size == 0:
         raise UncurseError("every score is 0, so a temperature changes nothing; use another calibrator")
-    for side, wrong in ((1.0, w - y), (-1.0, y)):  # the likelihood rises for ever if no row contradicts the sign
-        if not (wrong[side * l > 0] > 0).any() and not ((w - wrong)[side * l < 0] > 0).any():
-            raise UncurseError(
-                "temperature has no finite fit: the sign of the score predicts every label; use 'isotonic'"
-            )
+    # The likelihood rises for ever where no row contradicts the sign of the score, or every row does.
+    agree, contradict = (
+        bool(((l > 0) & (u > 0)).any() or ((l < 0) & (v > 0)).any()) for u, v in ((y, w - y), (w - y, y))
+    )
+    if not contradict:
+        raise UncurseError("temperature has no finite fit: the sign of the score predicts every label; use 'isotonic'")
+    if not agree:
+        raise UncurseError("temperature has no finite fit: every label contradicts its score; is one turned round?")
     (slope,) = newton_logistic(l[None] / size, w, y) / size
     return Affine(_rising(slope, "temperature"), 0.0)
 
@@ -126,8 +129,8 @@ def beta(cells: Cells, *, strict: bool = True) -> ScoreMap:
     _rising(a + b, "beta")
     least = _TIE if strict else 0.0
     a, b = max(a, least), max(b, least)
-    # Linear pieces are wrong by 2e-5 |a − b| at most, and outside the knots the function is a straight line.
-    x = logit_knots()
+    # Linear pieces of 256 are wrong by 2e-5 |a − b| at most, and outside the knots the function is a straight line.
+    x = logit_knots(int(256 * np.clip(np.sqrt(abs(a - b)), 1, 8)))
     q = -a * np.logaddexp(0.0, -x) + b * np.logaddexp(0.0, x) + c
     return Curve(x.tolist(), q.tolist(), float(a), float(b))
 
@@ -221,9 +224,9 @@ def histogram(
     ``refine_top=0.001`` the last bin is halved until it holds at most that share of the weight, so that it is
     never wider than the selection.
     """
-    starts = _bins(cells, n_bins, strategy, refine_top)
     _, w, y = _columns(cells)
-    return _steps(cells, starts, np.add.reduceat(w, starts), np.add.reduceat(y, starts), strict)
+    places, edges = _bins(cells, n_bins, strategy, refine_top)
+    return _steps(cells, edges, _totals(_running(w), places), _totals(_running(y), places), strict)
 
 
 def scaling_binning(
@@ -235,26 +238,27 @@ def scaling_binning(
     strict: bool = True,
 ) -> ScoreMap:
     """The scaling-binning calibrator (Kumar et al. 2019): Platt first, then the mean of its output in each bin."""
-    scaled = platt(cells)
-    starts = _bins(cells, n_bins, strategy, refine_top)
     l, w, _ = _columns(cells)
-    smooth = logistic(scaled.transform(l))
-    return _steps(cells, starts, np.add.reduceat(w, starts), np.add.reduceat(w * smooth, starts), strict)
+    smooth = logistic(platt(cells).transform(l))
+    places, edges = _bins(cells, n_bins, strategy, refine_top)
+    return _steps(cells, edges, _totals(_running(w), places), _totals(_running(w * smooth), places), strict)
 
 
 def isotonic(cells: Cells, *, strict: bool = True) -> ScoreMap:
     """Isotonic regression (Zadrozny and Elkan 2002): the best non-decreasing step function."""
-    starts = _pools(cells)
     _, w, y = _columns(cells)
-    return _steps(cells, starts, np.add.reduceat(w, starts), np.add.reduceat(y, starts), strict)
+    starts = _pools(w, y)
+    edges = _edges(cells, starts[1:].astype(np.float64))
+    return _steps(cells, edges, np.add.reduceat(w, starts), np.add.reduceat(y, starts), strict)
 
 
 def smooth_isotonic(cells: Cells, *, strict: bool = True) -> ScoreMap:
     """Smoothed isotonic regression (Deng et al. 2020): isotonic, then straight lines between its levels: no ties."""
-    starts = _pools(cells)
     l, w, y = _columns(cells)
-    starts, values, weight = _monotone(starts, np.add.reduceat(w, starts), np.add.reduceat(y, starts))
-    x, level = np.add.reduceat(w * l, starts) / weight, logit(values)
+    starts = _pools(w, y)
+    first, values = _monotone(np.add.reduceat(w, starts), np.add.reduceat(y, starts))
+    starts = starts[first]
+    x, level = np.add.reduceat(w * l, starts) / np.add.reduceat(w, starts), logit(values)
     if len(x) == 1:
         return Curve(x.tolist(), level.tolist(), _TIE, _TIE)
     ends = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]]
@@ -265,39 +269,35 @@ def smooth_isotonic(cells: Cells, *, strict: bool = True) -> ScoreMap:
 def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
     """Bayesian binning into quantiles (Naeini et al. 2015): equal-count binnings, averaged by their posterior.
 
-    Binnings with N^⅓/10 to 10·N^⅓ bins, each bin a Beta prior of weight 2/B around its middle probability.
-    On cells a binning costs its number of bins, so a million rows take a fraction of a second.
+    Binnings with N^⅓/10 to 10·N^⅓ bins, each bin a Beta prior of weight 2/B around the middle between its lowest and
+    its highest probability. On cells a binning costs its number of bins, so a million rows take a fraction of a second.
     """
     l, w, y = _columns(cells)
-    total = float(w.sum())
-    p = logistic(l)
-    cube = total ** (1 / 3)
+    p, reached, labelled = logistic(l), _running(w), _running(y)
+    cube = float(reached[-1]) ** (1 / 3)
     sizes = np.unique(np.clip(np.arange(max(1, int(cube / 10)), max(2, int(10 * cube)) + 1), 1, len(l)))
-    seen: dict[int, tuple[NDArray[np.intp], Array, float]] = {}
-    for size in sizes:
-        starts = _bins(cells, int(size), "quantile", None)
-        if len(starts) in seen:
+    models: dict[int, tuple[Array, Array, float]] = {}  # by number of bins: places, values, log evidence
+    for size in sizes.tolist():
+        places = _inner(cells, _at_weight(cells, reached, reached[-1] * np.arange(1, size) / size))
+        if len(places) in models:
             continue
-        n, m = np.add.reduceat(w, starts), np.add.reduceat(y, starts)
-        middle = (p[starts] + p[np.append(starts[1:], len(l)) - 1]) / 2
-        prior = 2.0 / len(starts)
-        a, b = prior * middle, prior * (1 - middle)
-        evidence = (
-            gammaln(prior) - gammaln(n + prior) + gammaln(m + a) - gammaln(a) + gammaln(n - m + b) - gammaln(b)
-        ).sum()
-        seen[len(starts)] = (starts, (m + a) / (n + prior), float(evidence))
-    scores = np.array([entry[2] for entry in seen.values()])
-    posterior = np.exp(scores - scores.max())
+        n, m = _totals(reached, places), _totals(labelled, places)
+        lowest, highest = np.append(0, places).astype(np.intp), np.append(np.ceil(places), len(l)).astype(np.intp) - 1
+        prior = 2.0 / len(n)
+        a = prior * (p[lowest] + p[highest]) / 2
+        b = prior - a
+        evidence = gammaln(prior) - gammaln(n + prior) + gammaln(m + a) - gammaln(a) + gammaln(n - m + b) - gammaln(b)
+        models[len(places)] = (places, (m + a) / (n + prior), float(evidence.sum()))
+    evidences = np.array([model[2] for model in models.values()])
+    posterior = np.exp(evidences - evidences.max())
     posterior /= posterior.sum()
-    average = np.zeros(len(l))
-    changes = np.zeros(len(l), bool)
-    for (starts, values, _), share in zip(seen.values(), posterior, strict=True):
-        if share > 1e-6:
-            average += share * np.repeat(values, np.diff(starts, append=len(l)))
-            changes[starts] = True
-    starts = np.flatnonzero(changes)
-    n = np.add.reduceat(w, starts)
-    return _steps(cells, starts, n, average[starts] * n, strict)
+    kept = [(model, share) for model, share in zip(models.values(), posterior, strict=True) if share > 1e-6]
+    places = np.unique(np.concatenate([model[0] for model, _ in kept]))
+    average = np.zeros(len(places) + 1)
+    for (ends, values, _), share in kept:
+        average += share * values[np.searchsorted(ends, np.append(-1.0, places), side="right")]
+    n = _totals(reached, places)
+    return _steps(cells, _edges(cells, places), n, average * n, strict)
 
 
 def _columns(cells: Cells) -> tuple[Array, Array, Array]:
@@ -306,58 +306,107 @@ def _columns(cells: Cells) -> tuple[Array, Array, Array]:
     return cells.score, cells.weight, labels
 
 
-def _bins(cells: Cells, n_bins: int, strategy: str, refine_top: float | None) -> NDArray[np.intp]:
-    """The first cell of each bin; no bin is empty."""
+# A bin ends at a *place*: i is the gap below cell i, and i + s, for cells of a grid, the share s of cell i. Rows of
+# one exact score are never torn apart; those of a grid's cell are, in proportion.
+
+
+def _bins(cells: Cells, n_bins: int, strategy: str, refine_top: float | None) -> tuple[Array, Array]:
+    """Places where bins end, ascending, and the scores there; no bin is empty."""
     check_choice("strategy", strategy, ("quantile", "uniform"))
-    if int(n_bins) < 1:
-        raise UncurseError(f"n_bins={n_bins}; use at least 1")
-    reached = np.cumsum(cells.weight)
+    shares = np.arange(1, check_count(n_bins, "n_bins")) / n_bins
+    reached = _running(cells.weight)
     total = reached[-1]
-    shares = np.arange(1, int(n_bins)) / int(n_bins)
     if strategy == "quantile":
-        starts = np.searchsorted(reached, total * shares * (1 - 1e-12)) + 1
+        places = _inner(cells, _at_weight(cells, reached, total * shares))
+        edges = _edges(cells, places)
     else:
-        starts = np.searchsorted(cells.score, logit(shares))
-    starts = np.unique(np.append(0, starts[starts < len(reached)]))
+        edges = np.asarray(logit(shares), np.float64)
+        places = _at_score(cells, edges)
+        last = np.append(places[1:] > places[:-1], True)  # of edges with no row between them, the upper one
+        last &= (places > 0) & (places < len(cells))
+        places, edges = places[last], edges[last]
     if refine_top is not None:
         if not 0 < refine_top <= 1:
             raise UncurseError(f"refine_top={refine_top}; pass the smallest share that will be selected, such as 0.001")
-        while True:
-            below = reached[starts[-1] - 1] if starts[-1] else 0.0
-            if total - below <= refine_top * total * (1 + 1e-12):
-                break
-            middle = int(np.searchsorted(reached, (total + below) / 2 * (1 - 1e-12))) + 1
-            middle = min(max(middle, int(starts[-1]) + 1), len(reached) - 1)
-            if middle <= starts[-1]:
-                break  # one tied score: it cannot be split
-            starts = np.append(starts, middle)
-    return np.asarray(starts, np.intp)
+        below, halves = total - _totals(reached, places)[-1], []
+        while total - below > refine_top * total * (1 + 1e-9):
+            below = (total + below) / 2
+            halves.append(below)
+        more = np.minimum(_at_weight(cells, reached, np.array(halves)), len(cells) - 1.0)
+        more = np.unique(more[more > places.max(initial=0.0)])
+        places, edges = np.append(places, more), np.append(edges, _edges(cells, more))
+    return places, edges
 
 
-def _pools(cells: Cells) -> NDArray[np.intp]:
+def _running(column: Array) -> Array:
+    """The sum of a column up to each place."""
+    return np.append(0.0, np.cumsum(column))
+
+
+def _inner(cells: Cells, places: Array) -> Array:
+    return np.unique(places[(places > 0) & (places < len(cells))])
+
+
+def _at_weight(cells: Cells, reached: Array, targets: Array) -> Array:
+    i = np.searchsorted(reached, targets * (1 - 1e-12))
+    if not cells.on_grid:
+        return np.asarray(i, np.float64)
+    return i - 1 + np.clip((targets - reached[i - 1]) / cells.weight[i - 1], 0.0, 1.0)
+
+
+def _at_score(cells: Cells, edges: Array) -> Array:
+    low, high = cells.bounds
+    i = np.searchsorted(high, edges)
+    inside = np.minimum(i, len(low) - 1)
+    if not cells.on_grid:
+        return np.asarray(i, np.float64)
+    share = np.clip((edges - low[inside]) / (high - low)[inside], 0.0, 1.0)
+    return np.asarray(i + np.where(i < len(low), share, 0.0), np.float64)
+
+
+def _edges(cells: Cells, places: Array) -> Array:
+    """The score at each place."""
+    i = places.astype(np.intp)
+    share = places - i
+    score = cells.score
+    low, high = cells.bounds
+    middle = (score[i] + score[i - 1]) / 2
+    # Neighbouring floats have no middle: then the edge is the upper one, which belongs to its own step.
+    middle = np.where(middle > score[i - 1], middle, score[i])
+    return np.where(share > 0, low[i] + share * (high[i] - low[i]), middle)
+
+
+def _totals(running: Array, places: Array) -> Array:
+    """What lies between places, of a running sum."""
+    i = places.astype(np.intp)
+    at = running[i] + (places - i) * (running[np.minimum(i + 1, len(running) - 1)] - running[i])
+    return np.diff(at, prepend=0.0, append=running[-1])
+
+
+def _pools(w: Array, y: Array) -> NDArray[np.intp]:
     """The first cell of each level of the isotonic regression."""
-    _, w, y = _columns(cells)
     return np.asarray(isotonic_regression(y / w, weights=w).blocks[:-1], np.intp)
 
 
-def _monotone(starts: NDArray[np.intp], weight: Array, label: Array) -> tuple[NDArray[np.intp], Array, Array]:
-    """Levels that rise strictly and stay inside (0, 1): half a row for what a bin lacks, then pool what falls."""
+def _monotone(weight: Array, label: Array) -> tuple[NDArray[np.intp], Array]:
+    """Levels that rise strictly and stay inside (0, 1): half a row for what a bin lacks, then pool what falls.
+
+    Returns the first bin of each level, and the levels.
+    """
     lacking = (label <= 0) | (label >= weight)
     values = np.where(lacking, (label + 0.5) / (weight + 1), label / weight)
     pools = isotonic_regression(values, weights=weight)
-    first = pools.blocks[:-1]
-    return starts[first], pools.x[first], np.add.reduceat(weight, first)
+    first = np.asarray(pools.blocks[:-1], np.intp)
+    return first, np.asarray(pools.x[first])
 
 
-def _steps(cells: Cells, starts: NDArray[np.intp], weight: Array, label: Array, strict: bool) -> ScoreMap:
+def _steps(cells: Cells, edges: Array, weight: Array, label: Array, strict: bool) -> ScoreMap:
     if strict:
-        starts, values, _ = _monotone(starts, weight, label)
+        first, values = _monotone(weight, label)
+        edges = edges[first[1:] - 1]
     else:
         values = np.clip(label / weight, _EDGE, 1 - _EDGE)
     l = cells.score
-    edges = (l[starts[1:]] + l[starts[1:] - 1]) / 2
-    # Neighbouring floats have no middle: then the edge is the upper one, which belongs to its own step.
-    edges = np.where(edges > l[starts[1:] - 1], edges, l[starts[1:]])
     center = float(np.average(l, weights=cells.weight))
     width = float(np.sqrt(np.average(np.square(l - center), weights=cells.weight))) or 1.0
     return Steps(edges.tolist(), logit(values).tolist(), _TIE if strict else 0.0, center, width)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +55,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 def write(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file atomically: a temporary file beside it, synced, then renamed."""
     target = Path(path)
+    temporary = None
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise UncurseError(f"cannot write {path}: {error.strerror}") from None
-    try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
@@ -66,9 +66,23 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private; give it a plain file's mode
         os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary = None
+    except OSError as error:
+        raise UncurseError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+@contextmanager
+def reading(kind: str) -> Iterator[None]:
+    """Turn what a document lacks into our error."""
+    try:
+        yield
+    except UncurseError:
         raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise UncurseError(f"this is not a complete {kind} document ({error}); write it anew") from None
 
 
-__all__ = ["SCHEMA_VERSION", "dumps", "loads", "read", "write"]
+__all__ = ["SCHEMA_VERSION", "dumps", "loads", "read", "reading", "write"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
 def check_scores(scores: ArrayLike, scale: str, *, name: str = "scores", ndim: int = 1) -> Float:
     """A floating array of `ndim` dimensions, finite, and inside [0, 1] on the probability scale."""
     check_choice("scores", scale, SCALES)
-    values = _numbers(scores, name)
+    values = check_numbers(scores, name)
     if values.ndim != ndim:
         wanted = "one column, shape (n,)" if ndim == 1 else "a column per replica, shape (n, S)"
         raise UncurseError(f"{name} has shape {values.shape}; pass {wanted}")
@@ -205,7 +206,7 @@ def check_finite(values: Float, name: str) -> None:
 
 def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArray[Any]:
     """Binary labels, 0 or 1, one per row."""
-    y = labels if isinstance(labels, np.ndarray) and labels.dtype.kind in "biuf" else _numbers(labels, name)
+    y = labels if isinstance(labels, np.ndarray) and labels.dtype.kind in "biuf" else check_numbers(labels, name)
     check_length(y, rows, name)
     if y.dtype == bool:
         return y.view(np.int8)
@@ -219,7 +220,7 @@ def check_weights(weights: ArrayLike | None, rows: int) -> NDArray[np.float64] |
     """Non-negative finite weights, one per row, with a positive sum; None stays None."""
     if weights is None:
         return None
-    w = _numbers(weights, "sample_weight").astype(np.float64, copy=False)
+    w = check_numbers(weights, "sample_weight").astype(np.float64, copy=False)
     check_length(w, rows, "sample_weight")
     check_finite(w, "sample_weight")
     if w.size and w.min() < 0:
@@ -239,6 +240,28 @@ def check_length(values: NDArray[Any], rows: int, name: str) -> None:
         raise UncurseError(f"{name} has shape {values.shape} but there are {rows} scores; pass shape ({rows},)")
 
 
+def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
+    """A name (text or number) per row, none missing."""
+    names = np.asarray(values)
+    check_length(names, rows, name)
+    if names.dtype.kind in "fO":
+        missing = np.flatnonzero(names != names) if names.dtype.kind == "f" else _missing(names)
+        if missing.size:
+            raise UncurseError(f"{name}[{missing[0]}] is {names[missing[0]]}; fill what is missing, say with 'unknown'")
+    return names.astype(str) if names.dtype.kind == "O" else names
+
+
+def _missing(names: NDArray[Any]) -> NDArray[np.intp]:
+    return np.flatnonzero([v is None or v != v for v in names.tolist()])
+
+
+def check_count(value: Any, name: str) -> int:
+    """A whole number, at least 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise UncurseError(f"{name}={value!r}; use at least 1, a whole number")
+    return int(value)
+
+
 def check_share(alpha: float, name: str = "alpha") -> float:
     """A share in (0, 1]."""
     try:
@@ -250,8 +273,8 @@ def check_share(alpha: float, name: str = "alpha") -> float:
     return share
 
 
-def _numbers(values: ArrayLike, name: str) -> Float:
-    """As floats, or our error."""
+def check_numbers(values: ArrayLike, name: str) -> Float:
+    """An array of floats, or our error."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise UncurseError(f"{name} has masked values; drop or fill those rows first")
     try:
@@ -275,9 +298,12 @@ __all__ = [
     "Link",
     "UncurseError",
     "check_choice",
+    "check_count",
     "check_finite",
     "check_labels",
     "check_length",
+    "check_names",
+    "check_numbers",
     "check_scores",
     "check_share",
     "check_weights",

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import documents
 from .evidence import Array
-from .links import SCALES, Float, UncurseError, check_choice, check_length, check_scores, get_link, inside, to_link
+from .links import SCALES, Float, UncurseError, check_choice, check_names, check_scores, get_link, inside, to_link
 
 _CHUNK = 1 << 16
 
@@ -36,8 +36,12 @@ class ScoreMap:
         out = np.empty(len(values))
         for start in range(0, len(values), _CHUNK):
             part = slice(start, start + _CHUNK)
-            out[part] = self._predict(to_link(values[part], self.scores, self.link).astype(np.float64, copy=False))
+            # float64 before anything bends: neighbouring float32 probabilities must not fall together.
+            out[part] = self._predict(self._link_scores(values[part].astype(np.float64, copy=False)))
         return out[0] if single else out
+
+    def _link_scores(self, values: Array) -> Array:
+        return to_link(values, self.scores, self.link).astype(np.float64, copy=False)
 
     def _predict(self, l: Array) -> Array:
         link = get_link(self.link)
@@ -125,6 +129,8 @@ class Curve(ScoreMap):
         if len(self.x) != len(self.y) or not self.x:
             raise UncurseError(f"a curve needs as many x as y and at least one; got {len(self.x)} and {len(self.y)}")
         x, y = self._knots
+        _check_number("left", self.left)
+        _check_number("right", self.right)
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             raise UncurseError("a knot of this curve is not finite; fit it again on finite scores")
         if (np.diff(x) <= 0).any():
@@ -172,6 +178,8 @@ class Steps(ScoreMap):
         if len(self.values) != len(self.edges) + 1:
             raise UncurseError(f"{len(self.edges)} edges need {len(self.edges) + 1} values; got {len(self.values)}")
         edges, values = self._arrays
+        for name in ("tie", "center", "width"):
+            _check_number(name, getattr(self, name))
         if not (np.isfinite(edges).all() and np.isfinite(values).all()):
             raise UncurseError("a step is not finite; fit it again with bins that hold both labels")
         if (np.diff(edges) <= 0).any():
@@ -288,8 +296,7 @@ class Grouped(ScoreMap):
 
 def group_rows(groups: ArrayLike, rows: int) -> tuple[list[str], list[NDArray[np.intp]]]:
     """Names of the groups (as text) and the rows of each."""
-    labels = np.asarray(groups)
-    check_length(labels, rows, "groups")
+    labels = check_names(groups, rows, "groups")
     names, codes = np.unique(labels, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
@@ -335,7 +342,9 @@ def from_dict(content: Mapping[str, Any], *, source: str = "map") -> ScoreMap:
             maps = {name: from_dict(step, source=source) for name, step in arguments["maps"].items()}
             return Grouped(from_dict(arguments["whole"], source=source), maps)
         return _KINDS[kind](**arguments)
-    except (KeyError, TypeError, AttributeError) as error:
+    except UncurseError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UncurseError(f"{source} is not a complete {kind} map ({error}); write it anew") from None
 
 

@@ -21,13 +21,14 @@ from .links import (
     check_finite,
     check_labels,
     check_length,
+    check_numbers,
     check_scores,
     check_share,
     check_weights,
     inside,
 )
 from .maps import Affine, ScoreMap
-from .ranked import Estimate, Ranked, Row, rank
+from .ranked import Estimate, Ranked, Row, columns_of, rank
 from .selection import count_of_share
 
 
@@ -84,7 +85,7 @@ def evaluate(
     """Every metric on the top share of `p`, for many shares at the cost of one sort.
 
     Rows that tie at the edge of a selection are taken in part, all alike, so that row order does not matter. Where
-    more than 2^20 rows are selected, cells of a fine grid stand for them (see `Cells`).
+    more than 2^20 rows are selected, cells of a fine grid stand for those below the best 2^20.
 
     Parameters
     ----------
@@ -104,9 +105,7 @@ def evaluate(
     >>> bool(result.rows[0].calibration_error > 0.2)
     True
     """
-    shares = [check_share(a) for a in np.atleast_1d(np.asarray(alphas, np.float64)).tolist()]
-    if not shares:
-        raise UncurseError("alphas is empty; pass at least one share, such as [0.02, 0.1]")
+    shares = _shares(alphas)
     f = check_scores(p, "probability", name="p")
     labels = check_labels(y, len(f), name="y")
     weights = check_weights(sample_weight, len(f))
@@ -122,7 +121,7 @@ def evaluate(
 def evaluate_cells(
     cells: Cells,
     score_map: ScoreMap | None = None,
-    alphas: Sequence[float] = (0.02, 0.05, 0.1, 1.0),
+    alphas: Sequence[float] | float = (0.02, 0.05, 0.1, 1.0),
     *,
     n_bins: int = 10,
     strategy: str = "quantile",
@@ -137,8 +136,14 @@ def evaluate_cells(
         raise UncurseError("these cells hold no labels; update them with scores and labels")
     if score_map is None:
         score_map = Affine(1.0, 0.0, scores=cells.scale)
-    shares = [check_share(a) for a in alphas]
-    return _evaluation(Ranked(score_map(cells.score), cells), shares, float(cells.weight.sum()), n_bins, strategy)
+    elif score_map.scores != cells.scale:
+        raise UncurseError(
+            f"the map takes scores={score_map.scores!r}, the cells hold scale={cells.scale!r}; use one scale"
+        )
+    shares = _shares(alphas)
+    return _evaluation(
+        Ranked(score_map(cells.score), columns_of(cells)), shares, float(cells.weight.sum()), n_bins, strategy
+    )
 
 
 # ---------------------------------------------------------------------------- single metrics
@@ -151,7 +156,7 @@ def calibration_ratio(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | 
     1 ± 0.5
     """
     f = check_scores(p, "value", name="p").astype(np.float64)
-    labels = np.asarray(y, np.float64)
+    labels = check_numbers(y, "y").astype(np.float64)
     check_length(labels, len(f), "y")
     check_finite(labels, "y")
     weights = check_weights(sample_weight, len(f))
@@ -259,10 +264,20 @@ def _whole_binned(
     return ece, mce
 
 
+def _shares(alphas: Sequence[float] | float) -> list[float]:
+    try:
+        shares = [check_share(a) for a in np.atleast_1d(np.asarray(alphas)).tolist()]
+    except TypeError:
+        raise UncurseError(f"alphas={alphas!r}; pass shares, such as [0.02, 0.1]") from None
+    if not shares:
+        raise UncurseError("alphas is empty; pass at least one share, such as [0.02, 0.1]")
+    return shares
+
+
 def _evaluation(ranked: Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
     counted = ranked.whole_rows
     selected = np.array([float(count_of_share(a, int(total))) if counted else a * total for a in shares])
-    return Evaluation(ranked.rows(shares, selected, n_bins, strategy), total, int(n_bins), strategy)
+    return Evaluation(ranked.rows(shares, selected, n_bins, strategy), total, n_bins, strategy)
 
 
 __all__ = [

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from .evidence import Array, Cells
-from .links import UncurseError, check_choice, inside
-from .maps import Affine
+from .links import UncurseError, check_choice, check_count, inside
 
 
 class Estimate(float):
@@ -82,13 +81,19 @@ _SUMS = (
 )
 
 
+#: Weight, label sum, Σw² and Σw²y of cells in ascending order.
+Columns = tuple[Array, Array, Array, Array]
+
+
 class Ranked:
     """Cells from the best down, with running sums of everything a metric needs, so that any selection is a look-up."""
 
-    def __init__(self, prediction: Array, cells: Cells) -> None:
-        f, w, y = prediction[::-1], cells.weight[::-1], cells.label
-        assert y is not None  # callers have labels
-        y, w2, y2 = y[::-1], cells.weight_squares[::-1], cells.label_squares[::-1]
+    def __init__(self, prediction: Array, columns: Columns) -> None:
+        if not (np.diff(prediction) > 0).all():  # a map with ties, or one that falls: rank by what is predicted
+            prediction, place = np.unique(prediction, return_inverse=True)
+            columns = tuple(np.asarray(np.bincount(place, column), np.float64) for column in columns)  # type: ignore[assignment]
+        f = prediction[::-1]
+        w, y, w2, y2 = (column[::-1] for column in columns)
         safe = inside(f, 0.0, 1.0)
         hit, miss = -np.log(safe), -np.log1p(-safe)
         near, far = np.square(1 - f), f * f
@@ -161,19 +166,18 @@ class Ranked:
     def binned(self, selected: Array, n_bins: int, strategy: str) -> tuple[list[Estimate], list[Estimate]]:
         """ECE and MCE of the best `selected`."""
         check_choice("strategy", strategy, ("quantile", "uniform"))
-        if int(n_bins) < 1:
-            raise UncurseError(f"n_bins={n_bins}; use at least 1")
-        shares = np.arange(int(n_bins) + 1) / int(n_bins)
-        end = selected[:, None]
+        shares = np.arange(check_count(n_bins, "n_bins") + 1) / n_bins
+        reached, end = self.sums[0], selected[:, None]
         if strategy == "quantile":
-            bounds = end * shares
-            if self.whole_rows:
-                bounds = np.where(end == np.floor(end), np.floor(bounds + 0.5), bounds)
+            # A bin ends where a cell does, the nearest: equal predictions are never torn apart.
+            target = end * shares
+            i = np.clip(np.searchsorted(reached, target), 1, len(reached) - 1)
+            bounds = np.where(target - reached[i - 1] < reached[i] - target, reached[i - 1], reached[i])
         else:
             # Cells with f ≥ edge come first: predictions are in order, from the best down.
-            edges = self.sums[0][np.searchsorted(-self.f, -shares[::-1], side="right")]
-            edges[0], edges[-1] = 0.0, np.inf
-            bounds = np.minimum(edges, end)
+            bounds = np.tile(reached[np.searchsorted(-self.f, -shares[::-1], side="right")], (len(end), 1))
+        bounds[:, 0], bounds[:, -1] = 0.0, np.inf
+        bounds = np.minimum(bounds, end)
         s = {name: np.diff(v, axis=-1) for name, v in self.at(bounds).items()}
         empty = s["w"] <= 0
         w = np.where(empty, 1.0, s["w"])
@@ -182,14 +186,18 @@ class Ranked:
         floor = np.sqrt(np.maximum(s["noise"], 0.0)) / w
         gap, spread, floor = (np.where(empty, 0.0, v) for v in (gap, spread, floor))
         share = s["w"] / s["w"].sum(axis=-1, keepdims=True)
-        variance = _folded(gap, spread)[1]
+        # Gaps of nothing but noise look as large as the noise. What they are without it, by the James–Stein factor.
+        z = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
+        filled = np.maximum((spread > 0).sum(axis=-1, keepdims=True), 1)
+        mean_gap = gap * np.maximum(1 - filled / np.maximum(np.square(z).sum(axis=-1, keepdims=True), 1e-300), 0.0)
+        variance = _folded(mean_gap, spread)[1]
         ece = map(
             Estimate,
             (share * gap).sum(axis=-1),
             np.sqrt((np.square(share) * variance).sum(axis=-1)),
             (share * floor).sum(axis=-1) * np.sqrt(2 / np.pi),
         )
-        mce = map(Estimate, gap.max(axis=-1), _largest(gap, spread)[1], _largest(np.zeros_like(floor), floor)[0])
+        mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], _largest(np.zeros_like(floor), floor)[0])
         return list(ece), list(mce)
 
 
@@ -207,26 +215,48 @@ def _folded(mean: Array, sd: Array) -> tuple[Array, Array]:
 
 def _largest(mean: Array, sd: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of the largest of independent |N(mean, sd²)|, by ∫ P(max > t) dt."""
-    top = (mean + 7 * sd).max(axis=-1, keepdims=True) + 1e-300
-    u = np.linspace(0.0, 1.0, 97)
-    t = (top * u)[..., None]
+    low = np.maximum((mean - 7 * sd).max(axis=-1, keepdims=True), 0.0)  # below it P is 1
+    width = (mean + 7 * sd).max(axis=-1, keepdims=True) - low + 1e-300
+    u = np.linspace(0.0, 1.0, 129)
+    t = (low + width * u)[..., None]
     mean, sd = mean[..., None, :], np.maximum(sd, 1e-300)[..., None, :]
     with np.errstate(over="ignore"):
         above = 1 - np.prod(ndtr((t - mean) / sd) - ndtr((-t - mean) / sd), axis=-1)
-    step = top[..., 0] * (u[1] - u[0])
+    step = width[..., 0] * (u[1] - u[0])
+    start, x = low[..., 0], t[..., 0] - low
+    # Moments about `low`, so that a large gap known well does not lose its small error to rounding.
     first = step * (above.sum(axis=-1) - (above[..., 0] + above[..., -1]) / 2)
-    tail = 2 * t[..., 0] * above
+    tail = 2 * x * above
     second = step * (tail.sum(axis=-1) - tail[..., -1] / 2)
-    return first, np.sqrt(np.maximum(second - first**2, 0.0))
+    return start + first, np.sqrt(np.maximum(second - first**2, 0.0))
+
+
+def columns_of(cells: Cells) -> Columns:
+    """What `Ranked` needs of labelled cells."""
+    labels = cells.label
+    assert labels is not None  # callers have labels
+    return cells.weight, labels, cells.weight_squares, cells.label_squares
+
+
+_EXACT_ROWS = 1 << 20
 
 
 def rank(f: Any, labels: NDArray[Any], weights: Array | None) -> Ranked:
-    """Exact up to 2^20 rows; beyond, the grid of cells, whose means are true to 1e-7."""
-    if len(f) > 1 << 20:
-        cells = Cells("logit", exact=False).update(f, labels, scale="probability", sample_weight=weights)
-        return Ranked(Affine(1.0, 0.0)(cells.score), cells)
-    cells = Cells("probability", exact=True).update(f, labels, sample_weight=weights)
-    return Ranked(cells.score, cells)
+    """The best 2^20 rows exactly; what lies below them in cells of the grid, each with its mean prediction."""
+    parts: list[Any] = [slice(None)]
+    if len(f) > _EXACT_ROWS:
+        top = f >= np.partition(f, len(f) - _EXACT_ROWS)[len(f) - _EXACT_ROWS]
+        parts = [top] if top.all() else [~top, top]
+    cells = [
+        Cells("probability", exact=i == len(parts) - 1).update(
+            f[part], labels[part], sample_weight=None if weights is None else weights[part]
+        )
+        for i, part in enumerate(parts)
+        if weights is None or weights[part].any()
+    ]
+    columns = [np.concatenate(column) for column in zip(*(columns_of(c) for c in cells), strict=True)]
+    w, y, w2, y2 = columns
+    return Ranked(np.concatenate([c.score for c in cells]), (w, y, w2, y2))
 
 
-__all__ = ["Estimate", "Ranked", "Row", "rank"]
+__all__ = ["Columns", "Estimate", "Ranked", "Row", "columns_of", "rank"]

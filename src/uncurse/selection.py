@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .links import UncurseError, check_length, check_scores, check_share
+from .links import UncurseError, check_count, check_names, check_scores, check_share
 
 
 def count_of_share(alpha: float, rows: int) -> int:
@@ -44,10 +42,8 @@ def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool
     array([False,  True,  True, False])
     """
     values = check_scores(scores, "value")
-    names: NDArray[Any] = np.asarray(requests)
-    check_length(names, len(values), "requests")
-    if int(k) < 1:
-        raise UncurseError(f"k={k} selects none; use at least 1")
+    names = check_names(requests, len(values), "requests")
+    most = check_count(k, "k")
     if names.dtype.kind not in "iu":
         names = np.unique(names, return_inverse=True)[1]
     order = np.lexsort((-values, names))  # stable: by request, then best first
@@ -55,7 +51,7 @@ def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool
     first = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
     rank = np.arange(len(values)) - np.repeat(first, np.diff(first, append=len(values)))
     chosen = np.zeros(len(values), bool)
-    chosen[order[rank < int(k)]] = True
+    chosen[order[rank < most]] = True
     return chosen
 
 

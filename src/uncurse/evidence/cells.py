@@ -23,6 +23,7 @@ _GRID_CELLS: NDArray[np.int64] = np.concatenate(
         for low, high, width in _GRID_SECTIONS
     ]
 )
+_GRID_STARTS = np.unique(_GRID_CELLS)
 _EXACT_ROWS = 1 << 20  # beyond this many rows arrays go to the grid unless the caller says otherwise
 
 
@@ -43,8 +44,8 @@ class Cells:
     Parameters
     ----------
     scale
-        ``"logit"`` (probabilities given to `update` are converted), ``"probability"`` or ``"value"``;
-        the last two are always exact.
+        What `score` is: ``"logit"`` (probabilities given to `update` are converted), ``"probability"``, or
+        ``"value"``, which is always exact.
     exact
         True, False, or None to decide by the number of rows.
 
@@ -64,8 +65,8 @@ class Cells:
 
     def __init__(self, scale: str = "logit", exact: bool | None = None) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability", "value"))
-        if exact is False and scale != "logit":
-            raise UncurseError(f"the grid of cells lies on the logit; use exact=True on the {scale} scale")
+        if exact is False and scale == "value":
+            raise UncurseError("the grid of cells lies on the logit; use exact=True on the value scale")
         self.exact = exact
         self.rows = 0
         self._on_grid = exact is False
@@ -89,14 +90,16 @@ class Cells:
         weights = check_weights(sample_weight, len(values))
         if given != self.scale and (given, self.scale) != ("probability", "logit"):
             raise UncurseError(f"these cells hold scores on the {self.scale} scale; scale={given!r} cannot be added")
-        self._note_labels(y is not None)
+        self._check_labels(y is not None)
+        self._labelled = y is not None
         self.rows += len(values)
-        if self.exact is None and self.scale == "logit" and self.rows > _EXACT_ROWS:
+        if self._too_many():
             self._to_grid()
         if self._on_grid:
-            self._add(*_grid_table(values, y, weights, given))
+            self._add(*_grid_table(values, y, weights, given, self.scale))
         else:
-            self._add(*_exact_table(values if given == self.scale else logit(values), y, weights))
+            exact = values if given == self.scale else logit(values.astype(np.float64, copy=False))
+            self._add(*_exact_table(exact, y, weights))
         return self
 
     def merge(self, other: Cells) -> Cells:
@@ -105,27 +108,30 @@ class Cells:
             raise UncurseError(f"cannot merge cells on the {self.scale} and the {other.scale} scale")
         if not other.rows:
             return self
-        self._note_labels(bool(other._labelled))
+        self._check_labels(bool(other._labelled))
+        if other._on_grid and self.exact:
+            raise UncurseError("cannot merge cells of a grid into exact ones; use exact=None or exact=False")
+        self._labelled = other._labelled
         self.rows += other.rows
-        too_many = self.exact is None and self.scale == "logit" and self.rows > _EXACT_ROWS
-        if (other._on_grid or too_many) and not self._on_grid:
-            if self.exact:
-                raise UncurseError("cannot merge cells of a grid into exact ones; use exact=None or exact=False")
+        if other._on_grid or self._too_many():
             self._to_grid()
-        keys = other._keys
-        if self._on_grid and not other._on_grid:
-            keys = _GRID_CELLS[grid_steps(other.score)]
+        keys = self._grid_keys(other.score) if self._on_grid and not other._on_grid else other._keys
         self._add(keys, other._table)
         return self
 
-    def _note_labels(self, labelled: bool) -> None:
+    def _too_many(self) -> bool:
+        return self.exact is None and self.scale != "value" and self.rows > _EXACT_ROWS
+
+    def _check_labels(self, labelled: bool) -> None:
         if self._labelled is not None and self._labelled != labelled:
             raise UncurseError("some of these rows have labels and some have none; keep two Cells")
-        self._labelled = labelled
+
+    def _grid_keys(self, scores: Array) -> NDArray[np.int64]:
+        return _GRID_CELLS[grid_steps(scores if self.scale == "logit" else logit(scores))]
 
     def _to_grid(self) -> None:
         if not self._on_grid:
-            keys = _GRID_CELLS[grid_steps(self._keys)]
+            keys = self._grid_keys(self._keys)
             self._on_grid = True
             self._keys, table = np.empty(0, np.int64), self._table
             self._add(keys, table)
@@ -135,6 +141,20 @@ class Cells:
             keys = np.concatenate([self._keys, keys])
             table = np.concatenate([_widen(self._table, len(table)), _widen(table, len(self._table))], axis=1)
         self._keys, self._table = _collapse(keys, table)
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether cells are slots of the grid, not distinct scores."""
+        return self._on_grid
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """Between which logits each cell lies; an exact cell has no width."""
+        if not self._on_grid:
+            return self.score, self.score
+        width = np.searchsorted(_GRID_STARTS, self._keys, side="right")
+        low = self._keys / _GRID_STEPS + _GRID_LOW
+        return low, np.append(_GRID_STARTS, _GRID_SIZE)[width] / _GRID_STEPS + _GRID_LOW
 
     @property
     def score(self) -> Array:
@@ -192,11 +212,14 @@ class Cells:
         """Back from `to_json`."""
         content = documents.loads(text, source="cells")
         check_choice("kind", content["kind"], ("cells",))
-        cells = cls(content["scale"], content["exact"])
-        cells._on_grid, cells.rows = content["grid"], content["rows"]
-        cells._labelled = content["labelled"]
-        cells._keys = np.array(content["keys"], np.int64 if cells._on_grid else np.float64)
-        cells._table = np.array(content["table"], np.float64).reshape(-1, len(cells._keys))
+        with documents.reading("cells"):
+            cells = cls(content["scale"], content["exact"])
+            cells._on_grid, cells.rows = bool(content["grid"]), int(content["rows"])
+            cells._labelled = content["labelled"]
+            cells._keys = np.array(content["keys"], np.int64 if cells._on_grid else np.float64)
+            cells._table = np.array(content["table"], np.float64).reshape(len(content["table"]), len(cells._keys))
+            if len(cells._table) not in (3, 5):
+                raise ValueError("its table has neither 3 nor 5 rows")
         return cells
 
 
@@ -245,7 +268,7 @@ def _exact_table(values: Float, labels: NDArray[Any] | None, weights: Array | No
 
 
 def _grid_table(
-    values: Float, labels: NDArray[Any] | None, weights: Array | None, scale: str
+    values: Float, labels: NDArray[Any] | None, weights: Array | None, given: str, kept: str
 ) -> tuple[NDArray[np.int64], Array]:
     """Sums on the grid by `bincount`, a label folded into the step's number so that one count serves both."""
     pairs = 1 if labels is None else 2
@@ -253,9 +276,11 @@ def _grid_table(
     steps_seen = np.zeros((2, size))
     score_sum = np.zeros(_GRID_SIZE)
     for chunk in _chunks(len(values)):
-        x = values[chunk] if scale == "logit" else logit(values[chunk])
-        x = x.astype(np.float64, copy=False)
-        steps = grid_steps(x)
+        x = values[chunk].astype(np.float64, copy=False)
+        l = x if given == "logit" else logit(x)
+        steps = grid_steps(l)
+        if kept == "logit":
+            x = l.astype(np.float64, copy=False)
         w = None if weights is None else weights[chunk]
         score_sum += np.bincount(steps, weights=x if w is None else x * w, minlength=_GRID_SIZE)
         if labels is not None:
@@ -275,8 +300,7 @@ def _grid_table(
         squares = steps_seen[1].reshape(_GRID_SIZE, pairs)
         table[3] = squares.sum(axis=1)
         table[4] = squares[:, 1] if labels is not None else 0.0
-    starts = np.flatnonzero(np.diff(_GRID_CELLS, prepend=-1))
-    return _GRID_CELLS[starts], np.add.reduceat(table, starts, axis=1)
+    return _GRID_STARTS, np.add.reduceat(table, _GRID_STARTS, axis=1)
 
 
 def _chunks(rows: int, step: int = 1 << 16) -> Iterator[slice]:

@@ -182,9 +182,12 @@ class Moments:
         if kept.sum() < 2:
             return float("nan")
         whole = function(self.mean, self.covariance)
-        _, mean, covariance = self.leave_one_out()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            _, mean, covariance = self.leave_one_out()
+            without = function(mean[kept], covariance[kept])
+        if not np.isfinite(without).all():  # a handful of rows, and one of them holds all that varies
+            return float("inf")
         inverse_share = self.block_weight.sum() / self.block_weight[kept]
-        without = function(mean[kept], covariance[kept])
         pseudo = inverse_share * whole - (inverse_share - 1) * without
         estimate = whole + np.sum((1 - 1 / inverse_share) * (whole - without))
         variance = np.mean(np.square(pseudo - estimate) / (inverse_share - 1))
@@ -212,19 +215,27 @@ class Moments:
         """Back from `to_json`."""
         content = documents.loads(text, source="moments")
         check_choice("kind", content["kind"], ("moments",))
-        moments = cls(content["link"])
-        replicas = len(content["mean"][0]) if content["mean"] else 0
-        moments._append(
-            np.array(content["rows"], np.int64),
-            np.array(content["weight"], np.float64),
-            np.array(content["mean"], np.float64).reshape(-1, replicas),
-            np.array(content["scatter"], np.float64).reshape(-1, replicas, replicas),
-        )
+        with documents.reading("moments"):
+            moments = cls(content["link"])
+            blocks = (
+                np.array(content["rows"], np.int64),
+                np.array(content["weight"], np.float64),
+                np.array(content["mean"], np.float64),
+                np.array(content["scatter"], np.float64),
+            )
+            count, replicas = len(blocks[0]), blocks[2].shape[-1]
+            if count:
+                shapes = [(count,), (count,), (count, replicas), (count, replicas, replicas)]
+                if [block.shape for block in blocks] != shapes:
+                    raise ValueError("its arrays differ in length")
+                moments._append(*blocks)
         return moments
 
 
 def _strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Float:
     """Scores of `link`, refusing a probability that has none: at 0 or 1 a logit is infinite."""
+    if scale != "logit":
+        chunk = chunk.astype(np.float64, copy=False)
     if scale == "probability" and get_link(link).lower == 0.0:
         ends = int(np.count_nonzero((chunk == 0) | (chunk == get_link(link).upper)))
         if ends:

@@ -1,0 +1,332 @@
+import json
+
+import numpy as np
+import pytest
+
+from uncurse import Cells, UncurseError
+from uncurse.calibrators import CALIBRATORS, fit
+from uncurse.evidence import grid_steps
+from uncurse.links import logistic, logit
+
+EXACT_ROWS = 1 << 20
+
+
+def world(rows, *, seed=0, mean=-3.0, sd=0.8, decimals=None):
+    rng = np.random.default_rng(seed)
+    l = rng.normal(mean, sd, rows)
+    if decimals is not None:
+        l = l.round(decimals)
+    return l, rng.random(rows) < logistic(l), rng.exponential(size=rows)
+
+
+def columns(cells):
+    return cells.score, cells.weight, cells.label, cells.weight_squares, cells.label_squares
+
+
+def assert_equal_cells(a, b, tolerance=1e-12):
+    assert a.rows == b.rows
+    for left, right in zip(columns(a), columns(b), strict=True):
+        if left is None:
+            assert right is None
+        else:
+            np.testing.assert_allclose(left, right, rtol=tolerance, atol=1e-15)
+
+
+# ---------------------------------------------------------------------------- exact
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("decimals", [None, 1])
+def test_an_exact_cell_is_a_distinct_score_with_its_sums(weighted, decimals):
+    l, y, w = world(3000, decimals=decimals)
+    w = w if weighted else np.ones(3000)
+    cells = Cells(exact=True).update(l, y, sample_weight=w if weighted else None)
+    keys, codes = np.unique(l, return_inverse=True)
+    assert (cells.score == keys).all()
+    for ours, column in zip(columns(cells)[1:], (w, w * y, w * w, w * w * y), strict=True):
+        np.testing.assert_allclose(ours, np.bincount(codes, weights=column), rtol=1e-12)
+    assert len(cells) == len(keys)
+    assert cells.rows == 3000
+
+
+def test_unlabelled_cells_have_no_labels():
+    assert Cells().update([0.0, 1.0]).label is None
+
+
+def test_rows_without_weight_leave_no_cell():
+    cells = Cells().update([0.0, 1.0, 2.0], [0, 1, 1], sample_weight=[1.0, 0.0, 2.0])
+    assert cells.score.tolist() == [0.0, 2.0]
+
+
+def test_minus_zero_and_zero_are_one_score():
+    assert len(Cells().update([-0.0, 0.0])) == 1
+
+
+def test_probabilities_are_held_as_logits():
+    p = np.array([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(Cells().update(p, scale="probability").score, logit(p), rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.float32, np.float64])
+@pytest.mark.parametrize("exact", [True, False])
+def test_any_kind_of_binary_label_will_do(dtype, exact):
+    l, y, _ = world(1000)
+    assert_equal_cells(Cells(exact=exact).update(l, y.astype(dtype)), Cells(exact=exact).update(l, y))
+
+
+def test_distinct_float32_probabilities_stay_distinct_cells():
+    p = np.unique(np.float32(1e-3) * (1 + 1.2e-7 * np.arange(1000)).astype(np.float32))
+    assert len(Cells().update(p, scale="probability")) == len(p)
+
+
+# ---------------------------------------------------------------------------- the grid
+
+
+def test_the_grid_is_never_larger_than_promised():
+    l = np.linspace(-40, 40, 2_000_001)
+    assert len(Cells(exact=False).update(l)) == 16_128 <= 16_384
+
+
+def test_the_grid_keeps_the_sums_and_the_order():
+    l, y, w = world(50_000)
+    cells = Cells(exact=False).update(l, y, sample_weight=w)
+    np.testing.assert_allclose(cells.weight @ cells.score, w @ l, rtol=1e-11)
+    for total, column in zip(columns(cells)[1:], (w, w * y, w * w, w * w * y), strict=True):
+        np.testing.assert_allclose(total.sum(), column.sum(), rtol=1e-11)
+    assert (np.diff(cells.score) > 0).all()
+
+
+def test_a_grid_cell_is_never_wider_than_its_section():
+    l, _, _ = world(200_000, mean=0.0, sd=6.0)
+    score = Cells(exact=False).update(l).score
+    nearest = score[np.argmin(np.abs(l[:2000, None] - score), axis=1)]
+    width = np.select([np.abs(l[:2000] + 1) < 5, (l[:2000] > -10) & (l[:2000] < 8)], [1, 2], 8) / 1024
+    inside = (l[:2000] > -16) & (l[:2000] < 16)
+    assert (np.abs(nearest - l[:2000]) <= width)[inside].all()
+
+
+@pytest.mark.parametrize(("logit_", "step"), [(-1e300, 0), (-16.0, 0), (0.0, 16384), (15.9999, 32767), (1e300, 32767)])
+def test_the_ends_of_the_grid_take_what_lies_beyond_them(logit_, step):
+    assert grid_steps(np.array([logit_]))[0] == step
+
+
+def test_cells_go_to_the_grid_only_beyond_a_million_rows():
+    l = np.linspace(-5, 0, EXACT_ROWS)
+    cells = Cells().update(l)
+    assert len(cells) == EXACT_ROWS
+    cells.update([0.5])
+    assert len(cells) < 16_384
+    assert cells.rows == EXACT_ROWS + 1
+    assert_equal_cells(cells, Cells(exact=False).update(np.append(l, 0.5)))
+
+
+WORLDS = {
+    "CTR 0.3%, narrow": (-5.83, 0.2),
+    "CTR 0.3%, wide": (-6.6, 1.3),
+    "CTR 4%, narrow": (-3.2, 0.2),
+    "CTR 4%, wide": (-3.9, 1.3),
+    "CTR 25%, narrow": (-1.1, 0.2),
+    "CTR 25%, wide": (-1.5, 1.5),
+}
+
+
+@pytest.fixture(scope="module")
+def exact_and_grid():
+    made = {}
+    for i, (name, (mean, sd)) in enumerate(WORLDS.items()):
+        l, y, _ = world(200_000, seed=i, mean=mean, sd=sd)
+        made[name] = (Cells(exact=True).update(l, y), Cells(exact=False).update(l, y), np.sort(l)[-200:])
+    return made
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_calibrator_fitted_on_the_grid_agrees_at_the_top(exact_and_grid, method, name):
+    exact, grid, top = exact_and_grid[name]
+    assert len(grid) <= 16_384
+    ours, theirs = fit(method, grid)(top).mean(), fit(method, exact)(top).mean()
+    assert abs(ours / theirs - 1) < 1e-3
+
+
+# ---------------------------------------------------------------------------- merging
+
+
+@pytest.mark.parametrize("exact", [True, False, None])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("decimals", [None, 1])
+def test_any_split_into_chunks_merges_to_the_same_cells(exact, weighted, decimals):
+    l, y, w = world(2000, decimals=decimals)
+    weights = w if weighted else None
+    whole = Cells(exact=exact).update(l, y, sample_weight=weights)
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        parts = np.split(np.arange(2000), np.unique(rng.integers(1, 2000, 15)))
+        updated, merged = Cells(exact=exact), Cells(exact=exact)
+        pieces = []
+        for rows in parts:
+            chunk = None if weights is None else weights[rows]
+            updated.update(l[rows], y[rows], sample_weight=chunk)
+            pieces.append(Cells(exact=exact).update(l[rows], y[rows], sample_weight=chunk))
+        for i in rng.permutation(len(pieces)):
+            merged.merge(pieces[i])
+        assert_equal_cells(updated, whole)
+        assert_equal_cells(merged, whole)
+
+
+def test_weighted_and_plain_chunks_merge_whichever_comes_first():
+    l, y, w = world(400)
+    plain, weighted = Cells().update(l[:200], y[:200]), Cells().update(l[200:], y[200:], sample_weight=w[200:])
+    whole = Cells().update(l, y, sample_weight=np.append(np.ones(200), w[200:]))
+    assert_equal_cells(Cells().merge(plain).merge(weighted), whole)
+    assert_equal_cells(Cells().merge(weighted).merge(plain), whole)
+
+
+def test_exact_cells_join_a_grid_from_either_side():
+    l, y, _ = world(3000)
+    whole = Cells(exact=False).update(l, y)
+    exact, grid = Cells(exact=True).update(l[:1000], y[:1000]), Cells(exact=False).update(l[1000:], y[1000:])
+    assert_equal_cells(Cells(exact=False).merge(grid).merge(exact), whole)
+    assert_equal_cells(Cells().merge(exact).merge(grid), whole)
+
+
+def test_merging_leaves_the_other_untouched():
+    l, y, _ = world(500)
+    a, b = Cells().update(l, y), Cells().update(l + 1, y)
+    before = b.to_json()
+    Cells().merge(b).merge(a).update(l, y)
+    assert b.to_json() == before
+
+
+def test_merging_nothing_changes_nothing():
+    a = Cells().update([0.0, 1.0], [0, 1])
+    before = a.to_json()
+    assert a.merge(Cells()).to_json() == before
+
+
+def test_weights_equal_repetition():
+    l, y, _ = world(1000)
+    counts = np.random.default_rng(0).integers(0, 4, 1000)
+    for exact in (True, False):
+        a = Cells(exact=exact).update(l, y, sample_weight=counts)
+        b = Cells(exact=exact).update(np.repeat(l, counts), np.repeat(y, counts))
+        for i in range(3):
+            np.testing.assert_allclose(columns(a)[i], columns(b)[i], rtol=1e-12)
+
+
+# ---------------------------------------------------------------------------- documents
+
+
+@pytest.mark.parametrize("exact", [True, False, None])
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_json_round_trip_is_exact(exact, labelled, weighted):
+    l, y, w = world(500)
+    cells = Cells(exact=exact).update(l, y if labelled else None, sample_weight=w if weighted else None)
+    back = Cells.from_json(cells.to_json())
+    assert_equal_cells(back, cells, tolerance=0)
+    assert back.to_json() == cells.to_json()
+    more = world(100, seed=1)[:2]
+    for each in (back, cells):
+        each.update(more[0], more[1] if labelled else None)
+    assert_equal_cells(back, cells, tolerance=0)
+
+
+def test_empty_cells_make_a_json_round_trip():
+    back = Cells.from_json(Cells().to_json())
+    assert (back.rows, len(back)) == (0, 0)
+
+
+@pytest.mark.parametrize("key", ["scale", "exact", "grid", "rows", "labelled", "keys", "table"])
+def test_cells_with_a_part_missing_are_refused(key):
+    content = json.loads(Cells().update([0.0, 1.0], [0, 1]).to_json())
+    del content[key]
+    with pytest.raises(UncurseError, match=key):
+        Cells.from_json(json.dumps(content))
+
+
+def test_a_document_of_another_kind_is_no_cells():
+    with pytest.raises(UncurseError, match="kind='moments' is unknown; choose one of cells"):
+        Cells.from_json('{"kind": "moments", "schema_version": 1}')
+
+
+def test_truncated_cells_are_refused():
+    text = Cells().update([0.0, 1.0]).to_json()
+    with pytest.raises(UncurseError, match="cells is not valid JSON"):
+        Cells.from_json(text[:-5])
+
+
+# ---------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (([np.nan, 0.0],), {}, r"scores\[0\] is nan \(1 such values\); drop or repair those rows first"),
+        (([0.0, np.inf],), {}, r"scores\[1\] is inf"),
+        (([0.0, -np.inf],), {}, r"scores\[1\] is -inf"),
+        (
+            ([0.0, 1.5],),
+            {"scale": "probability"},
+            r"scores holds 1\.5, which is not a probability; pass scores='logit'",
+        ),
+        (([[0.0], [1.0]],), {}, r"scores has shape \(2, 1\); pass one column, shape \(n,\)"),
+        (([],), {}, r"scores is empty, shape \(0,\)"),
+        (([0.0, 1.0], [0]), {}, r"labels has shape \(1,\) but there are 2 scores; pass shape \(2,\)"),
+        (([0.0, 1.0], [0, 2]), {}, r"labels\[1\] is 2.*; labels must be 0 or 1"),
+        (([0.0, 1.0], [0, np.nan]), {}, r"labels\[1\] is nan; labels must be 0 or 1"),
+        (([0.0, 1.0],), {"sample_weight": [1.0]}, r"sample_weight has shape \(1,\) but there are 2 scores"),
+        (
+            ([0.0, 1.0],),
+            {"scale": "value"},
+            r"these cells hold scores on the logit scale; scale='value' cannot be added",
+        ),
+    ],
+)
+@pytest.mark.parametrize("exact", [True, False])
+def test_bad_rows_are_named_and_not_added(arguments, options, message, exact):
+    cells = Cells(exact=exact)
+    with pytest.raises(UncurseError, match=message):
+        cells.update(*arguments, **options)
+    assert (cells.rows, len(cells)) == (0, 0)
+
+
+def test_values_have_no_grid():
+    with pytest.raises(UncurseError, match="the grid of cells lies on the logit; use exact=True on the value scale"):
+        Cells("value", exact=False)
+
+
+def test_a_grid_of_probabilities_keeps_their_sum():
+    l, y, w = world(50_000, sd=3.0)
+    p = logistic(l)
+    cells = Cells("probability", exact=False).update(p, y, sample_weight=w)
+    assert len(cells) < 16_384
+    np.testing.assert_allclose(cells.weight @ cells.score, w @ p, rtol=1e-11)
+    assert (np.diff(cells.score) > 0).all()
+    back = Cells.from_json(cells.to_json())
+    assert_equal_cells(back.merge(Cells("probability", exact=True).update(p, y)), cells.update(p, y))
+
+
+def test_an_unknown_scale_is_named():
+    with pytest.raises(UncurseError, match="scale='odds' is unknown; choose one of logit, probability, value"):
+        Cells("odds")
+
+
+def test_cells_on_different_scales_do_not_merge():
+    with pytest.raises(UncurseError, match="cannot merge cells on the logit and the probability scale"):
+        Cells().update([0.0]).merge(Cells("probability").update([0.5]))
+
+
+def test_labelled_and_unlabelled_rows_do_not_mix():
+    message = "some of these rows have labels and some have none; keep two Cells"
+    with pytest.raises(UncurseError, match=message):
+        Cells().update([0.0], [1]).update([1.0])
+    with pytest.raises(UncurseError, match=message):
+        Cells().update([0.0]).merge(Cells().update([1.0], [1]))
+
+
+def test_a_refused_merge_changes_nothing():
+    exact, grid = Cells(exact=True).update([1.0, 2.0]), Cells(exact=False).update([1.0])
+    before = exact.to_json()
+    with pytest.raises(UncurseError, match="cannot merge cells of a grid into exact ones; use exact=None or exact=F"):
+        exact.merge(grid)
+    assert exact.to_json() == before

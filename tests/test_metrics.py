@@ -1,0 +1,571 @@
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+import sklearn.metrics
+from scipy.special import expit
+
+from uncurse import Affine, Cells, Steps, UncurseError, calibrate
+from uncurse.metrics import (
+    Estimate,
+    brier_score,
+    calibration_error,
+    calibration_ratio,
+    evaluate,
+    evaluate_cells,
+    expected_calibration_error,
+    log_loss,
+    log_loss_reduction,
+    maximum_calibration_error,
+)
+from uncurse.selection import top_share
+
+NAMES = ("ratio", "calibration_error", "ece", "mce", "log_loss", "brier")
+
+
+def world(rows, *, seed=0, mean=-1.0, sd=0.8, slope=1.2, shift=0.1, decimals=None):
+    """Predictions too steep by `slope` and too high by `shift`, labels of the truth, and weights."""
+    rng = np.random.default_rng(seed)
+    l = rng.normal(mean, sd, rows)
+    p = expit(slope * (l - mean) + mean + shift)
+    if decimals is not None:
+        p = p.round(decimals)
+    return (rng.random(rows) < expit(l)).astype(int), p, rng.exponential(size=rows)
+
+
+def paper_bins(y, p, bins):
+    """The paper's code: sort, split in M equal parts, plain mean of |mean f − mean y|."""
+    order = np.argsort(p)
+    gaps = [abs(p[part].mean() - y[part].mean()) for part in np.split(order, bins)]
+    return np.mean(gaps), max(gaps)
+
+
+def assert_rows_equal(a, b, tolerance=1e-9, errors=True):
+    for name in NAMES:
+        ours, theirs = getattr(a, name), getattr(b, name)
+        np.testing.assert_allclose(float(ours), float(theirs), rtol=tolerance, atol=tolerance, err_msg=name)
+        if errors:
+            np.testing.assert_allclose(ours.standard_error, theirs.standard_error, rtol=1e-6, atol=1e-12, err_msg=name)
+    for name in ("selected", "predicted", "observed"):
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=tolerance)
+
+
+# ---------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ratio_and_error_are_sums_of_predictions_over_sums_of_labels(weighted):
+    y, p, w = world(1000)
+    w = w if weighted else None
+    expected = np.average(p, weights=w) / np.average(y, weights=w)
+    np.testing.assert_allclose(calibration_ratio(y, p, sample_weight=w), expected, rtol=1e-12)
+    np.testing.assert_allclose(calibration_error(y, p, sample_weight=w), expected - 1, rtol=1e-10)
+
+
+def test_a_prediction_five_percent_too_high_has_an_error_of_five_percent():
+    y = np.array([0, 1, 0, 1])
+    np.testing.assert_allclose(calibration_error(y, np.full(4, 0.525)), 0.05, rtol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_log_loss_and_brier_are_those_of_scikit_learn(weighted):
+    y, p, w = world(1000)
+    w = w if weighted else None
+    theirs = sklearn.metrics.log_loss(y, p, sample_weight=w), sklearn.metrics.brier_score_loss(y, p, sample_weight=w)
+    row = evaluate(y, p, [1.0], sample_weight=w).rows[0]
+    np.testing.assert_allclose(
+        (log_loss(y, p, sample_weight=w), brier_score(y, p, sample_weight=w)), theirs, rtol=1e-12
+    )
+    np.testing.assert_allclose((row.log_loss, row.brier), theirs, rtol=1e-10)
+
+
+@pytest.mark.parametrize("bins", [1, 7, 15, 50])
+def test_ece_of_equal_width_is_that_of_netcal(bins):
+    from netcal.metrics import ECE
+
+    y, p, _ = world(3000)
+    theirs = ECE(bins).measure(p, y)
+    np.testing.assert_allclose(expected_calibration_error(y, p, n_bins=bins, strategy="uniform"), theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ece_and_mce_of_equal_width_are_plain_sums(weighted):
+    y, p, w = world(2000, decimals=2)  # predictions on the edges of bins too
+    w = w if weighted else np.ones(2000)
+    codes = np.floor(np.nextafter(p, 1) * 20).astype(int)
+    total = np.bincount(codes, w, 20)
+    gaps = np.abs(np.bincount(codes, w * (p - y), 20))[total > 0] / total[total > 0]
+    options = {"n_bins": 20, "strategy": "uniform", "sample_weight": w}
+    np.testing.assert_allclose(maximum_calibration_error(y, p, **options), gaps.max(), atol=1e-12)
+    np.testing.assert_allclose(
+        expected_calibration_error(y, p, **options), gaps @ total[total > 0] / w.sum(), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("bins", [1, 10, 50])
+@pytest.mark.parametrize("alpha", [0.02, 0.1, 0.5, 1.0])
+def test_ece_and_mce_of_equal_count_are_those_of_the_paper_code(bins, alpha):
+    y, p, _ = world(10_000)
+    top = np.argsort(-p)[: int(alpha * 10_000)]
+    ece, mce = paper_bins(y[top], p[top], bins)
+    row = evaluate(y, p, [alpha], n_bins=bins).rows[0]
+    np.testing.assert_allclose((row.ece, row.mce), (ece, mce), atol=1e-12)
+    np.testing.assert_allclose(expected_calibration_error(y[top], p[top], n_bins=bins), ece, atol=1e-12)
+    np.testing.assert_allclose(maximum_calibration_error(y[top], p[top], n_bins=bins), mce, atol=1e-12)
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+def test_more_bins_than_rows_is_a_bin_a_row(strategy):
+    y, p = np.array([0, 1, 1]), np.array([0.2, 0.5, 0.9])
+    np.testing.assert_allclose(expected_calibration_error(y, p, n_bins=1000, strategy=strategy), np.abs(y - p).mean())
+    np.testing.assert_allclose(maximum_calibration_error(y, p, n_bins=1000, strategy=strategy), 0.5)
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+def test_with_one_bin_ece_and_mce_are_the_same_number_with_the_same_error(strategy):
+    for rows, shift in ((500, 0.0), (20_000, 0.5), (200_000, 2.0)):
+        y, p, _ = world(rows, shift=shift, mean=-4.0)
+        ece = expected_calibration_error(y, p, n_bins=1, strategy=strategy)
+        mce = maximum_calibration_error(y, p, n_bins=1, strategy=strategy)
+        np.testing.assert_allclose(mce, ece, rtol=1e-9)
+        np.testing.assert_allclose(mce.floor, ece.floor, rtol=0.01)
+        np.testing.assert_allclose(mce.standard_error, ece.standard_error, rtol=0.02)
+
+
+def test_the_error_of_a_large_gap_known_well_is_not_lost():
+    # Gap 0.499 with a standard error of 2e-4.
+    y = (np.arange(20_000) % 1000 == 0).astype(int)
+    p = np.linspace(0.4999, 0.5001, 20_000)
+    ece, mce = expected_calibration_error(y, p, n_bins=1), maximum_calibration_error(y, p, n_bins=1)
+    np.testing.assert_allclose(mce.standard_error, ece.standard_error, rtol=0.02)
+
+
+def test_perfect_calibration_has_an_error_of_zero():
+    p = np.repeat([0.25, 0.5, 0.75], 4)
+    y = np.array([1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0])
+    row = evaluate(y, p, [1.0], n_bins=3).rows[0]
+    np.testing.assert_allclose((row.calibration_error, row.ece, row.mce), 0, atol=1e-15)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_log_loss_reduction_is_a_ratio_of_log_losses(weighted):
+    y, p, w = world(1000)
+    w = w if weighted else None
+    base = np.full(1000, y.mean())
+    expected = log_loss(y, p, sample_weight=w) / log_loss(y, base, sample_weight=w) - 1
+    np.testing.assert_allclose(log_loss_reduction(y, p, base, sample_weight=w), expected, rtol=1e-10)
+
+
+def test_certain_and_wrong_costs_much_but_not_everything():
+    loss = log_loss([1, 0], [0.0, 1.0])
+    assert np.isfinite(loss)
+    assert loss > 30
+
+
+# ---------------------------------------------------------------------------- standard errors and floors
+
+
+def redrawn(draw, metrics, draws=400):
+    values, errors, floors = [], [], []
+    for i in range(draws):
+        row = metrics(*draw(np.random.default_rng(i)))
+        values.append([float(v) for v in row])
+        errors.append([v.standard_error for v in row])
+        floors.append([np.nan if v.floor is None else v.floor for v in row])
+    return np.array(values), np.array(errors), np.array(floors)
+
+
+def draw_of(rows, mean, slope, shift, decimals=None):
+    def draw(rng):
+        l = rng.normal(mean, 0.8, rows)
+        p = expit(slope * (l - mean) + mean + shift)
+        p = p if decimals is None else p.round(decimals)
+        return rng.random(rows) < expit(l), p
+
+    return draw
+
+
+def top_metrics(alpha):
+    def metrics(y, p):
+        row = evaluate(y, p, [alpha]).rows[0]
+        return [getattr(row, name) for name in ("calibration_error", "ece", "mce", "log_loss", "brier")]
+
+    return metrics
+
+
+SIMULATIONS = {
+    "true predictions, all of 25%": (draw_of(1500, -1.0, 1.0, 0.0), 1.0),
+    "true predictions, top of 25%": (draw_of(3000, -1.0, 1.0, 0.0), 0.2),
+    "too steep, all of 25%": (draw_of(1500, -1.0, 1.4, 0.3), 1.0),
+    "too steep, top of 4%": (draw_of(10_000, -3.5, 1.4, 0.3), 0.1),
+}
+
+
+@pytest.fixture(scope="module")
+def simulations():
+    return {name: redrawn(draw, top_metrics(alpha)) for name, (draw, alpha) in SIMULATIONS.items()}
+
+
+@pytest.mark.parametrize("name", SIMULATIONS)
+@pytest.mark.parametrize(
+    ("metric", "column"), [("calibration error", 0), ("ece", 1), ("mce", 2), ("log loss", 3), ("brier", 4)]
+)
+def test_a_standard_error_is_the_spread_over_redrawn_rows(simulations, name, metric, column):
+    values, errors, _ = simulations[name]
+    spread = values[:, column].std(ddof=1)
+    # The spread of 400 draws is known to 1/√800 = 3.5%.
+    assert abs(np.sqrt(np.mean(errors[:, column] ** 2)) / spread - 1) < 0.15
+
+
+@pytest.mark.parametrize("metric", [calibration_ratio, calibration_error, log_loss, brier_score])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_error_of_a_single_metric_is_the_spread_over_redrawn_rows(metric, weighted):
+    values, errors = [], []
+    for i in range(400):
+        y, p, w = world(500, seed=i)
+        estimate = metric(y, p, sample_weight=w if weighted else None)
+        values.append(float(estimate))
+        errors.append(estimate.standard_error)
+    assert abs(np.sqrt(np.mean(np.square(errors))) / np.std(values, ddof=1) - 1) < 0.15
+
+
+def test_the_error_of_a_log_loss_reduction_is_that_of_paired_rows():
+    values, errors = [], []
+    for i in range(400):
+        y, p, w = world(500, seed=i)
+        estimate = log_loss_reduction(y, p, np.clip(1.2 * p, 0, 0.99), sample_weight=w)
+        values.append(float(estimate))
+        errors.append(estimate.standard_error)
+    assert abs(np.sqrt(np.mean(np.square(errors))) / np.std(values, ddof=1) - 1) < 0.15
+
+
+@pytest.mark.parametrize("name", [name for name in SIMULATIONS if name.startswith("true")])
+def test_the_floor_is_the_mean_of_the_metric_when_predictions_are_true(simulations, name):
+    values, _, floors = simulations[name]
+    for column, least in ((1, 0.03), (2, 0.0)):
+        mean, error = values[:, column].mean(), values[:, column].std(ddof=1) / np.sqrt(len(values))
+        # Three standard errors of 400 draws, and for the maximum 3% of skewness that a normal bin does not have.
+        assert abs(floors[:, column].mean() - mean) < max(3 * error, least * mean)
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+@pytest.mark.parametrize(
+    ("mean", "weighted", "decimals"),
+    [(-1.0, False, None), (-1.0, True, None), (-1.0, False, 1), (-5.0, False, None)],
+    ids=["plain", "weighted", "tied predictions", "few positives a bin"],
+)
+def test_the_floor_is_the_mean_over_labels_drawn_from_the_predictions(mean, weighted, decimals, strategy):
+    rng = np.random.default_rng(0)
+    rows, draws = 1500, 600
+    p = expit(rng.normal(mean, 0.8, rows))
+    if decimals is not None:
+        p = p.round(decimals).clip(0.05, 0.95)
+    w = rng.exponential(size=rows) if weighted else None
+    options = {"sample_weight": w, "strategy": strategy}
+    values = []
+    for _ in range(draws):
+        y = rng.random(rows) < p
+        ece = expected_calibration_error(y, p, **options)
+        values.append((float(ece), float(maximum_calibration_error(y, p, **options))))
+    mean_, error = np.mean(values, axis=0), np.std(values, axis=0, ddof=1) / np.sqrt(draws)
+    floors = np.array([ece.floor, maximum_calibration_error(y, p, **options).floor])
+    assert abs(floors[0] - mean_[0]) < max(3 * error[0], 0.03 * mean_[0])
+    assert abs(floors[1] - mean_[1]) < max(3 * error[1], 0.05 * mean_[1])
+
+
+def test_the_floor_of_the_synthetic_experiment_is_the_published_one():
+    # METHOD.md: with the true probabilities as predictions ECE is .0515 at α = 2% (600 of 30,000 rows, 10 bins).
+    rng = np.random.default_rng(1)
+    floors = []
+    for _ in range(20):
+        p = expit(rng.normal(-0.05 * 20, 0.1 * np.sqrt(20), 30_000))
+        floors.append(evaluate(rng.random(30_000) < p, p, [0.02]).rows[0].ece.floor)
+    assert abs(np.mean(floors) - 0.0515) < 0.0005
+
+
+# ---------------------------------------------------------------------------- many shares, ties, big data
+
+ALPHAS = [0.001, 0.013, 0.02, 0.1, 0.37, 0.5, 0.731, 1.0]
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+@pytest.mark.parametrize("alphas", [ALPHAS, ALPHAS[:4]], ids=["all", "the top only"])
+def test_many_shares_in_one_call_are_selected_one_by_one(alphas, strategy):
+    y, p, _ = world(20_000)
+    result = evaluate(y, p, alphas, strategy=strategy, n_bins=7)
+    for alpha, row in zip(alphas, result.rows, strict=True):
+        top = top_share(p, alpha)
+        alone = evaluate(y[top], p[top], [1.0], strategy=strategy, n_bins=7).rows[0]
+        assert row.alpha == alpha
+        assert row.selected == top.sum()
+        assert_rows_equal(row, alone)
+        for name, single in (("log_loss", log_loss), ("brier", brier_score), ("calibration_error", calibration_error)):
+            estimate = single(y[top], p[top])
+            np.testing.assert_allclose(getattr(row, name), estimate, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(getattr(row, name).standard_error, estimate.standard_error, rtol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ties_at_the_edge_do_not_depend_on_the_order_of_rows(weighted, strategy):
+    y, p, w = world(3000, decimals=1)
+    rng = np.random.default_rng(0)
+    one = evaluate(y, p, ALPHAS, sample_weight=w if weighted else None, strategy=strategy)
+    for _ in range(3):
+        o = rng.permutation(3000)
+        other = evaluate(y[o], p[o], ALPHAS, sample_weight=w[o] if weighted else None, strategy=strategy)
+        for a, b in zip(one.rows, other.rows, strict=True):
+            assert_rows_equal(a, b)
+
+
+def test_ties_at_the_edge_are_taken_in_part():
+    y, p = np.array([1, 1, 0, 0, 0, 1]), np.array([0.9, 0.5, 0.5, 0.5, 0.5, 0.1])
+    row = evaluate(y, p, [0.5]).rows[0]
+    np.testing.assert_allclose((row.selected, row.predicted, row.observed), (3, 0.9 + 2 * 0.5, 1 + 2 * 0.25))
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_whole_weights_equal_repetition(copies, strategy):
+    y, p, _ = world(1000)
+    counts = np.full(1000, copies)
+    weighted = evaluate(y, p, [0.1, 0.5, 1.0], sample_weight=counts, strategy=strategy)
+    repeated = evaluate(np.repeat(y, copies), np.repeat(p, copies), [0.1, 0.5, 1.0], strategy=strategy)
+    for a, b in zip(weighted.rows, repeated.rows, strict=True):
+        assert_rows_equal(a, b, errors=False)
+
+
+def test_the_scale_of_weights_does_not_matter():
+    y, p, w = world(1000)
+    one, other = (evaluate(y, p, ALPHAS[2:], sample_weight=scale * w) for scale in (1.0, 1e-3))
+    for a, b in zip(one.rows, other.rows, strict=True):
+        for name in NAMES:
+            np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-9)
+            np.testing.assert_allclose(
+                getattr(a, name).standard_error, getattr(b, name).standard_error, rtol=1e-6, atol=1e-7
+            )
+
+
+def test_rows_without_weight_do_not_count():
+    y, p, w = world(1000)
+    w[::3] = 0
+    kept = w > 0
+    a = evaluate(y, p, [0.1, 1.0], sample_weight=w)
+    b = evaluate(y[kept], p[kept], [0.1, 1.0], sample_weight=w[kept])
+    for left, right in zip(a.rows, b.rows, strict=True):
+        assert_rows_equal(left, right)
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+def test_float32_and_float64_agree(strategy):
+    y, p, _ = world(20_000)
+    double, single = (
+        evaluate(y, p, ALPHAS, strategy=strategy),
+        evaluate(y, p.astype(np.float32), ALPHAS, strategy=strategy),
+    )
+    for a, b in zip(double.rows, single.rows, strict=True):
+        assert_rows_equal(a, b, tolerance=1e-5, errors=False)
+
+
+def direct(y, p, alpha, bins, strategy):
+    """Sorted once, summed in float64; nothing shared with the package."""
+    order = np.argsort(-p, kind="stable")[: int(np.floor(alpha * len(p) + 0.5))]
+    y, p = y[order], p[order]
+    if strategy == "quantile":
+        ends = np.floor(np.arange(bins + 1) / bins * len(p) + 0.5).astype(int)
+    else:
+        ends = np.searchsorted(-p, -np.arange(bins, -1, -1) / bins, side="right")
+        ends[0], ends[-1] = 0, len(p)
+    ends = np.unique(ends)
+    count = np.diff(ends)
+    gap = np.abs(np.add.reduceat(p - y, ends[:-1])) / count
+    return {
+        "calibration_error": p.sum() / y.sum() - 1,
+        "ece": gap @ count / count.sum(),
+        "mce": gap.max(),
+        "log_loss": -np.mean(np.where(y > 0, np.log(p), np.log1p(-p))),
+        "brier": np.mean((p - y) ** 2),
+    }
+
+
+@pytest.fixture(scope="module")
+def big():
+    y, p, _ = world((1 << 20) + 50_000, mean=-3.0, sd=1.0)
+    return y, p
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+@pytest.mark.parametrize("alpha", [1.0, 0.6, 0.02])
+def test_more_than_a_million_rows_agree_with_a_direct_computation(big, alpha, strategy):
+    y, p = big
+    row = evaluate(y, p, [alpha, 1.0], strategy=strategy).rows[0]
+    for name, value in direct(y, p, alpha, 10, strategy).items():
+        assert abs(getattr(row, name) - value) < 1e-5, name
+
+
+def test_tiny_predictions_of_more_than_a_million_rows_are_not_lost(big):
+    y, p = big
+    ratio = evaluate(y, 1e-6 * p, [1.0]).rows[0].ratio
+    np.testing.assert_allclose(ratio, 1e-6 * p.sum() / y.sum(), rtol=1e-3)
+
+
+# ---------------------------------------------------------------------------- cells and maps
+
+MAPS = {
+    "none": None,
+    "affine": Affine(0.8, -0.2),
+    "strict steps": Steps((-1.5, -1.0, 0.0), (-2.0, -1.2, -0.9, 0.4), 1e-6, -1.0, 0.8),
+    "steps with ties": Steps((-1.5, -1.0, 0.0), (-2.0, -1.2, -0.9, 0.4)),
+    "steps that fall": Steps((-1.5, -1.0, 0.0), (-2.0, -0.9, -1.2, 0.4)),
+}
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", MAPS)
+def test_cells_through_a_map_are_the_mapped_predictions(name, weighted, strategy):
+    rng = np.random.default_rng(0)
+    l = rng.normal(-1, 0.8, 2000)
+    y, w = rng.random(2000) < expit(l), rng.exponential(size=2000) if weighted else None
+    cells = Cells().update(l, y, sample_weight=w)
+    p = expit(l) if MAPS[name] is None else MAPS[name](l)
+    ours = evaluate_cells(cells, MAPS[name], [0.05, 0.3, 1.0], strategy=strategy)
+    theirs = evaluate(y, p, [0.05, 0.3, 1.0], sample_weight=w, strategy=strategy)
+    for a, b in zip(ours.rows, theirs.rows, strict=True):
+        assert_rows_equal(a, b)
+
+
+@pytest.mark.parametrize("scale", ["probability", "logit"])
+def test_cells_on_either_scale_are_their_plain_prediction(scale):
+    y, p, _ = world(1000)
+    cells = Cells(scale).update(p, y, scale="probability")
+    for a, b in zip(evaluate_cells(cells, alphas=[0.1, 1.0]).rows, evaluate(y, p, [0.1, 1.0]).rows, strict=True):
+        assert_rows_equal(a, b)
+
+
+def test_a_fitted_calibrator_is_unbiased_on_its_own_cells():
+    rng = np.random.default_rng(0)
+    l = rng.normal(-1, 0.8, 5000)
+    y = rng.random(5000) < expit(0.7 * l)
+    row = evaluate_cells(Cells().update(l, y), calibrate("platt", l, y), [1.0]).rows[0]
+    assert abs(row.calibration_error) < 1e-9
+
+
+def test_a_single_share_is_a_share_for_cells_too():
+    cells = Cells().update([0.0, 1.0], [0, 1])
+    assert evaluate_cells(cells, alphas=1.0).rows == evaluate_cells(cells, alphas=[1.0]).rows
+
+
+# ---------------------------------------------------------------------------- what is returned
+
+
+def test_an_estimate_is_a_float_that_survives_copies_and_pickles():
+    estimate = Estimate(0.05, 0.01, 0.02)
+    for other in (copy.copy(estimate), copy.deepcopy(estimate), pickle.loads(pickle.dumps(estimate))):
+        assert other == 0.05
+        assert (other.standard_error, other.floor) == (0.01, 0.02)
+    assert isinstance(estimate, float)
+    assert repr(estimate) == "0.05 ± 0.01 (floor 0.02)"
+    assert Estimate(0.05, 0.01).to_dict() == {"value": 0.05, "standard_error": 0.01}
+
+
+def test_an_evaluation_has_every_number_in_json_and_a_line_a_share_in_print():
+    y, p, _ = world(1000)
+    result = evaluate(y, p, [0.1, 1.0], n_bins=5, strategy="uniform")
+    content = json.loads(result.to_json())
+    assert (content["kind"], content["schema_version"]) == ("evaluation", 1)
+    assert (content["total"], content["n_bins"], content["strategy"]) == (1000, 5, "uniform")
+    for row, plain in zip(result.rows, content["rows"], strict=True):
+        assert plain["ece"] == {"value": row.ece, "standard_error": row.ece.standard_error, "floor": row.ece.floor}
+        assert plain["selected"] == row.selected
+    assert len(str(result).splitlines()) == 3
+    np.testing.assert_array_equal(result.column("ece"), [float(row.ece) for row in result.rows])
+
+
+# ---------------------------------------------------------------------------- bad input
+
+Y, P = [0, 1, 1], [0.2, 0.5, 0.9]
+SINGLE = (calibration_error, expected_calibration_error, maximum_calibration_error, log_loss, brier_score, evaluate)
+
+
+@pytest.mark.parametrize("metric", SINGLE)
+@pytest.mark.parametrize(
+    ("y", "p", "message"),
+    [
+        (Y, [0.2, np.nan, 0.9], r"p\[1\] is nan \(1 such values\); drop or repair those rows first"),
+        (Y, [0.2, np.inf, 0.9], r"p\[1\] is inf"),
+        (Y, [0.2, 0.5], r"y has shape \(3,\) but there are 2 scores; pass shape \(2,\)"),
+        (Y, [[0.2, 0.5, 0.9]], r"p has shape \(1, 3\); pass one column"),
+        ([], [], r"p is empty, shape \(0,\); pass at least one row"),
+        (["a", "b", "c"], P, "y must be an array of numbers"),
+        ([0, np.nan, 1], P, r"y\[1\] is nan"),
+    ],
+)
+def test_bad_rows_are_named(metric, y, p, message):
+    with pytest.raises(UncurseError, match=message):
+        metric(y, p)
+
+
+@pytest.mark.parametrize("metric", SINGLE[1:])
+def test_probabilities_and_labels_are_checked(metric):
+    with pytest.raises(UncurseError, match=r"p holds 1\.5, which is not a probability"):
+        metric(Y, [0.2, 1.5, 0.9])
+    with pytest.raises(UncurseError, match=r"p holds -0\.1, which is not a probability"):
+        metric(Y, [0.2, -0.1, 0.9])
+    with pytest.raises(UncurseError, match=r"y\[2\] is 2.*; labels must be 0 or 1"):
+        metric([0, 1, 2], P)
+
+
+@pytest.mark.parametrize("metric", SINGLE)
+def test_bad_weights_are_named(metric):
+    with pytest.raises(UncurseError, match=r"sample_weight has shape \(2,\) but there are 3 scores"):
+        metric(Y, P, sample_weight=[1.0, 1.0])
+    with pytest.raises(UncurseError, match="sample_weight holds -1; weights must be 0 or more"):
+        metric(Y, P, sample_weight=[1.0, 1.0, -1.0])
+    with pytest.raises(UncurseError, match="every sample_weight is zero"):
+        metric(Y, P, sample_weight=[0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: calibration_error([0, 0, 0], P),
+            "the labels sum to 0, so no ratio exists; select more rows, with pos",
+        ),
+        (lambda: calibration_ratio([0, 1, -3], P), "the labels sum to -2, so no ratio exists"),
+        (
+            lambda: evaluate([0, 0, 0], P, [1.0]),
+            r"the top 100% \(3 rows\) has no positive label, so no ratio; select m",
+        ),
+        (lambda: evaluate([1, 0, 0], P, [1 / 3]), r"the top 33\.3333% \(1 rows\) has no positive label"),
+        (lambda: evaluate(Y, P, [0.1]), r"alpha=0\.1 of 3 rows selects none; use at least 0\.33"),
+        (lambda: evaluate(Y, P, [0.0]), r"alpha=0\.0 is not a share; pass a number above 0 and at most 1"),
+        (lambda: evaluate(Y, P, [2.0]), r"alpha=2\.0 is not a share"),
+        (lambda: evaluate(Y, P, [np.nan]), "alpha=nan is not a share"),
+        (lambda: evaluate(Y, P, []), r"alphas is empty; pass at least one share, such as \[0\.02, 0\.1\]"),
+        (lambda: evaluate(Y, P, "all"), "alpha"),
+        (lambda: evaluate(Y, P, [1.0], n_bins=0), "n_bins=0; use at least 1"),
+        (lambda: evaluate(Y, P, [1.0], n_bins="many"), "n_bins"),
+        (lambda: evaluate(Y, P, [1.0], n_bins=2.5), "n_bins"),
+        (lambda: evaluate(Y, P, [1.0], strategy="kmeans"), "strategy='kmeans' is unknown; choose one of quantile, un"),
+        (lambda: expected_calibration_error(Y, P, n_bins=0), "n_bins=0; use at least 1"),
+        (lambda: maximum_calibration_error(Y, P, strategy="k"), "strategy='k' is unknown"),
+        (lambda: evaluate_cells(Cells().update(P)), "these cells hold no labels; update them with scores and labels"),
+        (lambda: evaluate_cells(Cells()), "these cells hold no labels"),
+        (lambda: evaluate_cells(Cells().update(P, Y), alphas=[]), "alphas is empty"),
+        (lambda: evaluate_cells(Cells().update(P, Y), alphas=[0.0]), r"alpha=0\.0 is not a share"),
+        (lambda: evaluate_cells(Cells("probability").update(P, Y), Affine(1.0, 0.0), [1.0]), "scale|scores"),
+        (lambda: log_loss_reduction(Y, P, [0.1]), r"y has shape \(3,\) but there are 1 scores"),
+        (lambda: log_loss_reduction(Y, P, [0.1, 0.2, 3.0]), "p holds 3, which is not a probability|baseline"),
+    ],
+)
+def test_a_senseless_question_is_named(call, message):
+    with pytest.raises(UncurseError, match=message):
+        call()
+
+
+def test_the_ratio_of_any_positive_numbers_is_allowed():
+    np.testing.assert_allclose(calibration_ratio([1.5, 2.5], [3.0, 5.0]), 2.0)

@@ -1,0 +1,346 @@
+"""Properties that hold for whatever is fitted, on worlds that hypothesis chooses."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from uncurse import VAD, Cells, Moments, UncurseError, calibrate, load
+from uncurse.calibrators import CALIBRATORS
+from uncurse.links import LINKS
+
+STEP = 2.0**-20  # the distance between neighbouring float32 from 8 to 16: multiples of it up to 15 are float32
+# No shrinking: a world is a handful of numbers already, and a failure is told in a second.
+PROFILE = settings(deadline=None, max_examples=15, derandomize=True, phases=(Phase.explicit, Phase.generate))
+
+
+@dataclass(frozen=True)
+class World:
+    """Labelled replicas and a pool, on a grid of float32 scores, fine or with many ties."""
+
+    seed: int
+    rows: int
+    mean: float
+    sd: float
+    noise: float  # of a replica, in units of sd
+    slope: float  # of the true logit
+    shift: float
+    grain: float
+
+    def draw(self):
+        rng = np.random.default_rng(self.seed)
+        truth = rng.normal(self.mean, self.sd, (2 * self.rows, 1))
+        scores = truth + self.noise * self.sd * rng.normal(size=(2 * self.rows, 3))
+        scores = (np.round(scores / self.grain) * self.grain).clip(-15, 15)
+        y = (rng.random(self.rows) < expit(self.slope * truth[: self.rows, 0] + self.shift)).astype(int)
+        assume(0 < y.sum() < self.rows)
+        return scores[: self.rows], y, scores[self.rows :], rng
+
+
+def worlds():
+    return st.builds(
+        World,
+        seed=st.integers(0, 2**32 - 1),
+        rows=st.integers(40, 160),
+        mean=st.floats(-5, 1),
+        sd=st.floats(0.3, 2),
+        noise=st.floats(0.01, 0.5),
+        slope=st.floats(0.7, 1.3),
+        shift=st.floats(0, 3),
+        grain=st.sampled_from([STEP, 0.25]),
+    )
+
+
+def served(rng, *scores):
+    """Distinct float32 scores in order: those of the data, and many others from -15 to 15."""
+    others = rng.integers(-15 * 2**20, 15 * 2**20, 300) * STEP
+    neighbours = np.concatenate(scores) + STEP
+    return np.unique(np.concatenate([*scores, neighbours, others]).clip(-15, 15))
+
+
+def fitted(fit, *arguments, **options):
+    """What was fitted; worlds that have no fit (separable, falling, λ ≤ 0) are another test's."""
+    try:
+        return fit(*arguments, **options)
+    except UncurseError:
+        assume(False)
+
+
+def assert_sound(predict, x):
+    p = predict(x)
+    assert (p > 0).all()
+    assert (p < 1).all()
+    assert (np.diff(p) >= 0).all()
+    np.testing.assert_array_equal(predict(x.astype(np.float32)), p)
+    np.testing.assert_array_equal(predict(x[::-1]), p[::-1])
+
+
+def assert_saved(step, x, folder, groups=None):
+    path = folder / "map.json"
+    step.save(path)
+    back = load(path)
+    np.testing.assert_array_equal(back(x), step(x))
+    if groups is not None:
+        np.testing.assert_array_equal(back(x, groups), step(x, groups))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("maps")
+
+
+# ---------------------------------------------------------------------------- calibrators
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+@given(world=worlds(), exact=st.booleans())
+@PROFILE
+def test_a_calibrator_keeps_the_order_stays_inside_0_and_1_and_saves_bit_for_bit(method, folder, world, exact):
+    scores, y, pool, rng = world.draw()
+    step = fitted(calibrate, method, scores[:, 0], y, exact=exact)
+    x = served(rng, scores[:, 0], pool[:, 0])
+    assert_sound(step, x)
+    assert_saved(step, x, folder)
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+@given(world=worlds(), exact=st.booleans())
+@PROFILE
+def test_a_calibrator_does_not_see_the_order_of_rows(method, world, exact):
+    scores, y, pool, rng = world.draw()
+    w = rng.exponential(size=len(y))
+    o = rng.permutation(len(y))
+    x = pool[:, 0]
+    for weights in (None, w):
+        one = fitted(calibrate, method, scores[:, 0], y, sample_weight=weights, exact=exact)
+        other = calibrate(method, scores[o, 0], y[o], sample_weight=None if weights is None else w[o], exact=exact)
+        np.testing.assert_allclose(other(x), one(x), rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+@given(world=worlds(), exact=st.booleans())
+@PROFILE
+def test_weights_of_a_calibrator_are_repetitions(method, world, exact):
+    scores, y, pool, rng = world.draw()
+    counts = rng.integers(0, 4, len(y))
+    assume(counts.sum() > 0)
+    one = fitted(calibrate, method, scores[:, 0], y, sample_weight=counts, exact=exact)
+    other = calibrate(method, np.repeat(scores[:, 0], counts), np.repeat(y, counts), exact=exact)
+    np.testing.assert_allclose(other(pool[:, 0]), one(pool[:, 0]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+@given(world=worlds(), exact=st.booleans())
+@PROFILE
+def test_a_calibrator_from_merged_cells_is_that_of_the_whole(method, world, exact):
+    from uncurse.calibrators import fit
+
+    scores, y, pool, rng = world.draw()
+    cut = int(rng.integers(1, len(y)))
+    parts = [Cells(exact=exact).update(scores[s, 0], y[s]) for s in (slice(cut), slice(cut, None))]
+    one = fitted(calibrate, method, scores[:, 0], y, exact=exact)
+    other = fit(method, Cells.from_json(parts[1].to_json()).merge(parts[0]))
+    np.testing.assert_allclose(other(pool[:, 0]), one(pool[:, 0]), rtol=1e-9)
+
+
+# ---------------------------------------------------------------------------- VAD alone
+
+
+@pytest.mark.parametrize("scores", ["logit", "probability"])
+@pytest.mark.parametrize("curvature", [False, True])
+@pytest.mark.parametrize("link", LINKS)
+@given(world=worlds(), rate=st.sampled_from([None, 0.1]))
+@PROFILE
+def test_vad_keeps_the_order_stays_inside_0_and_1_and_saves_bit_for_bit(link, curvature, scores, folder, world, rate):
+    _, _, pool, rng = world.draw()
+    x = served(rng, pool[:, 0])
+    given_, x = (pool, x) if scores == "logit" else (expit(pool), expit(x))
+    vad = fitted(VAD(link=link, curvature=curvature, scores=scores, negative_rate=rate).fit, given_)
+    p = vad.predict_proba(x)
+    assert ((p > 0) & (p < 1)).all()
+    assert (np.diff(p) >= 0).all()
+    assert_saved(vad.map_, x, folder)
+
+
+@pytest.mark.parametrize("link", LINKS)
+@given(world=worlds(), replicas=st.sampled_from(["seeds", "bootstrap", "anchored"]))
+@PROFILE
+def test_vad_does_not_see_the_order_of_rows_and_takes_weights_as_repetitions(link, world, replicas):
+    _, _, pool, rng = world.draw()
+    counts, o = rng.integers(0, 4, len(pool)), rng.permutation(len(pool))
+    assume(counts.sum() > 1)
+    x = pool[:, 0]
+
+    def fit(rows, weights=None):
+        return fitted(VAD(link=link, replicas=replicas).fit, rows, sample_weight=weights).predict_proba(x)
+
+    np.testing.assert_allclose(fit(pool[o]), fit(pool), rtol=1e-9)
+    np.testing.assert_allclose(fit(pool, counts), fit(np.repeat(pool, counts, axis=0)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("link", LINKS)
+@given(world=worlds())
+@PROFILE
+def test_vad_from_merged_moments_is_that_of_the_whole(link, world):
+    _, _, pool, rng = world.draw()
+    cuts = np.sort(rng.integers(1, len(pool), 3))
+    merged = Moments(link)
+    for part in np.split(pool, np.unique(cuts)):
+        merged.merge(Moments.from_json(Moments(link).update(part).to_json()))
+    one, other = fitted(VAD(link=link).fit, pool), fitted(VAD(link=link).fit, merged)
+    np.testing.assert_allclose(other.lambda_, one.lambda_, rtol=1e-9)
+    np.testing.assert_allclose(other.predict_proba(pool[:, 0]), one.predict_proba(pool[:, 0]), rtol=1e-9)
+
+
+@given(world=worlds(), shift=st.floats(-3, 3), scale=st.floats(0.1, 10))
+@PROFILE
+def test_vad_of_scores_moved_and_stretched_is_vad_moved_and_stretched(world, shift, scale):
+    _, _, pool, _ = world.draw()
+    one = fitted(VAD(link="identity", scores="value").fit, pool)
+    other = VAD(link="identity", scores="value").fit(scale * pool + shift)
+    expected = scale * one.predict_proba(pool[:, 0]) + shift
+    np.testing.assert_allclose(other.predict_proba(scale * pool[:, 0] + shift), expected, rtol=1e-7, atol=1e-7)
+
+
+@given(world=worlds())
+@PROFILE
+def test_vad_pulls_every_score_towards_the_center_and_never_past_it(world):
+    _, _, pool, _ = world.draw()
+    vad = fitted(VAD().fit, pool)
+    l = pool[:, 0]
+    pulled = vad.map_.transform(l)
+    assert (np.abs(pulled - vad.center_) <= np.abs(l - vad.center_) + 1e-12).all()
+    assert ((pulled - vad.center_) * (l - vad.center_) >= -1e-12).all()
+
+
+# ---------------------------------------------------------------------------- tandem
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+@given(world=worlds(), link=st.sampled_from(LINKS))
+@PROFILE
+def test_a_tandem_keeps_the_order_stays_inside_0_and_1_and_saves_bit_for_bit(method, folder, world, link):
+    scores, y, pool, rng = world.draw()
+    vad = fitted(VAD(link=link, calibrator=method).fit, pool, labelled=(scores, y))
+    x = served(rng, scores[:, 0], pool[:, 0])
+    assert_sound(vad.predict_proba, x)
+    assert_saved(vad.map_, x, folder)
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+@given(world=worlds())
+@PROFILE
+def test_a_tandem_does_not_see_the_order_of_rows_and_takes_weights_as_repetitions(method, world):
+    scores, y, pool, rng = world.draw()
+    m, k = rng.integers(0, 4, len(pool)), rng.integers(0, 4, len(y))
+    i, j = rng.permutation(len(pool)), rng.permutation(len(y))
+    assume(m.sum() > 1)
+    assume(k.sum() > 1)
+    x = pool[:, 0]
+
+    def fit(pool, scores, y, m=None, k=None):
+        labelled = (scores, y) if k is None else (scores, y, k)
+        return fitted(VAD(calibrator=method).fit, pool, labelled=labelled, sample_weight=m).predict_proba(x)
+
+    np.testing.assert_allclose(fit(pool[i], scores[j], y[j]), fit(pool, scores, y), rtol=1e-9)
+    repeated = fit(np.repeat(pool, m, axis=0), np.repeat(scores, k, axis=0), np.repeat(y, k))
+    np.testing.assert_allclose(fit(pool, scores, y, m, k), repeated, rtol=1e-9)
+
+
+# ---------------------------------------------------------------------------- groups
+
+
+@pytest.mark.parametrize("calibrator", [None, "platt", "isotonic"])
+@given(world=worlds(), groups=st.integers(1, 6))
+@PROFILE
+def test_groups_keep_the_order_inside_each_and_save_bit_for_bit(calibrator, folder, world, groups):
+    scores, y, pool, rng = world.draw()
+    names = rng.integers(0, groups, len(pool))
+    labelled = None if calibrator is None else (scores, y)
+    vad = fitted(VAD(calibrator=calibrator).fit, pool, groups=names, labelled=labelled)
+    x = served(rng, pool[:, 0])
+    for name in [*range(groups), "never seen"]:
+        assert_sound(lambda s, name=name: vad.predict_proba(s, np.full(len(s), name)), x)
+    assert_saved(vad.map_, x, folder, rng.integers(0, groups + 1, len(x)))
+
+
+def group_fit(pool, names, weights=None):
+    return fitted(VAD().fit, pool, groups=names, sample_weight=weights)
+
+
+@given(world=worlds(), groups=st.integers(2, 4))
+@PROFILE
+def test_groups_do_not_see_the_order_of_rows(world, groups):
+    _, _, pool, rng = world.draw()
+    names, o = rng.integers(0, groups, len(pool)), rng.permutation(len(pool))
+    one, other = group_fit(pool, names), group_fit(pool[o], names[o])
+    for name, lam in one.group_lambda_.items():
+        np.testing.assert_allclose(other.group_lambda_[name], lam, rtol=1e-9)
+        np.testing.assert_allclose(other.group_center_[name], one.group_center_[name], rtol=1e-9)
+
+
+@given(world=worlds(), groups=st.integers(2, 4))
+@PROFILE
+def test_groups_take_weights_as_repetitions(world, groups):
+    _, _, pool, rng = world.draw()
+    names, counts = rng.integers(0, groups, len(pool)), rng.integers(1, 4, len(pool))
+    one, other = group_fit(pool, names, counts), group_fit(np.repeat(pool, counts, axis=0), np.repeat(names, counts))
+    for name, lam in one.group_lambda_.items():
+        np.testing.assert_allclose(other.group_lambda_[name], lam, rtol=1e-9)
+        np.testing.assert_allclose(other.group_center_[name], one.group_center_[name], rtol=1e-9)
+
+
+@given(world=worlds(), groups=st.integers(2, 6))
+@PROFILE
+def test_a_group_lies_between_its_own_lambda_and_that_of_the_whole(world, groups):
+    _, _, pool, rng = world.draw()
+    names = rng.integers(0, groups, len(pool))
+    vad = group_fit(pool, names)
+    for name, lam in vad.group_lambda_.items():
+        own = Moments().update(pool[names == int(name)]).covariance
+        ends = sorted([vad.lambda_, 1 - (np.trace(own) - own.sum() / 3) / 2 / own[0, 0]]) if own[0, 0] > 0 else None
+        if ends is not None:
+            assert ends[0] - 1e-9 <= lam <= ends[1] + 1e-9
+
+
+# ---------------------------------------------------------------------------- strictness
+
+RUNS = np.concatenate([start * 2**20 + np.arange(-400, 401) for start in (-14, -10, -5, -1, 0, 1, 3, 6, 10, 14)])
+FLOATS = np.unique(np.concatenate([RUNS, [-15 * 2**20, 15 * 2**20]])) * STEP
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+@pytest.mark.parametrize(("mean", "sd"), [(-6.0, 0.5), (-3.0, 0.8), (-1.0, 1.0), (2.0, 1.0)])
+def test_neighbouring_float32_scores_get_distinct_predictions_in_order(method, mean, sd):
+    assert (FLOATS.astype(np.float32) == FLOATS).all()
+    rng = np.random.default_rng(0)
+    l = rng.normal(mean, sd, 20_000)
+    p = calibrate(method, l, rng.random(20_000) < expit(l))(FLOATS)
+    p = p[p < 0.999]  # nearer to 1 float64 has no room for them
+    assert len(p) > 2000
+    assert (np.diff(p) > 0).all()
+
+
+@pytest.mark.parametrize("link", ["logistic", "probit", "log", "identity"])
+@pytest.mark.parametrize("curvature", [False, True])
+def test_vad_gives_neighbouring_float32_scores_distinct_predictions_in_order(link, curvature):
+    rng = np.random.default_rng(0)
+    pool = rng.normal(-3, 0.8, (5000, 1)) + 0.4 * rng.normal(size=(5000, 2))
+    vad = VAD(link=link, curvature=curvature).fit(pool)
+    inner = FLOATS[np.abs(FLOATS) < 7]  # beyond, φ of these links is 0 or 1 to rounding, or is clipped
+    p = vad.predict_proba(FLOATS if link == "logistic" else inner)
+    assert (np.diff(p) >= 0).all()
+    assert (np.diff(vad.predict_proba(inner if link != "log" else inner[inner < 0])) > 0).all()
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+def test_a_tandem_gives_neighbouring_float32_scores_distinct_predictions_in_order(method):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-3, 0.8, (20_000, 1))
+    pool = truth + 0.4 * rng.normal(size=(20_000, 2))
+    y = rng.random(20_000) < expit(truth[:, 0])
+    vad = VAD(calibrator=method).fit(pool[:10_000], labelled=(pool[10_000:], y[10_000:]))
+    assert (np.diff(vad.predict_proba(FLOATS)) > 0).all()
