@@ -23,7 +23,7 @@ from .evidence import Array, Cells, one_blas_thread
 from .links import UncurseError, check_choice, check_count, logistic, logit
 from .maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
 
-_TIE = 1e-6  # how much a logit may move inside a step
+_TIE = 1e-6  # the slope inside a step: enough to break ties, too little to matter
 _EDGE = 1e-12  # the most certain a textbook bin may be
 
 
@@ -46,6 +46,8 @@ def calibrate(
         ``smooth-isotonic``, ``bbq``.
     scores, labels
         Served scores of shape (n,) on `scale` and their labels, 0 or 1.
+    sample_weight
+        A weight counts rows: 2 is the row twice.
     exact
         Exact cells or the grid; by default exact up to 2^20 rows.
     options
@@ -340,7 +342,8 @@ def _bins(cells: Cells, n_bins: int, strategy: str, refine_top: float | None) ->
 
 def _running(column: Array) -> Array:
     """The sum of a column up to each place."""
-    return np.append(0.0, np.cumsum(column))
+    running: Array = np.append(0.0, np.cumsum(column))
+    return running
 
 
 def _inner(cells: Cells, places: Array) -> Array:
@@ -350,8 +353,8 @@ def _inner(cells: Cells, places: Array) -> Array:
 def _at_weight(cells: Cells, reached: Array, targets: Array) -> Array:
     i = np.searchsorted(reached, targets * (1 - 1e-12))
     if not cells.on_grid:
-        return np.asarray(i, np.float64)
-    return i - 1 + np.clip((targets - reached[i - 1]) / cells.weight[i - 1], 0.0, 1.0)
+        return i.astype(np.float64)
+    return np.asarray(i - 1 + np.clip((targets - reached[i - 1]) / cells.weight[i - 1], 0.0, 1.0), np.float64)
 
 
 def _at_score(cells: Cells, edges: Array) -> Array:
@@ -359,7 +362,7 @@ def _at_score(cells: Cells, edges: Array) -> Array:
     i = np.searchsorted(high, edges)
     inside = np.minimum(i, len(low) - 1)
     if not cells.on_grid:
-        return np.asarray(i, np.float64)
+        return i.astype(np.float64)
     share = np.clip((edges - low[inside]) / (high - low)[inside], 0.0, 1.0)
     return np.asarray(i + np.where(i < len(low), share, 0.0), np.float64)
 
@@ -408,8 +411,7 @@ def _steps(cells: Cells, edges: Array, weight: Array, label: Array, strict: bool
         values = np.clip(label / weight, _EDGE, 1 - _EDGE)
     l = cells.score
     center = float(np.average(l, weights=cells.weight))
-    width = float(np.sqrt(np.average(np.square(l - center), weights=cells.weight))) or 1.0
-    return Steps(edges.tolist(), logit(values).tolist(), _TIE if strict else 0.0, center, width)
+    return Steps(edges.tolist(), logit(values).tolist(), _TIE if strict else 0.0, center)
 
 
 #: Calibrators by name.

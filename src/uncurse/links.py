@@ -248,6 +248,8 @@ def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
         missing = np.flatnonzero(names != names) if names.dtype.kind == "f" else _missing(names)
         if missing.size:
             raise UncurseError(f"{name}[{missing[0]}] is {names[missing[0]]}; fill what is missing, say with 'unknown'")
+    if names.dtype.kind == "f" and (names == np.floor(names)).all():
+        return names.astype(np.int64)  # 1 and 1.0 are one name
     return names.astype(str) if names.dtype.kind == "O" else names
 
 

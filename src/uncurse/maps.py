@@ -155,8 +155,8 @@ class Curve(ScoreMap):
 class Steps(ScoreMap):
     """A value per step in link space; `edges` lie between the steps, and a score on an edge is above it.
 
-    With `tie` > 0 ties inside a step are broken by the raw score, so that the order is kept strictly: the
-    value rises by at most ±tie, as tie · u / (1 + |u|) with u = (l − center) / width.
+    With a tiny `slope` ties inside a step are broken by the raw score, so that the order is kept strictly: the
+    value of the step plus slope · (l − center).
 
     >>> Steps((0.0,), (-1.0, 1.0)).transform(np.array([-5.0, 0.0, 5.0]))
     array([-1.,  1.,  1.])
@@ -165,9 +165,8 @@ class Steps(ScoreMap):
     kind: ClassVar[str] = "steps"
     edges: Sequence[float]
     values: Sequence[float]
-    tie: float = 0.0
+    slope: float = 0.0
     center: float = 0.0
-    width: float = 1.0
     link: str = "logistic"
     scores: str = "logit"
 
@@ -178,17 +177,15 @@ class Steps(ScoreMap):
         if len(self.values) != len(self.edges) + 1:
             raise UncurseError(f"{len(self.edges)} edges need {len(self.edges) + 1} values; got {len(self.values)}")
         edges, values = self._arrays
-        for name in ("tie", "center", "width"):
-            _check_number(name, getattr(self, name))
+        _check_number("slope", self.slope)
+        _check_number("center", self.center)
         if not (np.isfinite(edges).all() and np.isfinite(values).all()):
             raise UncurseError("a step is not finite; fit it again with bins that hold both labels")
         if (np.diff(edges) <= 0).any():
             raise UncurseError("the edges of steps must increase strictly; merge edges that coincide")
-        if self.tie < 0 or not self.width > 0:
-            raise UncurseError(
-                f"tie={self.tie:g} and width={self.width:g}: the first must not be negative, nor the second 0"
-            )
-        if self.tie > 0 and (np.diff(values) < 0).any():
+        if self.slope < 0:
+            raise UncurseError(f"slope is {self.slope:g}; a map must not turn the order round")
+        if self.slope > 0 and (np.diff(values) < 0).any():
             raise UncurseError("these steps fall somewhere; a map that keeps the order must not (pool them first)")
 
     @cached_property
@@ -199,9 +196,8 @@ class Steps(ScoreMap):
         """The value of the step, and the tie-break."""
         edges, values = self._arrays
         result: Float = values[np.searchsorted(edges, l, side="right")]
-        if self.tie:
-            u = (l - self.center) / self.width
-            result = result + self.tie * u / (1 + np.abs(u))
+        if self.slope:
+            result = result + self.slope * (l - self.center)
         return result
 
 

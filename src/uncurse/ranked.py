@@ -184,6 +184,7 @@ class Ranked:
         residual = (s["y"] - s["f"]) / w
         gap, spread = np.abs(residual), _deviation(residual, s["w2"], s["r1"], s["r2"]) / w
         floor = np.sqrt(np.maximum(s["noise"], 0.0)) / w
+        spread = np.where(np.square(s["w"]) < 1.5 * s["w2"], floor, spread)  # one row cannot tell its own spread
         gap, spread, floor = (np.where(empty, 0.0, v) for v in (gap, spread, floor))
         share = s["w"] / s["w"].sum(axis=-1, keepdims=True)
         # Gaps of nothing but noise look as large as the noise. What they are without it, by the James–Stein factor.

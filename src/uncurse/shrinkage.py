@@ -55,9 +55,10 @@ def information_variance(
     >>> round(V, 4)  # about d / (n p (1 − p))
     0.012
     """
-    x, pool = np.asarray(X, np.float64), np.asarray(X_pool, np.float64)
+    x = check_scores(X, "value", name="X", ndim=2).astype(np.float64, copy=False)
+    pool = check_scores(X_pool, "value", name="X_pool", ndim=2).astype(np.float64, copy=False)
     p = check_scores(probabilities, "probability", name="probabilities")
-    if x.ndim != 2 or pool.ndim != 2 or x.shape[1] != pool.shape[1] or len(x) != len(p):
+    if x.shape[1] != pool.shape[1] or len(x) != len(p):
         raise UncurseError(
             f"X {x.shape}, probabilities {p.shape} and X_pool {pool.shape} do not fit; pass (n, d), (n,) and (m, d)"
         )
@@ -69,17 +70,18 @@ def information_variance(
     ridge = penalty * np.eye(len(information))
     if fit_intercept:
         ridge[-1, -1] = 0.0
-    try:
-        inverse = np.linalg.inv(information + ridge)
-    except np.linalg.LinAlgError:
-        raise UncurseError("the information matrix is singular; drop columns of X that repeat others") from None
+    inverse = np.linalg.pinv(information + ridge, hermitian=True)  # columns that repeat others do no harm
     covariance = (inverse @ information @ inverse)[: x.shape[1], : x.shape[1]]
     spread = np.atleast_2d(np.cov(pool, rowvar=False, ddof=0))
     return float(np.sum(spread * covariance))
 
 
-def pull_towards(values: Array, errors: Array, whole: float) -> Array:
-    """Empirical Bayes: the spread τ² between groups by DerSimonian and Laird, then τ²/(τ² + s²) of each group's own."""
+def pull_towards(whole: float, values: Array, errors: Array) -> Array:
+    """Empirical Bayes: the spread τ² between groups by DerSimonian and Laird, then τ²/(τ² + s²) of each group's own.
+
+    >>> pull_towards(0.0, np.array([-1.0, 1.0, 1.0]), np.array([0.1, 0.1, np.inf])).round(2)
+    array([-1.,  1.,  0.])
+    """
     known = np.isfinite(errors) & (errors > 0)
     if known.sum() < 2:
         return np.where(errors == 0, values, whole)
@@ -98,7 +100,7 @@ def curved(slope: float, center: float, noise: float, link: str) -> ScoreMap:
     """
     intercept = (1 - slope) * center
     variance = slope * noise
-    if link == "identity":
+    if link == "identity" or slope == 0:
         return Affine(slope, intercept, link)
     if link == "log":
         return Affine(slope, intercept + variance / 2, link)

@@ -67,7 +67,8 @@ class VAD:
         Add what φ's bend does to the posterior mean: E[φ(l*)] instead of φ(E[l*]). For VAD alone.
     negative_rate
         The share of negatives kept when the model was trained, undone first. Labelled rows are expected at
-        their natural rate: weight their negatives by 1/negative_rate where they are not.
+        their natural rate: weight their negatives by 1/negative_rate where they are not. Moments and cells given in
+        place of arrays must be of corrected scores (``logit_offset=log(negative_rate)``).
     lambda_floor
         What to do if replicas differ more than scores do (λ ≤ 0): None is an error; a number warns and is used.
     calibrator_options
@@ -76,7 +77,8 @@ class VAD:
     Attributes
     ----------
     lambda_, center_, standard_error_
-        λ, the point that scores are pulled towards (in link space), and the jackknife standard error of λ.
+        λ, the point that scores are pulled towards (in link space), and the standard error of λ: a jackknife over
+        pool rows, which says nothing of how λ would differ with other training data.
     noise_variance_, score_variance_
         V and Var(l_served) on the pool.
     group_lambda_, group_center_
@@ -154,6 +156,10 @@ class VAD:
         variance
             V itself, for one column of scores; see `information_variance`.
         """
+        if variance is not None and not 0 <= variance < np.inf:
+            raise UncurseError(f"variance={variance}; pass V, a finite number of 0 or more")
+        for name in ("group_lambda_", "group_center_"):
+            vars(self).pop(name, None)
         evidence = self._collect(pool, groups, sample_weight, variance)
         self._fit_lambda(evidence.moments, variance)
         step = None
@@ -162,13 +168,9 @@ class VAD:
             self.center_ = evidence.center(step, self.link)
         elif labelled is not None:
             raise UncurseError("labelled rows are given but no calibrator; pass one, such as VAD(calibrator='platt')")
-        self.map_ = self._map(self.lambda_, self.center_, step)
+        self.map_ = self._map(self.lambda_, self.center_, self.noise_variance_, step)
         if evidence.groups:
-            self._fit_groups(evidence, step, variance)
-            maps = {
-                name: self._map(slope, self.group_center_[name], step) for name, slope in self.group_lambda_.items()
-            }
-            self.map_ = Grouped(self.map_, maps)
+            self.map_ = Grouped(self.map_, self._fit_groups(evidence, step, variance))
         return self
 
     def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
@@ -185,8 +187,10 @@ class VAD:
     def _offset(self) -> float:
         return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
 
-    def _moments(self, pool: NDArray[Any], weights: Array | None) -> Moments:
-        return Moments(self.link).update(pool, scale=self.scores, sample_weight=weights, logit_offset=self._offset)
+    def _moments(self, pool: NDArray[Any], weights: Array | None, blocks: int = 32) -> Moments:
+        return Moments(self.link, blocks).update(
+            pool, scale=self.scores, sample_weight=weights, logit_offset=self._offset
+        )
 
     def _served_logit(self, scores: NDArray[Any]) -> Array:
         served = to_link(scores, self.scores, "logistic").astype(np.float64, copy=False)
@@ -195,13 +199,18 @@ class VAD:
     def _collect(
         self, pool: Any, groups: ArrayLike | None, sample_weight: ArrayLike | None, variance: float | None
     ) -> _Evidence:
+        collected = isinstance(pool, Mapping | Moments | tuple)
+        if collected and (groups is not None or sample_weight is not None):
+            raise UncurseError("groups and sample_weight go with arrays; moments were collected with theirs")
         if isinstance(pool, Mapping):
             evidence = _Evidence(Moments(self.link), groups={str(name): _Evidence(part) for name, part in pool.items()})
             for part in pool.values():
                 evidence.moments.merge(part)
         elif isinstance(pool, Moments):
             evidence = _Evidence(pool)
-        elif isinstance(pool, tuple) and isinstance(pool[0], Moments):
+        elif isinstance(pool, tuple):
+            if len(pool) != 2 or not isinstance(pool[0], Moments) or not isinstance(pool[1], Cells):
+                raise UncurseError("a tuple as pool must be (Moments, Cells); pass rows as an array")
             evidence = _Evidence(pool[0], pool[1].score, pool[1].weight)
         else:
             array = np.asarray(pool)
@@ -210,9 +219,9 @@ class VAD:
             weights = check_weights(sample_weight, len(array)) if array.ndim else None
             tandem = self.calibrator is not None and array.ndim == 2
 
-            def part(rows: NDArray[np.intp] | slice) -> _Evidence:
+            def part(rows: NDArray[np.intp] | slice, blocks: int = 32) -> _Evidence:
                 w = None if weights is None else weights[rows]
-                moments = self._moments(array[rows], w)
+                moments = self._moments(array[rows], w, blocks)
                 return _Evidence(moments, self._served_logit(array[rows, 0]), w) if tandem else _Evidence(moments)
 
             evidence = part(slice(None))
@@ -220,7 +229,7 @@ class VAD:
                 names, members = group_rows(groups, len(array))
                 for name, rows in zip(names, members, strict=True):
                     if weights is None or weights[rows].sum() > 0:
-                        evidence.groups[name] = part(rows)
+                        evidence.groups[name] = part(rows, blocks=1)
         if evidence.moments.link != self.link:
             raise UncurseError(
                 f"these moments are of the {evidence.moments.link} link; VAD(link={self.link!r}) needs its own"
@@ -263,7 +272,7 @@ class VAD:
         self.standard_error_ = moments.standard_error(function)
 
     def _check_spread(self, covariance: Array, center: float) -> None:
-        if covariance[0, 0] <= 1e-18 * max(1.0, center**2):
+        if covariance[0, 0] <= 1e-18 * center**2:
             raise UncurseError(f"the served scores are constant at {center:g}; a pool must hold scores that differ")
 
     def _usable(self, value: float, where: str) -> float:
@@ -275,8 +284,9 @@ class VAD:
         )
         if self.lambda_floor is None:
             raise UncurseError(f"{message}; train on more data, or pass lambda_floor=0.0 to predict the mean")
-        if value <= 0:
-            warnings.warn(f"{message}; using lambda_floor={self.lambda_floor:g}", UserWarning, stacklevel=4)
+        if value > 0:
+            message = f"λ = {value:.3g}{where} is below the floor"
+        warnings.warn(f"{message}; using lambda_floor={self.lambda_floor:g}", UserWarning, stacklevel=4)
         return self.lambda_floor
 
     def _fit_calibrator(self, labelled: LabelledScores | None, variance: float | None) -> ScoreMap:
@@ -306,46 +316,49 @@ class VAD:
             )
         # Calibration has undone the noise of the labelled rows already; only the ratio is left to do.
         self.lambda_ = pool_lambda / labelled_lambda
-        relative = np.hypot(pool_error / pool_lambda, moments.standard_error(function) / labelled_lambda)
-        self.standard_error_ = float(self.lambda_ * relative)
+        error = np.hypot(pool_error, self.lambda_ * moments.standard_error(function)) / labelled_lambda
+        self.standard_error_ = float(error)
         return calibrators.fit(str(self.calibrator), cells, **self.calibrator_options)
 
     # ------------------------------------------------------------------ groups
 
-    def _fit_groups(self, evidence: _Evidence, step: ScoreMap | None, variance: float | None) -> None:
-        """One λ and centre a group, each pulled towards the whole by τ²/(τ² + s²)."""
+    def _fit_groups(self, evidence: _Evidence, step: ScoreMap | None, variance: float | None) -> dict[str, ScoreMap]:
+        """A map per group: its λ and centre, each pulled towards the whole by τ²/(τ² + s²)."""
         function = self._lambda(variance)
-        whole = evidence.moments
-        covariance, error = whole.covariance, whole.standard_error(function)
+        whole, parts = evidence.moments, evidence.groups.values()
+        covariance = whole.covariance
         whole_lambda = float(function(whole.mean, covariance))
-        values, errors, centers, center_errors = [], [], [], []
-        for part in evidence.groups.values():
-            moments = part.moments
-            own = moments.covariance
-            # A few rows know little of their own error: never below what the whole's would be at this size.
-            least = error * np.sqrt(whole.weight / moments.weight)
-            enough = moments.rows > 2 and own[0, 0] > 0
-            values.append(float(function(moments.mean, own)) if enough else whole_lambda)
-            errors.append(float(np.nanmax([moments.standard_error(function), least])) if enough else np.inf)
-            centers.append(part.center(step, self.link))
-            center_errors.append(float(np.sqrt(max(own[0, 0], covariance[0, 0]) / moments.rows)))
+        weight = np.array([part.moments.weight for part in parts])
+        spread = np.array([part.moments.covariance[0, 0] for part in parts])
+        known = (np.array([part.moments.rows for part in parts]) > 2) & (spread > 0)
+        own = [float(function(part.moments.mean, part.moments.covariance)) for part in parts]
+        # Errors by normal theory at the whole's λ: they depend on neither row order nor a few rows' luck.
+        others = max(1, whole.n_replicas - (2 if self.replicas == "bootstrap" else 1))
+        error = (1 - whole_lambda) * np.sqrt(2 / weight * (1 + (0.0 if variance is not None else 1 / others)))
+        pulled = pull_towards(whole_lambda, np.where(known, own, whole_lambda), np.where(known, error, np.inf))
         ratio = self.lambda_ / whole_lambda if whole_lambda > 0 else 1.0  # 1, or 1/λ_labelled in a tandem
-        pulled = pull_towards(np.array(values), np.array(errors), whole_lambda)
         self.group_lambda_ = {
             name: self._usable(float(value * ratio), f" in group {name!r}")
             for name, value in zip(evidence.groups, pulled, strict=True)
         }
-        pulled = pull_towards(np.array(centers), np.array(center_errors), self.center_)
+        own = [part.center(step, self.link) for part in parts]
+        center_error = np.sqrt(np.maximum(spread, covariance[0, 0]) / weight)
+        pulled = pull_towards(self.center_, np.array(own), center_error)
         self.group_center_ = dict(zip(evidence.groups, pulled.tolist(), strict=True))
+        noise = np.where(known, (1 - np.array(list(self.group_lambda_.values()))) * spread, self.noise_variance_)
+        return {
+            name: self._map(self.group_lambda_[name], self.group_center_[name], float(v), step)
+            for name, v in zip(evidence.groups, noise, strict=True)
+        }
 
     # ------------------------------------------------------------------ maps
 
-    def _map(self, slope: float, center: float, step: ScoreMap | None) -> ScoreMap:
+    def _map(self, slope: float, center: float, noise: float, step: ScoreMap | None) -> ScoreMap:
         steps: list[ScoreMap] = [Affine(1.0, self._offset)] if self._offset else []
         if step is not None:
             steps.append(step)
         if self.curvature:
-            steps.append(curved(slope, center, self.noise_variance_, self.link))
+            steps.append(curved(slope, center, noise, self.link))
         else:
             steps.append(Affine(slope, (1 - slope) * center, self.link))
         return compose(*steps, scores=self.scores)

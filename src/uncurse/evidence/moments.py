@@ -18,6 +18,7 @@ from ..links import (
     Float,
     UncurseError,
     check_choice,
+    check_count,
     check_finite,
     check_scores,
     check_weights,
@@ -31,7 +32,6 @@ Array = NDArray[np.float64]
 # then wait for each other between calls (two threads, S=2, in units of one np.sum: 6.2 at 2^15, 2.9 at 2^19).
 _STEP = 1 << 19
 _WORKERS = 8  # memory bandwidth is used up long before
-_BLOCKS = 32  # sub-blocks per update, for the jackknife
 _MOST_BLOCKS = 64  # kept after merging
 
 
@@ -44,6 +44,8 @@ class Moments:
     ----------
     link
         The link whose scores are held. Moments of different links do not merge.
+    blocks
+        Into how many sub-blocks an update is cut.
 
     Examples
     --------
@@ -53,8 +55,9 @@ class Moments:
     array([1., 2.])
     """
 
-    def __init__(self, link: str = "logistic") -> None:
+    def __init__(self, link: str = "logistic", blocks: int = 32) -> None:
         self.link = get_link(link).name
+        self.blocks = check_count(blocks, "blocks")
         self.block_rows: NDArray[np.int64] = np.empty(0, np.int64)
         self.block_weight: Array = np.empty(0)
         self.block_mean: Array = np.empty((0, 0))
@@ -81,7 +84,7 @@ class Moments:
             return _strict_link(chunk, scale, self.link, logit_offset)
 
         plain = scale == "logit" and self.link == "logistic" and not logit_offset
-        blocks = _blocks_of(values, weights, None if plain else convert)
+        blocks = _blocks_of(values, weights, None if plain else convert, self.blocks)
         if not np.isfinite(blocks[2]).all() or not np.isfinite(blocks[3]).all():
             check_finite(values, "pool")
             raise UncurseError("the squares of these scores overflow; pass scores of ordinary size, such as logits")
@@ -251,19 +254,19 @@ def _strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Fl
 
 
 def _blocks_of(
-    values: Float, weights: Array | None, convert: Callable[[Float], Float] | None
+    values: Float, weights: Array | None, convert: Callable[[Float], Float] | None, blocks: int
 ) -> tuple[NDArray[np.int64], Array, Array, Array]:
     """Moments of contiguous blocks of rows, a thread per core."""
     rows, replicas = values.shape
-    bounds = np.linspace(0, rows, min(_BLOCKS, rows) + 1).astype(np.int64)
+    bounds = np.linspace(0, rows, min(blocks, rows) + 1).astype(np.int64)
     step = max(1024, _STEP // max(replicas, 1))
     with np.errstate(invalid="ignore", over="ignore"):
         shift = _shift(values, convert)
 
-    def some(blocks: NDArray[np.intp]) -> list[tuple[float, Array, Array]]:
+    def some(numbers: NDArray[np.intp]) -> list[tuple[float, Array, Array]]:
         buffer = np.empty((replicas, min(step, int(np.diff(bounds).max()))))  # fresh pages cost more than the sums
         result = []
-        for i in blocks:
+        for i in numbers:
             part = slice(bounds[i], bounds[i + 1])
             with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinities are looked for in the sums
                 result.append(_block(values[part], None if weights is None else weights[part], convert, buffer, shift))
@@ -273,15 +276,15 @@ def _blocks_of(
     shares = np.array_split(np.arange(len(bounds) - 1), workers)
     with one_blas_thread():
         if workers == 1:
-            blocks = some(shares[0])
+            made = some(shares[0])
         else:
             with ThreadPoolExecutor(workers) as threads:
-                blocks = [block for share in threads.map(some, shares) for block in share]
+                made = [block for share in threads.map(some, shares) for block in share]
     return (
         np.diff(bounds),
-        np.array([b[0] for b in blocks]),
-        np.array([b[1] for b in blocks]),
-        np.array([b[2] for b in blocks]),
+        np.array([b[0] for b in made]),
+        np.array([b[1] for b in made]),
+        np.array([b[2] for b in made]),
     )
 
 
