@@ -262,7 +262,7 @@ def test_strict_isotonic_keeps_the_levels_and_breaks_the_ties():
     strict, level = calibrate("isotonic", l, y)(x), IsotonicRegression().fit(l, y).predict(x)
     inner = untouched(level, np.ones(5000))
     assert inner.mean() > 0.9
-    np.testing.assert_allclose(strict[inner], level[inner], rtol=1.1e-6)
+    np.testing.assert_allclose(strict[inner], level[inner], rtol=5e-6)  # a slope of 1e-6 over five logits
     assert (np.diff(strict) > 0).all()
 
 

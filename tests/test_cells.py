@@ -84,7 +84,7 @@ def test_distinct_float32_probabilities_stay_distinct_cells():
 
 def test_the_grid_is_never_larger_than_promised():
     l = np.linspace(-40, 40, 2_000_001)
-    assert len(Cells(exact=False).update(l)) == 16_128 <= 16_384
+    assert len(Cells(exact=False).update(l)) <= 16_384
 
 
 def test_the_grid_keeps_the_sums_and_the_order():
@@ -100,7 +100,7 @@ def test_a_grid_cell_is_never_wider_than_its_section():
     l, _, _ = world(200_000, mean=0.0, sd=6.0)
     score = Cells(exact=False).update(l).score
     nearest = score[np.argmin(np.abs(l[:2000, None] - score), axis=1)]
-    width = np.select([np.abs(l[:2000] + 1) < 5, (l[:2000] > -10) & (l[:2000] < 8)], [1, 2], 8) / 1024
+    width = np.select([np.abs(l[:2000] + 1) < 5, (l[:2000] > -10) & (l[:2000] < 8)], [1, 4], 16) / 1024
     inside = (l[:2000] > -16) & (l[:2000] < 16)
     assert (np.abs(nearest - l[:2000]) <= width)[inside].all()
 
@@ -145,7 +145,9 @@ def test_a_calibrator_fitted_on_the_grid_agrees_at_the_top(exact_and_grid, metho
     exact, grid, top = exact_and_grid[name]
     assert len(grid) <= 16_384
     ours, theirs = fit(method, grid)(top).mean(), fit(method, exact)(top).mean()
-    assert abs(ours / theirs - 1) < 1e-3
+    # What cuts rows into bins moves a few labels across a cut: far less than the labels' own noise at the top.
+    noise = 1 / np.sqrt(theirs * len(top)) if method in ("histogram", "bbq") else 0.0
+    assert abs(ours / theirs - 1) < max(1e-3, 0.1 * noise)
 
 
 # ---------------------------------------------------------------------------- merging
@@ -236,7 +238,9 @@ def test_empty_cells_make_a_json_round_trip():
     assert (back.rows, len(back)) == (0, 0)
 
 
-@pytest.mark.parametrize("key", ["scale", "exact", "grid", "rows", "labelled", "keys", "table"])
+@pytest.mark.parametrize(
+    "key", ["scale", "exact", "grid", "rows", "labelled", "cut", "exact_keys", "exact_table", "grid_keys", "grid_table"]
+)
 def test_cells_with_a_part_missing_are_refused(key):
     content = json.loads(Cells().update([0.0, 1.0], [0, 1]).to_json())
     del content[key]

@@ -275,12 +275,12 @@ def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
     its highest probability. On cells a binning costs its number of bins, so a million rows take a fraction of a second.
     """
     l, w, y = _columns(cells)
-    p, reached, labelled = logistic(l), _running(w), _running(y)
+    p, reached, labelled, wide = logistic(l), _running(w), _running(y), _wide(cells)
     cube = float(reached[-1]) ** (1 / 3)
     sizes = np.unique(np.clip(np.arange(max(1, int(cube / 10)), max(2, int(10 * cube)) + 1), 1, len(l)))
     models: dict[int, tuple[Array, Array, float]] = {}  # by number of bins: places, values, log evidence
     for size in sizes.tolist():
-        places = _inner(cells, _at_weight(cells, reached, reached[-1] * np.arange(1, size) / size))
+        places = _inner(_at_weight(reached, wide, reached[-1] * np.arange(1, size) / size), len(l))
         if len(places) in models:
             continue
         n, m = _totals(reached, places), _totals(labelled, places)
@@ -316,10 +316,10 @@ def _bins(cells: Cells, n_bins: int, strategy: str, refine_top: float | None) ->
     """Places where bins end, ascending, and the scores there; no bin is empty."""
     check_choice("strategy", strategy, ("quantile", "uniform"))
     shares = np.arange(1, check_count(n_bins, "n_bins")) / n_bins
-    reached = _running(cells.weight)
+    reached, wide = _running(cells.weight), _wide(cells)
     total = reached[-1]
     if strategy == "quantile":
-        places = _inner(cells, _at_weight(cells, reached, total * shares))
+        places = _inner(_at_weight(reached, wide, total * shares), len(wide))
         edges = _edges(cells, places)
     else:
         edges = np.asarray(logit(shares), np.float64)
@@ -334,7 +334,7 @@ def _bins(cells: Cells, n_bins: int, strategy: str, refine_top: float | None) ->
         while total - below > refine_top * total * (1 + 1e-9):
             below = (total + below) / 2
             halves.append(below)
-        more = np.minimum(_at_weight(cells, reached, np.array(halves)), len(cells) - 1.0)
+        more = np.minimum(_at_weight(reached, wide, np.array(halves)), len(cells) - 1.0)
         more = np.unique(more[more > places.max(initial=0.0)])
         places, edges = np.append(places, more), np.append(edges, _edges(cells, more))
     return places, edges
@@ -346,24 +346,27 @@ def _running(column: Array) -> Array:
     return running
 
 
-def _inner(cells: Cells, places: Array) -> Array:
-    return np.unique(places[(places > 0) & (places < len(cells))])
+def _inner(places: Array, cells: int) -> Array:
+    return np.unique(places[(places > 0) & (places < cells)])
 
 
-def _at_weight(cells: Cells, reached: Array, targets: Array) -> Array:
-    i = np.searchsorted(reached, targets * (1 - 1e-12))
-    if not cells.on_grid:
-        return i.astype(np.float64)
-    return np.asarray(i - 1 + np.clip((targets - reached[i - 1]) / cells.weight[i - 1], 0.0, 1.0), np.float64)
+def _at_weight(reached: Array, wide: NDArray[np.bool_], targets: Array) -> Array:
+    i = np.searchsorted(reached, targets * (1 - 1e-12)) - 1
+    share = np.clip((targets - reached[i]) / (reached[i + 1] - reached[i]), 0.0, 1.0)
+    return np.asarray(i + np.where(wide[i], share, 1.0), np.float64)
+
+
+def _wide(cells: Cells) -> NDArray[np.bool_]:
+    low, high = cells.bounds
+    return high > low
 
 
 def _at_score(cells: Cells, edges: Array) -> Array:
     low, high = cells.bounds
     i = np.searchsorted(high, edges)
     inside = np.minimum(i, len(low) - 1)
-    if not cells.on_grid:
-        return i.astype(np.float64)
-    share = np.clip((edges - low[inside]) / (high - low)[inside], 0.0, 1.0)
+    width = (high - low)[inside]
+    share = np.clip((edges - low[inside]) / np.where(width > 0, width, np.inf), 0.0, 1.0)
     return np.asarray(i + np.where(i < len(low), share, 0.0), np.float64)
 
 
@@ -396,7 +399,7 @@ def _monotone(weight: Array, label: Array) -> tuple[NDArray[np.intp], Array]:
 
     Returns the first bin of each level, and the levels.
     """
-    lacking = (label <= 0) | (label >= weight)
+    lacking = np.minimum(label, weight - label) <= 1e-9 * weight  # sums of weights are never quite zero
     values = np.where(lacking, (label + 0.5) / (weight + 1), label / weight)
     pools = isotonic_regression(values, weights=weight)
     first = np.asarray(pools.blocks[:-1], np.intp)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .evidence import Array, one_blas_thread
-from .links import UncurseError, check_scores, check_weights, logistic
+from .links import UncurseError, check_finite, check_numbers, check_scores, check_weights, logistic
 from .maps import Affine, Curve, ScoreMap, logit_knots
 
 
@@ -55,10 +55,12 @@ def information_variance(
     >>> round(V, 4)  # about d / (n p (1 − p))
     0.012
     """
-    x = check_scores(X, "value", name="X", ndim=2).astype(np.float64, copy=False)
-    pool = check_scores(X_pool, "value", name="X_pool", ndim=2).astype(np.float64, copy=False)
+    x = check_numbers(X, "X").astype(np.float64, copy=False)
+    pool = check_numbers(X_pool, "X_pool").astype(np.float64, copy=False)
+    check_finite(x, "X")
+    check_finite(pool, "X_pool")
     p = check_scores(probabilities, "probability", name="probabilities")
-    if x.shape[1] != pool.shape[1] or len(x) != len(p):
+    if x.ndim != 2 or pool.ndim != 2 or x.shape[1] != pool.shape[1] or len(x) != len(p):
         raise UncurseError(
             f"X {x.shape}, probabilities {p.shape} and X_pool {pool.shape} do not fit; pass (n, d), (n,) and (m, d)"
         )

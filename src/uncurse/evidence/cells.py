@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import documents
-from ..links import Float, UncurseError, check_choice, check_labels, check_scores, check_weights, logit
+from ..links import Float, UncurseError, check_choice, check_labels, check_scores, check_weights, logistic, logit
 from .moments import Array
 
-# The grid, on the logit: steps of 1/1024 between -6 and 4, where the top of most pools lies, coarser
-# outside. Counted in steps of 1/1024 first, then every `width` steps become one cell: 16,128 in all.
+# The grid, on the logit: steps of 1/1024 between -6 and 4, where the top of most pools lies, coarser outside. Rows are
+# counted in steps of 1/1024 first, then every `width` steps become one cell: 14,208 in all. At the very top, from the
+# lowest step above which there are at most 2,048 distinct scores, nothing is rounded: each score is a cell of its own.
 _GRID_LOW, _GRID_HIGH, _GRID_STEPS = -16.0, 16.0, 1024
-_GRID_SECTIONS = ((-16, -10, 8), (-10, -6, 2), (-6, 4, 1), (4, 8, 2), (8, 16, 8))  # from, to, width
+_GRID_SECTIONS = ((-16, -10, 16), (-10, -6, 2), (-6, 4, 1), (4, 8, 4), (8, 16, 16))  # from, to, width
 _GRID_SIZE = int((_GRID_HIGH - _GRID_LOW) * _GRID_STEPS)
 _GRID_CELLS: NDArray[np.int64] = np.concatenate(
     [
@@ -24,6 +25,7 @@ _GRID_CELLS: NDArray[np.int64] = np.concatenate(
     ]
 )
 _GRID_STARTS = np.unique(_GRID_CELLS)
+_TOP = 2_048
 _EXACT_ROWS = 1 << 20  # beyond this many rows arrays go to the grid unless the caller says otherwise
 
 
@@ -37,9 +39,9 @@ def grid_steps(logits: Float) -> NDArray[np.int64]:
 class Cells:
     """Served scores in ascending order with their weight and label sum.
 
-    A cell is a distinct score (exact) or a slot of a fixed grid on the logit that keeps the mean score
-    inside it. Exact cells are kept up to 2^20 rows unless `exact` says otherwise; a grid never has more
-    than 16,128 cells, however many rows.
+    A cell is a distinct score (exact) or a slot of a fixed grid on the logit that keeps the mean score inside it; the
+    highest 2,048 or so scores are exact in either case. All cells are exact up to 2^20 rows unless `exact` says
+    otherwise; with a grid there are never more than 16,384, however many rows.
 
     Parameters
     ----------
@@ -71,9 +73,14 @@ class Cells:
         self.rows = 0
         self._on_grid = exact is False
         self._labelled: bool | None = None
-        # Rows of the table: score sum, weight, label sum; where there are weights also Σw² and Σw²y.
-        self._keys: NDArray[Any] = np.empty(0, np.int64 if self._on_grid else np.float64)
-        self._table: Array = np.empty((3, 0))
+        # Columns are cells. Rows of a table: score sum, weight, label sum; where there are weights also Σw² and Σw²y.
+        # Exact cells have their score as key, slots of the grid their first step. On a grid the cells of steps from
+        # `_cut` on are exact, and every row below it is in a slot: so what is kept does not depend on how rows came.
+        self._exact_keys: Array = np.empty(0)
+        self._exact_table: Array = np.empty((3, 0))
+        self._grid_keys: NDArray[np.int64] = np.empty(0, np.int64)
+        self._grid_table: Array = np.empty((3, 0))
+        self._cut = 0
 
     def update(
         self,
@@ -93,9 +100,8 @@ class Cells:
         self._check_labels(y is not None)
         self._labelled = y is not None
         self.rows += len(values)
-        if self._too_many():
-            self._to_grid()
-        if self._on_grid:
+        self._on_grid |= self._too_many()
+        if self._on_grid and len(values) > _TOP:
             self._add(*_grid_table(values, y, weights, given, self.scale))
         else:
             exact = values if given == self.scale else logit(values.astype(np.float64, copy=False))
@@ -113,10 +119,8 @@ class Cells:
             raise UncurseError("cannot merge cells of a grid into exact ones; use exact=None or exact=False")
         self._labelled = other._labelled
         self.rows += other.rows
-        if other._on_grid or self._too_many():
-            self._to_grid()
-        keys = self._grid_keys(other.score) if self._on_grid and not other._on_grid else other._keys
-        self._add(keys, other._table)
+        self._on_grid |= other._on_grid or self._too_many()
+        self._add(other._exact_keys, other._exact_table, other._grid_keys, other._grid_table, other._cut)
         return self
 
     def _too_many(self) -> bool:
@@ -126,44 +130,48 @@ class Cells:
         if self._labelled is not None and self._labelled != labelled:
             raise UncurseError("some of these rows have labels and some have none; keep two Cells")
 
-    def _grid_keys(self, scores: Array) -> NDArray[np.int64]:
-        return _GRID_CELLS[grid_steps(scores if self.scale == "logit" else logit(scores))]
+    def _steps(self, scores: Array) -> NDArray[np.int64]:
+        return grid_steps(scores if self.scale == "logit" else logit(scores))
 
-    def _to_grid(self) -> None:
-        if not self._on_grid:
-            keys = self._grid_keys(self._keys)
-            self._on_grid = True
-            self._keys, table = np.empty(0, np.int64), self._table
-            self._add(keys, table)
-
-    def _add(self, keys: NDArray[Any], table: Array) -> None:
-        if len(self._keys):
-            keys = np.concatenate([self._keys, keys])
-            table = np.concatenate([_widen(self._table, len(table)), _widen(table, len(self._table))], axis=1)
-        self._keys, self._table = _collapse(keys, table)
-
-    @property
-    def on_grid(self) -> bool:
-        """Whether cells are slots of the grid, not distinct scores."""
-        return self._on_grid
+    def _add(
+        self,
+        exact_keys: Array,
+        exact_table: Array,
+        grid_keys: NDArray[np.int64] | None = None,
+        grid_table: Array | None = None,
+        cut: int = 0,
+    ) -> None:
+        """Add exact cells, and slots below `cut`; then keep at most 2,048 exact cells where there is a grid."""
+        keys, table = _join(self._exact_keys, self._exact_table, exact_keys, exact_table)
+        slots: NDArray[np.int64] = self._grid_keys
+        sums = self._grid_table
+        if grid_keys is not None and grid_table is not None:
+            slots, sums = _join(slots, sums, grid_keys, grid_table)
+        self._cut = max(self._cut, cut)
+        if self._on_grid and (self._cut or len(keys) > _TOP):
+            steps = self._steps(keys)
+            if len(keys) > _TOP:
+                self._cut = max(self._cut, int(steps[-_TOP - 1]) + 1)
+            low = steps < self._cut
+            slots, sums = _join(slots, sums, _GRID_CELLS[steps[low]], table[:, low])
+            keys, table = keys[~low], table[:, ~low]
+        self._exact_keys, self._exact_table, self._grid_keys, self._grid_table = keys, table, slots, sums
 
     @property
     def bounds(self) -> tuple[Array, Array]:
         """Between which logits each cell lies; an exact cell has no width."""
-        if not self._on_grid:
-            return self.score, self.score
-        width = np.searchsorted(_GRID_STARTS, self._keys, side="right")
-        low = self._keys / _GRID_STEPS + _GRID_LOW
-        return low, np.append(_GRID_STARTS, _GRID_SIZE)[width] / _GRID_STEPS + _GRID_LOW
+        after = np.searchsorted(_GRID_STARTS, self._grid_keys, side="right")
+        low = self._grid_keys / _GRID_STEPS + _GRID_LOW
+        high = np.append(_GRID_STARTS, _GRID_SIZE)[after] / _GRID_STEPS + _GRID_LOW
+        # The slot that holds the cut ends there.
+        high = np.minimum(high, self._cut / _GRID_STEPS + _GRID_LOW) if len(high) else high
+        return np.append(low, self._exact_keys), np.append(high, self._exact_keys)
 
     @property
     def score(self) -> Array:
         """Mean score of each cell, ascending."""
-        if not self._on_grid:
-            keys: Array = self._keys
-            return keys
-        means: Array = self._table[0] / self._table[1]
-        return means
+        scores: Array = np.append(self._grid_table[0] / self._grid_table[1], self._exact_keys)
+        return scores
 
     @property
     def weight(self) -> Array:
@@ -178,19 +186,20 @@ class Cells:
     @property
     def weight_squares(self) -> Array:
         """Σw² of each cell."""
-        return self._row(3 if len(self._table) > 3 else 1)
+        return self._row(3)
 
     @property
     def label_squares(self) -> Array:
         """Σw²y of each cell."""
-        return self._row(4 if len(self._table) > 3 else 2)
+        return self._row(4)
 
     def _row(self, i: int) -> Array:
-        row: Array = self._table[i]
+        rows = (t[i if i < len(t) else i - 2] for t in (self._grid_table, self._exact_table))
+        row: Array = np.concatenate(list(rows))
         return row
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._grid_keys) + len(self._exact_keys)
 
     def to_json(self) -> str:
         """One JSON document."""
@@ -202,8 +211,11 @@ class Cells:
                 "grid": self._on_grid,
                 "rows": self.rows,
                 "labelled": self._labelled,
-                "keys": self._keys.tolist(),
-                "table": self._table.tolist(),
+                "cut": self._cut,
+                "exact_keys": self._exact_keys.tolist(),
+                "exact_table": self._exact_table.tolist(),
+                "grid_keys": self._grid_keys.tolist(),
+                "grid_table": self._grid_table.tolist(),
             },
         )
 
@@ -215,17 +227,30 @@ class Cells:
         with documents.reading("cells"):
             cells = cls(content["scale"], content["exact"])
             cells._on_grid, cells.rows = bool(content["grid"]), int(content["rows"])
-            cells._labelled = content["labelled"]
-            cells._keys = np.array(content["keys"], np.int64 if cells._on_grid else np.float64)
-            cells._table = np.array(content["table"], np.float64).reshape(len(content["table"]), len(cells._keys))
-            if len(cells._table) not in (3, 5):
-                raise ValueError("its table has neither 3 nor 5 rows")
+            cells._labelled, cells._cut = content["labelled"], int(content["cut"])
+            cells._exact_keys = np.array(content["exact_keys"], np.float64)
+            cells._grid_keys = np.array(content["grid_keys"], np.int64)
+            cells._exact_table = _table_of(content["exact_table"], len(cells._exact_keys))
+            cells._grid_table = _table_of(content["grid_table"], len(cells._grid_keys))
         return cells
 
 
-def _widen(table: Array, rows: int) -> Array:
-    """Add Σw² and Σw²y to a table that did not need them: without weights they are the weight and label sums."""
-    return np.concatenate([table, table[1:3]]) if len(table) < rows else table
+def _table_of(rows: list[list[float]], cells: int) -> Array:
+    if len(rows) not in (3, 5):
+        raise ValueError("a table has neither 3 nor 5 rows")
+    return np.array(rows, np.float64).reshape(len(rows), cells)
+
+
+def _join(keys: NDArray[Any], table: Array, more_keys: NDArray[Any], more: Array) -> tuple[NDArray[Any], Array]:
+    """Cells of both, those with the same key added up."""
+    if not len(more_keys):
+        return keys, table
+    if len(keys):
+        # Without weights Σw² and Σw²y are the weight and the label sum.
+        size = max(len(table), len(more))
+        table, more = (np.concatenate([t, t[1:3]]) if len(t) < size else t for t in (table, more))
+        more_keys, more = np.concatenate([keys, more_keys]), np.concatenate([table, more], axis=1)
+    return _collapse(more_keys, more)
 
 
 def _collapse(keys: NDArray[Any], table: Array) -> tuple[NDArray[Any], Array]:
@@ -269,19 +294,26 @@ def _exact_table(values: Float, labels: NDArray[Any] | None, weights: Array | No
 
 def _grid_table(
     values: Float, labels: NDArray[Any] | None, weights: Array | None, given: str, kept: str
-) -> tuple[NDArray[np.int64], Array]:
-    """Sums on the grid by `bincount`, a label folded into the step's number so that one count serves both."""
+) -> tuple[Array, Array, NDArray[np.int64], Array, int]:
+    """Exact cells of the top, slots below it, and the step between, of many rows.
+
+    Sums by `bincount`, a label folded into the number of the step so that one count serves both.
+    """
     pairs = 1 if labels is None else 2
     size = pairs * _GRID_SIZE
     steps_seen = np.zeros((2, size))
-    score_sum = np.zeros(_GRID_SIZE)
-    for chunk in _chunks(len(values)):
+    score_sum, rows_seen = np.zeros(_GRID_SIZE), np.zeros(_GRID_SIZE)
+
+    def read(chunk: slice | NDArray[np.intp]) -> tuple[Array, NDArray[np.int64]]:
         x = values[chunk].astype(np.float64, copy=False)
-        l = x if given == "logit" else logit(x)
-        steps = grid_steps(l)
-        if kept == "logit":
-            x = l.astype(np.float64, copy=False)
+        l = (x if given == "logit" else logit(x)).astype(np.float64, copy=False)
+        return (l if kept == "logit" else x), grid_steps(l)
+
+    for chunk in _chunks(len(values)):
+        x, steps = read(chunk)
         w = None if weights is None else weights[chunk]
+        if w is not None:
+            rows_seen += np.bincount(steps, minlength=_GRID_SIZE)
         score_sum += np.bincount(steps, weights=x if w is None else x * w, minlength=_GRID_SIZE)
         if labels is not None:
             steps *= 2
@@ -296,11 +328,26 @@ def _grid_table(
     table[0], table[1] = score_sum, counts.sum(axis=1)
     if labels is not None:
         table[2] = counts[:, 1]
-    if weights is not None:
+    if weights is None:
+        rows_seen = table[1]
+    else:
         squares = steps_seen[1].reshape(_GRID_SIZE, pairs)
         table[3] = squares.sum(axis=1)
         table[4] = squares[:, 1] if labels is not None else 0.0
-    return _GRID_STARTS, np.add.reduceat(table, _GRID_STARTS, axis=1)
+    # The top again, exactly: from the lowest step above which there are not many more rows than are kept.
+    above = np.cumsum(rows_seen[::-1])[::-1]
+    cut = int(np.searchsorted(-above, -4 * _TOP))
+    edge = np.array([cut / _GRID_STEPS + _GRID_LOW - 1e-6])
+    top = np.flatnonzero(values >= (edge if given == "logit" else logistic(edge) * (1 - 1e-6)))
+    x, steps = read(top)
+    top, x = top[steps >= cut], x[steps >= cut]
+    exact_keys, exact_table = np.empty(0), np.zeros((len(table), 0))
+    if len(top):
+        y, w = (None if column is None else column[top] for column in (labels, weights))
+        exact_keys, exact_table = _collapse(*_exact_table(x, y, w))
+    table[:, cut:] = 0.0
+    slots, sums = _collapse(_GRID_STARTS, np.add.reduceat(table, _GRID_STARTS, axis=1))
+    return exact_keys, exact_table, slots, sums, cut
 
 
 def _chunks(rows: int, step: int = 1 << 16) -> Iterator[slice]:
