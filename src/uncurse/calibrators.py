@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import gammaln
 
-from .evidence import Array, Cells, one_blas_thread
+from .cores import one_blas_thread
+from .evidence import Array, Cells
 from .links import UncurseError, check_choice, check_count, logistic, logit
 from .maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
 

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import documents
+from .cores import chunks, in_threads, shares
 from .evidence import Array
 from .links import SCALES, Float, UncurseError, check_choice, check_names, check_scores, get_link, inside, to_link
-
-_CHUNK = 1 << 16
 
 
 class ScoreMap:
@@ -34,14 +33,19 @@ class ScoreMap:
         single = np.ndim(scores) == 0
         values = check_scores(np.atleast_1d(np.asarray(scores)), self.scores)
         out = np.empty(len(values))
-        for start in range(0, len(values), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            # float64 before anything bends: neighbouring float32 probabilities must not fall together.
-            out[part] = self._predict(self._link_scores(values[part].astype(np.float64, copy=False)))
+
+        def fill(share: slice) -> None:
+            for part in chunks(share.stop - share.start):
+                rows = slice(share.start + part.start, share.start + part.stop)
+                self._fill(values[rows], out[rows])
+
+        in_threads(fill, shares(len(values)))
         return out[0] if single else out
 
-    def _link_scores(self, values: Array) -> Array:
-        return to_link(values, self.scores, self.link).astype(np.float64, copy=False)
+    def _fill(self, values: Float, out: Array) -> None:
+        # float64 before anything bends: neighbouring float32 probabilities must not fall together.
+        l = to_link(values.astype(np.float64, copy=False), self.scores, self.link)
+        out[...] = self._predict(l.astype(np.float64, copy=False))
 
     def _predict(self, l: Array) -> Array:
         link = get_link(self.link)
@@ -98,6 +102,19 @@ class Affine(ScoreMap):
         _check_number("intercept", self.intercept)
         if self.slope < 0:
             raise UncurseError(f"slope is {self.slope:g}; a map must not turn the order round")
+
+    def _fill(self, values: Float, out: Array) -> None:
+        if self.link != "logistic" or self.scores != "logit":
+            super()._fill(values, out)
+            return
+        out[...] = values  # the common case, without a temporary: 1 / (1 + exp(−slope · l − intercept))
+        out *= -self.slope
+        out -= self.intercept
+        with np.errstate(over="ignore"):
+            np.exp(out, out=out)
+        out += 1.0
+        np.reciprocal(out, out=out)
+        inside(out, 0.0, 1.0, out=out)
 
     def transform(self, l: Float) -> Float:
         """`slope` · l + `intercept`."""

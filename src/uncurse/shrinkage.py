@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .evidence import Array, one_blas_thread
+from .cores import one_blas_thread
+from .evidence import Array
 from .links import UncurseError, check_finite, check_numbers, check_scores, check_weights, logistic
 from .maps import Affine, Curve, ScoreMap, logit_knots
 

@@ -4,6 +4,6 @@ Both update, merge and serialise, so chunks, files and engines all end in the sa
 """
 
 from .cells import Cells, grid_steps
-from .moments import Array, Moments, one_blas_thread
+from .moments import Array, Moments
 
-__all__ = ["Array", "Cells", "Moments", "grid_steps", "one_blas_thread"]
+__all__ = ["Array", "Cells", "Moments", "grid_steps"]

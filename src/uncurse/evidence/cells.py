@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import documents
+from ..cores import chunks
 from ..links import Float, UncurseError, check_choice, check_labels, check_scores, check_weights, logistic, logit
 from .moments import Array
 
@@ -309,7 +309,7 @@ def _grid_table(
         l = (x if given == "logit" else logit(x)).astype(np.float64, copy=False)
         return (l if kept == "logit" else x), grid_steps(l)
 
-    for chunk in _chunks(len(values)):
+    for chunk in chunks(len(values)):
         x, steps = read(chunk)
         w = None if weights is None else weights[chunk]
         if w is not None:
@@ -348,10 +348,6 @@ def _grid_table(
     table[:, cut:] = 0.0
     slots, sums = _collapse(_GRID_STARTS, np.add.reduceat(table, _GRID_STARTS, axis=1))
     return exact_keys, exact_table, slots, sums, cut
-
-
-def _chunks(rows: int, step: int = 1 << 16) -> Iterator[slice]:
-    return (slice(start, start + step) for start in range(0, rows, step))
 
 
 __all__ = ["Cells", "grid_steps"]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import ThreadpoolController
 
 from .. import documents
+from ..cores import cores, in_threads, one_blas_thread
 from ..links import (
     Float,
     UncurseError,
@@ -31,7 +26,6 @@ Array = NDArray[np.float64]
 # Rows per step times columns: 4 MiB of float64 for each thread. Smaller steps fit the L2 cache but threads
 # then wait for each other between calls (two threads, S=2, in units of one np.sum: 6.2 at 2^15, 2.9 at 2^19).
 _STEP = 1 << 19
-_WORKERS = 8  # memory bandwidth is used up long before
 _MOST_BLOCKS = 64  # kept after merging
 
 
@@ -272,14 +266,10 @@ def _blocks_of(
                 result.append(_block(values[part], None if weights is None else weights[part], convert, buffer, shift))
         return result
 
-    workers = min(_cores(), _WORKERS, max(1, values.size // _STEP))
+    workers = min(cores(), max(1, values.size // _STEP))
     shares = np.array_split(np.arange(len(bounds) - 1), workers)
     with one_blas_thread():
-        if workers == 1:
-            made = some(shares[0])
-        else:
-            with ThreadPoolExecutor(workers) as threads:
-                made = [block for share in threads.map(some, shares) for block in share]
+        made = [block for share in in_threads(some, shares) for block in share]
     return (
         np.diff(bounds),
         np.array([b[0] for b in made]),
@@ -333,20 +323,4 @@ def _sums(
     return np.array(first), upper + np.triu(upper, 1).T
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """BLAS on one thread: on products as small as ours two only wait for each other (2–4 times slower)."""
-    limit: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
-    return limit
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()  # finding the libraries takes milliseconds: once
-
-
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else (os.cpu_count() or 1)
-
-
-__all__ = ["Array", "Moments", "one_blas_thread"]
+__all__ = ["Array", "Moments"]

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..calibrators import newton_logistic
+from ..cores import one_blas_thread
 from ..documents import SCHEMA_VERSION
-from ..evidence import Array, Moments, one_blas_thread
+from ..evidence import Array, Moments
 from ..links import Float, UncurseError, logistic
 from ..metrics import evaluate
 from ..vad import VAD, information_variance
