@@ -28,7 +28,7 @@ from .links import (
     inside,
 )
 from .maps import Affine, ScoreMap
-from .ranked import Estimate, Ranked, Row, columns_of, rank
+from .ranked import Estimate, Ranked, Row, columns_of, rank, top_rows
 from .selection import count_of_share
 
 
@@ -85,7 +85,7 @@ def evaluate(
     """Every metric on the top share of `p`, for many shares at the cost of one sort.
 
     Rows that tie at the edge of a selection are taken in part, all alike, so that row order does not matter. Where
-    more than 2^20 rows are selected, cells of a fine grid stand for those below the best 2^20.
+    more than 2^21 rows are selected, cells of a fine grid stand for those below the best 2^21.
 
     Parameters
     ----------
@@ -112,9 +112,7 @@ def evaluate(
     total = float(len(f)) if weights is None else float(weights.sum())
     if weights is None and max(shares) < 0.5:
         # Only the top is ever looked at: find its edge first, sort what is above.
-        count = count_of_share(max(shares), len(f))
-        keep = f >= np.partition(f, len(f) - count)[len(f) - count]
-        f, labels = f[keep], labels[keep]
+        f, labels = top_rows(f, labels, count_of_share(max(shares), len(f)))
     return _evaluation(rank(f, labels, weights), shares, total, n_bins, strategy)
 
 
@@ -260,7 +258,7 @@ def _whole_binned(
 ) -> tuple[Estimate, Estimate]:
     f = check_scores(p, "probability", name="p")
     ranked = rank(f, check_labels(y, len(f), name="y"), check_weights(sample_weight, len(f)))
-    (ece,), (mce,) = ranked.binned(ranked.sums[0, -1:], n_bins, strategy)
+    (ece,), (mce,) = ranked.binned(ranked.reached[-1:], n_bins, strategy)
     return ece, mce
 
 

@@ -1,4 +1,4 @@
-"""Cells from the best down, with running sums, so that every metric of any selection is a look-up."""
+"""Cells from the best down, and the sums from which every metric of any selection follows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from .cores import chunks, in_threads, shares
 from .evidence import Array, Cells
 from .links import UncurseError, check_choice, check_count, inside
 
@@ -60,80 +61,91 @@ class Row:
     brier: Estimate
 
 
-# Running sums. A trailing 1 or 2 is Σw²x or Σw²x², which standard errors need; "r" is y − f.
-_SUMS = (
-    "w",
-    "w2",
-    "f",
-    "y",
-    "ff2",
-    "fy2",
-    "yy2",
-    "noise",
-    "r1",
-    "r2",
-    "loss",
-    "loss1",
-    "loss2",
-    "brier",
-    "brier1",
-    "brier2",
-)
-
-
 #: Weight, label sum, Σw² and Σw²y of cells in ascending order.
 Columns = tuple[Array, Array, Array, Array]
 
+# What is added up, with weight w and, for standard errors, w²; the rest follows from these (see `at`).
+_BASE = ("1", "f", "y", "fy", "ff", "loss", "loss2", "brier2")
+
 
 class Ranked:
-    """Cells from the best down, with running sums of everything a metric needs, so that any selection is a look-up."""
+    """Cells from the best down; every metric of any selection follows from a few sums between places in that order."""
 
     def __init__(self, prediction: Array, columns: Columns) -> None:
-        if not (np.diff(prediction) > 0).all():  # a map with ties, or one that falls: rank by what is predicted
+        if not (prediction[1:] > prediction[:-1]).all():  # a map with ties, or one that falls: rank by the prediction
             prediction, place = np.unique(prediction, return_inverse=True)
             columns = tuple(np.asarray(np.bincount(place, column), np.float64) for column in columns)  # type: ignore[assignment]
-        f = prediction[::-1]
+        self.f = prediction[::-1]
+        self.whole_rows = columns[0] is columns[2] or np.array_equal(columns[0], columns[2])  # weights are counts
         w, y, w2, y2 = (column[::-1] for column in columns)
-        safe = inside(f, 0.0, 1.0)
-        hit, miss = -np.log(safe), -np.log1p(-safe)
-        near, far = np.square(1 - f), f * f
-        self.f = f
-        self.whole_rows = bool((w2 == w).all())  # weights are counts, and a bin can end at a row
-        sums = np.zeros((len(_SUMS), len(f) + 1))
-        for i, column in enumerate(
-            (
-                w,
-                w2,
-                w * f,
-                y,
-                w2 * f * f,
-                y2 * f,
-                y2,
-                w2 * f * (1 - f),  # Var Σwy if predictions were true
-                y2 - w2 * f,
-                y2 * (1 - 2 * f) + w2 * f * f,
-                y * hit + (w - y) * miss,
-                y2 * hit + (w2 - y2) * miss,
-                y2 * hit * hit + (w2 - y2) * miss * miss,
-                y * near + (w - y) * far,
-                y2 * near + (w2 - y2) * far,
-                y2 * near * near + (w2 - y2) * far * far,
-            )
-        ):
-            np.cumsum(column, out=sums[i, 1:])
-        self.sums = sums
+        self.pairs = [(w, y)] if self.whole_rows else [(w, y), (w2, y2)]
+        self.reached = np.append(0.0, np.cumsum(w))
 
     def at(self, weight: Array) -> dict[str, Array]:
-        """The running sums where the weight reached is `weight`, a cell taken in part where it falls inside one."""
-        reached = self.sums[0]
-        i = np.clip(np.searchsorted(reached, weight, side="left"), 1, len(reached) - 1)
-        share = np.clip((weight - reached[i - 1]) / (reached[i] - reached[i - 1]), 0.0, 1.0)
-        values = self.sums[:, i - 1] + share * (self.sums[:, i] - self.sums[:, i - 1])
-        return dict(zip(_SUMS, values, strict=True))
+        """Sums over the best rows of that weight in all, a cell taken in part where the weight ends inside one.
+
+        A trailing 1 or 2 is Σw²x or Σw²x²; "r" is y − f, and "noise" the variance of Σwy if predictions were true.
+        """
+        reached = self.reached
+        inside_of = np.clip(np.searchsorted(reached, weight) - 1, 0, len(self.f) - 1)
+        ends, place = np.unique(inside_of, return_inverse=True)
+        place = place.reshape(inside_of.shape)  # numpy 2.0 and later differ in what they return
+        share = np.clip((weight - reached[inside_of]) / (reached[inside_of + 1] - reached[inside_of]), 0.0, 1.0)
+        sums = self._before(ends)[:, place] + share * self._terms(ends)[:, place]
+        a = dict(zip(_BASE, sums[: len(_BASE)], strict=True))
+        b = dict(zip(_BASE, sums[-len(_BASE) :], strict=True))
+        squares = b["y"] - 2 * b["fy"] + b["ff"]
+        return {
+            "w": a["1"], "f": a["f"], "y": a["y"], "w2": b["1"],
+            "ff2": b["ff"], "fy2": b["fy"], "yy2": b["y"],
+            "noise": b["f"] - b["ff"], "r1": b["y"] - b["f"], "r2": squares,
+            "loss": a["loss"], "loss1": b["loss"], "loss2": b["loss2"],
+            "brier": a["y"] - 2 * a["fy"] + a["ff"], "brier1": squares, "brier2": b["brier2"],
+        }  # fmt: skip
+
+    def _terms(self, cells: slice | NDArray[np.intp]) -> Array:
+        """The base terms of some cells, a row each."""
+        f = self.f[cells]
+        safe = inside(f, 0.0, 1.0)
+        hit, miss = np.log(safe), np.log(1 - safe)
+        terms = np.empty((len(self.pairs) * len(_BASE), len(f)))
+        for i, (weight, label) in enumerate(self.pairs):
+            w, y = weight[cells], label[cells]
+            t = terms[i * len(_BASE) : (i + 1) * len(_BASE)]
+            t[0], t[2] = w, y
+            np.multiply(w, f, out=t[1])
+            np.multiply(y, f, out=t[3])
+            np.multiply(t[1], f, out=t[4])
+            n = w - y
+            t[5] = -(y * hit + n * miss)
+            t[6] = y * hit * hit + n * miss * miss
+            t[7] = y * np.square(np.square(1 - f)) + n * np.square(f * f)
+        return terms
+
+    def _before(self, ends: NDArray[np.intp]) -> Array:
+        """Sums of the base terms over all cells before each of `ends`, in steps that stay in the cache."""
+
+        def pieces(share: slice) -> list[tuple[NDArray[np.intp], Array]]:
+            made = []
+            for part in chunks(share.stop - share.start, 1 << 13):
+                low, high = share.start + part.start, share.start + part.stop
+                inner = ends[np.searchsorted(ends, low, side="right") : np.searchsorted(ends, high)]
+                starts = np.append(low, inner)
+                made.append((starts, np.add.reduceat(self._terms(slice(low, high)), starts - low, axis=1)))
+            return made
+
+        starts, totals = [np.empty(0, np.intp)], [np.zeros((len(self.pairs) * len(_BASE), 1))]
+        if ends[-1] > 0:
+            for made in in_threads(pieces, shares(int(ends[-1]))):
+                starts += [piece[0] for piece in made]
+                totals += [piece[1] for piece in made]
+        running = np.cumsum(np.concatenate(totals, axis=1), axis=1)
+        before: Array = running[:, np.searchsorted(np.concatenate(starts), ends)]
+        return before
 
     def rows(self, alphas: Sequence[float], selected: Array, n_bins: int, strategy: str) -> tuple[Row, ...]:
         """Every metric of the best `selected`, one row each."""
-        s = self.at(selected)
+        s, ece, mce = self._binned(selected, n_bins, strategy)
         for alpha, count, positives in zip(alphas, selected, s["y"], strict=True):
             if positives <= 0:
                 raise UncurseError(
@@ -142,7 +154,6 @@ class Ranked:
         ratio = s["f"] / s["y"]
         # Rows as a sample: the linearised ratio estimator.
         error = np.sqrt(np.maximum(s["ff2"] - 2 * ratio * s["fy2"] + ratio**2 * s["yy2"], 0.0)) / s["y"]
-        ece, mce = self.binned(selected, n_bins, strategy)
 
         def means(name: str) -> list[Estimate]:
             value = s[name] / s["w"]
@@ -165,20 +176,26 @@ class Ranked:
 
     def binned(self, selected: Array, n_bins: int, strategy: str) -> tuple[list[Estimate], list[Estimate]]:
         """ECE and MCE of the best `selected`."""
+        return self._binned(selected, n_bins, strategy)[1:]
+
+    def _binned(
+        self, selected: Array, n_bins: int, strategy: str
+    ) -> tuple[dict[str, Array], list[Estimate], list[Estimate]]:
         check_choice("strategy", strategy, ("quantile", "uniform"))
-        shares = np.arange(check_count(n_bins, "n_bins") + 1) / n_bins
-        reached, end = self.sums[0], selected[:, None]
+        edges = np.arange(check_count(n_bins, "n_bins") + 1) / n_bins
+        reached, end = self.reached, selected[:, None]
         if strategy == "quantile":
             # A bin ends where a cell does, the nearest: equal predictions are never torn apart.
-            target = end * shares
+            target = end * edges
             i = np.clip(np.searchsorted(reached, target), 1, len(reached) - 1)
             bounds = np.where(target - reached[i - 1] < reached[i] - target, reached[i - 1], reached[i])
         else:
             # Cells with f ≥ edge come first: predictions are in order, from the best down.
-            bounds = np.tile(reached[np.searchsorted(-self.f, -shares[::-1], side="right")], (len(end), 1))
+            bounds = np.tile(reached[np.searchsorted(-self.f, -edges[::-1], side="right")], (len(end), 1))
         bounds[:, 0], bounds[:, -1] = 0.0, np.inf
         bounds = np.minimum(bounds, end)
-        s = {name: np.diff(v, axis=-1) for name, v in self.at(bounds).items()}
+        sums = self.at(bounds)
+        s = {name: np.diff(v, axis=-1) for name, v in sums.items()}
         empty = s["w"] <= 0
         w = np.where(empty, 1.0, s["w"])
         residual = (s["y"] - s["f"]) / w
@@ -199,7 +216,7 @@ class Ranked:
             (share * floor).sum(axis=-1) * np.sqrt(2 / np.pi),
         )
         mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], _largest(np.zeros_like(floor), floor)[0])
-        return list(ece), list(mce)
+        return {name: v[:, -1] for name, v in sums.items()}, list(ece), list(mce)
 
 
 def _deviation(mean: Any, w2: Any, first: Any, second: Any) -> Any:
@@ -239,25 +256,70 @@ def columns_of(cells: Cells) -> Columns:
     return cells.weight, labels, cells.weight_squares, cells.label_squares
 
 
-_EXACT_ROWS = 1 << 20
+_EXACT_ROWS = 1 << 21
 
 
 def rank(f: Any, labels: NDArray[Any], weights: Array | None) -> Ranked:
-    """The best 2^20 rows exactly; what lies below them in cells of the grid, each with its mean prediction."""
-    parts: list[Any] = [slice(None)]
+    """The best 2^21 rows exactly; what lies below them in cells of the grid, each with its mean prediction."""
+    f = f + 0.0 if f.min() == 0 else f  # −0 would sort last
+    parts = [slice(None)]
     if len(f) > _EXACT_ROWS:
         top = f >= np.partition(f, len(f) - _EXACT_ROWS)[len(f) - _EXACT_ROWS]
         parts = [top] if top.all() else [~top, top]
-    cells = [
-        Cells("probability", exact=i == len(parts) - 1).update(
-            f[part], labels[part], sample_weight=None if weights is None else weights[part]
-        )
-        for i, part in enumerate(parts)
-        if weights is None or weights[part].any()
-    ]
-    columns = [np.concatenate(column) for column in zip(*(columns_of(c) for c in cells), strict=True)]
-    w, y, w2, y2 = columns
-    return Ranked(np.concatenate([c.score for c in cells]), (w, y, w2, y2))
+    made = []
+    for i, part in enumerate(parts):
+        w = None if weights is None else weights[part]
+        if w is not None and not w.any():
+            continue
+        if w is None and i == len(parts) - 1:
+            made.append(_sorted(f[part], labels[part]))
+        else:
+            cells = Cells("probability", exact=i == len(parts) - 1).update(f[part], labels[part], sample_weight=w)
+            made.append((cells.score, columns_of(cells)))
+    if len(made) == 1:
+        return Ranked(*made[0])
+    w, y, w2, y2 = (np.concatenate(column) for column in zip(*(columns for _, columns in made), strict=True))
+    return Ranked(np.concatenate([scores for scores, _ in made]), (w, y, w2, y2))
 
 
-__all__ = ["Columns", "Estimate", "Ranked", "Row", "columns_of", "rank"]
+def top_rows(f: Any, labels: NDArray[Any], count: int) -> tuple[Any, NDArray[Any]]:
+    """The best `count` rows at least, and rarely many more: those from some prediction on, ties and all.
+
+    A sample finds a cut that is a little too low: ten times faster than a partition of all rows, which is the
+    way out where the sample was unlucky.
+    """
+    sample = f[:: max(1, len(f) // 100_000)]
+    share = count / len(f)
+    keep = int(np.ceil(len(sample) * share + 5 * np.sqrt(len(sample) * share))) + 1
+    cut = np.partition(sample, -keep)[-keep] if keep < len(sample) else f.min()
+
+    def take(share: slice) -> tuple[Any, NDArray[Any]]:
+        places = [np.flatnonzero(f[share][part] >= cut) + part.start for part in chunks(share.stop - share.start)]
+        chosen = np.concatenate(places)
+        return f[share][chosen], labels[share][chosen]
+
+    taken = in_threads(take, shares(len(f)))
+    if sum(len(t[1]) for t in taken) < count:
+        cut = np.partition(f, len(f) - count)[len(f) - count]
+        taken = in_threads(take, shares(len(f)))
+    return np.concatenate([t[0] for t in taken]), np.concatenate([t[1] for t in taken])
+
+
+def _sorted(f: Any, labels: NDArray[Any]) -> tuple[Array, Columns]:
+    """Distinct predictions in order and their columns. A label travels in the bit that is always free below 1."""
+    bits = f.view(np.uint32 if f.dtype == np.float32 else np.uint64) << 1
+    bits |= labels.astype(bits.dtype)
+    bits.sort()
+    y = (bits & 1).astype(np.float64)
+    bits >>= 1
+    scores = bits.view(f.dtype).astype(np.float64)
+    w = np.ones(len(scores))
+    first = np.append(True, scores[1:] > scores[:-1])
+    if not first.all():
+        starts = np.flatnonzero(first)
+        scores, y = scores[starts], np.add.reduceat(y, starts)
+        w = np.diff(starts, append=len(w)).astype(np.float64)
+    return scores, (w, y, w, y)
+
+
+__all__ = ["Columns", "Estimate", "Ranked", "Row", "columns_of", "rank", "top_rows"]
