@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -171,7 +171,7 @@ def _cell_text(cell: Any, unit: int) -> str:
     return text
 
 
-def _progress(description: str, total: int) -> Callable[[Iterator[int]], Any]:
+def _progress(description: str, total: int) -> Callable[[Iterator[Any]], Iterable[Any]]:
     """A bar on standard error where that is a terminal; silence where it is not."""
     if not sys.stderr.isatty():
         return iter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
@@ -23,7 +23,11 @@ def cores() -> int:
     return min(_MOST, len(affinity(0)) if affinity else (os.cpu_count() or 1))
 
 
-def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+def in_threads(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    progress: Callable[[Iterator[Result]], Iterable[Result]] = iter,
+) -> list[Result]:
     """`function` of every item, in order, a thread per core where there is more than one of either.
 
     >>> in_threads(abs, [-1, 2, -3])
@@ -31,9 +35,9 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
     """
     workers = min(cores(), len(items))
     if workers < 2:
-        return [function(item) for item in items]
+        return list(progress(map(function, items)))
     with ThreadPoolExecutor(workers) as threads:
-        return list(threads.map(function, items))
+        return list(progress(threads.map(function, items)))
 
 
 def chunks(rows: int, step: int = 1 << 16) -> Iterable[slice]:

@@ -235,7 +235,7 @@ def _largest(mean: Array, sd: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of the largest of independent |N(mean, sd²)|, by ∫ P(max > t) dt."""
     low = np.maximum((mean - 7 * sd).max(axis=-1, keepdims=True), 0.0)  # below it P is 1
     width = (mean + 7 * sd).max(axis=-1, keepdims=True) - low + 1e-300
-    u = np.linspace(0.0, 1.0, 129)
+    u = np.linspace(0.0, 1.0, 81)
     t = (low + width * u)[..., None]
     mean, sd = mean[..., None, :], np.maximum(sd, 1e-300)[..., None, :]
     with np.errstate(over="ignore"):

@@ -75,7 +75,9 @@ def information_variance(
         ridge[-1, -1] = 0.0
     inverse = np.linalg.pinv(information + ridge, hermitian=True)  # columns that repeat others do no harm
     covariance = (inverse @ information @ inverse)[: x.shape[1], : x.shape[1]]
-    spread = np.atleast_2d(np.cov(pool, rowvar=False, ddof=0))
+    pool = pool - pool.mean(axis=0)
+    with one_blas_thread():
+        spread = pool.T @ pool / len(pool)
     return float(np.sum(spread * covariance))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..calibrators import newton_logistic
-from ..cores import one_blas_thread
+from ..cores import in_threads, one_blas_thread
 from ..documents import SCHEMA_VERSION
 from ..evidence import Array, Moments
 from ..links import Float, UncurseError, logistic
@@ -136,7 +136,7 @@ def run(
     replications: int = 100,
     seed: int = 0,
     *,
-    progress: Callable[[Iterator[int]], Any] = iter,
+    progress: Callable[[Iterator[Any]], Iterable[Any]] = iter,
 ) -> Tables:
     """Run the experiment with fresh random numbers.
 
@@ -149,12 +149,9 @@ def run(
     if replications < 2:
         raise UncurseError(f"replications={replications}; a standard error needs at least 2")
     streams = np.random.SeedSequence(seed).spawn(replications)
-    results, lambdas = [], []
-    for i in progress(iter(range(replications))):
-        with one_blas_thread():
-            values, slopes = _replicate(np.random.default_rng(streams[i]))
-        results.append(values)
-        lambdas.append(slopes)
+    with one_blas_thread():
+        made = in_threads(lambda stream: _replicate(np.random.default_rng(stream)), streams, progress)
+    results, lambdas = zip(*made, strict=True)
     stack = np.stack(results)  # replications × methods × metrics × α
     means, errors = stack.mean(axis=0), stack.std(axis=0, ddof=1) / np.sqrt(replications)
     known = paper()
@@ -238,7 +235,7 @@ def _scores(x: Array, coefficients: Array) -> Array:
 # ---------------------------------------------------------------------------- the authors' stream
 
 
-def run_golden(*, progress: Callable[[Iterator[int]], Any] = iter) -> dict[float, dict[str, float]]:
+def run_golden(*, progress: Callable[[Iterator[Any]], Iterable[Any]] = iter) -> dict[float, dict[str, float]]:
     """The same figures from the authors' own random stream; see `GOLDEN`.
 
     All training sets are drawn first, then all test sets, then all pools, each its rows and then its labels;
