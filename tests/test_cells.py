@@ -8,7 +8,7 @@ from uncurse.calibrators import CALIBRATORS, fit
 from uncurse.evidence import grid_steps
 from uncurse.links import logistic, logit
 
-EXACT_ROWS = 1 << 20
+EXACT_ROWS = 1 << 17
 
 
 def world(rows, *, seed=0, mean=-3.0, sd=0.8, decimals=None):
@@ -110,7 +110,7 @@ def test_the_ends_of_the_grid_take_what_lies_beyond_them(logit_, step):
     assert grid_steps(np.array([logit_]))[0] == step
 
 
-def test_cells_go_to_the_grid_only_beyond_a_million_rows():
+def test_cells_go_to_the_grid_only_beyond_131072_rows():
     l = np.linspace(-5, 0, EXACT_ROWS)
     cells = Cells().update(l)
     assert len(cells) == EXACT_ROWS

@@ -392,7 +392,7 @@ def direct(y, p, alpha, bins, strategy):
 
 @pytest.fixture(scope="module")
 def big():
-    y, p, _ = world((1 << 20) + 50_000, mean=-3.0, sd=1.0)
+    y, p, _ = world((1 << 21) + 50_000, mean=-3.0, sd=1.0)
     return y, p
 
 

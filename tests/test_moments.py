@@ -184,7 +184,7 @@ def test_float32_agrees_with_float64():
 
 
 def test_many_threads_and_one_give_the_same_bits():
-    pool = pool_of(1 << 20)  # two steps a worker
+    pool = pool_of(1 << 21)  # two steps a worker
     whole = Moments().update(pool)
     assert_same(whole, pool, tolerance=1e-11)
     assert whole.to_json() == Moments().update(pool).to_json()

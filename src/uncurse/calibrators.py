@@ -50,7 +50,7 @@ def calibrate(
     sample_weight
         A weight counts rows: 2 is the row twice.
     exact
-        Exact cells or the grid; by default exact up to 2^20 rows.
+        Exact cells or the grid; by default exact up to 2^17 rows.
     options
         Those of the calibrator, such as ``n_bins=50`` or ``strict=False``.
 

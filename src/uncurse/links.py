@@ -210,6 +210,8 @@ def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArr
     check_length(y, rows, name)
     if y.dtype == bool:
         return y.view(np.int8)
+    if y.dtype.kind in "iu" and (len(y) == 0 or (y.min() >= 0 and y.max() <= 1)):
+        return y
     bad = np.flatnonzero((y != 0) & (y != 1))
     if bad.size:
         raise UncurseError(f"{name}[{bad[0]}] is {y[bad[0]]}; labels must be 0 or 1")

@@ -26,7 +26,7 @@ _GRID_CELLS: NDArray[np.int64] = np.concatenate(
 )
 _GRID_STARTS = np.unique(_GRID_CELLS)
 _TOP = 2_048
-_EXACT_ROWS = 1 << 20  # beyond this many rows arrays go to the grid unless the caller says otherwise
+_EXACT_ROWS = 1 << 17  # beyond this many rows arrays go to the grid unless the caller says otherwise
 
 
 def grid_steps(logits: Float) -> NDArray[np.int64]:
@@ -40,7 +40,7 @@ class Cells:
     """Served scores in ascending order with their weight and label sum.
 
     A cell is a distinct score (exact) or a slot of a fixed grid on the logit that keeps the mean score inside it; the
-    highest 2,048 or so scores are exact in either case. All cells are exact up to 2^20 rows unless `exact` says
+    highest 2,048 or so scores are exact in either case. All cells are exact up to 2^17 rows unless `exact` says
     otherwise; with a grid there are never more than 16,384, however many rows.
 
     Parameters
