@@ -886,3 +886,9 @@ def test_the_map_of_a_tandem_is_a_few_floats_of_plain_json():
     text = vad.map_.to_json()
     assert len(text) < 5000
     assert json.loads(text)["kind"] == "chain"
+
+
+def test_a_vad_shows_what_it_found():
+    vad = VAD(calibrator="platt")
+    assert repr(vad) == "VAD(link='logistic', scores='logit', replicas='seeds', calibrator='platt')"
+    assert f"with λ = {VAD().fit(GOOD).lambda_:.4g} ± " in repr(VAD().fit(GOOD))

@@ -129,6 +129,13 @@ class VAD:
         if lambda_floor is not None and not 0 <= lambda_floor < 1:
             raise UncurseError(f"lambda_floor={lambda_floor}; pass a number from 0 to 1, or None for an error")
 
+    def __repr__(self) -> str:
+        tandem = "" if self.calibrator is None else f", calibrator={self.calibrator!r}"
+        text = f"VAD(link={self.link!r}, scores={self.scores!r}, replicas={self.replicas!r}{tandem})"
+        if hasattr(self, "map_"):
+            text += f" with λ = {self.lambda_:.4g} ± {self.standard_error_:.2g} about {self.center_:.4g}"
+        return text
+
     # ------------------------------------------------------------------ fitting
 
     def fit(

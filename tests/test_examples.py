@@ -1,0 +1,36 @@
+"""The examples run, and show what they say."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def test_the_first_example_shows_the_bias_before_and_not_after(tmp_path):
+    script = EXAMPLES / "01_debias_a_pool.py"
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert result.returncode == 0, result.stderr
+    errors = [float(e) for e in re.findall(r"([+-]\d+\.\d+)% ±", result.stdout)]
+    assert min(errors[:2]) > 20
+    assert max(map(abs, errors[2:])) < 8
+    assert (tmp_path / "map.json").stat().st_size < 20_000
+
+
+def test_the_picture_is_drawn_from_the_tables(tmp_path):
+    data, picture = tmp_path / "tables.json", tmp_path / "picture.svg"
+    command = [
+        sys.executable,
+        "-m",
+        "uncurse.cli",
+        "reproduce",
+        "synthetic",
+        "--replications",
+        "3",
+        "--json",
+        str(data),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run([sys.executable, EXAMPLES / "problem_picture.py", data, picture], check=True)
+    assert picture.read_text().count("<polyline") == 3
