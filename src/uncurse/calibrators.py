@@ -19,9 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import gammaln
 
+from .bins import at_weight, bins, edges_at, inner, running, totals, wide_cells
 from .cores import one_blas_thread
 from .evidence import Array, Cells
-from .links import UncurseError, check_choice, check_count, logistic, logit
+from .links import UncurseError, check_choice, logistic, logit
 from .maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
 
 _TIE = 1e-6  # the slope inside a step: enough to break ties, too little to matter
@@ -228,8 +229,8 @@ def histogram(
     never wider than the selection.
     """
     _, w, y = _columns(cells)
-    places, edges = _bins(cells, n_bins, strategy, refine_top)
-    return _steps(cells, edges, _totals(_running(w), places), _totals(_running(y), places), strict)
+    places, edges = bins(cells, n_bins, strategy, refine_top)
+    return _steps(cells, edges, totals(running(w), places), totals(running(y), places), strict)
 
 
 def scaling_binning(
@@ -243,15 +244,15 @@ def scaling_binning(
     """The scaling-binning calibrator (Kumar et al. 2019): Platt first, then the mean of its output in each bin."""
     l, w, _ = _columns(cells)
     smooth = logistic(platt(cells).transform(l))
-    places, edges = _bins(cells, n_bins, strategy, refine_top)
-    return _steps(cells, edges, _totals(_running(w), places), _totals(_running(w * smooth), places), strict)
+    places, edges = bins(cells, n_bins, strategy, refine_top)
+    return _steps(cells, edges, totals(running(w), places), totals(running(w * smooth), places), strict)
 
 
 def isotonic(cells: Cells, *, strict: bool = True) -> ScoreMap:
     """Isotonic regression (Zadrozny and Elkan 2002): the best non-decreasing step function."""
     _, w, y = _columns(cells)
     starts = _pools(w, y)
-    edges = _edges(cells, starts[1:].astype(np.float64))
+    edges = edges_at(cells, starts[1:].astype(np.float64))
     return _steps(cells, edges, np.add.reduceat(w, starts), np.add.reduceat(y, starts), strict)
 
 
@@ -276,15 +277,15 @@ def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
     its highest probability. On cells a binning costs its number of bins, so a million rows take a fraction of a second.
     """
     l, w, y = _columns(cells)
-    p, reached, labelled, wide = logistic(l), _running(w), _running(y), _wide(cells)
+    p, reached, labelled, wide = logistic(l), running(w), running(y), wide_cells(cells)
     cube = float(reached[-1]) ** (1 / 3)
     sizes = np.unique(np.clip(np.arange(max(1, int(cube / 10)), max(2, int(10 * cube)) + 1), 1, len(l)))
     models: dict[int, tuple[Array, Array, float]] = {}  # by number of bins: places, values, log evidence
     for size in sizes.tolist():
-        places = _inner(_at_weight(reached, wide, reached[-1] * np.arange(1, size) / size), len(l))
+        places = inner(at_weight(reached, wide, reached[-1] * np.arange(1, size) / size), len(l))
         if len(places) in models:
             continue
-        n, m = _totals(reached, places), _totals(labelled, places)
+        n, m = totals(reached, places), totals(labelled, places)
         lowest, highest = np.append(0, places).astype(np.intp), np.append(np.ceil(places), len(l)).astype(np.intp) - 1
         prior = 2.0 / len(n)
         a = prior * (p[lowest] + p[highest]) / 2
@@ -299,95 +300,14 @@ def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
     average = np.zeros(len(places) + 1)
     for (ends, values, _), share in kept:
         average += share * values[np.searchsorted(ends, np.append(-1.0, places), side="right")]
-    n = _totals(reached, places)
-    return _steps(cells, _edges(cells, places), n, average * n, strict)
+    n = totals(reached, places)
+    return _steps(cells, edges_at(cells, places), n, average * n, strict)
 
 
 def _columns(cells: Cells) -> tuple[Array, Array, Array]:
     labels = cells.label
     assert labels is not None  # checked by `fit`
     return cells.score, cells.weight, labels
-
-
-# A bin ends at a *place*: i is the gap below cell i, and i + s, for cells of a grid, the share s of cell i. Rows of
-# one exact score are never torn apart; those of a grid's cell are, in proportion.
-
-
-def _bins(cells: Cells, n_bins: int, strategy: str, refine_top: float | None) -> tuple[Array, Array]:
-    """Places where bins end, ascending, and the scores there; no bin is empty."""
-    check_choice("strategy", strategy, ("quantile", "uniform"))
-    shares = np.arange(1, check_count(n_bins, "n_bins")) / n_bins
-    reached, wide = _running(cells.weight), _wide(cells)
-    total = reached[-1]
-    if strategy == "quantile":
-        places = _inner(_at_weight(reached, wide, total * shares), len(wide))
-        edges = _edges(cells, places)
-    else:
-        edges = np.asarray(logit(shares), np.float64)
-        places = _at_score(cells, edges)
-        last = np.append(places[1:] > places[:-1], True)  # of edges with no row between them, the upper one
-        last &= (places > 0) & (places < len(cells))
-        places, edges = places[last], edges[last]
-    if refine_top is not None:
-        if not 0 < refine_top <= 1:
-            raise UncurseError(f"refine_top={refine_top}; pass the smallest share that will be selected, such as 0.001")
-        below, halves = total - _totals(reached, places)[-1], []
-        while total - below > refine_top * total * (1 + 1e-9):
-            below = (total + below) / 2
-            halves.append(below)
-        more = np.minimum(_at_weight(reached, wide, np.array(halves)), len(cells) - 1.0)
-        more = np.unique(more[more > places.max(initial=0.0)])
-        places, edges = np.append(places, more), np.append(edges, _edges(cells, more))
-    return places, edges
-
-
-def _running(column: Array) -> Array:
-    """The sum of a column up to each place."""
-    running: Array = np.append(0.0, np.cumsum(column))
-    return running
-
-
-def _inner(places: Array, cells: int) -> Array:
-    return np.unique(places[(places > 0) & (places < cells)])
-
-
-def _at_weight(reached: Array, wide: NDArray[np.bool_], targets: Array) -> Array:
-    i = np.searchsorted(reached, targets * (1 - 1e-12)) - 1
-    share = np.clip((targets - reached[i]) / (reached[i + 1] - reached[i]), 0.0, 1.0)
-    return np.asarray(i + np.where(wide[i], share, 1.0), np.float64)
-
-
-def _wide(cells: Cells) -> NDArray[np.bool_]:
-    low, high = cells.bounds
-    return high > low
-
-
-def _at_score(cells: Cells, edges: Array) -> Array:
-    low, high = cells.bounds
-    i = np.searchsorted(high, edges)
-    inside = np.minimum(i, len(low) - 1)
-    width = (high - low)[inside]
-    share = np.clip((edges - low[inside]) / np.where(width > 0, width, np.inf), 0.0, 1.0)
-    return np.asarray(i + np.where(i < len(low), share, 0.0), np.float64)
-
-
-def _edges(cells: Cells, places: Array) -> Array:
-    """The score at each place."""
-    i = places.astype(np.intp)
-    share = places - i
-    score = cells.score
-    low, high = cells.bounds
-    middle = (score[i] + score[i - 1]) / 2
-    # Neighbouring floats have no middle: then the edge is the upper one, which belongs to its own step.
-    middle = np.where(middle > score[i - 1], middle, score[i])
-    return np.where(share > 0, low[i] + share * (high[i] - low[i]), middle)
-
-
-def _totals(running: Array, places: Array) -> Array:
-    """What lies between places, of a running sum."""
-    i = places.astype(np.intp)
-    at = running[i] + (places - i) * (running[np.minimum(i + 1, len(running) - 1)] - running[i])
-    return np.diff(at, prepend=0.0, append=running[-1])
 
 
 def _pools(w: Array, y: Array) -> NDArray[np.intp]:
