@@ -35,6 +35,17 @@ def test_an_error_in_a_thread_is_raised_and_blas_gets_its_threads_back():
     assert blas_threads() == before
 
 
+def test_blas_gets_its_threads_back_whoever_leaves_first():
+    before = blas_threads()
+    first, second = cores.one_blas_thread(), cores.one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert set(blas_threads()) <= {1}
+    second.__exit__(None, None, None)
+    assert blas_threads() == before
+
+
 def test_one_core_gives_the_same_fit(monkeypatch):
     pool = np.random.default_rng(0).normal(size=(600_000, 3)).astype(np.float32) + 1
     pool[:, 1:] = pool[:, :1] + 0.1 * pool[:, 1:]

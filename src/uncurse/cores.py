@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -55,10 +56,25 @@ def shares(rows: int, least: int = 1 << 18) -> list[slice]:
     return [slice(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """BLAS on one thread: on products as small as ours two only wait for each other (2–4 times slower)."""
-    limit: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
-    return limit
+_lock = threading.Lock()
+_inside: list[Any] = []  # one entry for each user of `one_blas_thread`; the first holds what to restore
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread: on products as small as ours two only wait for each other (2–4 times slower).
+
+    The limit is the process's: it is set by the first to come and lifted by the last to go, whatever their order.
+    """
+    with _lock:
+        _inside.append(_inside[0] if _inside else _blas().limit(limits=1, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _lock:
+            limiter = _inside.pop()
+            if not _inside:
+                limiter.restore_original_limits()
 
 
 @cache
