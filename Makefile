@@ -18,7 +18,7 @@ test: $(VENV)/.dev
 # The scikit-learn face again on the oldest release that we promise.
 test-oldest: $(VENV)-oldest/.dev
 	@if [ -x $(VENV)-oldest/bin/pytest ]; then $(VENV)-oldest/bin/python -m pytest tests/test_estimators.py tests/test_replicas.py -p no:cacheprovider; \
-	else echo "skipped: no scikit-learn 1.6 wheel for this Python"; fi
+	else echo "skipped: scikit-learn 1.6 has no wheel for Python 3.14 and later"; fi
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -36,7 +36,7 @@ clean:
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uncurse needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable .
@@ -48,6 +48,7 @@ $(VENV)/.dev: $(VENV)/.core
 
 $(VENV)-oldest/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip --disable-pip-version-check install --quiet --only-binary scikit-learn,numpy,scipy \
-	  'scikit-learn==1.6.*' pytest pandas --editable . || rm -f $(VENV)-oldest/bin/pytest
+	if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then \
+	  $(VENV)-oldest/bin/python -m pip --disable-pip-version-check install --quiet --only-binary scikit-learn,numpy,scipy \
+	  'scikit-learn==1.6.*' pytest pandas --editable . ; fi
 	@touch $@

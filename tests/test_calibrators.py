@@ -231,7 +231,7 @@ def test_refining_the_top_makes_its_last_bin_no_wider_than_the_selection(method)
 
 
 def test_refining_the_top_of_tied_scores_comes_to_an_end():
-    assert len(calibrate("histogram", np.zeros(100), np.arange(100) < 30, refine_top=0.001).values) == 1
+    assert len(calibrate("histogram", np.full(100, -1.0), np.arange(100) < 30, refine_top=0.001).values) == 1
 
 
 # ---------------------------------------------------------------------------- isotonic
@@ -554,7 +554,7 @@ def test_bad_rows_are_named(method, scores, labels, message):
 
 
 def test_a_probability_outside_0_and_1_is_named():
-    with pytest.raises(UncurseError, match=r"scores holds 1\.5, which is not a probability; pass scores='logit'"):
+    with pytest.raises(UncurseError, match=r"scores holds 1\.5, which is not a probability; are these logits"):
         calibrate("platt", [0.5, 1.5], [0, 1], scale="probability")
 
 

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from uncurse import Cells, UncurseError
 from uncurse.calibrators import CALIBRATORS, fit
@@ -271,7 +272,7 @@ def test_truncated_cells_are_refused():
         (
             ([0.0, 1.5],),
             {"scale": "probability"},
-            r"scores holds 1\.5, which is not a probability; pass scores='logit'",
+            r"scores holds 1\.5, which is not a probability; are these logits",
         ),
         (([[0.0], [1.0]],), {}, r"scores has shape \(2, 1\); pass one column, shape \(n,\)"),
         (([],), {}, r"scores is empty, shape \(0,\)"),
@@ -334,3 +335,23 @@ def test_a_refused_merge_changes_nothing():
     with pytest.raises(UncurseError, match="cannot merge cells of a grid into exact ones; use exact=None or exact=F"):
         exact.merge(grid)
     assert exact.to_json() == before
+
+
+@pytest.mark.parametrize("rows", [100, 2_048, 2_049, 5_000, 8_192, 8_193, 20_000])
+@pytest.mark.parametrize("scale", ["logit", "probability"])
+def test_no_row_is_lost_on_the_grid_however_low_its_score(rows, scale):
+    rng = np.random.default_rng(rows)
+    l = np.where(rng.random(rows) < 0.3, -20.0, rng.normal(-3, 1, rows))
+    p = np.where(l < -16, 0.0, expit(l))
+    y = rng.random(rows) < 0.2
+    given = l if scale == "logit" else p
+    cells = Cells(scale, exact=False)
+    for part in np.array_split(np.arange(rows), 3):
+        cells.update(given[part], y[part])
+        assert cells.weight.sum() == cells.rows
+    assert cells.label.sum() == y.sum()
+    np.testing.assert_allclose(cells.weight @ cells.score, given.sum(), rtol=1e-9)
+
+
+def test_cells_and_their_kind_show_in_their_repr():
+    assert repr(Cells().update([0.5, -1.0])) == "Cells(scale='logit') of 2 rows in 2 cells, exact scores"

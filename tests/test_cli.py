@@ -59,3 +59,15 @@ def test_help_has_an_example(command):
 
 def test_version():
     assert uncurse("--version").stdout.strip() == "0.1.0"
+
+
+def test_golden_takes_neither_a_seed_nor_a_number_of_replications():
+    result = uncurse("reproduce", "synthetic", "--golden", "--seed", "3")
+    assert result.returncode == 2
+    assert "--golden is one fixed stream of 100 replications" in result.stderr
+
+
+def test_a_negative_seed_is_bad_usage():
+    result = uncurse("demo", "--seed", "-5")
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr

@@ -18,6 +18,7 @@ from sklearn.utils import estimator_checks, get_tags
 
 from uncurse.estimators import VADClassifier, VADRegressor
 from uncurse.links import UncurseError
+from uncurse.maps import load
 from uncurse.vad import VAD
 
 # scikit-learn 1.6 calls SciPy 1.17 the old way.
@@ -300,3 +301,12 @@ def test_errors_name_the_value_and_the_remedy(wrapper, target, options, message)
 def test_the_remedy_for_a_missing_predict_proba_works():
     clf = VADClassifier(CalibratedClassifierCV(LinearSVC(), cv=2), random_state=0).fit(X, Y, pool=POOL)
     assert 0 < clf.lambda_ <= 1
+
+
+def test_the_saved_map_alone_does_what_the_estimator_does_also_where_votes_are_0_or_1(tmp_path):
+    forest = RandomForestClassifier(20, random_state=0)
+    clf = VADClassifier(forest, random_state=0).fit(X, Y, pool=POOL)
+    assert clf.clip_ > 0
+    clf.map_.save(tmp_path / "map.json")
+    again = load(tmp_path / "map.json")(clf.estimator_.predict_proba(POOL)[:, 1])
+    np.testing.assert_array_equal(again, clf.predict_proba(POOL)[:, 1])

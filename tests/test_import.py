@@ -14,6 +14,11 @@ def test_import_brings_none_of_the_heavy_packages():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
+def test_rooms_for_those_who_look_are_there():
+    assert uncurse.theory.best_of() == pytest.approx((0.55, 0.5))
+    assert uncurse.experiments is not None
+
+
 def test_every_public_name_is_there_and_an_unknown_one_is_not():
     for name in uncurse.__all__:
         assert getattr(uncurse, name) is not None

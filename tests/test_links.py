@@ -233,7 +233,7 @@ def test_finite_numbers_whose_sum_overflows_are_accepted():
 
 @pytest.mark.parametrize(("value", "shown"), [(-0.1, "-0.1"), (1.5, "1.5"), (-7.0, "-7")])
 def test_a_number_outside_0_1_is_not_a_probability(value, shown):
-    with pytest.raises(UncurseError, match=f"scores holds {shown}, which is not a probability; pass scores='logit'"):
+    with pytest.raises(UncurseError, match=f"scores holds {shown}, which is not a probability; are these logits"):
         check_scores([0.2, value, 0.4], "probability")
 
 

@@ -569,3 +569,18 @@ def test_a_senseless_question_is_named(call, message):
 
 def test_the_ratio_of_any_positive_numbers_is_allowed():
     np.testing.assert_allclose(calibration_ratio([1.5, 2.5], [3.0, 5.0]), 2.0)
+
+
+def test_errors_and_floors_where_the_cut_falls_inside_a_tie_are_those_of_redrawn_labels():
+    rng = np.random.default_rng(0)
+    p = np.repeat(np.linspace(0.05, 0.6, 20), 500)
+    values, errors, floors = [], [], []
+    for _ in range(400):
+        row = evaluate(rng.random(len(p)) < p, p, [0.01]).rows[0]
+        values.append((row.calibration_error, row.ece, row.log_loss))
+        errors.append((row.calibration_error.standard_error, row.ece.standard_error, row.log_loss.standard_error))
+        floors.append(row.ece.floor)
+    spread = np.std(values, axis=0, ddof=1)
+    for i in (0, 2):  # 400 draws know a spread to 3.5%
+        assert np.mean(errors, axis=0)[i] == pytest.approx(spread[i], rel=0.12)
+    assert np.mean(floors) == pytest.approx(np.mean(values, axis=0)[1], rel=0.1)

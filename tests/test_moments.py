@@ -310,7 +310,7 @@ ONE = np.array([[0.5, 1.0], [0.25, 0.5]])
 @pytest.mark.parametrize(
     ("link", "scale", "pool", "message"),
     [
-        ("logistic", "probability", [[0.5, 1.5]], r"pool holds 1\.5, which is not a probability; pass scores='logit'"),
+        ("logistic", "probability", [[0.5, 1.5]], r"pool holds 1\.5, which is not a probability; are these logits"),
         ("logistic", "probability", [[0.5, -0.5]], r"pool holds -0\.5, which is not a probability"),
         ("logistic", "probability", ZERO, r"1 probabilities of the pool are exactly 0 or 1.*logistic.*clip them first"),
         ("probit", "probability", ONE, r"1 probabilities of the pool are exactly 0 or 1.*probit score is infinite"),

@@ -98,3 +98,7 @@ def test_top_k_takes_lists():
 def test_an_empty_or_senseless_selection_is_named(call, message):
     with pytest.raises(UncurseError, match=message):
         call()
+
+
+def test_large_float_requests_stay_apart():
+    assert top_k([0.1, 0.2, 0.3, 0.4], [1.1e19, 1.1e19, 1.2e19, 1.3e19], 1).tolist() == [False, True, True, True]

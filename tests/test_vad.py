@@ -746,7 +746,7 @@ def with_value(value, place=(3, 1)):
         (with_value(np.nan), {}, r"pool\[3, 1\] is nan \(1 such values\); drop or repair those rows first"),
         (with_value(np.inf), {}, r"pool\[3, 1\] is inf"),
         (with_value(-np.inf), {}, r"pool\[3, 1\] is -inf"),
-        (GOOD, {"scores": "probability"}, r"pool holds -.*, which is not a probability; pass scores='logit'"),
+        (GOOD, {"scores": "probability"}, r"pool holds -.*, which is not a probability; are these logits"),
         (expit(with_value(np.inf)), {"scores": "probability"}, "1 probabilities of the pool are exactly 0 or 1.*clip"),
         (GOOD[:, :1], {}, r"there are 1 column\(s\) and replicas='seeds' needs 2; train the model once more with ano"),
         (GOOD, {"replicas": "bootstrap"}, r"there are 2 column\(s\) and replicas='bootstrap' needs 3; the served mod"),
@@ -819,7 +819,7 @@ def test_a_bad_option_is_named(options, message):
         ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.full(200, 2))}, "labels must be 0 or 1"),
         (
             {"calibrator": "platt"},
-            {"labelled": (np.full((200, 2), 1.0), GOOD_LABELLED[1])},
+            {"labelled": (np.full((200, 2), 1.5), GOOD_LABELLED[1])},
             "labelled.*constant|every score is 1",
         ),
         ({"calibrator": "platt"}, {"labelled": (with_value(np.nan), GOOD_LABELLED[1])}, r"\[3, 1\] is nan"),
@@ -892,3 +892,95 @@ def test_a_vad_shows_what_it_found():
     vad = VAD(calibrator="platt")
     assert repr(vad) == "VAD(link='logistic', scores='logit', replicas='seeds', calibrator='platt')"
     assert f"with λ = {VAD().fit(GOOD).lambda_:.4g} ± " in repr(VAD().fit(GOOD))
+
+
+# ---------------------------------------------------------------------------- what users slip on
+
+
+def test_groups_of_one_lambda_and_different_centres_keep_that_lambda():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(30), 5_000)
+    truth = rng.normal(0, 0.5, 30)[groups] - 3 + rng.normal(0, 0.5, len(groups))
+    pool = truth[:, None] + rng.normal(0, 0.4, (len(groups), 2))
+    vad = VAD().fit(pool, groups=groups)
+    right = 0.25 / (0.25 + 0.16)
+    assert vad.lambda_ > right + 0.05  # the whole's also holds the spread of centres
+    # 5,000 rows know λ to 0.009 each; what is pulled together knows it better.
+    assert np.abs(np.array(list(vad.group_lambda_.values())) - right).max() < 0.02
+
+
+def test_a_floor_does_not_lift_other_groups():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(["calm", "noisy"], 20_000)
+    noise = np.where(groups == "calm", 0.3, 0.8)
+    pool = rng.normal(-3, 0.6, (40_000, 1)) + noise[:, None] * rng.normal(size=(40_000, 2))
+    with pytest.warns(UserWarning, match="below the floor"):
+        vad = VAD(lambda_floor=0.7).fit(pool, groups=groups)
+    assert vad.group_lambda_["calm"] == pytest.approx(0.8, abs=0.02)
+    assert vad.group_lambda_["noisy"] == 0.7
+
+
+def test_labelled_rows_selected_by_the_served_score_are_warned_of():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-3, 0.8, 40_000)
+    scores = truth[:, None] + rng.normal(0, 0.4, (40_000, 2))
+    y = rng.random(40_000) < expit(truth)
+    winners = scores[:, 0] > np.quantile(scores[:, 0], 0.8)
+    with pytest.warns(UserWarning, match=r"above the other replicas, .* label rows chosen without it"):
+        VAD(calibrator="platt").fit(scores, labelled=(scores[winners], y[winners]))
+    earlier = truth + rng.normal(0, 0.6, 40_000)
+    shown = earlier > np.quantile(earlier, 0.8)
+    VAD(calibrator="platt").fit(scores, labelled=(scores[shown], y[shown]))  # no warning
+
+
+def test_identical_replicas_are_warned_of():
+    with pytest.warns(UserWarning, match="the replicas are identical, so no noise shows; was the seed changed"):
+        VAD().fit(np.column_stack([GOOD[:, 0], GOOD[:, 0]]))
+
+
+def test_probabilities_taken_for_logits_are_warned_of():
+    with pytest.warns(UserWarning, match=r"every value of pool lies in \[0, 1\]; if these are probabilities"):
+        VAD().fit(expit(GOOD))
+
+
+def test_a_transposed_pool_is_refused():
+    with pytest.raises(UncurseError, match="2 rows and 200 columns; rows are candidates and columns replicas"):
+        VAD().fit(GOOD.T)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e8])
+def test_a_column_far_from_zero_does_not_change_the_information_variance(offset):
+    rng = np.random.default_rng(0)
+    x, pool = rng.normal(size=(500, 5)), rng.normal(size=(400, 5))
+    p = expit(x[:, 0])
+    shift = np.array([offset, 0, 0, 0, 0])
+    np.testing.assert_allclose(
+        information_variance(x + shift, p, pool + shift), information_variance(x, p, pool), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e-4, 1e8])
+def test_units_of_a_column_do_not_change_the_information_variance(scale):
+    rng = np.random.default_rng(0)
+    x, pool = rng.normal(size=(500, 5)), rng.normal(size=(400, 5))
+    p = expit(x[:, 0])
+    units = np.array([scale, 1, 1, 1, 1])
+    np.testing.assert_allclose(
+        information_variance(x * units, p, pool * units), information_variance(x, p, pool), rtol=1e-6
+    )
+
+
+def test_evidence_of_another_scale_or_link_is_refused_in_a_tandem():
+    cells = Cells("probability").update(expit(GOOD[:, 0]))
+    with pytest.raises(
+        UncurseError, match="the pool's cells are on the probability scale; a tandem needs them on the logit"
+    ):
+        VAD(calibrator="platt").fit((Moments().update(GOOD), cells), labelled=GOOD_LABELLED)
+    labelled = (Moments("probit").update(GOOD), Cells().update(GOOD[:, 0], GOOD_LABELLED[1]))
+    with pytest.raises(UncurseError, match="the labelled moments are of the probit link"):
+        VAD(calibrator="platt").fit(GOOD, labelled=labelled)
+
+
+def test_a_masked_pool_is_refused():
+    with pytest.raises(UncurseError, match="pool has masked values"):
+        VAD().fit(np.ma.masked_array(GOOD, np.abs(GOOD) > 3.5))

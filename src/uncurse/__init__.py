@@ -1,5 +1,6 @@
 """Predictions that stay true after the winners are picked."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from .calibrators import calibrate
@@ -29,6 +30,8 @@ def __getattr__(name: str) -> Any:
         from . import estimators
 
         return getattr(estimators, name)
+    if name in ("experiments", "theory"):
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
 
 

@@ -47,7 +47,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 @app.command()
-def demo(seed: Annotated[int, typer.Option(help="Another seed is another world.")] = 0) -> None:
+def demo(seed: Annotated[int, typer.Option(min=0, help="Another seed is another world.")] = 0) -> None:
     """See maximization bias appear and vanish, on data made here with known truth.
 
     Example: uncurse demo --seed 1
@@ -62,8 +62,7 @@ def demo(seed: Annotated[int, typer.Option(help="Another seed is another world."
     classifier, outcomes = world.run(seed)
     typer.echo(f"Trained on {world.SHOWN:,} labelled rows; a second, bootstrapped fit shows how noisy the scores are:")
     typer.echo(
-        f"  λ = {classifier.vad_.lambda_:.3f} ± {classifier.vad_.standard_error_:.3f}, "
-        "so every logit is pulled towards the pool's mean by that factor.\n"
+        f"  λ = {classifier.vad_.lambda_:.3f}, so every logit is pulled towards the pool's mean by that factor.\n"
     )
     typer.echo("            true rate    predicted before            predicted after")
     for row in outcomes:
@@ -84,8 +83,8 @@ def _bar(error: float) -> str:
 
 @reproduce.command()
 def synthetic(
-    replications: Annotated[int, typer.Option(min=2, help="How many times; the paper has 100.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 0,
+    replications: Annotated[int | None, typer.Option(min=2, help="How many times; 100, as in the paper.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the random numbers; 0.")] = None,
     golden: Annotated[
         bool, typer.Option("--golden", help="The authors' own random stream, against its known figures.")
     ] = False,
@@ -98,12 +97,17 @@ def synthetic(
     from .experiments import synthetic as experiment
 
     quiet = json is not None and str(json) == "-"
+    if json is not None and not quiet and not json.parent.is_dir():
+        raise UncurseError(f"cannot write {json}: No such file or directory")  # now, not after the work
+    if golden and (replications is not None or seed is not None):
+        raise UncurseError("--golden is one fixed stream of 100 replications; leave out --seed and --replications")
     if golden:
         figures = experiment.run_golden(progress=_progress("authors' stream", 100))
         content = {"figures": {str(alpha): row for alpha, row in figures.items()}}
         _finish(_golden_table(figures, experiment.GOLDEN), documents.dumps("golden", content), json, quiet)
         return
-    tables = experiment.run(replications, seed, progress=_progress("replications", replications))
+    count = 100 if replications is None else replications
+    tables = experiment.run(count, seed or 0, progress=_progress("replications", count))
     _finish(_synthetic_table(tables), tables.to_json(), json, quiet)
 
 

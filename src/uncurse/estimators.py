@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .evidence import Array, Moments
 from .links import UncurseError, check_weights, get_link
-from .maps import Affine
+from .maps import Affine, Curve, compose
 from .replicas import fit_replicas
 from .vad import VAD
 
@@ -119,11 +119,15 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         else:
             vad.fit(moments)
         self.vad_, self.lambda_, self.map_ = vad, vad.lambda_, vad.map_
+        if self.clip_:  # into the map, so that it alone does what this estimator does
+            low, high = (float(v) for v in get_link(self.link).inverse(np.array([CLIP, 1 - CLIP])))
+            clip = Curve((low, high), (low, high), 0.0, 0.0, self.link)
+            self.map_ = compose(clip, vad.map_, scores=self._scale)
 
     def predict_replicas(self, X: Any) -> Array:
         """Raw predictions of every replica, shape (n, S), the served model first.
 
-        What `VAD` and `Tower` take as a pool, here with ``scores="probability"`` for a classifier and ``"value"``
+        What `VAD` takes as a pool, here with ``scores="probability"`` for a classifier and ``"value"``
         for a regressor, and with ``replicas`` as in ``vad_.replicas``.
         """
         check_is_fitted(self, "estimator_")
@@ -135,7 +139,7 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _debiased(self, X: Any) -> Array:
         check_is_fitted(self)
-        return self.map_(self._clipped(self._predictions(self.estimator_, X)))
+        return self.map_(self._predictions(self.estimator_, X))
 
     def get_metadata_routing(self) -> Any:
         """How scikit-learn routes metadata: ``fit`` takes `pool` and `sample_weight`, the latter also for the base."""
@@ -184,7 +188,7 @@ class VADClassifier(ClassifierMixin, _VADEstimator):  # type: ignore[misc]
     vad_
         The fitted `VAD`; its λ is 1, with a warning, where the base model gives the whole pool one score.
     lambda_, map_
-        λ and the score map, a function of the served model's probability.
+        λ and the score map. It takes ``estimator_.predict_proba(X)[:, 1]``, the probability of ``classes_[1]``.
     clip_
         1e-6 where the base model gave exact 0 or 1 on the pool (trees, nearest neighbours), else 0: probabilities are
         then kept that far inside, for 0 and 1 have no logit.

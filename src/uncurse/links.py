@@ -7,6 +7,7 @@ A link φ turns a score l into a prediction f = φ(l). Scores arrive on one of t
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
@@ -184,7 +185,7 @@ def check_scores(scores: ArrayLike, scale: str, *, name: str = "scores", ndim: i
         if low < 0 or high > 1:
             worst = low if low < 0 else high
             raise UncurseError(
-                f"{name} holds {worst:g}, which is not a probability; pass scores='logit' if these are logits"
+                f"{name} holds {worst:g}, which is not a probability; are these logits? Then say so, or convert them"
             )
     return values
 
@@ -204,9 +205,22 @@ def check_finite(values: Float, name: str) -> None:
         )
 
 
+def warn_if_probabilities(values: Float, name: str) -> None:
+    """Logits that all lie in [0, 1] are hardly logits; a few thousand rows tell."""
+    sample = values[:: max(1, len(values) // 1024)]
+    if len(sample) >= 100 and sample.min() >= 0 and sample.max() <= 1:
+        warnings.warn(
+            f"every value of {name} lies in [0, 1]; if these are probabilities, not logits, say so "
+            "(VAD: scores='probability'; calibrate and evidence: scale='probability')",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
 def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArray[Any]:
     """Binary labels, 0 or 1, one per row."""
-    y = labels if isinstance(labels, np.ndarray) and labels.dtype.kind in "biuf" else check_numbers(labels, name)
+    plain = type(labels) is np.ndarray and labels.dtype.kind in "biuf"
+    y = np.asarray(labels) if plain else check_numbers(labels, name)
     check_length(y, rows, name)
     if y.dtype == bool:
         return y.view(np.int8)
@@ -250,8 +264,8 @@ def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
         missing = np.flatnonzero(names != names) if names.dtype.kind == "f" else _missing(names)
         if missing.size:
             raise UncurseError(f"{name}[{missing[0]}] is {names[missing[0]]}; fill what is missing, say with 'unknown'")
-    if names.dtype.kind == "f" and (names == np.floor(names)).all():
-        return names.astype(np.int64)  # 1 and 1.0 are one name
+    if names.dtype.kind == "f":  # 1 and 1.0 are one name
+        return np.array([int(v) if v.is_integer() else v for v in names.tolist()], object).astype(str)
     return names.astype(str) if names.dtype.kind == "O" else names
 
 
@@ -316,4 +330,5 @@ __all__ = [
     "logistic",
     "logit",
     "to_link",
+    "warn_if_probabilities",
 ]

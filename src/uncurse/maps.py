@@ -18,7 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 from . import documents
 from .cores import chunks, in_threads, shares
 from .evidence import Array
-from .links import SCALES, Float, UncurseError, check_choice, check_names, check_scores, get_link, inside, to_link
+from .links import (
+    SCALES,
+    Float,
+    UncurseError,
+    check_choice,
+    check_names,
+    check_numbers,
+    check_scores,
+    get_link,
+    inside,
+    to_link,
+)
 
 
 class ScoreMap:
@@ -31,7 +42,7 @@ class ScoreMap:
     def __call__(self, scores: ArrayLike) -> Array:
         """Predictions for scores of shape (n,); a single number gives a single number."""
         single = np.ndim(scores) == 0
-        values = check_scores(np.atleast_1d(np.asarray(scores)), self.scores)
+        values = check_scores(np.atleast_1d(check_numbers(scores, "scores")), self.scores)
         out = np.empty(len(values))
 
         def fill(share: slice) -> None:
@@ -73,8 +84,10 @@ class ScoreMap:
 
 
 def _check_space(link: str, scores: str) -> None:
-    get_link(link)
     check_choice("scores", scores, SCALES)
+    upper = get_link(link).upper
+    if scores == "value" and np.isfinite(upper):
+        raise UncurseError(f"scores='value' has no {link} score; use the identity or the log link")
 
 
 def _check_number(name: str, value: float) -> None:

@@ -91,9 +91,10 @@ class Ranked:
         ends, place = np.unique(inside_of, return_inverse=True)
         place = place.reshape(inside_of.shape)  # numpy 2.0 and later differ in what they return
         share = np.clip((weight - reached[inside_of]) / (reached[inside_of + 1] - reached[inside_of]), 0.0, 1.0)
-        sums = self._before(ends)[:, place] + share * self._terms(ends)[:, place]
-        a = dict(zip(_BASE, sums[: len(_BASE)], strict=True))
-        b = dict(zip(_BASE, sums[-len(_BASE) :], strict=True))
+        before, terms = self._before(ends)[:, place], self._terms(ends)[:, place]
+        # A row taken with share s has weight s, and s² where weights are squared.
+        a = dict(zip(_BASE, (before + share * terms)[: len(_BASE)], strict=True))
+        b = dict(zip(_BASE, (before + share**2 * terms)[-len(_BASE) :], strict=True))
         squares = b["y"] - 2 * b["fy"] + b["ff"]
         return {
             "w": a["1"], "f": a["f"], "y": a["y"], "w2": b["1"],

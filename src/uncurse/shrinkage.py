@@ -66,14 +66,19 @@ def information_variance(
             f"X {x.shape}, probabilities {p.shape} and X_pool {pool.shape} do not fit; pass (n, d), (n,) and (m, d)"
         )
     weights = check_weights(sample_weight, len(p))
-    design = np.hstack([x, np.ones((len(x), 1))]) if fit_intercept else x
     w = p * (1 - p) if weights is None else weights * p * (1 - p)
+    if fit_intercept:  # an intercept makes any shift of X harmless; without this a large one costs all digits
+        x = x - np.average(x, axis=0, weights=w if w.sum() > 0 else None)
+    design = np.hstack([x, np.ones((len(x), 1))]) if fit_intercept else x
     with one_blas_thread():
         information = (design * w[:, None]).T @ design
     ridge = penalty * np.eye(len(information))
     if fit_intercept:
         ridge[-1, -1] = 0.0
-    inverse = np.linalg.pinv(information + ridge, hermitian=True)  # columns that repeat others do no harm
+    # Columns that repeat others do no harm, nor do those of very different scales.
+    scale = np.sqrt(np.diagonal(information + ridge))
+    scale = np.outer(scale, scale) + (np.outer(scale, scale) == 0)
+    inverse = np.linalg.pinv((information + ridge) / scale, hermitian=True) / scale
     covariance = (inverse @ information @ inverse)[: x.shape[1], : x.shape[1]]
     pool = pool - pool.mean(axis=0)
     with one_blas_thread():

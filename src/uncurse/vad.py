@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import calibrators
 from .evidence import Array, Cells, Moments
-from .links import SCALES, UncurseError, check_choice, check_weights, get_link, logistic, to_link
+from .links import SCALES, UncurseError, check_choice, check_numbers, check_weights, get_link, logistic, to_link
 from .maps import Affine, Grouped, ScoreMap, compose, group_rows
 from .shrinkage import curved, information_variance, noise_variance, pull_towards
 
@@ -98,6 +98,15 @@ class VAD:
     array([ True])
     """
 
+    lambda_: float
+    center_: float
+    standard_error_: float
+    noise_variance_: float
+    score_variance_: float
+    group_lambda_: dict[str, float]
+    group_center_: dict[str, float]
+    map_: ScoreMap
+
     def __init__(
         self,
         *,
@@ -133,7 +142,9 @@ class VAD:
         tandem = "" if self.calibrator is None else f", calibrator={self.calibrator!r}"
         text = f"VAD(link={self.link!r}, scores={self.scores!r}, replicas={self.replicas!r}{tandem})"
         if hasattr(self, "map_"):
-            text += f" with λ = {self.lambda_:.4g} ± {self.standard_error_:.2g} about {self.center_:.4g}"
+            text += (
+                f" with λ = {self.lambda_:.4g} ± {self.standard_error_:.2g} (over pool rows) about {self.center_:.4g}"
+            )
         return text
 
     # ------------------------------------------------------------------ fitting
@@ -155,7 +166,8 @@ class VAD:
             Replica scores (n, S), column 0 served; or `Moments` of them (with the `Cells` of the served
             score for a tandem), or `Moments` by group.
         labelled
-            For a tandem: (scores (m, S), labels (m,)[, weights]) of the training distribution, or (Moments, Cells).
+            For a tandem: (scores (m, S), labels (m,)[, weights]), or (Moments, Cells). The rows are of the training
+            distribution and must not have been selected by the served score: what an earlier model showed is fine.
         groups
             A group per row: one λ and centre each, small groups pulled towards the whole.
         sample_weight
@@ -169,6 +181,9 @@ class VAD:
             vars(self).pop(name, None)
         evidence = self._collect(pool, groups, sample_weight, variance)
         self._fit_lambda(evidence.moments, variance)
+        if not isinstance(pool, Moments | Mapping | tuple) and self.noise_variance_ <= 1e-12 * self.score_variance_:
+            message = "the replicas are identical, so no noise shows; was the seed changed?"
+            warnings.warn(message, UserWarning, stacklevel=2)
         step = None
         if self.calibrator is not None:
             step = self._fit_calibrator(labelled, variance)
@@ -218,9 +233,13 @@ class VAD:
         elif isinstance(pool, tuple):
             if len(pool) != 2 or not isinstance(pool[0], Moments) or not isinstance(pool[1], Cells):
                 raise UncurseError("a tuple as pool must be (Moments, Cells); pass rows as an array")
+            if pool[1].scale != "logit":
+                raise UncurseError(
+                    f"the pool's cells are on the {pool[1].scale} scale; a tandem needs them on the logit"
+                )
             evidence = _Evidence(pool[0], pool[1].score, pool[1].weight)
         else:
-            array = np.asarray(pool)
+            array = check_numbers(pool, "pool")
             if array.ndim == 1 and variance is not None:
                 array = array[:, None]
             weights = check_weights(sample_weight, len(array)) if array.ndim else None
@@ -257,6 +276,18 @@ class VAD:
 
         return function
 
+    def _warn_if_selected(self, labelled: Moments) -> None:
+        """Rows that the served score itself selected show as a served column far above its twins."""
+        ahead = [float(m.mean[0] - m.mean[1:].mean()) for m in (labelled, self._pool_moments)]
+        clear = max(0.2, 5 * np.sqrt(2 / labelled.weight)) * np.sqrt(max(self.noise_variance_, 0.0))
+        if self.replicas == "seeds" and ahead[0] - ahead[1] > clear:
+            warnings.warn(
+                f"on the labelled rows the served scores are {ahead[0]:+.2f} above the other replicas, on the pool "
+                f"{ahead[1]:+.2f}; if the served score selected them, λ is wrong: label rows chosen without it",
+                UserWarning,
+                stacklevel=4,
+            )
+
     def _check_columns(self, moments: Moments, variance: float | None) -> None:
         needed = 1 if variance is not None else _NEEDED[self.replicas]
         if moments.n_replicas < needed:
@@ -268,7 +299,9 @@ class VAD:
             )
 
     def _fit_lambda(self, moments: Moments, variance: float | None) -> None:
+        moments.mean  # noqa: B018 (says so where there are no rows)
         self._check_columns(moments, variance)
+        self._pool_moments, self._labelled_lambda = moments, 1.0
         covariance = moments.covariance
         self.center_ = float(moments.mean[0])
         self.score_variance_ = float(covariance[0, 0])
@@ -303,6 +336,10 @@ class VAD:
             raise UncurseError(f"calibrator={self.calibrator!r} needs labelled=(scores, labels) in fit")
         if isinstance(labelled[0], Moments) and isinstance(labelled[1], Cells):
             moments, cells = labelled[0], labelled[1]
+            if moments.link != self.link:
+                raise UncurseError(
+                    f"the labelled moments are of the {moments.link} link; this VAD has link={self.link!r}"
+                )
         else:
             scores, labels, *rest = labelled
             array = np.asarray(scores)
@@ -321,7 +358,9 @@ class VAD:
             raise UncurseError(
                 f"λ = {labelled_lambda:.3g} on the labelled rows: replicas differ more than scores vary there"
             )
+        self._warn_if_selected(moments)
         # Calibration has undone the noise of the labelled rows already; only the ratio is left to do.
+        self._labelled_lambda = labelled_lambda
         self.lambda_ = pool_lambda / labelled_lambda
         error = np.hypot(pool_error, self.lambda_ * moments.standard_error(function)) / labelled_lambda
         self.standard_error_ = float(error)
@@ -341,9 +380,19 @@ class VAD:
         own = [float(function(part.moments.mean, part.moments.covariance)) for part in parts]
         # Errors by normal theory at the whole's λ: they depend on neither row order nor a few rows' luck.
         others = max(1, whole.n_replicas - (2 if self.replicas == "bootstrap" else 1))
-        error = (1 - whole_lambda) * np.sqrt(2 / weight * (1 + (0.0 if variance is not None else 1 / others)))
-        pulled = pull_towards(whole_lambda, np.where(known, own, whole_lambda), np.where(known, error, np.inf))
-        ratio = self.lambda_ / whole_lambda if whole_lambda > 0 else 1.0  # 1, or 1/λ_labelled in a tandem
+        # What groups have in common is λ within them: the spread of their centres is not theirs to shrink.
+        noise = (1 - np.array(own)) * spread
+        within = (
+            1 - float(weight[known] @ noise[known]) / float(weight[known] @ spread[known])
+            if known.any()
+            else whole_lambda
+        )
+        factor = 1 + (0.0 if variance is not None else 1 / others)
+        if self.replicas == "seeds" and variance is None:
+            factor -= 2 * (1 - within) / whole.n_replicas  # there the served noise is part of V
+        error = (1 - within) * np.sqrt(2 / weight * factor)
+        pulled = pull_towards(within, np.where(known, own, within), np.where(known, error, np.inf))
+        ratio = 1 / self._labelled_lambda
         self.group_lambda_ = {
             name: self._usable(float(value * ratio), f" in group {name!r}")
             for name, value in zip(evidence.groups, pulled, strict=True)

@@ -9,7 +9,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import documents
 from ..cores import chunks
-from ..links import Float, UncurseError, check_choice, check_labels, check_scores, check_weights, logistic, logit
+from ..links import (
+    Float,
+    UncurseError,
+    check_choice,
+    check_labels,
+    check_scores,
+    check_weights,
+    logistic,
+    logit,
+    warn_if_probabilities,
+)
 from .moments import Array
 
 # The grid, on the logit: steps of 1/1024 between -6 and 4, where the top of most pools lies, coarser outside. Rows are
@@ -98,6 +108,8 @@ class Cells:
         if given != self.scale and (given, self.scale) != ("probability", "logit"):
             raise UncurseError(f"these cells hold scores on the {self.scale} scale; scale={given!r} cannot be added")
         self._check_labels(y is not None)
+        if given == "logit":
+            warn_if_probabilities(values, "scores")
         self._labelled = y is not None
         self.rows += len(values)
         self._on_grid |= self._too_many()
@@ -200,6 +212,10 @@ class Cells:
 
     def __len__(self) -> int:
         return len(self._grid_keys) + len(self._exact_keys)
+
+    def __repr__(self) -> str:
+        kind = "the grid" if self._on_grid else "exact scores"
+        return f"Cells(scale={self.scale!r}) of {self.rows:,} rows in {len(self):,} cells, {kind}"
 
     def to_json(self) -> str:
         """One JSON document."""
@@ -338,7 +354,9 @@ def _grid_table(
     above = np.cumsum(rows_seen[::-1])[::-1]
     cut = int(np.searchsorted(-above, -4 * _TOP))
     edge = np.array([cut / _GRID_STEPS + _GRID_LOW - 1e-6])
-    top = np.flatnonzero(values >= (edge if given == "logit" else logistic(edge) * (1 - 1e-6)))
+    if cut == 0:  # all of them, also what lies below the grid
+        edge = np.array([-np.inf])
+    top = np.flatnonzero(values >= (edge if given == "logit" else logistic(edge) * (1 - 1e-6) if cut else edge))
     x, steps = read(top)
     top, x = top[steps >= cut], x[steps >= cut]
     exact_keys, exact_table = np.empty(0), np.zeros((len(table), 0))

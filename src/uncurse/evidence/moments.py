@@ -19,6 +19,7 @@ from ..links import (
     check_weights,
     get_link,
     to_link,
+    warn_if_probabilities,
 )
 
 Array = NDArray[np.float64]
@@ -32,7 +33,8 @@ _MOST_BLOCKS = 64  # kept after merging
 class Moments:
     """Weight, mean vector and covariance of replica scores, in a few dozen sub-blocks.
 
-    The sub-blocks give every function of the moments a jackknife standard error, also after merging.
+    The sub-blocks give every function of the moments a jackknife standard error, also after merging. They are runs
+    of rows: where rows come sorted by score that error is far too large, so shuffle such rows first.
 
     Parameters
     ----------
@@ -66,13 +68,21 @@ class Moments:
         logit_offset: float = 0.0,
     ) -> Moments:
         """Add rows; `scores` is (n, S) on `scale`. `logit_offset` is added to every logit first."""
-        if scale != "probability" and np.ndim(scores) == 2:
-            values = np.asarray(scores)  # the sums below find NaN and infinities for free
-            if values.dtype not in (np.float32, np.float64) or values.size == 0:
-                values = check_scores(scores, scale, name="pool", ndim=2)
+        plain_array = type(scores) is np.ndarray and scores.dtype in (np.float32, np.float64)
+        if plain_array and scale != "probability" and scores.ndim == 2 and scores.size:  # type: ignore[union-attr]
+            values: Float = np.asarray(scores)  # the sums below find NaN and infinities for free
         else:
             values = check_scores(scores, scale, name="pool", ndim=2)
+        if scale == "value" and np.isfinite(get_link(self.link).upper):
+            raise UncurseError(f"scale='value' has no {self.link} score; use the identity or the log link")
         weights = check_weights(sample_weight, len(values))
+        if values.shape[1] > max(64, len(values)):
+            raise UncurseError(
+                f"the pool has {len(values)} rows and {values.shape[1]} columns; rows are candidates and columns "
+                "replicas: pass the transpose"
+            )
+        if scale == "logit":
+            warn_if_probabilities(values, "pool")
 
         def convert(chunk: Float) -> Float:
             return _strict_link(chunk, scale, self.link, logit_offset)
@@ -193,6 +203,9 @@ class Moments:
     def _require_rows(self) -> None:
         if not self.weight > 0:
             raise UncurseError("these moments hold no rows; update them with scores first")
+
+    def __repr__(self) -> str:
+        return f"Moments(link={self.link!r}) of {self.rows:,} rows and {self.n_replicas} replicas"
 
     def to_json(self) -> str:
         """One JSON document."""
