@@ -279,7 +279,7 @@ class VAD:
     def _warn_if_selected(self, labelled: Moments) -> None:
         """Rows that the served score itself selected show as a served column far above its twins."""
         ahead = [float(m.mean[0] - m.mean[1:].mean()) for m in (labelled, self._pool_moments)]
-        noise = max(self.noise_variance_, 1e-9 * self.score_variance_)
+        noise = max(self.noise_variance_, float(noise_variance(labelled.covariance)), 1e-9 * self.score_variance_)
         clear = max(0.2, 5 * np.sqrt(2 / labelled.weight)) * np.sqrt(noise)
         if self.replicas == "seeds" and ahead[0] - ahead[1] > clear:
             warnings.warn(
