@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .cores import one_blas_thread
 from .evidence import Array
@@ -86,6 +86,33 @@ def information_variance(
     return float(np.sum(spread * covariance))
 
 
+def group_lambdas(
+    own: Array,
+    spread: Array,
+    weight: Array,
+    known: NDArray[np.bool_],
+    whole: float,
+    *,
+    others: int,
+    served_in_noise: bool,
+) -> Array:
+    """λ of each group, pulled towards λ within groups; those not `known` get it, and the whole's where none is.
+
+    What groups share is λ within them: the spread of their centres is not theirs to shrink. Errors are by normal
+    theory there, so they depend on neither row order nor a few rows' luck: the variance of log(V / Var) is 2/n for the
+    served scores, 2/(n · others) for V from so many differences (none where V is given), less what the two have in
+    common where the served score is one of the replicas.
+    """
+    within = whole
+    if known.any():
+        within = 1 - float(weight[known] @ ((1 - own) * spread)[known]) / float(weight[known] @ spread[known])
+    factor = 1 + (1 / others if others else 0.0)
+    if others and served_in_noise:
+        factor -= 2 * (1 - within) / (others + 1)
+    error = (1 - within) * np.sqrt(2 / weight * factor)
+    return pull_towards(within, np.where(known, own, within), np.where(known, error, np.inf))
+
+
 def pull_towards(whole: float, values: Array, errors: Array) -> Array:
     """Empirical Bayes: the spread τ² between groups by DerSimonian and Laird, then τ²/(τ² + s²) of each group's own.
 
@@ -125,4 +152,4 @@ def curved(slope: float, center: float, noise: float, link: str) -> ScoreMap:
     return Curve(((m - intercept) / slope).tolist(), np.log(odds).tolist(), slope, slope)
 
 
-__all__ = ["curved", "information_variance", "noise_variance", "pull_towards"]
+__all__ = ["curved", "group_lambdas", "information_variance", "noise_variance", "pull_towards"]

@@ -19,7 +19,7 @@ from . import calibrators
 from .evidence import Array, Cells, Moments
 from .links import SCALES, UncurseError, check_choice, check_numbers, check_weights, get_link, logistic, to_link
 from .maps import Affine, Grouped, ScoreMap, compose, group_rows
-from .shrinkage import curved, information_variance, noise_variance, pull_towards
+from .shrinkage import curved, group_lambdas, information_variance, noise_variance, pull_towards
 
 #: How the columns of a pool came about; see `VAD`.
 REPLICAS = ("seeds", "bootstrap", "anchored")
@@ -300,7 +300,7 @@ class VAD:
             )
 
     def _fit_lambda(self, moments: Moments, variance: float | None) -> None:
-        moments.mean  # noqa: B018 (says so where there are no rows)
+        moments.require_rows()
         self._check_columns(moments, variance)
         self._pool_moments, self._labelled_lambda = moments, 1.0
         covariance = moments.covariance
@@ -370,7 +370,7 @@ class VAD:
     # ------------------------------------------------------------------ groups
 
     def _fit_groups(self, evidence: _Evidence, step: ScoreMap | None, variance: float | None) -> dict[str, ScoreMap]:
-        """A map per group: its λ and centre, each pulled towards the whole by τ²/(τ² + s²)."""
+        """A map per group: its own λ and centre, pulled towards what groups share."""
         function = self._lambda(variance)
         whole, parts = evidence.moments, evidence.groups.values()
         covariance = whole.covariance
@@ -379,20 +379,16 @@ class VAD:
         spread = np.array([part.moments.covariance[0, 0] for part in parts])
         known = (np.array([part.moments.rows for part in parts]) > 2) & (spread > 0)
         own = [float(function(part.moments.mean, part.moments.covariance)) for part in parts]
-        # Errors by normal theory at the whole's λ: they depend on neither row order nor a few rows' luck.
         others = max(1, whole.n_replicas - (2 if self.replicas == "bootstrap" else 1))
-        # What groups have in common is λ within them: the spread of their centres is not theirs to shrink.
-        noise = (1 - np.array(own)) * spread
-        within = (
-            1 - float(weight[known] @ noise[known]) / float(weight[known] @ spread[known])
-            if known.any()
-            else whole_lambda
+        pulled = group_lambdas(
+            np.array(own),
+            spread,
+            weight,
+            known,
+            whole_lambda,
+            others=0 if variance is not None else others,
+            served_in_noise=self.replicas == "seeds",
         )
-        factor = 1 + (0.0 if variance is not None else 1 / others)
-        if self.replicas == "seeds" and variance is None:
-            factor -= 2 * (1 - within) / whole.n_replicas  # there the served noise is part of V
-        error = (1 - within) * np.sqrt(2 / weight * factor)
-        pulled = pull_towards(within, np.where(known, own, within), np.where(known, error, np.inf))
         ratio = 1 / self._labelled_lambda
         self.group_lambda_ = {
             name: self._usable(float(value * ratio), f" in group {name!r}")

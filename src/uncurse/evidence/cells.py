@@ -85,7 +85,7 @@ class Cells:
         self._labelled: bool | None = None
         # Columns are cells. Rows of a table: score sum, weight, label sum; where there are weights also Σw² and Σw²y.
         # Exact cells have their score as key, slots of the grid their first step. On a grid the cells of steps from
-        # `_cut` on are exact, and every row below it is in a slot: so what is kept does not depend on how rows came.
+        # `_cut` on are exact, and every row below it is in a slot: so the sums do not depend on how rows came.
         self._exact_keys: Array = np.empty(0)
         self._exact_table: Array = np.empty((3, 0))
         self._grid_keys: NDArray[np.int64] = np.empty(0, np.int64)
@@ -353,10 +353,11 @@ def _grid_table(
     # The top again, exactly: from the lowest step above which there are not many more rows than are kept.
     above = np.cumsum(rows_seen[::-1])[::-1]
     cut = int(np.searchsorted(-above, -4 * _TOP))
-    edge = np.array([cut / _GRID_STEPS + _GRID_LOW - 1e-6])
-    if cut == 0:  # all of them, also what lies below the grid
-        edge = np.array([-np.inf])
-    top = np.flatnonzero(values >= (edge if given == "logit" else logistic(edge) * (1 - 1e-6) if cut else edge))
+    lowest = np.array(-np.inf)  # where nothing is cut, all rows, also what lies below the grid
+    if cut:
+        edge = np.array(cut / _GRID_STEPS + _GRID_LOW - 1e-6)
+        lowest = edge if given == "logit" else np.asarray(logistic(edge) * (1 - 1e-6))
+    top = np.flatnonzero(values >= lowest)
     x, steps = read(top)
     top, x = top[steps >= cut], x[steps >= cut]
     exact_keys, exact_table = np.empty(0), np.zeros((len(table), 0))

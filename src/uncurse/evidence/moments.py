@@ -157,7 +157,7 @@ class Moments:
     @property
     def mean(self) -> Array:
         """Mean of each replica, shape (S,)."""
-        self._require_rows()
+        self.require_rows()
         result: Array = self.block_weight @ self.block_mean / self.weight
         return result
 
@@ -200,7 +200,8 @@ class Moments:
         variance = np.mean(np.square(pseudo - estimate) / (inverse_share - 1))
         return float(np.sqrt(variance))
 
-    def _require_rows(self) -> None:
+    def require_rows(self) -> None:
+        """Raise where there are none."""
         if not self.weight > 0:
             raise UncurseError("these moments hold no rows; update them with scores first")
 
