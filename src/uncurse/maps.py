@@ -69,6 +69,17 @@ class ScoreMap:
         """From scores of the link to scores of the link; strictly increasing unless the map says otherwise."""
         raise NotImplementedError
 
+    def at_logits(self, logits: ArrayLike) -> Array:
+        """Predictions for served scores given as logits, whatever scale the map takes.
+
+        >>> Affine(1.0, 0.0, scores="probability").at_logits([0.0])
+        array([0.5])
+        """
+        if self.scores == "logit":
+            return self(logits)
+        values = to_link(check_scores(logits, "logit").astype(np.float64, copy=False), "logit", self.link)
+        return self._predict(values.astype(np.float64, copy=False))
+
     def to_dict(self) -> dict[str, Any]:
         """The map as plain data."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
@@ -78,9 +89,12 @@ class ScoreMap:
         content = self.to_dict()
         return documents.dumps(content.pop("kind"), content)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the map to a file, atomically."""
-        documents.write(path, self.to_json() + "\n")
+    def save(self, path: str | os.PathLike[str], about: Mapping[str, Any] | None = None) -> None:
+        """Write the map to a file, atomically; `about` is plain data on how it came about, for `load_about`."""
+        content = self.to_dict()
+        if about is not None:
+            content["about"] = dict(about)
+        documents.write(path, documents.dumps(content.pop("kind"), content) + "\n")
 
 
 def _check_space(link: str, scores: str) -> None:
@@ -360,7 +374,7 @@ _KINDS: dict[str, type[Affine] | type[Curve] | type[Steps]] = {c.kind: c for c i
 def from_dict(content: Mapping[str, Any], *, source: str = "map") -> ScoreMap:
     """A map from plain data, checked."""
     kind = check_choice("kind", content.get("kind"), (*_KINDS, "chain", "grouped"))
-    arguments = {key: value for key, value in content.items() if key not in ("kind", "schema_version")}
+    arguments = {key: value for key, value in content.items() if key not in ("kind", "schema_version", "about")}
     try:
         if kind == "chain":
             return Chain(tuple(from_dict(step, source=source) for step in arguments["maps"]))
@@ -379,6 +393,12 @@ def load(path: str | os.PathLike[str]) -> ScoreMap:
     return from_dict(documents.read(path), source=str(path))
 
 
+def load_about(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the file of a map says on how it came about; empty where it says nothing."""
+    about = documents.read(path).get("about")
+    return about if isinstance(about, dict) else {}
+
+
 __all__ = [
     "Affine",
     "Chain",
@@ -390,5 +410,6 @@ __all__ = [
     "from_dict",
     "group_rows",
     "load",
+    "load_about",
     "logit_knots",
 ]

@@ -7,6 +7,7 @@ what the metric would be on average if every prediction were the true probabilit
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .documents import SCHEMA_VERSION
-from .evidence import Array, Cells
+from .evidence import Array, Cells, Evidence
 from .links import (
     UncurseError,
     check_finite,
@@ -26,9 +27,10 @@ from .links import (
     check_share,
     check_weights,
     inside,
+    logistic,
 )
-from .maps import Affine, ScoreMap
-from .ranked import Estimate, Ranked, Row, columns_of, rank, top_rows
+from .maps import Affine, Grouped, ScoreMap
+from .ranked import Bin, Estimate, Ranked, Row, columns_of, rank, top_rows
 from .selection import count_of_share
 
 
@@ -63,6 +65,8 @@ class Evaluation:
         """Plain data."""
 
         def plain(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return [dict(vars(one)) for one in value]
             return value.to_dict() if isinstance(value, Estimate) else value
 
         rows = [{name: plain(value) for name, value in vars(row).items()} for row in self.rows]
@@ -71,6 +75,12 @@ class Evaluation:
     def to_json(self) -> str:
         """One JSON document."""
         return json.dumps({"kind": "evaluation", "schema_version": SCHEMA_VERSION, **self.to_dict()})
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """One offline page with the figures and every number; `uncurse.report.Report` sets several side by side."""
+        from .report import Method, Report  # draws with altair: only for those who ask for a page
+
+        Report([Method("the predictions", self)]).to_html(path)
 
 
 def evaluate(
@@ -142,6 +152,41 @@ def evaluate_cells(
     return _evaluation(
         Ranked(score_map(cells.score), columns_of(cells)), shares, float(cells.weight.sum()), n_bins, strategy
     )
+
+
+def evaluate_log(
+    log: Evidence,
+    score_map: ScoreMap | None = None,
+    alphas: Sequence[float] | float = (0.02, 0.05, 0.1, 1.0),
+    *,
+    n_bins: int = 10,
+    strategy: str = "quantile",
+) -> Evaluation:
+    """The same from the evidence of a labelled log; a map by group needs evidence by group.
+
+    >>> from uncurse import Moments
+    >>> log = Evidence(("s",), Moments(), Cells().update([-1.0, 0.0, 1.0], [0, 0, 1]), label="click")
+    >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
+    1.0
+    """
+    if log.label is None or log.cells is None:
+        raise UncurseError("this evidence holds no labels; collect it with its label column")
+    parts: list[tuple[ScoreMap | None, Cells | None]] = [(score_map, log.cells)]
+    if isinstance(score_map, Grouped):
+        if not log.groups:
+            raise UncurseError("this map has a map for each group; collect the log by its group column too")
+        parts = [(score_map.maps.get(name, score_map.whole), part.cells) for name, part in log.groups.items()]
+    # The cells are of corrected logits where negatives were sampled; a map corrects them itself.
+    offset = float(np.log(log.negative_rate)) if log.negative_rate else 0.0
+    predictions, columns = [], []
+    for step, cells in parts:
+        if cells is None:
+            raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
+        predictions.append(logistic(cells.score) if step is None else step.at_logits(cells.score - offset))
+        columns.append(columns_of(cells))
+    w, y, w2, y2 = (np.concatenate(column) for column in zip(*columns, strict=True))
+    ranked = Ranked(np.concatenate(predictions).astype(np.float64, copy=False), (w, y, w2, y2))
+    return _evaluation(ranked, _shares(alphas), float(w.sum()), n_bins, strategy)
 
 
 # ---------------------------------------------------------------------------- single metrics
@@ -279,6 +324,7 @@ def _evaluation(ranked: Ranked, shares: list[float], total: float, n_bins: int, 
 
 
 __all__ = [
+    "Bin",
     "Estimate",
     "Evaluation",
     "Row",
@@ -287,6 +333,7 @@ __all__ = [
     "calibration_ratio",
     "evaluate",
     "evaluate_cells",
+    "evaluate_log",
     "expected_calibration_error",
     "log_loss",
     "log_loss_reduction",

@@ -46,6 +46,16 @@ class Estimate(float):
 
 
 @dataclass(frozen=True)
+class Bin:
+    """One bin of the ECE: what was predicted in it, and what came."""
+
+    weight: float
+    predicted: float  # mean prediction
+    observed: float  # rate of labels
+    standard_error: float  # of `observed`
+
+
+@dataclass(frozen=True)
 class Row:
     """All metrics of one selection."""
 
@@ -59,6 +69,7 @@ class Row:
     mce: Estimate
     log_loss: Estimate
     brier: Estimate
+    bins: tuple[Bin, ...]  # of the ECE, those with rows in them, from the lowest prediction up
 
 
 #: Weight, label sum, Σw² and Σw²y of cells in ascending order.
@@ -146,7 +157,7 @@ class Ranked:
 
     def rows(self, alphas: Sequence[float], selected: Array, n_bins: int, strategy: str) -> tuple[Row, ...]:
         """Every metric of the best `selected`, one row each."""
-        s, ece, mce = self._binned(selected, n_bins, strategy)
+        s, ece, mce, bins = self._binned(selected, n_bins, strategy)
         for alpha, count, positives in zip(alphas, selected, s["y"], strict=True):
             if positives <= 0:
                 raise UncurseError(
@@ -171,17 +182,18 @@ class Ranked:
             mce,
             means("loss"),
             means("brier"),
+            bins,
             strict=True,
         )
         return tuple(Row(*values) for values in columns)
 
     def binned(self, selected: Array, n_bins: int, strategy: str) -> tuple[list[Estimate], list[Estimate]]:
         """ECE and MCE of the best `selected`."""
-        return self._binned(selected, n_bins, strategy)[1:]
+        return self._binned(selected, n_bins, strategy)[1:3]
 
     def _binned(
         self, selected: Array, n_bins: int, strategy: str
-    ) -> tuple[dict[str, Array], list[Estimate], list[Estimate]]:
+    ) -> tuple[dict[str, Array], list[Estimate], list[Estimate], list[tuple[Bin, ...]]]:
         check_choice("strategy", strategy, ("quantile", "uniform"))
         edges = np.arange(check_count(n_bins, "n_bins") + 1) / n_bins
         reached, end = self.reached, selected[:, None]
@@ -217,7 +229,13 @@ class Ranked:
             (share * floor).sum(axis=-1) * np.sqrt(2 / np.pi),
         )
         mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], _largest(np.zeros_like(floor), floor)[0])
-        return {name: v[:, -1] for name, v in sums.items()}, list(ece), list(mce)
+        # The rate itself varies by p(1 − p); where all labels of a bin are alike, by what the predictions say.
+        rate = s["y"] / w
+        error = _deviation(rate, s["w2"], s["yy2"], s["yy2"]) / w
+        error = np.where((s["y"] <= 0) | (s["y"] >= s["w"]), floor, error)
+        table = np.stack([s["w"], s["f"] / w, rate, error], axis=-1)[:, ::-1]
+        bins = [tuple(Bin(*values) for values in row if values[0] > 0) for row in table.tolist()]
+        return {name: v[:, -1] for name, v in sums.items()}, list(ece), list(mce), bins
 
 
 def _deviation(mean: Any, w2: Any, first: Any, second: Any) -> Any:
@@ -323,4 +341,4 @@ def _sorted(f: Any, labels: NDArray[Any]) -> tuple[Array, Columns]:
     return scores, (w, y, w, y)
 
 
-__all__ = ["Columns", "Estimate", "Ranked", "Row", "columns_of", "rank", "top_rows"]
+__all__ = ["Bin", "Columns", "Estimate", "Ranked", "Row", "columns_of", "rank", "top_rows"]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import calibrators
-from .evidence import Array, Cells, Moments
+from .evidence import Array, Cells, Evidence, Moments
 from .links import SCALES, UncurseError, check_choice, check_numbers, check_weights, get_link, logistic, to_link
 from .maps import Affine, Grouped, ScoreMap, compose, group_rows
 from .shrinkage import curved, group_lambdas, information_variance, noise_variance, pull_towards
@@ -25,7 +25,7 @@ from .shrinkage import curved, group_lambdas, information_variance, noise_varian
 REPLICAS = ("seeds", "bootstrap", "anchored")
 _NEEDED = {"seeds": 2, "bootstrap": 3, "anchored": 2}
 
-LabelledScores = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | tuple[Moments, Cells]
+LabelledScores = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | tuple[Moments, Cells] | Evidence
 
 
 @dataclass
@@ -42,11 +42,19 @@ class _Evidence:
         if step is None:
             return float(self.moments.mean[0])
         if self.served is None:
-            raise UncurseError("a tandem from moments needs the pool's cells too; pass pool=(moments, cells)")
+            raise UncurseError(
+                "a tandem from moments needs the pool's cells too: pass pool=(moments, cells); logs keep cells of up to "
+                "200 groups"
+            )
         calibrated = step.transform(self.served)
         if link != "logistic":
             calibrated = get_link(link).inverse(logistic(calibrated))
         return float(np.average(calibrated, weights=self.weights))
+
+
+def _of_log(log: Evidence) -> _Evidence:
+    served, weights = (None, None) if log.cells is None else (log.cells.score, log.cells.weight)
+    return _Evidence(log.moments, served, weights, {name: _of_log(part) for name, part in log.groups.items()})
 
 
 class VAD:
@@ -151,7 +159,7 @@ class VAD:
 
     def fit(
         self,
-        pool: ArrayLike | Moments | tuple[Moments, Cells] | Mapping[str, Moments],
+        pool: ArrayLike | Evidence | Moments | tuple[Moments, Cells] | Mapping[str, Moments],
         *,
         labelled: LabelledScores | None = None,
         groups: ArrayLike | None = None,
@@ -163,11 +171,12 @@ class VAD:
         Parameters
         ----------
         pool
-            Replica scores (n, S), column 0 served; or `Moments` of them (with the `Cells` of the served
-            score for a tandem), or `Moments` by group.
+            Replica scores (n, S), column 0 served; or the `Evidence` of a log; or `Moments` of scores (with the
+            `Cells` of the served score for a tandem), or `Moments` by group.
         labelled
-            For a tandem: (scores (m, S), labels (m,)[, weights]), or (Moments, Cells). The rows are of the training
-            distribution and must not have been selected by the served score: what an earlier model showed is fine.
+            For a tandem: (scores (m, S), labels (m,)[, weights]), `Evidence` with labels, or (Moments, Cells). The
+            rows are of the training distribution and must not have been selected by the served score: what an
+            earlier model showed is fine.
         groups
             A group per row: one λ and centre each, small groups pulled towards the whole.
         sample_weight
@@ -181,7 +190,10 @@ class VAD:
             vars(self).pop(name, None)
         evidence = self._collect(pool, groups, sample_weight, variance)
         self._fit_lambda(evidence.moments, variance)
-        if not isinstance(pool, Moments | Mapping | tuple) and self.noise_variance_ <= 1e-12 * self.score_variance_:
+        if (
+            not isinstance(pool, Evidence | Moments | Mapping | tuple)
+            and self.noise_variance_ <= 1e-12 * self.score_variance_
+        ):
             message = "the replicas are identical, so no noise shows; was the seed changed?"
             warnings.warn(message, UserWarning, stacklevel=2)
         step = None
@@ -221,10 +233,13 @@ class VAD:
     def _collect(
         self, pool: Any, groups: ArrayLike | None, sample_weight: ArrayLike | None, variance: float | None
     ) -> _Evidence:
-        collected = isinstance(pool, Mapping | Moments | tuple)
+        collected = isinstance(pool, Evidence | Mapping | Moments | tuple)
         if collected and (groups is not None or sample_weight is not None):
             raise UncurseError("groups and sample_weight go with arrays; moments were collected with theirs")
-        if isinstance(pool, Mapping):
+        if isinstance(pool, Evidence):
+            self._check_evidence(pool)
+            evidence = _of_log(pool)
+        elif isinstance(pool, Mapping):
             evidence = _Evidence(Moments(self.link), groups={str(name): _Evidence(part) for name, part in pool.items()})
             for part in pool.values():
                 evidence.moments.merge(part)
@@ -261,6 +276,16 @@ class VAD:
                 f"these moments are of the {evidence.moments.link} link; VAD(link={self.link!r}) needs its own"
             )
         return evidence
+
+    def _check_evidence(self, evidence: Evidence) -> None:
+        for name, mine, theirs in (
+            ("scores", self.scores, evidence.scale),
+            ("negative_rate", self.negative_rate, evidence.negative_rate),
+        ):
+            if mine != theirs:
+                raise UncurseError(
+                    f"this evidence was collected with {name}={theirs!r} and VAD has {name}={mine!r}; use the same"
+                )
 
     def _lambda(self, variance: float | None) -> Any:
         """λ as a function of mean and covariance, for the jackknife."""
@@ -335,6 +360,11 @@ class VAD:
             raise UncurseError("a tandem needs replicas on pool and labelled rows; leave variance out")
         if labelled is None:
             raise UncurseError(f"calibrator={self.calibrator!r} needs labelled=(scores, labels) in fit")
+        if isinstance(labelled, Evidence):
+            self._check_evidence(labelled)
+            if labelled.cells is None or labelled.cells.label is None:
+                raise UncurseError("the labelled evidence holds no labels; collect it with its label column")
+            labelled = labelled.moments, labelled.cells
         if isinstance(labelled[0], Moments) and isinstance(labelled[1], Cells):
             moments, cells = labelled[0], labelled[1]
             if moments.link != self.link:

@@ -1,9 +1,11 @@
 """What one pass over the data leaves behind: `Moments` of replica scores and `Cells` of served scores.
 
-Both update, merge and serialise, so chunks, files and engines all end in the same small object.
+Both update, merge and serialise, so chunks, files and engines all end in the same small object; `Evidence` holds
+both for a log, and is a file.
 """
 
-from .cells import Cells, grid_steps
+from .cells import GRID, Cells, grid_steps, top_cut
 from .moments import Array, Moments
+from .record import Evidence, merged
 
-__all__ = ["Array", "Cells", "Moments", "grid_steps"]
+__all__ = ["GRID", "Array", "Cells", "Evidence", "Moments", "grid_steps", "merged", "top_cut"]

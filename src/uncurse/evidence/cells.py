@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ _GRID_CELLS: NDArray[np.int64] = np.concatenate(
 )
 _GRID_STARTS = np.unique(_GRID_CELLS)
 _TOP = 2_048
+
+#: From which logit, in how many steps of one, and how many in all: for engines that count by step themselves.
+GRID = (_GRID_LOW, _GRID_STEPS, _GRID_SIZE)
 _EXACT_ROWS = 1 << 17  # beyond this many rows arrays go to the grid unless the caller says otherwise
 
 
@@ -118,6 +122,27 @@ class Cells:
         else:
             exact = values if given == self.scale else logit(values.astype(np.float64, copy=False))
             self._add(*_exact_table(exact, y, weights))
+        return self
+
+    def update_steps(
+        self,
+        table: Array,
+        rows: int,
+        cut: int,
+        top: Array,
+        labels: NDArray[Any] | None = None,
+        weights: Array | None = None,
+    ) -> Cells:
+        """Add rows that an engine has summed up by `grid_steps`.
+
+        `table` has a column for each step and the rows Σwl, Σw, Σwy and, where there are weights, Σw² and Σw²y. `top`
+        are the logits of all rows from step `cut` on (see `top_cut`), with their labels and weights.
+        """
+        self._check_labels(labels is not None)
+        self._labelled = labels is not None
+        self.rows += rows
+        self._on_grid = True
+        self._add(*_cells_of(table, cut, top, labels, weights))
         return self
 
     def merge(self, other: Cells) -> Cells:
@@ -217,29 +242,35 @@ class Cells:
         kind = "the grid" if self._on_grid else "exact scores"
         return f"Cells(scale={self.scale!r}) of {self.rows:,} rows in {len(self):,} cells, {kind}"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "scale": self.scale,
+            "exact": self.exact,
+            "grid": self._on_grid,
+            "rows": self.rows,
+            "labelled": self._labelled,
+            "cut": self._cut,
+            "exact_keys": self._exact_keys.tolist(),
+            "exact_table": self._exact_table.tolist(),
+            "grid_keys": self._grid_keys.tolist(),
+            "grid_table": self._grid_table.tolist(),
+        }
+
     def to_json(self) -> str:
         """One JSON document."""
-        return documents.dumps(
-            "cells",
-            {
-                "scale": self.scale,
-                "exact": self.exact,
-                "grid": self._on_grid,
-                "rows": self.rows,
-                "labelled": self._labelled,
-                "cut": self._cut,
-                "exact_keys": self._exact_keys.tolist(),
-                "exact_table": self._exact_table.tolist(),
-                "grid_keys": self._grid_keys.tolist(),
-                "grid_table": self._grid_table.tolist(),
-            },
-        )
+        return documents.dumps("cells", self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Cells:
         """Back from `to_json`."""
         content = documents.loads(text, source="cells")
         check_choice("kind", content["kind"], ("cells",))
+        return cls.from_dict(content)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Cells:
+        """Back from `to_dict`."""
         with documents.reading("cells"):
             cells = cls(content["scale"], content["exact"])
             cells._on_grid, cells.rows = bool(content["grid"]), int(content["rows"])
@@ -350,9 +381,8 @@ def _grid_table(
         squares = steps_seen[1].reshape(_GRID_SIZE, pairs)
         table[3] = squares.sum(axis=1)
         table[4] = squares[:, 1] if labels is not None else 0.0
-    # The top again, exactly: from the lowest step above which there are not many more rows than are kept.
-    above = np.cumsum(rows_seen[::-1])[::-1]
-    cut = int(np.searchsorted(-above, -4 * _TOP))
+    # The top again, exactly.
+    cut = top_cut(rows_seen)
     lowest = np.array(-np.inf)  # where nothing is cut, all rows, also what lies below the grid
     if cut:
         edge = np.array(cut / _GRID_STEPS + _GRID_LOW - 1e-6)
@@ -360,13 +390,25 @@ def _grid_table(
     top = np.flatnonzero(values >= lowest)
     x, steps = read(top)
     top, x = top[steps >= cut], x[steps >= cut]
+    return _cells_of(table, cut, x, *(None if column is None else column[top] for column in (labels, weights)))
+
+
+def top_cut(rows_by_step: Array) -> int:
+    """The lowest step from which on there are not many more rows than are kept exactly."""
+    above = np.cumsum(rows_by_step[::-1])[::-1]
+    return int(np.searchsorted(-above, -4 * _TOP))
+
+
+def _cells_of(
+    table: Array, cut: int, top: Array, labels: NDArray[Any] | None, weights: Array | None
+) -> tuple[Array, Array, NDArray[np.int64], Array, int]:
+    """Sums by step below `cut` as slots, and the rows from there on as exact cells."""
     exact_keys, exact_table = np.empty(0), np.zeros((len(table), 0))
     if len(top):
-        y, w = (None if column is None else column[top] for column in (labels, weights))
-        exact_keys, exact_table = _collapse(*_exact_table(x, y, w))
+        exact_keys, exact_table = _collapse(*_exact_table(top, labels, weights))
     table[:, cut:] = 0.0
     slots, sums = _collapse(_GRID_STARTS, np.add.reduceat(table, _GRID_STARTS, axis=1))
     return exact_keys, exact_table, slots, sums, cut
 
 
-__all__ = ["Cells", "grid_steps"]
+__all__ = ["GRID", "Cells", "grid_steps", "top_cut"]

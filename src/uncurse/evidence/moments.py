@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -208,24 +209,35 @@ class Moments:
     def __repr__(self) -> str:
         return f"Moments(link={self.link!r}) of {self.rows:,} rows and {self.n_replicas} replicas"
 
+    def update_blocks(self, rows: NDArray[np.int64], weight: Array, mean: Array, scatter: Array) -> Moments:
+        """Add sub-blocks that an engine has summed up: (B,), (B,), (B, S) and (B, S, S), scatter about each mean."""
+        self._append(rows, weight, mean, scatter)
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "link": self.link,
+            "rows": self.block_rows.tolist(),
+            "weight": self.block_weight.tolist(),
+            "mean": self.block_mean.tolist(),
+            "scatter": self.block_scatter.tolist(),
+        }
+
     def to_json(self) -> str:
         """One JSON document."""
-        return documents.dumps(
-            "moments",
-            {
-                "link": self.link,
-                "rows": self.block_rows.tolist(),
-                "weight": self.block_weight.tolist(),
-                "mean": self.block_mean.tolist(),
-                "scatter": self.block_scatter.tolist(),
-            },
-        )
+        return documents.dumps("moments", self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Moments:
         """Back from `to_json`."""
         content = documents.loads(text, source="moments")
         check_choice("kind", content["kind"], ("moments",))
+        return cls.from_dict(content)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Moments:
+        """Back from `to_dict`."""
         with documents.reading("moments"):
             moments = cls(content["link"])
             blocks = (

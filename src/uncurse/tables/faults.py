@@ -1,0 +1,123 @@
+"""Where a log is bad: the file, the column, the row and the value. Only looked for once something has gone wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..links import UncurseError, get_link
+from .columns import Columns
+from .sources import Table, _first_line, _kind_of, scan_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_ENGINES = ("polars", "duckdb", "pyspark", "py4j", "ibis", "pyarrow", "sqlframe")
+
+
+@contextmanager
+def blamed(table: Table, columns: Columns) -> Iterator[None]:
+    """Run what reads the table; if that fails, name the file and the column at fault."""
+    try:
+        yield
+    except Exception as error:
+        ours = isinstance(error, UncurseError)
+        foreign = type(error).__module__.partition(".")[0] in _ENGINES or isinstance(error, OSError)
+        if not (ours or foreign):
+            raise
+        for file in table.files:
+            fault = fault_in(file, columns)
+            if fault is not None:
+                raise UncurseError(fault) from None
+        if not ours or table.files:
+            raise UncurseError(f"{table.name}: {_first_line(error)}") from None
+        raise
+
+
+def fault_in(file: str, columns: Columns) -> str | None:
+    """What is wrong with one file, in one line, or None."""
+    import polars as pl
+
+    kind = _kind_of(file)
+    for name in columns.wanted:
+        number = name in columns.numbers
+        try:
+            scan = scan_polars([file], kind, [name] if number else [])
+            fault = _fault_of(scan, name, columns if number else None)
+        except pl.exceptions.PolarsError as error:
+            text = _text_in(file, name) if kind == "csv" and number else None
+            return text or f"{file}, column {name!r} cannot be read ({_first_line(error)}); is the file damaged?"
+        except OSError as error:
+            return f"cannot read {file}: {error.strerror or error}"
+        if fault is not None:
+            return f"{file}, column {name!r}{fault}"
+    return None
+
+
+def _fault_of(scan: pl.LazyFrame, name: str, columns: Columns | None) -> str | None:
+    import polars as pl
+
+    column = pl.col(name)
+    if columns is None:
+        tests = {"is missing; fill it, say with 'unknown'": column.is_null()}
+    else:
+        x = column.cast(pl.Float64)
+        tests = {"is missing; drop or fill those rows first": x.is_null()}
+        tests |= {"drop or repair those rows first": x.is_nan() | x.is_infinite()}
+        tests |= _impossible(x, name, columns)
+    found = scan.select(
+        pl.len().alias("rows"),
+        *(test.sum().alias(f"count{i}") for i, test in enumerate(tests.values())),
+        *(test.arg_max().alias(f"row{i}") for i, test in enumerate(tests.values())),
+        *(column.filter(test).first().alias(f"value{i}") for i, test in enumerate(tests.values())),
+    ).collect(engine="streaming")
+    row = found.row(0, named=True)
+    for i, remedy in enumerate(tests):
+        count = row[f"count{i}"]
+        if count and i == 0 and count == row["rows"]:
+            return f" is all null ({count:,} rows); name another column, or leave the file out"
+        if count:
+            more = f" ({count:,} such values)" if count > 1 else ""
+            value = " " + remedy if i == 0 else f" is {row[f'value{i}']}; {remedy}"
+            return f", row {row[f'row{i}']:,}{value}{more}"
+    return None
+
+
+def _impossible(x: pl.Expr, name: str, columns: Columns) -> dict[str, pl.Expr]:
+    tests = {}
+    if name == columns.label:
+        tests["labels must be 0 or 1"] = (x != 0) & (x != 1)
+    elif name == columns.weight:
+        tests["weights must be 0 or more"] = x < 0
+    elif columns.scale == "probability":
+        tests["that is not a probability; are these logits? Then say --scale logit"] = (x < 0) | (x > 1)
+        if len(columns.scores) > 1 and get_link(columns.link).lower == 0:
+            tests["at 0 and 1 a logit is infinite; pass logits, or clip the probabilities first"] = (x == 0) | (x == 1)
+    elif columns.scale == "value" and columns.link == "log":
+        tests["that has no logarithm; use the identity link"] = x <= 0
+    return tests
+
+
+def _text_in(file: str, name: str) -> str | None:
+    """The first text in a CSV column that is no number."""
+    import polars as pl
+
+    try:
+        texts = pl.scan_csv(file, infer_schema=False, glob=False).select(pl.col(name).str.strip_chars())
+        number = pl.col(name).cast(pl.Float64, strict=False)
+        bad = number.is_null() & pl.col(name).is_not_null()
+        row: dict[str, Any] = (
+            texts.select(count=bad.sum(), row=bad.arg_max(), value=pl.col(name).filter(bad).first())
+            .collect(engine="streaming")
+            .row(0, named=True)
+        )
+    except pl.exceptions.PolarsError:
+        return None
+    if not row["count"]:
+        return None
+    more = f" ({row['count']:,} such values)" if row["count"] > 1 else ""
+    return f"{file}, column {name!r}, row {row['row']:,} is {row['value']!r}; that is text, not a number{more}"
+
+
+__all__ = ["blamed", "fault_in"]

@@ -1,0 +1,265 @@
+"""Evidence by aggregated queries, for engines that keep their rows: sums by block, by grid step, by group.
+
+Cells come from a group-by on the grid, not from quantiles: those are slow on Spark. Only the top few thousand rows,
+which `Cells` keeps exactly, are fetched, by a filter whose edge the grid has told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from ..evidence import GRID, Array, Cells, Evidence, Moments, grid_steps, top_cut
+from ..links import UncurseError, check_names, get_link
+from .columns import Columns
+from .streams import evidence_of
+
+Lazy = nw.LazyFrame[Any]
+
+MOST_GROUP_CELLS = 200  # groups beyond this many get moments alone: cells of all would be a file of gigabytes
+_BLOCKS = 32
+_SAMPLE = 4_096
+
+
+def query(frame: Lazy, columns: Columns) -> Evidence:
+    """Evidence of every row, without groups: an aggregated query for the moments, one for the cells."""
+    shift = _shift(frame, columns)
+    moments = _moments(frame, columns, shift, None)[""]
+    cells = _cells(frame, columns, None)[""] if columns.has_cells else None
+    return evidence_of(columns, moments, cells)
+
+
+def query_groups(frame: Lazy, columns: Columns) -> dict[str, Evidence]:
+    """Evidence of each group."""
+    moments = _moments(frame, columns, _shift(frame, columns), columns.group)
+    many = len(moments) > MOST_GROUP_CELLS or not columns.has_cells
+    cells = {} if many else _cells(frame, columns, columns.group)
+    return {name: evidence_of(columns, part, cells.get(name)) for name, part in moments.items()}
+
+
+def fetch(frame: Lazy, names: Sequence[str | nw.Expr]) -> nw.DataFrame[Any]:
+    """Some columns of a lazy frame, in memory."""
+    chosen = frame.select(*names)
+    if frame.implementation.is_polars():
+        return nw.from_native(chosen.to_native().collect(engine="streaming"), eager_only=True)
+    return chosen.collect("pyarrow")
+
+
+def row_count(frame: Lazy) -> int:
+    """How many rows there are."""
+    return int(fetch(frame, [nw.len()]).to_numpy()[0, 0])
+
+
+# ---------------------------------------------------------------------------- expressions
+
+
+def as_number(name: str) -> nw.Expr:
+    """A column as float64; true and false as 1 and 0."""
+    return nw.col(name).cast(nw.Float64)
+
+
+def _logit(p: nw.Expr) -> nw.Expr:
+    p = p.clip(float(np.finfo(np.float64).tiny), float(np.nextafter(1.0, 0.0)))
+    return p.log() - (1.0 - p).log()
+
+
+def _served_logit(columns: Columns) -> nw.Expr:
+    x = as_number(columns.scores[0])
+    l = x if columns.scale == "logit" else _logit(x)
+    return l + columns.offset if columns.offset else l
+
+
+def _link_score(name: str, columns: Columns) -> nw.Expr:
+    """l = φ⁻¹(f) of one replica."""
+    x, scale = as_number(name), columns.scale
+    if columns.link == "logistic":
+        l = x if scale == "logit" else _logit(x)
+        return l + columns.offset if columns.offset else l
+    if columns.link == "probit":
+        raise UncurseError("the probit link has no form in SQL; collect with Polars, or use the logistic link")
+    if scale == "logit":
+        x = 1.0 / (1.0 + (-(x + columns.offset)).exp())
+    elif scale == "probability" and columns.offset:
+        x = 1.0 / (1.0 + (-(_logit(x) + columns.offset)).exp())
+    return x if columns.link == "identity" else x.log()
+
+
+def _sum(items: Iterable[nw.Expr]) -> nw.Expr:
+    return reduce(lambda a, b: a + b, items)
+
+
+# ---------------------------------------------------------------------------- moments
+
+
+def _shift(frame: Lazy, columns: Columns) -> Array:
+    """About which point squares are added up: the mean of the first rows, so that no digits are lost."""
+    sample = fetch(frame.head(_SAMPLE), [_link_score(n, columns).alias(f"l{i}") for i, n in enumerate(columns.scores)])
+    if not len(sample):
+        raise UncurseError("there are no rows; pass a log that holds some")
+    values = sample.to_numpy().astype(np.float64)
+    mean: Array = np.array(
+        [np.mean(column[np.isfinite(column)]) if np.isfinite(column).any() else 0.0 for column in values.T]
+    )
+    return mean
+
+
+def _moments(frame: Lazy, columns: Columns, shift: Array, group: str | None) -> dict[str, Moments]:
+    """Moments by group, or of all rows in blocks drawn by the low digits of the scores, which engines agree on."""
+    replicas = range(len(columns.scores))
+    pairs = [(i, j) for i in replicas for j in replicas if i <= j]
+    parts = {f"l{i}": _link_score(n, columns) - float(shift[i]) for i, n in enumerate(columns.scores)}
+    weight = nw.lit(1.0) if columns.weight is None else as_number(columns.weight)
+    raw = {f"x{i}": as_number(n) for i, n in enumerate(columns.scores)}
+    if columns.label is not None:
+        y = as_number(columns.label)
+        raw |= {"y": y}
+    if group is not None:
+        raw |= {"key": nw.col(group).cast(nw.String)}
+    rows = frame.select(**parts, **raw, w=weight)
+    if group is None:
+        mixed = _sum(nw.col(f"l{i}") * (1e4 * np.sqrt(2 + i)) for i in replicas)
+        rows = rows.with_columns(u=mixed).with_columns(
+            key=((nw.col("u") - nw.col("u").floor()) * _BLOCKS).floor().clip(0, _BLOCKS - 1)
+        )
+    rows = rows.with_columns(
+        *(((nw.col("w") * nw.col(f"l{i}")).alias(f"a{i}")) for i in replicas),
+        *((nw.col("w") * nw.col(f"l{i}") * nw.col(f"l{j}")).alias(f"b{i}{j}") for i, j in pairs),
+    )
+    sums = ["w", *(f"a{i}" for i in replicas), *(f"b{i}{j}" for i, j in pairs)]
+    checked = list(raw)
+    result = fetch(
+        rows.group_by("key").agg(
+            nw.len().alias("rows"),
+            *(nw.col(name).sum().alias(f"sum_{name}") for name in sums),
+            *(nw.col(name).count().alias(f"count_{name}") for name in (*checked, "w")),
+            *(nw.col(name).min().alias(f"min_{name}") for name in (*checked, "w") if name != "key"),
+            *(nw.col(name).max().alias(f"max_{name}") for name in (*checked, "w") if name != "key"),
+        ),
+        [nw.all()],
+    )
+    found = {name: result[name].to_numpy() for name in result.columns}
+    _check(found, columns)
+    if group is None:
+        return {"": _from_sums(columns.link, found, np.argsort(found["key"]), shift, pairs)}
+    keys = check_names(found["key"], len(result), group)
+    order = np.argsort(keys)
+    made = {str(keys[i]): _from_sums(columns.link, found, order[k : k + 1], shift, pairs) for k, i in enumerate(order)}
+    return {name: part for name, part in made.items() if part.weight > 0}
+
+
+def _from_sums(
+    link: str, found: dict[str, NDArray[Any]], rows: NDArray[np.intp], shift: Array, pairs: list[tuple[int, int]]
+) -> Moments:
+    w = found["sum_w"][rows].astype(np.float64)
+    safe = np.where(w > 0, w, 1.0)
+    first = np.column_stack([found[f"sum_a{i}"][rows] for i in range(len(shift))]).astype(np.float64) / safe[:, None]
+    scatter = np.empty((len(rows), len(shift), len(shift)))
+    for i, j in pairs:
+        scatter[:, i, j] = scatter[:, j, i] = found[f"sum_b{i}{j}"][rows] - w * first[:, i] * first[:, j]
+    return Moments(link).update_blocks(found["rows"][rows].astype(np.int64), w, first + shift, scatter)
+
+
+def _check(found: dict[str, NDArray[Any]], columns: Columns) -> None:
+    """What the sums tell of missing, infinite and impossible values."""
+    rows = found["rows"].sum()
+    titles = {f"x{i}": name for i, name in enumerate(columns.scores)}
+    titles |= {"y": str(columns.label), "w": str(columns.weight), "key": str(columns.group)}
+    for name in (n for n in titles if f"count_{n}" in found):
+        missing = rows - found[f"count_{name}"].sum()
+        if missing:
+            raise UncurseError(f"column {titles[name]!r} has {missing} missing values; drop or fill those rows first")
+        if name == "key":
+            continue
+        low, high = (found[f"{end}_{name}"].astype(np.float64) for end in ("min", "max"))
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise UncurseError(f"column {titles[name]!r} holds NaN or infinite values; drop or repair those rows first")
+        _check_range(titles[name], name, float(low.min()), float(high.max()), columns)
+    if not all(np.isfinite(found[name].astype(np.float64)).all() for name in found if name.startswith("sum_")):
+        raise UncurseError(f"the squares of columns {', '.join(columns.scores)} overflow or are not numbers")
+    if not found["sum_w"].sum() > 0:
+        raise UncurseError(f"every weight in column {columns.weight!r} is zero; give some row a positive weight")
+
+
+def _check_range(title: str, name: str, low: float, high: float, columns: Columns) -> None:
+    worst = low if low < 0 else high
+    if name == "w" and low < 0:
+        raise UncurseError(f"column {title!r} holds {low:g}; weights must be 0 or more")
+    if name == "y" and (low < 0 or high > 1):
+        raise UncurseError(f"column {title!r} holds {worst:g}; labels must be 0 or 1")
+    if name.startswith("x") and columns.scale == "probability":
+        if low < 0 or high > 1:
+            raise UncurseError(f"column {title!r} holds {worst:g}, which is not a probability; are these logits?")
+        if (low == 0 or high == 1) and len(columns.scores) > 1 and get_link(columns.link).lower == 0:
+            raise UncurseError(
+                f"column {title!r} holds probabilities of exactly 0 or 1, where the {columns.link} score is infinite; "
+                "pass logits, or clip them first"
+            )
+    if name.startswith("x") and columns.scale == "value" and columns.link == "log" and low <= 0:
+        raise UncurseError(f"column {title!r} holds {low:g}, which has no logarithm; use the identity link")
+
+
+# ---------------------------------------------------------------------------- cells
+
+
+def _cells(frame: Lazy, columns: Columns, group: str | None) -> dict[str, Cells]:
+    low, steps, size = GRID
+    one, zero = nw.lit(1.0), nw.lit(0.0)
+    w = one if columns.weight is None else as_number(columns.weight)
+    y = zero if columns.label is None else as_number(columns.label)
+    names = {"name": nw.lit("") if group is None else nw.col(group).cast(nw.String)}
+    rows = frame.select(l=_served_logit(columns), w=w, y=y, **names)
+    sums = rows.with_columns(
+        step=((nw.col("l") - low) * float(steps)).clip(0.0, size - 1.0).floor().cast(nw.Int64),
+        wl=nw.col("w") * nw.col("l"),
+        wy=nw.col("w") * nw.col("y"),
+        ww=nw.col("w") * nw.col("w"),
+        wwy=nw.col("w") * nw.col("w") * nw.col("y"),
+        half=nw.col("y") * (1.0 - nw.col("y")),
+    )
+    kept = ("wl", "w", "wy", "ww", "wwy", "half")
+    keys = ["step"] if group is None else ["name", "step"]
+    result = fetch(
+        sums.group_by(*keys).agg(nw.len().alias("rows"), *(nw.col(k).sum().alias(f"sum_{k}") for k in kept)), [nw.all()]
+    )
+    found = {name: result[name].to_numpy() for name in result.columns}
+    if found["sum_half"].any():
+        raise UncurseError(f"column {columns.label!r} holds values between 0 and 1; labels must be 0 or 1")
+    table_rows = kept[: 3 if columns.weight is None else 5]
+    whole = [""] * len(result) if group is None else check_names(found["name"], len(result), group).tolist()
+    places: dict[str, list[int]] = {}
+    for i, name in enumerate(whole):
+        places.setdefault(str(name), []).append(i)
+    made = {}
+    for name, here in places.items():
+        table, count = np.zeros((len(table_rows), size)), np.zeros(size)
+        at = found["step"][here].astype(np.int64)
+        count[at] = found["rows"][here]
+        for i, column in enumerate(table_rows):
+            table[i, at] = found[f"sum_{column}"][here]
+        if not table[1].any():
+            continue
+        # The top of a group is left on the grid: one more scan for each is not worth its 1/1024.
+        cut = top_cut(count) if group is None else size
+        top, labels, weights = _top(rows, cut, columns)
+        made[name] = Cells().update_steps(table, int(count.sum()), cut, top, labels, weights)
+    return made
+
+
+def _top(rows: Lazy, cut: int, columns: Columns) -> tuple[Array, NDArray[Any] | None, Array | None]:
+    """All rows from step `cut` on."""
+    low, steps, size = GRID
+    l = labels = weights = np.empty(0)
+    if cut < size:
+        top = fetch(rows.filter(nw.col("l") >= cut / steps + low - 1e-6) if cut else rows, ["l", "y", "w"])
+        l = top["l"].to_numpy().astype(np.float64)
+        inside = grid_steps(l) >= cut
+        l, labels, weights = (top[n].to_numpy().astype(np.float64)[inside] for n in ("l", "y", "w"))
+    return l, None if columns.label is None else labels, None if columns.weight is None else weights
+
+
+__all__ = ["MOST_GROUP_CELLS", "as_number", "fetch", "query", "query_groups", "row_count"]
