@@ -53,25 +53,36 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file atomically: a temporary file beside it, synced, then renamed."""
-    target = Path(path)
-    temporary = None
+    """Write a text file atomically."""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private; give it a plain file's mode
-        os.replace(temporary, target)
-        temporary = None
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UncurseError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside the target, synced and renamed onto it at the end: never half a file."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(prefix=".", suffix=f".{target.name}", dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        temporary.chmod(0o666 & ~umask())  # mkstemp makes it private; give it a plain file's mode
+        temporary.replace(target)
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+
+
+def umask() -> int:
+    """The process's mask of file modes."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 @contextmanager
@@ -85,4 +96,4 @@ def reading(kind: str) -> Iterator[None]:
         raise UncurseError(f"this is not a complete {kind} document ({error}); write it anew") from None
 
 
-__all__ = ["SCHEMA_VERSION", "dumps", "loads", "read", "reading", "write"]
+__all__ = ["SCHEMA_VERSION", "dumps", "loads", "read", "reading", "replacing", "umask", "write"]

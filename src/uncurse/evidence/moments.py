@@ -257,7 +257,7 @@ class Moments:
 
 def _strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Float:
     """Scores of `link`, refusing a probability that has none: at 0 or 1 a logit is infinite."""
-    if scale != "logit":
+    if scale != "logit" or logit_offset:
         chunk = chunk.astype(np.float64, copy=False)
     if scale == "probability" and get_link(link).lower == 0.0:
         ends = int(np.count_nonzero((chunk == 0) | (chunk == get_link(link).upper)))

@@ -1,20 +1,32 @@
-"""A small world with known truth, for `uncurse demo`: train, score a pool, keep the best, look at what is left."""
+"""A small world with known truth, for `uncurse demo`: train twice, score a pool, write it down as logs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from ..estimators import VADClassifier
 from ..evidence import Array
-from ..links import Float, logistic
+from ..links import Float, logistic, logit
 from ..selection import top_share
 
 FEATURES = 160
 SHOWN, CANDIDATES = 32_000, 200_000  # rows with labels, from earlier winners; and candidates to choose from
 ALPHAS = (0.01, 0.02, 0.05, 0.1, 1.0)
+_FILES, _PER_REQUEST = 4, 50
+
+
+@dataclass(frozen=True)
+class World:
+    """A scored pool, what is true of it, and what came of it."""
+
+    scores: Array  # (n, 2) logits: the served model, and one around it on a bootstrap of its training rows
+    truth: Array
+    clicks: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -37,12 +49,11 @@ class Outcome:
         return self.after / self.truth - 1
 
 
-def run(seed: int = 0) -> tuple[VADClassifier, list[Outcome]]:
-    """Make the world, fit, select.
+def make(seed: int = 0) -> World:
+    """Make the world: train on what was shown, score the candidates with the model and its replica.
 
-    >>> classifier, outcomes = run(seed=1)
-    >>> abs(outcomes[0].error_after) < abs(outcomes[0].error_before) / 2
-    True
+    >>> make(seed=1).scores.shape
+    (200000, 2)
     """
     rng = np.random.default_rng(seed)
     weights = rng.normal(0, 0.6 / np.sqrt(FEATURES), FEATURES)
@@ -55,17 +66,42 @@ def run(seed: int = 0) -> tuple[VADClassifier, list[Outcome]]:
     X, p = draw(SHOWN, shift)
     clicks = rng.random(SHOWN) < p
     candidates, truth = draw(CANDIDATES, np.zeros(FEATURES))
-    classifier = VADClassifier(LogisticRegression(C=1e6, max_iter=1000), curvature=True, random_state=seed)
+    classifier = VADClassifier(LogisticRegression(C=1e6, max_iter=1000), random_state=seed)
     classifier.fit(X, clicks, pool=candidates)
-    before = classifier.estimator_.predict_proba(candidates)[:, 1]
-    after = classifier.predict_proba(candidates)[:, 1]
-    outcomes = []
+    scores = logit(classifier.predict_replicas(candidates)).astype(np.float64)
+    return World(scores, truth, rng.random(CANDIDATES) < truth)
+
+
+def write(world: World, folder: Path) -> tuple[Path, Path]:
+    """The world as logs: a folder of the scored pool, without labels, and a file of what came of it."""
+    import polars as pl
+
+    pool, outcomes = folder / "pool", folder / "outcomes.parquet"
+    pool.mkdir(parents=True, exist_ok=True)
+    rows = np.arange(CANDIDATES)
+    log = pl.DataFrame(
+        {
+            "request": rows // _PER_REQUEST,
+            "s1": world.scores[:, 0],
+            "s2": world.scores[:, 1],
+            "click": world.clicks.astype(np.int8),
+            "truth": world.truth,
+        }
+    )
+    for i, part in enumerate(np.array_split(rows, _FILES)):
+        log.slice(int(part[0]), len(part)).select("request", "s1", "s2").write_parquet(pool / f"part-{i}.parquet")
+    log.select("request", "s1", "click", "truth").write_parquet(outcomes)
+    return pool, outcomes
+
+
+def outcomes(served: Array, predicted: Array, truth: Array) -> list[Outcome]:
+    """What the selection by the served logit predicts and what is true of it, for each share."""
+    before = logistic(served)
+    found = []
     for alpha in ALPHAS:
-        chosen = top_share(before, alpha)
-        outcomes.append(
-            Outcome(alpha, float(truth[chosen].mean()), float(before[chosen].mean()), float(after[chosen].mean()))
-        )
-    return classifier, outcomes
+        chosen = top_share(served, alpha)
+        found.append(Outcome(alpha, *(float(values[chosen].mean()) for values in (truth, before, predicted))))
+    return found
 
 
-__all__ = ["ALPHAS", "Outcome", "run"]
+__all__ = ["ALPHAS", "CANDIDATES", "SHOWN", "Outcome", "World", "make", "outcomes", "write"]

@@ -70,8 +70,8 @@ def open_table(source: Any, numbers: Sequence[str], names: Sequence[str] = (), *
         check_columns(dict(table.frame.collect_schema()), numbers, names, name)
         return table
     files = find_files(sources)
-    check_files(files, numbers, names)
-    return Table(_scan(files, _kind_of(files[0]), numbers, engine), files, name)
+    types = check_files(files, numbers, names)
+    return Table(_scan(files, _kind_of(files[0]), numbers, engine, types=types), files, name)
 
 
 # ---------------------------------------------------------------------------- files
@@ -115,10 +115,15 @@ def _kind_of(file: str) -> str:
     raise UncurseError(f"{file} is neither .parquet nor .csv (nor .csv.gz); convert or rename it")
 
 
-def check_files(files: Sequence[str], numbers: Sequence[str], names: Sequence[str] = ()) -> None:
-    """Every file can be opened and has the columns; the first that does not is named."""
+def check_files(files: Sequence[str], numbers: Sequence[str], names: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Every file can be opened and has the columns; the first that does not is named.
+
+    Where files differ in the types of these columns, types that fit them all are returned.
+    """
     import polars as pl
 
+    types: dict[str, Any] = {}
+    differ = False
     for file in files:
         try:
             if os.path.getsize(file) == 0:
@@ -138,6 +143,9 @@ def check_files(files: Sequence[str], numbers: Sequence[str], names: Sequence[st
         if hive:  # date=2026-11-15/part.parquet has its date in the path
             schema |= {part.split("=")[0]: pl.String for part in Path(file).parts[:-1] if "=" in part}
         check_columns(_as_narwhals(schema), numbers, names, file)
+        for name in (*numbers, *names):
+            differ |= types.setdefault(name, schema[name]) != schema[name]
+    return {**types, **dict.fromkeys(numbers, pl.Float64)} if differ else None
 
 
 def _as_narwhals(schema: dict[str, Any]) -> dict[str, Any]:
@@ -169,23 +177,49 @@ def _hive(files: Sequence[str]) -> bool:
     return any("=" in part for file in files for part in Path(file).parts[:-1])
 
 
+def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
+    """How many rows parquet files say they hold, for a bar of progress; None where that takes a read."""
+    import polars as pl
+
+    try:
+        files = find_files(sources)
+        if _kind_of(files[0]) != "parquet":
+            return None
+        return int(pl.scan_parquet(list(files), glob=False, extra_columns="ignore").select(pl.len()).collect().item())
+    except (UncurseError, OSError, pl.exceptions.PolarsError):  # the read itself will say it better
+        return None
+
+
 # ---------------------------------------------------------------------------- engines
 
 
 def _scan(
-    files: tuple[str, ...], kind: str, numbers: Sequence[str], engine: str, *, remote: bool = False
+    files: tuple[str, ...],
+    kind: str,
+    numbers: Sequence[str],
+    engine: str,
+    *,
+    remote: bool = False,
+    types: dict[str, Any] | None = None,
 ) -> nw.LazyFrame[Any]:
     scan: Any
     if engine == "polars":
-        scan = scan_polars(files, kind, numbers, remote=remote)
+        scan = scan_polars(files, kind, numbers, remote=remote, types=types)
     else:
         scan = (_scan_duckdb if engine == "duckdb" else _scan_spark)(files, kind)
     frame: nw.LazyFrame[Any] = nw.from_native(scan).lazy()
     return frame
 
 
-def scan_polars(files: Sequence[str], kind: str, numbers: Sequence[str] = (), *, remote: bool = False) -> pl.LazyFrame:
-    """The files as one lazy frame, without a look at more than their schema."""
+def scan_polars(
+    files: Sequence[str],
+    kind: str,
+    numbers: Sequence[str] = (),
+    *,
+    remote: bool = False,
+    types: dict[str, Any] | None = None,
+) -> pl.LazyFrame:
+    """The files as one lazy frame, without a look at more than their schema; `types` where files differ in theirs."""
     import polars as pl
 
     if kind == "csv":
@@ -195,12 +229,14 @@ def scan_polars(files: Sequence[str], kind: str, numbers: Sequence[str] = (), *,
             infer_schema_length=1000,
             glob=remote,
         )
+    hive = _hive(files)
     return pl.scan_parquet(
         list(files),
         glob=remote,
-        hive_partitioning=_hive(files) or None,
+        hive_partitioning=hive or None,
+        schema=None if types is None or hive else types,
         extra_columns="ignore",
-        cast_options=pl.ScanCastOptions(integer_cast=["upcast"], float_cast=["upcast"], missing_struct_fields="insert"),
+        cast_options=pl.ScanCastOptions(integer_cast=["upcast", "allow-float"], float_cast=["upcast"]),
     )
 
 
@@ -225,4 +261,14 @@ def _scan_spark(files: Sequence[str], kind: str) -> Any:
     return spark.read.parquet(*paths)
 
 
-__all__ = ["ENGINES", "Table", "check_columns", "check_files", "find_files", "is_frame", "open_table", "scan_polars"]
+__all__ = [
+    "ENGINES",
+    "Table",
+    "check_columns",
+    "check_files",
+    "count_rows",
+    "find_files",
+    "is_frame",
+    "open_table",
+    "scan_polars",
+]

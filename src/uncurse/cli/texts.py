@@ -1,0 +1,92 @@
+"""What the commands say: tables for a terminal, records for a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..evidence import Evidence
+    from ..report import Method
+    from ..vad import VAD
+
+
+def fit_text(vad: VAD, pool: Evidence, out: Path) -> tuple[str, dict[str, Any]]:
+    """What `fit` found."""
+    from ..maps import Affine
+
+    record: dict[str, Any] = {
+        "lambda": vad.lambda_,
+        "standard_error": vad.standard_error_,
+        "center": vad.center_,
+        "noise_variance": vad.noise_variance_,
+        "score_variance": vad.score_variance_,
+        "rows": pool.rows,
+        "groups": len(pool.groups),
+        "map": vad.map_.kind,
+        "out": str(out),
+    }
+    lines = [
+        f"λ = {vad.lambda_:.4f} ± {vad.standard_error_:.4f} (over pool rows) about {vad.center_:.4f}, from "
+        f"{pool.rows:,} rows of {', '.join(pool.columns)}"
+    ]
+    if isinstance(vad.map_, Affine) and vad.map_.link == "logistic":
+        sign = "-" if vad.map_.intercept < 0 else "+"
+        lines.append(
+            f"prediction = 1 / (1 + exp(-({vad.map_.slope:.6g} · logit {sign} {abs(vad.map_.intercept):.6g})))"
+        )
+    if pool.groups:
+        values = vad.group_lambda_.values()
+        lines.append(f"{len(pool.groups):,} groups, λ from {min(values):.4f} to {max(values):.4f}")
+    lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {pool.columns[0]} -o OUT")
+    return "\n".join(lines), record
+
+
+def evaluation_text(methods: Sequence[Method], log: Evidence) -> str:
+    """A line for each share, a column for each method; then ECE with its floor."""
+    width = max(20, *(len(m.name) + 2 for m in methods))
+    chosen = log.selection or f"selected by {log.columns[0]}"
+    lines = [f"{log.rows:,} rows, label {log.label}, {chosen}", "", "Calibration error (predicted / observed − 1)"]
+    lines.append(f"{'top':>6}  {'selected':>12}" + "".join(f"{m.name:>{width}}" for m in methods))
+    table = list(zip(*(m.evaluation.rows for m in methods), strict=True))
+    for rows in table:
+        line = f"{100 * rows[0].alpha:>5.4g}%  {rows[0].selected:>12,.0f}"
+        for row in rows:
+            error = row.calibration_error
+            line += f"{f'{100 * error:+.2f}% ± {100 * error.standard_error:.2f}%':>{width}}"
+        lines.append(line)
+    lines += ["", "ECE (noise floor)", f"{'top':>6}  {'':>12}" + "".join(f"{m.name:>{width}}" for m in methods)]
+    for rows in table:
+        line = f"{100 * rows[0].alpha:>5.4g}%  {'':>12}"
+        line += "".join(f"{f'{float(r.ece):.5f} ({r.ece.floor:.5f})':>{width}}" for r in rows)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def evaluation_records(methods: Sequence[Method]) -> list[dict[str, Any]]:
+    """Every method at every share, flat."""
+    records = []
+    for method in methods:
+        for row in method.evaluation.rows:
+            records.append(
+                {
+                    "method": method.name,
+                    "alpha": row.alpha,
+                    "selected": row.selected,
+                    "predicted": row.predicted,
+                    "observed": row.observed,
+                    "calibration_error": float(row.calibration_error),
+                    "standard_error": row.calibration_error.standard_error,
+                    "ece": float(row.ece),
+                    "ece_floor": row.ece.floor,
+                    "mce": float(row.mce),
+                    "mce_floor": row.mce.floor,
+                    "log_loss": float(row.log_loss),
+                    "brier": float(row.brier),
+                }
+            )
+    return records
+
+
+__all__ = ["evaluation_records", "evaluation_text", "fit_text"]

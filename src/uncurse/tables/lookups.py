@@ -1,0 +1,286 @@
+"""Maps as expressions of DuckDB, Spark and Ibis: every piece and every group is found by a binary search.
+
+A map of n pieces is a few constant arrays. Its piece p is found in log2(n) steps, p + 2^i where the score has passed
+edge p + 2^i, each step a column on top of the last. 1e7 rows and 2,048 steps on two cores: DuckDB 0.5 s, Spark 2 s,
+where a balanced tree of CASE took 6 s and 5 s. Groups are found in the same way by their names, and their maps are
+stacked in the same arrays, so that thousands of groups cost no more than a few steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import narwhals as nw
+import numpy as np
+
+from ..links import UncurseError, get_link
+from ..maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
+
+_TINY = float(np.finfo(np.float64).tiny)
+_MOST = float(np.finfo(np.float64).max)
+_BELOW_ONE = float(np.nextafter(1.0, 0.0))
+
+Cell = float | str | None
+
+
+class Program:
+    """A lazy frame that grows by columns of our own; each is an expression over those before it."""
+
+    def __init__(self, frame: nw.LazyFrame[Any]) -> None:
+        self.frame = frame
+        taken = frame.collect_schema().names()
+        self._prefix = "uncurse_"
+        while any(name.startswith(self._prefix) for name in taken):
+            self._prefix += "_"
+        self._count = 0
+        implementation = frame.implementation
+        self._ibis = implementation.is_ibis()
+        self._spark = implementation.is_pyspark() or implementation.is_pyspark_connect()
+        if not (self._ibis or self._spark or implementation.is_duckdb()):
+            raise UncurseError(
+                f"there are no expressions for {implementation}; collect the frame, or use Polars, DuckDB or Spark"
+            )
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count}"
+
+    def hold(self, expression: nw.Expr) -> str:
+        """A new column, by its name."""
+        name = self._name()
+        self.frame = self.frame.with_columns(expression.alias(name))
+        return name
+
+    def array(self, values: Sequence[Cell]) -> str:
+        """A new column that holds the same array in every row: a constant to all these engines."""
+        text = any(isinstance(value, str) for value in values)
+        if self._ibis:
+            import ibis
+
+            kind = "array<string>" if text else "array<float64>"
+            return self._add(ibis.literal(list(values), type=kind))
+        cells = ",".join(map(self._literal, values))
+        kind = ("string" if text else "double") if self._spark else ("varchar[]" if text else "double[]")
+        return self._add(f"cast(array({cells}) as array<{kind}>)" if self._spark else f"cast([{cells}] as {kind})")
+
+    def at(self, array: str, place: str) -> nw.Expr:
+        """The element of an array column at a place, counted from 0."""
+        if self._ibis:
+            table = self.frame.to_native()
+            return nw.col(self._add(table[array][table[place]]))
+        return nw.col(self._add(self._element(array, place)))
+
+    def count_passed(self, edges: str, value: str, size: int, base: str | None = None) -> str:
+        """How many edges are at most the value: of `size` sorted ones, null beyond the last, that start at `base`."""
+        place = self.hold(nw.lit(0, nw.Int64))
+        step = (size + 1) // 2
+        while step >= 1:
+            if self._ibis:
+                import ibis
+
+                table = self.frame.to_native()
+                index = table[place] + (step - 1)
+                index = index if base is None else index + table[base]
+                passed = (table[value] >= table[edges][index]).fill_null(False)
+                place = self._add(table[place] + ibis.ifelse(passed, step, 0))
+            else:
+                q = self._quote
+                index = f"{place} + {step - 1}" if base is None else f"{base} + {place} + {step - 1}"
+                edge = self._element(edges, index)
+                place = self._add(f"{place} + case when {q(value)} >= {edge} then {step} else 0 end")
+            step //= 2
+        return place
+
+    def _add(self, native: Any) -> str:
+        name = self._name()
+        table: Any = self.frame.to_native()
+        if self._ibis:
+            table = table.mutate(**{name: native})
+        elif self._spark:
+            from pyspark.sql import functions
+
+            table = table.withColumn(name, functions.expr(native))
+        else:
+            table = table.project(f"*, {native} as {name}")
+        self.frame = nw.from_native(table)
+        return name
+
+    def _element(self, array: str, index: str) -> str:
+        return f"{array}[{index}]" if self._spark else f"{array}[{index} + 1]"
+
+    def _quote(self, name: str) -> str:
+        mark = "`" if self._spark else '"'
+        return mark + name.replace(mark, mark * 2) + mark
+
+    def _literal(self, value: Cell) -> str:
+        if value is None:
+            return "null"
+        if isinstance(value, str):
+            text = value.replace("\\", "\\\\") if self._spark else value
+            return "'" + text.replace("'", "\\'" if self._spark else "''") + "'"
+        return f"{value:.17e}" + ("D" if self._spark else "")  # without an exponent DuckDB reads a decimal
+
+
+# ---------------------------------------------------------------------------- maps
+
+
+def predict(program: Program, score_map: ScoreMap, score: str, group: nw.Expr | None) -> nw.Expr:
+    """The map's prediction as an expression; null where the score is none."""
+    maps = [score_map.whole] if isinstance(score_map, Grouped) else [score_map]
+    number = None
+    if isinstance(score_map, Grouped) and group is not None:
+        names = sorted(score_map.maps, key=lambda name: name.encode())
+        maps += [score_map.maps[name] for name in names]
+        number = _group_number(program, names, group)
+    # float32 first becomes double: neighbouring scores must not fall together.
+    value = program.hold(nw.col(score).cast(nw.Float64))
+    shapes: dict[Any, list[int]] = {}
+    for i, one in enumerate(maps):
+        shapes.setdefault(_shape(one), []).append(i)
+    result: nw.Expr | None = None
+    for members in shapes.values():
+        here = None if number is None else _renumber(program, number, members, len(maps))
+        part = _stack(program, [maps[i] for i in members], value, here)
+        if result is None:
+            result = part
+        else:
+            ours = program.at(program.array([float(i in members) for i in range(len(maps))]), cast(str, number))
+            result = nw.when(ours > 0.5).then(part).otherwise(result)
+    low, high = (0.0, 1.0) if score_map.scores == "probability" else (-_MOST, _MOST)
+    return nw.when(nw.col(value).is_between(low, high)).then(cast(nw.Expr, result))
+
+
+def _group_number(program: Program, names: list[str], group: nw.Expr) -> str:
+    """Which map a row gets: 0 the whole's, i the one of the i-th name."""
+    text = program.hold(group)
+    size = _room(len(names))
+    padded = [*names, *([None] * (size - len(names)))]
+    place = program.count_passed(program.array(padded), text, size)
+    found = program.at(program.array(["", *names]), place)
+    known = (found == nw.col(text)) & (nw.col(place) > 0)
+    return program.hold(nw.when(known).then(nw.col(place)).otherwise(nw.lit(0, nw.Int64)))
+
+
+def _renumber(program: Program, number: str, members: list[int], total: int) -> str | None:
+    """Places within one stack; other rows are computed as its first and thrown away."""
+    if len(members) == 1:
+        return None
+    if len(members) == total:
+        return number
+    places = {one: i for i, one in enumerate(members)}
+    table = program.array([float(places.get(i, 0)) for i in range(total)])
+    return program.hold(program.at(table, number).cast(nw.Int64))
+
+
+def _room(count: int) -> int:
+    """The least 2^i − 1 that is no less: what a binary search of i steps can tell apart."""
+    return (1 << count.bit_length()) - 1
+
+
+def _flat(score_map: ScoreMap) -> list[ScoreMap]:
+    if isinstance(score_map, Chain):
+        return [step for one in score_map.maps for step in _flat(one)]
+    return _flat(score_map.whole) if isinstance(score_map, Grouped) else [score_map]
+
+
+def _shape(score_map: ScoreMap) -> tuple[Any, ...]:
+    """Maps of one shape differ in their numbers alone."""
+    return (score_map.scores, *((type(step), step.link) for step in _flat(score_map)))
+
+
+def _stack(program: Program, maps: list[ScoreMap], value: str, number: str | None) -> nw.Expr:
+    """The prediction of maps of one shape; `number` says which of them a row gets."""
+    steps = list(zip(*(_flat(one) for one in maps), strict=True))
+    scores, link = maps[0].scores, steps[0][0].link
+    l = nw.col(value)
+    if scores != "logit" or link != "logistic":
+        l = _inverse(link, _phi("logistic", l) if scores == "logit" else l)
+    for column in steps:
+        if column[0].link != link:
+            l, link = _inverse(column[0].link, _phi(link, l)), column[0].link
+        l = _transform(program, column, l, number)
+    bounds = get_link(link) if scores == "value" else get_link("logistic")
+    return _inside(_phi(link, l), bounds.lower, bounds.upper)
+
+
+def _transform(program: Program, maps: Sequence[ScoreMap], l: nw.Expr, number: str | None) -> nw.Expr:
+    def each(of: Callable[[Any], float]) -> nw.Expr:
+        values = [float(of(one)) for one in maps]
+        if number is None or len(set(values)) == 1:
+            return nw.lit(values[0])
+        return program.at(program.array(values), number)
+
+    if isinstance(maps[0], Affine):
+        return each(lambda one: one.slope) * l + each(lambda one: one.intercept)
+    if isinstance(maps[0], Curve):
+        pieces = [_pieces(cast(Curve, one)) for one in maps]
+        x, y, slope, l = _at_piece(program, [one.x for one in cast(Sequence[Curve], maps)], pieces, l, number)
+        return slope * (l - x) + y
+    if isinstance(maps[0], Steps):
+        stairs = cast(Sequence[Steps], maps)
+        found = _at_piece(program, [one.edges for one in stairs], [[(v,) for v in one.values] for one in stairs], l, number)
+        return found[0] + each(lambda one: one.slope) * (found[1] - each(lambda one: one.center))
+    raise UncurseError(f"a {type(maps[0]).__name__} map has no expression; apply it with Polars or numpy")
+
+
+def _pieces(curve: Curve) -> list[tuple[float, float, float]]:
+    """A point and a slope for each piece: left of the first knot, between knots, right of the last."""
+    x, y = np.array(curve.x), np.array(curve.y)
+    slopes = [curve.left, *(np.diff(y) / np.diff(x)).tolist(), curve.right]
+    return [(float(x[max(i - 1, 0)]), float(y[max(i - 1, 0)]), float(slope)) for i, slope in enumerate(slopes)]
+
+
+def _at_piece(
+    program: Program,
+    edges: Sequence[Sequence[float]],
+    pieces: Sequence[Sequence[tuple[float, ...]]],
+    l: nw.Expr,
+    number: str | None,
+) -> list[nw.Expr]:
+    """What each row's piece holds, and l itself as a column."""
+    held = program.hold(l)
+    size = _room(max(map(len, edges)))
+    base = None if number is None else program.hold(nw.col(number) * (size + 1))
+    table = [cell for one in edges for cell in (*one, *([None] * (size + 1 - len(one))))]
+    place = program.count_passed(program.array(table), held, size, base) if size else program.hold(nw.lit(0, nw.Int64))
+    if base is not None:
+        place = program.hold(nw.col(place) + nw.col(base))
+    width = len(pieces[0][0])
+    cells = [[*one, *([one[-1]] * (size + 1 - len(one)))] for one in pieces]
+    columns = [program.array([piece[i] for one in cells for piece in one]) for i in range(width)]
+    return [*(program.at(column, place) for column in columns), nw.col(held)]
+
+
+# ---------------------------------------------------------------------------- links
+
+
+def _phi(link: str, l: nw.Expr) -> nw.Expr:
+    if link == "logistic":
+        return _inside(1.0 / ((-l).exp() + 1.0), 0.0, 1.0)
+    if link == "log":
+        return l.exp()
+    return _known(link, l)
+
+
+def _inverse(link: str, p: nw.Expr) -> nw.Expr:
+    if link == "logistic":
+        p = _inside(p, 0.0, 1.0)
+        return p.log() - (1.0 - p).log()
+    if link == "log":
+        return p.clip(_TINY, _MOST).log()
+    return _known(link, p)
+
+
+def _known(link: str, expression: nw.Expr) -> nw.Expr:
+    if link != "identity":
+        raise UncurseError(f"the {link} link has no expression in SQL; apply this map with Polars or numpy")
+    return expression
+
+
+def _inside(p: nw.Expr, lower: float, upper: float) -> nw.Expr:
+    """As `links.inside`."""
+    return p.clip(_TINY if lower == 0.0 else -_MOST, _BELOW_ONE if upper == 1.0 else _MOST)
+
+
+__all__ = ["Program", "predict"]

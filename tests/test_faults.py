@@ -1,0 +1,198 @@
+"""Bad logs: one line that names the file and the column, exit 2, and nothing written."""
+
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from uncurse.cli import main
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command line in this process: its exit code, output and errors."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["uncurse", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        said = capsys.readouterr()
+        return stopped.value.code or 0, said.out, said.err
+
+    return call
+
+
+def make(rows=1_000, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(-1, 1, rows)
+    return pl.DataFrame(
+        {
+            "s1": truth + rng.normal(0, 0.3, rows),
+            "s2": truth + rng.normal(0, 0.3, rows),
+            "click": (rng.random(rows) < 0.3).astype(np.int8),
+            "w": rng.random(rows),
+            "site": rng.choice(["a", "b"], rows),
+        }
+    )
+
+
+def nan_in(log, column, row, value=float("nan")):
+    values = log[column].to_list()
+    values[row] = value
+    return log.with_columns(pl.Series(column, values, dtype=log.schema[column]))
+
+
+FAULTS = {
+    "nan": (lambda log: nan_in(log, "s2", 500), "column 's2', row 500 is nan; drop or repair"),
+    "infinite": (lambda log: nan_in(log, "s1", 3, float("inf")), "column 's1', row 3 is inf; drop or repair"),
+    "huge": (lambda log: nan_in(log, "s1", 3, 1e200), "column 's1', row 3 is 1e+200; its square overflows"),
+    "null": (lambda log: nan_in(log, "s1", 7, None), "column 's1', row 7 is missing; drop or fill"),
+    "all null": (lambda log: log.with_columns(s1=pl.lit(None, pl.Float64)), "column 's1' is all null (1,000 rows)"),
+    "null type": (lambda log: log.with_columns(s1=pl.lit(None)), "column 's1' is all null"),
+    "text": (lambda log: log.with_columns(pl.col("s2").cast(pl.String)), "column 's2' holds String, not numbers"),
+    "missing": (lambda log: log.drop("s2"), "has no column 's2'; it has 's1', 'click', 'w', 'site'"),
+    "label of 2": (lambda log: nan_in(log, "click", 9, 2), "column 'click', row 9 is 2; labels must be 0 or 1"),
+    "weight below 0": (lambda log: nan_in(log, "w", 1, -0.5), "column 'w', row 1 is -0.5; weights must be 0 or more"),
+    "no group": (lambda log: nan_in(log, "site", 2, None), "column 'site', row 2 is missing; fill it, say with"),
+}
+
+
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_file_7_of_20_is_named(fault, engine, run, tmp_path):
+    damage, message = FAULTS[fault]
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for i in range(20):
+        log = make(seed=i)
+        (damage(log) if i == 7 else log).write_parquet(folder / f"{i:02d}.parquet")
+    out = tmp_path / "day.json"
+    options = ["--scores", "s1,s2", "--label", "click", "--weight", "w", "--group", "site", "--engine", engine]
+    code, said, error = run("collect", folder, *options, "-o", out)
+    assert code == 2, (said, error)
+    assert error.count("\n") == 1
+    assert error.startswith("uncurse: ")
+    assert str(folder / "07.parquet") in error
+    assert message in error
+    assert not out.exists()
+
+
+def _truncated(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _emptied(path):
+    path.write_bytes(b"")
+
+
+def _damaged(path):
+    content = bytearray(path.read_bytes())
+    content[4:60] = b"\xff" * 56  # the head of the first page
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_truncated, "is not a readable parquet file"),
+        (_emptied, "is empty, 0 bytes; write it anew or leave it out"),
+        (_damaged, "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(spoil, message, engine, run, tmp_path):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for i in range(3):
+        make(seed=i).write_parquet(folder / f"{i}.parquet", compression="uncompressed" if i == 1 else "zstd")
+    spoil(folder / "2.parquet")
+    code, _, error = run("fit", folder, "--scores", "s1,s2", "--engine", engine, "-o", tmp_path / "map.json")
+    assert code == 2
+    assert error.count("\n") == 1
+    assert str(folder / "2.parquet") in error
+    assert message in error
+    assert not (tmp_path / "map.json").exists()
+
+
+def test_text_in_a_csv_is_named_with_its_row(run, tmp_path):
+    path = tmp_path / "log.csv"
+    lines = ["s1,s2,click", *(f"{i / 7},{i / 6},{i % 2}" for i in range(30_000))]
+    lines[20_001] = "0.5,oops,1"
+    path.write_text("\n".join(lines))
+    code, _, error = run("collect", path, "--scores", "s1,s2", "-o", tmp_path / "day.json")
+    assert code == 2
+    assert error == f"uncurse: {path}, column 's2', row 20,000 is 'oops'; that is text, not a number\n"
+
+
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+def test_a_log_without_rows_and_a_selection_without_rows(engine, run, tmp_path):
+    empty, small = tmp_path / "empty.parquet", tmp_path / "small.parquet"
+    make().head(0).write_parquet(empty)
+    make(100).write_parquet(small)
+    code, _, error = run("collect", empty, "--scores", "s1,s2", "--engine", engine, "-o", tmp_path / "day.json")
+    assert (code, error) == (2, f"uncurse: {empty}: there are no rows; pass a log that holds some\n")
+    options = ["--score", "s1", "--label", "click", "--alpha", "0.001", "--engine", engine]
+    code, _, error = run("evaluate", small, *options)
+    assert code == 2
+    assert error == (f"uncurse: {small}, label 'click': alpha=0.001 of 100 rows selects none; use at least 0.01\n")
+
+
+def test_a_selection_without_positives(run, tmp_path):
+    path = tmp_path / "log.parquet"
+    make().with_columns(click=pl.lit(0)).write_parquet(path)
+    code, _, error = run("evaluate", path, "--score", "s1", "--label", "click")
+    assert code == 2
+    assert f"{path}, label 'click': the top 2% (20 rows) has no positive label" in error
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1.5, "row 4 is 1.5; that is not a probability; are these logits? Then say --scale logit"),
+        (1.0, "row 4 is 1.0; at 0 and 1 a logit is infinite; pass logits, or clip the probabilities first"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+def test_what_is_no_probability(value, message, engine, run, tmp_path):
+    path = tmp_path / "log.parquet"
+    nan_in(make(140_000).select(pl.col("s1", "s2").tanh() / 4 + 0.5), "s2", 4, value).write_parquet(path)
+    options = ["--scores", "s1,s2", "--scale", "probability", "--engine", engine]
+    code, _, error = run("collect", path, *options, "-o", tmp_path / "day.json")
+    assert code == 2
+    assert f"{path}, column 's2', {message}" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["collect", "none.parquet"], "cannot read none.parquet: there is no such file or folder"),
+        (["collect", "none-*.parquet"], "no file matches none-*.parquet"),
+        (["collect", "."], "folder . holds no .parquet or .csv file"),
+        (["collect", "notes.txt"], "notes.txt is neither .parquet nor .csv"),
+        (["collect", "log.parquet", "log.csv"], "are not of one kind; pass parquet or CSV, not both"),
+        (["collect", "log.parquet", "--top-k", "2"], "--top-k needs --request"),
+        (
+            ["collect", "log.parquet", "--engine", "dask"],
+            "engine='dask' is unknown; choose one of polars, duckdb, spark",
+        ),
+        (["collect", "log.parquet", "--scale", "odds"], "scale='odds' is unknown"),
+        (["collect", "log.parquet", "--group", "s1"], "the group column 's1' holds Float64; groups are text or whole"),
+        (["collect", "log.parquet", "--negative-rate", "3"], "negative_rate=3.0 with scale='logit'; pass the share"),
+        (["collect", "log.parquet", "-o", "no/such/day.json"], "cannot write no/such/day.json"),
+        (["collect", "log.parquet", "--scores", "s1,s1"], "column 's1' is named twice among the scores"),
+        (["collect", "log.parquet", "--scores", ","], "--scores is empty; name the served column and its replicas"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, message, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if arguments[1] != ".":
+        make().write_parquet("log.parquet")
+        make().write_csv("log.csv")
+        (tmp_path / "notes.txt").write_text("x")
+    words = [*arguments, *([] if "--scores" in arguments else ["--scores", "s1,s2"])]
+    code, _, error = run(*words, *([] if "-o" in arguments else ["-o", "day.json"]))
+    assert code == 2
+    assert error.count("\n") == 1
+    assert message in error
+    assert not (tmp_path / "day.json").exists()

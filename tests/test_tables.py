@@ -1,0 +1,324 @@
+"""One log, any engine: the same evidence, the same λ, the same maps."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from uncurse import VAD, UncurseError
+from uncurse.evidence import Cells, Evidence, Moments
+from uncurse.links import logistic
+from uncurse.metrics import evaluate_log
+from uncurse.tables import SMALL, collect
+
+SPARK = pytest.param("spark", marks=pytest.mark.xdist_group("spark"))
+ENGINES = ["polars", "lazy polars", "pandas", "pyarrow", "duckdb", "ibis", "parquet", "parquet duckdb", SPARK]
+PROBE = np.linspace(-7, 4, 2_001)
+
+
+def make_log(rows, seed=0, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(-1.5, 0.8, rows)
+    scores = (truth[:, None] + rng.normal(0, 0.4, (rows, 2))).astype(dtype)
+    return pl.DataFrame(
+        {
+            "s1": scores[:, 0],
+            "s2": scores[:, 1],
+            "click": (rng.random(rows) < logistic(truth)).astype(np.int8),
+            "w": rng.integers(0, 3, rows).astype(np.float64),
+            "site": rng.choice(["news", "sport", 'it\'s "video"'], rows),
+            "p1": logistic(scores[:, 0].astype(np.float64)),
+            "p2": logistic(scores[:, 1].astype(np.float64)),
+        }
+    )
+
+
+LOGS = {"large": make_log(SMALL + 40_000), "small": make_log(5_000, seed=1)}
+
+
+@pytest.fixture
+def opened(request, tmp_path):
+    """A log in an engine, and the options that `collect` needs for it."""
+
+    def open_in(engine, log):
+        if engine == "polars":
+            return log, {}
+        if engine == "lazy polars":
+            return log.lazy(), {}
+        if engine == "pandas":
+            return log.to_pandas(), {}
+        if engine == "pyarrow":
+            return log.to_arrow(), {}
+        if engine == "ibis":
+            return pytest.importorskip("ibis").memtable(log.to_arrow()), {}
+        if engine == "duckdb":
+            arrow = log.to_arrow()
+            return pytest.importorskip("duckdb").connect().from_arrow(arrow), {}
+        path = tmp_path / "log.parquet"
+        log.write_parquet(path)
+        if engine == "spark":
+            return request.getfixturevalue("spark").read.parquet(path.as_uri()), {}
+        return path, {"engine": "duckdb"} if engine == "parquet duckdb" else {}
+
+    return open_in
+
+
+@pytest.fixture(params=["large", "small"])
+def log(request):
+    return LOGS[request.param]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_gives_the_lambda_and_the_maps_of_numpy(engine, log, opened):
+    source, options = opened(engine, log)
+    found = collect(source, ["s1", "s2"], label="click", **options)
+    scores, y = log.select("s1", "s2").to_numpy(), log["click"].to_numpy()
+    assert found.rows == len(log)
+    assert abs(VAD().fit(found).lambda_ - VAD().fit(scores).lambda_) < 1e-9
+    for method in ("platt", "isotonic", "histogram"):
+        ours = VAD(calibrator=method).fit(found, labelled=found)
+        numpy = VAD(calibrator=method).fit(scores, labelled=(scores, y))
+        assert abs(ours.lambda_ - numpy.lambda_) < 1e-9
+        # A tandem from arrays centres on every row, one from a log on the cells: the same to the width of a slot.
+        np.testing.assert_allclose(ours.map_(PROBE), numpy.map_(PROBE), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_gives_the_cells_of_numpy(engine, log, opened):
+    source, options = opened(engine, log)
+    found = collect(source, "s1", label="click", weight="w", **options).cells
+    expected = Cells().update(log["s1"].to_numpy(), log["click"].to_numpy(), sample_weight=log["w"].to_numpy())
+    assert found.rows == expected.rows
+    for name in ("score", "weight", "label", "weight_squares", "label_squares"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_groups_weights_and_probabilities_agree_with_arrays(engine, log, opened):
+    source, options = opened(engine, log)
+    found = collect(source, ["p1", "p2"], weight="w", group="site", scale="probability", **options)
+    vad = VAD(scores="probability").fit(found)
+    pool = log.select("p1", "p2").to_numpy()
+    expected = VAD(scores="probability").fit(pool, groups=log["site"].to_numpy(), sample_weight=log["w"].to_numpy())
+    assert set(vad.group_lambda_) == {"news", "sport", 'it\'s "video"'}
+    for name, value in expected.group_lambda_.items():
+        assert abs(vad.group_lambda_[name] - value) < 1e-9
+        assert abs(vad.group_center_[name] - expected.group_center_[name]) < 1e-9
+    assert abs(vad.lambda_ - expected.lambda_) < 1e-9
+    assert 0.3 < vad.standard_error_ / expected.standard_error_ < 3
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_negative_rate_is_undone_before_anything_else(engine, log, opened):
+    source, options = opened(engine, log)
+    found = collect(source, ["s1", "s2"], label="click", negative_rate=0.1, **options)
+    vad = VAD(negative_rate=0.1).fit(found)
+    expected = VAD(negative_rate=0.1).fit(log.select("s1", "s2").to_numpy())
+    np.testing.assert_allclose(vad.map_(PROBE), expected.map_(PROBE), rtol=0, atol=1e-9)
+    # The cells are of corrected logits, a map corrects the raw ones: evaluate_log must not do it twice.
+    raw = collect(source, ["s1", "s2"], label="click", **options)
+    for score_map in (vad.map_, None):
+        a = evaluate_log(found, score_map, [0.1]).rows[0]
+        b = evaluate_log(raw, score_map or expected.map_.__class__(1.0, float(np.log(0.1))), [0.1]).rows[0]
+        assert abs(a.predicted / b.predicted - 1) < 1e-6
+
+
+@pytest.mark.parametrize("link", ["identity", "log"])
+@pytest.mark.parametrize("engine", ["lazy polars", "duckdb", SPARK])
+def test_other_links(engine, link, opened):
+    log = LOGS["large"]
+    source, options = opened(engine, log)
+    for scale, names in (("logit", ["s1", "s2"]), ("probability", ["p1", "p2"]), ("value", ["p1", "p2"])):
+        found = collect(source, names, scale=scale, link=link, **options)
+        expected = VAD(link=link, scores=scale).fit(log.select(names).to_numpy().astype(np.float64))
+        assert abs(VAD(link=link, scores=scale).fit(found).lambda_ - expected.lambda_) < 1e-9
+        assert (found.cells is None) == (scale == "value")
+
+
+def test_the_probit_link_streams_but_is_refused_in_sql(opened):
+    log = LOGS["large"]
+    found = collect(log.lazy(), ["s1", "s2"], link="probit")
+    assert (
+        abs(VAD(link="probit").fit(found).lambda_ - VAD(link="probit").fit(log.select("s1", "s2").to_numpy()).lambda_)
+        < 1e-9
+    )
+    with pytest.raises(UncurseError, match="probit link has no form in SQL; collect with Polars"):
+        collect(opened("duckdb", log)[0], ["s1", "s2"], link="probit")
+
+
+def test_evidence_of_days_merges_to_that_of_all(tmp_path):
+    log = LOGS["large"]
+    whole = collect(log, ["s1", "s2"], label="click", group="site")
+    for i, part in enumerate((log[:50_000], log[50_000:])):
+        collect(part, ["s1", "s2"], label="click", group="site").save(tmp_path / f"{i}.json")
+    a, b = (Evidence.load(tmp_path / f"{i}.json") for i in (0, 1))
+    merged = a.merge(b)
+    assert merged.rows == whole.rows
+    assert abs(VAD().fit(merged).lambda_ - VAD().fit(whole).lambda_) < 1e-12
+    np.testing.assert_allclose(merged.cells.label, whole.cells.label)
+    np.testing.assert_allclose(merged.cells.score, whole.cells.score)
+    for name, part in whole.groups.items():
+        assert merged.groups[name].rows == part.rows
+
+
+def test_evidence_survives_its_file(tmp_path):
+    found = collect(LOGS["small"], ["s1", "s2"], label="click", group="site", weight="w", negative_rate=0.5)
+    found.save(tmp_path / "day.json")
+    again = Evidence.load(tmp_path / "day.json")
+    assert again.to_dict() == found.to_dict()
+    assert VAD(negative_rate=0.5).fit(again).lambda_ == VAD(negative_rate=0.5).fit(found).lambda_
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scale": "probability"}, "scale is 'logit' in one and 'probability' in the other; collect both alike"),
+        ({"columns": ("a", "b")}, "columns is s1, s2 in one and a, b in the other"),
+        ({"negative_rate": 0.1}, "negative_rate is None in one and 0.1"),
+        ({"selection": "top 1 of each r"}, "selection is None in one"),
+    ],
+)
+def test_evidence_of_other_columns_does_not_merge(change, message):
+    a = collect(LOGS["small"], ["s1", "s2"])
+    b = collect(LOGS["small"], ["s1", "s2"])
+    for name, value in change.items():
+        setattr(b, name, value)
+    with pytest.raises(UncurseError, match=message):
+        a.merge(b)
+
+
+def test_a_vad_refuses_evidence_of_another_scale_or_without_labels():
+    found = collect(LOGS["small"], ["s1", "s2"])
+    with pytest.raises(UncurseError, match="collected with scores='logit' and VAD has scores='probability'"):
+        VAD(scores="probability").fit(found)
+    with pytest.raises(UncurseError, match="collected with negative_rate=None and VAD has negative_rate=0.1"):
+        VAD(negative_rate=0.1).fit(found)
+    with pytest.raises(UncurseError, match="labelled evidence holds no labels; collect it with its label column"):
+        VAD(calibrator="platt").fit(found, labelled=found)
+    with pytest.raises(UncurseError, match="this evidence holds no labels"):
+        evaluate_log(found)
+
+
+def test_a_tandem_by_group_needs_the_cells_of_groups():
+    found = collect(LOGS["small"], ["s1", "s2"], label="click", group="site")
+    for part in found.groups.values():
+        part.cells = None
+    with pytest.raises(UncurseError, match="a tandem from moments needs the pool's cells too"):
+        VAD(calibrator="platt").fit(found, labelled=found)
+
+
+def test_many_groups_keep_moments_and_no_cells():
+    rng = np.random.default_rng(0)
+    log = LOGS["large"].with_columns(site=pl.Series(rng.integers(0, 300, len(LOGS["large"]))))
+    found = collect(log.lazy(), ["s1", "s2"], label="click", group="site")
+    assert len(found.groups) == 300
+    assert all(part.cells is None for part in found.groups.values())
+    vad = VAD().fit(found)
+    expected = VAD().fit(log.select("s1", "s2").to_numpy(), groups=log["site"].to_numpy())
+    for name, value in expected.group_lambda_.items():
+        assert abs(vad.group_lambda_[name] - value) < 1e-9
+    with pytest.raises(UncurseError, match="more than 200 groups is collected without their cells"):
+        evaluate_log(found, vad.map_)
+
+
+def test_a_map_by_group_is_evaluated_by_group():
+    log = LOGS["small"]
+    vad = VAD().fit(log.select("s1", "s2").to_numpy(), groups=log["site"].to_numpy())
+    found = collect(log, "s1", label="click", group="site")
+    from uncurse import evaluate
+
+    p = vad.predict_proba(log["s1"].to_numpy(), groups=log["site"].to_numpy())
+    expected = evaluate(log["click"].to_numpy(), p, [0.05, 0.2])
+    for a, b in zip(evaluate_log(found, vad.map_, [0.05, 0.2]).rows, expected.rows, strict=True):
+        assert abs(a.predicted - b.predicted) < 1e-9
+        assert a.observed == b.observed
+    with pytest.raises(UncurseError, match="this map has a map for each group; collect the log by its group column"):
+        evaluate_log(collect(log, "s1", label="click"), vad.map_)
+
+
+def test_the_jackknife_error_of_a_stream_is_that_of_arrays():
+    rng = np.random.default_rng(3)
+    errors = []
+    for _ in range(20):
+        truth = rng.normal(-1.5, 0.8, 20_000)
+        pool = truth[:, None] + rng.normal(0, 0.4, (20_000, 2))
+        frame = pl.DataFrame({"a": pool[:, 0], "b": pool[:, 1]})
+        errors.append(VAD().fit(collect(frame, ["a", "b"])).standard_error_ / VAD().fit(pool).standard_error_)
+    np.testing.assert_allclose(errors, 1.0, atol=1e-9)  # one batch is cut as an array is
+
+
+def test_batches_are_told_to_progress_and_may_differ_in_size(monkeypatch, tmp_path):
+    from uncurse.tables import streams
+
+    monkeypatch.setattr(streams, "_BATCH", 10_000)
+    log, path = LOGS["large"], tmp_path / "log.parquet"
+    log.write_parquet(path, row_group_size=7_000)
+    seen = []
+    found = collect(path, ["s1", "s2"], label="click", progress=seen.append)
+    assert sum(seen) == len(log)
+    assert len(seen) > 5
+    assert abs(VAD().fit(found).lambda_ - VAD().fit(log.select("s1", "s2").to_numpy()).lambda_) < 1e-12
+    expected = Cells().update(log["s1"].to_numpy(), log["click"].to_numpy())
+    np.testing.assert_allclose(found.cells.score, expected.score, rtol=1e-12)
+    np.testing.assert_array_equal(found.cells.label, expected.label)
+    assert 0.5 < VAD().fit(found).standard_error_ / VAD().fit(log.select("s1", "s2").to_numpy()).standard_error_ < 2
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "hive", "glob", "list"])
+def test_files_in_every_shape_are_one_log(kind, tmp_path):
+    log = LOGS["small"]
+    parts = [log[:2_000], log[2_000:]]
+    if kind == "csv":
+        for i, part in enumerate(parts):
+            part.write_csv(tmp_path / f"{i}.csv", float_precision=9)
+        source = tmp_path
+    elif kind == "hive":
+        for i, part in enumerate(parts):
+            (tmp_path / f"day={i}").mkdir()
+            part.write_parquet(tmp_path / f"day={i}" / "part.parquet")
+        source = tmp_path
+    else:
+        for i, part in enumerate(parts):
+            part.write_parquet(tmp_path / f"{i}.parquet")
+        (tmp_path / ".hidden.parquet").write_bytes(b"half")  # what a killed writer leaves behind
+        (tmp_path / "_SUCCESS").touch()
+        source = {"parquet": tmp_path, "glob": str(tmp_path / "[01].parquet")}.get(
+            kind, [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+        )
+    found = collect(source, ["s1", "s2"], label="click")
+    expected = collect(log, ["s1", "s2"], label="click")
+    assert found.rows == len(log)
+    assert abs(VAD().fit(found).lambda_ - VAD().fit(expected).lambda_) < (1e-7 if kind == "csv" else 1e-12)
+    if kind == "hive":
+        assert set(collect(source, "s1", group="day").groups) == {"0", "1"}
+
+
+def test_files_may_differ_in_other_columns_and_in_the_width_of_numbers(tmp_path):
+    log = LOGS["small"]
+    log[:2_000].write_parquet(tmp_path / "a.parquet")
+    log[2_000:].with_columns(pl.col("s1").cast(pl.Float64), extra=pl.lit("x")).write_parquet(tmp_path / "b.parquet")
+    found = collect(tmp_path, ["s1", "s2"])
+    assert found.rows == len(log)
+
+
+@pytest.mark.parametrize("engine", ["pandas", "lazy polars", "duckdb", SPARK])
+def test_labels_may_be_true_and_false_and_scores_whole_numbers(engine, opened):
+    log = LOGS["large"].select("s1", click=pl.col("click") == 1, n=pl.col("w").cast(pl.Int32))
+    source, options = opened(engine, log)
+    found = collect(source, ["s1", "n"], label="click", **options)
+    assert found.cells.label.sum() == log["click"].sum()
+    np.testing.assert_allclose(found.moments.mean[1], log["n"].mean())
+
+
+def test_sums_keep_their_digits_far_from_zero(opened):
+    log = LOGS["large"].select(pl.col("s1").cast(pl.Float64) + 1e5, pl.col("s2").cast(pl.Float64) + 1e5)
+    expected = VAD(link="identity", scores="value").fit(log.to_numpy())
+    for engine in ("lazy polars", "duckdb"):
+        found = collect(opened(engine, log)[0], ["s1", "s2"], scale="value", link="identity")
+        assert abs(VAD(link="identity", scores="value").fit(found).lambda_ - expected.lambda_) < 1e-9
+
+
+def test_one_moment_block_cannot_be_merged_with_other_columns():
+    with pytest.raises(UncurseError, match="2 replicas"):
+        Moments().update([[0.0, 1.0, 2.0]] * 3).update_blocks(
+            np.ones(1, int), np.ones(1), np.ones((1, 2)), np.ones((1, 2, 2))
+        )
