@@ -115,6 +115,15 @@ def test_a_file_that_cannot_be_read_is_named(spoil, message, engine, run, tmp_pa
     assert not (tmp_path / "map.json").exists()
 
 
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+def test_a_csv_may_say_true_and_false_and_pad_its_numbers(engine, run, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("s1,s2,click\n" + "\n".join(f" {i / 7} ,{i / 6},{'True' if i % 2 else 'false'}" for i in range(50)))
+    code, out, error = run("evaluate", path, "--score", "s1", "--label", "click", "--alpha", "1", "--engine", engine)
+    assert code == 0, error
+    assert "\t25.0\t" in out
+
+
 def test_text_in_a_csv_is_named_with_its_row(run, tmp_path):
     path = tmp_path / "log.csv"
     lines = ["s1,s2,click", *(f"{i / 7},{i / 6},{i % 2}" for i in range(30_000))]

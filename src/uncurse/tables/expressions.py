@@ -72,7 +72,7 @@ def with_prediction(frame: Any, score_map: ScoreMap, *, score: str, column: str,
         return _scanned(table.to_native(), score_map, score, column, group)
     program = Program(table)
     prediction = predict(program, score_map, score, _text(schema, group))
-    return program.frame.with_columns(prediction.alias(column)).select(*schema, column).to_native()
+    return program.finish(prediction, column, list(schema))
 
 
 def _text(schema: dict[str, Any], group: str | None) -> nw.Expr | None:
@@ -88,28 +88,36 @@ def _text(schema: dict[str, Any], group: str | None) -> nw.Expr | None:
 # ---------------------------------------------------------------------------- through numpy
 
 
-def _in_memory(
-    table: nw.DataFrame[Any], score_map: ScoreMap, score: str, column: str, group: str | None
-) -> Any:
-    for name in (score, group):
-        if name is not None and (missing := table[name].is_null().to_numpy()).any():
-            remedy = "drop or repair those rows first" if name == score else "fill it, say with 'unknown'"
-            raise UncurseError(f"{name}[{int(np.argmax(missing))}] is missing ({missing.sum()} such values); {remedy}")
-    values = _numbers(table[score])
+def _in_memory(table: nw.DataFrame[Any], score_map: ScoreMap, score: str, column: str, group: str | None) -> Any:
+    values = numbers_of(table[score])
     if len(values):
         check_scores(values, score_map.scores, name=score)
-    names = None if group is None else _labels(table[group])
-    predictions = _apply(score_map, values, names)
-    new = nw.new_series(column, predictions, nw.Float64(), backend=table.implementation)
-    if table.implementation.is_pandas():  # whatever its index, by place
+    if group is not None:
+        check_present(table[group], "fill it, say with 'unknown'")
+    predictions = _apply(score_map, values, None if group is None else _labels(table[group]))
+    if table.implementation.is_pandas():  # by place, whatever its index
         native = table.to_native().copy(deep=False)
         native[column] = predictions
         return native
-    return table.with_columns(new).to_native()
+    return table.with_columns(
+        nw.new_series(column, predictions, nw.Float64(), backend=table.implementation)
+    ).to_native()
 
 
-def _numbers(series: nw.Series[Any]) -> Array:
+def check_present(series: nw.Series[Any], remedy: str) -> None:
+    """No value of this column is null; the first that is, is named by its row."""
+    missing = series.is_null().to_numpy()
+    if missing.any():
+        raise UncurseError(
+            f"{series.name}[{int(np.argmax(missing))}] is missing ({missing.sum()} such values); {remedy}"
+        )
+
+
+def numbers_of(series: nw.Series[Any]) -> Array:
+    """A column as finite floats."""
+    check_present(series, "drop or repair those rows first")
     numbers: Array = (series if series.dtype in _FLOATS else series.cast(nw.Float64)).to_numpy()
+    check_finite(numbers, series.name)
     return numbers
 
 
@@ -135,14 +143,20 @@ def _scanned(scan: pl.LazyFrame, score_map: ScoreMap, score: str, column: str, g
         valid = known.to_numpy()
         values = scores.filter(known)
         numbers = (values if values.dtype in (pl.Float32, pl.Float64) else values.cast(pl.Float64)).to_numpy()
-        check_finite(numbers, score)
+        if not np.isfinite(numbers).all():  # a row of this batch is no row of the log
+            worst = numbers[~np.isfinite(numbers)][0]
+            raise UncurseError(f"column {score!r} holds {worst}; drop or repair those rows first")
+        if len(numbers):
+            check_scores(numbers, score_map.scores, name=score)
         if names is None or not isinstance(score_map, Grouped):
             out[valid] = _apply(score_map, numbers, None)
         else:
             with_name = names.is_not_null().to_numpy()
             labels = names.filter(known & names.is_not_null())
             inner = with_name[valid]
-            out[valid & with_name] = _apply(score_map, numbers[inner], _labels(nw.from_native(labels, series_only=True)))
+            out[valid & with_name] = _apply(
+                score_map, numbers[inner], _labels(nw.from_native(labels, series_only=True))
+            )
             out[valid & ~with_name] = _apply(score_map.whole, numbers[~inner], None)
         return pl.Series(out).set(~known, None)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..links import UncurseError, get_link
 from .columns import Columns
-from .sources import Table, _first_line, _kind_of, scan_polars
+from .sources import Table, _first_line, _kind_of, number_of, scan_polars
 
 if TYPE_CHECKING:
     import polars as pl
@@ -105,9 +105,8 @@ def _text_in(file: str, name: str) -> str | None:
     import polars as pl
 
     try:
-        texts = pl.scan_csv(file, infer_schema=False, glob=False).select(pl.col(name).str.strip_chars())
-        number = pl.col(name).cast(pl.Float64, strict=False)
-        bad = number.is_null() & pl.col(name).is_not_null()
+        texts = pl.scan_csv(file, infer_schema=False, glob=False).select(name)
+        bad = number_of(name, strict=False).is_null() & pl.col(name).is_not_null()
         row: dict[str, Any] = (
             texts.select(count=bad.sum(), row=bad.arg_max(), value=pl.col(name).filter(bad).first())
             .collect(engine="streaming")

@@ -35,9 +35,9 @@ class Program:
             self._prefix += "_"
         self._count = 0
         implementation = frame.implementation
-        self._ibis = implementation.is_ibis()
+        self.is_ibis = implementation.is_ibis()
         self._spark = implementation.is_pyspark() or implementation.is_pyspark_connect()
-        if not (self._ibis or self._spark or implementation.is_duckdb()):
+        if not (self.is_ibis or self._spark or implementation.is_duckdb()):
             raise UncurseError(
                 f"there are no expressions for {implementation}; collect the frame, or use Polars, DuckDB or Spark"
             )
@@ -52,50 +52,61 @@ class Program:
         self.frame = self.frame.with_columns(expression.alias(name))
         return name
 
+    def finish(self, prediction: nw.Expr, column: str, names: Sequence[str]) -> Any:
+        """The native frame with its own columns and the prediction."""
+        held = self.hold(prediction)
+        table: Any = self.frame.to_native()
+        if self._spark:  # quoted: narwhals takes a dot in a name for a field
+            from pyspark.sql import functions as F
+
+            return table.select(*(F.col(self._quote(name)) for name in names), F.col(held).alias(column))
+        return self.frame.select(*names, nw.col(held).alias(column)).to_native()
+
     def array(self, values: Sequence[Cell]) -> str:
         """A new column that holds the same array in every row: a constant to all these engines."""
         text = any(isinstance(value, str) for value in values)
-        if self._ibis:
+        if self.is_ibis:
             import ibis
 
             kind = "array<string>" if text else "array<float64>"
-            return self._add(ibis.literal(list(values), type=kind))
+            return self.add(ibis.literal(list(values), type=kind))
         cells = ",".join(map(self._literal, values))
         kind = ("string" if text else "double") if self._spark else ("varchar[]" if text else "double[]")
-        return self._add(f"cast(array({cells}) as array<{kind}>)" if self._spark else f"cast([{cells}] as {kind})")
+        return self.add(f"cast(array({cells}) as array<{kind}>)" if self._spark else f"cast([{cells}] as {kind})")
 
     def at(self, array: str, place: str) -> nw.Expr:
         """The element of an array column at a place, counted from 0."""
-        if self._ibis:
+        if self.is_ibis:
             table = self.frame.to_native()
-            return nw.col(self._add(table[array][table[place]]))
-        return nw.col(self._add(self._element(array, place)))
+            return nw.col(self.add(table[array][table[place]]))
+        return nw.col(self.add(self._element(array, place)))
 
     def count_passed(self, edges: str, value: str, size: int, base: str | None = None) -> str:
         """How many edges are at most the value: of `size` sorted ones, null beyond the last, that start at `base`."""
         place = self.hold(nw.lit(0, nw.Int64))
         step = (size + 1) // 2
         while step >= 1:
-            if self._ibis:
+            if self.is_ibis:
                 import ibis
 
                 table = self.frame.to_native()
                 index = table[place] + (step - 1)
                 index = index if base is None else index + table[base]
                 passed = (table[value] >= table[edges][index]).fill_null(False)
-                place = self._add(table[place] + ibis.ifelse(passed, step, 0))
+                place = self.add(table[place] + ibis.ifelse(passed, step, 0))
             else:
                 q = self._quote
                 index = f"{place} + {step - 1}" if base is None else f"{base} + {place} + {step - 1}"
                 edge = self._element(edges, index)
-                place = self._add(f"{place} + case when {q(value)} >= {edge} then {step} else 0 end")
+                place = self.add(f"{place} + case when {q(value)} >= {edge} then {step} else 0 end")
             step //= 2
         return place
 
-    def _add(self, native: Any) -> str:
+    def add(self, native: Any) -> str:
+        """A new column from what the engine itself understands: SQL, or an expression of Ibis."""
         name = self._name()
         table: Any = self.frame.to_native()
-        if self._ibis:
+        if self.is_ibis:
             table = table.mutate(**{name: native})
         elif self._spark:
             from pyspark.sql import functions
@@ -154,6 +165,9 @@ def predict(program: Program, score_map: ScoreMap, score: str, group: nw.Expr | 
 def _group_number(program: Program, names: list[str], group: nw.Expr) -> str:
     """Which map a row gets: 0 the whole's, i the one of the i-th name."""
     text = program.hold(group)
+    if program.is_ibis:  # warehouses sort text each in their own way, so no binary search
+        table = program.frame.to_native()
+        return program.add(table[text].cases(*((name, i + 1) for i, name in enumerate(names)), else_=0))
     size = _room(len(names))
     padded = [*names, *([None] * (size - len(names)))]
     place = program.count_passed(program.array(padded), text, size)
@@ -195,13 +209,13 @@ def _stack(program: Program, maps: list[ScoreMap], value: str, number: str | Non
     scores, link = maps[0].scores, steps[0][0].link
     l = nw.col(value)
     if scores != "logit" or link != "logistic":
-        l = _inverse(link, _phi("logistic", l) if scores == "logit" else l)
+        l = _inverse(program, link, _phi(program, "logistic", l) if scores == "logit" else l)
     for column in steps:
         if column[0].link != link:
-            l, link = _inverse(column[0].link, _phi(link, l)), column[0].link
+            l, link = _inverse(program, column[0].link, _phi(program, link, l)), column[0].link
         l = _transform(program, column, l, number)
     bounds = get_link(link) if scores == "value" else get_link("logistic")
-    return _inside(_phi(link, l), bounds.lower, bounds.upper)
+    return _inside(program, _phi(program, link, l), bounds.lower, bounds.upper)
 
 
 def _transform(program: Program, maps: Sequence[ScoreMap], l: nw.Expr, number: str | None) -> nw.Expr:
@@ -219,7 +233,9 @@ def _transform(program: Program, maps: Sequence[ScoreMap], l: nw.Expr, number: s
         return slope * (l - x) + y
     if isinstance(maps[0], Steps):
         stairs = cast(Sequence[Steps], maps)
-        found = _at_piece(program, [one.edges for one in stairs], [[(v,) for v in one.values] for one in stairs], l, number)
+        found = _at_piece(
+            program, [one.edges for one in stairs], [[(v,) for v in one.values] for one in stairs], l, number
+        )
         return found[0] + each(lambda one: one.slope) * (found[1] - each(lambda one: one.center))
     raise UncurseError(f"a {type(maps[0]).__name__} map has no expression; apply it with Polars or numpy")
 
@@ -255,20 +271,21 @@ def _at_piece(
 # ---------------------------------------------------------------------------- links
 
 
-def _phi(link: str, l: nw.Expr) -> nw.Expr:
+def _phi(program: Program, link: str, l: nw.Expr) -> nw.Expr:
     if link == "logistic":
-        return _inside(1.0 / ((-l).exp() + 1.0), 0.0, 1.0)
+        # Held: engines write a division and a clip as several cases, each of which repeats what is inside it.
+        return 1.0 / nw.col(program.hold((-l).exp() + 1.0))
     if link == "log":
         return l.exp()
     return _known(link, l)
 
 
-def _inverse(link: str, p: nw.Expr) -> nw.Expr:
+def _inverse(program: Program, link: str, p: nw.Expr) -> nw.Expr:
     if link == "logistic":
-        p = _inside(p, 0.0, 1.0)
+        p = nw.col(program.hold(_inside(program, p, 0.0, 1.0)))
         return p.log() - (1.0 - p).log()
     if link == "log":
-        return p.clip(_TINY, _MOST).log()
+        return nw.col(program.hold(_inside(program, p, 0.0, np.inf))).log()
     return _known(link, p)
 
 
@@ -278,9 +295,11 @@ def _known(link: str, expression: nw.Expr) -> nw.Expr:
     return expression
 
 
-def _inside(p: nw.Expr, lower: float, upper: float) -> nw.Expr:
+def _inside(program: Program, p: nw.Expr, lower: float, upper: float) -> nw.Expr:
     """As `links.inside`."""
-    return p.clip(_TINY if lower == 0.0 else -_MOST, _BELOW_ONE if upper == 1.0 else _MOST)
+    low, high = (_TINY if lower == 0.0 else -_MOST), (_BELOW_ONE if upper == 1.0 else _MOST)
+    held = nw.col(program.hold(p))
+    return nw.when(held < low).then(nw.lit(low)).when(held > high).then(nw.lit(high)).otherwise(held)
 
 
 __all__ = ["Program", "predict"]

@@ -142,7 +142,8 @@ def check_files(files: Sequence[str], numbers: Sequence[str], names: Sequence[st
             ) from None
         if hive:  # date=2026-11-15/part.parquet has its date in the path
             schema |= {part.split("=")[0]: pl.String for part in Path(file).parts[:-1] if "=" in part}
-        check_columns(_as_narwhals(schema), numbers, names, file)
+        csv = _kind_of(file) == "csv"  # all text there: whether it is numbers shows when it is read
+        check_columns(_as_narwhals(schema), [] if csv else numbers, (*numbers, *names) if csv else names, file)
         for name in (*numbers, *names):
             differ |= types.setdefault(name, schema[name]) != schema[name]
     return {**types, **dict.fromkeys(numbers, pl.Float64)} if differ else None
@@ -223,12 +224,9 @@ def scan_polars(
     import polars as pl
 
     if kind == "csv":
-        return pl.scan_csv(
-            list(files),
-            schema_overrides=dict.fromkeys(numbers, pl.Float64),
-            infer_schema_length=1000,
-            glob=remote,
-        )
+        texts = dict.fromkeys(numbers, pl.String)
+        scan = pl.scan_csv(list(files), schema_overrides=texts, infer_schema_length=1000, glob=remote)
+        return scan.with_columns(number_of(name) for name in numbers)
     hive = _hive(files)
     return pl.scan_parquet(
         list(files),
@@ -238,6 +236,15 @@ def scan_polars(
         extra_columns="ignore",
         cast_options=pl.ScanCastOptions(integer_cast=["upcast", "allow-float"], float_cast=["upcast"]),
     )
+
+
+def number_of(name: str, *, strict: bool = True) -> pl.Expr:
+    """The number that a text of a CSV stands for; true and false are 1 and 0."""
+    import polars as pl
+
+    text = pl.col(name).str.strip_chars()
+    truth = text.str.to_lowercase().replace_strict({"true": 1.0, "false": 0.0}, default=None, return_dtype=pl.Float64)
+    return pl.coalesce(truth, pl.when(truth.is_null()).then(text).cast(pl.Float64, strict=strict)).alias(name)
 
 
 def _scan_duckdb(files: Sequence[str], kind: str) -> Any:

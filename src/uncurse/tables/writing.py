@@ -15,7 +15,17 @@ from ..maps import Grouped, ScoreMap
 from .columns import Columns
 from .expressions import with_prediction
 from .faults import fault_in
-from .sources import ENGINES, _first_line, _kind_of, _scan_duckdb, _scan_spark, check_files, find_files, scan_polars
+from .sources import (
+    ENGINES,
+    _first_line,
+    _kind_of,
+    _scan_duckdb,
+    _scan_spark,
+    check_files,
+    find_files,
+    number_of,
+    scan_polars,
+)
 
 _NUMBER = "uncurse score as a number"  # of a CSV, beside its text
 
@@ -107,7 +117,7 @@ def _write(score_map: ScoreMap, file: str, to: Path, score: str, column: str, gr
 
         if csv_in:  # as text, so that every other value stays as it is written
             scan = pl.scan_csv(file, infer_schema=False, glob=False)
-            scan = scan.with_columns(pl.col(score).str.strip_chars().cast(pl.Float64).alias(_NUMBER))
+            scan = scan.with_columns(number_of(score).alias(_NUMBER))
             scan = with_prediction(scan, score_map, score=_NUMBER, column=column, group=group).drop(_NUMBER)
         else:
             scan = scan_polars([file], "parquet")

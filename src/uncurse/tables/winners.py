@@ -1,0 +1,133 @@
+"""The k best rows of each request, by the fastest form of each engine.
+
+Milliseconds for 1e7 rows of 500,000 requests on two cores, rows of a request together / shuffled:
+Polars k=1 max_by 160/320 (window 540/580, top_k_by 1,450/1,890), k=5 window 520/680 (sorted groups 800/1,200);
+DuckDB k=1 200/500 (narwhals' window 1,470/1,420), k=5 640/720; Spark k=1 max_by 1,200/2,600 (window 1,900/5,800).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import narwhals as nw
+import numpy as np
+
+from ..links import UncurseError, check_count
+from ..selection import top_k
+from .expressions import numbers_of
+from .sources import check_columns
+
+Frame = TypeVar("Frame", nw.LazyFrame[Any], nw.DataFrame[Any])
+
+_RANK = "uncurse_rank"
+
+
+def winners(frame: Frame, score: str, request: str, k: int, *, columns: Sequence[str]) -> Frame:
+    """The `columns` of the `k` best rows of each request: exactly k, or all where a request has fewer.
+
+    Of equal scores the earlier row wins in memory; elsewhere the engine chooses. Rows without a request are a request
+    of their own. In memory a missing score is an error that names its row; in a lazy frame a score that is null or
+    NaN counts as the best, so that whoever reads the winners meets it. Lazy winners come in no particular order.
+
+    Examples
+    --------
+    >>> import narwhals as nw, polars as pl
+    >>> log = nw.from_native(pl.DataFrame({"s": [0.1, 0.9, 0.5, 0.4], "q": ["a", "a", "b", "b"]}))
+    >>> winners(log, "s", "q", 1, columns=["s"])["s"].to_list()
+    [0.9, 0.5]
+    """
+    k = check_count(k, "k")
+    check_columns(dict(frame.collect_schema()), [score], [request, *columns], "this frame")
+    if isinstance(frame, nw.DataFrame):
+        return _in_memory(frame, score, request, k, columns)
+    # Duplicates would clash in the aggregations below.
+    kept = list(dict.fromkeys(columns))
+    native: Any = frame.to_native()
+    implementation = frame.implementation
+    if implementation.is_polars():
+        found = _polars(native, score, request, k, kept)
+    elif implementation.is_duckdb():
+        found = _duckdb(native, score, request, k, kept)
+    elif implementation.is_pyspark() or implementation.is_pyspark_connect():
+        found = _spark(native, score, request, k, kept)
+    elif implementation.is_ibis():
+        found = _ibis(native, score, request, k, kept)
+    else:
+        raise UncurseError(f"no way is known to pick winners in {implementation}; collect the frame first")
+    lazy: nw.LazyFrame[Any] = nw.from_native(found)
+    return lazy
+
+
+def _in_memory(frame: nw.DataFrame[Any], score: str, request: str, k: int, columns: Sequence[str]) -> nw.DataFrame[Any]:
+    values = numbers_of(frame[score])
+    if not len(values):
+        return frame.select(*columns)
+    mask = top_k(values, _codes(frame[request]), k)
+    rows = nw.new_series("chosen", mask, nw.Boolean(), backend=frame.implementation)
+    return frame.select(*columns).filter(rows.to_list())
+
+
+def _codes(requests: nw.Series[Any]) -> Any:
+    """A number for each request; null is one too."""
+    missing = requests.is_null().to_numpy()
+    if not missing.any() and requests.dtype.is_integer():
+        return requests.to_numpy()
+    text = requests.cast(nw.String).to_numpy().astype(object)
+    text[missing] = ""
+    codes = np.unique(text.astype(str), return_inverse=True)[1]
+    return np.where(missing, -1, codes)
+
+
+def _polars(scan: Any, score: str, request: str, k: int, columns: list[str]) -> Any:
+    import polars as pl
+
+    key = pl.col(score).cast(pl.Float64).fill_nan(float("inf")).fill_null(float("inf"))
+    if k == 1:
+        # Streams through a hash table of one row a request. All columns meet the same rows in the same order, so that
+        # they agree on which of equal scores it is.
+        place = pl.col(request).alias(_RANK)
+        return scan.group_by(place).agg(pl.col(columns).max_by(key)).select(columns)
+    return scan.filter(key.rank("ordinal", descending=True).over(request) <= k).select(columns)
+
+
+def _duckdb(relation: Any, score: str, request: str, k: int, columns: list[str]) -> Any:
+    def quoted(name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    # NaN is the largest number here. For k = 1 DuckDB makes an arg_max of the plain window, not where nulls come first.
+    order = f"coalesce({quoted(score)}, 'inf') desc" if k == 1 else f"{quoted(score)} desc nulls first"
+    names = ", ".join(map(quoted, columns))
+    return relation.query(
+        "log",
+        f"select {names} from log qualify row_number() over (partition by {quoted(request)} order by {order}) <= {k}",
+    )
+
+
+def _spark(frame: Any, score: str, request: str, k: int, columns: list[str]) -> Any:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    def named(name: str) -> Any:
+        return F.col("`" + name.replace("`", "``") + "`")  # a dot in a name is no field
+
+    if k == 1:
+        key = F.coalesce(named(score).cast("double"), F.lit(float("inf")))
+        best = [F.max_by(named(name), key).alias(name) for name in columns]
+        return frame.groupBy(named(request).alias(_RANK)).agg(*best).select(*map(named, columns))
+    window = Window.partitionBy(named(request)).orderBy(named(score).desc_nulls_first())  # NaN is the largest here
+    ranked = frame.withColumn(_RANK, F.row_number().over(window))
+    return ranked.filter(named(_RANK) <= k).select(*map(named, columns))
+
+
+def _ibis(table: Any, score: str, request: str, k: int, columns: list[str]) -> Any:
+    import ibis
+
+    value = table[score].cast("float64")
+    key = ibis.ifelse(value.isnull() | value.isnan(), float("inf"), value)  # not every warehouse puts NaN on top
+    rank = ibis.row_number().over(ibis.window(group_by=table[request], order_by=key.desc()))
+    ranked = table.mutate(**{_RANK: rank})
+    return ranked.filter(ranked[_RANK] < k).select(*columns)
+
+
+__all__ = ["winners"]

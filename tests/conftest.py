@@ -1,0 +1,29 @@
+import warnings
+
+import pytest
+
+from uncurse import UncurseError
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One small, quiet Spark for all tests of a worker."""
+    pytest.importorskip("pyspark", reason="needs PySpark: pip install 'uncurse[spark]'")
+    from uncurse.tables.spark import find_java, session
+
+    try:
+        find_java()
+    except UncurseError as error:
+        pytest.skip(str(error))
+    options = {
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.driver.memory": "1g",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        made = session(**options)
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()

@@ -1,0 +1,428 @@
+"""The commands over logs, as a user would run them: files in, files out."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from uncurse import VAD, evaluate, load, top_k
+from uncurse.cli import main
+from uncurse.evidence import Evidence
+from uncurse.links import logistic
+from uncurse.maps import load_about
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """The command line in this process, in a folder of its own, and what it said on standard output."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, code=0):
+        monkeypatch.setattr(sys, "argv", ["uncurse", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        said = capsys.readouterr()
+        assert (stopped.value.code or 0) == code, said.err
+        return said.out if code == 0 else said.err
+
+    return call
+
+
+def make(rows=20_000, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(-1.5, 0.8, rows)
+    return pl.DataFrame(
+        {
+            "id": [f"{i:05d}" for i in range(rows)],
+            "s1": truth + rng.normal(0, 0.4, rows),
+            "s2": truth + rng.normal(0, 0.4, rows),
+            "click": (rng.random(rows) < logistic(truth)).astype(np.int8),
+            "w": rng.integers(1, 3, rows).astype(np.float64),
+            "site": rng.choice(["news", "sport"], rows),
+            "request": rng.integers(0, rows // 10, rows),
+        }
+    )
+
+
+def records(text):
+    header, *lines = text.strip().splitlines()
+    return [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
+
+
+def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
+    log = make()
+    log.write_parquet("log.parquet")
+    (collected,) = records(run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json"))
+    assert collected["rows"] == "20000"
+    (fitted,) = records(run("fit", "day.json", "-o", "map.json"))
+    expected = VAD().fit(log.select("s1", "s2").to_numpy())
+    assert float(fitted["lambda"]) == pytest.approx(expected.lambda_, abs=1e-12)
+    assert load("map.json").slope == pytest.approx(expected.lambda_, abs=1e-12)
+    about = load_about("map.json")
+    assert about["lambda"] == pytest.approx(expected.lambda_)
+    assert about["pool"]["rows"] == 20_000
+    assert about["pool"]["sources"] == ["log.parquet"]
+    run("apply", "map.json", "log.parquet", "--score", "s1", "-o", "out.parquet")
+    out = pl.read_parquet("out.parquet")
+    assert out.drop("prediction").equals(log)
+    np.testing.assert_allclose(out["prediction"], expected.predict_proba(log["s1"].to_numpy()), atol=1e-12)
+    options = ["--score", "s1", "--label", "click", "--map", "map.json"]
+    said = records(run("evaluate", "log.parquet", *options, "--report", "r.html", "--json", "r.json"))
+    assert len(said) == 2 * 9
+    truth = evaluate(log["click"].to_numpy(), out["prediction"].to_numpy(), [0.02])
+    corrected = next(r for r in said if r["method"] == "map.json" and r["alpha"] == "0.02")
+    assert float(corrected["calibration_error"]) == pytest.approx(float(truth.rows[0].calibration_error), abs=1e-9)
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert [m["name"] for m in content["methods"]] == ["as served", "map.json"]
+    page = (tmp_path / "r.html").read_text()
+    assert "over-predict" in page
+    assert len(page) < 2_000_000
+
+
+def test_evidence_may_stand_for_its_log(run):
+    make().write_parquet("log.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "a.json")
+    run("fit", "day.json", "-o", "b.json")
+    assert load("a.json") == load("b.json")
+    direct = run("evaluate", "log.parquet", "--score", "s1", "--label", "click", "--map", "a.json")
+    assert run("evaluate", "day.json", "--map", "a.json") == direct
+
+
+def test_evidence_of_several_days_is_merged(run):
+    whole = pl.concat([make(seed=i) for i in range(3)])
+    for i in range(3):
+        make(seed=i).write_parquet(f"{i}.parquet")
+        run("collect", f"{i}.parquet", "--scores", "s1,s2", "-o", f"{i}.json")
+    run("fit", "0.json", "1.json", "2.json", "-o", "map.json")
+    assert load("map.json").slope == pytest.approx(VAD().fit(whole.select("s1", "s2").to_numpy()).lambda_, abs=1e-12)
+    assert load_about("map.json")["pool"]["sources"] == ["0.parquet", "1.parquet", "2.parquet"]
+
+
+def test_a_tandem_from_two_logs(run):
+    pool, labelled = make(), make(seed=1)
+    pool.write_parquet("pool.parquet")
+    labelled.write_parquet("labelled.parquet")
+    options = ["--labelled", "labelled.parquet", "--label", "click", "--calibrator", "platt"]
+    run("fit", "pool.parquet", "--scores", "s1,s2", *options, "-o", "map.json")
+    scores = labelled.select("s1", "s2").to_numpy()
+    expected = VAD(calibrator="platt").fit(pool.select("s1", "s2").to_numpy(), labelled=(scores, labelled["click"]))
+    probe = np.linspace(-4, 2, 50)
+    np.testing.assert_allclose(load("map.json")(probe), expected.map_(probe), atol=1e-9)
+    assert load_about("map.json")["labelled"]["rows"] == 20_000
+
+
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+def test_groups_go_all_the_way(run, engine):
+    log = make()
+    log.write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--group", "site", "--engine", engine, "-o", "map.json")
+    vad = VAD().fit(log.select("s1", "s2").to_numpy(), groups=log["site"].to_numpy())
+    # The map knows the column of its groups.
+    run("apply", "map.json", "log.parquet", "--score", "s1", "--engine", engine, "-o", "out.parquet")
+    expected = vad.predict_proba(log["s1"].to_numpy(), groups=log["site"].to_numpy())
+    np.testing.assert_allclose(pl.read_parquet("out.parquet")["prediction"], expected, atol=1e-9)
+    options = ["--score", "s1", "--label", "click", "--map", "map.json", "--alpha", "0.05", "--engine", engine]
+    said = records(run("evaluate", "log.parquet", *options, "--report", "r.html"))
+    whole = evaluate(log["click"].to_numpy(), expected, [0.05]).rows[0]
+    assert float(said[1]["predicted"]) == pytest.approx(whole.predicted, rel=1e-9)
+    with open("r.html") as page:
+        assert "sport" in page.read()
+
+
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_best_of_each_request(run, engine, k):
+    log = make()
+    log.write_parquet("log.parquet")
+    options = ["--request", "request", "--top-k", k, "--engine", engine]
+    said = records(run("evaluate", "log.parquet", "--score", "s1", "--label", "click", *options))
+    chosen = top_k(log["s1"].to_numpy(), log["request"].to_numpy(), k)
+    p = logistic(log["s1"].to_numpy())[chosen]
+    assert [r["alpha"] for r in said] == ["1.0"]
+    assert float(said[0]["selected"]) == chosen.sum()
+    assert float(said[0]["predicted"]) == pytest.approx(p.sum(), rel=1e-9)
+    assert float(said[0]["observed"]) == log["click"].to_numpy()[chosen].sum()
+    run("collect", "log.parquet", "--scores", "s1", "--label", "click", *options, "-o", "winners.json")
+    assert Evidence.load("winners.json").selection == f"top {k} of each request"
+    assert records(run("evaluate", "winners.json", "--alpha", "1")) == said
+
+
+def test_several_maps_side_by_side(run):
+    make().write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "a.json")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--curvature", "-o", "b.json")
+    options = ["--score", "s1", "--label", "click", "--map", "a.json", "--map", "b.json", "--alpha", "0.05,0.1"]
+    said = records(run("evaluate", "log.parquet", *options, "--figures", "figures"))
+    assert [r["method"] for r in said] == ["as served"] * 2 + ["a.json"] * 2 + ["b.json"] * 2
+    names = os.listdir("figures")
+    assert any(name.endswith(".svg") for name in names)
+    assert any(name.endswith(".png") for name in names)
+
+
+def test_weights_and_sampled_negatives(run):
+    log = make()
+    log.write_parquet("log.parquet")
+    options = ["--score", "s1", "--label", "click", "--weight", "w", "--negative-rate", "0.2", "--alpha", "0.1"]
+    said = records(run("evaluate", "log.parquet", *options))
+    p = logistic(log["s1"].to_numpy() + np.log(0.2))
+    expected = evaluate(log["click"].to_numpy(), p, [0.1], sample_weight=log["w"].to_numpy()).rows[0]
+    assert float(said[0]["calibration_error"]) == pytest.approx(float(expected.calibration_error), abs=1e-9)
+    run("fit", "log.parquet", "--scores", "s1,s2", "--negative-rate", "0.2", "--weight", "w", "-o", "map.json")
+    vad = VAD(negative_rate=0.2).fit(log.select("s1", "s2").to_numpy(), sample_weight=log["w"].to_numpy())
+    probe = np.linspace(-4, 2, 50)
+    np.testing.assert_allclose(load("map.json")(probe), vad.map_(probe), atol=1e-12)
+
+
+def test_probabilities_all_the_way(run):
+    log = make().with_columns(p1=1 / (1 + (-pl.col("s1")).exp()), p2=1 / (1 + (-pl.col("s2")).exp()))
+    log.write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "p1,p2", "--scale", "probability", "-o", "map.json")
+    vad = VAD(scores="probability").fit(log.select("p1", "p2").to_numpy())
+    run("apply", "map.json", "log.parquet", "--score", "p1", "-o", "out.parquet")
+    expected = vad.predict_proba(log["p1"].to_numpy())
+    np.testing.assert_allclose(pl.read_parquet("out.parquet")["prediction"], expected, atol=1e-9)
+    options = ["--score", "p1", "--label", "click", "--scale", "probability", "--map", "map.json", "--alpha", "0.1"]
+    said = records(run("evaluate", "log.parquet", *options))
+    whole = evaluate(log["click"].to_numpy(), expected, [0.1]).rows[0]
+    assert float(said[1]["predicted"]) == pytest.approx(whole.predicted, rel=1e-9)
+    error = run("evaluate", "log.parquet", "--score", "s1", "--label", "click", "--map", "map.json", code=2)
+    assert "takes scores on the probability scale and these are logits; say --scale probability" in error
+
+
+# ---------------------------------------------------------------------------- apply
+
+
+@pytest.mark.parametrize("engine", ["polars", "duckdb", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))])
+def test_a_folder_becomes_a_folder_of_the_same_files(run, engine, tmp_path, request):
+    if engine == "spark":
+        request.getfixturevalue("spark")
+    log = make()
+    for i in range(3):
+        folder = tmp_path / "logs" / f"day={i}"
+        folder.mkdir(parents=True)
+        log[i * 5_000 : (i + 1) * 5_000].write_parquet(folder / "part.parquet", row_group_size=700)
+    run("fit", "logs", "--scores", "s1,s2", "-o", "map.json")
+    run("apply", "map.json", "logs", "--score", "s1", "--column", "p", "--engine", engine, "-o", "out")
+    for i in range(3):
+        out = pl.read_parquet(tmp_path / "out" / f"day={i}" / "part.parquet", hive_partitioning=False)
+        part = log[i * 5_000 : (i + 1) * 5_000]
+        kept = out.drop("p")
+        assert kept.drop("day", strict=False).equals(part)
+        np.testing.assert_allclose(out["p"], load("map.json")(part["s1"].to_numpy()), atol=1e-12)
+    assert sorted(os.listdir(tmp_path)) == ["logs", "map.json", "out"]  # nothing is left beside
+    error = run("apply", "map.json", "logs", "--score", "s1", "--engine", engine, "-o", "out", code=2)
+    assert "folder out holds files already; name a new one, or empty it first" in error
+
+
+def test_a_csv_keeps_every_other_value_as_it_is_written(run, tmp_path):
+    (tmp_path / "log.csv").write_text('id,s1,note\n007,0.50,"a, b"\n1e3,-1,\n0x1, 2.0 ,été\n')
+    VAD().fit(make().select("s1", "s2").to_numpy()).map_.save("map.json")
+    run("apply", "map.json", "log.csv", "--score", "s1", "-o", "out.csv")
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[0] == "id,s1,note,prediction"
+    assert lines[1].startswith('007,0.50,"a, b",0.')
+    assert lines[2].startswith("1e3,-1,,0.")
+    assert lines[3].startswith("0x1, 2.0 ,été,0.")
+    values = [float(line.rsplit(",", 1)[1]) for line in lines[1:]]
+    np.testing.assert_allclose(values, load("map.json")([0.5, -1.0, 2.0]), rtol=1e-12)
+
+
+def test_a_file_may_be_replaced_by_itself(run):
+    log = make()
+    log.write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
+    run("apply", "map.json", "log.parquet", "--score", "s1", "-o", "log.parquet")
+    assert pl.read_parquet("log.parquet").drop("prediction").equals(log)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["log.parquet", "--score", "s9", "-o", "out.parquet"], "log.parquet has no column 's9'; it has 'id', 's1'"),
+        (["log.parquet", "--score", "s1", "-o", "out.txt"], "out.txt is neither .parquet nor .csv"),
+        (
+            ["log.parquet", "--score", "s1", "-o", "no/out.parquet"],
+            "cannot write no/out.parquet: there is no folder no",
+        ),
+        (["log*.parquet", "--score", "s1", "-o", "out.parquet"], "log*.parquet is 1 files and out.parquet names one"),
+        (["log.parquet", "--score", "s1", "--column", "w", "-o", "out.parquet"], "'w'"),
+        (["none.parquet", "--score", "s1", "-o", "out.parquet"], "cannot read none.parquet"),
+    ],
+)
+def test_what_apply_refuses(run, arguments, message, tmp_path):
+    make(500).write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
+    assert message in run("apply", "map.json", *arguments, code=2)
+    assert sorted(os.listdir(tmp_path)) == ["log.parquet", "map.json"]
+
+
+def test_a_bad_score_stops_apply_before_anything_is_written(run, tmp_path):
+    log = make(500)
+    (tmp_path / "logs").mkdir()
+    for i in range(3):
+        log.with_columns(
+            s1=pl.when(pl.int_range(500) == 40 + i // 2 * 1000).then(float("nan")).otherwise("s1")
+        ).write_parquet(f"logs/{i}.parquet") if i == 1 else log.write_parquet(f"logs/{i}.parquet")
+    log.write_parquet("pool.parquet")
+    run("fit", "pool.parquet", "--scores", "s1,s2", "-o", "map.json")
+    error = run("apply", "map.json", "logs", "--score", "s1", "-o", "out", code=2)
+    assert "logs/1.parquet, column 's1', row 40 is nan; drop or repair those rows first" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_map_by_group_without_its_column(run):
+    log = make(500)
+    log.write_parquet("log.parquet")
+    VAD().fit(log.select("s1", "s2").to_numpy(), groups=log["site"].to_numpy()).map_.save("map.json")
+    error = run("apply", "map.json", "log.parquet", "--score", "s1", "-o", "out.parquet", code=2)
+    assert "this map has a map for each group; name the group column too" in error
+
+
+# ---------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "log.parquet", "-o", "m.json"], "--scores is missing; name the columns of the scores"),
+        (["fit", "log.parquet", "--scores", "s1", "-o", "m.json"], "these moments hold no rows"),
+        (["fit", "log.parquet", "--scores", "s1,s2", "--method", "magic", "-o", "m.json"], "method='magic' is unknown"),
+        (["fit", "log.parquet", "--scores", "s1,s2", "--calibrator", "x", "-o", "m.json"], "calibrator='x' is unknown"),
+        (["fit", "log.parquet", "--scores", "s1,s2", "--labelled", "log.parquet", "-o", "m.json"], "name one, such as"),
+        (["fit", "log.parquet", "day.json", "--scores", "s1,s2", "-o", "m.json"], "are logs and evidence mixed"),
+        (
+            ["fit", "day.json", "--scores", "s2,s1", "-o", "m.json"],
+            "--scores is s2,s1, but day.json was collected with",
+        ),
+        (["fit", "day.json", "--negative-rate", "0.1", "-o", "m.json"], "--negative-rate is 0.1, but day.json was"),
+        (["fit", "map.json", "-o", "m.json"], "kind of map.json='affine' is unknown; choose one of evidence"),
+        (["fit", "bad.json", "-o", "m.json"], "bad.json is not valid JSON"),
+        (["evaluate", "log.parquet", "--score", "s1"], "--label is missing; name the column of labels, 0 or 1"),
+        (["evaluate", "log.parquet", "--label", "click"], "--score is missing; name the column of the scores"),
+        (["evaluate", "day.json"], "day.json was collected without labels; collect it with --label"),
+        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "2%"], "--alpha is '2%'; pass"),
+        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "0.5:0.1:0.1"], "--alpha is"),
+        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "3"], "alpha=3.0 is not a share"),
+        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--map", "day.json"], "kind"),
+        (
+            ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--negative-rate", "0"],
+            "--negative-rate is 0",
+        ),
+        (
+            ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--report", "no/r.html"],
+            "cannot write no/r",
+        ),
+    ],
+)
+def test_what_the_commands_refuse(run, arguments, message):
+    make(500).write_parquet("log.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "-o", "day.json")
+    run("fit", "day.json", "-o", "map.json")
+    with open("bad.json", "w") as file:
+        file.write('{"kind": "evid')
+    error = run(*arguments, code=2)
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_evidence_with_its_negative_rate_needs_no_other(run):
+    make(500).write_parquet("log.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "--negative-rate", "0.5", "-o", "day.json")
+    error = run("evaluate", "day.json", "--negative-rate", "0.5", "--alpha", "0.5", code=2)
+    assert "collected with its negative rate; leave --negative-rate out" in error
+
+
+def test_scores_that_look_like_probabilities_are_warned_of(run, capsys):
+    log = make().with_columns(p1=1 / (1 + (-pl.col("s1")).exp()), p2=1 / (1 + (-pl.col("s2")).exp()))
+    log.write_parquet("log.parquet")
+    command = [sys.executable, "-m", "uncurse.cli", "fit", "log.parquet", "--scores", "p1,p2", "-o", "m.json"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert said.returncode == 0
+    assert "uncurse: warning: every value of pool lies in [0, 1]" in said.stderr
+
+
+# ---------------------------------------------------------------------------- killed at any moment
+
+
+@pytest.mark.parametrize("command", ["collect", "fit", "apply", "apply folder", "evaluate"])
+def test_a_killed_command_leaves_its_output_whole_or_untouched(command, run, tmp_path):
+    log = make(60_000)
+    (tmp_path / "logs").mkdir()
+    for i in range(4):
+        log[i * 15_000 : (i + 1) * 15_000].write_parquet(f"logs/{i}.parquet")
+    log.write_parquet("log.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    run("fit", "day.json", "-o", "map.json")
+    words, out = {
+        "collect": (["collect", "log.parquet", "--scores", "s1,s2", "--label", "click"], "out.json"),
+        "fit": (["fit", "day.json"], "out.json"),
+        "apply": (["apply", "map.json", "log.parquet", "--score", "s1"], "out.parquet"),
+        "apply folder": (["apply", "map.json", "logs", "--score", "s1"], "out"),
+        "evaluate": (["evaluate", "day.json", "--map", "map.json", "--alpha", "0.05"], "out.html"),
+    }[command]
+    words = [sys.executable, "-m", "uncurse.cli", *words, "--report" if command == "evaluate" else "-o", out]
+
+    def whole():
+        if command == "apply folder":
+            return all(pl.read_parquet(tmp_path / "out" / f"{i}.parquet").shape == (15_000, 8) for i in range(4))
+        if command == "apply":
+            return pl.read_parquet(tmp_path / out).shape == (60_000, 8)
+        text = (tmp_path / out).read_text()
+        return text.rstrip().endswith("</html>") if command == "evaluate" else json.loads(text) is not None
+
+    start = time.perf_counter()
+    subprocess.run(words, check=True, capture_output=True, timeout=120)
+    length = time.perf_counter() - start
+    assert whole()
+    rng = np.random.default_rng(0)
+    for moment in np.append(rng.uniform(0.5, 1.02, 5), 0.97) * length:
+        if command == "apply folder":
+            subprocess.run(["rm", "-rf", out], check=True)
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(moment)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if (tmp_path / out).exists():
+            assert whole()
+        else:
+            assert command == "apply folder"  # files that were there stay; a folder comes whole or not at all
+
+
+# ---------------------------------------------------------------------------- a person at the terminal
+
+
+def test_at_a_terminal_there_are_tables_and_a_bar_and_in_a_pipe_neither(run, tmp_path):
+    pty = pytest.importorskip("pty")
+    make().write_parquet("log.parquet")
+    words = [sys.executable, "-m", "uncurse.cli", "evaluate", "log.parquet", "--score", "s1", "--label", "click"]
+    primary, secondary = pty.openpty()
+    process = subprocess.Popen(words, stdout=secondary, stderr=secondary, cwd=tmp_path)
+    os.close(secondary)
+    said = b""
+    while True:
+        try:
+            part = os.read(primary, 65_536)
+        except OSError:
+            break
+        if not part:
+            break
+        said += part
+    assert process.wait() == 0
+    assert "Calibration error (predicted / observed − 1)" in said.decode()
+    piped = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert piped.stderr == ""
+    assert piped.stdout.startswith("method\talpha\t")
+
+
+@pytest.mark.parametrize("command", ["collect", "fit", "apply", "evaluate", "demo"])
+def test_every_command_has_an_example_that_runs_as_written(command, run):
+    text = run(command, "--help")
+    assert "Example" in text
+    assert f"uncurse {command}" in text
