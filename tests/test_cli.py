@@ -13,15 +13,30 @@ def uncurse(*arguments, cwd=None):
     )
 
 
-def test_demo_shows_the_bias_before_and_less_after():
-    result = uncurse("demo")
+def test_demo_writes_logs_runs_the_commands_and_names_the_page(tmp_path):
+    result = uncurse("demo", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "top   1%" in result.stdout
+    assert "more often lucky than good" in result.stdout.split("\n\n")[0]
+    for command in ("collect", "fit", "apply", "evaluate"):
+        assert f"\n$ uncurse {command} " in result.stdout
     last = next(line for line in result.stdout.splitlines() if line.startswith("On the top"))
     before, after = (float(word.rstrip("%;.")) for word in last.split() if word.startswith(("+", "-")))
     assert before > 10
     assert abs(after) < before / 3
+    page = result.stdout.strip().splitlines()[-1]
+    assert page == f"The page: {(tmp_path / 'uncurse-demo' / 'report.html').as_uri()}"
+    assert "over-predict" in (tmp_path / "uncurse-demo" / "report.html").read_text()
     assert result.stderr == ""
+    # The commands it prints can be run again as they are.
+    line = next(line for line in result.stdout.splitlines() if line.startswith("$ uncurse fit"))
+    assert uncurse(*line.split()[2:], cwd=tmp_path).returncode == 0
+
+
+def test_demo_says_where_it_cannot_write(tmp_path):
+    (tmp_path / "file").touch()
+    result = uncurse("demo", "--out", "file/demo", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "cannot make the folder file/demo" in result.stderr
 
 
 def test_reproduce_prints_the_tables_and_writes_json(tmp_path):
@@ -65,6 +80,16 @@ def test_golden_takes_neither_a_seed_nor_a_number_of_replications():
     result = uncurse("reproduce", "synthetic", "--golden", "--seed", "3")
     assert result.returncode == 2
     assert "--golden is one fixed stream of 100 replications" in result.stderr
+
+
+def test_completion_is_there_for_every_shell():
+    assert "--install-completion" in uncurse("--help").stdout
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m uncurse.cli reproduce synthetic --replications 2 --json - | head -c 10"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in result.stderr
 
 
 def test_a_negative_seed_is_bad_usage():

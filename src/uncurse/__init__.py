@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .calibrators import calibrate
-from .evidence import Cells, Moments
+from .evidence import Cells, Evidence, Moments
 from .links import UncurseError
 from .maps import Affine, Chain, Curve, Grouped, Steps, load
 from .metrics import (
@@ -20,17 +20,22 @@ from .vad import VAD, information_variance
 
 if TYPE_CHECKING:
     from .estimators import VADClassifier, VADRegressor
+    from .tables import collect
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn takes most of a second to import: only for those who use it.
+    # scikit-learn and dataframe engines take most of a second to import: only for those who use them.
     if name in ("VADClassifier", "VADRegressor"):
         from . import estimators
 
         return getattr(estimators, name)
-    if name in ("experiments", "theory"):
+    if name == "collect":
+        from .tables import collect
+
+        return collect
+    if name in ("experiments", "report", "tables", "theory"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
 
@@ -42,6 +47,7 @@ __all__ = [
     "Chain",
     "Curve",
     "Evaluation",
+    "Evidence",
     "Grouped",
     "Moments",
     "Steps",
@@ -50,6 +56,7 @@ __all__ = [
     "VADRegressor",
     "calibrate",
     "calibration_error",
+    "collect",
     "evaluate",
     "expected_calibration_error",
     "information_variance",
