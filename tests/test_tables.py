@@ -190,7 +190,7 @@ def test_a_vad_refuses_evidence_of_another_scale_or_without_labels():
     found = collect(LOGS["small"], ["s1", "s2"])
     with pytest.raises(UncurseError, match="collected with scores='logit' and VAD has scores='probability'"):
         VAD(scores="probability").fit(found)
-    with pytest.raises(UncurseError, match="collected with negative_rate=None and VAD has negative_rate=0.1"):
+    with pytest.raises(UncurseError, match="collected with negative_rate=None and VAD has negative_rate"):
         VAD(negative_rate=0.1).fit(found)
     with pytest.raises(UncurseError, match="labelled evidence holds no labels; collect it with its label column"):
         VAD(calibrator="platt").fit(found, labelled=found)

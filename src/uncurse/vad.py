@@ -43,8 +43,8 @@ class _Evidence:
             return float(self.moments.mean[0])
         if self.served is None:
             raise UncurseError(
-                "a tandem from moments needs the pool's cells too: pass pool=(moments, cells); logs keep cells of up to "
-                "200 groups"
+                "a tandem from moments needs the pool's cells too: pass pool=(moments, cells); logs keep those of up "
+                "to 200 groups"
             )
         calibrated = step.transform(self.served)
         if link != "logistic":

@@ -17,7 +17,7 @@ def about_fit(vad: VAD, pool: Evidence, labelled: Evidence | None = None, *, com
     >>> pool = Evidence(("s1", "s2"), Moments().update([[0.0, 0.1], [1.0, 0.9], [2.0, 2.2]]))
     >>> about = about_fit(VAD().fit(pool), pool)
     >>> round(about["lambda"], 3)
-    0.985
+    0.988
     """
     groups = {
         name: {"lambda": value, "center": vad.group_center_[name], "rows": pool.groups[name].rows}

@@ -15,10 +15,13 @@ import narwhals as nw
 from ..evidence import Evidence
 from ..links import UncurseError, check_count
 from .columns import Columns
+from .expressions import with_prediction
 from .faults import blamed
 from .queries import fetch, query, query_groups, row_count
 from .sources import ENGINES, Table, is_frame, open_table
 from .streams import Frame, Progress, rows_by_group, stream
+from .winners import winners
+from .writing import apply_to_files
 
 #: Up to this many rows are fetched and every score is a cell of its own, whatever the engine.
 SMALL = 1 << 17
@@ -79,8 +82,6 @@ def collect(
     if group is not None:
         _check_group(table, group)
     if request is not None:
-        from .winners import winners
-
         check_count(top_k, "top_k")
         winning = winners(table.frame, columns.scores[0], request, top_k, columns=columns.wanted)
         table = Table(winning, table.files, table.name)
@@ -121,4 +122,4 @@ def _check_group(table: Table, group: str) -> None:
         )
 
 
-__all__ = ["ENGINES", "Columns", "Table", "collect", "open_table"]
+__all__ = ["ENGINES", "Columns", "Table", "apply_to_files", "collect", "open_table", "winners", "with_prediction"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,11 +259,21 @@ def _scan_duckdb(files: Sequence[str], kind: str) -> Any:
     return connection.read_parquet(list(files), hive_partitioning=_hive(files), union_by_name=True)
 
 
+def spark_path(file: str) -> str:
+    """A local file as Spark names it: with its scheme, and nothing encoded."""
+    return f"file://{Path(file).resolve()}"
+
+
+def glob_free(file: str) -> str:
+    """The file's own name where a reader would see a pattern in it."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", file)
+
+
 def _scan_spark(files: Sequence[str], kind: str) -> Any:
     from .spark import session
 
     spark = session()
-    paths = [file if "://" in file else Path(file).resolve().as_uri() for file in files]
+    paths = [file if "://" in file else spark_path(glob_free(file)) for file in files]
     if kind == "csv":
         return spark.read.csv(paths, header=True, inferSchema=True)
     return spark.read.parquet(*paths)

@@ -25,6 +25,7 @@ from .sources import (
     find_files,
     number_of,
     scan_polars,
+    spark_path,
 )
 
 _NUMBER = "uncurse score as a number"  # of a CSV, beside its text
@@ -142,7 +143,7 @@ def _write_spark(frame: Any, to: Path, csv: bool) -> None:
     try:
         writer = frame.coalesce(1).write.mode("overwrite")
         parts = folder / "parts"
-        writer.csv(parts.resolve().as_uri(), header=True) if csv else writer.parquet(parts.resolve().as_uri())
+        writer.csv(spark_path(str(parts)), header=True) if csv else writer.parquet(spark_path(str(parts)))
         (part,) = parts.glob("part-*")
         os.replace(part, to)
     finally:

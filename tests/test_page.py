@@ -1,0 +1,208 @@
+"""The page in a real browser: every figure drawn, nothing asked of the network, keyboard, colours, phone, print."""
+
+import shutil
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from uncurse import Affine, Cells
+from uncurse.metrics import evaluate_cells
+from uncurse.report import Method, Report, describe
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="the page's tests drive a browser: pip install playwright")
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PATIENCE = 120_000  # milliseconds; a browser starts slowly on a busy machine
+HOSTILE = "<img src=x onerror=alert(1)>"
+SCRIPT = "</script><script>alert(2)</script>"
+
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium found: apt-get install chromium, or install Google Chrome"),
+    pytest.mark.xdist_group("browser"),
+]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-2.0, 0.8, 40_000)
+    scores, clicks = truth + rng.normal(0, 0.4, 40_000), rng.random(40_000) < expit(truth)
+    cells = Cells().update(scores, clicks)
+    summary = describe(cells)
+    alphas = [0.02, 0.05, 0.1]
+    groups = {f"{HOSTILE} {i}": {"lambda": 0.7 + 0.02 * i, "rows": 100, "standard_error": 0.02} for i in range(5)}
+    about = {
+        "lambda": 0.8, "standard_error": 0.003, "groups": groups, "command": SCRIPT,
+        "pool": {**summary, "sources": [HOSTILE], "columns": [SCRIPT]},
+        "labelled": {**describe(Cells().update(scores[:5000] + 0.4)), "sources": ["clicks.parquet"]},
+    }  # fmt: skip
+    methods = [
+        Method("as served", evaluate_cells(cells, None, alphas)),
+        Method("vad.json", evaluate_cells(cells, Affine(0.8, -0.4), alphas), about),
+        Method(HOSTILE, evaluate_cells(cells, Affine(0.9, -0.2), alphas), {"lambda": 0.9}),
+        Method(SCRIPT, evaluate_cells(cells, Affine(0.7, -0.6), alphas)),
+    ]
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    Report(methods, summary, {"log": [HOSTILE, SCRIPT], HOSTILE: "column"}, title="August").to_html(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=ARGUMENTS, timeout=PATIENCE)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, file):
+    """Opens the page; whatever it says or asks for that it should not is kept in `page.complaints`."""
+    contexts = []
+
+    def opened(*, width=1100, scripts=True, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, java_script_enabled=scripts, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.complaints = []
+        page.on("console", lambda message: page.complaints.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: page.complaints.append(f"error: {error}"))
+        page.on("request", lambda request: page.complaints.append(f"request: {request.url}"))
+        page.on("dialog", lambda dialog: (page.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.goto(file.as_uri())
+        assert page.complaints.pop(0) == f"request: {file.as_uri()}"
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def drawn(page):
+    """Size, marks and the overhang of text of each figure that is shown."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll('svg[role=img]')].filter(s => s.getClientRects().length).map(s => {
+            const box = s.getBoundingClientRect();
+            const texts = [...s.querySelectorAll('text')].filter(t => t.textContent);
+            const over = texts.map(t => t.getBoundingClientRect()).map(t =>
+                Math.max(box.left - t.left, t.right - box.right, box.top - t.top, t.bottom - box.bottom));
+            return {width: box.width, height: box.height, marks: s.querySelectorAll('path,rect,line').length,
+                    titles: s.querySelectorAll('title').length, over: Math.max(...over),
+                    size: Math.min(...texts.map(t => t.getBoundingClientRect().height))};
+        })"""
+    )
+
+
+@pytest.mark.parametrize("width", [1100, 390])
+def test_every_figure_is_drawn_and_its_words_fit(open_page, width):
+    page = open_page(width=width)
+    figures = drawn(page)
+    assert len(figures) == 7  # error, reliability, ECE and MCE, scores, λ, λ by group, drift
+    for figure in figures:
+        assert figure["width"] > 250
+        assert figure["height"] > 60
+        assert figure["marks"] > 5
+        assert figure["titles"] > 0
+        assert figure["over"] <= 2, "a label leaves its figure"
+        assert figure["size"] >= 11, "a label is too small to read"
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("width", [1100, 390, 320])
+def test_the_page_does_not_scroll_sideways(open_page, width):
+    page = open_page(width=width)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_names_are_text_and_nothing_happens(open_page):
+    page = open_page()
+    text = page.inner_text("body")
+    assert HOSTILE in text
+    assert SCRIPT in text
+    assert page.locator("img, script").count() == 0
+    page.wait_for_timeout(300)
+    assert page.complaints == []
+
+
+def test_the_keyboard_reaches_every_control(open_page):
+    page = open_page()
+    reached = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("(e => e.id || e.tagName + '.' + e.className)(document.activeElement)"))
+        if len(reached) > 1 and reached[-1].startswith("BODY"):
+            break
+    assert {"theme-auto", "alpha-0", "SUMMARY.", "DIV.scroll"} <= set(reached)
+    page.focus("#alpha-0")
+    assert page.locator(".choice-0 svg.wide").is_visible()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".choice-1 svg.wide").is_visible()
+    assert not page.locator(".choice-0 svg.wide").is_visible()
+    page.focus("summary >> nth=0")
+    page.keyboard.press("Enter")
+    assert page.locator("details[open] table").first.is_visible()
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid", "the focus must be seen"
+
+
+def colors(page):
+    """Luminance of the page's ground, its text and the first line of the first figure."""
+    return page.evaluate(
+        """() => {
+            const light = c => { const [r, g, b] = c.match(/[0-9.]+/g).map(Number).map(v => (v /= 255) <= 0.04045
+                ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+            const figure = [...document.querySelectorAll('svg[role=img]')].find(s => s.getClientRects().length);
+            const style = e => getComputedStyle(e);
+            return {ground: light(style(document.body).backgroundColor), text: light(style(document.body).color),
+                    label: light(style(figure.querySelector('text')).fill),
+                    line: light(style(figure.querySelector('path[stroke-width="2"]')).stroke)};
+        }"""
+    )
+
+
+def assert_readable(found):
+    for name, least in (("text", 7), ("label", 4.5), ("line", 3)):
+        high, low = sorted((found[name], found["ground"]), reverse=True)
+        assert (high + 0.05) / (low + 0.05) >= least, name
+
+
+def test_light_and_dark_are_both_readable_and_the_switch_wins(open_page):
+    page = open_page(color_scheme="light")
+    light = colors(page)
+    page.emulate_media(color_scheme="dark")
+    dark = colors(page)
+    assert light["ground"] > 0.8
+    assert dark["ground"] < 0.05
+    assert_readable(light)
+    assert_readable(dark)
+    page.focus("#theme-auto")
+    page.keyboard.press("ArrowRight")
+    assert colors(page) == light
+    page.emulate_media(color_scheme="light")
+    page.keyboard.press("ArrowRight")
+    assert colors(page) == dark
+
+
+def test_the_page_needs_no_script(open_page):
+    page = open_page(scripts=False)
+    page.locator("label:has(#alpha-2)").click()
+    assert page.locator(".choice-2 svg.wide").is_visible()
+    assert not page.locator(".choice-0 svg.wide").is_visible()
+
+
+def test_print_is_light_without_controls_and_with_what_was_done(open_page):
+    page = open_page(color_scheme="dark")
+    page.emulate_media(media="print")
+    assert colors(page)["ground"] > 0.8
+    assert_readable(colors(page))
+    assert not page.locator("fieldset").first.is_visible()
+    assert page.locator("dl.facts").is_visible()
+    assert page.pdf(format="A4")[:5] == b"%PDF-"
+    assert page.complaints == []
