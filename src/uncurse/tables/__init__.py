@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
@@ -83,8 +84,8 @@ def collect(
         _check_group(table, group)
     if request is not None:
         check_count(top_k, "top_k")
-        winning = winners(table.frame, columns.scores[0], request, top_k, columns=columns.wanted)
-        table = Table(winning, table.files, table.name)
+        frame: Any = table.frame  # lazy or not, winners are as it is
+        table = replace(table, frame=winners(frame, columns.scores[0], request, top_k, columns=columns.wanted))
     with blamed(table, columns):
         evidence = _collect(table.frame, columns, progress)
     evidence.selection = None if request is None else f"top {top_k} of each {request}"

@@ -70,9 +70,13 @@ class Program:
 
             kind = "array<string>" if text else "array<float64>"
             return self.add(ibis.literal(list(values), type=kind))
-        cells = ",".join(map(self._literal, values))
-        kind = ("string" if text else "double") if self._spark else ("varchar[]" if text else "double[]")
-        return self.add(f"cast(array({cells}) as array<{kind}>)" if self._spark else f"cast([{cells}] as {kind})")
+        if self._spark:
+            from pyspark.sql import functions as F
+
+            # A true literal, where array(…) would be built anew in every row of a small frame that Spark holds itself.
+            return self.add(F.lit(np.array([np.inf if value is None else value for value in values])))
+        cells = ",".join(map(_literal, values))
+        return self.add(f"cast([{cells}] as {'varchar' if text else 'double'}[])")
 
     def at(self, array: str, place: str) -> nw.Expr:
         """The element of an array column at a place, counted from 0."""
@@ -82,7 +86,7 @@ class Program:
         return nw.col(self.add(self._element(array, place)))
 
     def count_passed(self, edges: str, value: str, size: int, base: str | None = None) -> str:
-        """How many edges are at most the value: of `size` sorted ones, null beyond the last, that start at `base`."""
+        """How many edges are at most the value: of `size` sorted ones that start at `base`."""
         place = self.hold(nw.lit(0, nw.Int64))
         step = (size + 1) // 2
         while step >= 1:
@@ -109,28 +113,27 @@ class Program:
         if self.is_ibis:
             table = table.mutate(**{name: native})
         elif self._spark:
-            from pyspark.sql import functions
+            from pyspark.sql import functions as F
 
-            table = table.withColumn(name, functions.expr(native))
+            table = table.withColumn(name, F.expr(native) if isinstance(native, str) else native)
         else:
             table = table.project(f"*, {native} as {name}")
         self.frame = nw.from_native(table)
         return name
 
     def _element(self, array: str, index: str) -> str:
-        return f"{array}[{index}]" if self._spark else f"{array}[{index} + 1]"
+        return f"get({array}, {index})" if self._spark else f"{array}[{index} + 1]"  # null beyond the end
 
     def _quote(self, name: str) -> str:
         mark = "`" if self._spark else '"'
         return mark + name.replace(mark, mark * 2) + mark
 
-    def _literal(self, value: Cell) -> str:
-        if value is None:
-            return "null"
-        if isinstance(value, str):
-            text = value.replace("\\", "\\\\") if self._spark else value
-            return "'" + text.replace("'", "\\'" if self._spark else "''") + "'"
-        return f"{value:.17e}" + ("D" if self._spark else "")  # without an exponent DuckDB reads a decimal
+
+def _literal(value: Cell) -> str:
+    """A number or a text in DuckDB's SQL; a number without an exponent would be a decimal there."""
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return "null" if value is None else f"{value:.17e}"
 
 
 # ---------------------------------------------------------------------------- maps
@@ -140,7 +143,7 @@ def predict(program: Program, score_map: ScoreMap, score: str, group: nw.Expr | 
     """The map's prediction as an expression; null where the score is none."""
     maps = [score_map.whole] if isinstance(score_map, Grouped) else [score_map]
     number = None
-    if isinstance(score_map, Grouped) and group is not None:
+    if isinstance(score_map, Grouped) and score_map.maps and group is not None:
         names = sorted(score_map.maps, key=lambda name: name.encode())
         maps += [score_map.maps[name] for name in names]
         number = _group_number(program, names, group)
@@ -168,9 +171,7 @@ def _group_number(program: Program, names: list[str], group: nw.Expr) -> str:
     if program.is_ibis:  # warehouses sort text each in their own way, so no binary search
         table = program.frame.to_native()
         return program.add(table[text].cases(*((name, i + 1) for i, name in enumerate(names)), else_=0))
-    size = _room(len(names))
-    padded = [*names, *([None] * (size - len(names)))]
-    place = program.count_passed(program.array(padded), text, size)
+    place = program.count_passed(program.array(names), text, _room(len(names)))
     found = program.at(program.array(["", *names]), place)
     known = (found == nw.col(text)) & (nw.col(place) > 0)
     return program.hold(nw.when(known).then(nw.col(place)).otherwise(nw.lit(0, nw.Int64)))
