@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import isotonic_regression
-from scipy.special import gammaln
 
 from .bins import at_weight, bins, edges_at, inner, running, totals, wide_cells
 from .cores import one_blas_thread
@@ -276,6 +274,8 @@ def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
     Binnings with N^⅓/10 to 10·N^⅓ bins, each bin a Beta prior of weight 2/B around the middle between its lowest and
     its highest probability. On cells a binning costs its number of bins, so a million rows take a fraction of a second.
     """
+    from scipy.special import gammaln
+
     l, w, y = _columns(cells)
     p, reached, labelled, wide = logistic(l), running(w), running(y), wide_cells(cells)
     cube = float(reached[-1]) ** (1 / 3)
@@ -304,6 +304,12 @@ def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
     return _steps(cells, edges_at(cells, places), n, average * n, strict)
 
 
+def _isotonic(values: Array, weights: Array) -> Any:
+    from scipy.optimize import isotonic_regression  # a third of a second to import: only for those who fit one
+
+    return isotonic_regression(values, weights=weights)
+
+
 def _columns(cells: Cells) -> tuple[Array, Array, Array]:
     labels = cells.label
     assert labels is not None  # checked by `fit`
@@ -312,7 +318,7 @@ def _columns(cells: Cells) -> tuple[Array, Array, Array]:
 
 def _pools(w: Array, y: Array) -> NDArray[np.intp]:
     """The first cell of each level of the isotonic regression."""
-    return np.asarray(isotonic_regression(y / w, weights=w).blocks[:-1], np.intp)
+    return np.asarray(_isotonic(y / w, w).blocks[:-1], np.intp)
 
 
 def _monotone(weight: Array, label: Array) -> tuple[NDArray[np.intp], Array]:
@@ -322,7 +328,7 @@ def _monotone(weight: Array, label: Array) -> tuple[NDArray[np.intp], Array]:
     """
     lacking = np.minimum(label, weight - label) <= 1e-9 * weight  # sums of weights are never quite zero
     values = np.where(lacking, (label + 0.5) / (weight + 1), label / weight)
-    pools = isotonic_regression(values, weights=weight)
+    pools = _isotonic(values, weight)
     first = np.asarray(pools.blocks[:-1], np.intp)
     return first, np.asarray(pools.x[first])
 

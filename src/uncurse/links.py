@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
 
 Float = NDArray[np.floating[Any]]
 
@@ -94,7 +93,17 @@ def _normal_density(scores: Float) -> Float:
     return result
 
 
+def normal_cdf(scores: Float) -> Float:
+    """The standard normal's distribution function; scipy takes a moment to import, so only for those who need it."""
+    from scipy.special import ndtr
+
+    result: Float = ndtr(scores)
+    return result
+
+
 def _probit_inverse(probabilities: Float) -> Float:
+    from scipy.special import ndtri
+
     result: Float = ndtri(inside(_floating(probabilities), 0.0, 1.0))
     return result
 
@@ -128,7 +137,7 @@ _LINKS = {
         Link("log", _exp, _log_inverse, _exp, _exp, 0.0, np.inf),
         Link(
             "probit",
-            lambda l: inside(ndtr(l), *_ONE),
+            lambda l: inside(normal_cdf(l), *_ONE),
             _probit_inverse,
             _normal_density,
             lambda l: -np.asarray(l) * _normal_density(l),
@@ -329,6 +338,7 @@ __all__ = [
     "inside",
     "logistic",
     "logit",
+    "normal_cdf",
     "to_link",
     "warn_if_probabilities",
 ]

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from .cores import chunks, in_threads, shares
 from .evidence import Array, Cells
-from .links import UncurseError, check_choice, check_count, inside
+from .links import UncurseError, check_choice, check_count, inside, normal_cdf
 
 
 class Estimate(float):
@@ -246,7 +245,7 @@ def _deviation(mean: Any, w2: Any, first: Any, second: Any) -> Any:
 def _folded(mean: Array, sd: Array) -> tuple[Array, Array]:
     """Mean and variance of |N(mean, sd²)|."""
     ratio = np.divide(mean, sd, out=np.full_like(mean, np.inf), where=sd > 0)
-    expected = sd * np.sqrt(2 / np.pi) * np.exp(-0.5 * np.square(ratio)) + mean * (1 - 2 * ndtr(-ratio))
+    expected = sd * np.sqrt(2 / np.pi) * np.exp(-0.5 * np.square(ratio)) + mean * (1 - 2 * normal_cdf(-ratio))
     return expected, np.maximum(mean**2 + sd**2 - expected**2, 0.0)
 
 
@@ -258,7 +257,7 @@ def _largest(mean: Array, sd: Array) -> tuple[Array, Array]:
     t = (low + width * u)[..., None]
     mean, sd = mean[..., None, :], np.maximum(sd, 1e-300)[..., None, :]
     with np.errstate(over="ignore"):
-        above = 1 - np.prod(ndtr((t - mean) / sd) - ndtr((-t - mean) / sd), axis=-1)
+        above = 1 - np.prod(normal_cdf((t - mean) / sd) - normal_cdf((-t - mean) / sd), axis=-1)
     step = width[..., 0] * (u[1] - u[0])
     start, x = low[..., 0], t[..., 0] - low
     # Moments about `low`, so that a large gap known well does not lose its small error to rounding.
