@@ -30,6 +30,7 @@ theory: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.logs
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist
