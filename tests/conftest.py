@@ -27,3 +27,28 @@ def spark():
     made.sparkContext.setLogLevel("OFF")
     yield made
     made.stop()
+
+
+@pytest.fixture
+def make(request):
+    """A frame of an engine from an Arrow table, by the engine's name."""
+
+    def of(engine, table):
+        if engine == "pandas":
+            return table.to_pandas()
+        if engine == "pyarrow":
+            return table
+        if engine in ("polars", "lazy polars"):
+            import polars as pl
+
+            frame = pl.DataFrame(pl.from_arrow(table))
+            return frame if engine == "polars" else frame.lazy()
+        if engine == "duckdb":
+            return pytest.importorskip("duckdb").connect().from_arrow(table)
+        if engine == "ibis":
+            backend = pytest.importorskip("ibis").duckdb.connect()
+            backend.con.register("log", table)
+            return backend.table("log")
+        return request.getfixturevalue("spark").createDataFrame(table)
+
+    return of

@@ -5,6 +5,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from engines import EAGER, ENGINES, SQL, arrow
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.maps import ScoreMap, logit_knots
 from uncurse.tables.expressions import with_prediction
@@ -46,48 +47,6 @@ MAPS = {
     "groups of all kinds": Grouped(CURVE, {"a": BEND, "it's": Affine(1.0, 2.0), "": STEPS, "ü": Affine(0.5, 0.0)}),
     "no groups at all": Grouped(CURVE, {}),
 }
-EAGER = ["pandas", "polars", "pyarrow"]
-SQL = ["duckdb", "ibis", pytest.param("pyspark", marks=pytest.mark.xdist_group("spark"))]
-ENGINES = [*EAGER, "lazy polars", *SQL]
-
-
-@pytest.fixture
-def make(request):
-    """A frame of an engine from an Arrow table, by the engine's name."""
-
-    def of(engine, table):
-        if engine == "pandas":
-            return table.to_pandas()
-        if engine == "pyarrow":
-            return table
-        if engine in ("polars", "lazy polars"):
-            frame = pl.DataFrame(pl.from_arrow(table))
-            return frame if engine == "polars" else frame.lazy()
-        if engine == "duckdb":
-            return pytest.importorskip("duckdb").connect().from_arrow(table)
-        if engine == "ibis":
-            backend = pytest.importorskip("ibis").duckdb.connect()
-            backend.con.register("log", table)
-            return backend.table("log")
-        return request.getfixturevalue("spark").createDataFrame(table)
-
-    return of
-
-
-def arrow(frame):
-    """What a frame of any engine holds, as an Arrow table."""
-    kind = type(frame).__module__.partition(".")[0]
-    if kind == "ibis":  # through its DuckDB: the result is the query's, whatever Ibis converts it with
-        import ibis
-
-        return frame.get_backend().con.sql(str(ibis.to_sql(frame))).to_arrow_table()
-    if kind == "pandas":
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    if kind == "polars":
-        return frame.lazy().collect(engine="streaming").to_arrow()
-    if kind in ("duckdb", "_duckdb"):
-        return frame.to_arrow_table()
-    return frame.toArrow() if kind == "pyspark" else frame
 
 
 def scores_for(score_map, dtype=np.float64):

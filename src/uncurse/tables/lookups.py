@@ -1,8 +1,8 @@
 """Maps as expressions of DuckDB, Spark and Ibis: every piece and every group is found by a binary search.
 
 A map of n pieces is a few constant arrays. Its piece p is found in log2(n) steps, p + 2^i where the score has passed
-edge p + 2^i, each step a column on top of the last. 1e7 rows and 2,048 steps on two cores: DuckDB 0.5 s, Spark 2 s,
-where a balanced tree of CASE took 6 s and 5 s. Groups are found in the same way by their names, and their maps are
+edge p + 2^i, each step a column on top of the last. 1e7 rows and 2,048 steps on two cores: DuckDB 0.6 s, Spark 1.5 s,
+where a balanced tree of CASE alone, without the link, took 6 s and 5 s. Groups are found in the same way by their names, and their maps are
 stacked in the same arrays, so that thousands of groups cost no more than a few steps.
 """
 
@@ -59,74 +59,73 @@ class Program:
         if self._spark:  # quoted: narwhals takes a dot in a name for a field
             from pyspark.sql import functions as F
 
-            return table.select(*(F.col(self._quote(name)) for name in names), F.col(held).alias(column))
+            quoted = ("`" + name.replace("`", "``") + "`" for name in names)
+            return table.select(*map(F.col, quoted), F.col(held).alias(column))
         return self.frame.select(*names, nw.col(held).alias(column)).to_native()
 
-    def array(self, values: Sequence[Cell]) -> str:
-        """A new column that holds the same array in every row: a constant to all these engines."""
+    def array(self, values: Sequence[Cell]) -> Any:
+        """A constant array, in the form in which `at` and `count_passed` take it."""
         text = any(isinstance(value, str) for value in values)
-        if self.is_ibis:
-            import ibis
-
-            kind = "array<string>" if text else "array<float64>"
-            return self.add(ibis.literal(list(values), type=kind))
         if self._spark:
             from pyspark.sql import functions as F
 
-            # A true literal, where array(…) would be built anew in every row of a small frame that Spark holds itself.
-            return self.add(F.lit(np.array([np.inf if value is None else value for value in values])))
-        cells = ",".join(map(_literal, values))
+            # A literal and no column: Spark would copy a column into every row of a small frame that it holds itself.
+            return F.lit(np.array([np.inf if value is None else value for value in values]))
+        if self.is_ibis:
+            import ibis
+
+            return self.add(ibis.literal(list(values), type="array<string>" if text else "array<float64>"))
+        cells = ",".join(map(_literal, values))  # written once: DuckDB reads a long query slowly
         return self.add(f"cast([{cells}] as {'varchar' if text else 'double'}[])")
 
-    def at(self, array: str, place: str) -> nw.Expr:
-        """The element of an array column at a place, counted from 0."""
-        if self.is_ibis:
-            table = self.frame.to_native()
-            return nw.col(self.add(table[array][table[place]]))
-        return nw.col(self.add(self._element(array, place)))
+    def at(self, array: Any, place: str) -> nw.Expr:
+        """The element of an array at a place, counted from 0."""
+        if self._spark:
+            from pyspark.sql import functions as F
 
-    def count_passed(self, edges: str, value: str, size: int, base: str | None = None) -> str:
+            return nw.col(self.add(F.get(array, F.col(place))))
+        if self.is_ibis:
+            table: Any = self.frame.to_native()
+            return nw.col(self.add(table[array][table[place]]))
+        return nw.col(self.add(f"{array}[{place} + 1]"))
+
+    def count_passed(self, edges: Any, value: str, size: int, base: str | None = None) -> str:
         """How many edges are at most the value: of `size` sorted ones that start at `base`."""
         place = self.hold(nw.lit(0, nw.Int64))
         step = (size + 1) // 2
         while step >= 1:
-            if self.is_ibis:
-                import ibis
-
-                table = self.frame.to_native()
-                index = table[place] + (step - 1)
-                index = index if base is None else index + table[base]
-                passed = (table[value] >= table[edges][index]).fill_null(False)
-                place = self.add(table[place] + ibis.ifelse(passed, step, 0))
-            else:
-                q = self._quote
-                index = f"{place} + {step - 1}" if base is None else f"{base} + {place} + {step - 1}"
-                edge = self._element(edges, index)
-                place = self.add(f"{place} + case when {q(value)} >= {edge} then {step} else 0 end")
+            place = self.add(self._passed(edges, value, place, base, step))
             step //= 2
         return place
 
+    def _passed(self, edges: Any, value: str, place: str, base: str | None, step: int) -> Any:
+        """One step of the search: on by `step` where that edge is passed; there is none (null) beyond the end."""
+        if self._spark:
+            from pyspark.sql import functions as F
+
+            index = F.col(place) + (step - 1) if base is None else F.col(base) + F.col(place) + (step - 1)
+            return F.col(place) + F.when(F.col(value) >= F.get(edges, index), step).otherwise(0)
+        if self.is_ibis:
+            import ibis
+
+            table: Any = self.frame.to_native()
+            index = table[place] + (step - 1) if base is None else table[base] + table[place] + (step - 1)
+            return table[place] + ibis.ifelse((table[value] >= table[edges][index]).fill_null(False), step, 0)
+        start = place if base is None else f"{base} + {place}"
+        return f"{place} + case when {value} >= {edges}[{start} + {step}] then {step} else 0 end"
+
     def add(self, native: Any) -> str:
-        """A new column from what the engine itself understands: SQL, or an expression of Ibis."""
+        """A new column from what the engine itself understands: SQL, or a column of Spark or Ibis."""
         name = self._name()
         table: Any = self.frame.to_native()
         if self.is_ibis:
             table = table.mutate(**{name: native})
         elif self._spark:
-            from pyspark.sql import functions as F
-
-            table = table.withColumn(name, F.expr(native) if isinstance(native, str) else native)
+            table = table.withColumn(name, native)
         else:
             table = table.project(f"*, {native} as {name}")
         self.frame = nw.from_native(table)
         return name
-
-    def _element(self, array: str, index: str) -> str:
-        return f"get({array}, {index})" if self._spark else f"{array}[{index} + 1]"  # null beyond the end
-
-    def _quote(self, name: str) -> str:
-        mark = "`" if self._spark else '"'
-        return mark + name.replace(mark, mark * 2) + mark
 
 
 def _literal(value: Cell) -> str:

@@ -64,7 +64,8 @@ def _has_master() -> bool:
         return True
     folders = [os.environ.get("SPARK_CONF_DIR"), os.path.join(os.environ.get("SPARK_HOME", ""), "conf")]
     files = [Path(folder, "spark-defaults.conf") for folder in folders if folder]
-    return any(line.split()[:1] == ["spark.master"] for file in files if file.is_file() for line in file.open())
+    lines = [line for file in files if file.is_file() for line in file.read_text().splitlines()]
+    return any(line.split()[:1] == ["spark.master"] for line in lines)
 
 
 def find_java() -> str | None:

@@ -1,8 +1,10 @@
 """The k best rows of each request, by the fastest form of each engine.
 
-Milliseconds for 1e7 rows of 500,000 requests on two cores, rows of a request together / shuffled:
-Polars k=1 max_by 160/320 (window 540/580, top_k_by 1,450/1,890), k=5 window 520/680 (sorted groups 800/1,200);
-DuckDB k=1 200/500 (narwhals' window 1,470/1,420), k=5 640/720; Spark k=1 max_by 1,200/2,600 (window 1,900/5,800).
+Milliseconds for 1e7 rows of 500,000 requests on two cores, the rows of a request together / shuffled; in brackets
+other forms, timed once each as bare queries rather than through `winners`:
+Polars k=1 max_by 130/320 (top_k_by 1,450/1,890), k=5 window 410/520 (sorted groups 800/1,200);
+DuckDB k=1 200/490 (narwhals' window 1,470/1,420), k=5 620/690 (1,290/1,440);
+Spark k=1 max_by 1,600/2,900 (window 1,900/5,800), k=5 window 2,500/7,800. At 1e8 rows Polars needs 0.6/2.0 GB for k=1.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ def _codes(requests: nw.Series[Any]) -> Any:
 def _polars(scan: Any, score: str, request: str, k: int, columns: list[str]) -> Any:
     import polars as pl
 
-    key = pl.col(score).cast(pl.Float64).fill_nan(float("inf")).fill_null(float("inf"))
+    floats = scan.select(score).collect_schema()[score].is_float()
+    key = pl.col(score) if floats else pl.col(score).cast(pl.Float64)
+    key = key.fill_nan(float("inf")).fill_null(float("inf"))
     if k == 1:
         # Streams through a hash table of one row a request. All columns meet the same rows in the same order, so that
         # they agree on which of equal scores it is.
