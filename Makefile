@@ -11,8 +11,10 @@ setup: $(VENV)/.core
 demo: setup
 	$(BIN)/uncurse demo
 
+# Spark's tests apart: each process would start a Java machine of its own.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m 'not theory and not spark' -rs
+	$(BIN)/python -m pytest -m spark tests -rs
 	$(MAKE) --no-print-directory test-oldest
 
 # The scikit-learn face again on the oldest release that we promise.

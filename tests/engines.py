@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 EAGER = ["pandas", "polars", "pyarrow"]
-SQL = ["duckdb", "ibis", pytest.param("pyspark", marks=pytest.mark.xdist_group("spark"))]
+SQL = ["duckdb", "ibis", pytest.param("pyspark", marks=pytest.mark.spark)]
 LAZY = ["lazy polars", *SQL]
 ENGINES = [*EAGER, *LAZY]
 

@@ -199,7 +199,7 @@ def test_probabilities_all_the_way(run):
 # ---------------------------------------------------------------------------- apply
 
 
-@pytest.mark.parametrize("engine", ["polars", "duckdb", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))])
+@pytest.mark.parametrize("engine", ["polars", "duckdb", pytest.param("spark", marks=pytest.mark.spark)])
 def test_a_folder_becomes_a_folder_of_the_same_files(run, engine, tmp_path, request):
     if engine == "spark":
         request.getfixturevalue("spark")

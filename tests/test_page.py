@@ -23,7 +23,6 @@ SCRIPT = "</script><script>alert(2)</script>"
 
 pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no Chromium found: apt-get install chromium, or install Google Chrome"),
-    pytest.mark.xdist_group("browser"),
 ]
 
 

@@ -11,13 +11,13 @@ from uncurse.tables import spark as module
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.spark
 def test_the_active_session_is_used(spark):
     assert module.session() is spark
     assert spark.range(3).count() == 3
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.spark
 def test_a_session_of_ours_is_local_and_has_no_web_page(spark):
     assert spark.conf.get("spark.master") == "local[2]"
     assert spark.conf.get("spark.ui.enabled") == "false"

@@ -10,7 +10,7 @@ from uncurse.links import logistic
 from uncurse.metrics import evaluate_log
 from uncurse.tables import SMALL, collect
 
-SPARK = pytest.param("spark", marks=pytest.mark.xdist_group("spark"))
+SPARK = pytest.param("spark", marks=pytest.mark.spark)
 ENGINES = ["polars", "lazy polars", "pandas", "pyarrow", "duckdb", "ibis", "parquet", "parquet duckdb", SPARK]
 PROBE = np.linspace(-7, 4, 2_001)
 

@@ -845,7 +845,7 @@ def test_a_bad_fit_is_named_with_the_remedy(options, arguments, message):
 
 def test_a_tandem_from_moments_needs_the_cells_of_the_pool():
     with pytest.raises(
-        UncurseError, match=r"a tandem from moments needs the pool's cells too; pass pool=\(moments, ce"
+        UncurseError, match=r"a tandem from moments needs the pool's cells too: pass pool=\(moments, ce"
     ):
         VAD(calibrator="platt").fit(Moments().update(GOOD), labelled=GOOD_LABELLED)
 

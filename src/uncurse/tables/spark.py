@@ -28,6 +28,17 @@ exec "{java}" "$@"
 """
 
 
+# What Spark says while it starts, before its log level can be set.
+_LOG = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n
+"""
+
+
 def session(**options: str) -> SparkSession:
     """The active session, or a new one; `options` are settings of a new one on this machine.
 
@@ -50,7 +61,11 @@ def session(**options: str) -> SparkSession:
         quiet["spark.ui.showConsoleProgress"] = str(sys.stderr.isatty()).lower()
         for key, value in {"spark.master": "local[*]", **quiet, **options}.items():
             builder = builder.config(key, value)
-    with _java():
+    with _java() as folder:
+        if not _has_master():
+            log = Path(folder, "log4j2.properties")
+            log.write_text(_LOG)
+            builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log.as_uri()}")
         try:
             spark: SparkSession = builder.getOrCreate()
         except PySparkRuntimeError as error:
@@ -84,9 +99,9 @@ def find_java() -> str | None:
 
 
 @contextmanager
-def _java() -> Iterator[None]:
+def _java() -> Iterator[str]:
     """An environment in which Spark finds Java, and starts its workers with this Python."""
-    before = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    before = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP")}
     home = find_java()
     with tempfile.TemporaryDirectory(prefix="uncurse-java-") as folder:
         if home is not None:
@@ -96,8 +111,10 @@ def _java() -> Iterator[None]:
             launcher.chmod(0o755)
             os.environ["JAVA_HOME"] = folder
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if not _has_master():
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         try:
-            yield  # once started, the JVM needs neither
+            yield folder  # once started, the JVM needs none of it
         finally:
             for name, value in before.items():
                 if value is None:
