@@ -1,8 +1,10 @@
 """The command line as a user meets it: in a process of its own."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -30,6 +32,20 @@ def test_demo_writes_logs_runs_the_commands_and_names_the_page(tmp_path):
     # The commands it prints can be run again as they are.
     line = next(line for line in result.stdout.splitlines() if line.startswith("$ uncurse fit"))
     assert uncurse(*line.split()[2:], cwd=tmp_path).returncode == 0
+
+
+def test_an_interrupted_demo_stops(tmp_path):
+    command = [sys.executable, "-m", "uncurse.cli", "demo"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith("$ uncurse evaluate"):  # which draws for a second or more
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            break
+    rest, error = process.communicate(timeout=60)
+    assert process.returncode not in (0, 2)
+    assert "The page" not in rest
+    assert "Traceback" not in error
 
 
 def test_demo_says_where_it_cannot_write(tmp_path):

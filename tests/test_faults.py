@@ -78,6 +78,22 @@ def test_a_fault_in_file_7_of_20_is_named(fault, engine, run, tmp_path):
     assert not out.exists()
 
 
+def test_the_first_of_several_bad_rows_is_named_with_its_value(run, tmp_path):
+    path = tmp_path / "log.parquet"
+    rng = np.random.default_rng(0)
+    log = make(400_000).with_columns(click=pl.Series(rng.random(400_000)))
+    log.write_parquet(path, row_group_size=50_000)
+    code, _, error = run("evaluate", path, "--score", "s1", "--label", "click")
+    assert code == 2
+    assert f"row 0 is {log['click'][0]}; labels must be 0 or 1 (400,000 such values)" in error
+    log = make(400_000)
+    for row in (150_007, 7, 399_999):
+        log[row, "s1"] = float("nan")
+    log.write_parquet(path, row_group_size=50_000)
+    code, _, error = run("evaluate", path, "--score", "s1", "--label", "click")
+    assert "column 's1', row 7 is nan; drop or repair those rows first (3 such values)" in error
+
+
 def _truncated(path):
     path.write_bytes(path.read_bytes()[:-100])
 
@@ -158,7 +174,7 @@ def test_a_selection_without_positives(run, tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (1.5, "row 4 is 1.5; that is not a probability; are these logits? Then say --scale logit"),
+        (1.5, "row 4 is 1.5; that is not a probability; are these logits? (fit, collect and evaluate: --scale logit)"),
         (1.0, "row 4 is 1.0; at 0 and 1 a logit is infinite; pass logits, or clip the probabilities first"),
     ],
 )

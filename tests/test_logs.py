@@ -151,7 +151,7 @@ def test_the_best_of_each_request(run, engine, k):
     assert float(said[0]["observed"]) == log["click"].to_numpy()[chosen].sum()
     run("collect", "log.parquet", "--scores", "s1", "--label", "click", *options, "-o", "winners.json")
     assert Evidence.load("winners.json").selection == f"top {k} of each request"
-    assert records(run("evaluate", "winners.json", "--alpha", "1")) == said
+    assert records(run("evaluate", "winners.json")) == said  # all of them, as from the log
 
 
 def test_several_maps_side_by_side(run):
@@ -234,12 +234,32 @@ def test_a_csv_keeps_every_other_value_as_it_is_written(run, tmp_path):
     np.testing.assert_allclose(values, load("map.json")([0.5, -1.0, 2.0]), rtol=1e-12)
 
 
-def test_a_file_may_be_replaced_by_itself(run):
-    log = make()
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["collect", "log.parquet", "--scores", "s1,s2", "-o", "log.parquet"], "log.parquet is an input"),
+        (["collect", "logs", "--scores", "s1,s2", "-o", "logs/0.parquet"], "logs/0.parquet is an input"),
+        (["fit", "log.parquet", "--scores", "s1,s2", "-o", "./log.parquet"], "log.parquet is an input"),
+        (["fit", "day.json", "-o", "day.json"], "day.json is an input of this command; name another file"),
+        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--json", "log.parquet"], "is an input"),
+        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--report", "link.parquet"], "is an input"),
+        (["evaluate", "day.json", "--map", "map.json", "--report", "map.json"], "map.json is an input"),
+        (["apply", "map.json", "log.parquet", "--score", "s1", "-o", "log.parquet"], "log.parquet is the log itself"),
+        (["apply", "map.json", "log.parquet", "--score", "s1", "-o", "."], "log.parquet is the log itself"),
+        (["apply", "map.json", "log.parquet", "--score", "s1", "-o", "x.parquet", "--json", "map.json"], "is an input"),
+    ],
+)
+def test_no_command_writes_over_what_it_reads(run, arguments, message, tmp_path):
+    log = make(500)
     log.write_parquet("log.parquet")
-    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
-    run("apply", "map.json", "log.parquet", "--score", "s1", "-o", "log.parquet")
-    assert pl.read_parquet("log.parquet").drop("prediction").equals(log)
+    (tmp_path / "logs").mkdir()
+    log.write_parquet("logs/0.parquet")
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "log.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    run("fit", "day.json", "-o", "map.json")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert message in run(*arguments, code=2)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
@@ -254,6 +274,7 @@ def test_a_file_may_be_replaced_by_itself(run):
         (["log*.parquet", "--score", "s1", "-o", "out.parquet"], "log*.parquet is 1 files and out.parquet names one"),
         (["log.parquet", "--score", "s1", "--column", "w", "-o", "out.parquet"], "'w'"),
         (["none.parquet", "--score", "s1", "-o", "out.parquet"], "cannot read none.parquet"),
+        (["log*.parquet", "--score", "s1", "-o", "map.json"], "is 1 files and map.json names one"),
     ],
 )
 def test_what_apply_refuses(run, arguments, message, tmp_path):
@@ -292,9 +313,16 @@ def test_a_map_by_group_without_its_column(run):
     ("arguments", "message"),
     [
         (["fit", "log.parquet", "-o", "m.json"], "--scores is missing; name the columns of the scores"),
-        (["fit", "log.parquet", "--scores", "s1", "-o", "m.json"], "these moments hold no rows"),
+        (["fit", "log.parquet", "--scores", "s1", "-o", "m.json"], "--scores names one column, 's1'; name two or more"),
+        (["fit", "winners.json", "-o", "m.json"], "winners.json holds the top 1 of each request only, where λ would"),
+        (["fit", "day.json", "day.json", "-o", "m.json"], "day.json is named twice; its rows would count double"),
+        (["fit", "log.parquet", "log*.parquet", "--scores", "s1,s2", "-o", "m.json"], "log.parquet is named twice"),
+        (["fit", "day.json", "--calibrator", "platt", "-o", "m.json"], "--calibrator platt needs --labelled, a log"),
         (["fit", "log.parquet", "--scores", "s1,s2", "--method", "magic", "-o", "m.json"], "method='magic' is unknown"),
-        (["fit", "log.parquet", "--scores", "s1,s2", "--calibrator", "x", "-o", "m.json"], "calibrator='x' is unknown"),
+        (
+            ["fit", "day.json", "--calibrator", "x", "--labelled", "labelled.json", "-o", "m.json"],
+            "calibrator='x' is unknown; choose one of platt",
+        ),
         (["fit", "log.parquet", "--scores", "s1,s2", "--labelled", "log.parquet", "-o", "m.json"], "name one, such as"),
         (["fit", "log.parquet", "day.json", "--scores", "s1,s2", "-o", "m.json"], "are logs and evidence mixed"),
         (
@@ -302,15 +330,25 @@ def test_a_map_by_group_without_its_column(run):
             "--scores is s2,s1, but day.json was collected with",
         ),
         (["fit", "day.json", "--negative-rate", "0.1", "-o", "m.json"], "--negative-rate is 0.1, but day.json was"),
-        (["fit", "map.json", "-o", "m.json"], "kind of map.json='affine' is unknown; choose one of evidence"),
+        (["fit", "map.json", "-o", "m.json"], "map.json is of kind 'affine'; evidence is what"),
         (["fit", "bad.json", "-o", "m.json"], "bad.json is not valid JSON"),
         (["evaluate", "log.parquet", "--score", "s1"], "--label is missing; name the column of labels, 0 or 1"),
         (["evaluate", "log.parquet", "--label", "click"], "--score is missing; name the column of the scores"),
         (["evaluate", "day.json"], "day.json was collected without labels; collect it with --label"),
         (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "2%"], "--alpha is '2%'; pass"),
         (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "0.5:0.1:0.1"], "--alpha is"),
-        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "3"], "alpha=3.0 is not a share"),
-        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--map", "day.json"], "kind"),
+        (
+            ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "3"],
+            "uncurse: --alpha=3.0 is not",
+        ),
+        (
+            ["evaluate", "labelled.json", "--map", "groups.json"],
+            "groups.json has a map for each group; collect labelled",
+        ),
+        (
+            ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--map", "day.json"],
+            "day.json is of kind 'evidence'; a map is",
+        ),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--negative-rate", "0"],
             "--negative-rate is 0",
@@ -324,7 +362,10 @@ def test_a_map_by_group_without_its_column(run):
 def test_what_the_commands_refuse(run, arguments, message):
     make(500).write_parquet("log.parquet")
     run("collect", "log.parquet", "--scores", "s1,s2", "-o", "day.json")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "labelled.json")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--request", "request", "-o", "winners.json")
     run("fit", "day.json", "-o", "map.json")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--group", "site", "-o", "groups.json")
     with open("bad.json", "w") as file:
         file.write('{"kind": "evid')
     error = run(*arguments, code=2)
@@ -345,7 +386,58 @@ def test_scores_that_look_like_probabilities_are_warned_of(run, capsys):
     command = [sys.executable, "-m", "uncurse.cli", "fit", "log.parquet", "--scores", "p1,p2", "-o", "m.json"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert said.returncode == 0
-    assert "uncurse: warning: every value of pool lies in [0, 1]" in said.stderr
+    assert said.stderr.startswith(
+        "uncurse: warning: every score lies in [0, 1]; if these are probabilities, not logits"
+    )
+    assert said.stderr.endswith("say --scale probability\n")
+    assert said.stderr.count("\n") == 1
+
+
+def test_a_csv_becomes_a_parquet_of_numbers(run):
+    log = make(500)
+    log.write_csv("log.csv")
+    VAD().fit(log.select("s1", "s2").to_numpy()).map_.save("map.json")
+    run("apply", "map.json", "log.csv", "--score", "s1", "-o", "out.parquet")
+    out = pl.read_parquet("out.parquet")
+    assert out.schema["s1"] == out.schema["prediction"] == pl.Float64
+    assert out.schema["click"] == pl.Int64
+    np.testing.assert_allclose(out["prediction"], load("map.json")(log["s1"].to_numpy()), rtol=1e-12)
+
+
+def test_a_folder_may_have_a_dot_in_its_name(run, tmp_path):
+    log = make(500)
+    (tmp_path / "logs").mkdir()
+    for i in range(2):
+        log.write_parquet(f"logs/{i}.parquet")
+    VAD().fit(log.select("s1", "s2").to_numpy()).map_.save("map.json")
+    run("apply", "map.json", "logs", "--score", "s1", "-o", "corrected-v1.2")
+    assert len(os.listdir(tmp_path / "corrected-v1.2")) == 2
+
+
+def test_evidence_of_overlapping_sources_is_warned_of(run):
+    make(500).write_parquet("log.parquet")
+    for name in ("a.json", "b.json"):
+        run("collect", "log.parquet", "--scores", "s1,s2", "-o", name)
+    with pytest.warns(UserWarning, match=r"log\.parquet is in both of the evidence"):
+        Evidence.load("a.json").merge(Evidence.load("b.json"))
+
+
+def test_winners_are_not_judged_as_a_pool(run, tmp_path):
+    make().write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
+    options = ["--score", "s1", "--label", "click", "--map", "map.json", "--request", "request"]
+    run("evaluate", "log.parquet", *options, "--report", "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "top 1 of each request" in page
+    assert "fit on a pool like this log" not in page
+    assert "one λ for all scores is fair" not in page
+
+
+def test_options_complete(run, monkeypatch):
+    monkeypatch.setenv("_UNCURSE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "uncurse fit --scale p")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    assert run().split() == ["probability"]
 
 
 # ---------------------------------------------------------------------------- killed at any moment
@@ -415,7 +507,7 @@ def test_at_a_terminal_there_are_tables_and_a_bar_and_in_a_pipe_neither(run, tmp
             break
         said += part
     assert process.wait() == 0
-    assert "Calibration error (predicted / observed − 1)" in said.decode()
+    assert "Calibration error (predicted / observed − 1), ± one standard error" in said.decode()
     piped = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert piped.stderr == ""
     assert piped.stdout.startswith("method\talpha\t")

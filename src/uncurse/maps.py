@@ -390,7 +390,10 @@ def from_dict(content: Mapping[str, Any], *, source: str = "map") -> ScoreMap:
 
 def load(path: str | os.PathLike[str]) -> ScoreMap:
     """Read a map from a file written by `save`."""
-    return from_dict(documents.read(path), source=str(path))
+    content = documents.read(path)
+    if content["kind"] not in (*_KINDS, "chain", "grouped"):
+        raise UncurseError(f"{path} is of kind {content['kind']!r}; a map is what `save` and `uncurse fit` write")
+    return from_dict(content, source=str(path))
 
 
 def load_about(path: str | os.PathLike[str]) -> dict[str, Any]:

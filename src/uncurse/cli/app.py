@@ -44,8 +44,17 @@ def main() -> None:
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    if issubclass(category, UserWarning) and not issubclass(category, FutureWarning | DeprecationWarning):
-        typer.echo(f"uncurse: warning: {message}", err=True)
+    if not issubclass(category, UserWarning) or issubclass(category, FutureWarning | DeprecationWarning):
+        return
+    text = str(message)
+    if "lies in [0, 1]" in text:  # the library names its own arguments
+        text = "every score lies in [0, 1]; if these are probabilities, not logits, say --scale probability"
+    if text not in _warned:
+        _warned.add(text)
+        typer.echo(f"uncurse: warning: {text}", err=True)
+
+
+_warned: set[str] = set()
 
 
 @app.callback(invoke_without_command=True)
@@ -58,10 +67,23 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 # ---------------------------------------------------------------------------- output
 
 
-def check_output(path: Path | None) -> None:
-    """The folder of an output is there: told now, not after the work."""
-    if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
-        raise UncurseError(f"cannot write {path}: No such file or directory")
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[str | Path] = ()) -> None:
+    """The folders of outputs are there, and none is an input: told now, not after the work."""
+    from ..tables.sources import find_files
+
+    given = [path for path in outputs if path is not None and str(path) != "-"]
+    for path in given:
+        if not path.absolute().parent.is_dir():
+            raise UncurseError(f"cannot write {path}: No such file or directory")
+        if not path.exists():
+            continue
+        for source in inputs:
+            try:
+                files = [str(source)] if Path(source).is_file() else find_files([source])
+            except UncurseError:  # whoever reads it will say so
+                continue
+            if path.resolve() in [Path(file).resolve() for file in files]:
+                raise UncurseError(f"{path} is an input of this command; name another file, and nothing is lost")
 
 
 def finish(text: str, content: str, path: Path | None, records: Sequence[dict[str, Any]] = ()) -> None:
@@ -145,7 +167,7 @@ def working(description: str, total: Callable[[], int | None] = lambda: None) ->
 __all__ = [
     "JsonOption",
     "app",
-    "check_output",
+    "check_outputs",
     "command",
     "each",
     "finish",

@@ -57,6 +57,7 @@ def demo(
     typer.echo(
         f"\nOn the top {100 * chosen.alpha:g}% the served scores over-predict by {100 * chosen.error_before:+.1f}%; "
         f"debiased, by {100 * chosen.error_after:+.1f}%. The ranking is the same.\n"
+        "(The map is made for the kept: over all candidates the mean may move away a little.)\n"
         f"({time.perf_counter() - start:.0f} s; next: the same commands on your own logs, or uncurse reproduce "
         f"synthetic)\nThe page: {page.resolve().as_uri()}"
     )
@@ -66,7 +67,9 @@ def _run(*arguments: str | Path) -> None:
     words = [str(argument) for argument in arguments]
     typer.echo(f"\n$ uncurse {shlex.join(words)}")
     with talking(words):
-        app(words, standalone_mode=False)
+        code = app(words, standalone_mode=False)
+    if code:  # interrupted: what comes next would only stumble over what is not there
+        raise typer.Exit(code)
 
 
 def _bar(error: float) -> str:

@@ -10,32 +10,30 @@ import typer
 
 from .. import documents
 from ..links import UncurseError
-from .app import JsonOption, app, check_output, command, finish, say, working
+from .app import JsonOption, app, check_outputs, command, finish, say, working
+from .options import (
+    CALIBRATORS,
+    LINKS,
+    REPLICAS,
+    SCALES,
+    Engine,
+    Group,
+    Label,
+    Link,
+    Logs,
+    LogsOrEvidence,
+    NegativeRate,
+    Request,
+    Scale,
+    Scores,
+    TopK,
+    Weight,
+)
+from .reading import as_served, check_pool, evidence_of, names_of, read, shares_of
 from .texts import evaluation_records, evaluation_text, fit_text
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
-    from ..maps import ScoreMap
-
-Logs = Annotated[list[str], typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders.")]
-LogsOrEvidence = Annotated[
-    list[str],
-    typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders; or files that collect wrote."),
-]
-Scores = Annotated[
-    str | None, typer.Option("--scores", help="Columns of the replicas' scores, comma-separated, the served one first.")
-]
-Scale = Annotated[str, typer.Option(help="What the scores are: logit, probability or value. Never guessed.")]
-Label = Annotated[str | None, typer.Option(help="Column of labels, 0 or 1.")]
-Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
-Group = Annotated[str | None, typer.Option(help="Column of groups, text or whole numbers: one map each.")]
-Request = Annotated[str | None, typer.Option(help="Column of requests: keep the best of each.")]
-TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many of each request are kept; 1.")]
-NegativeRate = Annotated[
-    float | None, typer.Option(help="The share of negatives kept when the model was trained, undone first.")
-]
-Link = Annotated[str, typer.Option(help="Where scores are shrunk: logistic, identity, log or probit.")]
-Engine = Annotated[str, typer.Option(help="What reads the files: polars, duckdb or spark.")]
 
 
 @app.command()
@@ -60,9 +58,8 @@ def collect(
 
     Example: uncurse collect 'logs/2026-11-15/*.parquet' --scores s1,s2 --label click -o day.json
     """
-    check_output(out)
-    check_output(json)
-    found = _read(log, _names(scores), label, weight, group, request, top_k, scale, link, negative_rate, engine)
+    check_outputs([out, json], log)
+    found = read(log, names_of(scores), label, weight, group, request, top_k, scale, link, negative_rate, engine)
     found.save(out)
     record: dict[str, Any] = {
         "out": str(out),
@@ -82,17 +79,25 @@ def fit(
     pool: LogsOrEvidence,
     out: Annotated[Path, typer.Option("--out", "-o", help="The map file to write, such as map.json.")],
     scores: Scores = None,
-    scale: Annotated[str | None, typer.Option(help="What the scores are: logit (default), probability, value.")] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="What the scores are: logit (default), probability, value.", autocompletion=SCALES),
+    ] = None,
     labelled: Annotated[
         list[str] | None, typer.Option(help="For a calibrator: a log with labels, or evidence of one; may repeat.")
     ] = None,
     label: Label = None,
     method: Annotated[str, typer.Option(help="How: vad.")] = "vad",
     calibrator: Annotated[
-        str | None, typer.Option(help="Calibrate on the labelled log first: platt, isotonic, beta, …")
+        str | None,
+        typer.Option(help="Calibrate on the labelled log first: platt, isotonic, beta, …", autocompletion=CALIBRATORS),
     ] = None,
     replicas: Annotated[
-        str, typer.Option(help="How the columns came about: seeds, bootstrap or anchored (around the served).")
+        str,
+        typer.Option(
+            help="How the columns came about: seeds, bootstrap or anchored (around the served).",
+            autocompletion=REPLICAS,
+        ),
     ] = "seeds",
     curvature: Annotated[bool, typer.Option("--curvature", help="Correct for the bend of the link too.")] = False,
     group: Group = None,
@@ -101,7 +106,9 @@ def fit(
     lambda_floor: Annotated[
         float | None, typer.Option(help="Use this λ, with a warning, where the estimate is lower.")
     ] = None,
-    link: Annotated[str | None, typer.Option(help="Where scores are shrunk: logistic (default), identity, …")] = None,
+    link: Annotated[
+        str | None, typer.Option(help="Where scores are shrunk: logistic (default), identity, …", autocompletion=LINKS)
+    ] = None,
     engine: Engine = "polars",
     json: JsonOption = None,
 ) -> None:
@@ -116,21 +123,23 @@ def fit(
     from .. import VAD
     from ..report.about import about_fit
 
-    check_output(out)
-    check_output(json)
+    check_outputs([out, json], [*pool, *(labelled or [])])
     if method != "vad":
         raise UncurseError(f"method={method!r} is unknown; choose one of vad")
     if labelled and calibrator is None:
         raise UncurseError("--labelled is for a calibrator; name one, such as --calibrator platt")
+    if calibrator is not None and not labelled:
+        raise UncurseError(f"--calibrator {calibrator} needs --labelled, a log with labels, and --label, their column")
     options = (weight, group, None, None, scale or "logit", link or "logistic", negative_rate, engine)
     given: dict[str, Any] = {"scores": scores, "scale": scale, "link": link, "group": group, "weight": weight}
     given["negative_rate"] = negative_rate
-    evidence = _evidence(pool, scores, None, options, given)
+    evidence = evidence_of(pool, scores, None, options, given)
+    check_pool(pool, evidence)
     rows = None
     if labelled:
         columns = ",".join(evidence.columns)
         own = (weight, None, None, None, evidence.scale, evidence.link, evidence.negative_rate, engine)
-        rows = _evidence(labelled, columns, label, own, {"label": label}, need_label=True)
+        rows = evidence_of(labelled, columns, label, own, {"label": label}, need_label=True)
     vad = VAD(
         link=evidence.link,
         scores=evidence.scale,
@@ -169,7 +178,7 @@ def apply(
     from ..maps import Grouped, load, load_about
     from ..tables.writing import apply_to_files
 
-    check_output(json)
+    check_outputs([json], [log, score_map])
     loaded = load(score_map)
     if isinstance(loaded, Grouped) and group is None:
         group = load_about(score_map).get("group")
@@ -177,8 +186,9 @@ def apply(
         written = apply_to_files(
             loaded, log, out, score=score, column=column, group=group, engine=engine, progress=lambda _: advance(1)
         )
-    record = {"column": column, "files": len(written), "out": str(out)}
-    text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {out}"
+    where = written[0] if len(written) == 1 else str(out)
+    record = {"column": column, "files": len(written), "out": where}
+    text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
     finish(text, documents.dumps("applied", {**record, "written": written}), json, [record])
 
 
@@ -195,7 +205,9 @@ def evaluate(
     ] = None,
     request: Request = None,
     top_k: TopK = None,
-    scale: Annotated[str | None, typer.Option(help="What the scores are: logit (default) or probability.")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="What the scores are: logit (default) or probability.", autocompletion=SCALES)
+    ] = None,
     weight: Weight = None,
     group: Annotated[str | None, typer.Option(help="Column of groups, for maps by group.")] = None,
     negative_rate: NegativeRate = None,
@@ -217,22 +229,25 @@ def evaluate(
     from ..metrics import evaluate_log
     from ..report import Method, Report, describe
 
-    for path in (json, report, figures):
-        check_output(path)
+    check_outputs([json, report, figures], [*log, *(maps or [])])
     loaded = [(path, load(path), load_about(path)) for path in maps or []]
     if group is None:
         group = next((about.get("group") for _, one, about in loaded if isinstance(one, Grouped)), None)
-    shares = _shares(alpha, request)
     options = (weight, group, request, top_k, scale or "logit", "logistic", None, engine)
-    given = {"score": score, "label": label, "request": request, "weight": weight, "scale": scale, "group": group}
-    evidence = _evidence(log, score, label, options, given, need_label=True)
+    given = {"score": score, "label": label, "request": request, "weight": weight, "scale": scale}
+    evidence = evidence_of(log, score, label, options, given, need_label=True)
+    shares = shares_of(alpha, evidence.selection)
+    for path, one, about in loaded:
+        if isinstance(one, Grouped) and not evidence.groups:
+            column = about.get("group") or "COLUMN"
+            raise UncurseError(f"{path} has a map for each group; collect {', '.join(log)} with --group {column}")
     for path, one, _ in loaded:
         if one.scores != evidence.scale:
             raise UncurseError(
                 f"{path} takes scores on the {one.scores} scale and these are {evidence.scale}s; say --scale "
                 f"{one.scores} if they are, or fit a map to them"
             )
-    plain = _as_served(evidence, negative_rate)
+    plain = as_served(evidence, negative_rate)
     names = _distinct([str(path) for path, _, _ in loaded])
     try:
         methods = [Method("as served", evaluate_log(evidence, plain, shares, n_bins=bins))]
@@ -259,133 +274,9 @@ def evaluate(
     finish(
         evaluation_text(methods, evidence), documents.dumps("evaluations", content), json, evaluation_records(methods)
     )
-    for path in (report, figures):
-        if path is not None:
-            say(f"written to {path}")
-
-
-# ---------------------------------------------------------------------------- reading
-
-
-def _names(text: str | None) -> list[str]:
-    names = [name.strip() for name in (text or "").split(",") if name.strip()]
-    if not names:
-        raise UncurseError("--scores is empty; name the served column and its replicas, such as --scores s1,s2")
-    return names
-
-
-def _read(
-    log: Sequence[str],
-    scores: list[str],
-    label: str | None,
-    weight: str | None,
-    group: str | None,
-    request: str | None,
-    top_k: int | None,
-    scale: str,
-    link: str,
-    negative_rate: float | None,
-    engine: str,
-) -> Evidence:
-    from ..tables import collect as collect_log
-    from ..tables.sources import count_rows
-
-    if top_k is not None and request is None:
-        raise UncurseError("--top-k needs --request, the column that tells requests apart")
-    with working("reading", lambda: count_rows(log) if engine == "polars" and request is None else None) as advance:
-        return collect_log(
-            list(log),
-            scores,
-            label=label,
-            weight=weight,
-            group=group,
-            request=request,
-            top_k=top_k or 1,
-            scale=scale,
-            link=link,
-            negative_rate=negative_rate,
-            engine=engine,
-            progress=advance,
-        )
-
-
-def _evidence(
-    sources: Sequence[str],
-    scores: str | None,
-    label: str | None,
-    options: tuple[Any, ...],
-    given: dict[str, Any],
-    *,
-    need_label: bool = False,
-) -> Evidence:
-    """Evidence of logs, or evidence files merged: then what was said of columns must be what they hold."""
-    from ..evidence import Evidence, merged
-
-    kept = [source.lower().endswith(".json") for source in sources]
-    if any(kept) and not all(kept):
-        raise UncurseError(f"{', '.join(sources)} are logs and evidence mixed; collect the logs first")
-    option = "--score" if "score" in given else "--scores"
-    if not all(kept):
-        if scores is None:
-            raise UncurseError(f"{option} is missing; name the column{'s' * (option == '--scores')} of the scores")
-        if need_label and label is None:
-            raise UncurseError("--label is missing; name the column of labels, 0 or 1")
-        return _read(sources, _names(scores), label, *options)
-    evidence = merged(Evidence.load(source) for source in sources)
-    held = {
-        "scores": ",".join(evidence.columns),
-        "score": evidence.columns[0],
-        **{name: getattr(evidence, name) for name in ("scale", "link", "group", "weight", "label", "negative_rate")},
-        "request": evidence.selection and evidence.selection.rpartition(" of each ")[2],
-    }
-    for name, value in given.items():
-        if value is not None and held[name] != value:
-            raise UncurseError(
-                f"--{name.replace('_', '-')} is {value}, but {', '.join(sources)} was collected with {held[name]}; "
-                "leave it out, or collect anew"
-            )
-    if need_label and evidence.label is None:
-        raise UncurseError(f"{', '.join(sources)} was collected without labels; collect it with --label")
-    return evidence
-
-
-def _as_served(evidence: Evidence, rate: float | None) -> ScoreMap | None:
-    """The prediction that the served score stands for: corrected, where negatives were sampled."""
-    import numpy as np
-
-    from ..maps import Affine
-
-    if rate is None:
-        return None
-    if not 0 < rate <= 1:
-        raise UncurseError(f"--negative-rate is {rate:g}; pass the share of negatives kept, such as 0.1")
-    if evidence.negative_rate is not None:
-        raise UncurseError("this evidence was collected with its negative rate; leave --negative-rate out")
-    return Affine(1.0, float(np.log(rate)), scores=evidence.scale)
-
-
-def _shares(text: str | None, request: str | None) -> list[float]:
-    """0.02:0.10:0.01 with both ends, or 0.02,0.1, or both kinds joined by commas."""
-    import numpy as np
-
-    if text is None:
-        text = "1" if request is not None else "0.02:0.10:0.01"
-    shares: list[float] = []
-    for part in text.split(","):
-        try:
-            numbers = [float(number) for number in part.split(":")]
-            if len(numbers) == 1:
-                shares += numbers
-            else:
-                first, last, step = numbers
-                if not (step > 0 and last >= first):
-                    raise ValueError
-                shares += [round(first + i * step, 12) for i in range(int(np.floor((last - first) / step + 1e-9)) + 1)]
-        except ValueError:
-            raise UncurseError(
-                f"--alpha is {text!r}; pass shares such as 0.02,0.1, or first:last:step such as 0.02:0.10:0.01"
-            ) from None
-    return shares
+    for written in (report, figures):
+        if written is not None:
+            say(f"written to {written}")
 
 
 # ---------------------------------------------------------------------------- facts

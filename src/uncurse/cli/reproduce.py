@@ -8,7 +8,7 @@ import typer
 
 from .. import documents
 from ..links import UncurseError
-from .app import JsonOption, check_output, each, finish
+from .app import JsonOption, check_outputs, each, finish
 
 reproduce = typer.Typer(
     help="Run the paper's experiments, every figure beside the paper's.", no_args_is_help=True, rich_markup_mode=None
@@ -30,7 +30,7 @@ def synthetic(
     """
     from ..experiments import synthetic as experiment
 
-    check_output(json)
+    check_outputs([json])
     if golden and (replications is not None or seed is not None):
         raise UncurseError("--golden is one fixed stream of 100 replications; leave out --seed and --replications")
     if golden:

@@ -25,6 +25,8 @@ def fit_text(vad: VAD, pool: Evidence, out: Path) -> tuple[str, dict[str, Any]]:
         "rows": pool.rows,
         "groups": len(pool.groups),
         "map": vad.map_.kind,
+        "slope": getattr(vad.map_, "slope", ""),
+        "intercept": getattr(vad.map_, "intercept", ""),
         "out": str(out),
     }
     lines = [
@@ -33,9 +35,10 @@ def fit_text(vad: VAD, pool: Evidence, out: Path) -> tuple[str, dict[str, Any]]:
     ]
     if isinstance(vad.map_, Affine) and vad.map_.link == "logistic":
         sign = "-" if vad.map_.intercept < 0 else "+"
-        lines.append(
-            f"prediction = 1 / (1 + exp(-({vad.map_.slope:.6g} · logit {sign} {abs(vad.map_.intercept):.6g})))"
-        )
+        line = f"prediction = 1 / (1 + exp(-({vad.map_.slope:.6g} · logit {sign} {abs(vad.map_.intercept):.6g})))"
+        lines.append(line + (", where logit = ln(p / (1 - p))" if vad.map_.scores == "probability" else ""))
+    elif not pool.groups:
+        lines.append(f"the map is a {vad.map_.kind}, not two numbers: uncurse apply and uncurse.load use it")
     if pool.groups:
         values = vad.group_lambda_.values()
         lines.append(f"{len(pool.groups):,} groups, λ from {min(values):.4f} to {max(values):.4f}")
@@ -47,7 +50,11 @@ def evaluation_text(methods: Sequence[Method], log: Evidence) -> str:
     """A line for each share, a column for each method; then ECE with its floor."""
     width = max(20, *(len(m.name) + 2 for m in methods))
     chosen = log.selection or f"selected by {log.columns[0]}"
-    lines = [f"{log.rows:,} rows, label {log.label}, {chosen}", "", "Calibration error (predicted / observed − 1)"]
+    lines = [
+        f"{log.rows:,} rows, label {log.label}, {chosen}",
+        "",
+        "Calibration error (predicted / observed − 1), ± one standard error",
+    ]
     lines.append(f"{'top':>6}  {'selected':>12}" + "".join(f"{m.name:>{width}}" for m in methods))
     table = list(zip(*(m.evaluation.rows for m in methods), strict=True))
     for rows in table:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import documents
-from ..links import UncurseError, check_choice
+from ..links import UncurseError
 from .cells import Cells
 from .moments import Moments
 
@@ -58,6 +59,10 @@ class Evidence:
                     f"cannot merge evidence: {name} is {_text(mine)} in one and {_text(theirs)} in the other; "
                     "collect both alike"
                 )
+        both = sorted(set(self.sources) & set(other.sources))
+        if both:
+            message = f"{both[0]} is in both of the evidence that is merged; if its rows are the same they count double"
+            warnings.warn(message, UserWarning, stacklevel=2)
         self.moments.merge(other.moments)
         if self.cells is None or other.cells is None:
             self.cells = None
@@ -109,7 +114,8 @@ class Evidence:
     def load(cls, path: str | os.PathLike[str]) -> Evidence:
         """Read what `save` wrote."""
         content = documents.read(path)
-        check_choice(f"kind of {path}", content["kind"], ("evidence",))
+        if content["kind"] != "evidence":
+            raise UncurseError(f"{path} is of kind {content['kind']!r}; evidence is what `uncurse collect` writes")
         return cls.from_dict(content)
 
 

@@ -33,8 +33,15 @@ GUIDE = (
     (
         "What a map does not do",
         "It does not change the ranking (with groups: within a group), so it neither finds better candidates nor loses "
-        "any; it makes the numbers true. Where scores are far from Gaussian, or some are much noisier than others, one "
+        "any; it makes the numbers true. It is made for the rows that are kept: the mean over all rows may get worse. "
+        "Where scores are far from Gaussian, or some are much noisier than others, one "
         "λ over-corrects: the errors measured on this page tell.",
+    ),
+    (
+        "What to do about an error that is left",
+        "If a map under-predicts and the scores are about Gaussian, fit with --curvature. If replicas were trained on "
+        "bootstraps, say so with --replicas: the formulas differ. With labelled rows, fit in tandem with a calibrator; "
+        "where groups differ in noise, fit by group. Then compare the maps on one page.",
     ),
 )
 

@@ -138,12 +138,14 @@ def binned(report: Report) -> str:
 
 def gaussian(report: Report) -> str:
     """The scores' histogram with the Gaussian and the test."""
-    judged = data.scores_judged(report.methods, report.served)
+    # Winners of requests are maxima: what they look like says nothing of the pool.
+    judged = data.scores_judged(report.methods, None if report.selection else report.served)
     if judged is None:
         return ""
     name, summary = judged
     rows, scale = data.histogram(summary), summary.get("scale", "logit")
-    verdict = words.found_gaussian(summary, min(row.alpha for row in report.methods[0].evaluation.rows))
+    smallest = min(row.alpha for row in report.methods[0].evaluation.rows)
+    verdict = words.found_gaussian(summary, None if report.selection else smallest)
     note = (
         f"Scores of {name}, {summary['rows']:,} rows. The line is the Gaussian of the same mean "
         f"({number(summary['mean'])}) and standard deviation ({number(summary['sd'])})."
@@ -207,7 +209,7 @@ def _groups(series: int, method: data.Method) -> str:
 
 def drift(report: Report) -> str:
     """The score distributions that a fit and its use have met."""
-    rows = data.drift(report.methods, report.served)
+    rows = data.drift(report.methods, None if report.selection else report.served)
     if not rows:
         return ""
     found = words.found_drift(rows)

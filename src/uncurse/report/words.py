@@ -111,13 +111,17 @@ def found_floors(ece: Rows) -> str:
         if row["alpha"] == smallest:
             times = row["value"] / row["floor"] if row["floor"] > 0 else 0.0
             # Over ten even bins the ECE of true predictions is 1 ± 0.24 floors: 1.5 is two deviations up.
-            how = "at its noise floor" if times < 1.5 else f"{times:.{0 if times >= 9.5 else 1}f} times its noise floor"
+            how = (
+                f"within noise of its floor ({number(row['floor'])})"
+                if times < 1.5
+                else f"{times:.{0 if times >= 9.5 else 1}f} times its noise floor"
+            )
             said.append(f"{row['name']} {number(row['value'])}, {how}")
     return "ECE on the smallest selection: " + "; ".join(said) + "."
 
 
-def found_gaussian(summary: Mapping[str, Any], smallest: float) -> str:
-    """What the distance to the Gaussian means for the smallest share."""
+def found_gaussian(summary: Mapping[str, Any], smallest: float | None) -> str:
+    """What the distance to the Gaussian means for the smallest share, where shares are selected."""
     judged = summary.get("gaussianity")
     if judged is None:
         return "Too few distinct scores to judge their distribution."
@@ -128,6 +132,8 @@ def found_gaussian(summary: Mapping[str, Any], smallest: float) -> str:
         f"Distance to the Gaussian {distance:.4f} (Kolmogorov–Smirnov{test}), skewness {judged['skewness']:.2f}, "
         f"excess kurtosis {judged['excess_kurtosis']:.2f}.".replace("-", "−")
     )
+    if smallest is None:
+        return numbers
     ratio = distance / smallest
     if ratio < 0.25:
         verdict = f"That is small against the smallest share kept, {share(smallest)}: one λ for all scores is fair."

@@ -13,6 +13,7 @@ from .sources import Table, _first_line, _kind_of, number_of, scan_polars
 if TYPE_CHECKING:
     import polars as pl
 
+_PLACE = "uncurse row"
 _ENGINES = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow", "sqlframe")
 
 
@@ -67,12 +68,21 @@ def _fault_of(scan: pl.LazyFrame, name: str, columns: Columns | None) -> str | N
         tests |= {"drop or repair those rows first": x.is_nan() | x.is_infinite()}
         tests |= {"its square overflows; pass scores of ordinary size": x.is_finite() & (x.abs() > 1e150)}
         tests |= _impossible(x, name, columns)
-    found = scan.select(
-        pl.len().alias("rows"),
-        *(test.sum().alias(f"count{i}") for i, test in enumerate(tests.values())),
-        *(test.arg_max().alias(f"row{i}") for i, test in enumerate(tests.values())),
-        *(column.filter(test).first().alias(f"value{i}") for i, test in enumerate(tests.values())),
-    ).collect(engine="streaming")
+    place = pl.col(_PLACE)
+    found = (
+        scan.select(name)
+        .with_row_index(_PLACE)
+        .select(
+            pl.len().alias("rows"),
+            *(test.sum().alias(f"count{i}") for i, test in enumerate(tests.values())),
+            *(place.filter(test).min().alias(f"row{i}") for i, test in enumerate(tests.values())),
+            *(
+                column.filter(test).sort_by(place.filter(test)).first().alias(f"value{i}")
+                for i, test in enumerate(tests.values())
+            ),
+        )
+        .collect(engine="streaming")
+    )
     row = found.row(0, named=True)
     for i, remedy in enumerate(tests):
         count = row[f"count{i}"]
@@ -92,7 +102,9 @@ def _impossible(x: pl.Expr, name: str, columns: Columns) -> dict[str, pl.Expr]:
     elif name == columns.weight:
         tests["weights must be 0 or more"] = x < 0
     elif columns.scale == "probability":
-        tests["that is not a probability; are these logits? Then say --scale logit"] = (x < 0) | (x > 1)
+        tests["that is not a probability; are these logits? (fit, collect and evaluate: --scale logit)"] = (x < 0) | (
+            x > 1
+        )
         if len(columns.scores) > 1 and get_link(columns.link).lower == 0:
             tests["at 0 and 1 a logit is infinite; pass logits, or clip the probabilities first"] = (x == 0) | (x == 1)
     elif columns.scale == "value" and columns.link == "log":
@@ -108,7 +120,9 @@ def _text_in(file: str, name: str) -> str | None:
         texts = pl.scan_csv(file, infer_schema=False, glob=False).select(name)
         bad = number_of(name, strict=False).is_null() & pl.col(name).is_not_null()
         row: dict[str, Any] = (
-            texts.select(count=bad.sum(), row=bad.arg_max(), value=pl.col(name).filter(bad).first())
+            texts.with_row_index(_PLACE)
+            .filter(bad)
+            .select(count=pl.len(), row=pl.col(_PLACE).min(), value=pl.col(name).sort_by(_PLACE).first())
             .collect(engine="streaming")
             .row(0, named=True)
         )

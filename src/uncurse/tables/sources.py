@@ -84,7 +84,7 @@ def find_files(sources: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     for source in sources:
         path = Path(source)
         if path.is_dir():
-            found = sorted(str(p) for p in path.rglob("*") if p.is_file() and _is_data(p.relative_to(path)))
+            found = sorted(str(p) for p in path.rglob("*") if p.is_file() and is_data(p.relative_to(path)))
             if not found:
                 raise UncurseError(f"folder {source} holds no .parquet or .csv file")
         elif path.exists():
@@ -95,6 +95,9 @@ def find_files(sources: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
                 raise UncurseError(f"no file matches {source}")
         else:
             raise UncurseError(f"cannot read {source}: there is no such file or folder")
+        twice = sorted(set(found) & set(files))
+        if twice:
+            raise UncurseError(f"{twice[0]} is named twice; its rows would count double")
         files += found
     kinds = {_kind_of(file): file for file in files}
     if len(kinds) > 1:
@@ -102,7 +105,8 @@ def find_files(sources: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     return tuple(files)
 
 
-def _is_data(path: Path) -> bool:
+def is_data(path: Path) -> bool:
+    """Whether a file of this name is read as a part of a log."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
     return not hidden and any(str(path).endswith(suffix) for suffix in _KINDS)
 
@@ -252,7 +256,7 @@ def _scan_duckdb(files: Sequence[str], kind: str) -> Any:
     try:
         import duckdb
     except ModuleNotFoundError:
-        raise UncurseError("engine='duckdb' needs DuckDB; pip install 'uncurse[duckdb]'") from None
+        raise UncurseError("engine='duckdb' needs DuckDB; pip install duckdb pyarrow") from None
     connection: Any = duckdb.connect()
     if kind == "csv":
         return connection.read_csv(list(files))

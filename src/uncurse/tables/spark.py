@@ -49,7 +49,7 @@ def session(**options: str) -> SparkSession:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
-        raise UncurseError("engine='spark' needs PySpark; pip install 'uncurse[spark]'") from None
+        raise UncurseError("engine='spark' needs PySpark; pip install pyspark pyarrow") from None
     active = SparkSession.getActiveSession()
     if active is not None:
         return active

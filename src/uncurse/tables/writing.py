@@ -23,6 +23,7 @@ from .sources import (
     _scan_spark,
     check_files,
     find_files,
+    is_data,
     number_of,
     scan_polars,
     spark_path,
@@ -68,9 +69,11 @@ def apply_to_files(
     single = len(files) == 1 and Path(source).is_file()
     if single and (target.is_dir() or str(out).endswith(os.sep)):
         target = target / Path(files[0]).name
+    if target.resolve() in [Path(file).resolve() for file in files]:
+        raise UncurseError(f"{target} is the log itself; name another file, and nothing is lost")
     if single:
         _kind_of(str(target))
-    elif target.suffix:
+    elif is_data(target) or target.is_file():
         raise UncurseError(f"{source} is {len(files)} files and {out} names one; name a folder to write them to")
     elif target.is_dir() and any(target.iterdir()):
         raise UncurseError(f"folder {out} holds files already; name a new one, or empty it first")
@@ -105,6 +108,8 @@ def apply_to_files(
             write(file, folder / path)
         folder.chmod(0o777 & ~umask())
         folder.rename(target)  # onto nothing, or an empty folder
+    except OSError as error:
+        raise UncurseError(f"cannot write {out}: {error.strerror}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return [str(target / path) for path in written]
@@ -116,10 +121,15 @@ def _write(score_map: ScoreMap, file: str, to: Path, score: str, column: str, gr
     if engine == "polars" or csv_in:
         import polars as pl
 
-        if csv_in:  # as text, so that every other value stays as it is written
+        if csv_in and csv_out:  # as text, so that every other value stays as it is written
             scan = pl.scan_csv(file, infer_schema=False, glob=False)
             scan = scan.with_columns(number_of(score).alias(_NUMBER))
             scan = with_prediction(scan, score_map, score=_NUMBER, column=column, group=group).drop(_NUMBER)
+        elif csv_in:
+            scan = pl.scan_csv(file, infer_schema_length=None, glob=False, schema_overrides={score: pl.String})
+            scan = with_prediction(
+                scan.with_columns(number_of(score)), score_map, score=score, column=column, group=group
+            )
         else:
             scan = scan_polars([file], "parquet")
             scan = with_prediction(scan, score_map, score=score, column=column, group=group)
