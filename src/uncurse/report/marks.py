@@ -80,7 +80,10 @@ def reach(values: Sequence[float], *, zero: bool, margin: float = 0.06) -> tuple
     low, high = min(values), max(values)
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    room = margin * (high - low) or margin * abs(high) or 1.0
+    least = 0.02 * max(abs(low), abs(high)) or 1.0  # what differs in its fifth digit is drawn as one
+    if high - low < least:
+        low, high = (low, low + least) if zero else ((low + high - least) / 2, (low + high + least) / 2)
+    room = margin * (high - low)
     return (low if zero and low == 0 else low - room), high + room
 
 
