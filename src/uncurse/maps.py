@@ -315,10 +315,32 @@ class Grouped(ScoreMap):
         if groups is None:
             return self.whole(scores)
         values = check_scores(scores, self.scores)
-        names, members = group_rows(groups, len(values))
+        names, codes = np.unique(check_names(groups, len(values), "groups"), return_inverse=True)
+        number = {name: i for i, name in enumerate(self.maps)}
+        return self.by_number(values, np.array([number.get(str(name), -1) for name in names.tolist()])[codes])
+
+    def by_number(self, scores: ArrayLike, numbers: NDArray[np.integer[Any]]) -> Array:
+        """Predictions where `numbers` says which map a row gets, in the order of `maps`; -1 is the whole's.
+
+        >>> Grouped(Affine(1.0, 0.0), {"news": Affine(1.0, 1.0)}).by_number([0.0, 0.0], np.array([0, -1]))
+        array([0.73105858, 0.5       ])
+        """
+        values = check_scores(scores, self.scores)
+        steps = [*self.maps.values(), self.whole]  # so that -1 is the last
         out = np.empty(len(values))
-        for name, rows in zip(names, members, strict=True):
-            out[rows] = self.maps.get(name, self.whole)(values[rows])
+        if all(isinstance(step, Affine) and step.link == self.link for step in steps):
+            slopes, intercepts = np.array([(s.slope, s.intercept) for s in steps]).T  # type: ignore[attr-defined]
+            link = get_link(self.link)
+            for rows in chunks(len(values)):
+                l = to_link(values[rows].astype(np.float64, copy=False), self.scores, self.link)
+                prediction = link.phi(slopes[numbers[rows]] * l + intercepts[numbers[rows]])
+                bounds = (link.lower, link.upper) if self.scores == "value" else (0.0, 1.0)
+                out[rows] = inside(prediction, *bounds)
+            return out
+        order = np.argsort(numbers, kind="stable")
+        found, starts = np.unique(numbers[order], return_index=True)
+        for i, members in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            out[members] = steps[i](values[members])
         return out
 
     def transform(self, l: Float) -> Float:

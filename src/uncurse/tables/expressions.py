@@ -135,6 +135,8 @@ def _apply(score_map: ScoreMap, values: Array, names: Any) -> Array:
 def _scanned(scan: pl.LazyFrame, score_map: ScoreMap, score: str, column: str, group: str | None) -> pl.LazyFrame:
     import polars as pl
 
+    groups = {name: i for i, name in enumerate(score_map.maps)} if isinstance(score_map, Grouped) else {}
+
     def of_batch(batch: pl.Series) -> pl.Series:
         scores = batch if group is None else batch.struct.field(score)
         names = None if group is None else batch.struct.field(group)
@@ -150,14 +152,9 @@ def _scanned(scan: pl.LazyFrame, score_map: ScoreMap, score: str, column: str, g
             check_scores(numbers, score_map.scores, name=score)
         if names is None or not isinstance(score_map, Grouped):
             out[valid] = _apply(score_map, numbers, None)
-        else:
-            with_name = names.is_not_null().to_numpy()
-            labels = names.filter(known & names.is_not_null())
-            inner = with_name[valid]
-            out[valid & with_name] = _apply(
-                score_map, numbers[inner], _labels(nw.from_native(labels, series_only=True))
-            )
-            out[valid & ~with_name] = _apply(score_map.whole, numbers[~inner], None)
+        elif len(numbers):
+            place = names.filter(known).cast(pl.String).replace_strict(groups, default=-1, return_dtype=pl.Int32)
+            out[valid] = score_map.by_number(numbers, place.fill_null(-1).to_numpy())
         return pl.Series(out).set(~known, None)
 
     given = pl.col(score) if group is None else pl.struct(*dict.fromkeys((score, group)))
