@@ -106,7 +106,9 @@ def test_a_grid_cell_is_never_wider_than_its_section():
     assert (np.abs(nearest - l[:2000]) <= width)[inside].all()
 
 
-@pytest.mark.parametrize(("logit_", "step"), [(-1e300, 0), (-16.0, 0), (0.0, 16384), (15.9999, 32767), (1e300, 32767)])
+@pytest.mark.parametrize(
+    ("logit_", "step"), [(-1e300, 0), (-1000.0, 0), (-16.0, 2048), (0.0, 18432), (15.9999, 34815), (1e300, 36863)]
+)
 def test_the_ends_of_the_grid_take_what_lies_beyond_them(logit_, step):
     assert grid_steps(np.array([logit_]))[0] == step
 

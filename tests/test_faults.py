@@ -175,7 +175,7 @@ def test_a_selection_without_positives(run, tmp_path):
     ("value", "message"),
     [
         (1.5, "row 4 is 1.5; that is not a probability; are these logits? (fit, collect and evaluate: --scale logit)"),
-        (1.0, "row 4 is 1.0; at 0 and 1 a logit is infinite; pass logits, or clip the probabilities first"),
+        (1.0, "row 4 is 1.0; there a logit is infinite; pass logits, or clip the probabilities first"),
     ],
 )
 @pytest.mark.parametrize("engine", ["polars", "duckdb"])

@@ -269,12 +269,12 @@ def test_no_command_writes_over_what_it_reads(run, arguments, message, tmp_path)
         (["log.parquet", "--score", "s1", "-o", "out.txt"], "out.txt is neither .parquet nor .csv"),
         (
             ["log.parquet", "--score", "s1", "-o", "no/out.parquet"],
-            "cannot write no/out.parquet: there is no folder no",
+            "cannot write no/out.parquet: No such file",
         ),
-        (["log*.parquet", "--score", "s1", "-o", "out.parquet"], "log*.parquet is 1 files and out.parquet names one"),
+        ([".", "--score", "s1", "-o", "out.parquet"], ". is 1 files and out.parquet names one; name a folder"),
         (["log.parquet", "--score", "s1", "--column", "w", "-o", "out.parquet"], "'w'"),
         (["none.parquet", "--score", "s1", "-o", "out.parquet"], "cannot read none.parquet"),
-        (["log*.parquet", "--score", "s1", "-o", "map.json"], "is 1 files and map.json names one"),
+        ([".", "--score", "s1", "-o", "map.json"], "is 1 files and map.json names one"),
     ],
 )
 def test_what_apply_refuses(run, arguments, message, tmp_path):

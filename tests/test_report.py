@@ -1,6 +1,8 @@
 """The report: what it says is what was measured, names stay text, one file that loads nothing."""
 
+import errno
 import json
+import os
 import re
 import struct
 import subprocess
@@ -13,11 +15,15 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from uncurse import Affine, Cells, UncurseError, evaluate
+from uncurse import VAD, Affine, Cells, Moments, UncurseError, evaluate
+from uncurse.evidence import Evidence
 from uncurse.metrics import evaluate_cells
-from uncurse.report import Method, Report, data, describe, words
+from uncurse.report import Method, Report, data, describe, given, words
+from uncurse.report.about import about_fit
+from uncurse.report.given import clean
 from uncurse.report.marks import apart
-from uncurse.report.style import MUTED, PAPER, SERIES
+from uncurse.report.page import _done, render
+from uncurse.report.style import MUTED, PAPER, SERIES, WIDE
 from uncurse.theory import gaussianity
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -250,6 +256,18 @@ def test_the_gaussian_verdict_depends_on_the_share(world):
     assert "Too few" in words.found_gaussian({**summary, "gaussianity": None}, 0.02)
 
 
+def test_a_floor_of_zero_is_told_apart():
+    wrong = [Method("ones", evaluate([1, 0] * 50, np.ones(100), [1.0]))]
+    assert words.found_floors(data.binned(wrong, "ece")) == (
+        "ECE on the smallest selection: ones 0.5, all of it above its floor (0)."
+    )
+    true = [Method("ones", evaluate(np.ones(100), np.ones(100), [1.0]))]
+    assert "ones 0, at its floor (0)." in words.found_floors(data.binned(true, "ece"))
+    row = {"name": "m", "alpha": 0.1, "value": 0.5}
+    for floor, said in ((0.4, "within noise of its floor (0.4)"), (0.1, "5.0 times"), (5e-324, "over 1,000 times")):
+        assert said in words.found_floors([{**row, "floor": floor}])
+
+
 def test_labels_are_moved_apart_and_kept_in_order():
     placed = apart([0.5, 0.5, 0.5, 0.9], 0.1, 0.0, 1.0)
     assert np.all(np.diff(np.sort(placed)) > 0.0999)
@@ -290,6 +308,60 @@ def test_figures_are_saved_as_svg_and_png(methods, world, tmp_path):
         report.save_figures(tmp_path / "file")
 
 
+@pytest.mark.parametrize(
+    ("alphas", "names"),
+    [
+        ([0.020001, 0.020002, 0.05, 1 / 3], ["2_0001", "2_0002", "5", "33_33"]),
+        ([0.02, 0.020000001, 0.12345], ["2", "2_0000001", "12_35"]),
+        ([0.1, 0.1, 1e-3], ["0_1", "10", "10-2"]),
+    ],
+)
+def test_every_figure_has_a_name_of_its_own(alphas, names):
+    scores, clicks = logits(3_000)
+    figures = Report([Method("as served", evaluate(clicks, expit(scores), alphas))]).figures()
+    assert [name for name in figures if name.startswith("reliability")] == [f"reliability-{name}" for name in names]
+
+
+FULL = """
+import resource, sys
+from uncurse import UncurseError, evaluate
+from uncurse.report import Method, Report
+
+report = Report([Method("as served", evaluate([0, 1] * 20, [i / 40 for i in range(40)], [0.5, 1.0]))])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+for write, name in ((report.to_html, "r.html"), (report.save_figures, "figures")):
+    try:
+        write(f"{sys.argv[1]}/{name}")
+    except UncurseError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_said_and_leaves_nothing_half_written(tmp_path):
+    pytest.importorskip("resource", reason="there are no limits to set on this system")
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        f"cannot write {tmp_path / 'r.html'}: {os.strerror(errno.EFBIG)}",
+        f"cannot write {tmp_path / 'figures' / 'calibration-error.svg'}: {os.strerror(errno.EFBIG)}",
+    ]
+    assert [p.name for p in tmp_path.rglob("*")] == ["figures"]
+
+
+def test_figures_that_cannot_be_written_are_said(methods, tmp_path, monkeypatch):
+    report = Report(methods[:1])
+    (tmp_path / "calibration-error.svg").mkdir()
+    with pytest.raises(UncurseError, match=r"^cannot write .*calibration-error\.svg: "):
+        report.save_figures(tmp_path)
+
+    def refused(*_, **__):
+        raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("tempfile.mkstemp", refused)  # root may write to any folder
+    for write, name in ((report.to_html, "r.html"), (report.save_figures, "")):
+        with pytest.raises(UncurseError, match=rf"^cannot write .*: {os.strerror(errno.EROFS)}$"):
+            write(tmp_path / name)
+
+
 # ---------------------------------------------------------------------------- the page
 
 
@@ -302,6 +374,13 @@ def test_the_page_is_whole_and_says_what_was_measured(page, methods):
     assert "Ads, August" in reader.text
     assert "uncurse evaluate served.parquet" in reader.text
     assert words.percent(methods[0].evaluation.rows[0].calibration_error) in reader.text
+
+
+@pytest.mark.parametrize("key", ["command", "Command"])
+def test_the_command_is_set_as_code(key, methods):
+    assert "<dd><code>uncurse evaluate a.parquet</code></dd>" in _done(
+        Report(methods, facts={key: "uncurse evaluate a.parquet"})
+    )
 
 
 def test_the_page_loads_nothing_and_runs_nothing(page):
@@ -355,6 +434,49 @@ def test_names_stay_text(name, world, tmp_path):
         assert not any(e.tag.endswith(("img", "script")) for e in ET.parse(file).iter())
 
 
+DRAW = """
+import json, sys
+from uncurse import Cells, evaluate
+from uncurse.report import Method, Report, describe
+
+name, folder = json.loads(sys.argv[1]), sys.argv[2]
+y, p = [0, 1] * 20, [i / 41 for i in range(1, 41)]
+scores = {**describe(Cells().update([i / 20 for i in range(40)])), "sources": [name], "columns": [name]}
+both = {f"{name}{name}": {"lambda": 0.7, "rows": 3}, f"{name}\\x02": {"lambda": 0.9, "rows": 4}}
+about = {"lambda": 0.8, "groups": both, "pool": scores, "command": name, "version": name, "link": name}
+about["labelled"] = {**scores, "scale": name, "mean": 0.0}
+of = evaluate(y, p, [0.5, 1.0])
+facts = {name: name, "log": [name]}
+report = Report([Method(name, of), Method(name, of, about)], scores, facts, title=name, selection=name)
+report.to_html(f"{folder}/r.html")
+report.save_figures(f"{folder}/figures")
+report.headline.encode()
+one = Report([Method(name, evaluate(y, p, [0.5]), about)], {**scores, "scale": name}, selection=name)
+one.to_html(f"{folder}/one.html")
+"""
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x01", "\x0b", "\x1f", "\ufffe", "\ud800"])
+def test_a_character_that_no_document_may_hold_is_replaced(character, tmp_path):
+    # In a process of its own: where such a character reaches the drawing, it ends the process.
+    given = [sys.executable, "-c", DRAW, json.dumps(f"na{character}me"), str(tmp_path)]
+    done = subprocess.run(given, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for page in ("r.html", "one.html"):
+        content = (tmp_path / page).read_text(encoding="utf-8")
+        assert "na\ufffdme" in Reader(content).text
+        assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", content)
+    assert "all 2 groups" in content
+    for file in (tmp_path / "figures").glob("*.svg"):
+        ET.parse(file)
+
+
+def test_clean_leaves_text_alone():
+    name = "a\tb\r\nc \x7f\x85 λ − \u202e \ufffd \U0001f600 \U0010ffff"
+    assert clean(name) == name
+    assert clean("\x00\x1f\ud83d\udfff\ufffe\uffff") == "\ufffd" * 6
+
+
 def test_a_large_report_stays_below_two_megabytes(world, tmp_path):
     cells, summary = world
     alphas = np.arange(0.02, 0.101, 0.01).round(2).tolist()
@@ -387,6 +509,76 @@ def test_a_fit_that_says_little_is_shown_as_far_as_it_goes(methods, tmp_path):
     report.to_html(tmp_path / "r.html")
     assert "m1: λ = 0.900" in (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "drift" not in report.figures()
+
+
+ODD = ["x", "", 1, -1.5, True, None, [], [1], ["x"], {}, {"x": 1}, {"rows": "many"}, {"histogram": 1}, {"lambda": {}},
+       10**400, float("nan"), float("inf"), -1e300, 5e-324]  # fmt: skip
+PLACES = [
+    (), ("lambda",), ("standard_error",), ("groups",), ("groups", "placement 1"), ("groups", "placement 1", "lambda"),
+    ("groups", "placement 1", "rows"), ("groups", "placement 1", "standard_error"), ("pool",), ("pool", "rows"),
+    ("pool", "mean"), ("pool", "sd"), ("pool", "weight"), ("pool", "scale"), ("pool", "histogram"),
+    ("pool", "histogram", "edges"), ("pool", "histogram", "weight"), ("pool", "histogram", "edges", 1),
+    ("pool", "histogram", "weight", 1), ("pool", "gaussianity"), ("pool", "gaussianity", "distance"),
+    ("pool", "gaussianity", "p_value"), ("pool", "sources"), ("pool", "columns"), ("method",), ("link",),
+    ("command",), ("version",), ("labelled",),
+]  # fmt: skip
+
+
+def fit_with(value, place):
+    """What a fit says of itself, with another value in one place."""
+    whole = about(describe(Cells().update(logits(500)[0])), groups=3)
+    whole["labelled"] = {**whole["pool"], "rows": 3}
+    inner = whole
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return whole
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: ".".join(map(str, ("about", *place))))
+def test_what_a_fit_says_in_another_shape_is_not_said(place, methods, world, monkeypatch):
+    # Figures are made of their rows, and not drawn: that takes a second for each page.
+    monkeypatch.setattr("uncurse.report.sections._drawn", lambda draw, prefix, label: str(draw(WIDE)) and label)
+    base = evaluation(methods, 0.1, 0.01, slice(1))
+    for odd in ODD:
+        fit = fit_with(odd, place) if place else odd
+        for served in (None, world[1]):
+            report = Report([Method("as served", base), Method("odd", base, fit)], served)
+            assert Reader(render(report)).open == []
+            assert Report(report.methods, report.served).methods == report.methods
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("pool",), "x"), (("pool",), {"histogram": 1}), (("pool",), {"rows": "many"}), (("groups",), [1]),
+        (("lambda",), "x"), (("lambda",), 1e100), (("pool", "histogram", "edges", -1), 1e100), (("pool", "sd"), 5e-324),
+    ],
+)  # fmt: skip
+def test_the_rest_of_such_a_fit_is_drawn(place, value, methods, tmp_path):
+    base = evaluation(methods, 0.1, 0.01, slice(1))
+    report = Report([Method("odd", base, fit_with(value, place))])
+    report.to_html(tmp_path / "r.html")
+    reader = Reader((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "uncurse fit" in reader.text
+    assert "labelled: pool.parquet, 3 rows, columns s1, s2" in reader.text
+    assert ("odd: λ = 0.800" in reader.text) == (place != ("lambda",))
+    # Groups stand in the section on λ.
+    assert ("all 3 groups" in reader.text) == (place != ("groups",) and (place, value) != (("lambda",), "x"))
+    report.save_figures(tmp_path)
+
+
+def test_what_is_right_in_a_fit_is_kept_as_it_is(world):
+    whole = about(world[1], groups=2)
+    kept = given.about(whole)
+    assert kept["pool"] == whole["pool"]
+    assert given.scores(world[1]) == world[1]
+    for name, one in whole["groups"].items():
+        assert kept["groups"][name] == {key: one[key] for key in ("lambda", "standard_error", "rows")}
+    pool = Evidence(("a", "b"), Moments().update([[0.0, 0.1], [1.0, 0.9], [2.0, 2.2]]))
+    whole = about_fit(VAD().fit(pool), pool, command="c")
+    shown = ("method", "link", "replicas", "command", "version", "lambda", "standard_error", "pool", "groups")
+    assert given.about(whole) == {key: whole[key] for key in shown}
 
 
 def test_a_page_that_cannot_be_written_leaves_the_old_one(methods, tmp_path):

@@ -74,7 +74,7 @@ def test_without_any_java_the_remedy_is_named(monkeypatch, tmp_path, home):
 def test_without_pyspark_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark.errors", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(UncurseError, match=r"engine='spark' needs PySpark; pip install 'uncurse\[spark\]'"):
+    with pytest.raises(UncurseError, match=r"engine='spark' needs PySpark; pip install pyspark pyarrow"):
         module.session()
 
 

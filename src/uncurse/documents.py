@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -63,16 +64,26 @@ def write(path: str | os.PathLike[str], text: str) -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside the target, synced and renamed onto it at the end: never half a file."""
-    target = Path(path)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=f".{target.name}", dir=target.parent)
+    """A temporary file beside the target, synced and renamed onto it at the end: never half a file.
+
+    A link stays and its target is replaced; a file that is there keeps its mode; what is no plain file (a pipe, a
+    device) is written to as it is.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        yield target
+        return
+    handle, name = tempfile.mkstemp(prefix=".", suffix="".join(target.suffixes[-2:])[-16:], dir=target.parent)
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
-        temporary.chmod(0o666 & ~umask())  # mkstemp makes it private; give it a plain file's mode
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask()
+        temporary.chmod(mode)  # mkstemp makes it private
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)

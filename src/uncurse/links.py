@@ -250,12 +250,12 @@ def check_weights(weights: ArrayLike | None, rows: int) -> NDArray[np.float64] |
     check_finite(w, "sample_weight")
     if w.size and w.min() < 0:
         raise UncurseError(f"sample_weight holds {w.min():g}; weights must be 0 or more")
-    with np.errstate(over="ignore"):
-        total = w.sum()
+    with np.errstate(over="ignore", under="ignore"):
+        total, squares = w.sum(), np.dot(w, w)
     if total == 0:
         raise UncurseError("every sample_weight is zero; give some row a positive weight")
-    if total == np.inf:
-        raise UncurseError("the sum of sample_weight overflows; rescale the weights")
+    if not (np.isfinite(squares) and squares > 0):
+        raise UncurseError(f"sample_weight goes up to {w.max():g}, whose square is no number; rescale the weights")
     return w
 
 

@@ -169,7 +169,9 @@ def evaluate_log(
     >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
     1.0
     """
-    if log.label is None or log.cells is None:
+    if log.cells is None:
+        raise UncurseError("this evidence is of values, which are no predictions of a label; evaluate probabilities")
+    if log.label is None:
         raise UncurseError("this evidence holds no labels; collect it with its label column")
     parts: list[tuple[ScoreMap | None, Cells | None]] = [(score_map, log.cells)]
     if isinstance(score_map, Grouped):

@@ -165,7 +165,7 @@ def apply(
     score_map: Annotated[Path, typer.Argument(metavar="MAP", help="A map file that fit wrote.")],
     log: Annotated[str, typer.Argument(metavar="LOG", help="A parquet or CSV file, a glob or a folder.")],
     score: Annotated[str, typer.Option(help="Column of the served score.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; a folder where LOG is several.")],
+    out: Annotated[str, typer.Option("--out", "-o", help="The file to write; a folder where LOG is several.")],
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "prediction",
     group: Annotated[str | None, typer.Option(help="Column of groups, for a map by group.")] = None,
     engine: Engine = "polars",
@@ -186,7 +186,7 @@ def apply(
         written = apply_to_files(
             loaded, log, out, score=score, column=column, group=group, engine=engine, progress=lambda _: advance(1)
         )
-    where = written[0] if len(written) == 1 else str(out)
+    where = written[0] if len(written) == 1 else out
     record = {"column": column, "files": len(written), "out": where}
     text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
     finish(text, documents.dumps("applied", {**record, "written": written}), json, [record])
@@ -231,8 +231,11 @@ def evaluate(
 
     check_outputs([json, report, figures], [*log, *(maps or [])])
     loaded = [(path, load(path), load_about(path)) for path in maps or []]
-    if group is None:
-        group = next((about.get("group") for _, one, about in loaded if isinstance(one, Grouped)), None)
+    for path, one, about in loaded:
+        own = about.get("group") if isinstance(one, Grouped) else None
+        if own is not None and group not in (None, own):
+            raise UncurseError(f"{path} has a map for each {own}, and {group!r} is asked for; evaluate it on its own")
+        group = group or own
     options = (weight, group, request, top_k, scale or "logit", "logistic", None, engine)
     given = {"score": score, "label": label, "request": request, "weight": weight, "scale": scale}
     evidence = evidence_of(log, score, label, options, given, need_label=True)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ..maps import ScoreMap
 
 
+_MOST_SHARES = 1_000
+
+
 def names_of(text: str | None) -> list[str]:
     """Column names, comma-separated."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
@@ -79,6 +82,8 @@ def evidence_of(
     if not all(kept):
         if scores is None:
             raise UncurseError(f"{option} is missing; name the column{'s' * (option == '--scores')} of the scores")
+        if option == "--score" and len(names_of(scores)) > 1:
+            raise UncurseError(f"--score is {scores}; name the served column alone")
         if need_label and label is None:
             raise UncurseError("--label is missing; name the column of labels, 0 or 1")
         return read(sources, names_of(scores), label, *options)
@@ -147,8 +152,13 @@ def shares_of(text: str | None, selection: str | None) -> list[float]:
                 first, last, step = numbers
                 if not (step > 0 and last >= first):
                     raise ValueError
-                shares += [round(first + i * step, 12) for i in range(int(np.floor((last - first) / step + 1e-9)) + 1)]
-        except ValueError:
+                count = int(np.floor((last - first) / step + 1e-9)) + 1
+                if count > _MOST_SHARES:
+                    raise UncurseError(f"--alpha is {text!r}, {count:,} shares; use at most {_MOST_SHARES:,}")
+                shares += [round(first + i * step, 12) for i in range(count)]
+        except UncurseError:
+            raise
+        except (ValueError, OverflowError):
             raise UncurseError(
                 f"--alpha is {text!r}; pass shares such as 0.02,0.1, or first:last:step such as 0.02:0.10:0.01"
             ) from None

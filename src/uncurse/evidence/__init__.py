@@ -4,8 +4,8 @@ Both update, merge and serialise, so chunks, files and engines all end in the sa
 both for a log, and is a file.
 """
 
-from .cells import GRID, Cells, grid_steps, top_cut
+from .cells import GRID, TAIL, Cells, grid_steps, step_edges, top_cut
 from .moments import Array, Moments
 from .record import Evidence, merged
 
-__all__ = ["GRID", "Array", "Cells", "Evidence", "Moments", "grid_steps", "merged", "top_cut"]
+__all__ = ["GRID", "TAIL", "Array", "Cells", "Evidence", "Moments", "grid_steps", "merged", "step_edges", "top_cut"]

@@ -24,30 +24,50 @@ from ..links import (
 from .moments import Array
 
 # The grid, on the logit: steps of 1/1024 between -6 and 4, where the top of most pools lies, coarser outside. Rows are
-# counted in steps of 1/1024 first, then every `width` steps become one cell: 14,208 in all. At the very top, from the
-# lowest step above which there are at most 2,048 distinct scores, nothing is rounded: each score is a cell of its own.
-_GRID_LOW, _GRID_HIGH, _GRID_STEPS = -16.0, 16.0, 1024
-_GRID_SECTIONS = ((-16, -10, 16), (-10, -6, 2), (-6, 4, 1), (4, 8, 4), (8, 16, 16))  # from, to, width
+# counted in steps of 1/1024 first, then every `width` steps become one cell: 14,464 in all. Beyond ±16, where logits are
+# hardly scores of clicks any more, steps grow with the logit: to ±1,000 in two units. At the very top, from the lowest
+# step above which there are at most 2,048 distinct scores, nothing is rounded: each score is a cell of its own.
+_GRID_LOW, _GRID_HIGH, _GRID_STEPS = -18.0, 18.0, 1024
+_GRID_SECTIONS = ((-18, -10, 16), (-10, -6, 2), (-6, 4, 1), (4, 8, 4), (8, 18, 16))  # from, to, width
 _GRID_SIZE = int((_GRID_HIGH - _GRID_LOW) * _GRID_STEPS)
 _GRID_CELLS: NDArray[np.int64] = np.concatenate(
     [
-        np.arange((low + 16) * _GRID_STEPS, (high + 16) * _GRID_STEPS) // width * width
+        np.arange((low - _GRID_LOW) * _GRID_STEPS, (high - _GRID_LOW) * _GRID_STEPS).astype(np.int64) // width * width
         for low, high, width in _GRID_SECTIONS
     ]
 )
 _GRID_STARTS = np.unique(_GRID_CELLS)
+_TAIL = 16.0
+_TAIL_RATE = 2.0 / np.log(1000.0 / _TAIL)
 _TOP = 2_048
 
-#: From which logit, in how many steps of one, and how many in all: for engines that count by step themselves.
+#: From where, in how many steps of one, and how many in all; and where tails begin and how they grow: for engines that
+#: count by step themselves.
 GRID = (_GRID_LOW, _GRID_STEPS, _GRID_SIZE)
+TAIL = (_TAIL, float(_TAIL_RATE))
 _EXACT_ROWS = 1 << 17  # beyond this many rows arrays go to the grid unless the caller says otherwise
 
 
 def grid_steps(logits: Float) -> NDArray[np.int64]:
     """The number of the 1/1024-wide step that holds each logit; the ends take what lies beyond them."""
+    if len(logits) and (logits.min() < -_TAIL or logits.max() > _TAIL):
+        far = np.abs(logits)
+        tail = _TAIL + _TAIL_RATE * np.log(np.maximum(far, _TAIL) / _TAIL)
+        logits = np.where(far > _TAIL, np.copysign(tail, logits), logits)
     steps = (logits - _GRID_LOW) * _GRID_STEPS
     np.clip(steps, 0, _GRID_SIZE - 1, out=steps)
     return steps.astype(np.int64)
+
+
+def step_edges(steps: NDArray[np.integer[Any]] | Array) -> Array:
+    """The logits at which steps begin; the inverse of `grid_steps`.
+
+    >>> step_edges(grid_steps(np.array([-1.0, 0.5, 40.0]))).round(1)
+    array([-1. ,  0.5, 40. ])
+    """
+    at = np.asarray(steps, np.float64) / _GRID_STEPS + _GRID_LOW
+    tail = np.copysign(_TAIL * np.exp((np.abs(at) - _TAIL) / _TAIL_RATE), at)
+    return np.where(np.abs(at) > _TAIL, tail, at)
 
 
 class Cells:
@@ -55,7 +75,7 @@ class Cells:
 
     A cell is a distinct score (exact) or a slot of a fixed grid on the logit that keeps the mean score inside it; the
     highest 2,048 or so scores are exact in either case. All cells are exact up to 2^17 rows unless `exact` says
-    otherwise; with a grid there are never more than 16,384, however many rows.
+    otherwise; with a grid there are never more than 16,512, however many rows.
 
     Parameters
     ----------
@@ -198,10 +218,10 @@ class Cells:
     def bounds(self) -> tuple[Array, Array]:
         """Between which logits each cell lies; an exact cell has no width."""
         after = np.searchsorted(_GRID_STARTS, self._grid_keys, side="right")
-        low = self._grid_keys / _GRID_STEPS + _GRID_LOW
-        high = np.append(_GRID_STARTS, _GRID_SIZE)[after] / _GRID_STEPS + _GRID_LOW
+        low = step_edges(self._grid_keys)
+        high = step_edges(np.append(_GRID_STARTS, _GRID_SIZE)[after])
         # The slot that holds the cut ends there.
-        high = np.minimum(high, self._cut / _GRID_STEPS + _GRID_LOW) if len(high) else high
+        high = np.minimum(high, step_edges(np.array(self._cut))) if len(high) else high
         return np.append(low, self._exact_keys), np.append(high, self._exact_keys)
 
     @property
@@ -385,7 +405,7 @@ def _grid_table(
     cut = top_cut(rows_seen)
     lowest = np.array(-np.inf)  # where nothing is cut, all rows, also what lies below the grid
     if cut:
-        edge = np.array(cut / _GRID_STEPS + _GRID_LOW - 1e-6)
+        edge = step_edges(np.array(cut)) - 1e-6
         lowest = edge if given == "logit" else np.asarray(logistic(edge) * (1 - 1e-6))
     top = np.flatnonzero(values >= lowest)
     x, steps = read(top)
@@ -411,4 +431,4 @@ def _cells_of(
     return exact_keys, exact_table, slots, sums, cut
 
 
-__all__ = ["GRID", "Cells", "grid_steps", "top_cut"]
+__all__ = ["GRID", "TAIL", "Cells", "grid_steps", "step_edges", "top_cut"]

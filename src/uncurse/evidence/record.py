@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -43,7 +44,7 @@ class Evidence:
     @property
     def rows(self) -> int:
         """How many rows were seen."""
-        return self.moments.rows or (0 if self.cells is None else self.cells.rows)
+        return self.moments.rows if self.cells is None else self.cells.rows
 
     @property
     def link(self) -> str:
@@ -72,7 +73,7 @@ class Evidence:
             if name in self.groups:
                 self.groups[name].merge(part)
             else:
-                self.groups[name] = part
+                self.groups[name] = copy.deepcopy(part)
         self.sources += other.sources
         return self
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import documents
 from ..links import UncurseError
-from . import data
+from . import data, given
 from .data import Method
+from .given import clean
 from .summaries import describe
 
 if TYPE_CHECKING:
@@ -51,7 +52,15 @@ class Report:
     selection: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "methods", data.check(self.methods))
+        # What is drawn comes from files and logs: from here on, texts and shapes are as they should be.
+        methods = [Method(clean(m.name), m.evaluation, given.about(m.about)) for m in data.check(self.methods)]
+        facts = {k: clean(v) if isinstance(v, str) else [clean(one) for one in v] for k, v in self.facts.items()}
+        made = {
+            "methods": tuple(methods), "served": given.scores(self.served), "facts": facts, "title": clean(self.title),
+            "selection": None if self.selection is None else clean(self.selection),
+        }  # fmt: skip
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
 
     @property
     def headline(self) -> str:
@@ -74,9 +83,9 @@ class Report:
         methods, chosen = self.methods, self.selection
         rows, ece, mce = data.errors(methods), data.binned(methods, "ece"), data.binned(methods, "mce")
         made: dict[str, Figure] = {"calibration-error": draw.calibration_error(rows, WIDE, selection=chosen)}
+        names = data.share_names(methods)
         for place in data.order(methods):
-            share = f"{100 * methods[0].evaluation.rows[place].alpha:.4g}".replace(".", "_")
-            made[f"reliability-{share}"] = draw.reliability(data.reliability(methods, place), WIDE)
+            made[f"reliability-{names[place]}"] = draw.reliability(data.reliability(methods, place), WIDE)
         made["ece-mce"] = draw.binned_errors(ece, mce, WIDE, selection=chosen)
         judged = data.scores_judged(methods, self.served)
         if judged is not None:
@@ -88,7 +97,7 @@ class Report:
         for series, method in enumerate(methods):
             groups, _ = data.groups(method)
             if groups:
-                whole = data.finite((method.about or {}).get("lambda"))
+                whole = given.finite((method.about or {}).get("lambda"))
                 made[f"lambda-groups-{series}"] = draw.lambda_groups(groups, whole, WIDE, series=series)
         drift = data.drift(methods, self.served)
         if drift:
@@ -108,8 +117,11 @@ class Report:
         for name, figure in self.figures().items():
             for kind, content in (("svg", to_svg(figure).encode()), ("png", to_png(figure))):
                 written.append(target / f"{name}.{kind}")
-                with documents.replacing(written[-1]) as temporary:
-                    temporary.write_bytes(content)
+                try:
+                    with documents.replacing(written[-1]) as temporary:
+                        temporary.write_bytes(content)
+                except OSError as error:
+                    raise UncurseError(f"cannot write {written[-1]}: {error.strerror}") from None
         return written
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -10,6 +9,7 @@ from typing import Any
 
 from ..links import UncurseError
 from ..metrics import Evaluation, Row
+from .given import clean, finite
 
 Rows = list[dict[str, Any]]
 
@@ -32,7 +32,8 @@ class Method:
     evaluation
         From `uncurse.evaluate` or `uncurse.metrics.evaluate_cells`; all methods of a report on the same shares.
     about
-        What a fit says of itself (λ, its error, groups, summaries of pool and labelled scores); every key optional.
+        What a fit says of itself (λ, its error, groups, summaries of pool and labelled scores); every key optional,
+        and one of another shape than `about_fit` gives it is not shown.
     """
 
     name: str
@@ -57,6 +58,18 @@ def order(methods: Sequence[Method]) -> list[int]:
     """Places of the evaluation's rows, from the smallest share up."""
     rows = methods[0].evaluation.rows
     return sorted(range(len(rows)), key=lambda i: rows[i].alpha)
+
+
+def share_names(methods: Sequence[Method]) -> list[str]:
+    """A name for each row of the evaluation, of its share in percent; no two alike."""
+    shares = [100 * row.alpha for row in methods[0].evaluation.rows]
+    made: list[str] = []
+    for share in shares:
+        digits = next((d for d in range(4, 18) if sum(f"{one:.{d}g}" == f"{share:.{d}g}" for one in shares) == 1), 17)
+        name = f"{share:.{digits}g}".replace(".", "_")
+        again = sum(one == share for one in shares[: len(made)])
+        made.append(f"{name}-{again + 1}" if again else name)
+    return made
 
 
 def interval(value: float, standard_error: float) -> tuple[float, float]:
@@ -131,7 +144,7 @@ def groups(method: Method) -> tuple[Rows, int]:
         value = finite(about.get("lambda"))
         if value is not None:
             rows = int(about.get("rows") or 0)
-            found.append({"name": str(name), "rows": rows, **_with_error(value, about)})
+            found.append({"name": clean(name), "rows": rows, **_with_error(value, about)})
     largest = sorted(found, key=lambda row: -row["rows"])[:MOST_GROUPS]
     return sorted(largest, key=lambda row: row["value"]), len(found)
 
@@ -140,11 +153,6 @@ def _with_error(value: float, about: Mapping[str, Any]) -> dict[str, float | Non
     error = finite(about.get("standard_error"))
     low, high = (None, None) if error is None else interval(value, error)
     return {"value": value, "standard_error": error, "low": low, "high": high}
-
-
-def finite(value: Any) -> float | None:
-    """A number, if it is one."""
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def _described(method: Method, role: str) -> Mapping[str, Any] | None:
@@ -211,6 +219,6 @@ def drift(methods: Sequence[Method], served: Mapping[str, Any] | None) -> Rows:
 
 
 __all__ = [
-    "MOST_GROUPS", "Z95", "Method", "Rows", "binned", "check", "drift", "errors", "finite", "groups", "histogram",
-    "interval", "lambdas", "order", "reliability", "scores_judged",
+    "MOST_GROUPS", "Z95", "Method", "Rows", "binned", "check", "drift", "errors", "groups", "histogram",
+    "interval", "lambdas", "order", "reliability", "scores_judged", "share_names",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from .given import clean
 from .style import SERIES, dash, shape
 
 _HEAD_CELL, _ROW_HEAD = '<th scope="col"{}>{}</th>', '<th scope="row">{}</th>'
@@ -12,7 +13,7 @@ _HEAD_CELL, _ROW_HEAD = '<th scope="col"{}>{}</th>', '<th scope="row">{}</th>'
 
 def text(value: object) -> str:
     """Anything as text."""
-    return html.escape(str(value), quote=True)
+    return html.escape(clean(value), quote=True)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str) -> str:

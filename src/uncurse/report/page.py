@@ -97,12 +97,14 @@ def _about(method: Method) -> list[str]:
     if kinds:
         lines.append(text(", ".join(kinds)))
     for role in ("pool", "labelled"):
-        summary = about.get(role)
-        if summary:
-            parts = [", ".join(map(str, summary.get("sources") or ())), f"{summary.get('rows', 0):,} rows"]
-            if summary.get("columns"):
-                parts.append("columns " + ", ".join(map(str, summary["columns"])))
-            lines.append(text(f"{role}: " + ", ".join(part for part in parts if part)))
+        summary = about.get(role) or {}
+        parts = [*summary.get("sources", ())]
+        if "rows" in summary:
+            parts.append(f"{summary['rows']:,} rows")
+        if summary.get("columns"):
+            parts.append("columns " + ", ".join(summary["columns"]))
+        if parts:
+            lines.append(text(f"{role}: " + ", ".join(parts)))
     if about.get("command"):
         lines.append(f"<code>{text(about['command'])}</code>")
     if about.get("version"):
@@ -113,7 +115,7 @@ def _about(method: Method) -> list[str]:
 def _values(key: str, value: str | Sequence[str]) -> str:
     lines = [value] if isinstance(value, str) else value
     made = "<br>".join(text(line) for line in lines)
-    return f"<code>{made}</code>" if key == "command" else made
+    return f"<code>{made}</code>" if key.lower() == "command" else made
 
 
 def _guide() -> str:

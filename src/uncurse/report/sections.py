@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import data, figures, words
 from .drawing import inline
+from .given import finite
 from .markup import details, figure, legend, radios, section, table, text
 from .style import NARROW, WIDE, Frame
 from .words import decimals, number, percent, share
@@ -197,7 +198,7 @@ def _groups(series: int, method: data.Method) -> str:
     rows, total = data.groups(method)
     if not rows:
         return ""
-    whole = data.finite((method.about or {}).get("lambda"))
+    whole = finite((method.about or {}).get("lambda"))
     shown = f"the {len(rows)} largest of {total} groups" if len(rows) < total else f"all {total} groups"
     label = f"λ of {shown}, from {number(rows[0]['value'])} to {number(rows[-1]['value'])}."
     drawn = _drawn(lambda f: figures.lambda_groups(rows, whole, f, series=series), f"groups-{series}", label)

@@ -109,15 +109,19 @@ def found_floors(ece: Rows) -> str:
     said = []
     for row in ece:
         if row["alpha"] == smallest:
-            times = row["value"] / row["floor"] if row["floor"] > 0 else 0.0
-            # Over ten even bins the ECE of true predictions is 1 ± 0.24 floors: 1.5 is two deviations up.
-            how = (
-                f"within noise of its floor ({number(row['floor'])})"
-                if times < 1.5
-                else f"{times:.{0 if times >= 9.5 else 1}f} times its noise floor"
-            )
-            said.append(f"{row['name']} {number(row['value'])}, {how}")
+            said.append(f"{row['name']} {number(row['value'])}, {_above_floor(row['value'], row['floor'])}")
     return "ECE on the smallest selection: " + "; ".join(said) + "."
+
+
+def _above_floor(value: float, floor: float) -> str:
+    if floor <= 0:  # predictions of exactly 0 or 1 leave no room for noise: any gap is an error
+        return "at its floor (0)" if value <= 0 else "all of it above its floor (0)"
+    times = value / floor
+    # Over ten even bins the ECE of true predictions is 1 ± 0.24 floors: 1.5 is two deviations up.
+    if times < 1.5:
+        return f"within noise of its floor ({number(floor)})"
+    many = "over 1,000" if times > 1000 else f"{times:.{0 if times >= 9.5 else 1}f}"
+    return f"{many} times its noise floor"
 
 
 def found_gaussian(summary: Mapping[str, Any], smallest: float | None) -> str:

@@ -7,6 +7,7 @@ moments and one for the cells. All end in the same `Evidence`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -86,8 +87,16 @@ def collect(
         check_count(top_k, "top_k")
         frame: Any = table.frame  # lazy or not, winners are as it is
         table = replace(table, frame=winners(frame, columns.scores[0], request, top_k, columns=columns.wanted))
-    with blamed(table, columns):
+    with blamed(table, columns), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "every value of .* lies in"
+        )  # of a batch or a group: the whole is judged here
         evidence = _collect(table.frame, columns, progress)
+    if scale == "logit" and evidence.cells is not None and evidence.rows >= 100:
+        score = evidence.cells.score
+        if score[0] >= 0 and score[-1] <= 1:
+            message = f"every value of {columns.scores[0]} lies in [0, 1]; if these are probabilities, say scale='probability'"
+            warnings.warn(message, UserWarning, stacklevel=2)
     evidence.selection = None if request is None else f"top {top_k} of each {request}"
     if not is_frame(source):
         sources = [source] if isinstance(source, str | os.PathLike) else source

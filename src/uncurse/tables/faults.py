@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..links import UncurseError, get_link
 from .columns import Columns
-from .sources import Table, _first_line, _kind_of, number_of, scan_polars
+from .sources import Table, first_line, is_foreign, kind_of, number_of, scan_polars
 
 if TYPE_CHECKING:
     import polars as pl
 
 _PLACE = "uncurse row"
-_ENGINES = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow", "sqlframe")
 
 
 @contextmanager
@@ -24,15 +23,14 @@ def blamed(table: Table, columns: Columns) -> Iterator[None]:
         yield
     except Exception as error:
         ours = isinstance(error, UncurseError)
-        foreign = type(error).__module__.partition(".")[0] in _ENGINES or isinstance(error, OSError)
-        if not (ours or foreign):
+        if not (ours or is_foreign(error)):
             raise
         for file in table.files:
             fault = fault_in(file, columns)
             if fault is not None:
                 raise UncurseError(fault) from None
         if not ours or table.files:
-            raise UncurseError(f"{table.name}: {_first_line(error)}") from None
+            raise UncurseError(f"{table.name}: {first_line(error)}") from None
         raise
 
 
@@ -40,15 +38,18 @@ def fault_in(file: str, columns: Columns) -> str | None:
     """What is wrong with one file, in one line, or None."""
     import polars as pl
 
-    kind = _kind_of(file)
+    kind = kind_of(file)
     for name in columns.wanted:
         number = name in columns.numbers
         try:
-            scan = scan_polars([file], kind, [name] if number else [])
+            here = scan_polars([(file, {})]) if kind == "parquet" else pl.scan_csv(file, infer_schema=False, glob=False)
+            if name not in here.collect_schema():
+                continue  # it is in the path
+            scan = scan_polars([(file, {})], [name] if number else [], [] if number else [name])
             fault = _fault_of(scan, name, columns if number else None)
         except pl.exceptions.PolarsError as error:
             text = _text_in(file, name) if kind == "csv" and number else None
-            return text or f"{file}, column {name!r} cannot be read ({_first_line(error)}); is the file damaged?"
+            return text or f"{file}, column {name!r} cannot be read ({first_line(error)}); is the file damaged?"
         except OSError as error:
             return f"cannot read {file}: {error.strerror or error}"
         if fault is not None:
@@ -105,8 +106,10 @@ def _impossible(x: pl.Expr, name: str, columns: Columns) -> dict[str, pl.Expr]:
         tests["that is not a probability; are these logits? (fit, collect and evaluate: --scale logit)"] = (x < 0) | (
             x > 1
         )
-        if len(columns.scores) > 1 and get_link(columns.link).lower == 0:
-            tests["at 0 and 1 a logit is infinite; pass logits, or clip the probabilities first"] = (x == 0) | (x == 1)
+        link = get_link(columns.link)
+        if len(columns.scores) > 1 and link.lower == 0:
+            ends = (x == 0) | (x == link.upper)
+            tests["there a logit is infinite; pass logits, or clip the probabilities first"] = ends
     elif columns.scale == "value" and columns.link == "log":
         tests["that has no logarithm; use the identity link"] = x <= 0
     return tests

@@ -14,7 +14,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evidence import GRID, Array, Cells, Evidence, Moments, grid_steps, top_cut
+from ..evidence import GRID, TAIL, Array, Cells, Evidence, Moments, grid_steps, step_edges, top_cut
 from ..links import UncurseError, check_names, get_link
 from .columns import Columns
 from .streams import evidence_of
@@ -108,8 +108,13 @@ def _shift(frame: Lazy, columns: Columns) -> Array:
     return mean
 
 
-def _moments(frame: Lazy, columns: Columns, shift: Array, group: str | None) -> dict[str, Moments]:
-    """Moments by group, or of all rows in blocks drawn by the low digits of the scores, which engines agree on."""
+def _moments(
+    frame: Lazy, columns: Columns, shift: Array, group: str | None, *, drawn: bool = False
+) -> dict[str, Moments]:
+    """Moments by group, or of all rows in blocks drawn by the low digits of the scores, which engines agree on.
+
+    Where scores are coarse, equal ones would share a block: then blocks are drawn at random instead.
+    """
     replicas = range(len(columns.scores))
     pairs = [(i, j) for i in replicas for j in replicas if i <= j]
     parts = {f"l{i}": _link_score(n, columns) - float(shift[i]) for i, n in enumerate(columns.scores)}
@@ -123,7 +128,7 @@ def _moments(frame: Lazy, columns: Columns, shift: Array, group: str | None) -> 
     rows = frame.select(**parts, **raw, w=weight)
     if group is None:
         mixed = _sum(nw.col(f"l{i}") * (1e4 * np.sqrt(2 + i)) for i in replicas)
-        rows = rows.with_columns(u=mixed).with_columns(
+        rows = (_with_random(rows, "u") if drawn else rows.with_columns(u=mixed)).with_columns(
             key=((nw.col("u") - nw.col("u").floor()) * _BLOCKS).floor().clip(0, _BLOCKS - 1)
         )
     rows = rows.with_columns(
@@ -145,11 +150,31 @@ def _moments(frame: Lazy, columns: Columns, shift: Array, group: str | None) -> 
     found = {name: result[name].to_numpy() for name in result.columns}
     _check(found, columns)
     if group is None:
+        if not drawn and found["rows"].max() * _BLOCKS > 2 * found["rows"].sum():
+            return _moments(frame, columns, shift, group, drawn=True)
         return {"": _from_sums(columns.link, found, np.argsort(found["key"]), shift, pairs)}
     keys = check_names(found["key"], len(result), group)
     order = np.argsort(keys)
     made = {str(keys[i]): _from_sums(columns.link, found, order[k : k + 1], shift, pairs) for k, i in enumerate(order)}
     return {name: part for name, part in made.items() if part.weight > 0}
+
+
+def _with_random(rows: Lazy, name: str) -> Lazy:
+    """A column of numbers drawn evenly from 0 to 1."""
+    native: Any = rows.to_native()
+    implementation = rows.implementation
+    if implementation.is_duckdb():
+        native = native.project(f"*, random() as {name}")
+    elif implementation.is_ibis():
+        import ibis
+
+        native = native.mutate(**{name: ibis.random()})
+    else:
+        from pyspark.sql import functions as F
+
+        native = native.withColumn(name, F.rand(0))
+    lazy: Lazy = nw.from_native(native)
+    return lazy
 
 
 def _from_sums(
@@ -194,7 +219,8 @@ def _check_range(title: str, name: str, low: float, high: float, columns: Column
     if name.startswith("x") and columns.scale == "probability":
         if low < 0 or high > 1:
             raise UncurseError(f"column {title!r} holds {worst:g}, which is not a probability; are these logits?")
-        if (low == 0 or high == 1) and len(columns.scores) > 1 and get_link(columns.link).lower == 0:
+        link = get_link(columns.link)
+        if ((low == 0 and link.lower == 0) or high == link.upper) and len(columns.scores) > 1:
             raise UncurseError(
                 f"column {title!r} holds probabilities of exactly 0 or 1, where the {columns.link} score is infinite; "
                 "pass logits, or clip them first"
@@ -213,8 +239,11 @@ def _cells(frame: Lazy, columns: Columns, group: str | None) -> dict[str, Cells]
     y = zero if columns.label is None else as_number(columns.label)
     names = {"name": nw.lit("") if group is None else nw.col(group).cast(nw.String)}
     rows = frame.select(l=_served_logit(columns), w=w, y=y, **names)
-    sums = rows.with_columns(
-        step=((nw.col("l") - low) * float(steps)).clip(0.0, size - 1.0).floor().cast(nw.Int64),
+    begins, rate = TAIL
+    tail = begins + rate * (nw.col("l").abs().clip(begins, None) / begins).log()
+    on_grid = nw.when(nw.col("l") > begins).then(tail).when(nw.col("l") < -begins).then(-tail).otherwise(nw.col("l"))
+    sums = rows.with_columns(at=on_grid).with_columns(
+        step=((nw.col("at") - low) * float(steps)).clip(0.0, size - 1.0).floor().cast(nw.Int64),
         wl=nw.col("w") * nw.col("l"),
         wy=nw.col("w") * nw.col("y"),
         ww=nw.col("w") * nw.col("w"),
@@ -227,6 +256,9 @@ def _cells(frame: Lazy, columns: Columns, group: str | None) -> dict[str, Cells]
         sums.group_by(*keys).agg(nw.len().alias("rows"), *(nw.col(k).sum().alias(f"sum_{k}") for k in kept)), [nw.all()]
     )
     found = {name: result[name].to_numpy() for name in result.columns}
+    squares = found["sum_ww"].astype(np.float64).sum()
+    if not (np.isfinite(squares) and squares > 0):
+        raise UncurseError(f"the squares of column {columns.weight!r} are no numbers; rescale the weights")
     if found["sum_half"].any():
         raise UncurseError(f"column {columns.label!r} holds values between 0 and 1; labels must be 0 or 1")
     table_rows = kept[: 3 if columns.weight is None else 5]
@@ -252,10 +284,11 @@ def _cells(frame: Lazy, columns: Columns, group: str | None) -> dict[str, Cells]
 
 def _top(rows: Lazy, cut: int, columns: Columns) -> tuple[Array, NDArray[Any] | None, Array | None]:
     """All rows from step `cut` on."""
-    low, steps, size = GRID
     l = labels = weights = np.empty(0)
-    if cut < size:
-        top = fetch(rows.filter(nw.col("l") >= cut / steps + low - 1e-6) if cut else rows, ["l", "y", "w"])
+    if cut < GRID[2]:
+        top = fetch(
+            rows.filter(nw.col("l") >= float(step_edges(np.array(cut))) - 1e-6) if cut else rows, ["l", "y", "w"]
+        )
         l = top["l"].to_numpy().astype(np.float64)
         inside = grid_steps(l) >= cut
         l, labels, weights = (top[n].to_numpy().astype(np.float64)[inside] for n in ("l", "y", "w"))

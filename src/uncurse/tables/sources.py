@@ -6,7 +6,8 @@ import difflib
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Engines that open files.
 ENGINES = ("polars", "duckdb", "spark")
+_FOREIGN = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow", "sqlframe", "narwhals")
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 
 
@@ -64,94 +66,141 @@ def open_table(source: Any, numbers: Sequence[str], names: Sequence[str] = (), *
     if not sources:
         raise UncurseError("there is no file to read; pass a path, a glob or a folder")
     name = ", ".join(map(str, sources))
-    if any("://" in str(path) for path in sources):  # an object store or a cluster: the engine finds the files
-        table = Table(
-            _scan(tuple(map(str, sources)), _kind_of(str(sources[0])), numbers, engine, remote=True), (), name
-        )
-        check_columns(dict(table.frame.collect_schema()), numbers, names, name)
-        return table
-    files = find_files(sources)
-    types = check_files(files, numbers, names)
-    return Table(_scan(files, _kind_of(files[0]), numbers, engine, types=types), files, name)
+    with engine_errors(name):
+        if any("://" in str(path) for path in sources):  # an object store or a cluster: the engine finds the files
+            scan = _scan_remote([str(path) for path in sources], engine)
+            check_columns(dict(scan.collect_schema()), numbers, names, name)
+            return Table(scan, (), name)
+        found = located(sources)
+        uneven = check_files(found, numbers, names)
+        return Table(_scan(found, numbers, names, engine, uneven), tuple(file for file, _ in found), name)
+
+
+@contextmanager
+def engine_errors(name: str) -> Iterator[None]:
+    """What an engine says of a log, as our error."""
+    try:
+        yield
+    except UncurseError:
+        raise
+    except Exception as error:
+        if not is_foreign(error):
+            raise
+        raise UncurseError(f"{name}: {first_line(error)}") from None
+
+
+def is_foreign(error: Exception) -> bool:
+    """Whether an engine raised this, or the system."""
+    return type(error).__module__.partition(".")[0] in _FOREIGN or isinstance(error, OSError)
 
 
 # ---------------------------------------------------------------------------- files
 
+Located = list[tuple[str, dict[str, str]]]
+
 
 def find_files(sources: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     """The files behind paths, globs and folders, in order of their names; all parquet or all CSV."""
-    files: list[str] = []
+    return tuple(file for file, _ in located(sources))
+
+
+def located(sources: Iterable[str | os.PathLike[str]]) -> Located:
+    """The same, each with what the folders below its source say of it: {"date": "2026-11-15"} for date=2026-11-15/."""
+    files: dict[str, dict[str, str]] = {}
     for source in sources:
-        path = Path(source)
+        path, text = Path(source), str(source)
+        base = path
         if path.is_dir():
-            found = sorted(str(p) for p in path.rglob("*") if p.is_file() and is_data(p.relative_to(path)))
+            found = sorted(_walk(path))
             if not found:
                 raise UncurseError(f"folder {source} holds no .parquet or .csv file")
         elif path.exists():
-            found = [str(path)]
-        elif glob.has_magic(str(source)):
-            found = sorted(p for p in glob.glob(str(source), recursive=True) if os.path.isfile(p))
+            found, base = [text], path.parent
+        elif glob.has_magic(text):
+            found = sorted(p for p in glob.glob(text, recursive=True) if os.path.isfile(p))
             if not found:
                 raise UncurseError(f"no file matches {source}")
+            base = Path(*path.parts[: next(i for i, part in enumerate(path.parts) if glob.has_magic(part))] or ["."])
         else:
             raise UncurseError(f"cannot read {source}: there is no such file or folder")
-        twice = sorted(set(found) & set(files))
-        if twice:
-            raise UncurseError(f"{twice[0]} is named twice; its rows would count double")
-        files += found
-    kinds = {_kind_of(file): file for file in files}
+        for file in found:
+            if file in files:
+                raise UncurseError(f"{file} is named twice; its rows would count double")
+            if not file.isprintable() and not _is_utf8(file):
+                raise UncurseError(f"{file!a} is not UTF-8; rename the file")
+            parts = Path(os.path.relpath(file, base)).parts[:-1]
+            files[file] = dict(part.split("=", 1) for part in parts if "=" in part)
+    kinds = {kind_of(file): file for file in files}
     if len(kinds) > 1:
         raise UncurseError(f"{' and '.join(kinds.values())} are not of one kind; pass parquet or CSV, not both")
-    return tuple(files)
+    return list(files.items())
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _walk(folder: Path) -> Iterator[str]:
+    seen: set[str] = set()
+    for at, folders, names in os.walk(folder, followlinks=True):
+        if os.path.realpath(at) in seen:  # a link to a folder above
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(at))
+        for name in names:
+            file = os.path.join(at, name)
+            if is_data(Path(os.path.relpath(file, folder))):
+                yield file
 
 
 def is_data(path: Path) -> bool:
     """Whether a file of this name is read as a part of a log."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
-    return not hidden and any(str(path).endswith(suffix) for suffix in _KINDS)
+    return not hidden and any(str(path).lower().endswith(suffix) for suffix in _KINDS)
 
 
-def _kind_of(file: str) -> str:
+def kind_of(file: str) -> str:
+    """parquet or csv, by the name."""
     for suffix, kind in _KINDS.items():
         if file.lower().endswith(suffix):
             return kind
-    if glob.has_magic(file) or "://" in file:
-        return "parquet"
     raise UncurseError(f"{file} is neither .parquet nor .csv (nor .csv.gz); convert or rename it")
 
 
-def check_files(files: Sequence[str], numbers: Sequence[str], names: Sequence[str] = ()) -> dict[str, Any] | None:
+def check_files(files: Located, numbers: Sequence[str], names: Sequence[str] = ()) -> bool:
     """Every file can be opened and has the columns; the first that does not is named.
 
-    Where files differ in the types of these columns, types that fit them all are returned.
+    Returns whether files are uneven: differ in the types of these columns, or have some of them in their path.
     """
     import polars as pl
 
     types: dict[str, Any] = {}
-    differ = False
-    for file in files:
+    uneven = False
+    for file, keys in files:
         try:
             if os.path.getsize(file) == 0:
                 raise UncurseError(f"{file} is empty, 0 bytes; write it anew or leave it out")
-            if _kind_of(file) == "parquet":
-                schema: dict[str, Any] = dict(pl.read_parquet_schema(file))
-                hive = _hive([file])
-            else:
-                schema = dict(pl.scan_csv(file, infer_schema_length=1000, glob=False).collect_schema())
-                hive = False
+            csv = kind_of(file) == "csv"
+            scan = pl.scan_csv(file, infer_schema_length=1000, glob=False) if csv else _scan_parquet([file])
+            schema: dict[str, Any] = dict(scan.collect_schema())
+            numbers_here = [] if csv else list(numbers)  # a CSV is all text: whether it is numbers shows when read
+            if pl.Null in (schema.get(name) for name in numbers_here) and not scan.select(pl.len()).collect().item():
+                numbers_here, uneven = [], True  # a file without rows has no types
         except OSError as error:
             raise UncurseError(f"cannot read {file}: {error.strerror or error}") from None
         except pl.exceptions.PolarsError as error:
             raise UncurseError(
-                f"{file} is not a readable {_kind_of(file)} file ({_first_line(error)}); is it truncated? Write it anew"
+                f"{file} is not a readable {kind_of(file)} file ({first_line(error)}); is it truncated? Write it anew"
             ) from None
-        if hive:  # date=2026-11-15/part.parquet has its date in the path
-            schema |= {part.split("=")[0]: pl.String for part in Path(file).parts[:-1] if "=" in part}
-        csv = _kind_of(file) == "csv"  # all text there: whether it is numbers shows when it is read
-        check_columns(_as_narwhals(schema), [] if csv else numbers, (*numbers, *names) if csv else names, file)
+        own = {name: pl.String for name in keys if name not in schema}
+        check_columns(_as_narwhals({**own, **schema}), numbers_here, (*numbers, *names), file)
         for name in (*numbers, *names):
-            differ |= types.setdefault(name, schema[name]) != schema[name]
-    return {**types, **dict.fromkeys(numbers, pl.Float64)} if differ else None
+            uneven |= name in own or types.setdefault(name, schema[name]) != schema[name]
+    return uneven
 
 
 def _as_narwhals(schema: dict[str, Any]) -> dict[str, Any]:
@@ -170,17 +219,15 @@ def check_columns(schema: dict[str, Any], numbers: Sequence[str], names: Sequenc
     for name in numbers:
         dtype = schema[name]
         if not (dtype.is_numeric() or dtype == nw.Boolean):
-            empty = "is all null" if dtype in (nw.Unknown, nw.Object) else f"holds {dtype}, not numbers"
-            raise UncurseError(f"{where}: column {name!r} {empty}; name another column, or convert it")
+            holds = {nw.Unknown: "is all null", nw.Object: "holds Python objects, not numbers"}
+            said = next((text for kind, text in holds.items() if dtype == kind), f"holds {dtype}, not numbers")
+            raise UncurseError(f"{where}: column {name!r} {said}; name another column, or convert it")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of what an engine says, not too long."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
-
-
-def _hive(files: Sequence[str]) -> bool:
-    return any("=" in part for file in files for part in Path(file).parts[:-1])
 
 
 def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
@@ -189,9 +236,9 @@ def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
 
     try:
         files = find_files(sources)
-        if _kind_of(files[0]) != "parquet":
+        if kind_of(files[0]) != "parquet":
             return None
-        return int(pl.scan_parquet(list(files), glob=False, extra_columns="ignore").select(pl.len()).collect().item())
+        return int(_scan_parquet(files).select(pl.len()).collect().item())
     except (UncurseError, OSError, pl.exceptions.PolarsError):  # the read itself will say it better
         return None
 
@@ -199,48 +246,67 @@ def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
 # ---------------------------------------------------------------------------- engines
 
 
-def _scan(
-    files: tuple[str, ...],
-    kind: str,
-    numbers: Sequence[str],
-    engine: str,
-    *,
-    remote: bool = False,
-    types: dict[str, Any] | None = None,
-) -> nw.LazyFrame[Any]:
+def _scan(files: Located, numbers: Sequence[str], names: Sequence[str], engine: str, uneven: bool) -> nw.LazyFrame[Any]:
     scan: Any
     if engine == "polars":
-        scan = scan_polars(files, kind, numbers, remote=remote, types=types)
+        scan = scan_polars(files, numbers, names, uneven=uneven)
+    elif engine == "duckdb":
+        scan = scan_duckdb(files, names)
     else:
-        scan = (_scan_duckdb if engine == "duckdb" else _scan_spark)(files, kind)
+        scan = scan_spark(files, numbers, names, uneven=uneven)
     frame: nw.LazyFrame[Any] = nw.from_native(scan).lazy()
     return frame
 
 
-def scan_polars(
-    files: Sequence[str],
-    kind: str,
-    numbers: Sequence[str] = (),
-    *,
-    remote: bool = False,
-    types: dict[str, Any] | None = None,
-) -> pl.LazyFrame:
-    """The files as one lazy frame, without a look at more than their schema; `types` where files differ in theirs."""
+def _scan_remote(paths: list[str], engine: str) -> nw.LazyFrame[Any]:
     import polars as pl
 
-    if kind == "csv":
-        texts = dict.fromkeys(numbers, pl.String)
-        scan = pl.scan_csv(list(files), schema_overrides=texts, infer_schema_length=1000, glob=remote)
-        return scan.with_columns(number_of(name) for name in numbers)
-    hive = _hive(files)
-    return pl.scan_parquet(
-        list(files),
-        glob=remote,
-        hive_partitioning=hive or None,
-        schema=None if types is None or hive else types,
-        extra_columns="ignore",
-        cast_options=pl.ScanCastOptions(integer_cast=["upcast", "allow-float"], float_cast=["upcast"]),
-    )
+    csv = all(path.lower().endswith((".csv", ".csv.gz")) for path in paths)
+    scan: Any
+    if engine == "polars":
+        scan = pl.scan_csv(paths) if csv else pl.scan_parquet(paths)
+    elif engine == "duckdb":
+        connection: Any = _duckdb()
+        scan = connection.read_csv(paths, header=True) if csv else connection.read_parquet(paths)
+    else:
+        from .spark import session
+
+        reader = session().read
+        scan = reader.csv(paths, header=True, inferSchema=True) if csv else reader.parquet(*paths)
+    frame: nw.LazyFrame[Any] = nw.from_native(scan).lazy()
+    return frame
+
+
+def _scan_parquet(files: Sequence[str]) -> pl.LazyFrame:
+    import polars as pl
+
+    return pl.scan_parquet(list(files), glob=False, hive_partitioning=False, extra_columns="ignore")
+
+
+def scan_polars(
+    files: Located, numbers: Sequence[str] = (), names: Sequence[str] = (), *, uneven: bool = False
+) -> pl.LazyFrame:
+    """The files as one lazy frame; where they are uneven, or CSV, file by file with the columns asked for alone."""
+    import polars as pl
+
+    if kind_of(files[0][0]) == "parquet" and not uneven:
+        return _scan_parquet([file for file, _ in files])
+    return pl.concat([_scan_one(file, keys, numbers, names) for file, keys in files])
+
+
+def _scan_one(file: str, keys: dict[str, str], numbers: Sequence[str], names: Sequence[str]) -> pl.LazyFrame:
+    import polars as pl
+
+    if kind_of(file) == "csv":
+        texts = dict.fromkeys((*numbers, *names), pl.String)
+        scan = pl.scan_csv(file, schema_overrides=texts, infer_schema_length=1000, glob=False)
+        values = [number_of(name) for name in numbers]
+    else:
+        scan = _scan_parquet([file])
+        values = [pl.col(name).cast(pl.Float64) for name in numbers]
+    there = scan.collect_schema()
+    texts_of = (pl.col(name) if name in there else pl.lit(keys[name]).alias(name) for name in names)
+    return scan.select(*values, *(text.cast(pl.String) for text in texts_of if text.meta.output_name() not in numbers))
 
 
 def number_of(name: str, *, strict: bool = True) -> pl.Expr:
@@ -252,15 +318,64 @@ def number_of(name: str, *, strict: bool = True) -> pl.Expr:
     return pl.coalesce(truth, pl.when(truth.is_null()).then(text).cast(pl.Float64, strict=strict)).alias(name)
 
 
-def _scan_duckdb(files: Sequence[str], kind: str) -> Any:
+def _duckdb() -> Any:
     try:
         import duckdb
     except ModuleNotFoundError:
         raise UncurseError("engine='duckdb' needs DuckDB; pip install duckdb pyarrow") from None
-    connection: Any = duckdb.connect()
-    if kind == "csv":
-        return connection.read_csv(list(files))
-    return connection.read_parquet(list(files), hive_partitioning=_hive(files), union_by_name=True)
+    return duckdb.connect()
+
+
+def scan_duckdb(files: Located, names: Sequence[str] = ()) -> Any:
+    """The files as one relation, columns matched by name."""
+
+    def quoted(text: str) -> str:
+        return "'" + text.replace("'", "''") + "'"
+
+    listed = ", ".join(quoted(re.sub(r"([*?\[])", r"[\1]", file)) for file, _ in files)
+    if kind_of(files[0][0]) == "csv":
+        texts = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in names)
+        types = f", types = {{{texts}}}" if texts else ""
+        return _duckdb().sql(f"select * from read_csv([{listed}], header = true, union_by_name = true{types})")
+    hive = any(name in keys for _, keys in files for name in names)
+    option = "true, hive_types_autocast = false" if hive else "false"
+    return _duckdb().sql(f"select * from read_parquet([{listed}], union_by_name = true, hive_partitioning = {option})")
+
+
+def scan_spark(files: Located, numbers: Sequence[str] = (), names: Sequence[str] = (), *, uneven: bool = False) -> Any:
+    """The files as one Spark frame, columns matched by name."""
+    from functools import reduce
+
+    from .spark import session
+
+    reader = session().read
+    # A file's own name, where Spark would see a pattern in it.
+    paths = [spark_path(re.sub(r"([\[\]{}*?\\])", r"\\\1", file)) for file, _ in files]
+    csv = kind_of(files[0][0]) == "csv"
+    if not csv and not uneven:
+        return reader.parquet(*paths)
+    from pyspark.sql import functions as F
+
+    def named(name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def number(name: str) -> Any:
+        if not csv:
+            return F.col(named(name)).cast("double").alias(name)
+        text = f"trim({named(name)})"
+        truth = f"case lower({text}) when 'true' then 1d when 'false' then 0d end"
+        return F.expr(f"coalesce({truth}, try_cast({text} as double))").alias(name)
+
+    parts = []
+    for path, (_, keys) in zip(paths, files, strict=True):
+        one = reader.csv(path, header=True, multiLine=True, escape='"') if csv else reader.parquet(path)
+        texts = [
+            (F.col(named(name)) if name in one.columns else F.lit(keys[name])).cast("string").alias(name)
+            for name in names
+            if name not in numbers
+        ]
+        parts.append(one.select(*map(number, numbers), *texts))
+    return reduce(lambda a, b: a.unionByName(b), parts)
 
 
 def spark_path(file: str) -> str:
@@ -268,29 +383,25 @@ def spark_path(file: str) -> str:
     return f"file://{Path(file).resolve()}"
 
 
-def glob_free(file: str) -> str:
-    """The file's own name where a reader would see a pattern in it."""
-    return re.sub(r"([\[\]{}*?\\])", r"\\\1", file)
-
-
-def _scan_spark(files: Sequence[str], kind: str) -> Any:
-    from .spark import session
-
-    spark = session()
-    paths = [file if "://" in file else spark_path(glob_free(file)) for file in files]
-    if kind == "csv":
-        return spark.read.csv(paths, header=True, inferSchema=True)
-    return spark.read.parquet(*paths)
-
-
 __all__ = [
     "ENGINES",
+    "Located",
     "Table",
     "check_columns",
     "check_files",
     "count_rows",
+    "engine_errors",
     "find_files",
+    "first_line",
+    "is_data",
+    "is_foreign",
     "is_frame",
+    "kind_of",
+    "located",
+    "number_of",
     "open_table",
+    "scan_duckdb",
     "scan_polars",
+    "scan_spark",
+    "spark_path",
 ]

@@ -22,8 +22,6 @@ from .sources import check_columns
 
 Frame = TypeVar("Frame", nw.LazyFrame[Any], nw.DataFrame[Any])
 
-_RANK = "uncurse_rank"
-
 
 def winners(frame: Frame, score: str, request: str, k: int, *, columns: Sequence[str]) -> Frame:
     """The `columns` of the `k` best rows of each request: exactly k, or all where a request has fewer.
@@ -45,16 +43,19 @@ def winners(frame: Frame, score: str, request: str, k: int, *, columns: Sequence
         return _in_memory(frame, score, request, k, columns)
     # Duplicates would clash in the aggregations below.
     kept = list(dict.fromkeys(columns))
+    rank = "uncurse_rank"
+    while rank in frame.collect_schema().names():
+        rank += "_"
     native: Any = frame.to_native()
     implementation = frame.implementation
     if implementation.is_polars():
-        found = _polars(native, score, request, k, kept)
+        found = _polars(native, score, request, k, kept, rank)
     elif implementation.is_duckdb():
-        found = _duckdb(native, score, request, k, kept)
+        found = _duckdb(native, score, request, k, kept, rank)
     elif implementation.is_pyspark() or implementation.is_pyspark_connect():
-        found = _spark(native, score, request, k, kept)
+        found = _spark(native, score, request, k, kept, rank)
     elif implementation.is_ibis():
-        found = _ibis(native, score, request, k, kept)
+        found = _ibis(native, score, request, k, kept, rank)
     else:
         raise UncurseError(f"no way is known to pick winners in {implementation}; collect the frame first")
     lazy: nw.LazyFrame[Any] = nw.from_native(found)
@@ -81,7 +82,7 @@ def _codes(requests: nw.Series[Any]) -> Any:
     return np.where(missing, -1, codes)
 
 
-def _polars(scan: Any, score: str, request: str, k: int, columns: list[str]) -> Any:
+def _polars(scan: Any, score: str, request: str, k: int, columns: list[str], rank: str) -> Any:
     import polars as pl
 
     floats = scan.select(score).collect_schema()[score].is_float()
@@ -90,12 +91,12 @@ def _polars(scan: Any, score: str, request: str, k: int, columns: list[str]) -> 
     if k == 1:
         # Streams through a hash table of one row a request. All columns meet the same rows in the same order, so that
         # they agree on which of equal scores it is.
-        place = pl.col(request).alias(_RANK)
+        place = pl.col(request).alias(rank)
         return scan.group_by(place).agg(pl.col(columns).max_by(key)).select(columns)
     return scan.filter(key.rank("ordinal", descending=True).over(request) <= k).select(columns)
 
 
-def _duckdb(relation: Any, score: str, request: str, k: int, columns: list[str]) -> Any:
+def _duckdb(relation: Any, score: str, request: str, k: int, columns: list[str], rank: str) -> Any:
     def quoted(name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
 
@@ -103,12 +104,13 @@ def _duckdb(relation: Any, score: str, request: str, k: int, columns: list[str])
     order = f"coalesce({quoted(score)}, 'inf') desc" if k == 1 else f"{quoted(score)} desc nulls first"
     names = ", ".join(map(quoted, columns))
     return relation.query(
-        "log",
-        f"select {names} from log qualify row_number() over (partition by {quoted(request)} order by {order}) <= {k}",
+        rank,
+        f"select {names} from {rank} "
+        f"qualify row_number() over (partition by {quoted(request)} order by {order}) <= {k}",
     )
 
 
-def _spark(frame: Any, score: str, request: str, k: int, columns: list[str]) -> Any:
+def _spark(frame: Any, score: str, request: str, k: int, columns: list[str], rank: str) -> Any:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -118,20 +120,20 @@ def _spark(frame: Any, score: str, request: str, k: int, columns: list[str]) -> 
     if k == 1:
         key = F.coalesce(named(score).cast("double"), F.lit(float("inf")))
         best = [F.max_by(named(name), key).alias(name) for name in columns]
-        return frame.groupBy(named(request).alias(_RANK)).agg(*best).select(*map(named, columns))
+        return frame.groupBy(named(request).alias(rank)).agg(*best).select(*map(named, columns))
     window = Window.partitionBy(named(request)).orderBy(named(score).desc_nulls_first())  # NaN is the largest here
-    ranked = frame.withColumn(_RANK, F.row_number().over(window))
-    return ranked.filter(named(_RANK) <= k).select(*map(named, columns))
+    ranked = frame.withColumn(rank, F.row_number().over(window))
+    return ranked.filter(named(rank) <= k).select(*map(named, columns))
 
 
-def _ibis(table: Any, score: str, request: str, k: int, columns: list[str]) -> Any:
+def _ibis(table: Any, score: str, request: str, k: int, columns: list[str], rank: str) -> Any:
     import ibis
 
     value = table[score].cast("float64")
     key = ibis.ifelse(value.isnull() | value.isnan(), float("inf"), value)  # not every warehouse puts NaN on top
-    rank = ibis.row_number().over(ibis.window(group_by=table[request], order_by=key.desc()))
-    ranked = table.mutate(**{_RANK: rank})
-    return ranked.filter(ranked[_RANK] < k).select(*columns)
+    place = ibis.row_number().over(ibis.window(group_by=table[request], order_by=key.desc()))
+    ranked = table.mutate(**{rank: place})
+    return ranked.filter(ranked[rank] < k).select(*columns)
 
 
 __all__ = ["winners"]

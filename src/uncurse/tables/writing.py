@@ -17,15 +17,16 @@ from .expressions import with_prediction
 from .faults import fault_in
 from .sources import (
     ENGINES,
-    _first_line,
-    _kind_of,
-    _scan_duckdb,
-    _scan_spark,
+    Located,
     check_files,
-    find_files,
+    first_line,
     is_data,
+    kind_of,
+    located,
     number_of,
+    scan_duckdb,
     scan_polars,
+    scan_spark,
     spark_path,
 )
 
@@ -63,60 +64,75 @@ def apply_to_files(
     if isinstance(score_map, Grouped) and group is None:
         raise UncurseError("this map has a map for each group; name the group column too")
     columns = Columns((score,), group=group, scale=score_map.scores, link=score_map.link)
-    files = find_files([source])
+    files = located([source])
     check_files(files, [score], [group] if group is not None else [])
     target = Path(out)
-    single = len(files) == 1 and Path(source).is_file()
+    single = len(files) == 1 and not Path(source).is_dir()
     if single and (target.is_dir() or str(out).endswith(os.sep)):
-        target = target / Path(files[0]).name
-    if target.resolve() in [Path(file).resolve() for file in files]:
+        target = target / Path(files[0][0]).name
+    if os.path.realpath(target) in [os.path.realpath(file) for file, _ in files]:
         raise UncurseError(f"{target} is the log itself; name another file, and nothing is lost")
     if single:
-        _kind_of(str(target))
+        kind_of(str(target))
     elif is_data(target) or target.is_file():
         raise UncurseError(f"{source} is {len(files)} files and {out} names one; name a folder to write them to")
     elif target.is_dir() and any(target.iterdir()):
         raise UncurseError(f"folder {out} holds files already; name a new one, or empty it first")
-    if not target.parent.is_dir():
-        raise UncurseError(f"cannot write {out}: there is no folder {target.parent}")
-    for file in files:
+    for file, _ in files:
         fault = fault_in(file, columns)  # now, not half way
         if fault is not None:
             raise UncurseError(fault)
 
-    def write(file: str, to: Path) -> None:
+    def write(file: str, keys: dict[str, str], to: Path) -> None:
+        one, by = score_map, group
+        if isinstance(one, Grouped) and group in keys and group not in _names_of(file):
+            one, by = one.maps.get(keys[group], one.whole), None  # the whole file is of one group
         try:
-            _write(score_map, file, to, score, column, group, engine)
+            _write(one, file, to, score, column, by, engine)
         except UncurseError as error:
             raise UncurseError(f"{file}: {error}") from None
         except Exception as error:
-            raise UncurseError(f"cannot write {file} with its predictions to {out}: {_first_line(error)}") from None
+            raise UncurseError(f"cannot write {file} with its predictions to {out}: {first_line(error)}") from None
         if progress is not None:
             progress(file)
 
-    if single:
-        with replacing(target) as temporary:
-            write(files[0], temporary)
-        return [str(target)]
-    base = Path(os.path.commonpath([str(Path(file).parent) for file in files]))
-    written = [Path(file).relative_to(base) for file in files]
-    written = [path.with_suffix("") if path.name.endswith(".csv.gz") else path for path in written]
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        for file, path in zip(files, written, strict=True):
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            write(file, folder / path)
-        folder.chmod(0o777 & ~umask())
-        folder.rename(target)  # onto nothing, or an empty folder
+        if single:
+            if str(out).endswith(os.sep):
+                target.parent.mkdir(exist_ok=True)
+            with replacing(target) as temporary:
+                write(*files[0], temporary)
+            return [str(target)]
+        return _write_folder(files, target, write)
     except OSError as error:
         raise UncurseError(f"cannot write {out}: {error.strerror}") from None
+
+
+def _write_folder(files: Located, target: Path, write: Callable[[str, dict[str, str], Path], None]) -> list[str]:
+    base = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file, _ in files])
+    written = [Path(os.path.relpath(os.path.abspath(file), base)) for file, _ in files]
+    folder = Path(tempfile.mkdtemp(prefix=".", dir=target.absolute().parent))
+    try:
+        for (file, keys), path in zip(files, written, strict=True):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            write(file, keys, folder / path)
+        folder.chmod(0o777 & ~umask())
+        folder.rename(target)  # onto nothing, or an empty folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return [str(target / path) for path in written]
 
 
+def _names_of(file: str) -> list[str]:
+    import polars as pl
+
+    if kind_of(file) == "csv":
+        return pl.scan_csv(file, infer_schema=False, glob=False).collect_schema().names()
+    return scan_polars([(file, {})]).collect_schema().names()
+
+
 def _write(score_map: ScoreMap, file: str, to: Path, score: str, column: str, group: str | None, engine: str) -> None:
-    csv_in, csv_out = _kind_of(file) == "csv", _kind_of(to.name) == "csv"
+    csv_in, csv_out = kind_of(file) == "csv", kind_of(to.name) == "csv"
     scan: Any
     if engine == "polars" or csv_in:
         import polars as pl
@@ -125,26 +141,30 @@ def _write(score_map: ScoreMap, file: str, to: Path, score: str, column: str, gr
             scan = pl.scan_csv(file, infer_schema=False, glob=False)
             scan = scan.with_columns(number_of(score).alias(_NUMBER))
             scan = with_prediction(scan, score_map, score=_NUMBER, column=column, group=group).drop(_NUMBER)
-        elif csv_in:
-            scan = pl.scan_csv(file, infer_schema_length=None, glob=False, schema_overrides={score: pl.String})
-            scan = with_prediction(
-                scan.with_columns(number_of(score)), score_map, score=score, column=column, group=group
-            )
         else:
-            scan = scan_polars([file], "parquet")
+            texts = {name: pl.String for name in (score, group) if name is not None}
+            scan = (
+                pl.scan_csv(file, infer_schema_length=None, glob=False, schema_overrides=texts).with_columns(
+                    number_of(score)
+                )
+                if csv_in
+                else scan_polars([(file, {})])
+            )
             scan = with_prediction(scan, score_map, score=score, column=column, group=group)
         if csv_out:
-            scan.sink_csv(to, engine="streaming")
+            packed = to.name.lower().endswith(".gz")
+            scan.sink_csv(to, engine="streaming", compression="gzip" if packed else "uncompressed")
         else:
             scan.sink_parquet(to, engine="streaming")
         return
-    if engine == "duckdb":
-        relation = with_prediction(_scan_duckdb([file], "parquet"), score_map, score=score, column=column, group=group)
-        relation.write_csv(str(to)) if csv_out else relation.write_parquet(str(to))
-        return
-    _write_spark(
-        with_prediction(_scan_spark([file], "parquet"), score_map, score=score, column=column, group=group), to, csv_out
-    )
+    open_one = scan_duckdb if engine == "duckdb" else scan_spark
+    scan = with_prediction(open_one([(file, {})]), score_map, score=score, column=column, group=group)
+    if engine == "spark":
+        _write_spark(scan, to, csv_out)
+    elif csv_out:
+        scan.write_csv(str(to))
+    else:
+        scan.write_parquet(str(to))
 
 
 def _write_spark(frame: Any, to: Path, csv: bool) -> None:
