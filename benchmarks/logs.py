@@ -66,7 +66,7 @@ def decode_whole(source: str) -> None:
 
 
 def _files(source: str) -> list[str]:
-    from uncurse.tables.sources import find_files
+    from uncurse.tables.files import find_files
 
     return list(find_files([source]))
 

@@ -126,3 +126,27 @@ def test_a_written_file_has_the_mode_of_a_plain_file(tmp_path):
     plain.write_text("x")
     documents.write(ours, "x")
     assert stat.S_IMODE(ours.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_a_link_stays_and_its_target_is_written(tmp_path):
+    (tmp_path / "real.json").write_text("old")
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    documents.write(tmp_path / "link.json", "new")
+    assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "real.json").read_text() == "new"
+
+
+def test_a_file_keeps_its_mode_and_a_pipe_stays_one(tmp_path):
+    private = tmp_path / "private.json"
+    private.touch(mode=0o600)
+    documents.write(private, "x")
+    assert private.stat().st_mode & 0o777 == 0o600
+    documents.write("/dev/null", "x")
+    assert not os.path.isfile("/dev/null")
+
+
+def test_a_folder_and_a_long_name_are_refused_in_words(tmp_path):
+    with pytest.raises(UncurseError, match="Is a directory"):
+        documents.write(tmp_path, "x")
+    with pytest.raises(UncurseError, match="File name too long"):
+        documents.write(tmp_path / ("x" * 300), "x")

@@ -39,7 +39,7 @@ def read(
 ) -> Evidence:
     """Evidence of logs, with a bar while they are read."""
     from ..tables import collect as collect_log
-    from ..tables.sources import count_rows
+    from ..tables.files import count_rows
 
     if top_k is not None and request is None:
         raise UncurseError("--top-k needs --request, the column that tells requests apart")

@@ -24,9 +24,9 @@ from ..links import (
 from .moments import Array
 
 # The grid, on the logit: steps of 1/1024 between -6 and 4, where the top of most pools lies, coarser outside. Rows are
-# counted in steps of 1/1024 first, then every `width` steps become one cell: 14,464 in all. Beyond ±16, where logits are
-# hardly scores of clicks any more, steps grow with the logit: to ±1,000 in two units. At the very top, from the lowest
-# step above which there are at most 2,048 distinct scores, nothing is rounded: each score is a cell of its own.
+# counted in steps of 1/1024 first, then every `width` steps become one cell: 14,464 in all. Beyond ±16, where few are,
+# steps grow with the logit: to ±1,000 in two units. At the very top, from the lowest step above which there are at
+# most 2,048 distinct scores, nothing is rounded: each score is a cell of its own.
 _GRID_LOW, _GRID_HIGH, _GRID_STEPS = -18.0, 18.0, 1024
 _GRID_SECTIONS = ((-18, -10, 16), (-10, -6, 2), (-6, 4, 1), (4, 8, 4), (8, 18, 16))  # from, to, width
 _GRID_SIZE = int((_GRID_HIGH - _GRID_LOW) * _GRID_STEPS)

@@ -95,8 +95,12 @@ def collect(
     if scale == "logit" and evidence.cells is not None and evidence.rows >= 100:
         score = evidence.cells.score
         if score[0] >= 0 and score[-1] <= 1:
-            message = f"every value of {columns.scores[0]} lies in [0, 1]; if these are probabilities, say scale='probability'"
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warnings.warn(
+                f"every value of {columns.scores[0]} lies in [0, 1]; if these are probabilities, not logits, say "
+                "scale='probability'",
+                UserWarning,
+                stacklevel=2,
+            )
     evidence.selection = None if request is None else f"top {top_k} of each {request}"
     if not is_frame(source):
         sources = [source] if isinstance(source, str | os.PathLike) else source

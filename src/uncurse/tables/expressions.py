@@ -14,8 +14,8 @@ import numpy as np
 from ..evidence import Array
 from ..links import UncurseError, check_finite, check_scores
 from ..maps import Grouped, ScoreMap
+from .files import check_columns
 from .lookups import Program, predict
-from .sources import check_columns
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..links import UncurseError, get_link
 from .columns import Columns
-from .sources import Table, first_line, is_foreign, kind_of, number_of, scan_polars
+from .files import first_line, kind_of
+from .scans import number_of, scan_polars
+from .sources import Table, is_foreign
 
 if TYPE_CHECKING:
     import polars as pl

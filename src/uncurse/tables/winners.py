@@ -18,7 +18,7 @@ import numpy as np
 from ..links import UncurseError, check_count
 from ..selection import top_k
 from .expressions import numbers_of
-from .sources import check_columns
+from .files import check_columns
 
 Frame = TypeVar("Frame", nw.LazyFrame[Any], nw.DataFrame[Any])
 

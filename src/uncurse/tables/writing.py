@@ -15,20 +15,9 @@ from ..maps import Grouped, ScoreMap
 from .columns import Columns
 from .expressions import with_prediction
 from .faults import fault_in
-from .sources import (
-    ENGINES,
-    Located,
-    check_files,
-    first_line,
-    is_data,
-    kind_of,
-    located,
-    number_of,
-    scan_duckdb,
-    scan_polars,
-    scan_spark,
-    spark_path,
-)
+from .files import Located, check_files, first_line, is_data, kind_of, located
+from .scans import number_of, scan_duckdb, scan_polars, scan_spark, spark_path
+from .sources import ENGINES
 
 _NUMBER = "uncurse score as a number"  # of a CSV, beside its text
 
