@@ -358,6 +358,7 @@ def test_figures_that_cannot_be_written_are_said(methods, tmp_path, monkeypatch)
     def refused(*_, **__):
         raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
 
+    (tmp_path / "calibration-error.svg").rmdir()
     monkeypatch.setattr("tempfile.mkstemp", refused)  # root may write to any folder
     for write, name in ((report.to_html, "r.html"), (report.save_figures, "")):
         with pytest.raises(UncurseError, match=rf"^cannot write .*: {os.strerror(errno.EROFS)}$"):
@@ -458,15 +459,15 @@ one.to_html(f"{folder}/one.html")
 """
 
 
-@pytest.mark.parametrize("character", ["\x00", "\x01", "\x0b", "\x1f", "\ufffe", "\ud800"])
-def test_a_character_that_no_document_may_hold_is_replaced(character, tmp_path):
+@pytest.mark.parametrize("characters", ["\x00\x01\ufffe", "\x0b\x1f\ud800"])
+def test_characters_that_no_document_may_hold_are_replaced(characters, tmp_path):
     # In a process of its own: where such a character reaches the drawing, it ends the process.
-    given = [sys.executable, "-c", DRAW, json.dumps(f"na{character}me"), str(tmp_path)]
+    given = [sys.executable, "-c", DRAW, json.dumps(f"na{characters}me"), str(tmp_path)]
     done = subprocess.run(given, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     for page in ("r.html", "one.html"):
         content = (tmp_path / page).read_text(encoding="utf-8")
-        assert "na\ufffdme" in Reader(content).text
+        assert "na\ufffd\ufffd\ufffdme" in Reader(content).text
         assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", content)
     assert "all 2 groups" in content
     for file in (tmp_path / "figures").glob("*.svg"):
@@ -547,13 +548,16 @@ def test_what_a_fit_says_in_another_shape_is_not_said(place, methods, world, mon
     # Figures are made, and not drawn: that takes a second for each page.
     monkeypatch.setattr(sections, "_drawn", lambda draw, prefix, label: draw(WIDE) and text(label))
     base = evaluation(methods, 0.1, 0.01, slice(1))
+    seen = []
     for odd in ODD:
         fit = fit_with(odd, place) if place else odd
-        for served in (None, world[1]):
+        for served in (None, world[1]) if place[:1] == ("pool",) else (None,):
             report = Report([Method("as served", base), Method("odd", base, fit)], served)
-            for part in (sections.gaussian, sections.shrinkage, sections.drift, _done):
-                assert Reader(part(report)).open == []
             assert Report(report.methods, report.served) == report
+            if report not in seen:  # most of what is odd leaves the same
+                seen.append(report)
+                for part in (sections.gaussian, sections.shrinkage, sections.drift, _done):
+                    assert Reader(part(report)).open == []
 
 
 @pytest.mark.parametrize(
