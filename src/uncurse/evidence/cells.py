@@ -50,12 +50,15 @@ _EXACT_ROWS = 1 << 17  # beyond this many rows arrays go to the grid unless the 
 
 def grid_steps(logits: Float) -> NDArray[np.int64]:
     """The number of the 1/1024-wide step that holds each logit; the ends take what lies beyond them."""
-    if len(logits) and (logits.min() < -_TAIL or logits.max() > _TAIL):
+    beyond = len(logits) > 0 and not (logits.min() >= -_TAIL and logits.max() <= _TAIL)
+    if beyond:
         far = np.abs(logits)
         tail = _TAIL + _TAIL_RATE * np.log(np.maximum(far, _TAIL) / _TAIL)
         logits = np.where(far > _TAIL, np.copysign(tail, logits), logits)
-    steps = (logits - _GRID_LOW) * _GRID_STEPS
-    np.clip(steps, 0, _GRID_SIZE - 1, out=steps)
+    steps = logits - _GRID_LOW
+    steps *= _GRID_STEPS
+    if beyond:
+        np.clip(steps, 0, _GRID_SIZE - 1, out=steps)
     return steps.astype(np.int64)
 
 
@@ -376,7 +379,7 @@ def _grid_table(
         l = (x if given == "logit" else logit(x)).astype(np.float64, copy=False)
         return (l if kept == "logit" else x), grid_steps(l)
 
-    for chunk in chunks(len(values)):
+    for chunk in chunks(len(values), 1 << 17):
         x, steps = read(chunk)
         w = None if weights is None else weights[chunk]
         if w is not None:
