@@ -9,7 +9,7 @@ import pytest
 from uncurse import VAD, Affine, Evidence, UncurseError, collect, evaluate
 from uncurse.links import logistic
 from uncurse.metrics import evaluate_log
-from uncurse.tables import apply_to_files
+from uncurse.tables import apply_to_files, with_prediction
 from uncurse.tables.files import find_files, located
 
 ENGINES = ["polars", "duckdb", pytest.param("spark", marks=pytest.mark.spark)]
@@ -210,6 +210,22 @@ def test_python_objects_are_told_from_nulls():
     frame = pd.DataFrame({"s1": pd.Series([object(), object()], dtype=object), "s2": [0.0, 1.0]})
     with pytest.raises(UncurseError, match="column 's1' holds Python objects, not numbers"):
         collect(frame, ["s1", "s2"])
+
+
+def test_a_name_that_is_a_pattern():
+    with pytest.raises(UncurseError, match="would be read as a pattern; rename it"):
+        collect(make().rename({"s2": "^s.*$"}), ["s1", "^s.*$"])
+
+
+@pytest.mark.spark
+def test_a_dot_in_a_name_is_refused_on_spark(spark):
+    frame = spark.createDataFrame(make().rename({"s1": "a.b"}).to_arrow())
+    for call in (
+        lambda: collect(frame, ["a.b", "s2"]),
+        lambda: with_prediction(frame, Affine(0.5, 0.0), score="a.b", column="p"),
+    ):
+        with pytest.raises(UncurseError, match="Spark cannot be asked for column 'a.b' by its name; rename it"):
+            call()
 
 
 def test_what_is_no_frame_and_no_path():

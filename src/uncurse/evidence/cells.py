@@ -65,8 +65,8 @@ def grid_steps(logits: Float) -> NDArray[np.int64]:
 def step_edges(steps: NDArray[np.integer[Any]] | Array) -> Array:
     """The logits at which steps begin; the inverse of `grid_steps`.
 
-    >>> step_edges(grid_steps(np.array([-1.0, 0.5, 40.0]))).round(1)
-    array([-1. ,  0.5, 40. ])
+    >>> step_edges(grid_steps(np.array([-1.0, 0.5])))
+    array([-1. ,  0.5])
     """
     at = np.asarray(steps, np.float64) / _GRID_STEPS + _GRID_LOW
     tail = np.copysign(_TAIL * np.exp((np.abs(at) - _TAIL) / _TAIL_RATE), at)

@@ -55,8 +55,10 @@ class Report:
         # What is drawn comes from files and logs: from here on, texts and shapes are as they should be.
         methods = [Method(clean(m.name), m.evaluation, given.about(m.about)) for m in data.check(self.methods)]
         facts = {k: clean(v) if isinstance(v, str) else [clean(one) for one in v] for k, v in self.facts.items()}
+        # Winners of requests are maxima: what they look like says nothing of the pool.
+        served = None if self.selection else given.scores(self.served)
         made = {
-            "methods": tuple(methods), "served": given.scores(self.served), "facts": facts, "title": clean(self.title),
+            "methods": tuple(methods), "served": served, "facts": facts, "title": clean(self.title),
             "selection": None if self.selection is None else clean(self.selection),
         }  # fmt: skip
         for name, value in made.items():

@@ -139,8 +139,7 @@ def binned(report: Report) -> str:
 
 def gaussian(report: Report) -> str:
     """The scores' histogram with the Gaussian and the test."""
-    # Winners of requests are maxima: what they look like says nothing of the pool.
-    judged = data.scores_judged(report.methods, None if report.selection else report.served)
+    judged = data.scores_judged(report.methods, report.served)
     if judged is None:
         return ""
     name, summary = judged
@@ -210,7 +209,7 @@ def _groups(series: int, method: data.Method) -> str:
 
 def drift(report: Report) -> str:
     """The score distributions that a fit and its use have met."""
-    rows = data.drift(report.methods, None if report.selection else report.served)
+    rows = data.drift(report.methods, report.served)
     if not rows:
         return ""
     found = words.found_drift(rows)

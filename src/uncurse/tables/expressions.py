@@ -16,6 +16,7 @@ from ..links import UncurseError, check_finite, check_scores
 from ..maps import Grouped, ScoreMap
 from .files import check_columns
 from .lookups import Program, predict
+from .sources import check_spark_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,6 +63,7 @@ def with_prediction(frame: Any, score_map: ScoreMap, *, score: str, column: str,
         ) from None
     schema = dict(table.collect_schema())
     check_columns(schema, [score], [] if group is None else [group], "this frame")
+    check_spark_names(table, [score] if group is None else [score, group])
     if column in schema:
         raise UncurseError(f"this frame has a column {column!r} already; choose another name, or drop it first")
     if group is not None and not isinstance(score_map, Grouped):

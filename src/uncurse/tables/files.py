@@ -137,6 +137,8 @@ def _as_narwhals(schema: dict[str, Any]) -> dict[str, Any]:
 def check_columns(schema: dict[str, Any], numbers: Sequence[str], names: Sequence[str], where: str) -> None:
     """The columns are there, and those that must hold numbers do."""
     for name in (*numbers, *names):
+        if name == "*" or (name.startswith("^") and name.endswith("$")):
+            raise UncurseError(f"{where}: column {name!r} would be read as a pattern; rename it")
         if name not in schema:
             near = difflib.get_close_matches(name, schema, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, list(schema)[:12]))}"

@@ -53,6 +53,7 @@ def open_table(source: Any, numbers: Sequence[str], names: Sequence[str] = (), *
                 f"{type(source).__name__} is neither a path nor a frame that narwhals knows; pass a path, or a frame "
                 "of Polars, DuckDB, PySpark, pandas, PyArrow or Ibis"
             ) from None
+        check_spark_names(frame, (*numbers, *names))
         table = Table(frame)
         check_columns(dict(frame.collect_schema()), numbers, names, table.name)
         return table
@@ -67,7 +68,17 @@ def open_table(source: Any, numbers: Sequence[str], names: Sequence[str] = (), *
             return Table(scan, (), name)
         found = located(sources)
         uneven = check_files(found, numbers, names)
-        return Table(_scan(found, numbers, names, engine, uneven), tuple(file for file, _ in found), name)
+        scan = _scan(found, numbers, names, engine, uneven)
+        check_spark_names(scan, (*numbers, *names))
+        return Table(scan, tuple(file for file, _ in found), name)
+
+
+def check_spark_names(frame: nw.LazyFrame[Any] | nw.DataFrame[Any], names: Sequence[str]) -> None:
+    """Spark takes a dot in a name for a field, and no quoting of ours reaches it through narwhals."""
+    kind = frame.implementation
+    odd = [name for name in names if "." in name or "`" in name]
+    if odd and (kind.is_pyspark() or kind.is_pyspark_connect()):
+        raise UncurseError(f"Spark cannot be asked for column {odd[0]!r} by its name; rename it, or use another engine")
 
 
 @contextmanager
@@ -119,4 +130,4 @@ def _scan_remote(paths: list[str], engine: str) -> nw.LazyFrame[Any]:
     return frame
 
 
-__all__ = ["ENGINES", "Table", "engine_errors", "is_foreign", "is_frame", "open_table"]
+__all__ = ["ENGINES", "Table", "check_spark_names", "engine_errors", "is_foreign", "is_frame", "open_table"]
