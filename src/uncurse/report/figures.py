@@ -65,7 +65,7 @@ def reliability(rows: Rows, frame: Frame) -> Figure:
     panels = []
     for i, one in enumerate(series):
         own = [row for row in rows if row["series"] == one]
-        ticks = 4 if side >= 160 else 2
+        ticks = 4 if side >= 160 else 3
         across = Along(domain, alt.Axis(tickCount=ticks, title="predicted"))
         up = Along(domain, alt.Axis(tickCount=ticks, title="observed" if i % columns == 0 else None))
         corners = [{"predicted": end, "observed": end} for end in domain]
