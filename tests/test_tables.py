@@ -53,7 +53,7 @@ def opened(request, tmp_path):
         if engine == "duckdb":
             arrow = log.to_arrow()
             return pytest.importorskip("duckdb").connect().from_arrow(arrow), {}
-        path = tmp_path / "log.parquet"
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
         log.write_parquet(path)
         if engine == "spark":
             return request.getfixturevalue("spark").read.parquet(path.as_uri()), {}
@@ -74,9 +74,15 @@ def test_every_engine_gives_the_lambda_and_the_maps_of_numpy(engine, log, opened
     scores, y = log.select("s1", "s2").to_numpy(), log["click"].to_numpy()
     assert found.rows == len(log)
     assert abs(VAD().fit(found).lambda_ - VAD().fit(scores).lambda_) < 1e-9
-    for method in ("platt", "isotonic", "histogram"):
-        ours = VAD(calibrator=method).fit(found, labelled=found)
-        numpy = VAD(calibrator=method).fit(scores, labelled=(scores, y))
+    # Labelled rows on which replicas differ less, so that the pool has something to add.
+    near = log.with_columns(s2=(pl.col("s1") + pl.col("s2")) / 2)
+    source, options = opened(engine, near)
+    labelled = collect(source, ["s1", "s2"], label="click", **options)
+    others = near.select("s1", "s2").to_numpy()
+    for method in ("platt", "beta", "isotonic", "histogram"):
+        ours = VAD(calibrator=method).fit(found, labelled=labelled)
+        numpy = VAD(calibrator=method).fit(scores, labelled=(others, y))
+        assert ours.lambda_ < 0.95
         assert abs(ours.lambda_ - numpy.lambda_) < 1e-9
         # A tandem from arrays centres on every row, one from a log on the cells: the same to the width of a slot.
         np.testing.assert_allclose(ours.map_(PROBE), numpy.map_(PROBE), rtol=0, atol=1e-6)

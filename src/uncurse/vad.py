@@ -230,6 +230,12 @@ class VAD:
         served = to_link(scores, self.scores, "logistic").astype(np.float64, copy=False)
         return served + self._offset if self._offset else served
 
+    def _cells(self, scores: NDArray[Any], weights: Array | None) -> Cells:
+        """Served logits in cells, as the evidence of a log has them, so that arrays and engines agree."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "every value of .* lies in")  # the moments have said it
+            return Cells().update(self._served_logit(scores), sample_weight=weights)
+
     def _collect(
         self, pool: Any, groups: ArrayLike | None, sample_weight: ArrayLike | None, variance: float | None
     ) -> _Evidence:
@@ -263,7 +269,7 @@ class VAD:
             def part(rows: NDArray[np.intp] | slice, blocks: int = 32) -> _Evidence:
                 w = None if weights is None else weights[rows]
                 moments = self._moments(array[rows], w, blocks)
-                return _Evidence(moments, self._served_logit(array[rows, 0]), w) if tandem else _Evidence(moments)
+                return _of_log(Evidence((), moments, self._cells(array[rows, 0], w))) if tandem else _Evidence(moments)
 
             evidence = part(slice(None))
             if groups is not None:
