@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -66,10 +68,20 @@ def demo(
 def _run(*arguments: str | Path) -> None:
     words = [str(argument) for argument in arguments]
     typer.echo(f"\n$ uncurse {shlex.join(words)}")
-    with talking(words):
-        code = app(words, standalone_mode=False)
-    if code:  # interrupted: what comes next would only stumble over what is not there
-        raise typer.Exit(code)
+    stopped = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.append(number)  # an engine or a drawing may swallow the exception
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        with talking(words):
+            code = app(words, standalone_mode=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if code or stopped:  # what comes next would only stumble over what is not there
+        raise typer.Exit(code or 130)
 
 
 def _bar(error: float) -> str:
