@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from uncurse.evidence import Array, Cells
-from uncurse.links import UncurseError, check_finite, check_scores, check_share, get_link, logit
+from uncurse.links import UncurseError, check_finite, check_scores, check_share, get_link
 
 Integrand = Callable[[Array, Array], NDArray[np.floating]]  # of the score and of Z
 
@@ -234,12 +234,7 @@ def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
 
 
 def _gaussianity_of_cells(cells: Cells) -> Gaussianity:
-    x, w = cells.score, cells.weight
-    low, high = cells.bounds
-    if cells.scale == "probability":
-        exact = low == high  # the ends of slots are logits already
-        x = logit(x).astype(np.float64, copy=False)
-        low, high = np.where(exact, x, low), np.where(exact, x, high)
+    (x, low, high), w = cells.on_logit(), cells.weight
     n, total = cells.rows, float(w.sum())
     counted = np.array_equal(w, cells.weight_squares)
     effective = total if counted else total**2 / float(cells.weight_squares.sum())

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from .. import calibrators, links, vad
+
 
 def words(*known: str) -> Callable[[str], list[str]]:
     """Completion of an option that takes one of these."""
@@ -17,11 +19,8 @@ def words(*known: str) -> Callable[[str], list[str]]:
     return complete
 
 
-SCALES, ENGINES = words("logit", "probability", "value"), words("polars", "duckdb", "spark")
-LINKS, REPLICAS = words("logistic", "identity", "log", "probit"), words("seeds", "bootstrap", "anchored")
-CALIBRATORS = words(
-    "platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "smooth-isotonic", "bbq"
-)
+SCALES, LINKS, REPLICAS = words(*links.SCALES), words(*links.LINKS), words(*vad.REPLICAS)
+CALIBRATORS, ENGINES = words(*calibrators.CALIBRATORS), words("polars", "duckdb", "spark")
 
 Logs = Annotated[list[str], typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders.")]
 LogsOrEvidence = Annotated[

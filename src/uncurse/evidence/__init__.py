@@ -4,8 +4,20 @@ Both update, merge and serialise, so chunks, files and engines all end in the sa
 both for a log, and is a file.
 """
 
-from .cells import GRID, TAIL, Cells, grid_steps, step_edges, top_cut
+from .cells import EXACT_ROWS, GRID, TAIL, Cells, grid_steps, step_edges, top_cut
 from .moments import Array, Moments
 from .record import Evidence, merged
 
-__all__ = ["GRID", "TAIL", "Array", "Cells", "Evidence", "Moments", "grid_steps", "merged", "step_edges", "top_cut"]
+__all__ = [
+    "EXACT_ROWS",
+    "GRID",
+    "TAIL",
+    "Array",
+    "Cells",
+    "Evidence",
+    "Moments",
+    "grid_steps",
+    "merged",
+    "step_edges",
+    "top_cut",
+]

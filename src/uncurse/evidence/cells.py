@@ -45,7 +45,8 @@ _TOP = 2_048
 #: count by step themselves.
 GRID = (_GRID_LOW, _GRID_STEPS, _GRID_SIZE)
 TAIL = (_TAIL, float(_TAIL_RATE))
-_EXACT_ROWS = 1 << 17  # beyond this many rows arrays go to the grid unless the caller says otherwise
+#: Up to so many rows every score is a cell of its own.
+EXACT_ROWS = 1 << 17  # beyond this many rows arrays go to the grid unless the caller says otherwise
 
 
 def grid_steps(logits: Float) -> NDArray[np.int64]:
@@ -184,7 +185,7 @@ class Cells:
         return self
 
     def _too_many(self) -> bool:
-        return self.exact is None and self.scale != "value" and self.rows > _EXACT_ROWS
+        return self.exact is None and self.scale != "value" and self.rows > EXACT_ROWS
 
     def _check_labels(self, labelled: bool) -> None:
         if self._labelled is not None and self._labelled != labelled:
@@ -232,6 +233,14 @@ class Cells:
         """Mean score of each cell, ascending."""
         scores: Array = np.append(self._grid_table[0] / self._grid_table[1], self._exact_keys)
         return scores
+
+    def on_logit(self) -> tuple[Array, Array, Array]:
+        """Mean score and both bounds of each cell as logits, where scores are probabilities too."""
+        low, high = self.bounds  # the ends of slots are logits already
+        if self.scale != "probability":
+            return self.score, low, high
+        exact, score = low == high, logit(self.score).astype(np.float64, copy=False)
+        return score, np.where(exact, score, low), np.where(exact, score, high)
 
     @property
     def weight(self) -> Array:
@@ -434,4 +443,4 @@ def _cells_of(
     return exact_keys, exact_table, slots, sums, cut
 
 
-__all__ = ["GRID", "TAIL", "Cells", "grid_steps", "step_edges", "top_cut"]
+__all__ = ["EXACT_ROWS", "GRID", "TAIL", "Cells", "grid_steps", "step_edges", "top_cut"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..evidence import Array, Cells
-from ..links import UncurseError, logit
+from ..links import UncurseError
 from ..theory import gaussianity
 
 _FAR = 5e-4  # the share left out of the histogram at either end
@@ -26,12 +26,7 @@ def describe(cells: Cells) -> dict[str, Any]:
     """
     if not cells.rows:
         raise UncurseError("these cells hold no rows, so there is nothing to describe; update them with scores")
-    score, weight = cells.score, cells.weight
-    low, high = cells.bounds
-    if cells.scale == "probability":
-        exact = low == high  # the ends of slots are logits already
-        score = logit(score).astype(np.float64, copy=False)
-        low, high = np.where(exact, score, low), np.where(exact, score, high)
+    (score, low, high), weight = cells.on_logit(), cells.weight
     total = float(weight.sum())
     mean = float(weight @ score) / total
     sd = math.sqrt(float(weight @ np.square(score - mean)) / total)

@@ -14,7 +14,7 @@ from typing import Any
 
 import narwhals as nw
 
-from ..evidence import Evidence
+from ..evidence import EXACT_ROWS, Evidence
 from ..links import UncurseError, check_count
 from .columns import Columns
 from .expressions import with_prediction
@@ -26,7 +26,7 @@ from .winners import winners
 from .writing import apply_to_files
 
 #: Up to this many rows are fetched and every score is a cell of its own, whatever the engine.
-SMALL = 1 << 17
+SMALL = EXACT_ROWS
 _NAMES = (nw.String, nw.Categorical, nw.Enum)
 
 
@@ -88,9 +88,8 @@ def collect(
         frame: Any = table.frame  # lazy or not, winners are as it is
         table = replace(table, frame=winners(frame, columns.scores[0], request, top_k, columns=columns.wanted))
     with blamed(table, columns), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "every value of .* lies in"
-        )  # of a batch or a group: the whole is judged here
+        # What is said of a batch or a group; the whole is judged below.
+        warnings.filterwarnings("ignore", "every value of .* lies in")
         evidence = _collect(table.frame, columns, progress)
     if scale == "logit" and evidence.cells is not None and evidence.rows >= 100:
         score = evidence.cells.score

@@ -68,8 +68,9 @@ def _logit(p: nw.Expr) -> nw.Expr:
     return p.log() - (1.0 - p).log()
 
 
-def _served_logit(columns: Columns) -> nw.Expr:
-    x = as_number(columns.scores[0])
+def _logit_of(name: str, columns: Columns) -> nw.Expr:
+    """The logit of one replica, with what sampling negatives has put on it taken off."""
+    x = as_number(name)
     l = x if columns.scale == "logit" else _logit(x)
     return l + columns.offset if columns.offset else l
 
@@ -78,14 +79,11 @@ def _link_score(name: str, columns: Columns) -> nw.Expr:
     """l = φ⁻¹(f) of one replica."""
     x, scale = as_number(name), columns.scale
     if columns.link == "logistic":
-        l = x if scale == "logit" else _logit(x)
-        return l + columns.offset if columns.offset else l
+        return _logit_of(name, columns)
     if columns.link == "probit":
         raise UncurseError("the probit link has no form in SQL; collect with Polars, or use the logistic link")
-    if scale == "logit":
-        x = 1.0 / (1.0 + (-(x + columns.offset)).exp())
-    elif scale == "probability" and columns.offset:
-        x = 1.0 / (1.0 + (-(_logit(x) + columns.offset)).exp())
+    if scale == "logit" or (scale == "probability" and columns.offset):
+        x = 1.0 / (1.0 + (-_logit_of(name, columns)).exp())
     return x if columns.link == "identity" else x.log()
 
 
@@ -133,9 +131,9 @@ def _moments(
         )
     rows = rows.with_columns(
         *(((nw.col("w") * nw.col(f"l{i}")).alias(f"a{i}")) for i in replicas),
-        *((nw.col("w") * nw.col(f"l{i}") * nw.col(f"l{j}")).alias(f"b{i}{j}") for i, j in pairs),
+        *((nw.col("w") * nw.col(f"l{i}") * nw.col(f"l{j}")).alias(f"b{i}_{j}") for i, j in pairs),
     )
-    sums = ["w", *(f"a{i}" for i in replicas), *(f"b{i}{j}" for i, j in pairs)]
+    sums = ["w", *(f"a{i}" for i in replicas), *(f"b{i}_{j}" for i, j in pairs)]
     checked = list(raw)
     result = fetch(
         rows.group_by("key").agg(
@@ -185,7 +183,7 @@ def _from_sums(
     first = np.column_stack([found[f"sum_a{i}"][rows] for i in range(len(shift))]).astype(np.float64) / safe[:, None]
     scatter = np.empty((len(rows), len(shift), len(shift)))
     for i, j in pairs:
-        scatter[:, i, j] = scatter[:, j, i] = found[f"sum_b{i}{j}"][rows] - w * first[:, i] * first[:, j]
+        scatter[:, i, j] = scatter[:, j, i] = found[f"sum_b{i}_{j}"][rows] - w * first[:, i] * first[:, j]
     return Moments(link).update_blocks(found["rows"][rows].astype(np.int64), w, first + shift, scatter)
 
 
@@ -238,7 +236,7 @@ def _cells(frame: Lazy, columns: Columns, group: str | None) -> dict[str, Cells]
     w = one if columns.weight is None else as_number(columns.weight)
     y = zero if columns.label is None else as_number(columns.label)
     names = {"name": nw.lit("") if group is None else nw.col(group).cast(nw.String)}
-    rows = frame.select(l=_served_logit(columns), w=w, y=y, **names)
+    rows = frame.select(l=_logit_of(columns.scores[0], columns), w=w, y=y, **names)
     begins, rate = TAIL
     tail = begins + rate * (nw.col("l").abs().clip(begins, None) / begins).log()
     on_grid = nw.when(nw.col("l") > begins).then(tail).when(nw.col("l") < -begins).then(-tail).otherwise(nw.col("l"))
