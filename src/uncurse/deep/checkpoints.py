@@ -1,0 +1,64 @@
+"""Checkpoints of a training: one file of plain arrays, whole or not there, refused where the training is another."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..documents import SCHEMA_VERSION, replacing
+from ..links import UncurseError
+
+_HEAD = "about"
+
+
+def save_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], step: int, state: dict[str, Tensor]) -> None:
+    """Write what is trained after so many steps; a checkpoint that is there is replaced in one move."""
+    head = json.dumps({"kind": "checkpoint", "schema_version": SCHEMA_VERSION, "step": step, "about": about})
+    try:
+        with replacing(path) as temporary, temporary.open("wb") as stream:
+            with zipfile.ZipFile(stream, "w", allowZip64=True) as archive:  # as numpy.savez, an array at a time
+                arrays = [(_HEAD, lambda: np.frombuffer(head.encode(), np.uint8))]
+                arrays += [(name, lambda v=value: v.detach().cpu().numpy()) for name, value in state.items()]
+                for name, array in arrays:
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, np.asarray(array()), allow_pickle=False)
+    except OSError as error:
+        raise UncurseError(f"cannot write {path}: {error.strerror}") from None
+
+
+def load_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], state: dict[str, Tensor]) -> int:
+    """Fill the state from a checkpoint of this very training; returns the step it was at, 0 where there is none."""
+    if not Path(path).exists():
+        return 0
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            head = json.loads(bytes(kept[_HEAD]).decode())
+            if head.get("schema_version") != SCHEMA_VERSION:
+                raise UncurseError(
+                    f"{path} has schema_version {head.get('schema_version')!r} and this release reads "
+                    f"{SCHEMA_VERSION}; remove it, or name another file"
+                )
+            for name, value in about.items():
+                if head["about"].get(name) != value:
+                    raise UncurseError(
+                        f"{path} is a checkpoint of another training ({name} was {head['about'].get(name)!r}, here "
+                        f"{value!r}); remove it, or name another file"
+                    )
+            with torch.no_grad():
+                for name, tensor in state.items():
+                    tensor.copy_(torch.from_numpy(kept[name]))
+            return int(head["step"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
+        if isinstance(error, UncurseError):
+            raise
+        raise UncurseError(f"{path} is no checkpoint ({error}); remove it, or name another file") from None
+
+
+__all__ = ["load_checkpoint", "save_checkpoint"]

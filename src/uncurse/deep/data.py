@@ -1,0 +1,62 @@
+"""Rows of a click log as a network takes them: numbers, codes of categories, labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..links import UncurseError
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """Encoded rows of a click log. Arrays are numpy's or tensors of PyTorch on any device, all of one kind.
+
+    Examples
+    --------
+    >>> dense, codes = np.zeros((4, 2), np.float32), np.array([[0], [1], [2], [1]], np.int32)
+    >>> clicks = Clicks(dense, codes, np.array([0, 1, 0, 0], np.uint8), sizes=(3,))
+    >>> len(clicks), clicks.take(slice(1, 3)).label.tolist()
+    (4, [1, 0])
+    """
+
+    dense: Any  # (n, D) float32, transformed: log(1 + x) for Criteo's integers; D may be 0
+    codes: Any  # (n, F) int32, codes[:, f] in 0 … sizes[f] − 1
+    label: Any  # (n,) uint8, 0 or 1
+    sizes: tuple[int, ...] = field(default=())  # values of each category, its missing and unknown included
+    truth: Any = None  # (n,) float32: the true probability, where a world has it
+
+    def __post_init__(self) -> None:
+        rows = len(self.label)
+        parts = {"dense": self.dense, "codes": self.codes, "truth": self.truth}
+        for name, part in parts.items():
+            if part is not None and len(part) != rows:
+                raise UncurseError(f"{name} has {len(part)} rows, the labels have {rows}; pass one of each for a row")
+        if self.codes.ndim != 2 or self.codes.shape[1] != len(self.sizes):
+            raise UncurseError(f"codes of shape {tuple(self.codes.shape)} do not fit {len(self.sizes)} sizes")
+        if self.dense.ndim != 2:
+            raise UncurseError(f"dense has shape {tuple(self.dense.shape)}; pass (rows, numbers), numbers may be 0")
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def take(self, rows: Any) -> Clicks:
+        """Some rows: a slice, a mask or indices."""
+        truth = None if self.truth is None else self.truth[rows]
+        return Clicks(self.dense[rows], self.codes[rows], self.label[rows], self.sizes, truth)
+
+    def to(self, device: Any) -> Clicks:
+        """The same as tensors on a device."""
+        import torch
+
+        def move(part: Any) -> Any:
+            if part is None or isinstance(part, torch.Tensor):
+                return part if part is None else part.to(device)
+            return torch.from_numpy(np.ascontiguousarray(part)).to(device)
+
+        return Clicks(move(self.dense), move(self.codes), move(self.label), self.sizes, move(self.truth))
+
+
+__all__ = ["Clicks"]

@@ -1,0 +1,174 @@
+"""Fused steps for a GPU, in Triton: what PyTorch would do in several passes over memory, done in one.
+
+Imported only where there is a GPU; everything here has a plain counterpart beside its caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def bias_relu(y: Tensor, b: Tensor, relu: bool) -> None:
+    """y ← max(y + b, 0), in place; y is (R, B, N), b (R, 1, N)."""
+    r, rows, n = y.shape
+    block = min(128, triton.next_power_of_2(n))
+    grid = (r, triton.cdiv(rows, 32), triton.cdiv(n, block))
+    _bias_relu[grid](y, b, rows, n, relu, 32, block, num_warps=4)
+
+
+@triton.jit
+def _bias_relu(y_ptr, b_ptr, rows, n, RELU: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    r = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    inside = (i < rows)[:, None] & (j < n)[None, :]
+    at = y_ptr + (r * rows + i[:, None]) * n + j[None, :]
+    y = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    y += tl.load(b_ptr + r * n + j, mask=j < n, other=0.0)[None, :]
+    if RELU:
+        y = tl.maximum(y, 0.0)
+    tl.store(at, y, mask=inside)
+
+
+def relu_gradient(g: Tensor, y: Tensor | None, b: Tensor, rate: float) -> Tensor:
+    """g where y > 0, else 0; and b ← b − rate · its sum over the batch."""
+    g = g.contiguous()
+    r, rows, n = g.shape
+    out = g if y is None else torch.empty_like(g)
+    block = min(32, triton.next_power_of_2(n))
+    _relu_gradient[(r, triton.cdiv(n, block))](
+        g, g if y is None else y, out, b, rows, n, rate, y is not None, 64, block, num_warps=4
+    )
+    return out
+
+
+@triton.jit
+def _relu_gradient(  # type: ignore[no-untyped-def]
+    g_ptr, y_ptr, out_ptr, b_ptr, rows, n, rate, RELU: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    r = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
+    for start in range(0, rows, ROWS):
+        i = start + tl.arange(0, ROWS)
+        inside = (i < rows)[:, None] & (j < n)[None, :]
+        at = (r * rows + i[:, None]) * n + j[None, :]
+        g = tl.load(g_ptr + at, mask=inside, other=0.0)
+        if RELU:
+            y = tl.load(y_ptr + at, mask=inside, other=0.0)
+            g = tl.where(y > 0, g, 0.0)
+            tl.store(out_ptr + at, g, mask=inside)
+        total += g.to(tl.float32)
+    at_b = b_ptr + r * n + j
+    b = tl.load(at_b, mask=j < n, other=0.0)
+    tl.store(at_b, b - rate * tl.sum(total, 0), mask=j < n)
+
+
+def interact(x: Tensor, table: Tensor, index: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Look up rows, and put x, the dot products of every two vectors and zeros side by side: (R, B, width).
+
+    x is (R, B, d), index (R, B, F). Also returns the vectors, (R · B, F + 1, d), before any of them is changed.
+    """
+    r, rows, f = index.shape
+    d = table.shape[1]
+    out = torch.empty(r, rows, width, device=x.device, dtype=x.dtype)
+    vectors = torch.empty(r * rows, f + 1, d, device=x.device, dtype=x.dtype)
+    _interact[(r * rows,)](
+        x.contiguous(), table, index, vectors, out, f, width, d, triton.next_power_of_2(f + 1), _exact(), num_warps=1
+    )
+    return out, vectors
+
+
+@triton.jit
+def _interact(  # type: ignore[no-untyped-def]
+    x_ptr, table_ptr, index_ptr, t_ptr, out_ptr, f, width, D: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, P)
+    j = tl.arange(0, P)
+    d = tl.arange(0, D)
+    looked = (i > 0) & (i <= f)
+    index = tl.load(index_ptr + row * f + i - 1, mask=looked, other=0)
+    rows = tl.load(table_ptr + index[:, None] * D + d[None, :], mask=looked[:, None], other=0.0)
+    x = tl.load(x_ptr + row * D + d).to(tl.float32)
+    t = tl.where((i == 0)[:, None], x[None, :], rows)
+    tl.store(t_ptr + (row * (f + 1) + i[:, None]) * D + d[None, :], t, mask=(i <= f)[:, None])
+    products = tl.dot(t, tl.trans(t), input_precision=PRECISION)
+    place = D + i[:, None] * (i[:, None] - 1) // 2 + j[None, :]
+    start = out_ptr + row * width
+    tl.store(start + place, products, mask=(i[:, None] > j[None, :]) & (i <= f)[:, None])
+    tl.store(start + d, x)
+    rest = D + f * (f + 1) // 2 + tl.arange(0, 8)
+    tl.store(start + rest, tl.zeros([8], dtype=tl.float32), mask=rest < width)
+
+
+def interact_gradient(g: Tensor, vectors: Tensor, table: Tensor, index: Tensor, rate: float) -> Tensor:
+    """The gradient of x, (R, B, d); rows of the table get −rate · theirs."""
+    r, rows, f = index.shape
+    d = table.shape[1]
+    gx = torch.empty(r, rows, d, device=g.device, dtype=g.dtype)
+    _interact_gradient[(r * rows,)](
+        g.contiguous(),
+        vectors,
+        table,
+        index,
+        gx,
+        f,
+        g.shape[2],
+        rate,
+        d,
+        triton.next_power_of_2(f + 1),
+        _exact(),
+        num_warps=1,
+    )
+    return gx
+
+
+@triton.jit
+def _interact_gradient(  # type: ignore[no-untyped-def]
+    g_ptr,
+    t_ptr,
+    table_ptr,
+    index_ptr,
+    gx_ptr,
+    f,
+    width,
+    rate,
+    D: tl.constexpr,
+    P: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, P)
+    j = tl.arange(0, P)
+    d = tl.arange(0, D)
+    high = tl.maximum(i[:, None], j[None, :])
+    low = tl.minimum(i[:, None], j[None, :])
+    start = g_ptr + row * width
+    # d(tᵢ·tⱼ) gives tⱼ to i and tᵢ to j: a symmetric matrix times t.
+    both = tl.load(start + D + high * (high - 1) // 2 + low, mask=(high > low) & (high <= f), other=0.0)
+    t = tl.load(t_ptr + (row * (f + 1) + i[:, None]) * D + d[None, :], mask=(i <= f)[:, None], other=0.0)
+    gt = tl.dot(both.to(tl.float32), t.to(tl.float32), input_precision=PRECISION)
+    gx = tl.sum(tl.where((i == 0)[:, None], gt, 0.0), 0) + tl.load(start + d).to(tl.float32)
+    tl.store(gx_ptr + row * D + d, gx)
+    looked = (i > 0) & (i <= f)
+    index = tl.load(index_ptr + row * f + i - 1, mask=looked, other=0)
+    at = table_ptr + index[:, None] * D + d[None, :]
+    tl.atomic_add(at, -rate * gt, mask=looked[:, None] & (d >= 0)[None, :], sem="relaxed")
+
+
+def fits(fields: int, width: int) -> bool:
+    """Whether the interaction kernels take this shape."""
+    return width in (16, 32, 64) and 15 <= fields < 64
+
+
+def _exact() -> Any:
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+__all__ = ["bias_relu", "fits", "interact", "interact_gradient", "relu_gradient"]

@@ -1,0 +1,259 @@
+"""Lines of a click log, many at once: bytes to labels, numbers and keys of categories, and the lines that are neither.
+
+Eight characters are one 64-bit word, so that a field takes a load and some twenty integer operations, 10 ns in numpy.
+A line is good or bad by itself, whatever block it came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .vocabularies import Codes, Keys, smallest
+
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int64]
+
+LONGEST = 1 << 16  # bytes of a line; real ones have a few hundred
+MARGIN = 8  # bytes before the first line of a block: a field is loaded with the 8 bytes up to its end
+SHOWN = 5  # bad lines are all counted, the first few shown
+_LARGEST = (1 << 31) - 1  # of a whole number
+
+_ZEROS, _TOPS = np.uint64(0x3030303030303030), np.uint64(0x8080808080808080)
+# The last 0 … 8 characters of a word. Its first character is the lowest byte.
+_LAST = np.array([(1 << 64) - (1 << 8 * (8 - size)) for size in range(9)], np.uint64)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the columns of a log are: ``skip``, ``label``, ``number``, ``hex``, ``whole`` or ``hour``."""
+
+    separator: int
+    names: tuple[str, ...]
+    roles: tuple[str, ...]
+
+    def of(self, *roles: str) -> tuple[str, ...]:
+        """The names of the columns with such a role."""
+        return tuple(name for name, role in zip(self.names, self.roles, strict=True) if role in roles)
+
+
+@dataclass
+class Parsed:
+    """The good rows of a block, and its bad lines."""
+
+    label: Bytes
+    numbers: list[Codes]
+    keys: list[Keys]
+    lines: int
+    bad: Places  # lines of the block, from 0
+    shown: list[bytes] = field(default_factory=list)  # the first few of them
+
+    def first(self, rows: int) -> Parsed:
+        """The first rows only, and the bad lines before the last of them."""
+        last = np.delete(np.arange(self.lines), self.bad)[rows - 1]
+        numbers, keys = ([part[:rows] for part in parts] for parts in (self.numbers, self.keys))
+        bad = self.bad[self.bad < last]
+        return Parsed(self.label[:rows], numbers, keys, int(last) + 1, bad, self.shown[: len(bad)])
+
+
+def parse(block: Bytes, layout: Layout) -> Parsed:
+    """All lines of a block, which starts with `MARGIN` bytes of anything and ends with a line's end."""
+    starts_of_lines, ends_of_lines, rows, ends = _split(block, layout)
+    good = np.ones(ends.shape[1], bool)
+    label: Bytes = np.zeros(0, np.uint8)
+    numbers: list[NDArray[Any]] = []
+    keys: list[Keys] = []
+    start = starts_of_lines[rows]
+    words = np.ndarray((len(block) - 7,), "<u8", block, strides=(1,))
+    for role, end in zip(layout.roles, ends, strict=True):
+        if role == "label":
+            label = block[start] - np.uint8(48)
+            good &= (label < 2) & (end - start == 1)
+        elif role == "number":
+            value, fine = _whole(block, words, start, end)
+            numbers.append(np.maximum(value, 0))
+            good &= fine
+        elif role != "skip":
+            key, fine = _KEYS[role](block, words, start, end)
+            keys.append(key)
+            good &= fine
+        start = end + 1
+    if not good.all():
+        rows, label = rows[good], label[good]
+        numbers, keys = [part[good] for part in numbers], [part[good] for part in keys]
+    bad = np.delete(np.arange(len(ends_of_lines)), rows)
+    shown = [block[starts_of_lines[i] : ends_of_lines[i]].tobytes() for i in bad[:SHOWN]]
+    packed = [part.astype(smallest(int(part.max(initial=0)))) for part in numbers]
+    return Parsed(label, packed, keys, len(ends_of_lines), bad, shown)
+
+
+def _split(block: Bytes, layout: Layout) -> tuple[Places, Places, Places, Places]:
+    """Where lines start and end, which have the right number of fields and only printable bytes, and their fields' ends.
+
+    The last is (fields, good lines), so that a field's ends lie side by side.
+    """
+    fields = len(layout.names)
+    marks = (block - np.uint8(32)) > 94  # what is not printable: line ends, tabs, and what should not be there
+    if layout.separator >= 32:
+        marks |= block == layout.separator
+    marks[:MARGIN] = False
+    places = np.flatnonzero(marks)
+    ends = places[fields - 1 :: fields]
+    lines, separators = (np.count_nonzero(block[MARGIN:] == mark) for mark in (10, layout.separator))
+    # Every mark is a separator or a line's end, and every so many is a line's end: all lines have all fields.
+    whole = len(places) == lines + separators == fields * lines and bool((block[ends] == 10).all())
+    ends = ends.copy() if whole else np.flatnonzero(block[MARGIN:] == 10) + MARGIN
+    starts = np.empty_like(ends)
+    starts[0], starts[1:] = MARGIN, ends[:-1] + 1
+    if whole and int((ends - starts).max()) <= LONGEST:
+        return starts, ends, np.arange(len(ends)), np.ascontiguousarray(places.reshape(-1, fields).T)
+    last = np.searchsorted(places, ends)
+    first = np.concatenate([[0], last[:-1] + 1])
+    separating = np.concatenate([[0], np.cumsum(block[places] == layout.separator)])
+    right = separating[last] - separating[first] == fields - 1
+    before = places[np.maximum(last - 1, 0)]
+    returned = (last > first) & (before == ends - 1) & (block[before] == 13)  # \r\n: the field ends before the \r
+    right &= (last - first == fields - 1 + returned) & (ends - starts <= LONGEST)
+    rows = np.flatnonzero(right)
+    return starts, ends, rows, places[first[rows] + np.arange(fields)[:, None]]
+
+
+# ---------------------------------------------------------------------------- fields
+
+
+def _hex(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Keys, NDArray[np.bool_]]:
+    """Keys of up to eight hexadecimal digits, 0 for none."""
+    size = end - start
+    text = words[end - 8]
+    full = bool((size == 8).all())
+    if not full:
+        last = _LAST[np.minimum(size, 8)]
+        text = (text & last) | (_ZEROS & ~last)
+    text |= np.uint64(0x2020202020202020)  # lower case
+    # Bytes are below 128 here, so a sum of bytes carries into no other: the top bit of b + (128 − c) says b ≥ c.
+    tops = text + np.uint64(0x5050505050505050)  # ≥ "0"
+    tops ^= text + np.uint64(0x4646464646464646)  # > "9"
+    tops ^= text + np.uint64(0x1F1F1F1F1F1F1F1F)  # ≥ "a"
+    tops ^= text + np.uint64(0x1919191919191919)  # > "f"
+    fine = (tops & _TOPS) == _TOPS
+    letters = text >> np.uint64(6)
+    letters &= np.uint64(0x0101010101010101)
+    letters *= np.uint64(9)
+    text &= np.uint64(0x0F0F0F0F0F0F0F0F)
+    text += letters
+    text |= text >> np.uint64(28)  # eight half bytes side by side; their order does not matter to a key
+    text &= np.uint64(0xFFFFFFFF)
+    text += np.uint64(1)
+    if not full:
+        text[size == 0] = 0
+        fine &= size <= 8
+    return text, fine
+
+
+def _whole_keys(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Keys, NDArray[np.bool_]]:
+    """Keys of whole numbers, 0 for none."""
+    value, fine = _whole(block, words, start, end)
+    keys = (value + (_LARGEST + 2)).view(np.uint64)
+    keys[end == start] = 0
+    return keys, fine
+
+
+def _hour_keys(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Keys, NDArray[np.bool_]]:
+    """Keys of the hour of the day in YYMMDDHH, 0 for none."""
+    value, fine = _whole(block, words, start, end)
+    hour = value % 100
+    empty = end == start
+    fine &= ((end - start == 8) & (hour < 24) & (value >= 0)) | empty
+    keys = (hour + 1).view(np.uint64)
+    keys[empty] = 0
+    return keys, fine
+
+
+_KEYS: dict[str, Callable[[Bytes, Keys, Places, Places], tuple[Keys, NDArray[np.bool_]]]] = {
+    "hex": _hex,
+    "whole": _whole_keys,
+    "hour": _hour_keys,
+}
+
+
+def _whole(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Places, NDArray[np.bool_]]:
+    """Whole numbers from −2³¹ + 1 to 2³¹ − 1, 0 where there is none."""
+    size = end - start
+    value, fine = _digits(words, size, end)
+    fine &= size <= 8
+    rare = np.flatnonzero(~fine)  # a sign, more than eight digits, or no number
+    if rare.size:
+        at, stop = start[rare], end[rare]
+        negative = block[at] == 45
+        size = stop - at - negative
+        low, right = _digits(words, np.minimum(size, 8), stop)
+        # The ten digits' first two; where there are none the load is of nothing, which is 0.
+        high, right_too = _digits(words, np.clip(size - 8, 0, 2), np.maximum(stop - 8, MARGIN))
+        total = high * 100_000_000 + low
+        value[rare] = np.where(negative, -total, total)
+        fine[rare] = right & right_too & (size >= 1) & (size <= 10) & (total <= _LARGEST)
+    return value, fine
+
+
+def _digits(words: Keys, size: Places, end: Places) -> tuple[Places, NDArray[np.bool_]]:
+    """The number in the last `size` characters before `end`, eight at most."""
+    digits = words[end - 8] ^ _ZEROS
+    digits &= _LAST[np.minimum(size, 8)]
+    fine = (digits + np.uint64(0x7676767676767676)) & _TOPS == 0
+    # Pairs, then fours and eights in one multiplication each: Σ 10^(7−i) dᵢ.
+    digits = digits * np.uint64(10) + (digits >> np.uint64(8))
+    pairs = np.uint64(0x000000FF000000FF)
+    value = (digits & pairs) * np.uint64(100 + (1_000_000 << 32))
+    value += (digits >> np.uint64(16) & pairs) * np.uint64(1 + (10_000 << 32))
+    value >>= np.uint64(32)
+    return value.view(np.int64), fine
+
+
+# ---------------------------------------------------------------------------- what is wrong with a line
+
+
+def fault(line: bytes, layout: Layout) -> str:
+    """Why a line is bad, in words."""
+    if len(line) > LONGEST:
+        return f"longer than {LONGEST:,} bytes"
+    line = line.removesuffix(b"\r")
+    separator = bytes([layout.separator])
+    odd = sorted(set(line) - set(range(32, 127)) - {layout.separator})
+    if odd:
+        return f"holds the byte 0x{odd[0]:02x}, which is no text"
+    values = line.split(separator)
+    if len(values) != len(layout.names):
+        return f"{len(values)} fields instead of {len(layout.names)}"
+    for name, role, value in zip(layout.names, layout.roles, values, strict=True):
+        text = value.decode("ascii")
+        if (role == "label" or text) and not _FITS[role](text):
+            return f"{name} is {text[:20]!r}, {_WANTED[role]}"
+    return "not readable"  # pragma: no cover
+
+
+def _is_whole(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isdigit() and len(digits) <= 10 and int(digits) <= _LARGEST
+
+
+_FITS: dict[str, Callable[[str], bool]] = {
+    "skip": lambda text: True,
+    "label": lambda text: text in ("0", "1"),
+    "number": _is_whole,
+    "whole": _is_whole,
+    "hex": lambda text: len(text) <= 8 and set(text) <= set("0123456789abcdefABCDEF"),
+    "hour": lambda text: len(text) == 8 and text.isdigit() and int(text[6:]) < 24,
+}
+_WANTED = {
+    "label": "not 0 or 1",
+    "number": f"not a whole number up to {_LARGEST:,}",
+    "whole": f"not a whole number up to {_LARGEST:,}",
+    "hex": "not up to eight hexadecimal digits",
+    "hour": "not YYMMDDHH",
+}
+
+__all__ = ["LONGEST", "MARGIN", "SHOWN", "Bytes", "Layout", "Parsed", "fault", "parse"]

@@ -1,0 +1,107 @@
+"""xDeepFM, the model of the paper's Avazu experiment, as a stack of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .stack import Stack
+
+
+@dataclass(frozen=True)
+class XDeepFM:
+    """The shape of an xDeepFM (Lian et al. 2018); layers and initial weights are DeepCTR's defaults.
+
+    A logit is the sum of a linear part, of a network over all embeddings, and of compressed interactions: every map of
+    a layer is a weighted sum of products of the fields with the maps before it, element by element, half of the maps
+    going on to the next layer. Numbers, where there are any, go to the linear part and the network.
+
+    >>> XDeepFM().stack(sizes=[10] * 22, dense=0, seeds=[0], device="cpu").parameters()
+    574849
+    """
+
+    embedding: int = 4
+    hidden: tuple[int, ...] = (256, 256)
+    interactions: tuple[int, ...] = (256, 128)
+    deviation: float = 1e-4  # of initial embeddings and of the network's weights
+
+    def stack(self, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> Stack:
+        """One model for each seed, with weights of its own."""
+        return _XDeepFMStack(self, sizes, dense, seeds, device)
+
+
+class _XDeepFMStack(Stack):
+    def __init__(self, shape: XDeepFM, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> None:
+        # A row of the table is the value's weight in the linear part, and its embedding.
+        super().__init__(sizes, 1 + shape.embedding, seeds, device)
+        fields = len(sizes)
+        self._hidden = [fields * shape.embedding + dense, *shape.hidden]
+        maps = [fields]  # what a layer of interactions takes in
+        for i, width in enumerate(shape.interactions):
+            self.add_uniform(f"maps.{i}", fields * maps[-1], width, bias=True)
+            maps.append(width if i + 1 == len(shape.interactions) else width // 2)
+        self._taken = maps[1:]  # of each layer, so many go to the logit: what does not go on
+        for i, (inputs, outputs) in enumerate(pairwise(self._hidden)):
+            self.add(f"hidden.{i}", inputs, outputs, shape.deviation, 0.0)
+        self.add_uniform("out.hidden", self._hidden[-1], 1, bias=False)
+        self.add_uniform("out.maps", sum(self._taken), 1, bias=False)
+        if dense:
+            self.add("out.dense", dense, 1, shape.deviation, None)
+        self.add_uniform("out", 1, 1, bias=True)  # of its weight nothing is used
+        del self.weights["out.weight"]
+        self.weights["out.bias"].data.zero_()
+        for _, parts in self.fields():
+            for rows, generator in zip(parts, self._generators, strict=True):
+                rows.normal_(0, shape.deviation, generator=generator)
+
+    def add_uniform(self, name: str, inputs: int, outputs: int, *, bias: bool) -> None:
+        """A linear layer as PyTorch makes one: uniform within ±1/√inputs."""
+        bound = inputs**-0.5
+        self.add(name, inputs, outputs, 0.0, 0.0 if bias else None)
+        for part in [f"{name}.weight"] + [f"{name}.bias"] * bias:
+            for w, generator in zip(self.weights[part].data, self._generators, strict=True):
+                w.uniform_(-bound, bound, generator=generator)
+
+    def parameters(self) -> int:
+        return sum(w[0].numel() for w in self.weights.values())
+
+    def logits(self, *inputs: Tensor) -> Tensor:
+        dense, codes = inputs
+        r, b = self.replicas, codes.shape[1]
+        rows = self.lookup(codes)  # (R, B, F, 1 + d)
+        vectors = rows[..., 1:]
+        x = vectors.reshape(r, b, -1)
+        z = rows[..., 0].sum(2) + self.weights["out.bias"][:, 0]
+        if dense.shape[-1]:
+            numbers = dense.expand(r, -1, -1).to(self.dtype)
+            x = torch.cat([x, numbers], 2)
+            z = z + torch.bmm(numbers, self._weight("out.dense"))[..., 0]
+        for i in range(len(self._hidden) - 1):
+            x = self.linear(f"hidden.{i}", x, relu=True)
+        z = z + torch.bmm(x, self._weight("out.hidden"))[..., 0]
+        z = z + torch.bmm(self._interact(vectors), self._weight("out.maps"))[..., 0]
+        return z.float()
+
+    def _interact(self, vectors: Tensor) -> Tensor:
+        """(R, B, F, d) to the sums over d of all maps that go to the logit, (R, B, maps)."""
+        r, b, f, d = vectors.shape
+        fields = vectors.permute(0, 2, 1, 3).reshape(r, f, 1, b * d)
+        maps, taken = fields[:, :, 0], []
+        for i, width in enumerate(self._taken):
+            products = (fields * maps[:, None]).view(r, -1, b * d)  # (R, F · maps, B · d)
+            w, bias = self._weight(f"maps.{i}"), self._weight(f"maps.{i}.bias")
+            new = torch.baddbmm(bias.transpose(1, 2), w.transpose(1, 2), products).relu()
+            maps, out = (new, new) if i + 1 == len(self._taken) else new.split([new.shape[1] - width, width], 1)
+            taken.append(out)
+        return torch.cat(taken, 1).view(r, -1, b, d).sum(3).transpose(1, 2)
+
+    def _weight(self, name: str) -> Tensor:
+        return self.weights[name if name in self.weights else f"{name}.weight"].to(self.dtype)
+
+
+__all__ = ["XDeepFM"]
