@@ -1,4 +1,4 @@
-"""``python -m benchmarks.reading [--rows 1e6] [--rounds 7] [--folder FOLDER]``: encoding a click log against parsing it.
+"""``python -m benchmarks.reading [--rows 1e6] [--rounds 7]``: encoding a click log against parsing it.
 
 Logs of Criteo's and Avazu's shape are made once: shares of missing values and numbers of distinct ones as in the real
 samples, categories up to a million values of log-uniform rank. Then `encode`, which parses, numbers the categories and
@@ -176,7 +176,8 @@ def contest(kind: str, folder: Path, rows: int, rounds: int) -> bool:
     memory = [peak_megabytes(kind, each) for each in (path, again, longer)]
     for each in (again, longer):
         each.unlink()
-    print(f"  peak memory {memory[0]:,.0f} MB; four times the rows {memory[1]:,.0f} MB, with new values {memory[2]:,.0f} MB")
+    print(f"  peak memory {memory[0]:,.0f} MB; at four times the rows {memory[1]:,.0f} MB, ", end="")
+    print(f"with new values {memory[2]:,.0f} MB")
     bars = (
         harness.Verdict(kind, f"at least {LEAST_SHARE:g} of Polars' rows a second", share, share >= LEAST_SHARE),
         harness.Verdict(

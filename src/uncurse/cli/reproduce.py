@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -41,6 +44,131 @@ def synthetic(
     count = 100 if replications is None else replications
     tables = experiment.run(count, seed or 0, progress=each("replications", count))
     finish(_synthetic_table(tables), tables.to_json(), json)
+
+
+Data = Annotated[
+    Path | None, typer.Option("--data", exists=False, help="The log (train.txt, train.csv, or gzipped); else --world.")
+]
+World = Annotated[bool, typer.Option("--world", help="Rows of a made world, whose true probabilities are known.")]
+Encoded = Annotated[
+    Path | None, typer.Option("--encoded", help="Keep the encoded log here; where it is there, it is read instead.")
+]
+Rows = Annotated[int | None, typer.Option(min=1000, help="As in the paper: 15 million (Avazu: 10).")]
+Models = Annotated[int | None, typer.Option(min=2, help="As in the paper: 80.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="As in the paper: 2 (Avazu: 1).")]
+Rate = Annotated[float | None, typer.Option("--rate", help="Of clicks in the world.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the world, the split and the first model.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Two minutes on two cores: few rows, few models.")]
+Vocabulary = Annotated[str, typer.Option("--vocabulary", help="Known values: of training rows, or of all rows.")]
+Device = Annotated[str | None, typer.Option("--device", help="cuda or cpu; by default the GPU where there is one.")]
+Precision = Annotated[str, typer.Option("--precision", help="Of matrix products on a GPU: tf32, float32 or bf16.")]
+Checkpoint = Annotated[Path | None, typer.Option("--checkpoint", help="A file that a killed training goes on from.")]
+All = Annotated[bool, typer.Option("--all", help="Print every table of the paper, not only the main ones.")]
+Markdown = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown to this file.")]
+
+
+@reproduce.command()
+def criteo(
+    data: Data = None,
+    world: World = False,
+    encoded: Encoded = None,
+    rows: Rows = None,
+    models: Models = None,
+    epochs: Epochs = None,
+    rate: Rate = None,
+    seed: Seed = 0,
+    quick: Quick = False,
+    vocabulary: Vocabulary = "training",
+    device: Device = None,
+    precision: Precision = "tf32",
+    checkpoint: Checkpoint = None,
+    all_tables: All = False,
+    markdown: Markdown = None,
+    json: JsonOption = None,
+) -> None:
+    """The paper's experiment on Criteo's log with DLRM: 80 models side by side, every calibrator alone and with VAD.
+
+    Example: uncurse reproduce criteo --world --quick
+    """
+    _clicks("criteo", **locals())
+
+
+@reproduce.command()
+def avazu(
+    data: Data = None,
+    world: World = False,
+    encoded: Encoded = None,
+    rows: Rows = None,
+    models: Models = None,
+    epochs: Epochs = None,
+    rate: Rate = None,
+    seed: Seed = 0,
+    quick: Quick = False,
+    vocabulary: Vocabulary = "training",
+    device: Device = None,
+    precision: Precision = "tf32",
+    checkpoint: Checkpoint = None,
+    all_tables: All = False,
+    markdown: Markdown = None,
+    json: JsonOption = None,
+) -> None:
+    """The paper's experiment on Avazu's log with xDeepFM.
+
+    Example: uncurse reproduce avazu --data train.csv --encoded avazu.clicks
+    """
+    _clicks("avazu", **locals())
+
+
+def _clicks(
+    name: str,
+    data: Path | None,
+    world: bool,
+    quick: bool,
+    all_tables: bool,
+    markdown: Path | None,
+    json: Path | None,
+    encoded: Path | None,
+    checkpoint: Path | None,
+    **given: Any,
+) -> None:
+    from ..experiments.click_models import QUICK, run
+    from . import tables_text
+
+    if (data is None) != world:
+        raise UncurseError("say either --world or --data FILE: the log itself cannot be shipped")
+    if encoded is not None and data is None:
+        raise UncurseError("--encoded keeps an encoded log; it goes with --data")
+    check_outputs([json, markdown, encoded, checkpoint], [] if data is None else [data])
+    if quick:
+        given = {**given, **{key: QUICK[name][key] for key in QUICK[name] if given.get(key) is None}}
+    tables = run(
+        name,
+        data=data,
+        encoded=encoded,
+        checkpoint=checkpoint,
+        say=lambda text: typer.echo(text, err=True),
+        training_progress=training_progress(),
+        progress=lambda total: each("served models", total),
+        **given,
+    )
+    if markdown is not None:
+        documents.write(markdown, tables_text.markdown(tables))
+    finish(tables_text.text(tables, everything=all_tables), tables.to_json(), json)
+
+
+def training_progress() -> Any:
+    """None where a terminal gets a bar; else a line every half minute."""
+    if sys.stderr.isatty():
+        return None
+    last = [time.monotonic()]
+
+    def line(p: Any) -> None:
+        if time.monotonic() - last[0] > 30:
+            last[0] = time.monotonic()
+            speed = f"{p.rows_per_second:,.0f} rows/s"
+            typer.echo(f"step {p.step:,} of {p.steps:,}, {speed}, log loss {p.loss:.4f}", err=True)
+
+    return line
 
 
 def _golden_table(figures: dict[float, dict[str, float]], golden: dict[float, dict[str, float]]) -> str:

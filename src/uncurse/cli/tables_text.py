@@ -45,10 +45,10 @@ class Block:
     lines: tuple[str, ...]
 
 
-def text(tables: ClickTables) -> str:
-    """Everything, for a terminal of 120 columns."""
+def text(tables: ClickTables, *, everything: bool = True) -> str:
+    """For a terminal of 120 columns: every table, or the main ones."""
     lines: list[str] = []
-    for part in _parts(tables):
+    for part in _parts(tables, everything):
         if isinstance(part, str):
             lines += ["", textwrap.fill(part, _WIDTH)]
         elif isinstance(part, Block):
@@ -61,7 +61,7 @@ def text(tables: ClickTables) -> str:
 def markdown(tables: ClickTables) -> str:
     """The same as Markdown."""
     lines: list[str] = []
-    for part in _parts(tables):
+    for part in _parts(tables, True):
         if isinstance(part, str):
             lines += ["", part]
         elif isinstance(part, Block):
@@ -83,15 +83,18 @@ def _aligned(grid: Grid) -> Iterator[str]:
         yield "  ".join(c.ljust(w) if i < grid.left else c.rjust(w) for i, (c, w) in enumerate(cells)).rstrip()
 
 
-def _parts(tables: ClickTables) -> Iterator[str | Grid | Block]:
+def _parts(tables: ClickTables, everything: bool) -> Iterator[str | Grid | Block]:
     yield _head(tables)
+    criteo = tables.dataset == "criteo"
     for metric in ("calibration_error", "ece"):
-        if tables.dataset == "criteo":
+        if criteo:
             yield from _grid(tables, metric, _ENDS, _PAIRS, "main text")
     for metric in ("calibration_error", "ece", "mce"):
-        yield from _grid(tables, metric, _BETWEEN, _APPENDIX if tables.dataset == "criteo" else _PAIRS, "appendix")
-    yield from _log_loss(tables)
-    if tables.dataset == "criteo":
+        if everything or not criteo:
+            yield from _grid(tables, metric, _BETWEEN, _APPENDIX if criteo else _PAIRS, "appendix")
+    if everything or not criteo:
+        yield from _log_loss(tables)
+    if criteo and everything:
         for metric, bins in (("ece", (30, 40)), ("ece", (60, 70)), ("mce", (30, 40)), ("mce", (60, 70))):
             yield from _grid(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins)
         for metric in ("calibration_error", "ece", "mce"):

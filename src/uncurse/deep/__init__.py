@@ -1,1 +1,36 @@
-"""Deep click models trained as replicas side by side; torch is imported when one is made, not before."""
+"""Click models trained as replicas side by side, on a GPU or a CPU; readers of public logs; worlds with known truth.
+
+PyTorch is imported when something here needs it, not before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .data import Clicks
+
+_HOMES = {
+    "DLRM": "dlrm",
+    "XDeepFM": "xdeepfm",
+    "train_replicas": "training",
+    "Replicas": "training",
+    "Progress": "training",
+    "World": "worlds",
+    "Encoded": "encoded",
+    "encode": "reading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'uncurse.deep' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(f"uncurse.deep.{name} needs PyTorch: pip install 'uncurse[deep]'") from None
+
+
+__all__ = ["DLRM", "Clicks", "Encoded", "Progress", "Replicas", "World", "XDeepFM", "encode", "train_replicas"]

@@ -22,13 +22,11 @@ def save_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], step: i
     """Write what is trained after so many steps; a checkpoint that is there is replaced in one move."""
     head = json.dumps({"kind": "checkpoint", "schema_version": SCHEMA_VERSION, "step": step, "about": about})
     try:
-        with replacing(path) as temporary, temporary.open("wb") as stream:
-            with zipfile.ZipFile(stream, "w", allowZip64=True) as archive:  # as numpy.savez, an array at a time
-                arrays = [(_HEAD, lambda: np.frombuffer(head.encode(), np.uint8))]
-                arrays += [(name, lambda v=value: v.detach().cpu().numpy()) for name, value in state.items()]
-                for name, array in arrays:
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, np.asarray(array()), allow_pickle=False)
+        # As numpy.savez, but an array at a time: the whole may be larger than the host's memory.
+        with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
+            for name, value in {_HEAD: torch.tensor(list(head.encode()), dtype=torch.uint8), **state}.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.save(member, value.detach().cpu().numpy(), allow_pickle=False)
     except OSError as error:
         raise UncurseError(f"cannot write {path}: {error.strerror}") from None
 

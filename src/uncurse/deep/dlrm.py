@@ -41,8 +41,8 @@ class _DLRMStack(Stack):
         self._layers = {"bottom": [dense, *shape.bottom, d], "top": [d + pairs, *shape.top, 1]}
         for part, widths in self._layers.items():
             for i, (inputs, outputs) in enumerate(pairwise(widths)):
-                rows = None if i else padded(inputs + (part == "top"))  # one spare for the top, see below
-                self.add(f"{part}.{i}", inputs, outputs, (2 / (inputs + outputs)) ** 0.5, outputs**-0.5, rows)
+                full = None if i else padded(inputs + (part == "top"))  # one spare for the top, see below
+                self.add(f"{part}.{i}", inputs, outputs, (2 / (inputs + outputs)) ** 0.5, outputs**-0.5, full)
         for size, parts in self.fields():
             for rows, generator in zip(parts, self._generators, strict=True):
                 rows.uniform_(-(size**-0.5), size**-0.5, generator=generator)

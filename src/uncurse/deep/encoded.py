@@ -54,7 +54,7 @@ class Encoded:
         header, start = _header(Path(path))
         try:
             rows, columns = int(header["rows"]), header["columns"]
-            content = np.memmap(path, np.uint8, "r") if rows else np.zeros(0, np.uint8)
+            content = np.memmap(path, np.uint8, "r")
             mapped = []
             for column in columns:
                 kind, offset = np.dtype(column["dtype"]).newbyteorder("<"), start + int(column["offset"])
@@ -205,7 +205,9 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         header = json.loads(text)
         version, end = header["schema_version"], header["bytes"] + len(MAGIC) + 8 + length
     except (ValueError, KeyError, TypeError):
-        raise UncurseError(f"{path} is truncated or damaged: its header is not readable; encode the log again") from None
+        raise UncurseError(
+            f"{path} is truncated or damaged: its header is not readable; encode the log again"
+        ) from None
     if version != SCHEMA_VERSION:
         raise UncurseError(
             f"{path} has schema_version {version!r} and this release reads {SCHEMA_VERSION}; "

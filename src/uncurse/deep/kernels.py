@@ -162,6 +162,63 @@ def _interact_gradient(  # type: ignore[no-untyped-def]
     tl.atomic_add(at, -rate * gt, mask=looked[:, None] & (d >= 0)[None, :], sem="relaxed")
 
 
+def products(fields: Tensor, maps: Tensor) -> Tensor:
+    """Every field times every map, element by element: (R, F, N) and (R, H, N) to (R, F · H, N)."""
+    r, f, n = fields.shape
+    h = maps.shape[1]
+    out = torch.empty(r, f * h, n, device=fields.device, dtype=fields.dtype)
+    grid = (r, triton.cdiv(n, 128), triton.cdiv(h, 16))
+    _products[grid](fields.contiguous(), maps.contiguous(), out, f, h, n, triton.next_power_of_2(f), 16, 128)
+    return out
+
+
+@triton.jit
+def _products(  # type: ignore[no-untyped-def]
+    fields_ptr, maps_ptr, out_ptr, f, h, n, F: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr
+):
+    r = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, F)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = (i < f)[:, None] & (j < n)[None, :]
+    fields = tl.load(fields_ptr + (r * f + i[:, None]) * n + j[None, :], mask=inside, other=0.0)
+    first = tl.program_id(2) * STEP
+    for k in range(first, tl.minimum(first + STEP, h)):
+        row = tl.load(maps_ptr + (r * h + k) * n + j, mask=j < n, other=0.0)
+        tl.store(out_ptr + ((r * f + i[:, None]) * h + k) * n + j[None, :], fields * row[None, :], mask=inside)
+
+
+def products_gradient(g: Tensor, fields: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of fields and maps, in one pass over g."""
+    r, f, n = fields.shape
+    h = maps.shape[1]
+    g_fields, g_maps = torch.empty_like(fields), torch.empty_like(maps)
+    grid = (r, triton.cdiv(n, 64))
+    _products_gradient[grid](
+        g.contiguous(), fields, maps, g_fields, g_maps, f, h, n, triton.next_power_of_2(f), 64, num_warps=4
+    )
+    return g_fields, g_maps
+
+
+@triton.jit
+def _products_gradient(  # type: ignore[no-untyped-def]
+    g_ptr, fields_ptr, maps_ptr, g_fields_ptr, g_maps_ptr, f, h, n, F: tl.constexpr, BLOCK: tl.constexpr
+):
+    r = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, F)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = (i < f)[:, None] & (j < n)[None, :]
+    at = (r * f + i[:, None]) * n + j[None, :]
+    fields = tl.load(fields_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    total = tl.zeros([F, BLOCK], dtype=tl.float32)
+    for k in range(h):
+        row = (r * h + k) * n + j
+        maps = tl.load(maps_ptr + row, mask=j < n, other=0.0).to(tl.float32)
+        g = tl.load(g_ptr + ((r * f + i[:, None]) * h + k) * n + j[None, :], mask=inside, other=0.0).to(tl.float32)
+        total += g * maps[None, :]
+        tl.store(g_maps_ptr + row, tl.sum(g * fields, 0), mask=j < n)
+    tl.store(g_fields_ptr + at, total, mask=inside)
+
+
 def fits(fields: int, width: int) -> bool:
     """Whether the interaction kernels take this shape."""
     return width in (16, 32, 64) and 15 <= fields < 64
@@ -171,4 +228,12 @@ def _exact() -> Any:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-__all__ = ["bias_relu", "fits", "interact", "interact_gradient", "relu_gradient"]
+__all__ = [
+    "bias_relu",
+    "fits",
+    "interact",
+    "interact_gradient",
+    "products",
+    "products_gradient",
+    "relu_gradient",
+]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +45,9 @@ class _ModuleStack(Stack):
         try:
             weights, self._buffers = torch.func.stack_module_state(modules)
         except RuntimeError as error:
-            raise UncurseError(f"these modules cannot be stacked ({error}): every call must make the same shapes") from None
+            raise UncurseError(
+                f"these modules cannot be stacked ({error}): every call must make the same shapes"
+            ) from None
         self.weights = {name: w.detach().requires_grad_(w.requires_grad) for name, w in weights.items()}
         self._shell = modules[0]  # its own numbers are never used
         self._blank = copy.deepcopy(modules[0])
@@ -96,7 +97,9 @@ class _ModuleStack(Stack):
         if z.dim() == 3 and z.shape[2] == 1:
             z = z[..., 0]
         if z.shape != (self.replicas, inputs[0].shape[1]):
-            raise UncurseError(f"the network gives {tuple(z.shape[1:])} for {inputs[0].shape[1]} rows; one logit a row, please")
+            raise UncurseError(
+                f"the network gives {tuple(z.shape[1:])} for {inputs[0].shape[1]} rows; one logit a row, please"
+            )
         return z.float()
 
 

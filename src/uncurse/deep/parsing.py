@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cores import chunks
 from .vocabularies import Codes, Keys, smallest
 
 Bytes = NDArray[np.uint8]
@@ -71,11 +72,11 @@ def parse(block: Bytes, layout: Layout) -> Parsed:
     words = np.ndarray((len(block) - 7,), "<u8", block, strides=(1,))
     for role, end in zip(layout.roles, ends, strict=True):
         if role == "label":
-            label = block[start] - np.uint8(48)
+            label = block.take(start) - np.uint8(48)
             good &= (label < 2) & (end - start == 1)
         elif role == "number":
             value, fine = _whole(block, words, start, end)
-            numbers.append(np.maximum(value, 0))
+            numbers.append(value)
             good &= fine
         elif role != "skip":
             key, fine = _KEYS[role](block, words, start, end)
@@ -87,25 +88,26 @@ def parse(block: Bytes, layout: Layout) -> Parsed:
         numbers, keys = [part[good] for part in numbers], [part[good] for part in keys]
     bad = np.delete(np.arange(len(ends_of_lines)), rows)
     shown = [block[starts_of_lines[i] : ends_of_lines[i]].tobytes() for i in bad[:SHOWN]]
-    packed = [part.astype(smallest(int(part.max(initial=0)))) for part in numbers]
-    return Parsed(label, packed, keys, len(ends_of_lines), bad, shown)
+    return Parsed(label, [_packed(part) for part in numbers], keys, len(ends_of_lines), bad, shown)
+
+
+def _packed(values: Places) -> Codes:
+    """Negative numbers to 0, the rest in the smallest type."""
+    if values.min(initial=0) < 0:
+        values = np.maximum(values, 0)
+    return values.astype(smallest(int(values.max(initial=0))))
 
 
 def _split(block: Bytes, layout: Layout) -> tuple[Places, Places, Places, Places]:
-    """Where lines start and end, which have the right number of fields and only printable bytes, and their fields' ends.
+    """Where lines start and end, which have all their fields and only printable bytes, and where those fields end.
 
     The last is (fields, good lines), so that a field's ends lie side by side.
     """
     fields = len(layout.names)
-    marks = (block - np.uint8(32)) > 94  # what is not printable: line ends, tabs, and what should not be there
-    if layout.separator >= 32:
-        marks |= block == layout.separator
-    marks[:MARGIN] = False
-    places = np.flatnonzero(marks)
+    places, separators = _marks(block, layout.separator)
     ends = places[fields - 1 :: fields]
-    lines, separators = (np.count_nonzero(block[MARGIN:] == mark) for mark in (10, layout.separator))
-    # Every mark is a separator or a line's end, and every so many is a line's end: all lines have all fields.
-    whole = len(places) == lines + separators == fields * lines and bool((block[ends] == 10).all())
+    # All marks but every so manieth are separators, and those are line ends: all lines have all fields.
+    whole = separators == (fields - 1) * len(ends) == len(places) - len(ends) and bool((block[ends] == 10).all())
     ends = ends.copy() if whole else np.flatnonzero(block[MARGIN:] == 10) + MARGIN
     starts = np.empty_like(ends)
     starts[0], starts[1:] = MARGIN, ends[:-1] + 1
@@ -122,6 +124,20 @@ def _split(block: Bytes, layout: Layout) -> tuple[Places, Places, Places, Places
     return starts, ends, rows, places[first[rows] + np.arange(fields)[:, None]]
 
 
+def _marks(block: Bytes, separator: int) -> tuple[Places, int]:
+    """Where separators and bytes that are not printable are (line ends, and what should not be there)."""
+    found, separators = [], 0
+    for part in chunks(len(block) - MARGIN, 1 << 17):
+        text = block[MARGIN + part.start : MARGIN + part.stop]
+        separating = text == separator
+        separators += np.count_nonzero(separating)
+        separating |= (text - np.uint8(32)) > 94
+        places = np.flatnonzero(separating)
+        places += MARGIN + part.start
+        found.append(places)
+    return np.concatenate(found), separators
+
+
 # ---------------------------------------------------------------------------- fields
 
 
@@ -129,37 +145,53 @@ def _hex(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Keys, N
     """Keys of up to eight hexadecimal digits, 0 for none."""
     size = end - start
     text = words[end - 8]
+    text ^= _ZEROS  # digits become 0 … 9
     full = bool((size == 8).all())
     if not full:
-        last = _LAST[np.minimum(size, 8)]
-        text = (text & last) | (_ZEROS & ~last)
-    text |= np.uint64(0x2020202020202020)  # lower case
+        text &= _LAST.take(size, mode="clip")
+    text &= np.uint64(0xDFDFDFDFDFDFDFDF)  # a … f of either case become 0x51 … 0x56
     # Bytes are below 128 here, so a sum of bytes carries into no other: the top bit of b + (128 − c) says b ≥ c.
-    tops = text + np.uint64(0x5050505050505050)  # ≥ "0"
-    tops ^= text + np.uint64(0x4646464646464646)  # > "9"
-    tops ^= text + np.uint64(0x1F1F1F1F1F1F1F1F)  # ≥ "a"
-    tops ^= text + np.uint64(0x1919191919191919)  # > "f"
-    fine = (tops & _TOPS) == _TOPS
-    letters = text >> np.uint64(6)
+    tops, sums = text + np.uint64(0x7676767676767676), text + np.uint64(0x2F2F2F2F2F2F2F2F)  # ≥ 0x0a, ≥ 0x51
+    tops ^= sums
+    tops ^= np.add(text, np.uint64(0x2929292929292929), out=sums)  # ≥ 0x57
+    fine: Any = True
+    if np.bitwise_or.reduce(tops) & _TOPS:
+        fine = tops & _TOPS == 0
+    letters = np.right_shift(text, np.uint64(6), out=sums)
     letters &= np.uint64(0x0101010101010101)
     letters *= np.uint64(9)
     text &= np.uint64(0x0F0F0F0F0F0F0F0F)
     text += letters
-    text |= text >> np.uint64(28)  # eight half bytes side by side; their order does not matter to a key
-    text &= np.uint64(0xFFFFFFFF)
-    text += np.uint64(1)
+    keys = _side_by_side(text)
     if not full:
-        text[size == 0] = 0
-        fine &= size <= 8
-    return text, fine
+        keys[size == 0] = 0
+        fine = fine & (size <= 8)
+    return keys, fine
 
 
 def _whole_keys(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Keys, NDArray[np.bool_]]:
-    """Keys of whole numbers, 0 for none."""
-    value, fine = _whole(block, words, start, end)
-    keys = (value + (_LARGEST + 2)).view(np.uint64)
-    keys[end == start] = 0
+    """Keys of whole numbers of up to eight digits, 0 for none."""
+    size = end - start
+    digits, fine = _digits(words, size, end)
+    keys = _side_by_side(digits)
+    keys[size == 0] = 0
+    fine &= size <= 8
+    signed = np.flatnonzero(~fine)
+    if signed.size:
+        at, size, stop = start[signed], size[signed] - 1, end[signed]
+        digits, right = _digits(words, size, stop)
+        keys[signed] = _side_by_side(digits) | (digits != 0).astype(np.uint64) << np.uint64(33)  # −0 is 0
+        fine[signed] = right & (block[at] == 45) & (size >= 1) & (size <= 8)
     return keys, fine
+
+
+def _side_by_side(halves: Keys) -> Keys:
+    """Eight half bytes in 32 bits, + 1: a key, which may have them in any order."""
+    keys = halves >> np.uint64(28)
+    keys |= halves
+    keys &= np.uint64(0xFFFFFFFF)
+    keys += np.uint64(1)
+    return keys
 
 
 def _hour_keys(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Keys, NDArray[np.bool_]]:
@@ -183,34 +215,44 @@ _KEYS: dict[str, Callable[[Bytes, Keys, Places, Places], tuple[Keys, NDArray[np.
 def _whole(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Places, NDArray[np.bool_]]:
     """Whole numbers from −2³¹ + 1 to 2³¹ − 1, 0 where there is none."""
     size = end - start
-    value, fine = _digits(words, size, end)
+    digits, fine = _digits(words, size, end)
+    value = _value(digits)
     fine &= size <= 8
     rare = np.flatnonzero(~fine)  # a sign, more than eight digits, or no number
     if rare.size:
         at, stop = start[rare], end[rare]
         negative = block[at] == 45
         size = stop - at - negative
-        low, right = _digits(words, np.minimum(size, 8), stop)
-        # The ten digits' first two; where there are none the load is of nothing, which is 0.
+        low, right = _digits(words, size, stop)
+        # The first two of ten digits; where there are none the load is of nothing, which is 0.
         high, right_too = _digits(words, np.clip(size - 8, 0, 2), np.maximum(stop - 8, MARGIN))
-        total = high * 100_000_000 + low
+        total = _value(high) * 100_000_000 + _value(low)
         value[rare] = np.where(negative, -total, total)
         fine[rare] = right & right_too & (size >= 1) & (size <= 10) & (total <= _LARGEST)
     return value, fine
 
 
-def _digits(words: Keys, size: Places, end: Places) -> tuple[Places, NDArray[np.bool_]]:
-    """The number in the last `size` characters before `end`, eight at most."""
-    digits = words[end - 8] ^ _ZEROS
-    digits &= _LAST[np.minimum(size, 8)]
-    fine = (digits + np.uint64(0x7676767676767676)) & _TOPS == 0
-    # Pairs, then fours and eights in one multiplication each: Σ 10^(7−i) dᵢ.
-    digits = digits * np.uint64(10) + (digits >> np.uint64(8))
-    pairs = np.uint64(0x000000FF000000FF)
-    value = (digits & pairs) * np.uint64(100 + (1_000_000 << 32))
-    value += (digits >> np.uint64(16) & pairs) * np.uint64(1 + (10_000 << 32))
-    value >>= np.uint64(32)
-    return value.view(np.int64), fine
+def _digits(words: Keys, size: Places, end: Places) -> tuple[Keys, NDArray[np.bool_]]:
+    """The last `size` characters before `end`, eight at most, as a byte 0 … 9 each behind zeros; and where they are."""
+    digits = words[end - 8]
+    digits ^= _ZEROS
+    digits &= _LAST.take(size, mode="clip")
+    tops = digits + np.uint64(0x7676767676767676)
+    tops &= _TOPS
+    return digits, tops == 0
+
+
+def _value(digits: Keys) -> Places:
+    """Σ 10^(7−i) dᵢ: pairs, then fours and eights in one multiplication each."""
+    even = digits * np.uint64(10)
+    even += digits >> np.uint64(8)
+    odd = even >> np.uint64(16)
+    for part, scale in ((even, 100 + (1_000_000 << 32)), (odd, 1 + (10_000 << 32))):
+        part &= np.uint64(0x000000FF000000FF)
+        part *= np.uint64(scale)
+    even += odd
+    even >>= np.uint64(32)
+    return even.view(np.int64)
 
 
 # ---------------------------------------------------------------------------- what is wrong with a line
@@ -244,14 +286,14 @@ _FITS: dict[str, Callable[[str], bool]] = {
     "skip": lambda text: True,
     "label": lambda text: text in ("0", "1"),
     "number": _is_whole,
-    "whole": _is_whole,
+    "whole": lambda text: _is_whole(text) and len(text.removeprefix("-")) <= 8,
     "hex": lambda text: len(text) <= 8 and set(text) <= set("0123456789abcdefABCDEF"),
     "hour": lambda text: len(text) == 8 and text.isdigit() and int(text[6:]) < 24,
 }
 _WANTED = {
     "label": "not 0 or 1",
     "number": f"not a whole number up to {_LARGEST:,}",
-    "whole": f"not a whole number up to {_LARGEST:,}",
+    "whole": "not a whole number of up to eight digits",
     "hex": "not up to eight hexadecimal digits",
     "hour": "not YYMMDDHH",
 }

@@ -6,12 +6,9 @@ rows are known, the columns are written again with their final codes.
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
 import tempfile
 import threading
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,30 +23,14 @@ from numpy.typing import NDArray
 from ..cores import cores
 from ..documents import replacing
 from ..links import UncurseError, check_choice, check_count
+from .blocks import blocks, find_layout, open_log
 from .encoded import Column, Encoded, write
-from .parsing import LONGEST, MARGIN, SHOWN, Bytes, Layout, Parsed, fault, parse
+from .parsing import SHOWN, Bytes, Layout, Parsed, fault, parse
 from .vocabularies import Codes, Vocabulary, smallest
 
 Mask = NDArray[np.bool_]
+Progress = Callable[[int], None]  # told how many rows were read since the last time
 Training = Mask | Callable[[int, int], Mask] | None
-
-_BLOCK = 1 << 22  # bytes: some 17,000 rows, whose columns stay in the cache
-_PEEK = 100  # lines that tell whether there is a row index
-
-_CRITEO = Layout(
-    separator=9,
-    names=("label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))),
-    roles=("label", *["number"] * 13, *["hex"] * 26),
-)
-_HEX = ("site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category")
-_HEX += ("device_id", "device_ip", "device_model")
-_WHOLE = ("device_type", "device_conn_type", *(f"C{i}" for i in range(14, 22)))
-_AVAZU = Layout(
-    separator=44,
-    names=("id", "click", "hour", "C1", "banner_pos", *_HEX, *_WHOLE),
-    roles=("skip", "label", "hour", "whole", "whole", *["hex"] * len(_HEX), *["whole"] * len(_WHOLE)),
-)
-_INDEXED = Layout(44, ("", *_AVAZU.names), ("skip", *_AVAZU.roles))  # with the row index that data frames write
 
 #: The logs that are read.
 KINDS = ("criteo", "avazu")
@@ -65,7 +46,7 @@ def encode(
     vocabulary: str = "training",
     min_count: int = 1,
     bad_share: float = 0.01,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Encoded:
     """Read a click log once and write it as one compact file that memory-maps.
 
@@ -109,17 +90,17 @@ def encode(
     source, target = Path(source), Path(target)
     _check_paths(source, target)
     with ExitStack() as stack:
-        stream = _open(source, stack)
+        stream = open_log(source, stack)
         try:
             spill = stack.enter_context(tempfile.TemporaryFile(dir=target.parent))
         except OSError as error:
             raise UncurseError(f"cannot write {target}: {error.strerror}") from None
         threads = stack.enter_context(ThreadPoolExecutor(cores()))
+        training = training if training is None or callable(training) else np.asarray(training)
         job = _Job(source, limit, training, vocabulary, least, float(bad_share), spill, threads)
         try:
-            layout, pending = _layout(stream, kind, source)
-            blocks = _blocks(stream, pending, source)
-            job.read(blocks, layout, header=kind == "avazu", progress=progress)
+            layout, pending = find_layout(stream, kind, source)
+            job.read(blocks(stream, pending, source, ahead=_ahead()), layout, header=kind == "avazu", progress=progress)
             with replacing(target) as temporary:
                 write(temporary, job.rows, job.columns(layout), {"log": kind, **job.about()})
         except OSError as error:
@@ -140,85 +121,6 @@ def _check_paths(source: Path, target: Path) -> None:
         raise UncurseError(f"{target} is the log itself; write the encoded rows to another file")
 
 
-# ---------------------------------------------------------------------------- bytes
-
-
-def _open(source: Path, stack: ExitStack) -> IO[bytes]:
-    try:
-        file = stack.enter_context(source.open("rb"))
-        zipped = file.peek(2)[:2] == b"\x1f\x8b"
-    except OSError as error:
-        raise UncurseError(f"cannot read {source}: {error.strerror}") from None
-    return stack.enter_context(gzip.open(file)) if zipped else file  # type: ignore[return-value]
-
-
-def _read(stream: IO[bytes], into: memoryview, source: Path) -> int:
-    """Fill the memory as far as the stream goes."""
-    done = 0
-    try:
-        while done < len(into):
-            got = stream.readinto(into[done:])  # type: ignore[attr-defined]
-            if not got:
-                break
-            done += got
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UncurseError(f"{source} is not a whole gzip file ({error}); fetch it again") from None
-    except OSError as error:
-        raise UncurseError(f"cannot read {source}: {error.strerror}") from None
-    return done
-
-
-def _layout(stream: IO[bytes], kind: str, source: Path) -> tuple[Layout, bytes]:
-    """The columns of the log, and what was read to know them but is not the header."""
-    head = bytearray(_PEEK * 1024)
-    head = head[: _read(stream, memoryview(head), source)]
-    if not head:
-        raise UncurseError(f"{source} is empty; pass a log with at least one line")
-    if kind == "criteo":
-        return _CRITEO, bytes(head)
-    header, _, rest = bytes(head).partition(b"\n")
-    names = tuple(header.decode("utf-8-sig", "replace").removesuffix("\r").split(","))
-    if names in (_INDEXED.names, ("Unnamed: 0", *_AVAZU.names)):
-        return _INDEXED, rest
-    if names != _AVAZU.names:
-        missing = [name for name in _AVAZU.names if name not in names]
-        what = f"lacks {', '.join(missing[:3])}" if missing else f"has {len(names)} names in another order"
-        raise UncurseError(f"{source} does not start with Avazu's header: it {what}; pass Avazu's train file")
-    commas = [line.count(b",") for line in rest.split(b"\n")[:_PEEK]]
-    indexed = commas.count(len(_AVAZU.names)) > commas.count(len(_AVAZU.names) - 1)
-    return (_INDEXED if indexed else _AVAZU), rest
-
-
-def _blocks(stream: IO[bytes], pending: bytes, source: Path) -> Iterator[Bytes]:
-    """Blocks of whole lines behind `MARGIN` bytes. Of a line longer than any good one only the start is kept."""
-    skipping = False
-    while True:
-        start = MARGIN + len(pending)
-        block = np.empty(start + _BLOCK + 1, np.uint8)
-        block[MARGIN:start] = np.frombuffer(pending, np.uint8)
-        got = _read(stream, memoryview(block)[start:-1], source)
-        end, over = start + got, got < _BLOCK
-        if skipping:  # the rest of the long line, whose start is what is pending
-            found = np.flatnonzero(block[start:end] == 10)[:1]
-            rest = block[start + int(found[0]) : end] if found.size else block[:0]
-            block[start : start + len(rest)] = rest.copy()
-            end, skipping = start + len(rest), not found.size
-        if over and end > MARGIN and block[end - 1] != 10:
-            block[end] = 10
-            end += 1
-        cut = end
-        while cut > MARGIN and block[cut - 1] != 10:  # as long as one line
-            step = max(MARGIN, cut - 4096)
-            found = np.flatnonzero(block[step:cut] == 10)
-            cut = step + int(found[-1]) + 1 if found.size else step
-        pending = block[cut : min(end, cut + LONGEST + 1)].tobytes()
-        skipping = skipping or end - cut > LONGEST
-        if cut > MARGIN:
-            yield block[:cut]
-        if over:
-            return
-
-
 # ---------------------------------------------------------------------------- rows
 
 
@@ -230,103 +132,119 @@ class _Spilled:
     pieces: list[tuple[int, int, np.dtype[Any]]] = field(default_factory=list)  # offset, rows, type
 
 
+@dataclass
 class _Job:
     """One pass over a log: what is counted, numbered and kept."""
 
-    def __init__(
-        self,
-        source: Path,
-        limit: int | None,
-        training: Training,
-        vocabulary: str,
-        least: int,
-        bad_share: float,
-        spill: IO[bytes],
-        threads: ThreadPoolExecutor,
-    ) -> None:
-        self.source, self.limit, self.training, self.rule = source, limit, training, vocabulary
-        self.least, self.bad_share, self.spill, self.threads = least, bad_share, spill, threads
-        self.rows = self.training_rows = self.lines = self.bad = 0
-        self.first_bad: list[tuple[int, str]] = []
-        self.label, self.numbers, self.codes = _Spilled(top=1), list[_Spilled](), list[_Spilled]()
-        self.vocabularies: list[Vocabulary] = []
-        self._lock, self._end = threading.Lock(), 0
+    source: Path
+    limit: int | None
+    training: Training
+    rule: str
+    least: int
+    bad_share: float
+    spill: IO[bytes]
+    threads: ThreadPoolExecutor
+    rows: int = 0
+    training_rows: int = 0
+    lines: int = 0
+    bad: int = 0
+    first_bad: list[tuple[int, str]] = field(default_factory=list)
+    label: _Spilled = field(default_factory=lambda: _Spilled(top=1))
+    numbers: list[_Spilled] = field(default_factory=list)
+    codes: list[_Spilled] = field(default_factory=list)
+    vocabularies: list[Vocabulary] = field(default_factory=list)
+    _last: list[Future[list[Codes]] | None] = field(default_factory=lambda: [None] * cores())
+    _lock: Any = field(default_factory=threading.Lock)
+    _end: int = 0  # of the temporary file
 
-    def read(
-        self, blocks: Iterator[Bytes], layout: Layout, *, header: bool, progress: Callable[[int], None] | None
-    ) -> None:
+    def read(self, unparsed: Iterator[Bytes], layout: Layout, *, header: bool, progress: Progress | None) -> None:
         """All blocks: parsed ahead in threads, kept in order."""
         self.numbers = [_Spilled() for _ in layout.of("number")]
         self.vocabularies = [Vocabulary() for _ in layout.of("hex", "whole", "hour")]
         self.codes = [_Spilled() for _ in self.vocabularies]
-        for parsed in _ahead(self.threads, blocks, layout):
+        begun: deque[tuple[Parsed, list[Future[list[Codes]]]]] = deque()
+        for parsed in _parsed(self.threads, unparsed, layout):
             left = len(parsed.label) if self.limit is None else self.limit - self.rows
             if left < len(parsed.label):
                 parsed = parsed.first(left)
             self._note(parsed, layout, header)
             if len(parsed.label):
-                self._keep(parsed)
-                if progress is not None:
-                    progress(len(parsed.label))
+                begun.append((parsed, self._begin(parsed)))
+            if len(begun) > 1:  # the next block is under way while one is written
+                self._keep(*begun.popleft(), progress)
             if self.rows == self.limit:
                 break
+        for parsed, running in begun:
+            self._keep(parsed, running, progress)
         self._check()
 
     def _note(self, parsed: Parsed, layout: Layout, header: bool) -> None:
-        """Count the bad lines, and refuse a log whose first block is nothing else."""
+        """Count the bad lines, and refuse a log that begins with nothing else: it is hardly of this kind."""
         for i, line in list(zip(parsed.bad, parsed.shown, strict=False))[: SHOWN - len(self.first_bad)]:
             self.first_bad.append((self.lines + int(i) + 1 + header, fault(line, layout)))
         self.lines += parsed.lines
         self.bad += len(parsed.bad)
-        if self.rows == len(parsed.label) == 0 and self.lines >= 1_000:
-            self._check()
+        if self.bad == self.lines >= 1_000:
+            self._check_share()
 
-    def _check(self) -> None:
-        if not self.rows or self.bad > self.bad_share * self.lines:
-            if not self.bad:
-                raise UncurseError(f"{self.source} has no row; pass a log with at least one line")
+    def _check_share(self) -> None:
+        if self.bad > self.bad_share * self.lines:
             line, reason = self.first_bad[0]
             raise UncurseError(
-                f"{self.bad:,} of the first {self.lines:,} lines of {self.source} are bad ({self.bad / self.lines:.1%}, "
-                f"more than bad_share={self.bad_share:g}), first line {line}: {reason}; "
+                f"{self.bad:,} of {self.lines:,} lines of {self.source} are bad, {self.bad / self.lines:.1%} and more "
+                f"than bad_share={self.bad_share:g}, first line {line}: {reason}; "
                 "check the kind of log, repair it, or raise bad_share"
             )
+
+    def _check(self) -> None:
+        self._check_share()
+        if not self.rows:
+            raise UncurseError(f"{self.source} has no good line; pass a log with at least one")
         if isinstance(self.training, np.ndarray) and len(self.training) != self.rows:
             self._refuse_training(len(self.training), self.rows)
         if self.rule == "training" and not self.training_rows:
-            raise UncurseError(f"none of the {self.rows:,} rows is a training row, so no value would be known")
+            raise UncurseError(
+                f"none of the {self.rows:,} rows is a training row, so no value would be known; mark some in training"
+            )
 
     def _refuse_training(self, given: int, rows: int) -> None:
-        raise UncurseError(f"training has {given:,} rows and {self.source} has {rows:,} good ones; pass one for each row")
+        raise UncurseError(f"training has {given:,} rows and {self.source} has {rows:,} good ones; pass one for each")
 
-    def _keep(self, parsed: Parsed) -> None:
+    def _begin(self, parsed: Parsed) -> list[Future[list[Codes]]]:
+        """Number the categories of a block, a share of the fields in each thread, after the block before."""
         count = len(parsed.label)
         mask = self._training_rows(self.rows, self.rows + count)
+        self.rows += count
         self.training_rows += count if mask is None else int(np.count_nonzero(mask))
         counted = None if self.rule == "all" else mask
         counting = counted is not None or self.least > 1
 
-        def number(fields: range) -> list[Codes]:
+        def number(fields: slice, before: Future[Any] | None) -> list[Codes]:
+            if before is not None:
+                before.result()  # it was begun earlier, so it never waits for this one
             found = []
-            for j in fields:
-                vocabulary = self.vocabularies[j]
-                codes = vocabulary.number(parsed.keys[j])
+            for vocabulary, keys in zip(self.vocabularies[fields], parsed.keys[fields], strict=True):
+                codes = vocabulary.number(keys)
                 if counting:
                     vocabulary.count(codes if counted is None else codes[counted], self.least)
                 found.append(codes)
             return found
 
-        shares = min(cores(), len(self.codes))
-        fields = [range(i, len(self.codes), shares) for i in range(shares)]
-        running = [self.threads.submit(number, part) for part in fields]
+        for i, before in enumerate(self._last):
+            self._last[i] = self.threads.submit(number, slice(i, None, len(self._last)), before)
+        return [future for future in self._last if future is not None]
+
+    def _keep(self, parsed: Parsed, running: list[Future[list[Codes]]], progress: Progress | None) -> None:
+        """Write the columns of a block to the temporary file."""
         self._spill(self.label, parsed.label)
         for spilled, values in zip(self.numbers, parsed.numbers, strict=True):
             spilled.top = max(spilled.top, int(values.max()))
             self._spill(spilled, values)
-        for part, future in zip(fields, running, strict=True):
-            for j, codes in zip(part, future.result(), strict=True):
-                self._spill(self.codes[j], codes)
-        self.rows += count
+        for i, future in enumerate(running):
+            for spilled, codes in zip(self.codes[i :: len(running)], future.result(), strict=True):
+                self._spill(spilled, codes)
+        if progress is not None:
+            progress(len(parsed.label))
 
     def _training_rows(self, start: int, stop: int) -> Mask | None:
         if self.training is None:
@@ -334,10 +252,9 @@ class _Job:
         if callable(self.training):
             mask = np.asarray(self.training(start, stop))
         else:
-            mask = np.asarray(self.training)
-            if mask.ndim == 1 and len(mask) < stop:
-                self._refuse_training(len(mask), stop)
-            mask = mask[start:stop]
+            if self.training.ndim == 1 and len(self.training) < stop:
+                self._refuse_training(len(self.training), stop)
+            mask = self.training[start:stop] if self.training.ndim else self.training
         if mask.dtype != bool or mask.shape != (stop - start,):
             raise UncurseError(
                 f"training gave {mask.dtype} of shape {mask.shape} for rows {start} to {stop}; "
@@ -393,15 +310,20 @@ class _Job:
         }
 
 
-def _ahead(threads: ThreadPoolExecutor, blocks: Iterator[Bytes], layout: Layout) -> Iterator[Parsed]:
+def _parsed(threads: ThreadPoolExecutor, unparsed: Iterator[Bytes], layout: Layout) -> Iterator[Parsed]:
     """Parsed blocks in order, some of them begun before they are asked for."""
     running: deque[Future[Parsed]] = deque()
-    for block in blocks:
+    for block in unparsed:
         running.append(threads.submit(parse, block, layout))
-        if len(running) > cores():
+        if len(running) >= _ahead():
             yield running.popleft().result()
     while running:
         yield running.popleft().result()
+
+
+def _ahead() -> int:
+    """Blocks read before the first is done with: no core waits while rows are kept."""
+    return cores() + 2
 
 
 __all__ = ["KINDS", "Encoded", "encode"]

@@ -84,7 +84,7 @@ class Stack:
 
     def fields(self) -> list[tuple[int, list[Tensor]]]:
         """For every category its size, and its rows of the table in each model."""
-        cut = self.table.view(self.replicas, self._rows, -1).split(self.sizes, dim=1)
+        cut = torch.split(self.table.view(self.replicas, self._rows, -1), list(self.sizes), dim=1)
         return [(size, list(part)) for size, part in zip(self.sizes, cut, strict=True)]
 
     # ------------------------------------------------------------------ using

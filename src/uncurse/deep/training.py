@@ -236,12 +236,12 @@ class _Run:
         done = 0 if checkpoint is None else load_checkpoint(checkpoint, about, state)
         clock = _Clock(report, total, plan.n_replicas)
         while done < total:
-            epoch, step = divmod(done, self.per_epoch)
-            if step == 0:
+            epoch, first = divmod(done, self.per_epoch)
+            if first == 0:
                 self.loss.zero_()
             tail = self.shuffle(epoch)
-            self.place.fill_(step)
-            for step in range(step, self.per_epoch):
+            self.place.fill_(first)
+            for step in range(first, self.per_epoch):
                 self.stack.reseed(plan.seed, done)
                 if step < self.whole:
                     self.advance()
@@ -277,7 +277,7 @@ class _Run:
             self.captured = 0
         if isinstance(self.captured, int):
             if self.captured < _WARM:
-                side = torch.cuda.Stream()
+                side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
                 side.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(side):
                     self.next()
@@ -310,7 +310,7 @@ class _Run:
                 g, loss = g * w, loss * w
             g /= index.shape[1]
             self.loss += loss.sum(1)
-        z.backward(g)
+        z.backward(g)  # type: ignore[no-untyped-call]
         self.optimiser.step()
 
 

@@ -40,7 +40,7 @@ class Vocabulary:
 
     def number(self, keys: Keys) -> Codes:
         """The number of each key; new keys get the next ones."""
-        found = self._slots[self._home(keys)]
+        found = self._slots.take(self._home(keys))
         found ^= keys  # the number alone is left where the key is the same
         missed = np.flatnonzero((found & _KEY) != 0)
         found >>= _SHIFT
@@ -87,36 +87,49 @@ class Vocabulary:
         """The numbers of keys that are new, or not at home; in row order."""
         while 2 * (self.size + len(keys)) > len(self._slots):
             self._grow()
-        at = self._place(keys)
-        slots = self._slots
-        new = np.flatnonzero(slots[at] >> _SHIFT == 0)
-        there, values = at[new], keys[new]
-        # A value may come several times: every row signs its slot, in reverse, so the first signature stays.
-        signatures = np.arange(1, len(new) + 1, dtype=np.uint64) << _SHIFT
-        slots[there[::-1]] = (signatures | values)[::-1]
-        first = np.flatnonzero(slots[there] == (signatures | values))
-        numbers = np.arange(self.size, self.size + len(first), dtype=np.uint64)
-        slots[there[first]] = numbers << _SHIFT | values[first]
-        self.size += len(first)
-        return slots[at] >> _SHIFT
-
-    def _place(self, keys: Keys) -> NDArray[np.int64]:
-        """The slot of each key, free ones claimed for those that have none."""
-        slots, at = self._slots, self._home(keys)
-        pending = np.arange(len(keys))
+        slots, at, signed = self._slots, self._home(keys), self._signed(keys)
+        numbers = np.empty_like(keys)
+        pending, new, first = np.arange(len(keys)), [], []
         while pending.size:
-            wanted, here = keys[pending], at[pending]
-            free = (slots[here] == 0) & (here != 0)
-            slots[here[free]] = wanted[free]  # of two keys one stays, and the other looks further
-            pending = pending[(slots[here] ^ wanted) & _KEY != 0]
+            here, wanted = at.take(pending), signed.take(pending)
+            there = slots.take(here)
+            free = np.flatnonzero((there == 0) & (here != 0))
+            # All rows of a new value come to a free slot together; they sign in reverse, so the first signature stays.
+            slots[here[free][::-1]] = wanted[free][::-1]
+            there[free] = slots[here[free]]
+            numbers[pending] = there >> _SHIFT
+            same = (there ^ wanted) & _KEY == 0
+            new.append(pending[free[same[free]]])
+            first.append(pending[free[there[free] == wanted[free]]])
+            pending = pending[~same]
             at[pending] = (at[pending] + 1) & (len(slots) - 1)
-        return at
+        winners, rows = np.sort(np.concatenate(first)), np.concatenate(new)
+        given = np.arange(self.size, self.size + len(winners), dtype=np.uint64)
+        slots[at[winners]] = given << _SHIFT | keys[winners]
+        numbers[rows] = slots[at[rows]] >> _SHIFT
+        self.size += len(winners)
+        return numbers
+
+    @staticmethod
+    def _signed(keys: Keys) -> Keys:
+        """Keys with the row, from 1, where their number will be."""
+        return np.arange(1, len(keys) + 1, dtype=np.uint64) << _SHIFT | keys
 
     def _grow(self) -> None:
         entries = self._slots[self._slots != 0]
-        self._slots = np.zeros(2 * len(self._slots), np.uint64)
-        for part in chunks(len(entries), 1 << 20):
-            self._slots[self._place(entries[part] & _KEY)] = entries[part]
+        # Small tables have room to spare: fewer moves, and more keys at home.
+        self._slots = np.zeros((4 if len(self._slots) < 1 << 20 else 2) * len(self._slots), np.uint64)
+        for part in chunks(len(entries), 1 << 18):
+            self._move(entries[part])
+
+    def _move(self, entries: Keys) -> None:
+        """Place entries, none of which is there."""
+        slots, at = self._slots, self._home(entries & _KEY)
+        while entries.size:
+            free = (slots[at] == 0) & (at != 0)
+            slots[at[free]] = entries[free]  # of two one stays, and the other looks further
+            left = slots[at] != entries
+            entries, at = entries[left], (at[left] + 1) & (len(slots) - 1)
 
 
 def smallest(top: int) -> np.dtype[Any]:

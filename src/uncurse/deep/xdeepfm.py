@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .stack import Stack
+from .stack import Stack, fused
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,41 @@ class _XDeepFMStack(Stack):
     def _interact(self, vectors: Tensor) -> Tensor:
         """(R, B, F, d) to the sums over d of all maps that go to the logit, (R, B, maps)."""
         r, b, f, d = vectors.shape
-        fields = vectors.permute(0, 2, 1, 3).reshape(r, f, 1, b * d)
-        maps, taken = fields[:, :, 0], []
+        fields = vectors.permute(0, 2, 1, 3).reshape(r, f, b * d)
+        maps, taken = fields, []
         for i, width in enumerate(self._taken):
-            products = (fields * maps[:, None]).view(r, -1, b * d)  # (R, F · maps, B · d)
+            products = _Products.apply(fields, maps)  # type: ignore[no-untyped-call]
             w, bias = self._weight(f"maps.{i}"), self._weight(f"maps.{i}.bias")
             new = torch.baddbmm(bias.transpose(1, 2), w.transpose(1, 2), products).relu()
-            maps, out = (new, new) if i + 1 == len(self._taken) else new.split([new.shape[1] - width, width], 1)
+            maps, out = (new, new) if i + 1 == len(self._taken) else torch.split(new, [new.shape[1] - width, width], 1)
             taken.append(out)
         return torch.cat(taken, 1).view(r, -1, b, d).sum(3).transpose(1, 2)
 
     def _weight(self, name: str) -> Tensor:
         return self.weights[name if name in self.weights else f"{name}.weight"].to(self.dtype)
+
+
+class _Products(torch.autograd.Function):
+    """Every field times every map, element by element, (R, F, N) and (R, H, N) to (R, F · H, N): the bulk of a step."""
+
+    @staticmethod
+    def forward(ctx: Any, fields: Tensor, maps: Tensor) -> Tensor:
+        """Products."""
+        ctx.save_for_backward(fields, maps)
+        kernels = fused(fields.device)
+        if kernels is not None:
+            return kernels.products(fields, maps)  # type: ignore[no-any-return]
+        return (fields[:, :, None] * maps[:, None]).view(len(fields), -1, fields.shape[2])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Of fields and of maps."""
+        fields, maps = ctx.saved_tensors
+        kernels = fused(fields.device)
+        if kernels is not None:
+            return kernels.products_gradient(gradients[0], fields.contiguous(), maps.contiguous())  # type: ignore[no-any-return]
+        g = gradients[0].view(len(fields), fields.shape[1], maps.shape[1], -1)
+        return (g * maps[:, None]).sum(2), (g * fields[:, :, None]).sum(1)
 
 
 __all__ = ["XDeepFM"]

@@ -7,6 +7,7 @@ once, and every calibrator, variant and number of bins is looked at on them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "Isotonic Regression": ("isotonic", {}),
 }
 _LINKS = {"vad": "logistic", "vad_identity": "identity"}
+_LEAST = 0.05  # λ of models that differ by more than their scores vary, as those of very few rows do
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,17 @@ def measure(
     def one(model: int) -> tuple[dict[Key, Array], dict[tuple[int, str], tuple[float, float]]]:
         return _Served(scored, model, shares, counts).measure(served[model], moments)
 
-    with one_blas_thread():
+    with one_blas_thread(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "λ = ")  # one for each pair would be many: told below
         made = in_threads(one, list(served), progress)
+    found = [value for _, pairs in made for pair in pairs.values() for value in pair]
+    if _LEAST in found:
+        warnings.warn(
+            f"{found.count(_LEAST)} of {len(found)} λ were not above {_LEAST} and are taken as that: the models differ "
+            "by more than their scores vary; train on more rows",
+            UserWarning,
+            stacklevel=2,
+        )
     samples: dict[Key, dict[int, Array]] = {}
     lambdas: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for model, (figures, pairs) in zip(served, made, strict=True):
@@ -231,7 +242,7 @@ class _Served:
                 if variant != "vad" and s != 2:
                     continue
                 part = {side: moments[side, link].select(columns) for side in ("pool", "labelled")}
-                pool, labelled = (VAD(link=link).fit(part[side]) for side in ("pool", "labelled"))
+                pool, labelled = (VAD(link=link, lambda_floor=_LEAST).fit(part[side]) for side in ("pool", "labelled"))
                 lambdas[s, link] = pool.lambda_, labelled.lambda_
                 maps = {
                     name: pool.map_ if step is None else self._tandem(step, pool.lambda_ / labelled.lambda_, link)
@@ -240,7 +251,7 @@ class _Served:
                 for name, step in maps.items():
                     figures |= self._debiased(step, name, variant, s, losses[name])
                 if s == 2 and variant == "vad":
-                    curved = VAD(curvature=True).fit(part["pool"]).map_
+                    curved = VAD(curvature=True, lambda_floor=_LEAST).fit(part["pool"]).map_
                     figures |= self._debiased(curved, "Vanilla", "vad_curvature", s, losses["Vanilla"])
         return figures, lambdas
 
