@@ -124,8 +124,14 @@ def _head(tables: ClickTables) -> str:
     if count:
         text += f" {far} of {count} cells lie more than 3 combined standard errors from the paper's."
     if tables.about:
-        text += " " + "; ".join(f"{name}: {value}" for name, value in tables.about.items()) + "."
+        text += " " + "; ".join(f"{name}: {_plain(value)}" for name, value in tables.about.items()) + "."
     return text
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 # ---------------------------------------------------------------------------- numbers
@@ -246,6 +252,7 @@ def _findings(tables: ClickTables) -> Iterator[str | Grid | Block]:
         rows.append((claim, _METRICS[metric].split(",")[0], *counts, f"{theirs} of {len(group)}"))
     header = ("finding of the paper", "metric", *OUTCOMES, "its own cells")
     yield Grid("The paper's findings, at every place of its tables (2 standard errors)", header, tuple(rows), left=2)
+    yield from _cell_by_cell(found)
     against = tables.findings("contradicted")
     if not against:
         yield "None is contradicted."
@@ -263,6 +270,33 @@ def _findings(tables: ClickTables) -> Iterator[str | Grid | Block]:
         line = f"{claim}: {metric_name}, {name}, {' / '.join(sides)}: {places}"
         lines += textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="      ")
     yield Block(tuple(lines))
+
+
+_ASKED = {
+    ("the model over-predicts", "calibration_error"): "over-predicts",
+    ("a calibrator alone still over-predicts", "calibration_error"): "over-predicts",
+    ("VAD+ lowers the error", "calibration_error"): "its error",
+    ("VAD+ lowers the error", "ece"): "ECE",
+    ("VAD+ lowers the error", "mce"): "MCE",
+    ("VAD+ lowers the log loss", "log_loss_reduction"): "log loss",
+}
+
+
+def _cell_by_cell(found: Sequence[Finding]) -> Iterator[Grid]:
+    """For pairs and 50 bins, what became of the main claims at every α and method."""
+    kept: dict[tuple[float, str], dict[str, str]] = {}
+    for f in found:
+        column = _ASKED.get((f.claim, f.metric))
+        if column and f.bins in (None, MAIN_BINS) and f.sides[0] in ("vad S=2", "original S=2"):
+            kept.setdefault((f.alpha, f.calibrator), {})[column] = f.outcome
+    columns = [name for name in dict.fromkeys(_ASKED.values()) if any(name in row for row in kept.values())]
+    rows = [
+        (_share(alpha), name, *(kept[alpha, name].get(column, "") for column in columns))
+        for alpha, name in sorted(kept, key=lambda place: (place[0], CALIBRATORS.index(place[1])))
+    ]
+    if rows:
+        title = "The same cell by cell (pairs, 50 bins): it over-predicts; VAD+ lowers its error, ECE, MCE, log loss"
+        yield Grid(title, ("α", "method", *columns), tuple(rows), left=2)
 
 
 def _grouped(found: Sequence[Finding], key: Any) -> Iterator[tuple[Any, list[Finding]]]:

@@ -35,7 +35,7 @@ class Vocabulary:
 
     def __init__(self) -> None:
         self.size = 2  # codes given out or reserved
-        self._slots: Keys = np.zeros(16, np.uint64)  # linear probing; 0 is free, and slot 0 is that of missing values
+        self._slots: Keys = np.zeros(16, np.uint64)  # open addressing; 0 is free, and slot 0 that of missing values
         self._counts: NDArray[Any] | None = None
 
     def number(self, keys: Keys) -> Codes:
@@ -85,51 +85,60 @@ class Vocabulary:
 
     def _add(self, keys: Keys) -> Keys:
         """The numbers of keys that are new, or not at home; in row order."""
-        while 2 * (self.size + len(keys)) > len(self._slots):
+        while self._crowded(len(keys)):
             self._grow()
-        slots, at, signed = self._slots, self._home(keys), self._signed(keys)
-        numbers = np.empty_like(keys)
-        pending, new, first = np.arange(len(keys)), [], []
+        slots = self._slots
+        wanted = np.arange(1, len(keys) + 1, dtype=np.uint64) << _SHIFT | keys  # signed with the row
+        at = here = self._home(keys)
+        pending, first = np.arange(len(keys)), []
+        slots[0] = _KEY  # taken
         while pending.size:
-            here, wanted = at.take(pending), signed.take(pending)
             there = slots.take(here)
-            free = np.flatnonzero((there == 0) & (here != 0))
-            # All rows of a new value come to a free slot together; they sign in reverse, so the first signature stays.
-            slots[here[free][::-1]] = wanted[free][::-1]
-            there[free] = slots[here[free]]
-            numbers[pending] = there >> _SHIFT
-            same = (there ^ wanted) & _KEY == 0
-            new.append(pending[free[same[free]]])
-            first.append(pending[free[there[free] == wanted[free]]])
-            pending = pending[~same]
-            at[pending] = (at[pending] + 1) & (len(slots) - 1)
-        winners, rows = np.sort(np.concatenate(first)), np.concatenate(new)
-        given = np.arange(self.size, self.size + len(winners), dtype=np.uint64)
-        slots[at[winners]] = given << _SHIFT | keys[winners]
-        numbers[rows] = slots[at[rows]] >> _SHIFT
-        self.size += len(winners)
-        return numbers
+            free = np.flatnonzero(there == 0)
+            if free.size:
+                # All rows of a new value come to a free slot together; they sign in reverse: the first signature stays.
+                claimed, claims = here[free], wanted[free]
+                slots[claimed[::-1]] = claims[::-1]
+                there[free] = kept = slots[claimed]
+                first.append(pending[free[kept == claims]])
+            there ^= wanted
+            there &= _KEY
+            left = np.flatnonzero(there != 0)
+            pending, wanted = pending[left], wanted[left]
+            here = self._next(here[left], wanted)
+            at[pending] = here
+        slots[0] = 0
+        new = np.sort(np.concatenate(first)) if first else pending
+        slots[at[new]] = np.arange(self.size, self.size + len(new), dtype=np.uint64) << _SHIFT | keys[new]
+        self.size += len(new)
+        return slots.take(at) >> _SHIFT
 
-    @staticmethod
-    def _signed(keys: Keys) -> Keys:
-        """Keys with the row, from 1, where their number will be."""
-        return np.arange(1, len(keys) + 1, dtype=np.uint64) << _SHIFT | keys
+    def _next(self, slots: NDArray[np.int64], keys: Keys) -> NDArray[np.int64]:
+        """Where to look further: steps are the key's own, and odd, so that they come to every slot."""
+        return (slots + (keys.view(np.int64) | 1)) & (len(self._slots) - 1)
+
+    def _crowded(self, more: int) -> bool:
+        """Half full; a small table, with room to spare, is crowded at a quarter: most keys are at home."""
+        small = len(self._slots) < 1 << 20
+        return (4 if small else 2) * (self.size + more) > len(self._slots)
 
     def _grow(self) -> None:
         entries = self._slots[self._slots != 0]
-        # Small tables have room to spare: fewer moves, and more keys at home.
-        self._slots = np.zeros((4 if len(self._slots) < 1 << 20 else 2) * len(self._slots), np.uint64)
+        self._slots = np.zeros((4 if len(self._slots) < 1 << 18 else 2) * len(self._slots), np.uint64)
         for part in chunks(len(entries), 1 << 18):
             self._move(entries[part])
 
     def _move(self, entries: Keys) -> None:
         """Place entries, none of which is there."""
         slots, at = self._slots, self._home(entries & _KEY)
+        slots[0] = _KEY
         while entries.size:
-            free = (slots[at] == 0) & (at != 0)
+            free = slots.take(at) == 0
             slots[at[free]] = entries[free]  # of two one stays, and the other looks further
-            left = slots[at] != entries
-            entries, at = entries[left], (at[left] + 1) & (len(slots) - 1)
+            left = slots.take(at) != entries
+            entries = entries[left]
+            at = self._next(at[left], entries)
+        slots[0] = 0
 
 
 def smallest(top: int) -> np.dtype[Any]:
