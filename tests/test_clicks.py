@@ -391,7 +391,7 @@ def test_bad_arguments_are_refused(tables):
         measure("criteo", scored, replicas=(7,))
     with pytest.raises(UncurseError, match="the labels hold no positives"):
         measure("criteo", replace(scored, labelled_y=np.zeros(500)))
-    with pytest.raises(UncurseError, match=r"the top 2% .* has no positive label"):
+    with pytest.raises(UncurseError, match="of 2,000 test rows no selection holds a click"):
         measure("criteo", replace(scored, test_y=np.zeros(2_000)))
     with pytest.raises(UncurseError, match=r"no cell for ece, alpha=0\.5, Vanilla, bins=50"):
         tables.cell("ece", 0.5, "Vanilla", bins=50)
@@ -401,3 +401,31 @@ def test_bad_arguments_are_refused(tables):
         ClickTables.from_json(json.dumps({"kind": "map", "schema_version": 1}))
     with pytest.raises(UncurseError, match="not a complete clicks document"):
         ClickTables.from_json(json.dumps({"kind": "clicks", "schema_version": 1}))
+
+
+# ---------------------------------------------------------------------------- few rows
+
+
+def test_shares_without_a_click_are_left_out_with_a_warning():
+    rare = world(models=2, test=1_000)
+    first = np.zeros(1_000, np.uint8)
+    order = np.argsort(-rare.test[:, 0])
+    first[order[25:200]] = 1  # none among the best 25, some among the best 50
+    few = replace(rare, test_y=first)
+    with pytest.warns(UserWarning, match=r"left out: the top 2% of 1,000 test rows holds no click"):
+        tables = measure("criteo", few, alphas=[0.02, 0.05])
+    assert tables.alphas == (0.05,)
+    assert "5%" in tables_text.text(tables)
+    none = replace(rare, test_y=np.eye(1_000, dtype=np.uint8)[order[-1]])
+    with pytest.raises(UncurseError, match="no selection holds a click"):
+        measure("criteo", none, alphas=[0.02])
+
+
+def test_models_that_differ_by_more_than_their_scores_vary_are_told_once():
+    noisy = world(models=4)
+    rng = np.random.default_rng(1)
+    pool = (noisy.pool[:, :1] * 0.1 + rng.normal(0, 1, noisy.pool.shape)).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"λ were not above 0\.05 and are taken as that") as told:
+        tables = measure("criteo", replace(noisy, pool=pool), alphas=[0.1], bins=[50])
+    assert len(told) == 1
+    assert tables.lambdas[0].pool == pytest.approx(0.05) or tables.lambdas[-1].pool == pytest.approx(0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 import zipfile
 
 import numpy as np
@@ -83,10 +85,10 @@ def kill_after(path, every, step):
 def test_a_training_killed_again_and_again_ends_in_the_same_bits(tmp_path):
     path = tmp_path / "training.npz"
     whole = train_replicas(SHAPE, draw(), **OPTIONS)
-    steps = [kill_after(path, 3, 20), kill_after(path, 3, 300)]
+    steps = [kill_after(path, 7, 20), kill_after(path, 7, 300)]
     assert 20 <= steps[0] < 263 < 300 <= steps[1] < 526
-    assert steps[0] % 3 == steps[1] % 3 == 0
-    resumed = train_replicas(SHAPE, draw(), checkpoint=path, checkpoint_every=3, **OPTIONS)
+    assert steps[0] % 7 == steps[1] % 7 == 0
+    resumed = train_replicas(SHAPE, draw(), checkpoint=path, **OPTIONS)
     assert step_of(path) == 526
     np.testing.assert_array_equal(resumed.logits(draw()), whole.logits(draw()))
     np.testing.assert_array_equal(resumed.losses, whole.losses)
@@ -270,6 +272,7 @@ def damage(path, how):
         path.mkdir()
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # see the test below
 @pytest.mark.parametrize(
     "how", ["half", "nothing", "a bit", "text", "a pickle", "other arrays", "an array less", "a folder"]
 )
@@ -292,6 +295,18 @@ def test_a_path_may_be_text(tmp_path):
 
 
 # ---------------------------------------------------------------------- known to be wrong
+
+
+@pytest.mark.xfail(reason="numpy does not close a zip file that it cannot read")
+def test_a_file_that_is_refused_is_closed(tmp_path):
+    train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c")
+    damage(tmp_path / "c", "half")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(UncurseError, match="no checkpoint"):
+            train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c")
+        gc.collect()
+    assert not [str(w.message) for w in caught if issubclass(w.category, ResourceWarning)]
 
 
 @pytest.mark.xfail(reason="a .npy file is no context manager", raises=TypeError)

@@ -54,7 +54,7 @@ class Clicks:
         def move(part: Any) -> Any:
             if part is None or isinstance(part, torch.Tensor):
                 return part if part is None else part.to(device)
-            return torch.from_numpy(np.ascontiguousarray(part)).to(device)
+            return torch.from_numpy(np.require(part, requirements=["C", "W"])).to(device)  # read-only files are copied
 
         return Clicks(move(self.dense), move(self.codes), move(self.label), self.sizes, move(self.truth))
 

@@ -63,13 +63,14 @@ class Parsed:
 
 def parse(block: Bytes, layout: Layout) -> Parsed:
     """All lines of a block, which starts with `MARGIN` bytes of anything and ends with a line's end."""
+    # Places are those behind the margin; the word at such a place is then the 8 bytes up to it.
+    words, block = np.ndarray((len(block) - 7,), "<u8", block, strides=(1,)), block[MARGIN:]
     starts_of_lines, ends_of_lines, rows, ends = _split(block, layout)
     good = np.ones(ends.shape[1], bool)
     label: Bytes = np.zeros(0, np.uint8)
     numbers: list[NDArray[Any]] = []
     keys: list[Keys] = []
     start = starts_of_lines[rows]
-    words = np.ndarray((len(block) - 7,), "<u8", block, strides=(1,))
     for role, end in zip(layout.roles, ends, strict=True):
         if role == "label":
             label = block.take(start) - np.uint8(48)
@@ -108,9 +109,9 @@ def _split(block: Bytes, layout: Layout) -> tuple[Places, Places, Places, Places
     ends = places[fields - 1 :: fields]
     # All marks but every so manieth are separators, and those are line ends: all lines have all fields.
     whole = separators == (fields - 1) * len(ends) == len(places) - len(ends) and bool((block[ends] == 10).all())
-    ends = ends.copy() if whole else np.flatnonzero(block[MARGIN:] == 10) + MARGIN
+    ends = ends.copy() if whole else np.flatnonzero(block == 10)
     starts = np.empty_like(ends)
-    starts[0], starts[1:] = MARGIN, ends[:-1] + 1
+    starts[0], starts[1:] = 0, ends[:-1] + 1
     if whole and int((ends - starts).max()) <= LONGEST:
         return starts, ends, np.arange(len(ends)), np.ascontiguousarray(places.reshape(-1, fields).T)
     last = np.searchsorted(places, ends)
@@ -127,13 +128,13 @@ def _split(block: Bytes, layout: Layout) -> tuple[Places, Places, Places, Places
 def _marks(block: Bytes, separator: int) -> tuple[Places, int]:
     """Where separators and bytes that are not printable are (line ends, and what should not be there)."""
     found, separators = [], 0
-    for part in chunks(len(block) - MARGIN, 1 << 17):
-        text = block[MARGIN + part.start : MARGIN + part.stop]
+    for part in chunks(len(block), 1 << 18):
+        text = block[part]
         separating = text == separator
-        separators += np.count_nonzero(separating)
+        separators += int(np.count_nonzero(separating))
         separating |= (text - np.uint8(32)) > 94
         places = np.flatnonzero(separating)
-        places += MARGIN + part.start
+        places += part.start
         found.append(places)
     return np.concatenate(found), separators
 
@@ -144,7 +145,7 @@ def _marks(block: Bytes, separator: int) -> tuple[Places, int]:
 def _hex(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Keys, NDArray[np.bool_]]:
     """Keys of up to eight hexadecimal digits, 0 for none."""
     size = end - start
-    text = words[end - 8]
+    text = words[end]
     text ^= _ZEROS  # digits become 0 … 9
     full = bool((size == 8).all())
     if not full:
@@ -225,7 +226,7 @@ def _whole(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Place
         size = stop - at - negative
         low, right = _digits(words, size, stop)
         # The first two of ten digits; where there are none the load is of nothing, which is 0.
-        high, right_too = _digits(words, np.clip(size - 8, 0, 2), np.maximum(stop - 8, MARGIN))
+        high, right_too = _digits(words, np.clip(size - 8, 0, 2), np.maximum(stop - 8, 0))
         total = _value(high) * 100_000_000 + _value(low)
         value[rare] = np.where(negative, -total, total)
         fine[rare] = right & right_too & (size >= 1) & (size <= 10) & (total <= _LARGEST)
@@ -234,7 +235,7 @@ def _whole(block: Bytes, words: Keys, start: Places, end: Places) -> tuple[Place
 
 def _digits(words: Keys, size: Places, end: Places) -> tuple[Keys, NDArray[np.bool_]]:
     """The last `size` characters before `end`, eight at most, as a byte 0 … 9 each behind zeros; and where they are."""
-    digits = words[end - 8]
+    digits = words[end]
     digits ^= _ZEROS
     digits &= _LAST.take(size, mode="clip")
     tops = digits + np.uint64(0x7676767676767676)

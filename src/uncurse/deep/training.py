@@ -132,17 +132,25 @@ def train_replicas(
     """
     plan = Plan(n_replicas, epochs, batch_size, optimiser, rate, seed, bootstrap, precision, deterministic)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    inputs, label = _tensors(dataset, device)
-    if hasattr(model, "stack"):
-        if not isinstance(dataset, Clicks):
-            raise UncurseError(f"{type(model).__name__} is trained on Clicks, not on {type(dataset).__name__}")
-        stack: Stack = model.stack(dataset.sizes, inputs[0].shape[1], plan.seeds, device)
-    else:
-        stack = stack_modules(model, plan.seeds, device)
-    run = _Run(stack, plan, inputs, label, rows, cuda_graph and device.type == "cuda" and not deterministic)
-    about = {"model": repr(model) if hasattr(model, "stack") else "module", **asdict(plan), "data": run.fingerprint()}
-    with _bar(progress) as report, _settings(plan, device.type == "cuda"):
-        run.train(report, about, checkpoint, checkpoint_every)
+    try:
+        inputs, label = _tensors(dataset, device)
+        if hasattr(model, "stack"):
+            if not isinstance(dataset, Clicks):
+                raise UncurseError(f"{type(model).__name__} is trained on Clicks, not on {type(dataset).__name__}")
+            _check_codes(inputs[1], dataset.sizes)
+            stack: Stack = model.stack(dataset.sizes, inputs[0].shape[1], plan.seeds, device)
+        else:
+            stack = stack_modules(model, plan.seeds, device)
+        run = _Run(stack, plan, inputs, label, rows, cuda_graph and device.type == "cuda" and not deterministic)
+        name = repr(model) if hasattr(model, "stack") else "module"
+        about = {"model": name, **asdict(plan), "data": run.fingerprint()}
+        with _bar(progress) as report, _settings(plan, device.type == "cuda"):
+            run.train(report, about, checkpoint, checkpoint_every)
+    except torch.cuda.OutOfMemoryError as error:
+        raise UncurseError(
+            f"{n_replicas} replicas do not fit into the memory of {torch.cuda.get_device_name(device)}; train fewer at "
+            "a time (seed= goes on where the last ended), or with smaller tables"
+        ) from error
     return Replicas(stack, plan, run.losses)
 
 
@@ -250,6 +258,7 @@ class _Run:
                 done += 1
                 if step + 1 == self.per_epoch:
                     losses[epoch] = self.loss.cpu() / self.n
+                    _check_finite(losses[epoch], epoch, plan)
                 if checkpoint is not None and (done % every == 0 or done == total):
                     save_checkpoint(checkpoint, about, done, state)
                 clock.tick(done, step + 1 == self.per_epoch, self.loss, min(self.n, (step + 1) * plan.batch_size))
@@ -312,6 +321,15 @@ class _Run:
             self.loss += loss.sum(1)
         z.backward(g)  # type: ignore[no-untyped-call]
         self.optimiser.step()
+
+
+def _check_finite(losses: Tensor, epoch: int, plan: Plan) -> None:
+    lost = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
+    if lost:
+        raise UncurseError(
+            f"the log loss of replica {lost[0]} is {float(losses[lost[0]])} in epoch {epoch + 1}: the training has "
+            f"diverged at rate={plan.rate}; lower it, and look for infinite or huge inputs"
+        )
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
@@ -380,7 +398,7 @@ def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator
 def _tensor(values: Any) -> Tensor:
     if isinstance(values, Tensor):
         return values
-    return torch.from_numpy(np.ascontiguousarray(values))
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))  # a file mapped read-only is copied
 
 
 def _parts(dataset: Dataset) -> list[Any]:
@@ -413,6 +431,16 @@ def _tensors(dataset: Dataset, device: torch.device) -> tuple[list[Tensor], Tens
     if not bool(((label == 0) | (label == 1)).all()):
         raise UncurseError(f"labels must be 0 or 1; found {float(label[(label != 0) & (label != 1)][0]):g}")
     return inputs, label
+
+
+def _check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
+    """A code beyond its category would look up a row of the next."""
+    for field, size in enumerate(sizes):
+        low, high = (int(v) for v in codes[:, field].aminmax())
+        if low < 0 or high >= size:
+            raise UncurseError(
+                f"category {field} has codes from {low} to {high} and a size of {size}; codes are 0 to size − 1"
+            )
 
 
 def _check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device) -> Tensor:

@@ -22,7 +22,7 @@ class XDeepFM:
     going on to the next layer. Numbers, where there are any, go to the linear part and the network.
 
     >>> XDeepFM().stack(sizes=[10] * 22, dense=0, seeds=[0], device="cpu").parameters()
-    574849
+    573825
     """
 
     embedding: int = 4

@@ -247,7 +247,10 @@ def count_lines(path: str | os.PathLike[str]) -> int:
     opened = gzip.open if str(path).endswith(".gz") else open
     try:
         with opened(path, "rb") as stream:
-            return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 24), b"")) + 1
+            lines, last = 0, b"\n"
+            while block := stream.read(1 << 24):
+                lines, last = lines + block.count(b"\n"), block[-1:]
+            return lines + (last != b"\n")
     except (OSError, EOFError) as error:
         raise UncurseError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 

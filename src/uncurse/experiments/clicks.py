@@ -153,6 +153,7 @@ def measure(
     if not shares or not counts:
         raise UncurseError("alphas or bins is empty; pass at least one share and one number of bins")
     served = groups_of(scored.models, replicas)
+    shares = _with_positives(scored, list(served), shares)
     moments = {
         (part, link): Moments(link).update(getattr(scored, part))
         for part in ("pool", "labelled")
@@ -192,6 +193,25 @@ def measure(
         _shape(scored.pool[:, 0]),
         about or {},
     )
+
+
+def _with_positives(scored: Scored, served: list[int], shares: tuple[float, ...]) -> tuple[float, ...]:
+    """Shares whose selections all hold a click; of few test rows the smallest may not."""
+    rate, rows = float(np.mean(scored.test_y)), len(scored.test)
+    kept = []
+    for alpha in shares:
+        count = count_of_share(alpha, rows)
+        if count * rate > 100 or all(
+            scored.test_y[np.argpartition(-scored.test[:, model], count - 1)[:count]].any() for model in served
+        ):
+            kept.append(alpha)
+    left_out = [alpha for alpha in shares if alpha not in kept]
+    if not kept:
+        raise UncurseError(f"of {rows:,} test rows no selection holds a click for every model; take more rows")
+    if left_out:
+        names = ", ".join(f"{100 * alpha:g}%" for alpha in left_out)
+        warnings.warn(f"left out: the top {names} of {rows:,} test rows holds no click", UserWarning, stacklevel=3)
+    return tuple(kept)
 
 
 class _Served:

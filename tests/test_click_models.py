@@ -1,0 +1,194 @@
+"""The paper's experiments on click logs from rows to tables: worlds, and the real samples where they are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the deep experiments need PyTorch")
+import torch
+
+from uncurse import UncurseError
+from uncurse.deep import Clicks, World
+from uncurse.experiments import click_models
+from uncurse.experiments.click_models import SETTINGS, count_lines, run
+from uncurse.experiments.clicks_tables import ClickTables
+from uncurse.links import logistic
+
+SAMPLES = Path(__file__).parents[2] / "shared" / "data"
+
+
+def cli(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "uncurse.cli", *words], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out")
+@pytest.mark.parametrize("name", ["criteo", "avazu"])
+def test_a_small_world_goes_from_rows_to_every_table(name):
+    said: list[str] = []
+    tables = run(name, rows=6_000, models=3, epochs=1, say=said.append)
+    assert tables.models == 3
+    assert {cell.replicas for cell in tables.cells} == {2, 3}
+    assert tables.get("true_error", 0.1, "Platt Scaling", "vad") is not None  # a world knows the truth
+    assert set(tables.about["seconds"]) == {"rows", "train", "score", "measure"}
+    assert [line.split()[0] for line in said] == ["drew", "trained", "scored,", "measured"]
+    assert ClickTables.from_json(tables.to_json()).to_json() == tables.to_json()
+
+
+def test_settings_are_the_papers():
+    criteo, avazu = SETTINGS["criteo"], SETTINGS["avazu"]
+    assert (criteo.rows, criteo.shares, criteo.models) == (15_000_000, (0.85, 0.015, 0.015, 0.12), 80)
+    assert criteo.training == {"optimiser": "sgd", "rate": 0.1, "batch_size": 128, "epochs": 2}
+    assert (avazu.rows, avazu.shares) == (10_000_000, (0.77, 0.015, 0.015, 0.2))
+    p = np.array([0.0, 0.1, 0.2 - 1e-9, 0.25, 0.3 + 1e-9, 0.9])
+    assert criteo.keep(p) == pytest.approx(1 - p)
+    assert avazu.keep(p) == pytest.approx([1.0, 0.9, 0.8, 0.45, 0.1, 0.1], abs=1e-7)
+
+
+def test_splits_have_the_papers_shares_and_other_rows_come_after():
+    split = click_models._split(SETTINGS["criteo"], 200_000, 370_000, seed=3)
+    assert (split[200_000:] == click_models._OTHER).all()
+    shares = np.bincount(split[:200_000], minlength=5) / 200_000
+    assert shares[:4] == pytest.approx([0.85, 0.015, 0.015, 0.12], abs=4 * 0.5 / np.sqrt(200_000))
+    assert shares[4] == 0
+    assert (split != click_models._split(SETTINGS["criteo"], 200_000, 370_000, seed=4)).any()
+
+
+def test_values_that_no_training_row_has_become_unknown():
+    clicks = World.criteo(scale=0.001).draw(3_000, seed=1)
+    before = clicks.codes.clone()
+    click_models._hide_unknown(clicks, np.arange(1_000))
+    for field in range(clicks.codes.shape[1]):
+        seen = set(before[:1_000, field].tolist()) | {0, 1}
+        for old, new in zip(before[:, field].tolist(), clicks.codes[:, field].tolist(), strict=True):
+            assert new == (old if old in seen else 1)
+
+
+def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_rows_are_not():
+    rng = np.random.default_rng(0)
+    n = 40_000
+    shift = rng.normal(0, 1, n).astype(np.float32)
+    codes = torch.arange(n, dtype=torch.int32)[:, None]
+    truth = torch.full((n,), 0.3)
+    clicks = Clicks(torch.zeros(n, 0), codes, torch.zeros(n, dtype=torch.uint8), (n,), truth)
+
+    class Fit:
+        def logits(self, part: Clicks) -> np.ndarray:
+            rows = part.codes[:, 0].numpy()
+            return np.stack([rows.astype(np.float32), -rows.astype(np.float32), shift[rows]], axis=1)
+
+    split = (np.arange(n) % 4).astype(np.int8)
+    scored, kept = click_models._score(SETTINGS["criteo"], Fit(), clicks, split, seed=0)
+    assert len(scored.labelled) == n // 4  # untouched
+    assert scored.test.shape[1] == 2  # the shifting model is not among the models
+    rows = scored.test[:, 0].astype(int)
+    stays = np.isin(np.flatnonzero(split == click_models._TEST), rows)
+    expected = 1 - logistic(shift[split == click_models._TEST])
+    assert kept == pytest.approx(expected.mean(), abs=4 * 0.5 / np.sqrt(n // 4))
+    weights = shift[split == click_models._TEST]
+    assert np.average(weights, weights=expected) == pytest.approx(weights[stays].mean(), abs=4 / np.sqrt(n // 4))
+
+
+def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeypatch):
+    seen = {}
+    from uncurse import deep
+
+    def stop(model, clicks, **options):
+        seen.update(options)
+        raise UncurseError("far enough")
+
+    monkeypatch.setattr(deep, "train_replicas", stop, raising=False)
+    with pytest.raises(UncurseError, match="far enough"):
+        run("criteo", rows=2_000, models=2, steps=100)
+    steps = -(-len(seen["rows"][0]) // 128)
+    assert seen["epochs"] == -(-100 // steps)
+    assert seen["n_replicas"] == 3
+    assert not set(seen["rows"][2]) & set(seen["rows"][0])  # the shifting model has rows of its own
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"models": 1}, "models=1; a served model"),
+        ({"rows": 0}, "rows"),
+        ({"vocabulary": "some"}, "vocabulary"),
+        ({"data": "nowhere.txt"}, "cannot read nowhere.txt"),
+    ],
+)
+def test_bad_arguments_are_named(options, message):
+    with pytest.raises(UncurseError, match=message):
+        run("criteo", **options)
+
+
+def test_a_rate_is_for_worlds_only(tmp_path):
+    log = tmp_path / "train.txt"
+    log.write_text("0\t1\n")
+    with pytest.raises(UncurseError, match="a rate is for a world"):
+        run("criteo", data=log, rate=0.1)
+
+
+def test_lines_are_counted_gzipped_or_not(tmp_path):
+    import gzip
+
+    (tmp_path / "a.txt").write_bytes(b"x\n" * 10)
+    with gzip.open(tmp_path / "a.txt.gz", "wb") as stream:
+        stream.write(b"x\n" * 10)
+    assert count_lines(tmp_path / "a.txt") == count_lines(tmp_path / "a.txt.gz") == 10
+    (tmp_path / "b.txt").write_bytes(b"x\ny")
+    assert count_lines(tmp_path / "b.txt") == 2
+    (tmp_path / "bad.gz").write_bytes(b"no gzip")
+    with pytest.raises(UncurseError, match=r"cannot read .*bad\.gz"):
+        count_lines(tmp_path / "bad.gz")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reproduce", "criteo"], "say either --world or --data FILE"),
+        (["reproduce", "avazu", "--world", "--data", "x"], "say either --world or --data FILE"),
+        (["reproduce", "criteo", "--world", "--encoded", "x"], "--encoded keeps an encoded log"),
+        (["reproduce", "criteo", "--data", "nowhere.txt"], "cannot read nowhere.txt"),
+    ],
+)
+def test_the_command_says_what_is_wrong_in_one_line(words, message):
+    done = cli(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("uncurse: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("criteo", "criteo_kaggle_raw/criteo_train_first10k.txt.gz"),
+        ("avazu", "avazu/avazu_train_first10k.csv.gz"),
+        ("avazu", "avazu/avazu_random10k_with_rowindex.csv.gz"),
+    ],
+)
+def test_the_command_runs_through_on_a_real_sample(name, file, tmp_path):
+    sample = SAMPLES / file
+    if not sample.exists():
+        pytest.skip(f"the real sample {file} is not here: its owner forbids to ship it")
+    out, encoded, tables = tmp_path / "t.json", tmp_path / "log.clicks", tmp_path / "t.md"
+    words = ["reproduce", name, "--data", str(sample), "--models", "2", "--epochs", "1", "--json", str(out)]
+    done = cli(*words, "--encoded", str(encoded), "--markdown", str(tables), "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    content = json.loads(out.read_text())
+    assert content["kind"] == "clicks"
+    assert encoded.exists()
+    assert tables.read_text().startswith(name.capitalize())
+    assert "Platt Scaling" in done.stdout
