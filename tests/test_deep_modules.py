@@ -158,18 +158,31 @@ def alike(share):
     return module
 
 
-def test_dropout_differs_between_replicas_in_training_and_is_off_in_scoring():
-    x, y = draw()
-    options = {"batch_size": ROWS, "epochs": 3}  # whole batches, equal weights: nothing else tells replicas apart
+def test_dropout_differs_between_replicas_and_units_in_training_and_is_off_in_scoring():
+    # Equal rows and equal weights: nothing but what is dropped tells replicas, or hidden units, apart.
+    x, y = torch.ones(16, 3), torch.ones(16)
+    options = {"batch_size": 16, "epochs": 3}
     same = train_replicas(lambda: alike(0.0), (x, y), **options).logits((x,))
     np.testing.assert_allclose(same[:, 0], same[:, 1], rtol=0, atol=1e-6)
     fit = train_replicas(lambda: alike(0.5), (x, y), **options)
     z = fit.logits((x,))
-    assert np.abs(z[:, 0] - z[:, 1]).max() > 1e-3
-    np.testing.assert_array_equal(z, fit.logits((x,)))
+    assert abs(z[0, 0] - z[0, 1]) > 1e-4
+    np.testing.assert_allclose(z, np.tile(z[:1], (16, 1)), rtol=0, atol=1e-6)
     np.testing.assert_array_equal(z, train_replicas(lambda: alike(0.5), (x, y), **options).logits((x,)))
     weights = fit.weights["0.weight"]
-    assert not torch.equal(weights[0, 0], weights[0, 1])  # hidden units began alike; each was dropped on its own
+    assert not torch.equal(weights[0, 0], weights[0, 1])
+
+
+def test_dropout_draws_anew_in_every_step_and_epoch():
+    def make():
+        return nn.Sequential(nn.Linear(3, 64), nn.Dropout(0.5), nn.Linear(64, 1))
+
+    x, y = torch.ones(1, 3), torch.ones(1)
+    fit = train_replicas(make, (x, y), n_replicas=1, epochs=12)  # a step each
+    torch.manual_seed(0)
+    start = make()[2].weight.detach()[0]
+    never = (fit.weights["2.weight"][0, 0] == start).float().mean()  # 2⁻¹² of them, were they dropped at random
+    assert never < 0.05
 
 
 def test_frozen_parameters_stay_where_they_were():

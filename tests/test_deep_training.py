@@ -469,6 +469,18 @@ def test_codes_outside_of_their_category_are_not_scored(place, code):
         fit.logits(clicks)
 
 
+@pytest.mark.xfail(reason="one column of codes is stretched to all", raises=(RuntimeError, pytest.fail.Exception))
+@pytest.mark.parametrize("shape", [SHAPE, XDeepFM(hidden=(4,), interactions=(4,))], ids=["dlrm", "xdeepfm"])
+@pytest.mark.parametrize("part", ["codes", "dense", "rows"])
+def test_data_of_other_widths_or_lengths_are_not_scored(shape, part):
+    clicks = draw()
+    fit = train_replicas(shape, clicks)
+    dense = clicks.dense[:, :1] if part == "dense" else clicks.dense[:9] if part == "rows" else clicks.dense
+    codes = clicks.codes[:, :1] if part == "codes" else clicks.codes
+    with pytest.raises(UncurseError):
+        fit.logits((dense, codes))
+
+
 @pytest.mark.xfail(reason="True and False are taken for rows 1 and 0")
 def test_masks_for_rows_are_refused_or_taken_as_masks():
     half = np.arange(64) < 32

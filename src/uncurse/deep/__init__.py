@@ -15,7 +15,7 @@ _HOMES = {
     "XDeepFM": "xdeepfm",
     "train_replicas": "training",
     "Replicas": "training",
-    "Progress": "training",
+    "Progress": "progress",
     "World": "worlds",
     "Encoded": "encoded",
     "encode": "reading",

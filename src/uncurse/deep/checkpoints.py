@@ -36,12 +36,12 @@ def load_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], state: 
     if not Path(path).exists():
         return 0
     try:
-        with np.load(path, allow_pickle=False) as kept:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as kept:
             head = json.loads(bytes(kept[_HEAD]).decode())
-            if head.get("schema_version") != SCHEMA_VERSION:
+            if head["kind"] != "checkpoint" or head["schema_version"] != SCHEMA_VERSION:
                 raise UncurseError(
-                    f"{path} has schema_version {head.get('schema_version')!r} and this release reads "
-                    f"{SCHEMA_VERSION}; remove it, or name another file"
+                    f"{path} is a {head['kind']} of schema_version {head['schema_version']!r} and this release reads "
+                    f"checkpoints of {SCHEMA_VERSION}; remove it, or name another file"
                 )
             for name, value in about.items():
                 if head["about"].get(name) != value:
@@ -49,13 +49,16 @@ def load_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], state: 
                         f"{path} is a checkpoint of another training ({name} was {head['about'].get(name)!r}, here "
                         f"{value!r}); remove it, or name another file"
                     )
-            with torch.no_grad():
-                for name, tensor in state.items():
-                    tensor.copy_(torch.from_numpy(kept[name]))
+            for name, tensor in state.items():
+                value = kept[name]
+                if value.shape != tuple(tensor.shape):
+                    raise ValueError(f"{name} has shape {value.shape}, not {tuple(tensor.shape)}")
+                with torch.no_grad():
+                    tensor.copy_(torch.from_numpy(value))
             return int(head["step"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
-        if isinstance(error, UncurseError):
-            raise
+    except UncurseError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
         raise UncurseError(f"{path} is no checkpoint ({error}); remove it, or name another file") from None
 
 

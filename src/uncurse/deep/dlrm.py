@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..links import UncurseError
 from .stack import Stack, fused, padded
 
 
@@ -36,6 +37,8 @@ class DLRM:
 class _DLRMStack(Stack):
     def __init__(self, shape: DLRM, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> None:
         super().__init__(sizes, shape.embedding, seeds, device)
+        if not sizes:
+            raise UncurseError("DLRM needs categories, and these rows have none; use a network of your own")
         d, vectors = shape.embedding, len(sizes) + 1
         pairs = vectors * (vectors - 1) // 2
         self._layers = {"bottom": [dense, *shape.bottom, d], "top": [d + pairs, *shape.top, 1]}

@@ -32,6 +32,19 @@ class Encoded:
     """Rows of a click log on disk, as `encode` left them. Nothing is read before it is asked for.
 
     Codes: 0 is missing, 1 unknown (in no training row), 2, 3, … are the known values.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from uncurse.deep.reading import encode
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "train.txt").write_text(2 * ("1" + 13 * "\\t3" + 26 * "\\t68fd1e64" + "\\n"))
+    >>> _ = encode(folder / "train.txt", folder / "train.clicks", kind="criteo")
+    >>> encoded = Encoded.open(folder / "train.clicks")
+    >>> len(encoded), encoded.sizes[:3], encoded.bad_lines
+    (2, (3, 3, 3), 0)
+    >>> encoded.clicks(slice(0, 1)).dense.round(3)[0, 0]
+    np.float32(1.386)
     """
 
     path: Path
@@ -143,9 +156,9 @@ def _logs() -> NDArray[np.float32]:
 
 
 def _log1p(values: NDArray[Any]) -> NDArray[np.float32]:
-    if values.itemsize < 4:
-        return _logs()[values]
-    return np.log1p(values.astype(np.float64)).astype(np.float32)
+    logs: NDArray[np.float32]
+    logs = _logs()[values] if values.itemsize < 4 else np.log1p(values.astype(np.float64)).astype(np.float32)
+    return logs
 
 
 # ---------------------------------------------------------------------------- the file

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,11 +17,12 @@ _REMEDY = (
     "a network that reads values to decide what to do (.item(), an if on a tensor), sparse gradients, EmbeddingBag and "
     "recurrent layers cannot be stacked; train such replicas one after another"
 )
+_UNSTACKABLE = re.compile(r"vmap|\.item\(\)|data-dependent|batching rule|functorch", re.IGNORECASE)
 
 
 def stack_modules(make_module: Callable[[], nn.Module], seeds: Sequence[int], device: torch.device) -> Stack:
     """One module for each seed, made under that seed, stacked."""
-    if not callable(make_module) or isinstance(make_module, nn.Module):
+    if not callable(make_module) or isinstance(make_module, nn.Module | type):
         raise UncurseError(
             f"model is a {type(make_module).__name__}; pass DLRM(), XDeepFM(), or a function that makes a module, "
             "such as lambda: Net(), so that every replica gets weights of its own"
@@ -49,8 +52,15 @@ class _ModuleStack(Stack):
                 f"these modules cannot be stacked ({error}): every call must make the same shapes"
             ) from None
         self.weights = {name: w.detach().requires_grad_(w.requires_grad) for name, w in weights.items()}
+        if not any(w.requires_grad for w in self.weights.values()):
+            raise UncurseError("this network has no weights that want a gradient; there is nothing to train")
+        self._dtype = next(w.dtype for w in self.weights.values() if w.requires_grad)
+        self._stream = 0
         self._shell = modules[0]  # its own numbers are never used
         self._blank = copy.deepcopy(modules[0])
+
+    def __repr__(self) -> str:
+        return repr(self._blank)
 
     def parameters(self) -> int:
         return sum(w[0].numel() for w in self.weights.values())
@@ -60,7 +70,7 @@ class _ModuleStack(Stack):
 
     def reseed(self, seed: int, step: int) -> None:
         # Dropout draws from the global stream: a step's numbers follow from its place, so a resumed run repeats them.
-        self._stream = (seed << 40) + step
+        self._stream = int(np.random.SeedSequence([seed, 0, step]).generate_state(1, np.uint64)[0] >> 1)
 
     def logits(self, *inputs: Tensor) -> Tensor:
         return self._call(True, inputs)
@@ -70,9 +80,13 @@ class _ModuleStack(Stack):
 
     def module(self, replica: int) -> nn.Module:
         """A copy with the weights of one replica."""
+        if not -self.replicas <= replica < self.replicas:
+            raise UncurseError(f"replica={replica}, and there are {self.replicas}; pass 0 to {self.replicas - 1}")
         made = copy.deepcopy(self._blank)
-        state = {name: value[replica].detach() for name, value in self.state().items()}
-        made.load_state_dict(state, strict=False)
+        places = dict(made.named_parameters()) | dict(made.named_buffers())
+        with torch.no_grad():
+            for name, value in self.state().items():
+                places[name].copy_(value[replica])
         return made.eval()
 
     def _call(self, train: bool, inputs: tuple[Tensor, ...]) -> Tensor:
@@ -82,18 +96,23 @@ class _ModuleStack(Stack):
             return torch.func.functional_call(self._shell, (weights, buffers), x)  # type: ignore[no-any-return]
 
         each = 0 if train else None
-        given = inputs if train else tuple(x[0] for x in inputs)
+        given = tuple((x if train else x[0]) for x in inputs)
+        given = tuple(x.to(self._dtype) if x.is_floating_point() else x for x in given)
         call = torch.vmap(one, in_dims=(0, 0, *(each for _ in given)), randomness="different")
         cuda = self.device.type == "cuda"
-        draws = train and not (cuda and torch.cuda.is_current_stream_capturing())
+        apart = not (cuda and torch.cuda.is_current_stream_capturing())  # a captured step has a stream of its own
         try:
-            with torch.random.fork_rng(devices=[self.device] if cuda else [], enabled=draws):
-                if draws:
+            with torch.random.fork_rng(devices=[self.device] if cuda else [], enabled=apart):
+                if apart:
                     torch.manual_seed(self._stream)
                 z = call(self.weights, self._buffers, *given)
         except (RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise UncurseError(f"this network cannot be stacked ({reason}): {_REMEDY}") from error
+            if _UNSTACKABLE.search(str(error)):
+                raise UncurseError(f"this network cannot be stacked ({reason}): {_REMEDY}") from error
+            raise UncurseError(
+                f"this network failed on a batch of {given[0].shape[each is not None]} rows: {reason}"
+            ) from error
         if z.dim() == 3 and z.shape[2] == 1:
             z = z[..., 0]
         if z.shape != (self.replicas, inputs[0].shape[1]):

@@ -34,8 +34,9 @@ class Sgd:
 class Adam:
     """Adam (Kingma and Ba 2015) with the defaults of everyone; of a table only rows that the batch looked up change.
 
-    So does `torch.optim.SparseAdam`. A row's gradients are summed in a table of their own first: a row that a batch
-    holds twice gets one step, and every shape is fixed, as a CUDA graph wants it.
+    So does `torch.optim.SparseAdam`, but for ε, which is as in `torch.optim.Adam` here. A row's gradients are summed in
+    a table of their own first: a row that a batch holds twice gets one step, and every shape is fixed, as a CUDA graph
+    wants it.
     """
 
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8

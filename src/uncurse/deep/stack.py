@@ -26,6 +26,9 @@ class Stack:
     never written. Without, weights and looked-up rows are left with gradients for an optimiser.
     """
 
+    #: Rows times replicas that are scored at a time: a gigabyte or two.
+    scored = 1 << 17
+
     def __init__(self, sizes: Sequence[int], width: int, seeds: Sequence[int], device: Any) -> None:
         self.replicas, self.sizes, self.device = len(seeds), tuple(sizes), torch.device(device)
         self.rate: float | None = None
@@ -34,10 +37,10 @@ class Stack:
         self._generators = [torch.Generator(self.device).manual_seed(seed) for seed in seeds]
         self._rows = sum(self.sizes)
         self.table = torch.empty(self.replicas * self._rows, width, device=self.device)
-        starts = torch.tensor([0, *self.sizes[:-1]]).cumsum(0).to(self.device) if self.sizes else torch.zeros(0)
+        starts = torch.tensor([0, *self.sizes], dtype=torch.long)[:-1].cumsum(0).to(self.device)
         first = torch.arange(self.replicas, device=self.device) * self._rows
-        self._offsets = starts.to(self.device) + first[:, None, None]  # (R, 1, F)
-        self.inputs = 2  # numbers and codes
+        self._offsets = starts + first[:, None, None]  # (R, 1, F)
+        self.widths: list[tuple[int, ...]] = []  # shapes of a row of each input, as trained on
         self.touched: tuple[Tensor, Tensor] | None = None
 
     def logits(self, *inputs: Tensor) -> Tensor:

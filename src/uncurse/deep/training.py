@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -20,20 +18,19 @@ from torch import Tensor
 from ..links import UncurseError, check_choice, check_count
 from .checkpoints import load_checkpoint, save_checkpoint
 from .data import Clicks
+from .inputs import Dataset, check_codes, check_rows, inputs_of, tensor, tensors_of
 from .modules import stack_modules
 from .optimisers import make_optimiser
+from .progress import Clock, Progress, bar_or
 from .stack import Stack
 
 PRECISIONS = ("tf32", "float32", "bf16")
-_SCORED = 1 << 18  # rows times replicas that are scored at a time
 _WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
-
-Dataset = Clicks | Sequence[Any]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to train. What becomes of a replica depends on its seed, not on who trains beside it."""
+    """How to train. What becomes of a replica depends on its seed, not on who trains beside it (dropout apart)."""
 
     n_replicas: int = 2
     epochs: int = 1
@@ -47,26 +44,20 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("n_replicas", "epochs", "batch_size"):
-            check_count(getattr(self, name), name)
+            object.__setattr__(self, name, check_count(getattr(self, name), name))
         check_choice("optimiser", self.optimiser, ("sgd", "adam"))
         check_choice("precision", self.precision, PRECISIONS)
-        if not 0 < self.rate < np.inf:
-            raise UncurseError(f"rate={self.rate}; pass a learning rate above 0, such as 0.1")
+        if not isinstance(self.rate, Real) or not 0 < self.rate < np.inf:
+            raise UncurseError(f"rate={self.rate!r}; pass a learning rate above 0, such as 0.1")
+        if not isinstance(self.seed, Integral) or not 0 <= self.seed < 1 << 62:
+            raise UncurseError(f"seed={self.seed!r}; pass a whole number from 0 on")
+        object.__setattr__(self, "rate", float(self.rate))
+        object.__setattr__(self, "seed", int(self.seed))
 
     @property
     def seeds(self) -> list[int]:
         """One for each replica."""
         return [self.seed + r for r in range(self.n_replicas)]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a training stands."""
-
-    step: int
-    steps: int
-    rows_per_second: float  # of all replicas together
-    loss: float  # log loss since the last report, mean over replicas
 
 
 def train_replicas(
@@ -97,17 +88,20 @@ def train_replicas(
         `DLRM()`, `XDeepFM()`, or a function without arguments that makes an `nn.Module`: inputs to logits, (B,) or
         (B, 1). Modules are stacked by `torch.func`, so all of them must have the same shapes; what reads values to
         decide what to do (``.item()``, an ``if`` on a tensor), sparse gradients, `nn.EmbeddingBag` and recurrent
-        layers cannot be stacked, and embeddings of your own get dense gradients, slow where tables are large.
+        layers cannot be stacked, and embeddings of your own get dense gradients, slow where tables are large. Tensors
+        that are neither parameters nor buffers are the first replica's for all.
     dataset
         `Clicks`, or arrays or tensors: the inputs, then the labels (0 or 1). It is moved to the device whole.
     n_replicas, seed
-        Replica r has the seed ``seed + r``: its own initial weights and its own order of rows.
+        Replica r has the seed ``seed + r``: its own initial weights and its own order of rows. It is the same
+        replica whoever trains beside it, except for dropout, which is drawn for all together.
     optimiser, rate
         ``"sgd"``, without momentum, or ``"adam"``, which leaves embeddings alone that the batch does not look up.
     bootstrap
         A Poisson(1) weight for every replica and row, in place of a sample with replacement.
     precision
-        Of matrix products on a GPU: ``"tf32"``, ``"float32"`` or ``"bf16"``. Weights stay float32.
+        Of matrix products on a GPU: ``"tf32"`` or ``"float32"``; ``"bf16"`` is for `DLRM` and `XDeepFM`, on a CPU
+        too. Weights stay float32.
     deterministic
         The same logits to the last bit in every run on the same machine; on a GPU slower.
     rows
@@ -133,19 +127,20 @@ def train_replicas(
     plan = Plan(n_replicas, epochs, batch_size, optimiser, rate, seed, bootstrap, precision, deterministic)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     try:
-        inputs, label = _tensors(dataset, device)
-        if hasattr(model, "stack"):
+        inputs, label = tensors_of(dataset, device)
+        if hasattr(model, "stack") and not isinstance(model, type):
             if not isinstance(dataset, Clicks):
                 raise UncurseError(f"{type(model).__name__} is trained on Clicks, not on {type(dataset).__name__}")
-            _check_codes(inputs[1], dataset.sizes)
+            check_codes(inputs[1], dataset.sizes)
             stack: Stack = model.stack(dataset.sizes, inputs[0].shape[1], plan.seeds, device)
         else:
             stack = stack_modules(model, plan.seeds, device)
+            if precision == "bf16":
+                raise UncurseError("precision='bf16' is for DLRM and XDeepFM; cast inside your network instead")
         run = _Run(stack, plan, inputs, label, rows, cuda_graph and device.type == "cuda" and not deterministic)
-        name = repr(model) if hasattr(model, "stack") else "module"
-        about = {"model": name, **asdict(plan), "data": run.fingerprint()}
-        with _bar(progress) as report, _settings(plan, device.type == "cuda"):
-            run.train(report, about, checkpoint, checkpoint_every)
+        about = {"model": repr(model if hasattr(model, "stack") else stack), **asdict(plan)}
+        with bar_or(progress) as report, _settings(plan, device.type == "cuda"), torch.enable_grad():
+            run.train(report, about, checkpoint, check_count(checkpoint_every, "checkpoint_every"))
     except torch.cuda.OutOfMemoryError as error:
         raise UncurseError(
             f"{n_replicas} replicas do not fit into the memory of {torch.cuda.get_device_name(device)}; train fewer at "
@@ -179,14 +174,17 @@ class Replicas:
 
     def logits(self, dataset: Dataset) -> NDArray[np.float32]:
         """Logits of every replica, (n, n_replicas); labels in the data set are not looked at."""
-        inputs = _inputs(dataset, self._stack.inputs)
-        n, device = len(inputs[0]), self._stack.device
-        step = max(1, _SCORED // self.plan.n_replicas)
+        stack = self._stack
+        inputs = inputs_of(dataset, stack)
+        n, device = len(inputs[0]), stack.device
+        step = max(1, stack.scored // self.plan.n_replicas)
         out = np.empty((n, self.plan.n_replicas), np.float32)
         with torch.no_grad(), _settings(self.plan, device.type == "cuda"):
             for start in range(0, n, step):
-                part = [_tensor(x[start : start + step]).to(device)[None] for x in inputs]
-                out[start : start + step] = self._stack.scores(*part).T.cpu().numpy()
+                part = [tensor(x[start : start + step]).to(device) for x in inputs]
+                if stack.sizes:
+                    check_codes(part[1], stack.sizes)
+                out[start : start + step] = stack.scores(*(x[None] for x in part)).T.cpu().numpy()
         return out
 
 
@@ -203,11 +201,11 @@ class _Run:
         graph: bool,
     ) -> None:
         self.stack, self.plan, self.inputs, self.label, self.graph = stack, plan, inputs, label, graph
-        stack.inputs = len(inputs)
+        stack.widths = [tuple(x.shape[1:]) for x in inputs]
         device, r = stack.device, plan.n_replicas
         if plan.precision == "bf16":
             stack.dtype = torch.bfloat16
-        self.rows = None if rows is None else _check_rows(rows, r, len(label), device)
+        self.rows = None if rows is None else check_rows(rows, r, len(label), device)
         self.n = len(label) if self.rows is None else self.rows.shape[1]
         self.optimiser = make_optimiser(plan.optimiser, stack, plan.rate)
         self.whole, rest = divmod(self.n, plan.batch_size)  # a last batch of fewer rows is a step too
@@ -222,33 +220,42 @@ class _Run:
             ones = torch.ones(len(label), device=device)
             for row, seed in zip(self.weight, plan.seeds, strict=True):
                 row.copy_(torch.poisson(ones, generator=_generator(device, seed, 1)))
+        self.total = torch.full((r,), float(self.n), dtype=torch.float64)  # what a mean of losses is over
+        if self.weight is not None:
+            chosen = self.weight if self.rows is None else self.weight.gather(1, self.rows.long())
+            self.total = chosen.sum(1, dtype=torch.float64).cpu().clamp(min=1)
         self.captured: Any = None
 
-    def fingerprint(self) -> str:
-        """A few figures that tell other data from these."""
-        crc = zlib.crc32(self.label.cpu().numpy().tobytes())
-        for x in self.inputs:
-            crc = zlib.crc32(x[:: max(1, len(x) // 1000)].cpu().contiguous().numpy().tobytes(), crc)
-        rows = None if self.rows is None else self.rows.sum(1).tolist()
-        return json.dumps([len(self.label), self.n, crc, rows])
+    def fingerprint(self) -> list[int]:
+        """Figures that tell other data from these: rows, and a check sum of everything."""
+        crc = 0
+        for x in [self.label, *self.inputs] + ([] if self.rows is None else [self.rows]):
+            for part in torch.split(x.reshape(-1), 1 << 24):
+                crc = zlib.crc32(part.cpu().numpy().tobytes(), crc)
+        return [len(self.label), self.n, crc]
 
     def state(self) -> dict[str, Tensor]:
         """All that a step changes."""
-        return {**self.stack.state(), **self.optimiser.state(), "loss": self.loss}
+        models = {f"models/{name}": value for name, value in self.stack.state().items()}
+        return {**models, **self.optimiser.state(), "run/loss": self.loss}
 
     def train(self, report: Any, about: dict[str, Any], checkpoint: Any, every: int) -> None:
         """Every step from where a checkpoint left off to the end."""
         plan, total = self.plan, self.per_epoch * self.plan.epochs
         losses = torch.zeros(plan.epochs, plan.n_replicas, dtype=torch.float64)
-        state = {**self.state(), "losses": losses}
-        done = 0 if checkpoint is None else load_checkpoint(checkpoint, about, state)
-        clock = _Clock(report, total, plan.n_replicas)
+        state = {**self.state(), "run/losses": losses}
+        done = 0
+        if checkpoint is not None:
+            about = {**about, "data": self.fingerprint()}
+            done = load_checkpoint(checkpoint, about, state)
+        clock = Clock(report, total, plan.n_replicas)
         while done < total:
             epoch, first = divmod(done, self.per_epoch)
             if first == 0:
                 self.loss.zero_()
             tail = self.shuffle(epoch)
             self.place.fill_(first)
+            clock.start(self.loss, first * plan.batch_size)
             for step in range(first, self.per_epoch):
                 self.stack.reseed(plan.seed, done)
                 if step < self.whole:
@@ -257,7 +264,7 @@ class _Run:
                     self.step(tail)
                 done += 1
                 if step + 1 == self.per_epoch:
-                    losses[epoch] = self.loss.cpu() / self.n
+                    losses[epoch] = self.loss.cpu() / self.total
                     _check_finite(losses[epoch], epoch, plan)
                 if checkpoint is not None and (done % every == 0 or done == total):
                     save_checkpoint(checkpoint, about, done, state)
@@ -336,124 +343,28 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index.reshape(-1)).view(*index.shape, *x.shape[1:])
 
 
-class _Clock:
-    """Tells how it goes about once a second, and when an epoch ends: reading the loss makes the host wait."""
-
-    def __init__(self, report: Callable[[Progress], None] | None, total: int, replicas: int) -> None:
-        self.report, self.total, self.replicas = report, total, replicas
-        self.then, self.loss, self.rows = time.perf_counter(), 0.0, 0
-
-    def tick(self, done: int, ends: bool, loss: Tensor, rows: int) -> None:
-        """After every step; `loss` (its sum) and `rows` are of this epoch so far."""
-        if self.report is None or not (ends or done % 32 == 0):
-            return
-        if ends or time.perf_counter() - self.then > 1:
-            value, now = float(loss.mean()), time.perf_counter()
-            if rows > self.rows:
-                speed = (rows - self.rows) * self.replicas / (now - self.then)
-                self.report(Progress(done, self.total, speed, (value - self.loss) / (rows - self.rows)))
-            self.then, self.loss, self.rows = now, (0.0 if ends else value), (0 if ends else rows)
-
-
-@contextmanager
-def _bar(progress: Callable[[Progress], None] | None) -> Iterator[Callable[[Progress], None] | None]:
-    if progress is not None or not sys.stderr.isatty():
-        yield progress
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    parts = TextColumn("training"), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
-    with Bar(*parts, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def show(p: Progress) -> None:
-            text = f"{p.rows_per_second:,.0f} rows/s, log loss {p.loss:.4f}"
-            bar.update(task, total=p.steps, completed=p.step, description=text)
-
-        yield show
-
-
 @contextmanager
 def _settings(plan: Plan, cuda: bool) -> Iterator[None]:
     """The process's settings for as long as we run."""
-    precision, exact = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
-    # On a CPU "high" may mean bf16.
-    torch.set_float32_matmul_precision("high" if cuda and plan.precision != "float32" else "highest")
-    torch.use_deterministic_algorithms(plan.deterministic or exact)
+    exact, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    precise: Any = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
+    before = [home.fp32_precision for home in precise]
+    # On a CPU anything but full precision may mean bf16.
+    for home, value in zip(precise, ("tf32" if cuda and plan.precision != "float32" else "ieee", "ieee"), strict=True):
+        home.fp32_precision = value
+    torch.use_deterministic_algorithms(plan.deterministic or exact, warn_only=warns and not plan.deterministic)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(exact)
+        for home, value in zip(precise, before, strict=True):
+            home.fp32_precision = value
+        torch.use_deterministic_algorithms(exact, warn_only=warns)
 
 
 def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:
     """Streams that do not meet: the first draw of a seed is its weights."""
     mixed = np.random.SeedSequence([seed, purpose]).generate_state(1, np.uint64)[0]
     return torch.Generator(device).manual_seed(int(mixed))
-
-
-def _tensor(values: Any) -> Tensor:
-    if isinstance(values, Tensor):
-        return values
-    return torch.from_numpy(np.require(values, requirements=["C", "W"]))  # a file mapped read-only is copied
-
-
-def _parts(dataset: Dataset) -> list[Any]:
-    if isinstance(dataset, Clicks):
-        return [dataset.dense, dataset.codes, dataset.label]
-    if hasattr(dataset, "tensors"):  # a TensorDataset
-        return list(dataset.tensors)
-    if isinstance(dataset, tuple | list):
-        return list(dataset)
-    raise UncurseError(f"a data set is Clicks or (inputs, …, labels), not {type(dataset).__name__}")
-
-
-def _inputs(dataset: Dataset, count: int) -> list[Any]:
-    parts = _parts(dataset)
-    if not count <= len(parts) <= count + 1:
-        raise UncurseError(f"the network takes {count} inputs and the data set has {len(parts)}; labels may follow")
-    return parts[:count]
-
-
-def _tensors(dataset: Dataset, device: torch.device) -> tuple[list[Tensor], Tensor]:
-    *inputs, label = [_tensor(part).to(device) for part in _parts(dataset)]
-    if not inputs:
-        raise UncurseError("the data set has labels and no inputs; pass (inputs, …, labels)")
-    label = label.reshape(-1)
-    if not len(label):
-        raise UncurseError("the data set has no rows; pass some to train on")
-    for i, x in enumerate(inputs):
-        if len(x) != len(label):
-            raise UncurseError(f"input {i} has {len(x)} rows, the labels have {len(label)}; pass one of each for a row")
-    if not bool(((label == 0) | (label == 1)).all()):
-        raise UncurseError(f"labels must be 0 or 1; found {float(label[(label != 0) & (label != 1)][0]):g}")
-    return inputs, label
-
-
-def _check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
-    """A code beyond its category would look up a row of the next."""
-    for field, size in enumerate(sizes):
-        low, high = (int(v) for v in codes[:, field].aminmax())
-        if low < 0 or high >= size:
-            raise UncurseError(
-                f"category {field} has codes from {low} to {high} and a size of {size}; codes are 0 to size − 1"
-            )
-
-
-def _check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device) -> Tensor:
-    if len(rows) != replicas:
-        raise UncurseError(f"rows for {len(rows)} replicas, and there are {replicas}; pass one array for each")
-    parts = [_tensor(part).to(device=device, dtype=torch.int32) for part in rows]
-    counts = {len(part) for part in parts}
-    if len(counts) != 1 or 0 in counts:
-        raise UncurseError(f"replicas have {sorted(counts)} rows; each needs as many as the others, and at least one")
-    stacked = torch.stack(parts)
-    if int(stacked.min()) < 0 or int(stacked.max()) >= n:
-        raise UncurseError(f"rows must be 0 to {n - 1}; found {int(stacked.min())} to {int(stacked.max())}")
-    return stacked
 
 
 __all__ = ["PRECISIONS", "Plan", "Progress", "Replicas", "train_replicas"]

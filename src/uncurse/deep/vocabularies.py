@@ -1,4 +1,4 @@
-"""Values of a category numbered as they appear, in a hash table of numpy's: 16–32 bytes for each distinct value.
+"""Values of a category numbered as they appear, in a hash table of numpy's: 16–32 bytes a value where they are many.
 
 A Python dict takes some 100 bytes for a value and a microsecond for a row; here a row takes about 10 ns.
 """

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..links import UncurseError
 from .stack import Stack, fused
 
 
 @dataclass(frozen=True)
 class XDeepFM:
-    """The shape of an xDeepFM (Lian et al. 2018); layers and initial weights are DeepCTR's defaults.
+    """The shape of an xDeepFM (Lian et al. 2018); layers and initial weights are those of deepctr-torch.
 
     A logit is the sum of a linear part, of a network over all embeddings, and of compressed interactions: every map of
     a layer is a weighted sum of products of the fields with the maps before it, element by element, half of the maps
@@ -30,16 +31,26 @@ class XDeepFM:
     interactions: tuple[int, ...] = (256, 128)
     deviation: float = 1e-4  # of initial embeddings and of the network's weights
 
+    def __post_init__(self) -> None:
+        if not self.interactions or any(width % 2 for width in self.interactions[:-1]):
+            raise UncurseError(
+                f"interactions={self.interactions}; pass at least one width, even where another layer follows"
+            )
+
     def stack(self, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> Stack:
         """One model for each seed, with weights of its own."""
         return _XDeepFMStack(self, sizes, dense, seeds, device)
 
 
 class _XDeepFMStack(Stack):
+    scored = 1 << 14  # products of fields and maps are 45 kB a row
+
     def __init__(self, shape: XDeepFM, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> None:
         # A row of the table is the value's weight in the linear part, and its embedding.
         super().__init__(sizes, 1 + shape.embedding, seeds, device)
         fields = len(sizes)
+        if not fields:
+            raise UncurseError("XDeepFM needs categories, and these rows have none; use a network of your own")
         self._hidden = [fields * shape.embedding + dense, *shape.hidden]
         maps = [fields]  # what a layer of interactions takes in
         for i, width in enumerate(shape.interactions):
@@ -47,7 +58,9 @@ class _XDeepFMStack(Stack):
             maps.append(width if i + 1 == len(shape.interactions) else width // 2)
         self._taken = maps[1:]  # of each layer, so many go to the logit: what does not go on
         for i, (inputs, outputs) in enumerate(pairwise(self._hidden)):
-            self.add(f"hidden.{i}", inputs, outputs, shape.deviation, 0.0)
+            self.add_uniform(f"hidden.{i}", inputs, outputs, bias=True)
+            for w, generator in zip(self.weights[f"hidden.{i}.weight"].data, self._generators, strict=True):
+                w.normal_(0, shape.deviation, generator=generator)
         self.add_uniform("out.hidden", self._hidden[-1], 1, bias=False)
         self.add_uniform("out.maps", sum(self._taken), 1, bias=False)
         if dense:

@@ -1,0 +1,113 @@
+"""Data sets as the trainer takes them, checked: a wrong column must not be trained on or scored in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..links import UncurseError
+from .data import Clicks
+from .stack import Stack
+
+Dataset = Clicks | Sequence[Any]
+
+
+def tensor(values: Any) -> Tensor:
+    """An array or a tensor as a tensor."""
+    if isinstance(values, Tensor):
+        return values
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))  # a file mapped read-only is copied
+
+
+def parts_of(dataset: Dataset) -> list[Any]:
+    """Inputs, and labels where they are there."""
+    if isinstance(dataset, Clicks):
+        return [dataset.dense, dataset.codes, dataset.label]
+    if hasattr(dataset, "tensors"):  # a TensorDataset
+        return list(dataset.tensors)
+    if isinstance(dataset, np.ndarray | Tensor):
+        return [dataset]
+    if isinstance(dataset, tuple | list):
+        return list(dataset)
+    raise UncurseError(f"a data set is Clicks or (inputs, …, labels), not {type(dataset).__name__}")
+
+
+def inputs_of(dataset: Dataset, stack: Stack) -> list[Any]:
+    """The inputs of a data set to score, of the shapes that were trained on."""
+    count, parts = len(stack.widths), parts_of(dataset)
+    if not count <= len(parts) <= count + 1:
+        raise UncurseError(f"the network takes {count} inputs and the data set has {len(parts)}; labels may follow")
+    for i, (x, width) in enumerate(zip(parts, stack.widths, strict=False)):
+        if tuple(x.shape[1:]) != width or not x.ndim:
+            raise UncurseError(
+                f"input {i} has rows of shape {tuple(x.shape[1:])}, in training they were {width}; pass the same"
+            )
+        check_length(f"input {i}", len(x), len(parts[0]), "input 0")
+    return parts[:count]
+
+
+def tensors_of(dataset: Dataset, device: torch.device) -> tuple[list[Tensor], Tensor]:
+    """Inputs and labels to train on, on the device."""
+    parts = [tensor(part).to(device) for part in parts_of(dataset)]
+    if len(parts) < 2:
+        raise UncurseError(f"the data set has {len(parts)} parts; pass (inputs, …, labels)")
+    *inputs, label = parts
+    label = label.reshape(-1)
+    if not len(label):
+        raise UncurseError("the data set has no rows; pass some to train on")
+    for i, x in enumerate(inputs):
+        if not x.ndim:
+            raise UncurseError(f"input {i} is a single number; pass one row for each label")
+        check_length(f"input {i}", len(x), len(label), "the labels")
+    if not bool(((label == 0) | (label == 1)).all()):
+        raise UncurseError(f"labels must be 0 or 1; found {float(label[(label != 0) & (label != 1)][0]):g}")
+    return inputs, label
+
+
+def check_length(name: str, rows: int, wanted: int, other: str) -> None:
+    """As many rows as the other has."""
+    if rows != wanted:
+        raise UncurseError(f"{name} has {rows} rows, {other} {wanted}; pass one of each for a row")
+
+
+def check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
+    """A code beyond its category would look up a row of the next."""
+    if codes.is_floating_point() or codes.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64):
+        raise UncurseError(f"codes are {codes.dtype}; pass int32 or int64")
+    bounds = torch.stack([codes.amin(0), codes.amax(0)]).tolist()
+    for field, (low, high, size) in enumerate(zip(*bounds, sizes, strict=True)):
+        if low < 0 or high >= size:
+            raise UncurseError(
+                f"category {field} has codes from {low} to {high} and a size of {size}; codes are 0 to size − 1"
+            )
+
+
+def check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device) -> Tensor:
+    """Row numbers of every replica, (R, rows)."""
+    if len(rows) != replicas:
+        raise UncurseError(f"rows for {len(rows)} replicas, and there are {replicas}; pass one array for each")
+    parts: dict[int, Tensor] = {}
+    for values in rows:
+        if id(values) in parts:
+            continue
+        part = tensor(values)
+        if part.ndim == 1 and part.dtype == torch.bool and len(part) == n:
+            part = part.nonzero()[:, 0]
+        if part.ndim != 1 or part.is_floating_point() or part.dtype == torch.bool:
+            raise UncurseError(
+                f"rows of shape {tuple(part.shape)} and type {part.dtype}; pass row numbers, or a mask of all {n} rows"
+            )
+        if len(part) and (int(part.min()) < 0 or int(part.max()) >= n):
+            raise UncurseError(f"rows must be 0 to {n - 1}; found {int(part.min())} to {int(part.max())}")
+        parts[id(values)] = part.to(device=device, dtype=torch.int32)
+    counts = {len(part) for part in parts.values()}
+    if len(counts) != 1 or 0 in counts:
+        raise UncurseError(f"replicas have {sorted(counts)} rows; each needs as many as the others, and at least one")
+    return torch.stack([parts[id(values)] for values in rows])
+
+
+__all__ = ["Dataset", "check_codes", "check_rows", "inputs_of", "tensor", "tensors_of"]
