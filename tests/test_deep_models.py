@@ -18,9 +18,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from uncurse.deep import DLRM, Clicks, XDeepFM, train_replicas  # noqa: E402
+from uncurse.deep.inputs import tensors_of  # noqa: E402
 from uncurse.deep.optimisers import Adam  # noqa: E402
 from uncurse.deep.stack import padded  # noqa: E402
-from uncurse.deep.training import Plan, _Run, _tensors  # noqa: E402
+from uncurse.deep.training import Plan, _Run  # noqa: E402
 
 SIZES = tuple(3 + (7 * f) % 50 for f in range(26))  # 3 to 52 values: a batch of 128 holds most of them repeatedly
 SMALL = DLRM(embedding=4, bottom=(8,), top=(8, 4))
@@ -116,7 +117,7 @@ def plain_training(model, run, optimiser, replica=0):
 
 
 def make_run(shape, clicks, plan):
-    inputs, label = _tensors(clicks, torch.device("cpu"))
+    inputs, label = tensors_of(clicks, torch.device("cpu"))
     stack = shape.stack(clicks.sizes, inputs[0].shape[1], plan.seeds, "cpu")
     stack.dtype = torch.get_default_dtype()
     return _Run(stack, plan, inputs, label, None, False)

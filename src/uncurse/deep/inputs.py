@@ -54,7 +54,7 @@ def tensors_of(dataset: Dataset, device: torch.device) -> tuple[list[Tensor], Te
     """Inputs and labels to train on, on the device."""
     parts = [tensor(part).to(device) for part in parts_of(dataset)]
     if len(parts) < 2:
-        raise UncurseError(f"the data set has {len(parts)} parts; pass (inputs, …, labels)")
+        raise UncurseError(f"the data set has {len(parts)} part{'s' * (len(parts) != 1)}; pass (inputs, …, labels)")
     *inputs, label = parts
     label = label.reshape(-1)
     if not len(label):
@@ -97,7 +97,7 @@ def check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device)
         part = tensor(values)
         if part.ndim == 1 and part.dtype == torch.bool and len(part) == n:
             part = part.nonzero()[:, 0]
-        if part.ndim != 1 or part.is_floating_point() or part.dtype == torch.bool:
+        if part.ndim != 1 or (len(part) and (part.is_floating_point() or part.dtype == torch.bool)):
             raise UncurseError(
                 f"rows of shape {tuple(part.shape)} and type {part.dtype}; pass row numbers, or a mask of all {n} rows"
             )

@@ -22,7 +22,7 @@ _UNSTACKABLE = re.compile(r"vmap|\.item\(\)|data-dependent|batching rule|functor
 
 def stack_modules(make_module: Callable[[], nn.Module], seeds: Sequence[int], device: torch.device) -> Stack:
     """One module for each seed, made under that seed, stacked."""
-    if not callable(make_module) or isinstance(make_module, nn.Module | type):
+    if not callable(make_module) or isinstance(make_module, nn.Module):
         raise UncurseError(
             f"model is a {type(make_module).__name__}; pass DLRM(), XDeepFM(), or a function that makes a module, "
             "such as lambda: Net(), so that every replica gets weights of its own"

@@ -126,9 +126,11 @@ def train_replicas(
     """
     plan = Plan(n_replicas, epochs, batch_size, optimiser, rate, seed, bootstrap, precision, deterministic)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if isinstance(model, type) and hasattr(model, "stack"):
+        model = model()  # DLRM for DLRM()
     try:
         inputs, label = tensors_of(dataset, device)
-        if hasattr(model, "stack") and not isinstance(model, type):
+        if hasattr(model, "stack"):
             if not isinstance(dataset, Clicks):
                 raise UncurseError(f"{type(model).__name__} is trained on Clicks, not on {type(dataset).__name__}")
             check_codes(inputs[1], dataset.sizes)
