@@ -15,7 +15,7 @@ import numpy as np
 from ..links import UncurseError
 from .parsing import LONGEST, MARGIN, Bytes, Layout
 
-BLOCK = 6 << 20  # bytes: some 25,000 rows; with fewer, threads wait for Python's lock, with more, for memory
+BLOCK = 7 << 20  # bytes: some 30,000 rows; with fewer, threads wait for Python's lock, with more, for memory
 _PEEK = 1 << 16  # bytes that hold the header, and lines that tell whether there is a row index
 
 CRITEO = Layout(

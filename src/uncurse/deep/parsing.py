@@ -6,6 +6,7 @@ A line is good or bad by itself, whatever block it came in.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +78,7 @@ def parse(block: Bytes, layout: Layout) -> Parsed:
             good &= (label < 2) & (end - start == 1)
         elif role == "number":
             value, fine = _whole(block, words, start, end)
-            numbers.append(value)
+            numbers.append(_packed(value))
             good &= fine
         elif role != "skip":
             key, fine = _KEYS[role](block, words, start, end)
@@ -89,7 +90,7 @@ def parse(block: Bytes, layout: Layout) -> Parsed:
         numbers, keys = [part[good] for part in numbers], [part[good] for part in keys]
     bad = np.delete(np.arange(len(ends_of_lines)), rows)
     shown = [block[starts_of_lines[i] : ends_of_lines[i]].tobytes() for i in bad[:SHOWN]]
-    return Parsed(label, [_packed(part) for part in numbers], keys, len(ends_of_lines), bad, shown)
+    return Parsed(label, numbers, keys, len(ends_of_lines), bad, shown)
 
 
 def _packed(values: Places) -> Codes:
@@ -113,7 +114,9 @@ def _split(block: Bytes, layout: Layout) -> tuple[Places, Places, Places, Places
     starts = np.empty_like(ends)
     starts[0], starts[1:] = 0, ends[:-1] + 1
     if whole and int((ends - starts).max()) <= LONGEST:
-        return starts, ends, np.arange(len(ends)), np.ascontiguousarray(places.reshape(-1, fields).T)
+        by_field = _room("ends", len(places)).reshape(fields, -1)
+        np.copyto(by_field, places.reshape(-1, fields).T)
+        return starts, ends, np.arange(len(ends)), by_field
     last = np.searchsorted(places, ends)
     first = np.concatenate([[0], last[:-1] + 1])
     separating = np.concatenate([[0], np.cumsum(block[places] == layout.separator)])
@@ -127,16 +130,29 @@ def _split(block: Bytes, layout: Layout) -> tuple[Places, Places, Places, Places
 
 def _marks(block: Bytes, separator: int) -> tuple[Places, int]:
     """Where separators and bytes that are not printable are (line ends, and what should not be there)."""
-    found, separators = [], 0
+    found, separators, places = 0, 0, _room("places", len(block))
     for part in chunks(len(block), 1 << 18):
         text = block[part]
+        odd = (text - np.uint8(32)) > 94
         separating = text == separator
         separators += int(np.count_nonzero(separating))
-        separating |= (text - np.uint8(32)) > 94
-        places = np.flatnonzero(separating)
-        places += part.start
-        found.append(places)
-    return np.concatenate(found), separators
+        if separator >= 32:  # a tab is odd itself
+            odd |= separating
+        here = np.flatnonzero(odd)
+        np.add(here, part.start, out=places[found : found + len(here)])
+        found += len(here)
+    return places[:found], separators
+
+
+def _room(name: str, size: int) -> Places:
+    """Memory of this thread's own, used again for every block: fresh pages cost as much as the work on them."""
+    if not hasattr(_thread, name) or len(getattr(_thread, name)) < size:
+        setattr(_thread, name, np.empty(size, np.int64))
+    room: Places = getattr(_thread, name)[:size]
+    return room
+
+
+_thread = threading.local()
 
 
 # ---------------------------------------------------------------------------- fields

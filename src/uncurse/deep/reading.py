@@ -32,6 +32,8 @@ Mask = NDArray[np.bool_]
 Progress = Callable[[int], None]  # told how many rows were read since the last time
 Training = Mask | Callable[[int, int], Mask] | None
 
+_HELD = 32 << 20  # bytes of columns that stay in memory; the rest waits in a temporary file
+
 #: The logs that are read.
 KINDS = ("criteo", "avazu")
 
@@ -126,10 +128,10 @@ def _check_paths(source: Path, target: Path) -> None:
 
 @dataclass
 class _Spilled:
-    """A column in the temporary file: pieces of growing types, and the largest value."""
+    """A column in pieces of growing types, in memory or in the temporary file, and its largest value."""
 
     top: int = 0
-    pieces: list[tuple[int, int, np.dtype[Any]]] = field(default_factory=list)  # offset, rows, type
+    pieces: list[NDArray[Any] | tuple[int, int, np.dtype[Any]]] = field(default_factory=list)  # or offset, rows, type
 
 
 @dataclass
@@ -155,6 +157,7 @@ class _Job:
     vocabularies: list[Vocabulary] = field(default_factory=list)
     _last: list[Future[list[Codes]] | None] = field(default_factory=lambda: [None] * cores())
     _lock: Any = field(default_factory=threading.Lock)
+    _held: int = 0  # bytes of columns in memory
     _end: int = 0  # of the temporary file
 
     def read(self, unparsed: Iterator[Bytes], layout: Layout, *, header: bool, progress: Progress | None) -> None:
@@ -265,12 +268,20 @@ class _Job:
     # ------------------------------------------------------------------------ columns
 
     def _spill(self, column: _Spilled, values: NDArray[Any]) -> None:
+        if self._held + values.nbytes <= _HELD:
+            self._held += values.nbytes
+            column.pieces.append(values)
+            return
         self.spill.write(np.ascontiguousarray(values).data)
         column.pieces.append((self._end, len(values), values.dtype))
         self._end += values.nbytes
 
     def _pieces(self, column: _Spilled) -> Iterator[NDArray[Any]]:
-        for offset, rows, kind in column.pieces:
+        for piece in column.pieces:
+            if isinstance(piece, np.ndarray):
+                yield piece
+                continue
+            offset, rows, kind = piece
             with self._lock:
                 self.spill.seek(offset)
                 content = self.spill.read(rows * kind.itemsize)
