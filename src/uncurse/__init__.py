@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
         from .tables import collect
 
         return collect
-    if name in ("experiments", "report", "tables", "theory"):
+    if name in ("deep", "experiments", "report", "tables", "theory"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
 
