@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -16,6 +18,19 @@ def test_the_first_example_shows_the_bias_before_and_not_after(tmp_path):
     assert min(errors[:2]) > 20
     assert max(map(abs, errors[2:])) < 8
     assert (tmp_path / "map.json").stat().st_size < 20_000
+
+
+def test_the_second_example_trains_replicas_side_by_side_and_shows_less_bias_after(tmp_path):
+    pytest.importorskip("torch", reason="the example needs PyTorch")
+    script = EXAMPLES / "02_replicas_side_by_side.py"
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert result.returncode == 0, result.stderr
+    before, after = (
+        [float(e) for e in re.findall(rf"{name} ([+-]\d+\.\d+)%", result.stdout)] for name in ("served", "map")
+    )
+    assert len(before) == len(after) == 2
+    assert min(before) > 10
+    assert max(map(abs, after)) < 0.6 * min(before)
 
 
 def test_the_picture_is_drawn_from_the_tables(tmp_path):

@@ -103,8 +103,10 @@ class _ModuleStack(Stack):
         apart = not (cuda and torch.cuda.is_current_stream_capturing())  # a captured step has a stream of its own
         try:
             with torch.random.fork_rng(devices=[self.device] if cuda else [], enabled=apart):
-                if apart:
-                    torch.manual_seed(self._stream)
+                if apart:  # not torch.manual_seed, which notes every call for a CUDA that may come
+                    torch.default_generator.manual_seed(self._stream)
+                    if cuda:
+                        torch.cuda.manual_seed(self._stream)
                 z = call(self.weights, self._buffers, *given)
         except (RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]

@@ -25,6 +25,7 @@ from .progress import Clock, Progress, bar_or
 from .stack import Stack
 
 PRECISIONS = ("tf32", "float32", "bf16")
+_SMALL = 1 << 25  # weights times rows of a step that one thread does in a few milliseconds
 _WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
 
 
@@ -98,7 +99,8 @@ def train_replicas(
     optimiser, rate
         ``"sgd"``, without momentum, or ``"adam"``, which leaves embeddings alone that the batch does not look up.
     bootstrap
-        A Poisson(1) weight for every replica and row, in place of a sample with replacement.
+        A Poisson(1) weight for every replica and row, in place of a sample with replacement. The first replica has
+        weights too, so all are alike: for `VAD` they are ``replicas="seeds"``, with this or without.
     precision
         Of matrix products on a GPU: ``"tf32"`` or ``"float32"``; ``"bf16"`` is for `DLRM` and `XDeepFM`, on a CPU
         too. Weights stay float32.
@@ -141,7 +143,7 @@ def train_replicas(
                 raise UncurseError("precision='bf16' is for DLRM and XDeepFM; cast inside your network instead")
         run = _Run(stack, plan, inputs, label, rows, cuda_graph and device.type == "cuda" and not deterministic)
         about = {"model": repr(model if hasattr(model, "stack") else stack), **asdict(plan)}
-        with bar_or(progress) as report, _settings(plan, device.type == "cuda"), torch.enable_grad():
+        with bar_or(progress) as report, _settings(plan, device.type == "cuda"), _threads(run), torch.enable_grad():
             run.train(report, about, checkpoint, check_count(checkpoint_every, "checkpoint_every"))
     except torch.cuda.OutOfMemoryError as error:
         raise UncurseError(
@@ -361,6 +363,19 @@ def _settings(plan: Plan, cuda: bool) -> Iterator[None]:
         for home, value in zip(precise, before, strict=True):
             home.fp32_precision = value
         torch.use_deterministic_algorithms(exact, warn_only=warns)
+
+
+@contextmanager
+def _threads(run: _Run) -> Iterator[None]:
+    """One thread on a CPU where a step is small: more would wait for each other (60 times longer on busy cores)."""
+    count = sum(w.numel() for w in run.stack.weights.values()) * run.order.shape[2]
+    before = torch.get_num_threads()
+    if run.stack.device.type == "cpu" and count < _SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:
