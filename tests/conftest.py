@@ -5,6 +5,17 @@ import pytest
 from uncurse import UncurseError
 
 
+@pytest.fixture
+def one_torch_thread():
+    """Two test processes share two cores; and sums in another order are other sums."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def spark():
     """One small, quiet Spark for all tests of a worker."""

@@ -27,12 +27,7 @@ def cli(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "uncurse.cli", *words], capture_output=True, text=True, timeout=300)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out")
@@ -190,5 +185,7 @@ def test_the_command_runs_through_on_a_real_sample(name, file, tmp_path):
     content = json.loads(out.read_text())
     assert content["kind"] == "clicks"
     assert encoded.exists()
+    again = cli(*words, "--encoded", str(encoded), "--seed", "1", "--device", "cpu")
+    assert "was encoded for something else (training_rows is" in again.stderr
     assert tables.read_text().startswith(name.capitalize())
     assert "Platt Scaling" in done.stdout

@@ -51,13 +51,7 @@ exec(CLICKS, made)
 draw, SHAPE, OPTIONS = made["draw"], made["SHAPE"], made["OPTIONS"]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two test processes share two cores; and sums in another order are other sums."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def step_of(path):

@@ -27,13 +27,7 @@ SIZES = tuple(3 + (7 * f) % 50 for f in range(26))  # 3 to 52 values: a batch of
 SMALL = DLRM(embedding=4, bottom=(8,), top=(8, 4))
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two test processes share two cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @pytest.fixture

@@ -17,13 +17,7 @@ from uncurse.deep.training import _generator  # noqa: E402
 ROWS = 200
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two test processes share two cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def draw(rows=ROWS, columns=3, seed=0):

@@ -22,13 +22,7 @@ SHAPE = DLRM(embedding=4, bottom=(8,), top=(8, 4))
 SIZES = (5, 7, 30)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two test processes share two cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def draw(rows=300, seed=0):

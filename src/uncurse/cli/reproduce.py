@@ -67,8 +67,18 @@ All = Annotated[bool, typer.Option("--all", help="Print every table of the paper
 Markdown = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown to this file.")]
 
 
-@reproduce.command()
-def criteo(
+@reproduce.command(
+    "avazu",
+    help="The paper's experiment on Avazu's log with xDeepFM.",
+    epilog="Example: uncurse reproduce avazu --data train.csv --encoded avazu.clicks",
+)
+@reproduce.command(
+    "criteo",
+    help="The paper's experiment on Criteo's log with DLRM.",
+    epilog="Example: uncurse reproduce criteo --world --quick",
+)
+def clicks(
+    context: typer.Context,
     data: Data = None,
     world: World = False,
     encoded: Encoded = None,
@@ -86,51 +96,10 @@ def criteo(
     markdown: Markdown = None,
     json: JsonOption = None,
 ) -> None:
-    """The paper's experiment on Criteo's log with DLRM: 80 models side by side, every calibrator alone and with VAD.
-
-    Example: uncurse reproduce criteo --world --quick
-    """
-    _clicks("criteo", **locals())
-
-
-@reproduce.command()
-def avazu(
-    data: Data = None,
-    world: World = False,
-    encoded: Encoded = None,
-    rows: Rows = None,
-    models: Models = None,
-    epochs: Epochs = None,
-    rate: Rate = None,
-    seed: Seed = 0,
-    quick: Quick = False,
-    vocabulary: Vocabulary = "training",
-    device: Device = None,
-    precision: Precision = "tf32",
-    checkpoint: Checkpoint = None,
-    all_tables: All = False,
-    markdown: Markdown = None,
-    json: JsonOption = None,
-) -> None:
-    """The paper's experiment on Avazu's log with xDeepFM.
-
-    Example: uncurse reproduce avazu --data train.csv --encoded avazu.clicks
-    """
-    _clicks("avazu", **locals())
-
-
-def _clicks(
-    name: str,
-    data: Path | None,
-    world: bool,
-    quick: bool,
-    all_tables: bool,
-    markdown: Path | None,
-    json: Path | None,
-    encoded: Path | None,
-    checkpoint: Path | None,
-    **given: Any,
-) -> None:
+    """Many models side by side, every calibrator alone and with VAD, each figure beside the paper's."""
+    name = str(context.info_name)
+    given: dict[str, Any] = {"rows": rows, "models": models, "epochs": epochs, "rate": rate, "seed": seed}
+    given |= {"vocabulary": vocabulary, "device": device, "precision": precision}
     from ..experiments.click_models import QUICK, run
     from . import tables_text
 

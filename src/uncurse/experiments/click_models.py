@@ -227,6 +227,7 @@ def _rows(
             encoded = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log.clicks"
         if Path(encoded).exists():
             log = Encoded.open(encoded)
+            _check_encoded(log, setting.name, vocabulary, split)
         else:
             log = encode(
                 data,
@@ -240,6 +241,19 @@ def _rows(
     split = split[: len(clicks)]
     stages.done("rows", f"read {len(clicks):,} rows, {log.bad_lines} bad lines, {sum(clicks.sizes):,} values")
     return clicks, split
+
+
+def _check_encoded(log: Any, kind: str, vocabulary: str, split: NDArray[np.int8]) -> None:
+    """Encoded for these very rows: codes follow from which of them are training rows."""
+    wanted: dict[str, Any] = {"kind": kind, "vocabulary": vocabulary}
+    if vocabulary == "training":
+        wanted["training_rows"] = int((split[: len(log)] == _TRAIN).sum())
+    for name, value in wanted.items():
+        if getattr(log, name) != value:
+            raise UncurseError(
+                f"{log.path} was encoded for something else ({name} is {getattr(log, name)!r}, here {value!r}); remove "
+                "it, or name another file"
+            )
 
 
 def count_lines(path: str | os.PathLike[str]) -> int:
