@@ -52,7 +52,7 @@ def make_run(model: Any, clicks: Clicks, plan: Plan) -> _Run:
 def time_steps(run: _Run, steps: int, repeats: int = 5) -> float:
     """Seconds a step, the best of some rounds."""
     cuda = run.stack.device.type == "cuda"
-    with _settings(run.plan, cuda):
+    with _settings(run.plan, run.stack.device):
         for _ in range(5):
             run.advance()
         best = float("inf")
@@ -154,10 +154,12 @@ def check(model: Any, optimiser: str, clicks: Clicks) -> str:
         with patch.object(stack_room, "_kernels", stack_room._kernels if kernels else lambda: None):
             run = make_run(model, clicks, plan)
             before = {name: value.detach().clone() for name, value in run.stack.state().items()}
-            with _settings(plan, True):
+            with _settings(plan, run.stack.device):
                 run.next()
             kept.append({name: value.detach() - before[name] for name, value in run.stack.state().items()})
     worst = max(float((kept[0][n] - kept[1][n]).abs().max() / kept[1][n].abs().max().clamp_min(1e-30)) for n in before)
+    if worst > 1e-3:
+        raise SystemExit(f"the fused kernels differ from plain PyTorch by {worst:.1e} of the largest change in one step")
     return f"kernels against plain PyTorch, one step: changes of all weights alike to {worst:.1e} of the largest change"
 
 
@@ -166,7 +168,7 @@ def profile(run: _Run) -> str:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as record
 
-    with _settings(run.plan, True):
+    with _settings(run.plan, run.stack.device):
         for _ in range(3):
             run.next()
         with record(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as p:

@@ -15,8 +15,9 @@ import torch
 
 from uncurse import UncurseError
 from uncurse.deep import Clicks, World
+from uncurse.deep.blocks import count_lines
 from uncurse.experiments import click_models
-from uncurse.experiments.click_models import SETTINGS, count_lines, run
+from uncurse.experiments.click_models import SETTINGS, run
 from uncurse.experiments.clicks_tables import ClickTables
 from uncurse.links import logistic
 
@@ -88,6 +89,10 @@ def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_r
     split = (np.arange(n) % 4).astype(np.int8)
     scored, kept = click_models._score(SETTINGS["criteo"], Fit(), clicks, split, seed=0)
     assert len(scored.labelled) == n // 4  # untouched
+    pool = shift[scored.pool[:, 0].astype(int)]
+    whole = shift[split == click_models._POOL]
+    assert len(pool) < 0.6 * len(whole)
+    assert pool.mean() == pytest.approx(np.average(whole, weights=1 - logistic(whole)), abs=4 / np.sqrt(n // 4))
     assert scored.test.shape[1] == 2  # the shifting model is not among the models
     rows = scored.test[:, 0].astype(int)
     stays = np.isin(np.flatnonzero(split == click_models._TEST), rows)
@@ -128,6 +133,61 @@ def test_bad_arguments_are_named(options, message):
         run("criteo", **options)
 
 
+def criteo_lines(rows: int, seed: int = 0) -> str:
+    rng = np.random.default_rng(seed)
+    codes, numbers = rng.integers(0, 40, (rows, 26)), rng.integers(0, 9, (rows, 13))
+    lines = zip(rng.integers(0, 2, rows), numbers, codes, strict=True)
+    return "".join("\t".join([str(y), *map(str, x), *(f"{c:08x}" for c in z)]) + "\n" for y, x, z in lines)
+
+
+def test_a_log_is_encoded_by_the_training_rows_of_its_split_and_used_again_only_for_them(tmp_path, monkeypatch):
+    from uncurse import deep
+    from uncurse.deep.encoded import Encoded
+
+    seen = []
+
+    def stop(model, clicks, **options):
+        seen.append((clicks, options["rows"]))
+        raise UncurseError("far enough")
+
+    monkeypatch.setattr(deep, "train_replicas", stop, raising=False)
+    log, kept = tmp_path / "train.txt", tmp_path / "kept.clicks"
+    log.write_text(criteo_lines(1_600))
+
+    def go(**options):
+        with pytest.raises(UncurseError) as caught:
+            run("criteo", **{"data": log, "encoded": kept, "models": 2, **options})
+        return str(caught.value)
+
+    assert go() == "far enough"
+    (clicks, rows), log_rows = seen[0], Encoded.open(kept)
+    split = click_models._split(
+        click_models.replace(SETTINGS["criteo"], shares=click_models.SMALL_SHARES), 1000, 1600, 0
+    )
+    assert np.array_equal(rows[0], np.flatnonzero(split == click_models._TRAIN))
+    assert log_rows.training_rows == len(rows[0])
+    for field in range(26):  # no value of other rows is known
+        assert set(clicks.codes[:, field].tolist()) <= {1, *clicks.codes[rows[0], field].tolist()}
+    assert go() == "far enough"  # the same again, from the encoded file
+    for options in ({"seed": 1}, {"rows": 500}, {"vocabulary": "all"}):
+        assert "for something else" in go(**options)
+    other = tmp_path / "other.txt"
+    other.write_text(criteo_lines(1_601, seed=1))
+    assert "source_bytes is" in go(data=other)
+    assert "is an encoded log; pass the log itself" in go(data=kept)
+
+
+def test_without_a_gpu_nobody_waits_for_days_by_accident(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UncurseError, match=r"no GPU here, and 81 models on 15,000,000 rows would take some \d+ days"):
+        run("criteo")
+
+
+def test_parts_without_a_click_are_told_before_the_training():
+    with pytest.raises(UncurseError, match=r"are \w+ rows, with 0 clicks among them: too few; take more rows"):
+        run("criteo", rows=30, models=2)
+
+
 def test_a_rate_is_for_worlds_only(tmp_path):
     log = tmp_path / "train.txt"
     log.write_text("0\t1\n")
@@ -141,19 +201,25 @@ def test_lines_are_counted_gzipped_or_not(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"x\n" * 10)
     with gzip.open(tmp_path / "a.txt.gz", "wb") as stream:
         stream.write(b"x\n" * 10)
-    assert count_lines(tmp_path / "a.txt") == count_lines(tmp_path / "a.txt.gz") == 10
+    (tmp_path / "a.txt.gz").rename(tmp_path / "zipped")  # told by its bytes, not by its name
+    assert count_lines(tmp_path / "a.txt", 99) == count_lines(tmp_path / "zipped", 99) == 10
+    assert count_lines(tmp_path / "a.txt", 7) == 7
     (tmp_path / "b.txt").write_bytes(b"x\ny")
-    assert count_lines(tmp_path / "b.txt") == 2
-    (tmp_path / "bad.gz").write_bytes(b"no gzip")
-    with pytest.raises(UncurseError, match=r"cannot read .*bad\.gz"):
-        count_lines(tmp_path / "bad.gz")
+    assert count_lines(tmp_path / "b.txt", 99) == 2
+    (tmp_path / "half.gz").write_bytes((tmp_path / "zipped").read_bytes()[:12])
+    with pytest.raises(UncurseError, match=r"half\.gz is not a whole gzip file"):
+        count_lines(tmp_path / "half.gz", 99)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["reproduce", "criteo"], "say either --world or --data FILE"),
-        (["reproduce", "avazu", "--world", "--data", "x"], "say either --world or --data FILE"),
+        (["reproduce", "criteo"], "say --data FILE, or --world"),
+        (["reproduce", "avazu", "--world", "--data", "x"], "--world and --data exclude each other"),
+        (["reproduce", "criteo", "--world", "--json", "."], "cannot write .: Is a directory"),
+        (["reproduce", "criteo", "--world", "--json", "x", "--markdown", "x"], "x is named for two outputs"),
+        (["reproduce", "criteo", "--world", "--precision", "int4"], "precision='int4' is unknown"),
+        (["reproduce", "criteo", "--world", "--device", "tpu"], "device='tpu' is unknown"),
         (["reproduce", "criteo", "--world", "--encoded", "x"], "--encoded keeps an encoded log"),
         (["reproduce", "criteo", "--data", "nowhere.txt"], "cannot read nowhere.txt"),
     ],
@@ -186,6 +252,6 @@ def test_the_command_runs_through_on_a_real_sample(name, file, tmp_path):
     assert content["kind"] == "clicks"
     assert encoded.exists()
     again = cli(*words, "--encoded", str(encoded), "--seed", "1", "--device", "cpu")
-    assert "was encoded for something else (training_rows is" in again.stderr
+    assert "for something else (training_crc is" in again.stderr
     assert tables.read_text().startswith(name.capitalize())
     assert "Platt Scaling" in done.stdout

@@ -207,7 +207,7 @@ OTHER = {
     "bootstrap": ({"bootstrap": True}, "bootstrap was False, here True"),
     "rows": ({"rows": [np.arange(150)] * 2}, "data was "),
     "model": ({"model": DLRM(4, (8,), (8, 5))}, r"model was 'DLRM\(.*top=\(8, 4\)\)', here 'DLRM\(.*top=\(8, 5\)\)'"),
-    "kind": ({"model": XDeepFM()}, r"model was 'DLRM\(.*\)', here 'XDeepFM\(.*\)'"),
+    "kind": ({"model": XDeepFM()}, r"model was 'DLRM\(.*\)', here 'XDeepFM\(.*"),
     "data": ({"dataset": draw(151)}, "data was "),
     "labels": ({"dataset": Clicks(draw(150).dense, draw(150).codes, 1 - draw(150).label, (5, 7, 30))}, "data was "),
     "codes": ({"dataset": Clicks(draw(150).dense, draw(150).codes[::-1], draw(150).label, (5, 7, 30))}, "data was "),

@@ -408,18 +408,28 @@ def test_adam_equals_pytorchs_and_on_embeddings_its_sparse_one():
 
 def test_clicks_refuse_parts_that_do_not_fit():
     good = make_clicks(6, 2, (3, 4))
-    with pytest.raises(UncurseError, match="dense has 5 rows, the labels have 6; pass one of each for a row"):
+    with pytest.raises(UncurseError, match="dense has 5 rows, the codes have 6; pass one of each for a row"):
         Clicks(good.dense[:5], good.codes, good.label, good.sizes)
-    with pytest.raises(UncurseError, match="codes has 4 rows, the labels have 6"):
+    with pytest.raises(UncurseError, match="dense has 6 rows, the codes have 4"):
         Clicks(good.dense, good.codes[:4], good.label, good.sizes)
-    with pytest.raises(UncurseError, match="truth has 1 rows, the labels have 6"):
+    with pytest.raises(UncurseError, match="truth has 1 rows, the codes have 6"):
         Clicks(good.dense, good.codes, good.label, good.sizes, np.zeros(1))
-    with pytest.raises(UncurseError, match=r"codes of shape \(6, 2\) do not fit 3 sizes"):
+    with pytest.raises(UncurseError, match=r"codes of shape \(6, 2\) and 3 sizes; pass one"):
         Clicks(good.dense, good.codes, good.label, (3, 4, 5))
-    with pytest.raises(UncurseError, match=r"codes of shape \(6,\) do not fit 1 sizes"):
+    with pytest.raises(UncurseError, match=r"codes of shape \(6,\) and 1 sizes; pass one"):
         Clicks(good.dense, good.codes[:, 0], good.label, (3,))
     with pytest.raises(UncurseError, match=r"dense has shape \(6,\); pass \(rows, numbers\), numbers may be 0"):
         Clicks(good.dense[:, 0], good.codes, good.label, good.sizes)
+
+
+def test_clicks_of_a_pool_have_no_labels_and_may_have_no_numbers():
+    good = make_clicks(30, 2, (3, 4))
+    fit = train_replicas(SMALL, Clicks(None, good.codes, good.label, good.sizes))
+    pool = Clicks(None, good.codes.tolist(), sizes=good.sizes)
+    assert len(pool.take(slice(0, 5))) == 5
+    np.testing.assert_array_equal(fit.logits(pool), fit.logits(Clicks(None, good.codes, good.label, good.sizes)))
+    with pytest.raises(UncurseError, match=r"the data set has 2 parts; pass|labels"):
+        train_replicas(SMALL, pool)
 
 
 @pytest.mark.parametrize("rows", [slice(1, 4), np.array([4, 1]), np.arange(6) > 2], ids=["slice", "indices", "mask"])
@@ -433,11 +443,24 @@ def test_clicks_take_rows_of_every_part(rows):
             assert np.array_equal(getattr(taken, part), getattr(good, part)[rows])
 
 
-def test_a_shape_of_ours_has_no_module_of_yours():
-    fit = train_replicas(SMALL, make_clicks(20, 2, (3, 4)))
-    with pytest.raises(UncurseError, match=r"this shape is ours, not a module of yours; its weights are in \.weights"):
-        fit.module(0)
-    assert fit.weights["table"].shape == (2, 7, 4)
+@pytest.mark.parametrize("shape", [SMALL, XDeepFM(hidden=(6,), interactions=(4, 3))], ids=["dlrm", "xdeepfm"])
+@pytest.mark.parametrize("dense", [0, 2])
+def test_a_replica_is_a_module_whose_state_can_be_saved(shape, dense, tmp_path):
+    clicks = make_clicks(40, dense, (3, 4)).to("cpu")
+    fit = train_replicas(shape, clicks)
+    for r in (0, 1, -1):
+        module = fit.module(r)
+        logits = module(clicks.dense, clicks.codes)
+        np.testing.assert_allclose(logits.detach().numpy(), fit.logits(clicks)[:, r], atol=1e-6)
+    torch.save(module.state_dict(), tmp_path / "state.pt")
+    other = fit.module(0)
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(other(clicks.dense, clicks.codes), logits)
+    logits.sum().backward()  # it can be trained further
+    assert module.table.grad is not None
+    with pytest.raises(UncurseError, match=r"replica=2, and there are 2; pass 0 to 1"):
+        fit.module(2)
+    assert fit.weights["table"].shape[:2] == (2, 7)
     assert not any(w.requires_grad for w in fit.weights.values())
 
 

@@ -175,9 +175,11 @@ def test_codes_are_in_order_of_appearance_whatever_the_block_and_threads(tmp_pat
 def test_gzip_and_text_are_the_same(tmp_path):
     path = write(tmp_path / "log.txt", criteo_lines(50))
     (tmp_path / "log.gz").write_bytes(gzip.compress(path.read_bytes()))
-    encode(path, tmp_path / "a", kind="criteo")
-    encode(tmp_path / "log.gz", tmp_path / "b", kind="criteo")
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    a = encode(path, tmp_path / "a", kind="criteo")
+    b = encode(tmp_path / "log.gz", tmp_path / "b", kind="criteo")
+    assert a.sizes == b.sizes
+    assert all(np.array_equal(x, y) for x, y in zip(a._columns, b._columns, strict=True))
+    assert (a.source, a.source_bytes) == ("log.txt", path.stat().st_size)
 
 
 def test_a_callable_says_which_rows_are_training_rows(tmp_path):

@@ -242,11 +242,47 @@ def test_codes_outside_of_their_category_are_not_trained_on(place, code):
 
 def test_a_training_that_diverges_says_so():
     x, y = pairs()
-    x = x.copy()
-    x[7, 1] = np.inf
-    message = r"the log loss of replica 0 is (nan|inf) in epoch 1: the training has diverged at rate=0\.1; lower it"
+    message = r"the log loss of replica 0 is (nan|inf) in epoch \d: the training has diverged at rate=1e\+30; lower it"
     with pytest.raises(UncurseError, match=message):
-        train_replicas(linear, (x, y), epochs=2)
+        train_replicas(linear, (x * 1e20, y), epochs=3, rate=1e30, batch_size=8)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_missing_numbers_are_named_before_training_and_before_scoring(value):
+    x, y = pairs()
+    fit = train_replicas(linear, (x, y))
+    x = x.copy()
+    x[7, 1] = value
+    message = rf"input 0 column 1 holds {value} in row 7 \(1 such in all\); fill missing values first"
+    with pytest.raises(UncurseError, match=message):
+        train_replicas(linear, (x, y))
+    with pytest.raises(UncurseError, match=message):
+        fit.logits((x,))
+
+
+def test_rows_may_be_one_array_for_all():
+    from uncurse.deep.inputs import check_rows
+
+    rows = np.arange(5) + 10 * np.arange(4)[:, None]
+    for values in (rows, rows.astype(np.int32), torch.from_numpy(rows)):
+        assert check_rows(values, 4, 100, torch.device("cpu")).tolist() == rows.tolist()
+
+
+def test_text_is_no_input():
+    _, y = pairs()
+    with pytest.raises(UncurseError, match=r"values of type <U1 \('a', …\) are no numbers; pass codes"):
+        train_replicas(linear, (np.full(len(y), "a"), y))
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("tpu", "device='tpu' is unknown"), ("cuda", "device='cuda', and PyTorch finds no GPU here")],
+)
+def test_a_device_that_is_not_there_is_named(device, message):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(UncurseError, match=message):
+        train_replicas(linear, pairs(), device=device)
 
 
 def test_a_card_that_is_too_small_is_named(monkeypatch):

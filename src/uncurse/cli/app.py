@@ -75,6 +75,12 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[str | Path] =
     for path in given:
         if not path.absolute().parent.is_dir():
             raise UncurseError(f"cannot write {path}: No such file or directory")
+        if path.is_dir():
+            raise UncurseError(f"cannot write {path}: Is a directory")
+        if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+            raise UncurseError(f"cannot write {path}: Permission denied")
+        if given.count(path) > 1:
+            raise UncurseError(f"{path} is named for two outputs; name another file for one of them")
         if not path.exists():
             continue
         for source in inputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from .. import documents
 from ..links import UncurseError
-from .app import JsonOption, check_outputs, each, finish
+from .app import JsonOption, check_outputs, each, finish, say
 
 reproduce = typer.Typer(
     help="Run the paper's experiments, every figure beside the paper's.", no_args_is_help=True, rich_markup_mode=None
@@ -53,13 +54,16 @@ World = Annotated[bool, typer.Option("--world", help="Rows of a made world, whos
 Encoded = Annotated[
     Path | None, typer.Option("--encoded", help="Keep the encoded log here; where it is there, it is read instead.")
 ]
-Rows = Annotated[int | None, typer.Option(min=1000, help="As in the paper: 15 million (Avazu: 10).")]
-Models = Annotated[int | None, typer.Option(min=2, help="As in the paper: 80.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="As in the paper: 2 (Avazu: 1).")]
+Rows = Annotated[
+    int | None, typer.Option(min=1000, help="To train, validate and test on; the paper has 15 million (Avazu: 10).")
+]
+Models = Annotated[int | None, typer.Option(min=2, help="Replicas to train; the paper has 80.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="The paper has 2 (Avazu: 1).")]
 Rate = Annotated[float | None, typer.Option("--rate", help="Of clicks in the world.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the world, the split and the first model.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Two minutes on two cores: few rows, few models.")]
-Vocabulary = Annotated[str, typer.Option("--vocabulary", help="Known values: of training rows, or of all rows.")]
+Vocabulary = Annotated[str, typer.Option("--vocabulary", help="Whose values are known: training (rows), or all.")]
+BadShare = Annotated[float, typer.Option("--bad-share", help="More bad lines than this share are an error.")]
 Device = Annotated[str | None, typer.Option("--device", help="cuda or cpu; by default the GPU where there is one.")]
 Precision = Annotated[str, typer.Option("--precision", help="Of matrix products on a GPU: tf32, float32 or bf16.")]
 Checkpoint = Annotated[Path | None, typer.Option("--checkpoint", help="A file that a killed training goes on from.")]
@@ -89,6 +93,7 @@ def clicks(
     seed: Seed = 0,
     quick: Quick = False,
     vocabulary: Vocabulary = "training",
+    bad_share: BadShare = 0.01,
     device: Device = None,
     precision: Precision = "tf32",
     checkpoint: Checkpoint = None,
@@ -98,18 +103,22 @@ def clicks(
 ) -> None:
     """Many models side by side, every calibrator alone and with VAD, each figure beside the paper's."""
     name = str(context.info_name)
+    # Threads that wait by spinning starve each other on busy cores; read when PyTorch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given: dict[str, Any] = {"rows": rows, "models": models, "epochs": epochs, "rate": rate, "seed": seed}
-    given |= {"vocabulary": vocabulary, "device": device, "precision": precision}
+    given |= {"vocabulary": vocabulary, "device": device, "precision": precision, "bad_share": bad_share}
     from ..experiments.click_models import QUICK, run
     from . import tables_text
 
-    if (data is None) != world:
-        raise UncurseError("say either --world or --data FILE: the log itself cannot be shipped")
+    if world and data is not None:
+        raise UncurseError("--world and --data exclude each other; leave one out")
+    if not world and data is None:
+        raise UncurseError("say --data FILE, or --world for rows that are made (the logs themselves cannot be shipped)")
     if encoded is not None and data is None:
         raise UncurseError("--encoded keeps an encoded log; it goes with --data")
-    check_outputs([json, markdown, encoded, checkpoint], [] if data is None else [data])
+    check_outputs([json, markdown, checkpoint, encoded], [] if data is None else [data])
     if quick:
-        given = {**given, **{key: QUICK[name][key] for key in QUICK[name] if given.get(key) is None}}
+        given |= {key: value for key, value in QUICK[name].items() if given.get(key) is None}
     tables = run(
         name,
         data=data,
@@ -120,9 +129,10 @@ def clicks(
         progress=lambda total: each("served models", total),
         **given,
     )
+    finish(tables_text.text(tables, everything=all_tables), tables.to_json(), json)
     if markdown is not None:
         documents.write(markdown, tables_text.markdown(tables))
-    finish(tables_text.text(tables, everything=all_tables), tables.to_json(), json)
+        say(f"written to {markdown}")
 
 
 def training_progress() -> Any:

@@ -13,6 +13,8 @@ import numpy as np
 from ..experiments.clicks_tables import CALIBRATORS, MAIN_BINS, OUTCOMES, Cell, ClickTables, Finding, Lambda
 
 _WIDTH = 118
+_PAPERS_MODELS = 80
+_ENOUGH = 5  # replications to judge by
 _METRICS = {
     "calibration_error": "Calibration error, %",
     "ece": "ECE",
@@ -85,6 +87,8 @@ def _aligned(grid: Grid) -> Iterator[str]:
 
 def _parts(tables: ClickTables, everything: bool) -> Iterator[str | Grid | Block]:
     yield _head(tables)
+    yield from _settings(tables)
+    yield _LEGEND
     criteo = tables.dataset == "criteo"
     for metric in ("calibration_error", "ece"):
         if criteo:
@@ -100,10 +104,10 @@ def _parts(tables: ClickTables, everything: bool) -> Iterator[str | Grid | Block
         for metric in ("calibration_error", "ece", "mce"):
             yield from _grid(tables, metric, _BETWEEN, _MORE_S, "appendix")
     yield from _grid(tables, "calibration_error", tables.alphas, _CURVED, "VAD alone", names=CALIBRATORS[:1])
-    yield from _against_truth(tables)
-    yield from _findings(tables)
+    yield from _against_truth(tables, tables.alphas if everything else _ENDS)
+    yield from _findings(tables, everything)
     yield _lambdas(tables.lambdas)
-    yield from _shape(tables)
+    yield from _shape(tables, everything)
 
 
 def _head(tables: ClickTables) -> str:
@@ -118,14 +122,26 @@ def _head(tables: ClickTables) -> str:
     if top is not None and top.row_error is not None:
         text += (
             f" The clicks of these rows leave a calibration error of the top {_share(top.alpha)} uncertain by "
-            f"{_number(top.row_error, top.metric)}% however many models there are; findings on it count both."
+            f"{_number(top.row_error, top.metric)}% however many models there are."
         )
     far, count = tables.far()
-    if count:
+    if tables.models < _PAPERS_MODELS:
+        text += f" A small run: it shows the way, not the paper's figures, which are of {_PAPERS_MODELS} models."
+    elif count and tables.about.get("data") != "a world":
         text += f" {far} of {count} cells lie more than 3 combined standard errors from the paper's."
-    if tables.about:
-        text += " " + "; ".join(f"{name}: {_plain(value)}" for name, value in tables.about.items()) + "."
     return text
+
+
+def _settings(tables: ClickTables) -> Iterator[Block]:
+    if tables.about:
+        yield Block(tuple(f"{name}: {_plain(value)}" for name, value in tables.about.items()))
+
+
+_LEGEND = (
+    "Vanilla: the model as it is. VAD+: the calibrator in tandem with VAD (for Vanilla VAD alone); VAD(p)+: on "
+    "probabilities, not logits; S: models used, 2 where nothing is said; curvature: VAD with the bend of the link. "
+    "floor: what the metric would be if every prediction were true. Log-loss reduction: below zero is better."
+)
 
 
 def _plain(value: Any) -> str:
@@ -206,14 +222,14 @@ def _log_loss(tables: ClickTables) -> Iterator[Grid]:
         yield Grid(f"{_METRICS[metric]}, by VAD+ against the same method alone", ("α", *CALIBRATORS), rows)
 
 
-def _against_truth(tables: ClickTables) -> Iterator[Grid]:
+def _against_truth(tables: ClickTables, alphas: Sequence[float]) -> Iterator[Grid]:
     def one(*place: Any) -> str:
         mean, rms = (tables.get(metric, *place) for metric in ("true_error", "true_rms"))
         return "" if rms is None else f"{_cell(mean)} ({_number(rms.mean, rms.metric)})"
 
     rows = [
         (_share(alpha), name, *(one(alpha, name, variant, s) for _, variant, s in _CURVED))
-        for alpha, name in product(tables.alphas, CALIBRATORS)
+        for alpha, name in product([a for a in tables.alphas if a in alphas], CALIBRATORS)
     ]
     title = "Error against the true probabilities, %: mean ± standard error (root mean square over replications)"
     yield from _filled(title, ("α", "method", *(column[0] for column in _CURVED)), rows)
@@ -241,9 +257,13 @@ def _lambdas(lambdas: Sequence[Lambda]) -> Grid:
 # ---------------------------------------------------------------------------- findings
 
 
-def _findings(tables: ClickTables) -> Iterator[str | Grid | Block]:
+def _findings(tables: ClickTables, everything: bool) -> Iterator[str | Grid | Block]:
     found = tables.findings()
     if not found:
+        return
+    most = max(f.count for f in found)
+    if most < _ENOUGH:
+        yield f"Too few replications to judge the paper's findings: {most}; {2 * _ENOUGH} models give {_ENOUGH}."
         return
     rows = []
     for (claim, metric), group in _grouped(found, lambda f: (f.claim, f.metric)):
@@ -251,7 +271,12 @@ def _findings(tables: ClickTables) -> Iterator[str | Grid | Block]:
         theirs = sum(f.paper_difference < 0 for f in group)
         rows.append((claim, _METRICS[metric].split(",")[0], *counts, f"{theirs} of {len(group)}"))
     header = ("finding of the paper", "metric", *OUTCOMES, "its own cells")
-    yield Grid("The paper's findings, at every place of its tables (2 standard errors)", header, tuple(rows), left=2)
+    title = (
+        "The paper's findings, at every place of its tables: clear by two standard errors over models, on these rows"
+    )
+    yield Grid(title, header, tuple(rows), left=2)
+    if not everything:
+        return
     yield from _cell_by_cell(found)
     against = tables.findings("contradicted")
     if not against:
@@ -309,14 +334,16 @@ def _grouped(found: Sequence[Finding], key: Any) -> Iterator[tuple[Any, list[Fin
 # ---------------------------------------------------------------------------- the logit
 
 
-def _shape(tables: ClickTables) -> Iterator[str | Block]:
+def _shape(tables: ClickTables, everything: bool) -> Iterator[str | Block]:
     shape = tables.shape
     yield (
         f"The served logit of the first model on the pool: mean {shape.mean:.3f}, sd {shape.sd:.3f}, skewness "
         f"{shape.skewness:+.2f}, excess kurtosis {shape.excess_kurtosis:+.2f}. Kolmogorov-Smirnov distance to the "
         f"fitted normal {shape.distance:.4f}, p = {shape.p_value:.2g} (Lilliefors, {shape.rows:,} rows); the paper "
-        "could not reject normality at 5%. Bars are rows, the stroke is what the normal would have."
+        "could not reject normality at 5%." + " Bars are rows, the stroke is what the normal would have." * everything
     )
+    if not everything:
+        return
     counts, normal = (np.add.reduceat(np.array(c, float), range(0, len(c), 2)) for c in (shape.counts, shape.expected))
     scale = 60 / max(counts.max(), normal.max())
     lines = []

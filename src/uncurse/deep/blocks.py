@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -60,6 +61,16 @@ def _read(stream: BinaryIO, into: memoryview, source: Path) -> int:
     return done
 
 
+def count_lines(path: str | os.PathLike[str], most: int) -> int:
+    """How many lines a log has, gzipped or not, up to `most`."""
+    source, memory, lines, last = Path(path), bytearray(1 << 24), 0, 10
+    with ExitStack() as stack:
+        stream = open_log(source, stack)
+        while lines < most and (got := _read(stream, memoryview(memory), source)):
+            lines, last = lines + memory.count(b"\n", 0, got), memory[got - 1]
+    return min(most, lines + (last != 10))
+
+
 def find_layout(stream: BinaryIO, kind: str, source: Path) -> tuple[Layout, bytes]:
     """The columns of the log, and what was read to know them but is not the header."""
     head = bytearray(1 if kind == "criteo" else _PEEK)
@@ -115,4 +126,4 @@ def blocks(stream: BinaryIO, pending: bytes, source: Path, *, ahead: int) -> Ite
             block = next(memory)
 
 
-__all__ = ["AVAZU", "BLOCK", "CRITEO", "INDEXED", "blocks", "find_layout", "open_log"]
+__all__ = ["AVAZU", "BLOCK", "CRITEO", "INDEXED", "blocks", "count_lines", "find_layout", "open_log"]

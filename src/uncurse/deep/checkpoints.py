@@ -44,10 +44,11 @@ def load_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], state: 
                     f"checkpoints of {SCHEMA_VERSION}; remove it, or name another file"
                 )
             for name, value in about.items():
-                if head["about"].get(name) != value:
+                was = head["about"].get(name)
+                if was != value:
                     raise UncurseError(
-                        f"{path} is a checkpoint of another training ({name} was {head['about'].get(name)!r}, here "
-                        f"{value!r}); remove it, or name another file"
+                        f"{path} is a checkpoint of another training ({name} was {_short(was)}, here {_short(value)}); "
+                        "remove it, or name another file"
                     )
             for name, tensor in state.items():
                 value = kept[name]
@@ -59,7 +60,13 @@ def load_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], state: 
     except UncurseError:
         raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise UncurseError(f"{path} is no checkpoint ({error}); remove it, or name another file") from None
+        reason = "no archive of plain arrays" if "pickle" in str(error) else error
+        raise UncurseError(f"{path} is no checkpoint ({reason}); remove it, or name another file") from None
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) < 60 else text[:57] + "…"
 
 
 __all__ = ["load_checkpoint", "save_checkpoint"]

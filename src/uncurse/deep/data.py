@@ -24,28 +24,38 @@ class Clicks:
 
     dense: Any  # (n, D) float32, transformed: log(1 + x) for Criteo's integers; D may be 0
     codes: Any  # (n, F) int32, codes[:, f] in 0 … sizes[f] − 1
-    label: Any  # (n,) uint8, 0 or 1
-    sizes: tuple[int, ...] = field(default=())  # values of each category, its missing and unknown included
+    label: Any = None  # (n,) 0 or 1; a pool has none
+    sizes: tuple[int, ...] = field(default=())  # codes of each category
     truth: Any = None  # (n,) float32: the true probability, where a world has it
 
     def __post_init__(self) -> None:
-        rows = len(self.label)
-        parts = {"dense": self.dense, "codes": self.codes, "truth": self.truth}
-        for name, part in parts.items():
-            if part is not None and len(part) != rows:
-                raise UncurseError(f"{name} has {len(part)} rows, the labels have {rows}; pass one of each for a row")
+        for name in ("dense", "codes", "label", "truth"):
+            part = getattr(self, name)
+            if part is not None and not hasattr(part, "ndim"):  # a frame of an engine, a list
+                object.__setattr__(self, name, np.asarray(part))
         if self.codes.ndim != 2 or self.codes.shape[1] != len(self.sizes):
-            raise UncurseError(f"codes of shape {tuple(self.codes.shape)} do not fit {len(self.sizes)} sizes")
+            raise UncurseError(
+                f"codes of shape {tuple(self.codes.shape)} and {len(self.sizes)} sizes; pass one column for each "
+                "category, and in sizes how many codes it has, such as sizes=(1000, 50)"
+            )
+        if self.dense is None:
+            object.__setattr__(self, "dense", np.zeros((len(self.codes), 0), np.float32))
         if self.dense.ndim != 2:
             raise UncurseError(f"dense has shape {tuple(self.dense.shape)}; pass (rows, numbers), numbers may be 0")
+        for name in ("dense", "label", "truth"):
+            part = getattr(self, name)
+            if part is not None and len(part) != len(self.codes):
+                raise UncurseError(
+                    f"{name} has {len(part)} rows, the codes have {len(self.codes)}; pass one of each for a row"
+                )
 
     def __len__(self) -> int:
-        return len(self.label)
+        return len(self.codes)
 
     def take(self, rows: Any) -> Clicks:
         """Some rows: a slice, a mask or indices."""
-        truth = None if self.truth is None else self.truth[rows]
-        return Clicks(self.dense[rows], self.codes[rows], self.label[rows], self.sizes, truth)
+        parts = (None if part is None else part[rows] for part in (self.label, self.truth))
+        return Clicks(self.dense[rows], self.codes[rows], next(parts), self.sizes, next(parts))
 
     def to(self, device: Any) -> Clicks:
         """The same as tensors on a device."""

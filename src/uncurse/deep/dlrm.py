@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..links import UncurseError
-from .stack import Stack, fused, padded
+from .stack import Stack, check_widths, fused, padded
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,9 @@ class DLRM:
     embedding: int = 16
     bottom: tuple[int, ...] = (512, 256, 64)
     top: tuple[int, ...] = (512, 256)
+
+    def __post_init__(self) -> None:
+        check_widths(self)
 
     def stack(self, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> Stack:
         """One model for each seed, with weights of its own."""

@@ -56,10 +56,19 @@ class Encoded:
     vocabulary: str  # whose values are known: those of the training rows, or of all
     min_count: int
     training_rows: int
+    training_crc: int  # which rows those are: the CRC-32 of the mask's bytes, 0 where all are
+    source: str  # name and size of the log
+    source_bytes: int
     lines: int  # read, without the header
     bad_lines: int  # of them skipped
     first_bad: tuple[tuple[int, str], ...]  # the first few: line of the file, from 1, and what is wrong with it
     _columns: tuple[NDArray[Any], ...] = field(repr=False, default=())  # label, numbers, codes
+
+    def __repr__(self) -> str:
+        return (
+            f"Encoded({str(self.path)!r}: {self.rows:,} rows of {self.source!r}, {len(self.sizes)} categories of "
+            f"{sum(self.sizes):,} codes, {len(self.numbers)} numbers, {self.bad_lines:,} bad lines)"
+        )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Encoded:
@@ -77,7 +86,10 @@ class Encoded:
             names = {role: tuple(c["name"] for c in columns if c["role"] == role) for role in ("number", "category")}
             sizes = tuple(int(c["size"]) for c in columns if c["role"] == "category")
             first_bad = tuple((int(line), str(reason)) for line, reason in header["first_bad"])
-            counts = {key: int(header[key]) for key in ("min_count", "training_rows", "lines", "bad_lines")}
+            counts = {
+                key: int(header[key]) for key in ("min_count", "training_rows", "training_crc", "lines", "bad_lines")
+            }
+            counts["source_bytes"] = int(header["source_bytes"])
             return cls(
                 path=Path(path),
                 kind=str(header["log"]),
@@ -86,6 +98,7 @@ class Encoded:
                 sizes=sizes,
                 numbers=names["number"],
                 vocabulary=str(header["vocabulary"]),
+                source=str(header["source"]),
                 first_bad=first_bad,
                 _columns=tuple(mapped),
                 **counts,

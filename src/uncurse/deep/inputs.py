@@ -20,13 +20,18 @@ def tensor(values: Any) -> Tensor:
     """An array or a tensor as a tensor."""
     if isinstance(values, Tensor):
         return values
+    values = np.asarray(values)
+    if values.dtype.kind not in "biuf":
+        raise UncurseError(
+            f"values of type {values.dtype} ({str(values.flat[0])[:20]!r}, …) are no numbers; pass codes"
+        )
     return torch.from_numpy(np.require(values, requirements=["C", "W"]))  # a file mapped read-only is copied
 
 
 def parts_of(dataset: Dataset) -> list[Any]:
     """Inputs, and labels where they are there."""
     if isinstance(dataset, Clicks):
-        return [dataset.dense, dataset.codes, dataset.label]
+        return [dataset.dense, dataset.codes] + ([] if dataset.label is None else [dataset.label])
     if hasattr(dataset, "tensors"):  # a TensorDataset
         return list(dataset.tensors)
     if isinstance(dataset, np.ndarray | Tensor):
@@ -52,6 +57,8 @@ def inputs_of(dataset: Dataset, stack: Stack) -> list[Any]:
 
 def tensors_of(dataset: Dataset, device: torch.device) -> tuple[list[Tensor], Tensor]:
     """Inputs and labels to train on, on the device."""
+    if isinstance(dataset, Clicks) and dataset.label is None:
+        raise UncurseError("these clicks have no labels; pass some to train on")
     parts = [tensor(part).to(device) for part in parts_of(dataset)]
     if len(parts) < 2:
         raise UncurseError(f"the data set has {len(parts)} part{'s' * (len(parts) != 1)}; pass (inputs, …, labels)")
@@ -63,6 +70,7 @@ def tensors_of(dataset: Dataset, device: torch.device) -> tuple[list[Tensor], Te
         if not x.ndim:
             raise UncurseError(f"input {i} is a single number; pass one row for each label")
         check_length(f"input {i}", len(x), len(label), "the labels")
+        check_finite(x, i)
     if not bool(((label == 0) | (label == 1)).all()):
         raise UncurseError(f"labels must be 0 or 1; found {float(label[(label != 0) & (label != 1)][0]):g}")
     return inputs, label
@@ -72,6 +80,28 @@ def check_length(name: str, rows: int, wanted: int, other: str) -> None:
     """As many rows as the other has."""
     if rows != wanted:
         raise UncurseError(f"{name} has {rows} rows, {other} {wanted}; pass one of each for a row")
+
+
+def check_finite(x: Tensor, place: int) -> None:
+    """No NaN, no infinity."""
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        bad = torch.nonzero(~torch.isfinite(x))
+        column = "" if x.ndim < 2 else f" column {int(bad[0][1])}"
+        raise UncurseError(
+            f"input {place}{column} holds {float(x[tuple(bad[0])])} in row {int(bad[0][0])} ({len(bad):,} such in "
+            "all); fill missing values first, with 0 for example"
+        )
+
+
+def pick_device(device: Any) -> torch.device:
+    """The one asked for, or the GPU where there is one."""
+    try:
+        found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        raise UncurseError(f"device={device!r} is unknown; pass cuda or cpu, or leave it out") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise UncurseError(f"device={device!r}, and PyTorch finds no GPU here; leave it out, or pass cpu")
+    return found
 
 
 def check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
@@ -88,6 +118,7 @@ def check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
 
 def check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device) -> Tensor:
     """Row numbers of every replica, (R, rows)."""
+    rows = list(rows)  # what is the same object is read once, so objects must stay
     if len(rows) != replicas:
         raise UncurseError(f"rows for {len(rows)} replicas, and there are {replicas}; pass one array for each")
     parts: dict[int, Tensor] = {}
@@ -110,4 +141,4 @@ def check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device)
     return torch.stack([parts[id(values)] for values in rows])
 
 
-__all__ = ["Dataset", "check_codes", "check_rows", "inputs_of", "tensor", "tensors_of"]
+__all__ = ["Dataset", "check_codes", "check_finite", "check_rows", "inputs_of", "pick_device", "tensor", "tensors_of"]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..links import UncurseError
+from .served import check_replica
 from .stack import Stack
 
 _REMEDY = (
@@ -80,8 +81,7 @@ class _ModuleStack(Stack):
 
     def module(self, replica: int) -> nn.Module:
         """A copy with the weights of one replica."""
-        if not -self.replicas <= replica < self.replicas:
-            raise UncurseError(f"replica={replica}, and there are {self.replicas}; pass 0 to {self.replicas - 1}")
+        replica = check_replica(replica, self.replicas)
         made = copy.deepcopy(self._blank)
         places = dict(made.named_parameters()) | dict(made.named_buffers())
         with torch.no_grad():
@@ -108,7 +108,7 @@ class _ModuleStack(Stack):
                     if cuda:
                         torch.cuda.manual_seed(self._stream)
                 z = call(self.weights, self._buffers, *given)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
             reason = str(error).strip().splitlines()[0]
             if _UNSTACKABLE.search(str(error)):
                 raise UncurseError(f"this network cannot be stacked ({reason}): {_REMEDY}") from error

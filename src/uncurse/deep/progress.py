@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from torch import Tensor
 
@@ -48,7 +49,7 @@ class Clock:
 @contextmanager
 def bar_or(progress: Callable[[Progress], None] | None) -> Iterator[Callable[[Progress], None] | None]:
     """What to tell: the caller's function, or a bar where standard error is a terminal."""
-    if progress is not None or not sys.stderr.isatty():
+    if progress is not None or not sys.stderr.isatty() or find_spec("rich") is None:
         yield progress
         return
     from rich.console import Console

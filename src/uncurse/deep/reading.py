@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -157,6 +158,7 @@ class _Job:
     vocabularies: list[Vocabulary] = field(default_factory=list)
     _last: list[Future[list[Codes]] | None] = field(default_factory=lambda: [None] * cores())
     _lock: Any = field(default_factory=threading.Lock)
+    training_crc: int = 0  # of the mask's bytes
     _held: int = 0  # bytes of columns in memory
     _end: int = 0  # of the temporary file
 
@@ -219,6 +221,7 @@ class _Job:
         mask = self._training_rows(self.rows, self.rows + count)
         self.rows += count
         self.training_rows += count if mask is None else int(np.count_nonzero(mask))
+        self.training_crc = 0 if mask is None else zlib.crc32(mask.tobytes(), self.training_crc)
         counted = None if self.rule == "all" else mask
         counting = counted is not None or self.least > 1
 
@@ -312,6 +315,9 @@ class _Job:
     def about(self) -> dict[str, Any]:
         """The header's part on how it was read."""
         return {
+            "source": self.source.name,
+            "source_bytes": self.source.stat().st_size,
+            "training_crc": self.training_crc,
             "vocabulary": self.rule,
             "min_count": self.least,
             "training_rows": self.training_rows,

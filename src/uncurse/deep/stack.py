@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..links import UncurseError
+from ..links import check_count
+from .served import Served
 
 _ALIGNED = 8  # inputs are padded to a multiple of this: tensor cores want it
 
@@ -62,9 +63,9 @@ class Stack:
     def reseed(self, seed: int, step: int) -> None:
         """Before a step, for networks that draw random numbers."""
 
-    def module(self, replica: int) -> Any:
-        """A trained network of the caller's own kind."""
-        raise UncurseError("this shape is ours, not a module of yours; its weights are in .weights")
+    def module(self, replica: int) -> torch.nn.Module:
+        """One trained replica as a module of its own."""
+        return Served(self, replica)
 
     # ------------------------------------------------------------------ making
 
@@ -139,6 +140,14 @@ def _kernels() -> Any:
     return kernels
 
 
+def check_widths(shape: Any) -> None:
+    """Every width of a shape is a whole number from 1 on."""
+    for name, value in vars(shape).items():
+        if name != "deviation":
+            for width in value if isinstance(value, tuple) else (value,):
+                check_count(width, name)
+
+
 def padded(width: int) -> int:
     """The next multiple of eight."""
     return -(-width // _ALIGNED) * _ALIGNED
@@ -210,4 +219,4 @@ def add_rows(table: Tensor, index: Tensor, rows: Tensor, factor: float) -> None:
         table.scatter_add_(0, index[:, None].expand_as(rows), rows if factor == 1 else rows * factor)
 
 
-__all__ = ["Stack", "add_rows", "fused", "padded"]
+__all__ = ["Stack", "add_rows", "check_widths", "fused", "padded"]

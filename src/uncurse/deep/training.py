@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 from ..links import UncurseError, check_choice, check_count
 from .checkpoints import load_checkpoint, save_checkpoint
 from .data import Clicks
-from .inputs import Dataset, check_codes, check_rows, inputs_of, tensor, tensors_of
+from .inputs import Dataset, check_codes, check_finite, check_rows, inputs_of, pick_device, tensor, tensors_of
 from .modules import stack_modules
 from .optimisers import make_optimiser
 from .progress import Clock, Progress, bar_or
@@ -26,6 +27,7 @@ from .stack import Stack
 
 PRECISIONS = ("tf32", "float32", "bf16")
 _SMALL = 1 << 25  # weights times rows of a step that one thread does in a few milliseconds
+_MINUTE = 60.0
 _WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
 
 
@@ -78,10 +80,10 @@ def train_replicas(
     device: Any = None,
     cuda_graph: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: int = 20_000,
+    checkpoint_every: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Replicas:
-    """Train models that differ in their seed, side by side: a second one costs a tenth more, not twice as much.
+    """Train models that differ in their seed, side by side: on a GPU a second one costs a few percent, not double.
 
     Parameters
     ----------
@@ -95,7 +97,8 @@ def train_replicas(
         `Clicks`, or arrays or tensors: the inputs, then the labels (0 or 1). It is moved to the device whole.
     n_replicas, seed
         Replica r has the seed ``seed + r``: its own initial weights and its own order of rows. It is the same
-        replica whoever trains beside it, except for dropout, which is drawn for all together.
+        replica whoever trains beside it, except for dropout, which is drawn for all together (on a GPU from PyTorch's
+        global stream).
     optimiser, rate
         ``"sgd"``, without momentum, or ``"adam"``, which leaves embeddings alone that the batch does not look up.
     bootstrap
@@ -105,11 +108,13 @@ def train_replicas(
         Of matrix products on a GPU: ``"tf32"`` or ``"float32"``; ``"bf16"`` is for `DLRM` and `XDeepFM`, on a CPU
         too. Weights stay float32.
     deterministic
-        The same logits to the last bit in every run on the same machine; on a GPU slower.
+        The same logits to the last bit in every run on the same machine; on a GPU slower, and PyTorch may ask for the
+        environment variable ``CUBLAS_WORKSPACE_CONFIG``.
     rows
         For each replica the rows that it is trained on, where they are not all: as many for each.
     checkpoint, checkpoint_every
-        A file that a killed training goes on from, and how many steps lie between two of them.
+        A file that a killed training goes on from, and how many steps lie between two of them; by default a minute,
+        or more where writing it takes longer than a second or two.
     progress
         Called about once a second; by default a bar where standard error is a terminal.
 
@@ -127,7 +132,7 @@ def train_replicas(
     (512, 2)
     """
     plan = Plan(n_replicas, epochs, batch_size, optimiser, rate, seed, bootstrap, precision, deterministic)
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = pick_device(device)
     if isinstance(model, type) and hasattr(model, "stack"):
         model = model()  # DLRM for DLRM()
     try:
@@ -142,22 +147,24 @@ def train_replicas(
             if precision == "bf16":
                 raise UncurseError("precision='bf16' is for DLRM and XDeepFM; cast inside your network instead")
         run = _Run(stack, plan, inputs, label, rows, cuda_graph and device.type == "cuda" and not deterministic)
-        about = {"model": repr(model if hasattr(model, "stack") else stack), **asdict(plan)}
-        with bar_or(progress) as report, _settings(plan, device.type == "cuda"), _threads(run), torch.enable_grad():
-            run.train(report, about, checkpoint, check_count(checkpoint_every, "checkpoint_every"))
+        about = {"model": repr(model if hasattr(model, "stack") else stack), "sizes": list(stack.sizes), **asdict(plan)}
+        with bar_or(progress) as report, _settings(plan, device), _threads(run), torch.enable_grad():
+            every = None if checkpoint_every is None else check_count(checkpoint_every, "checkpoint_every")
+            run.train(report, about, checkpoint, every)
     except torch.cuda.OutOfMemoryError as error:
         raise UncurseError(
             f"{n_replicas} replicas do not fit into the memory of {torch.cuda.get_device_name(device)}; train fewer at "
             "a time (seed= goes on where the last ended), or with smaller tables"
         ) from error
-    return Replicas(stack, plan, run.losses)
+    return Replicas(stack, plan, run.losses, run.began)
 
 
 class Replicas:
     """Trained replicas; the first is the one to serve."""
 
-    def __init__(self, stack: Stack, plan: Plan, losses: NDArray[np.float64]) -> None:
+    def __init__(self, stack: Stack, plan: Plan, losses: NDArray[np.float64], began: int) -> None:
         self._stack, self.plan = stack, plan
+        self.began = began  # at this step: 0, or where a checkpoint had left off
         self.losses = losses  # (epochs, replicas): mean log loss of the training rows as they came
 
     def __repr__(self) -> str:
@@ -172,8 +179,8 @@ class Replicas:
             kept["table"] = self._stack.table.view(self.plan.n_replicas, -1, self._stack.table.shape[1])
         return kept
 
-    def module(self, replica: int = 0) -> Any:
-        """One of your own networks with its trained weights."""
+    def module(self, replica: int = 0) -> torch.nn.Module:
+        """A trained replica as a plain module: your own network, or a `DLRM` or `XDeepFM` of (numbers, codes)."""
         return self._stack.module(replica)
 
     def logits(self, dataset: Dataset) -> NDArray[np.float32]:
@@ -183,9 +190,11 @@ class Replicas:
         n, device = len(inputs[0]), stack.device
         step = max(1, stack.scored // self.plan.n_replicas)
         out = np.empty((n, self.plan.n_replicas), np.float32)
-        with torch.no_grad(), _settings(self.plan, device.type == "cuda"):
+        with torch.no_grad(), _settings(self.plan, device):
             for start in range(0, n, step):
                 part = [tensor(x[start : start + step]).to(device) for x in inputs]
+                for i, x in enumerate(part):
+                    check_finite(x, i)
                 if stack.sizes:
                     check_codes(part[1], stack.sizes)
                 out[start : start + step] = stack.scores(*(x[None] for x in part)).T.cpu().numpy()
@@ -229,6 +238,7 @@ class _Run:
             chosen = self.weight if self.rows is None else self.weight.gather(1, self.rows.long())
             self.total = chosen.sum(1, dtype=torch.float64).cpu().clamp(min=1)
         self.captured: Any = None
+        self.began = 0
 
     def fingerprint(self) -> list[int]:
         """Figures that tell other data from these: rows, and a check sum of everything."""
@@ -243,7 +253,7 @@ class _Run:
         models = {f"models/{name}": value for name, value in self.stack.state().items()}
         return {**models, **self.optimiser.state(), "run/loss": self.loss}
 
-    def train(self, report: Any, about: dict[str, Any], checkpoint: Any, every: int) -> None:
+    def train(self, report: Any, about: dict[str, Any], checkpoint: Any, every: int | None) -> None:
         """Every step from where a checkpoint left off to the end."""
         plan, total = self.plan, self.per_epoch * self.plan.epochs
         losses = torch.zeros(plan.epochs, plan.n_replicas, dtype=torch.float64)
@@ -251,7 +261,8 @@ class _Run:
         done = 0
         if checkpoint is not None:
             about = {**about, "data": self.fingerprint()}
-            done = load_checkpoint(checkpoint, about, state)
+            self.began = done = load_checkpoint(checkpoint, about, state)
+            keeper = _Keeper(every)
         clock = Clock(report, total, plan.n_replicas)
         while done < total:
             epoch, first = divmod(done, self.per_epoch)
@@ -270,8 +281,9 @@ class _Run:
                 if step + 1 == self.per_epoch:
                     losses[epoch] = self.loss.cpu() / self.total
                     _check_finite(losses[epoch], epoch, plan)
-                if checkpoint is not None and (done % every == 0 or done == total):
-                    save_checkpoint(checkpoint, about, done, state)
+                if checkpoint is not None and (keeper.due(done) or done == total):
+                    with keeper:
+                        save_checkpoint(checkpoint, about, done, state)
                 clock.tick(done, step + 1 == self.per_epoch, self.loss, min(self.n, (step + 1) * plan.batch_size))
         self.losses = losses.numpy()
 
@@ -334,6 +346,25 @@ class _Run:
         self.optimiser.step()
 
 
+class _Keeper:
+    """When to write the next checkpoint: every so many steps, or about every minute, but not for half of the time."""
+
+    def __init__(self, every: int | None) -> None:
+        self.every, self.took, self.last = every, 0.0, time.monotonic()
+
+    def due(self, done: int) -> bool:
+        """After this step."""
+        if self.every is not None:
+            return done % self.every == 0
+        return time.monotonic() - self.last > max(_MINUTE, 20 * self.took)
+
+    def __enter__(self) -> None:
+        self.last = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.took, self.last = time.monotonic() - self.last, time.monotonic()
+
+
 def _check_finite(losses: Tensor, epoch: int, plan: Plan) -> None:
     lost = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
     if lost:
@@ -348,8 +379,9 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
 
 
 @contextmanager
-def _settings(plan: Plan, cuda: bool) -> Iterator[None]:
-    """The process's settings for as long as we run."""
+def _settings(plan: Plan, device: torch.device) -> Iterator[None]:
+    """The process's settings for as long as we run, and the GPU that graphs and kernels are for."""
+    cuda = device.type == "cuda"
     exact, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     precise: Any = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
     before = [home.fp32_precision for home in precise]
@@ -358,7 +390,8 @@ def _settings(plan: Plan, cuda: bool) -> Iterator[None]:
         home.fp32_precision = value
     torch.use_deterministic_algorithms(plan.deterministic or exact, warn_only=warns and not plan.deterministic)
     try:
-        yield
+        with torch.cuda.device(device) if cuda else nullcontext():
+            yield
     finally:
         for home, value in zip(precise, before, strict=True):
             home.fp32_precision = value

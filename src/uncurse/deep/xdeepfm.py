@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..links import UncurseError
-from .stack import Stack, fused
+from .stack import Stack, check_widths, fused
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class XDeepFM:
     deviation: float = 1e-4  # of initial embeddings and of the network's weights
 
     def __post_init__(self) -> None:
+        check_widths(self)
         if not self.interactions or any(width % 2 for width in self.interactions[:-1]):
             raise UncurseError(
                 f"interactions={self.interactions}; pass at least one width, even where another layer follows"

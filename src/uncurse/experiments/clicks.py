@@ -153,6 +153,8 @@ def measure(
     if not shares or not counts:
         raise UncurseError("alphas or bins is empty; pass at least one share and one number of bins")
     served = groups_of(scored.models, replicas)
+    if not np.any(scored.labelled_y):
+        raise UncurseError("the labels hold no positives, so no calibrator can be fitted; take more labelled rows")
     shares = _with_positives(scored, list(served), shares)
     moments = {
         (part, link): Moments(link).update(getattr(scored, part))
@@ -160,14 +162,22 @@ def measure(
         for link in _LINKS.values()
     }
 
+    failed: dict[str, str] = {}
+
     def one(model: int) -> tuple[dict[Key, Array], dict[tuple[int, str], tuple[float, float]]]:
-        return _Served(scored, model, shares, counts).measure(served[model], moments)
+        each = _Served(scored, model, shares, counts)
+        failed.update(each.failed)
+        return each.measure(served[model], moments)
 
     with one_blas_thread(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "λ = ")  # one for each pair would be many: told below
         made = in_threads(one, list(served), progress)
+    for name, reason in failed.items():
+        warnings.warn(f"{name} is left out where it cannot be fitted: {reason}", UserWarning, stacklevel=2)
+    about = dict(about or {})
     found = [value for _, pairs in made for pair in pairs.values() for value in pair]
     if _LEAST in found:
+        about["λ not above zero"] = f"{found.count(_LEAST)} of {len(found)}, taken as {_LEAST}"
         warnings.warn(
             f"{found.count(_LEAST)} of {len(found)} λ were not above {_LEAST} and are taken as that: the models differ "
             "by more than their scores vary; train on more rows",
@@ -191,7 +201,7 @@ def measure(
         tuple(judge(dataset, shares, samples)),
         tuple(_lambda(*place, np.array(pairs)) for place, pairs in sorted(lambdas.items())),
         _shape(scored.pool[:, 0]),
-        about or {},
+        about,
     )
 
 
@@ -200,6 +210,8 @@ def _with_positives(scored: Scored, served: list[int], shares: tuple[float, ...]
     rate, rows = float(np.mean(scored.test_y)), len(scored.test)
     kept = []
     for alpha in shares:
+        if alpha * rows < 1:
+            continue
         count = count_of_share(alpha, rows)
         if count * rate > 100 or all(
             scored.test_y[np.argpartition(-scored.test[:, model], count - 1)[:count]].any() for model in served
@@ -224,8 +236,12 @@ class _Served:
         self.pool = Cells().update(scored.pool[:, model])
         labelled = Cells().update(scored.labelled[:, model], scored.labelled_y)
         self.steps: dict[str, ScoreMap | None] = {"Vanilla": None}
+        self.failed: dict[str, str] = {}
         for name, (method, options) in SETTINGS.items():
-            self.steps[name] = calibrators.fit(method, labelled, **options)
+            try:
+                self.steps[name] = calibrators.fit(method, labelled, **options)
+            except UncurseError as error:  # models of few rows may know nothing; the others are still worth seeing
+                self.failed[name] = str(error)
         # Distinct served scores among the best rows, ascending, as `Ranked` takes them.
         rows = len(scored.test)
         self.selected = np.array([float(count_of_share(alpha, rows)) for alpha in alphas])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
 from ..evidence import Array
 from .clicks_tables import CALIBRATORS, OUTCOMES, Finding, Key, Samples, beside, mean_and_error, paper, percent
@@ -83,7 +85,7 @@ def judge(dataset: str, alphas: Sequence[float], samples: Samples) -> Iterator[F
                     difference, error = map(float, mean_and_error(claim.statistic(*series)))
                     shift = beside(samples, keys[0], "row_error", len(alphas))[a] if m is None else None
                     of_rows = None if shift is None else _row_error(claim, series, shift)
-                    clear = 2 * np.hypot(error, of_rows or 0.0)
+                    clear = np.hypot(_clear(len(shared)) * error, 2 * (of_rows or 0.0)) if len(shared) > 2 else np.inf
                     outcome = OUTCOMES[0 if difference < -clear else 1 if difference > clear else 2]
                     yield Finding(
                         claim.name,
@@ -101,6 +103,12 @@ def judge(dataset: str, alphas: Sequence[float], samples: Samples) -> Iterator[F
                         tuple(cells),
                         float(claim.statistic(*cells)),
                     )
+
+
+@cache
+def _clear(count: int) -> float:
+    """How many standard errors over so many replications are clear: two of a normal, more where they are few."""
+    return float(stdtrit(count - 1, ndtr(2.0)))
 
 
 def _row_error(claim: Claim, series: list[Array], error: float) -> float:

@@ -55,11 +55,15 @@ class Cell:
 
     @property
     def distance(self) -> float | None:
-        """Ours minus the paper's, in combined standard errors; where it gives none, ours stands for its own."""
+        """Ours minus the paper's, in combined standard errors, the noise of both test sets' clicks among them.
+
+        What the paper does not give is taken to be as large as ours.
+        """
         if self.paper_mean is None or not self.standard_error > 0:
             return None
         other = self.standard_error if self.paper_standard_error is None else self.paper_standard_error
-        return (self.mean - self.paper_mean) / float(np.hypot(self.standard_error, other))
+        rows = self.row_error or 0.0
+        return (self.mean - self.paper_mean) / float(np.sqrt(self.standard_error**2 + other**2 + 2 * rows**2))
 
 
 @dataclass(frozen=True)
