@@ -346,6 +346,7 @@ def test_without_pairs_the_other_groups_are_shown(scored):
     assert "VAD(p)+  " not in text
 
 
+@pytest.mark.filterwarnings("ignore:Scaling-Binning is left out")
 def test_a_calibrator_that_cannot_be_fitted_is_left_out_and_the_others_stay():
     turned = world(models=2)
     clicks = np.random.default_rng(0).random(len(turned.labelled)) < logistic(-turned.labelled[:, 0])
