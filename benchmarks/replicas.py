@@ -159,7 +159,7 @@ def check(model: Any, optimiser: str, clicks: Clicks) -> str:
             kept.append({name: value.detach() - before[name] for name, value in run.stack.state().items()})
     worst = max(float((kept[0][n] - kept[1][n]).abs().max() / kept[1][n].abs().max().clamp_min(1e-30)) for n in before)
     if worst > 1e-3:
-        raise SystemExit(f"the fused kernels differ from plain PyTorch by {worst:.1e} of the largest change in one step")
+        raise SystemExit(f"the fused kernels differ from plain PyTorch by {worst:.1e} of the largest change")
     return f"kernels against plain PyTorch, one step: changes of all weights alike to {worst:.1e} of the largest change"
 
 
