@@ -32,6 +32,8 @@ class Stack:
 
     def __init__(self, sizes: Sequence[int], width: int, seeds: Sequence[int], device: Any) -> None:
         self.replicas, self.sizes, self.device = len(seeds), tuple(sizes), torch.device(device)
+        if self.device.type == "cuda":
+            self.scored = 4 * self.scored  # fewer, larger kernels
         self.rate: float | None = None
         self.dtype = torch.float32  # of activations
         self.weights: dict[str, Tensor] = {}
