@@ -380,3 +380,20 @@ def test_the_rate_after_going_on_is_of_the_rows_trained_since(tmp_path, monkeypa
     train_replicas(SHAPE, draw(150), progress=reports.append, **options)
     most = 10 / (time.perf_counter() - start)  # ten steps, and a little around them
     assert reports[-1].rows_per_second < 6 * most
+
+
+def test_without_a_number_of_steps_checkpoints_are_written_by_the_clock(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "_MINUTE", 0.0)
+
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    options = {"epochs": 2, "deterministic": True, "batch_size": 25}
+    with pytest.raises(KeyboardInterrupt):
+        train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c", progress=stop, **options)
+    assert (tmp_path / "c").exists()
+    fit = train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c", **options)
+    assert 0 < fit.began <= 6
+    whole = train_replicas(SHAPE, draw(150), **options)
+    assert whole.began == 0
+    np.testing.assert_array_equal(fit.logits(draw(150)), whole.logits(draw(150)))
