@@ -142,11 +142,12 @@ def run(
     check_choice("precision", precision, PRECISIONS)
     where = pick_device(device)
     lines = None if data is None else _count(data, setting, wanted)
-    if min(wanted, wanted if lines is None else int(lines / (1 + setting.shares[0]))) < SMALL:
+    there = wanted if lines is None else min(wanted, int(lines / (1 + setting.shares[0])))
+    if there < SMALL:
         setting = replace(setting, shares=SMALL_SHARES)
     stages = Stages(say)
     if device is None and where.type == "cpu":
-        _check_time(setting, wanted, count, epochs)
+        _check_time(setting, there, count, epochs)
     clicks, split = _rows(setting, data, lines, encoded, wanted, rate, seed, vocabulary, where, bad_share, stages)
     _check_parts(clicks, split)
     plan = {**setting.training, **({} if epochs is None else {"epochs": epochs})}
