@@ -12,7 +12,7 @@ import typer
 
 from .. import documents
 from ..links import UncurseError
-from .app import JsonOption, check_outputs, each, finish, say
+from .app import JsonOption, check_outputs, each, finish, say, working
 
 reproduce = typer.Typer(
     help="Run the paper's experiments, every figure beside the paper's.", no_args_is_help=True, rich_markup_mode=None
@@ -125,6 +125,7 @@ def clicks(
         encoded=encoded,
         checkpoint=checkpoint,
         say=lambda text: typer.echo(text, err=True),
+        reading=lambda: working("reading the log"),
         training_progress=training_progress(),
         progress=lambda total: each("served models", total),
         **given,

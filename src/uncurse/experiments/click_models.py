@@ -7,7 +7,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,6 +102,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     bad_share: float = 0.01,
     say: Callable[[str], None] = lambda text: None,
+    reading: Callable[[], AbstractContextManager[Callable[[int], None]]] = lambda: nullcontext(lambda rows: None),
     training_progress: Any = None,
     progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
 ) -> ClickTables:
@@ -148,7 +149,9 @@ def run(
     stages = Stages(say)
     if device is None and where.type == "cpu":
         _check_time(setting, there, count, epochs)
-    clicks, split = _rows(setting, data, lines, encoded, wanted, rate, seed, vocabulary, where, bad_share, stages)
+    clicks, split = _rows(
+        setting, data, lines, encoded, wanted, rate, seed, vocabulary, where, bad_share, reading, stages
+    )
     _check_parts(clicks, split)
     plan = {**setting.training, **({} if epochs is None else {"epochs": epochs})}
     if steps is not None:
@@ -215,6 +218,7 @@ def _rows(
     vocabulary: str,
     device: Any,
     bad_share: float,
+    reading: Callable[[], AbstractContextManager[Callable[[int], None]]],
     stages: Stages,
 ) -> tuple[Clicks, NDArray[np.int8]]:
     """All rows on the device, and the part that each is in."""
@@ -253,6 +257,7 @@ def _rows(
                 training=lambda start, stop: split[start:stop] == _TRAIN,
                 vocabulary=vocabulary,
                 bad_share=bad_share,
+                progress=stack.enter_context(reading()),
             )
         clicks = log.clicks(slice(0, total)).to(device)
     split = split[: len(clicks)]
