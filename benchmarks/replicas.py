@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from uncurse.deep import stack as stack_room
 from uncurse.deep.data import Clicks
 from uncurse.deep.dlrm import DLRM
-from uncurse.deep.training import Plan, _Run, _settings
+from uncurse.deep.training import Plan, _Run
 from uncurse.deep.xdeepfm import XDeepFM
 
 #: About 8.3 million embedding rows in 26 fields, the shape of Criteo's first 15 million lines; and Avazu's 22.
@@ -52,7 +52,7 @@ def make_run(model: Any, clicks: Clicks, plan: Plan) -> _Run:
 def time_steps(run: _Run, steps: int, repeats: int = 5) -> float:
     """Seconds a step, the best of some rounds."""
     cuda = run.stack.device.type == "cuda"
-    with _settings(run.plan, run.stack.device):
+    with run.plan.settings(run.stack.device):
         for _ in range(5):
             run.advance()
         best = float("inf")
@@ -154,7 +154,7 @@ def check(model: Any, optimiser: str, clicks: Clicks) -> str:
         with patch.object(stack_room, "_kernels", stack_room._kernels if kernels else lambda: None):
             run = make_run(model, clicks, plan)
             before = {name: value.detach().clone() for name, value in run.stack.state().items()}
-            with _settings(plan, run.stack.device):
+            with plan.settings(run.stack.device):
                 run.next()
             kept.append({name: value.detach() - before[name] for name, value in run.stack.state().items()})
     worst = max(float((kept[0][n] - kept[1][n]).abs().max() / kept[1][n].abs().max().clamp_min(1e-30)) for n in before)
@@ -168,7 +168,7 @@ def profile(run: _Run) -> str:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as record
 
-    with _settings(run.plan, run.stack.device):
+    with run.plan.settings(run.stack.device):
         for _ in range(3):
             run.next()
         with record(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as p:

@@ -21,7 +21,7 @@ from uncurse import UncurseError
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from uncurse.deep import DLRM, Clicks, XDeepFM, train_replicas, training  # noqa: E402
+from uncurse.deep import DLRM, Clicks, XDeepFM, checkpoints, train_replicas, training  # noqa: E402
 
 CLICKS = """
 import numpy as np
@@ -362,7 +362,10 @@ def test_a_checkpoint_of_the_same_rows_in_another_order_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("name", "value"), [("n_replicas", np.int64(2)), ("rate", np.float32(0.1))])
 def test_a_plan_may_have_numpys_numbers(name, value, tmp_path):
-    train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c", **{name: value})
+    fit = train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c", **{name: value})
+    assert getattr(fit.plan, name) == value
+    again = train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c", **{name: value.item()})
+    assert again.began > 0  # the same plan in Python's own numbers
 
 
 def test_a_checkpoint_every_zero_steps_is_refused(tmp_path):
@@ -383,7 +386,7 @@ def test_the_rate_after_going_on_is_of_the_rows_trained_since(tmp_path, monkeypa
 
 
 def test_without_a_number_of_steps_checkpoints_are_written_by_the_clock(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "_MINUTE", 0.0)
+    monkeypatch.setattr(checkpoints, "_MINUTE", 0.0)
 
     def stop(progress):
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ if not torch.cuda.is_available():
 from torch import nn  # noqa: E402
 
 from uncurse.deep import DLRM, Clicks, XDeepFM, stack, train_replicas  # noqa: E402
-from uncurse.deep.training import Plan, _Run, _settings  # noqa: E402
+from uncurse.deep.training import Plan, _Run  # noqa: E402
 
 DEVICE = torch.device("cuda")
 SHAPES = {
@@ -39,7 +39,7 @@ def change_of_one_step(shape, clicks, optimiser, precision, kernels):
         run = _Run(made, plan, [clicks.dense, clicks.codes], clicks.label, None, False)
         run.shuffle(0)
         before = {name: value.detach().clone() for name, value in made.state().items()}
-        with _settings(plan, DEVICE):
+        with plan.settings(DEVICE):
             run.next()
         return {name: (value.detach() - before[name]).cpu() for name, value in made.state().items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import sys
@@ -462,6 +463,10 @@ def test_a_replica_is_a_module_whose_state_can_be_saved(shape, dense, tmp_path):
     other = fit.module(0)
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert torch.equal(other(clicks.dense, clicks.codes), logits)
+    assert torch.equal(copy.deepcopy(module)(clicks.dense, clicks.codes), logits)
+    assert fit._stack.table.untyped_storage().data_ptr() not in {
+        value.untyped_storage().data_ptr() for value in vars(module._stack).values() if isinstance(value, torch.Tensor)
+    }  # the other replicas are let go
     logits.sum().backward()  # it can be trained further
     assert module.table.grad is not None
     with pytest.raises(UncurseError, match=r"replica=2, and there are 2; pass 0 to 1"):

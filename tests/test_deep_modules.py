@@ -317,7 +317,10 @@ def test_a_module_has_the_buffers_of_its_replica_also_those_that_are_not_saved()
 
 
 def test_a_seed_may_be_a_date():
-    train_replicas(Flat, draw(), seed=20_261_231)
+    x, y = draw()
+    first, second = (train_replicas(Flat, (x, y), seed=20_261_231 + i, n_replicas=2 - i).logits((x,)) for i in range(2))
+    np.testing.assert_allclose(first[:, 1], second[:, 0], rtol=0, atol=1e-6)
+    assert not np.allclose(first[:, 0], first[:, 1])
 
 
 def test_numbers_in_numpys_own_precision_are_taken():

@@ -560,4 +560,11 @@ def test_the_class_of_a_shape_stands_for_its_defaults():
 
 def test_training_works_inside_no_grad():
     with torch.no_grad():
-        train_replicas(linear, pairs())
+        inside = train_replicas(linear, pairs()).losses
+    np.testing.assert_array_equal(inside, train_replicas(linear, pairs()).losses)
+
+
+def test_lists_are_scored_as_they_are_trained_on():
+    x, y = pairs()
+    fit = train_replicas(linear, (x.tolist(), y.tolist()))
+    np.testing.assert_allclose(fit.logits((x.tolist(),)), fit.logits((x,)), atol=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ..documents import SCHEMA_VERSION, replacing
 from ..links import UncurseError
 
 _HEAD = "about"
+_MINUTE = 60.0
 
 
 def save_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], step: int, state: dict[str, Tensor]) -> None:
@@ -64,9 +66,28 @@ def load_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], state: 
         raise UncurseError(f"{path} is no checkpoint ({reason}); remove it, or name another file") from None
 
 
+class Keeper:
+    """When to write a checkpoint: every so many steps, or about every minute, for a twentieth of the time at most."""
+
+    def __init__(self, every: int | None) -> None:
+        self.every, self.took, self.last = every, 0.0, time.monotonic()
+
+    def due(self, done: int) -> bool:
+        """After this step."""
+        if self.every is not None:
+            return done % self.every == 0
+        return time.monotonic() - self.last > max(_MINUTE, 20 * self.took)
+
+    def __enter__(self) -> None:
+        self.last = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.took, self.last = time.monotonic() - self.last, time.monotonic()
+
+
 def _short(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) < 60 else text[:57] + "…"
 
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
+__all__ = ["Keeper", "load_checkpoint", "save_checkpoint"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..links import UncurseError
-from .stack import Stack, check_widths, fused, padded
+from .stack import Stack, check_widths, fused, gaussian, padded, uniform
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class _DLRMStack(Stack):
         for part, widths in self._layers.items():
             for i, (inputs, outputs) in enumerate(pairwise(widths)):
                 full = None if i else padded(inputs + (part == "top"))  # one spare for the top, see below
-                self.add(f"{part}.{i}", inputs, outputs, (2 / (inputs + outputs)) ** 0.5, outputs**-0.5, full)
+                weight, bias = gaussian((2 / (inputs + outputs)) ** 0.5), gaussian(outputs**-0.5)
+                self.add(f"{part}.{i}", inputs, outputs, weight, bias, full)
         for size, parts in self.fields():
-            for rows, generator in zip(parts, self._generators, strict=True):
-                rows.uniform_(-(size**-0.5), size**-0.5, generator=generator)
+            self.draw(parts, uniform(size**-0.5))
         # Strictly below the diagonal, row by row; and for each entry of the square the place of its pair in the input
         # of the top network, the diagonal's being the padding, whose gradient is zero.
         self._pad_dense = padded(dense) - dense

@@ -43,7 +43,7 @@ def parts_of(dataset: Dataset) -> list[Any]:
 
 def inputs_of(dataset: Dataset, stack: Stack) -> list[Any]:
     """The inputs of a data set to score, of the shapes that were trained on."""
-    count, parts = len(stack.widths), parts_of(dataset)
+    count, parts = len(stack.widths), [x if hasattr(x, "shape") else np.asarray(x) for x in parts_of(dataset)]
     if not count <= len(parts) <= count + 1:
         raise UncurseError(f"the network takes {count} inputs and the data set has {len(parts)}; labels may follow")
     for i, (x, width) in enumerate(zip(parts, stack.widths, strict=False)):

@@ -35,16 +35,23 @@ class Served(nn.Module):
         self.weights = nn.ParameterDict()
         for name, w in stack.weights.items():
             self.weights[name.replace(".", "_")] = nn.Parameter(w.detach()[r : r + 1].clone())
+        self._stack._generators, self._stack.touched = [], None
+        self._use_own()
 
-    def forward(self, dense: Tensor, codes: Tensor) -> Tensor:
-        """Logits of rows."""
+    def _use_own(self) -> None:
+        """What moved to another device, or was loaded, is what counts; the other replicas are let go."""
         stack = self._stack
         stack.table, stack.device = self.table, self.table.device
         stack.weights = {name: self.weights[name.replace(".", "_")] for name in stack.weights}
         for name, value in vars(stack).items():
             if isinstance(value, Tensor) and value.device != stack.device:
                 setattr(stack, name, value.to(stack.device))
-        logits: Tensor = stack.logits(dense[None].float(), codes[None])[0]
+
+    def forward(self, dense: Tensor, codes: Tensor) -> Tensor:
+        """Logits of rows."""
+        self._use_own()
+        logits: Tensor = self._stack.logits(dense[None].float(), codes[None])[0]
+        self._stack.touched = None
         return logits
 
 

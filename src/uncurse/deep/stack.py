@@ -6,7 +6,7 @@ a step of one, and a card that one small model leaves idle is filled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -72,21 +72,24 @@ class Stack:
     # ------------------------------------------------------------------ making
 
     def add(
-        self, name: str, inputs: int, outputs: int, weight: float, bias: float | None, rows: int | None = None
+        self, name: str, inputs: int, outputs: int, weight: Draw, bias: Draw | None, rows: int | None = None
     ) -> None:
-        """A linear layer with Gaussian weights and biases of these deviations.
+        """A linear layer, its weights and biases drawn for each model by its own generator.
 
         Where the input is padded with zeros to `rows`, so are the weights, and they stay zero.
         """
         w = torch.zeros(self.replicas, rows or inputs, outputs, device=self.device)
-        for r, generator in enumerate(self._generators):
-            w[r, :inputs].normal_(0, weight, generator=generator)
+        self.draw(list(w[:, :inputs]), weight)
         self.weights[f"{name}.weight"] = w.requires_grad_()
         if bias is not None:
             b = torch.empty(self.replicas, 1, outputs, device=self.device)
-            for r, generator in enumerate(self._generators):
-                b[r].normal_(0, bias, generator=generator)
+            self.draw(list(b), bias)
             self.weights[f"{name}.bias"] = b.requires_grad_()
+
+    def draw(self, parts: list[Tensor], draw: Draw) -> None:
+        """Fill the part of each model."""
+        for part, generator in zip(parts, self._generators, strict=True):
+            draw(part, generator)
 
     def fields(self) -> list[tuple[int, list[Tensor]]]:
         """For every category its size, and its rows of the table in each model."""
@@ -124,6 +127,19 @@ class Stack:
     def _anchor(self) -> Tensor:
         """Autograd calls a backward only where some input wants a gradient."""
         return next(iter(self.weights.values()))
+
+
+Draw = Callable[[Tensor, torch.Generator], Any]  # fills a tensor
+
+
+def gaussian(deviation: float) -> Draw:
+    """Normal about zero."""
+    return lambda part, generator: part.normal_(0, deviation, generator=generator)
+
+
+def uniform(bound: float) -> Draw:
+    """Between −bound and bound."""
+    return lambda part, generator: part.uniform_(-bound, bound, generator=generator)
 
 
 def fused(device: torch.device) -> Any:
@@ -221,4 +237,4 @@ def add_rows(table: Tensor, index: Tensor, rows: Tensor, factor: float) -> None:
         table.scatter_add_(0, index[:, None].expand_as(rows), rows if factor == 1 else rows * factor)
 
 
-__all__ = ["Stack", "add_rows", "check_widths", "fused", "padded"]
+__all__ = ["Draw", "Stack", "add_rows", "check_widths", "fused", "gaussian", "padded", "uniform"]

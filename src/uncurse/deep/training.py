@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -17,17 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..links import UncurseError, check_choice, check_count
-from .checkpoints import load_checkpoint, save_checkpoint
+from .checkpoints import Keeper, load_checkpoint, save_checkpoint
 from .data import Clicks
 from .inputs import Dataset, check_codes, check_finite, check_rows, inputs_of, pick_device, tensor, tensors_of
 from .modules import stack_modules
 from .optimisers import make_optimiser
 from .progress import Clock, Progress, bar_or
+from .settings import settings, threads
 from .stack import Stack
 
 PRECISIONS = ("tf32", "float32", "bf16")
-_SMALL = 1 << 25  # weights times rows of a step that one thread does in a few milliseconds
-_MINUTE = 60.0
 _WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
 
 
@@ -61,6 +59,10 @@ class Plan:
     def seeds(self) -> list[int]:
         """One for each replica."""
         return [self.seed + r for r in range(self.n_replicas)]
+
+    def settings(self, device: torch.device) -> AbstractContextManager[None]:
+        """What the process is set to while this plan is carried out."""
+        return settings(device, precision=self.precision, deterministic=self.deterministic)
 
 
 def train_replicas(
@@ -148,7 +150,7 @@ def train_replicas(
                 raise UncurseError("precision='bf16' is for DLRM and XDeepFM; cast inside your network instead")
         run = _Run(stack, plan, inputs, label, rows, cuda_graph and device.type == "cuda" and not deterministic)
         about = {"model": repr(model if hasattr(model, "stack") else stack), "sizes": list(stack.sizes), **asdict(plan)}
-        with bar_or(progress) as report, _settings(plan, device), _threads(run), torch.enable_grad():
+        with bar_or(progress) as report, plan.settings(device), threads(device, run.work), torch.enable_grad():
             every = None if checkpoint_every is None else check_count(checkpoint_every, "checkpoint_every")
             run.train(report, about, checkpoint, every)
     except torch.cuda.OutOfMemoryError as error:
@@ -190,7 +192,7 @@ class Replicas:
         n, device = len(inputs[0]), stack.device
         step = max(1, stack.scored // self.plan.n_replicas)
         out = np.empty((n, self.plan.n_replicas), np.float32)
-        with torch.no_grad(), _settings(self.plan, device):
+        with torch.no_grad(), self.plan.settings(device):
             for start in range(0, n, step):
                 part = [tensor(x[start : start + step]).to(device) for x in inputs]
                 for i, x in enumerate(part):
@@ -240,6 +242,11 @@ class _Run:
         self.captured: Any = None
         self.began = 0
 
+    @property
+    def work(self) -> int:
+        """Of a step: weights times rows."""
+        return sum(w.numel() for w in self.stack.weights.values()) * self.order.shape[2]
+
     def fingerprint(self) -> list[int]:
         """Figures that tell other data from these: rows, and a check sum of everything."""
         crc = 0
@@ -262,7 +269,7 @@ class _Run:
         if checkpoint is not None:
             about = {**about, "data": self.fingerprint()}
             self.began = done = load_checkpoint(checkpoint, about, state)
-            keeper = _Keeper(every)
+            keeper = Keeper(every)
         clock = Clock(report, total, plan.n_replicas)
         while done < total:
             epoch, first = divmod(done, self.per_epoch)
@@ -346,25 +353,6 @@ class _Run:
         self.optimiser.step()
 
 
-class _Keeper:
-    """When to write the next checkpoint: every so many steps, or about every minute, but not for half of the time."""
-
-    def __init__(self, every: int | None) -> None:
-        self.every, self.took, self.last = every, 0.0, time.monotonic()
-
-    def due(self, done: int) -> bool:
-        """After this step."""
-        if self.every is not None:
-            return done % self.every == 0
-        return time.monotonic() - self.last > max(_MINUTE, 20 * self.took)
-
-    def __enter__(self) -> None:
-        self.last = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self.took, self.last = time.monotonic() - self.last, time.monotonic()
-
-
 def _check_finite(losses: Tensor, epoch: int, plan: Plan) -> None:
     lost = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
     if lost:
@@ -376,39 +364,6 @@ def _check_finite(losses: Tensor, epoch: int, plan: Plan) -> None:
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index.reshape(-1)).view(*index.shape, *x.shape[1:])
-
-
-@contextmanager
-def _settings(plan: Plan, device: torch.device) -> Iterator[None]:
-    """The process's settings for as long as we run, and the GPU that graphs and kernels are for."""
-    cuda = device.type == "cuda"
-    exact, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    precise: Any = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
-    before = [home.fp32_precision for home in precise]
-    # On a CPU anything but full precision may mean bf16.
-    for home, value in zip(precise, ("tf32" if cuda and plan.precision != "float32" else "ieee", "ieee"), strict=True):
-        home.fp32_precision = value
-    torch.use_deterministic_algorithms(plan.deterministic or exact, warn_only=warns and not plan.deterministic)
-    try:
-        with torch.cuda.device(device) if cuda else nullcontext():
-            yield
-    finally:
-        for home, value in zip(precise, before, strict=True):
-            home.fp32_precision = value
-        torch.use_deterministic_algorithms(exact, warn_only=warns)
-
-
-@contextmanager
-def _threads(run: _Run) -> Iterator[None]:
-    """One thread on a CPU where a step is small: more would wait for each other (60 times longer on busy cores)."""
-    count = sum(w.numel() for w in run.stack.weights.values()) * run.order.shape[2]
-    before = torch.get_num_threads()
-    if run.stack.device.type == "cpu" and count < _SMALL:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:

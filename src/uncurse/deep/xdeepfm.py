@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..links import UncurseError
-from .stack import Stack, check_widths, fused
+from .stack import Stack, check_widths, fused, gaussian, uniform
 
 
 @dataclass(frozen=True)
@@ -55,31 +55,20 @@ class _XDeepFMStack(Stack):
         self._hidden = [fields * shape.embedding + dense, *shape.hidden]
         maps = [fields]  # what a layer of interactions takes in
         for i, width in enumerate(shape.interactions):
-            self.add_uniform(f"maps.{i}", fields * maps[-1], width, bias=True)
+            default = uniform((fields * maps[-1]) ** -0.5)  # as PyTorch makes a layer
+            self.add(f"maps.{i}", fields * maps[-1], width, default, default)
             maps.append(width if i + 1 == len(shape.interactions) else width // 2)
         self._taken = maps[1:]  # of each layer, so many go to the logit: what does not go on
+        small = gaussian(shape.deviation)
         for i, (inputs, outputs) in enumerate(pairwise(self._hidden)):
-            self.add_uniform(f"hidden.{i}", inputs, outputs, bias=True)
-            for w, generator in zip(self.weights[f"hidden.{i}.weight"].data, self._generators, strict=True):
-                w.normal_(0, shape.deviation, generator=generator)
-        self.add_uniform("out.hidden", self._hidden[-1], 1, bias=False)
-        self.add_uniform("out.maps", sum(self._taken), 1, bias=False)
+            self.add(f"hidden.{i}", inputs, outputs, small, uniform(inputs**-0.5))
+        for name, inputs in (("out.hidden", self._hidden[-1]), ("out.maps", sum(self._taken))):
+            self.add(name, inputs, 1, uniform(inputs**-0.5), None)
         if dense:
-            self.add("out.dense", dense, 1, shape.deviation, None)
-        self.add_uniform("out", 1, 1, bias=True)  # of its weight nothing is used
-        del self.weights["out.weight"]
-        self.weights["out.bias"].data.zero_()
+            self.add("out.dense", dense, 1, small, None)
+        self.weights["out.bias"] = torch.zeros(self.replicas, 1, 1, device=self.device).requires_grad_()
         for _, parts in self.fields():
-            for rows, generator in zip(parts, self._generators, strict=True):
-                rows.normal_(0, shape.deviation, generator=generator)
-
-    def add_uniform(self, name: str, inputs: int, outputs: int, *, bias: bool) -> None:
-        """A linear layer as PyTorch makes one: uniform within ±1/√inputs."""
-        bound = inputs**-0.5
-        self.add(name, inputs, outputs, 0.0, 0.0 if bias else None)
-        for part in [f"{name}.weight"] + [f"{name}.bias"] * bias:
-            for w, generator in zip(self.weights[part].data, self._generators, strict=True):
-                w.uniform_(-bound, bound, generator=generator)
+            self.draw(parts, small)
 
     def parameters(self) -> int:
         return sum(w[0].numel() for w in self.weights.values())

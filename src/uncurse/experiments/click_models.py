@@ -21,8 +21,10 @@ from .clicks_tables import ClickTables
 
 if TYPE_CHECKING:
     from ..deep.data import Clicks
+    from ..deep.encoded import Encoded
 
 Keep = Callable[[NDArray[Any]], NDArray[Any]]
+Reading = Callable[[], AbstractContextManager[Callable[[int], None]]]  # a bar, to be told of rows
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     bad_share: float = 0.01,
     say: Callable[[str], None] = lambda text: None,
-    reading: Callable[[], AbstractContextManager[Callable[[int], None]]] = lambda: nullcontext(lambda rows: None),
+    reading: Reading = lambda: nullcontext(lambda rows: None),
     training_progress: Any = None,
     progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
 ) -> ClickTables:
@@ -149,9 +151,20 @@ def run(
     stages = Stages(say)
     if device is None and where.type == "cpu":
         _check_time(setting, there, count, epochs)
-    clicks, split = _rows(
-        setting, data, lines, encoded, wanted, rate, seed, vocabulary, where, bad_share, reading, stages
-    )
+    if data is None or lines is None:
+        clicks, split = _draw(setting, wanted, rate, seed, where)
+        if vocabulary == "training":
+            _hide_unknown(clicks, np.flatnonzero(split == _TRAIN))
+        what = f"drew {len(split):,} rows of a world"
+    else:
+        if rate is not None:
+            raise UncurseError("a rate is for a world; the clicks of a log are what they are")
+        total = min(lines, int(wanted * (1 + setting.shares[0])))
+        split = _split(setting, int(total / (1 + setting.shares[0])), total, seed)
+        log = _encoded(setting, data, encoded, split, vocabulary, bad_share, reading)
+        clicks, split = log.clicks().to(where), split[: len(log)]
+        what = f"read {len(clicks):,} rows, {log.bad_lines:,} bad lines"
+    stages.done("rows", f"{what}, {sum(clicks.sizes):,} values of categories")
     _check_parts(clicks, split)
     plan = {**setting.training, **({} if epochs is None else {"epochs": epochs})}
     if steps is not None:
@@ -207,62 +220,47 @@ def _split(setting: Setting, rows: int, total: int, seed: int) -> NDArray[np.int
     return split
 
 
-def _rows(
-    setting: Setting,
-    data: str | os.PathLike[str] | None,
-    lines: int | None,
-    encoded: str | os.PathLike[str] | None,
-    rows: int,
-    rate: float | None,
-    seed: int,
-    vocabulary: str,
-    device: Any,
-    bad_share: float,
-    reading: Callable[[], AbstractContextManager[Callable[[int], None]]],
-    stages: Stages,
-) -> tuple[Clicks, NDArray[np.int8]]:
-    """All rows on the device, and the part that each is in."""
-    more = 1 + setting.shares[0]
-    if data is None or lines is None:
-        from ..deep.worlds import World
+def _draw(setting: Setting, rows: int, rate: float | None, seed: int, device: Any) -> tuple[Clicks, NDArray[np.int8]]:
+    """Rows of a world on the device, and the part that each is in."""
+    from ..deep.worlds import World
 
-        split = _split(setting, rows, int(rows * more), seed)
-        make = World.criteo if setting.name == "criteo" else World.avazu
-        options: dict[str, Any] = {} if rate is None else {"rate": rate}
-        world = make(**options, scale=min(1.0, rows / SETTINGS[setting.name].rows), seed=seed)
-        clicks = world.draw(len(split), seed=seed + 1, device=device)
-        if vocabulary == "training":
-            _hide_unknown(clicks, np.flatnonzero(split == _TRAIN))
-        stages.done("rows", f"drew {len(split):,} rows of a world, {sum(clicks.sizes):,} values of categories")
-        return clicks, split
-    if rate is not None:
-        raise UncurseError("a rate is for a world; the clicks of a log are what they are")
+    split = _split(setting, rows, int(rows * (1 + setting.shares[0])), seed)
+    make = World.criteo if setting.name == "criteo" else World.avazu
+    options: dict[str, Any] = {} if rate is None else {"rate": rate}
+    world = make(**options, scale=min(1.0, rows / SETTINGS[setting.name].rows), seed=seed)
+    return world.draw(len(split), seed=seed + 1, device=device), split
+
+
+def _encoded(
+    setting: Setting,
+    data: str | os.PathLike[str],
+    kept: str | os.PathLike[str] | None,
+    split: NDArray[np.int8],
+    vocabulary: str,
+    bad_share: float,
+    reading: Reading,
+) -> Encoded:
+    """The log, encoded for this split now, or the last time if it was kept."""
     from ..deep.encoded import Encoded
     from ..deep.reading import encode
 
-    total = min(lines, int(rows * more))
-    split = _split(setting, int(total / more), total, seed)
+    if kept is not None and Path(kept).exists():
+        log = Encoded.open(kept)
+        _check_encoded(log, data, setting, vocabulary, split)
+        return log
     with ExitStack() as stack:
-        if encoded is None:
-            encoded = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log.clicks"
-        if Path(encoded).exists():
-            log = Encoded.open(encoded)
-            _check_encoded(log, data, setting, vocabulary, split)
-        else:
-            log = encode(
-                data,
-                encoded,
-                kind=setting.name,
-                rows=total,
-                training=lambda start, stop: split[start:stop] == _TRAIN,
-                vocabulary=vocabulary,
-                bad_share=bad_share,
-                progress=stack.enter_context(reading()),
-            )
-        clicks = log.clicks(slice(0, total)).to(device)
-    split = split[: len(clicks)]
-    stages.done("rows", f"read {len(clicks):,} rows, {log.bad_lines} bad lines, {sum(clicks.sizes):,} values")
-    return clicks, split
+        if kept is None:  # mapped, it outlives its name
+            kept = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log.clicks"
+        return encode(
+            data,
+            kept,
+            kind=setting.name,
+            rows=len(split),
+            training=lambda start, stop: split[start:stop] == _TRAIN,
+            vocabulary=vocabulary,
+            bad_share=bad_share,
+            progress=stack.enter_context(reading()),
+        )
 
 
 def _count(data: str | os.PathLike[str], setting: Setting, rows: int) -> int:
