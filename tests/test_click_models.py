@@ -126,6 +126,7 @@ def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeyp
         ({"rows": 0}, "rows"),
         ({"vocabulary": "some"}, "vocabulary"),
         ({"data": "nowhere.txt"}, "cannot read nowhere.txt"),
+        ({"data": "/dev/null"}, "/dev/null holds no rows; pass Criteo's log"),
     ],
 )
 def test_bad_arguments_are_named(options, message):
@@ -169,7 +170,7 @@ def test_a_log_is_encoded_by_the_training_rows_of_its_split_and_used_again_only_
     for field in range(26):  # no value of other rows is known
         assert set(clicks.codes[:, field].tolist()) <= {1, *clicks.codes[rows[0], field].tolist()}
     assert go() == "far enough"  # the same again, from the encoded file
-    assert go(models=80) == "far enough"  # many models of few rows are no work for days
+    assert go(models=80) == "far enough"  # many models of few rows are no work for half a day
     for options in ({"seed": 1}, {"rows": 500}, {"vocabulary": "all"}):
         assert "for something else" in go(**options)
     other = tmp_path / "other.txt"
@@ -178,9 +179,9 @@ def test_a_log_is_encoded_by_the_training_rows_of_its_split_and_used_again_only_
     assert "is an encoded log; pass the log itself" in go(data=kept)
 
 
-def test_without_a_gpu_nobody_waits_for_days_by_accident(monkeypatch):
+def test_without_a_gpu_nobody_waits_for_half_a_day_by_accident(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UncurseError, match=r"no GPU here, and 81 models on 15,000,000 rows would take some \d+ days"):
+    with pytest.raises(UncurseError, match=r"no GPU here, and 81 models on 15,000,000 rows would take some \d+ hours"):
         run("criteo")
 
 

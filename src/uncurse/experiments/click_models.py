@@ -274,16 +274,19 @@ def _count(data: str | os.PathLike[str], setting: Setting, rows: int) -> int:
     except OSError as error:
         raise UncurseError(f"cannot read {data}: {error.strerror}") from None
     header = setting.name == "avazu"
-    return max(0, count_lines(data, int(rows * 2) + header) - header)
+    lines = count_lines(data, int(rows * 2) + header) - header
+    if lines < 1:
+        raise UncurseError(f"{data} holds no rows; pass {setting.name.capitalize()}'s log")
+    return lines
 
 
 def _check_time(setting: Setting, rows: int, models: int, epochs: int | None) -> None:
-    """Nobody waits for days by accident."""
+    """Nobody waits for half a day by accident."""
     work = rows * setting.shares[0] * (epochs or setting.training["epochs"]) * (models + 1)
-    days = work / _CPU_SPEED[setting.name] / 86_400
-    if days > 0.5:
+    hours = work / _CPU_SPEED[setting.name] / 3600
+    if hours > 12:
         raise UncurseError(
-            f"there is no GPU here, and {models + 1} models on {rows:,} rows would take some {days:.0f} days on a CPU; "
+            f"there is no GPU here, and {models + 1} models on {rows:,} rows would take some {hours:.0f} hours on a CPU; "
             "use --quick, fewer --rows or --models, or --device cpu if you mean it"
         )
 
