@@ -286,8 +286,8 @@ def _check_time(setting: Setting, rows: int, models: int, epochs: int | None) ->
     hours = work / _CPU_SPEED[setting.name] / 3600
     if hours > 12:
         raise UncurseError(
-            f"there is no GPU here, and {models + 1} models on {rows:,} rows would take some {hours:.0f} hours on a CPU; "
-            "use --quick, fewer --rows or --models, or --device cpu if you mean it"
+            f"there is no GPU here, and {models + 1} models on {rows:,} rows would take some {hours:.0f} hours on a "
+            "CPU; use --quick, fewer --rows or --models, or --device cpu if you mean it"
         )
 
 
