@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .calibrators import calibrate
-from .evidence import Cells, Evidence, Moments
+from .evidence import Cells, Evidence, Joint, Moments
 from .links import UncurseError
 from .maps import Affine, Chain, Curve, Grouped, Steps, load
 from .metrics import (
@@ -16,6 +16,7 @@ from .metrics import (
     maximum_calibration_error,
 )
 from .selection import top_k, top_share
+from .tower import Tower
 from .vad import VAD, information_variance
 
 if TYPE_CHECKING:
@@ -49,8 +50,10 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Grouped",
+    "Joint",
     "Moments",
     "Steps",
+    "Tower",
     "UncurseError",
     "VADClassifier",
     "VADRegressor",

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .bins import at_weight, bins, edges_at, inner, running, totals, wide_cells
 from .cores import one_blas_thread
+from .curves import fit_smooth
 from .evidence import Array, Cells
 from .links import UncurseError, check_choice, logistic, logit
 from .maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
@@ -43,7 +44,7 @@ def calibrate(
     ----------
     method
         One of ``platt``, ``temperature``, ``beta``, ``histogram``, ``scaling-binning``, ``isotonic``,
-        ``smooth-isotonic``, ``bbq``.
+        ``smooth-isotonic``, ``bbq``, ``spline``.
     scores, labels
         Served scores of shape (n,) on `scale` and their labels, 0 or 1.
     sample_weight
@@ -135,6 +136,15 @@ def beta(cells: Cells, *, strict: bool = True) -> ScoreMap:
     x = logit_knots(int(256 * np.clip(np.sqrt(abs(a - b)), 1, 8)))
     q = -a * np.logaddexp(0.0, -x) + b * np.logaddexp(0.0, x) + c
     return Curve(x.tolist(), q.tolist(), float(a), float(b))
+
+
+def spline(cells: Cells, *, strict: bool = True) -> ScoreMap:
+    """A penalised spline of the log odds: Platt's line where labels are few, a smooth curve where they show one."""
+    l, w, y = _columns(cells)
+    _standard(l, w, "spline")
+    _check_overlap(l, w, y, "spline")
+    worth = float(w.sum() / cells.weight_squares.sum())  # weighted rows count as many as they are worth
+    return fit_smooth(l, w * worth, y * worth).map()
 
 
 def newton_logistic(features: Array, weight: Array, label: Array) -> Array:
@@ -354,6 +364,7 @@ CALIBRATORS: dict[str, Callable[..., ScoreMap]] = {
     "isotonic": isotonic,
     "smooth-isotonic": smooth_isotonic,
     "bbq": bbq,
+    "spline": spline,
 }
 
 __all__ = ["CALIBRATORS", "calibrate", "fit", "newton_logistic"]

@@ -5,6 +5,7 @@ both for a log, and is a file.
 """
 
 from .cells import EXACT_ROWS, GRID, TAIL, Cells, grid_steps, step_edges, top_cut
+from .joint import Joint
 from .moments import Array, Moments
 from .record import Evidence, merged
 
@@ -15,6 +16,7 @@ __all__ = [
     "Array",
     "Cells",
     "Evidence",
+    "Joint",
     "Moments",
     "grid_steps",
     "merged",

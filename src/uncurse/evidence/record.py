@@ -12,6 +12,7 @@ from typing import Any
 from .. import documents
 from ..links import UncurseError
 from .cells import Cells
+from .joint import Joint
 from .moments import Moments
 
 
@@ -32,6 +33,7 @@ class Evidence:
     columns: tuple[str, ...]  # of the replica scores, the served one first
     moments: Moments
     cells: Cells | None = None  # of the served logit; none on the value scale
+    joint: Joint | None = None  # of the served logit and the other replicas'
     groups: dict[str, Evidence] = field(default_factory=dict)
     scale: str = "logit"  # of the columns
     negative_rate: float | None = None  # undone in moments and cells
@@ -69,6 +71,10 @@ class Evidence:
             self.cells = None
         else:
             self.cells.merge(other.cells)
+        if self.joint is None or other.joint is None:
+            self.joint = None
+        else:
+            self.joint.merge(other.joint)
         for name, part in other.groups.items():
             if name in self.groups:
                 self.groups[name].merge(part)
@@ -90,6 +96,7 @@ class Evidence:
             "sources": list(self.sources),
             "moments": self.moments.to_dict(),
             "cells": None if self.cells is None else self.cells.to_dict(),
+            "joint": None if self.joint is None else self.joint.to_dict(),
             "groups": {name: part.to_dict() for name, part in self.groups.items()},
         }
 
@@ -97,11 +104,12 @@ class Evidence:
     def from_dict(cls, content: Mapping[str, Any]) -> Evidence:
         """Back from `to_dict`."""
         with documents.reading("evidence"):
-            cells = content["cells"]
+            cells, joint = content["cells"], content.get("joint")
             return cls(
                 columns=tuple(content["columns"]),
                 moments=Moments.from_dict(content["moments"]),
                 cells=None if cells is None else Cells.from_dict(cells),
+                joint=None if joint is None else Joint.from_dict(joint),
                 groups={name: cls.from_dict(part) for name, part in content["groups"].items()},
                 sources=tuple(content["sources"]),
                 **{name: content[name] for name in ("scale", "negative_rate", "label", "weight", "group", "selection")},

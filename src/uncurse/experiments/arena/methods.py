@@ -1,0 +1,208 @@
+"""Methods that meet in the arena: each is one function from a `Draw` to a `Fitted`, or None where it does not apply.
+
+A method of your own is one function more::
+
+    @method("half way")
+    def half_way(draw):
+        middle = draw.pool[:, 0].mean()
+        return Fitted(lambda scores: logistic((scores[:, 0] + middle) / 2))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import uncurse
+
+from ...calibrators import CALIBRATORS, calibrate
+from ...curves import fit_smooth
+from ...evidence import Array
+from ...links import Float, logistic
+from ...vad import VAD
+from .worlds import Draw
+
+#: What a method is, for the bars: of the paper, of ours, of a serving path that costs more, or out of reach.
+KINDS = ("vanilla", "calibrator", "tandem", "vad", "ours", "costly", "oracle")
+ALONE = KINDS[:5]  # those that serve one model
+ORACLE = "oracle"
+REPLICAS = (2, 3, 6)
+_BINS = 50  # of the density ratio
+_OVERLAP = 0.05  # the least share of labelled rows that importance weights may come down to
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Predictions for scores (N, 6); and an interval, (α, level) to (low, high), for the error left on the top α."""
+
+    predict: Callable[[Array], Float]
+    interval: Callable[[float, float], tuple[float, float]] | None = None
+
+
+Fit = Callable[[Draw], Fitted | None]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A name, its kind, one function."""
+
+    name: str
+    kind: str
+    fit: Fit
+
+
+METHODS: dict[str, Method] = {}
+
+
+def method(name: str, kind: str = "ours") -> Callable[[Fit], Fit]:
+    """Register a function as a method."""
+
+    def register(function: Fit) -> Fit:
+        METHODS[name] = Method(name, kind, function)
+        return function
+
+    return register
+
+
+def _map(function: Callable[[Array], Any]) -> Fitted:
+    """Of a map of the served score alone."""
+    return Fitted(lambda scores: np.asarray(function(scores[:, 0])))
+
+
+def _fitted(model: Any) -> Fitted:
+    """Of a model with `predict_proba`, and with an `interval` where it has one."""
+    made = _map(model.predict_proba)
+    interval = getattr(model, "interval", None)
+    return made if interval is None else Fitted(made.predict, lambda alpha, level: interval(alpha, level=level))
+
+
+def _columns(draw: Draw, replicas: int) -> int | None:
+    """How many columns `replicas` models are: beside bootstraps the served one comes on top. None: too many."""
+    count = replicas + (draw.replicas == "bootstrap")
+    return count if count <= draw.pool.shape[1] else None
+
+
+# ---------------------------------------------------------------------------- the paper's
+
+
+@method("vanilla", "vanilla")
+def vanilla(draw: Draw) -> Fitted:
+    """As served."""
+    return _map(logistic)
+
+
+def calibrated(name: str, draw: Draw) -> Fitted:
+    """A calibrator of the served score, fitted where there are labels."""
+    return _map(calibrate(name, draw.labelled[:, 0], draw.labels))
+
+
+def tandem(name: str, draw: Draw) -> Fitted:
+    """A calibrator, then VAD, S=2."""
+    count = _columns(draw, 2)
+    labelled = draw.labelled[:, :count], draw.labels
+    return _fitted(VAD(replicas=draw.replicas, calibrator=name).fit(draw.pool[:, :count], labelled=labelled))
+
+
+def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> Fitted | None:
+    """VAD alone."""
+    count = _columns(draw, replicas)
+    return None if count is None else _fitted(VAD(replicas=draw.replicas, **options).fit(draw.pool[:, :count]))
+
+
+for _name in CALIBRATORS:
+    method(_name, "calibrator")(partial(calibrated, _name))
+for _name in CALIBRATORS:
+    method(f"{_name} + VAD", "tandem")(partial(tandem, _name))
+for _s in REPLICAS:
+    method(f"VAD S={_s}", "vad")(partial(shrunk, _s, {}))
+for _s in REPLICAS:
+    method(f"VAD(p) S={_s}", "vad")(partial(shrunk, _s, {"link": "identity"}))
+
+
+# ---------------------------------------------------------------------------- ours
+
+
+def free(replicas: int, draw: Draw) -> Fitted | None:
+    """Double learning, distilled: the other replicas, if independent, teach a map of the served score."""
+    return None if draw.replicas != "seeds" else shrunk(replicas, {"shape": "free"}, draw)
+
+
+def tower(replicas: int, draw: Draw) -> Fitted | None:
+    """All replicas calibrated where there are labels, distilled on the pool."""
+    count = _columns(draw, replicas)
+    if count is None:
+        return None
+    model = uncurse.Tower(replicas=draw.replicas)
+    return _fitted(model.fit(draw.pool[:, :count], labelled=(draw.labelled[:, :count], draw.labels)))
+
+
+for _s in REPLICAS:
+    method(f"VAD curved S={_s}")(partial(shrunk, _s, {"curvature": True}))
+for _s in REPLICAS:
+    method(f"free S={_s}")(partial(free, _s))
+for _s in REPLICAS:
+    method(f"Tower S={_s}")(partial(tower, _s))
+
+
+@method("auto")
+def auto(draw: Draw) -> Fitted:
+    """What the library chooses of all that is there."""
+    return _fitted(uncurse.fit_auto(draw.pool, labelled=(draw.labelled, draw.labels), replicas=draw.replicas))
+
+
+@method("auto without labels")
+def auto_without_labels(draw: Draw) -> Fitted:
+    """What it chooses of the pool alone."""
+    return _fitted(uncurse.fit_auto(draw.pool, replicas=draw.replicas))
+
+
+# ---------------------------------------------------------------------------- others
+
+
+def weighted(name: str, draw: Draw) -> Fitted | None:
+    """A calibrator fitted to labelled rows weighted as the pool's: the shift of the served score, undone.
+
+    Not where the two hardly overlap, so that a few rows would have all the weight.
+    """
+    served = draw.labelled[:, 0]
+    edges = np.quantile(served, np.arange(1, _BINS) / _BINS)
+    bins = np.searchsorted(edges, served)
+    shares = [np.bincount(b, minlength=_BINS) / len(b) for b in (np.searchsorted(edges, draw.pool[:, 0]), bins)]
+    ratio = shares[0] / np.maximum(shares[1], 1 / len(served))
+    weight = ratio[bins]
+    if weight.sum() ** 2 < _OVERLAP * len(weight) * np.square(weight).sum():
+        return None
+    return _map(calibrate(name, served, draw.labels, sample_weight=weight))
+
+
+for _name in ("platt", "isotonic"):
+    method(f"weighted {_name}", "calibrator")(partial(weighted, _name))
+
+
+@method("double learning", "costly")
+def double_learning(draw: Draw) -> Fitted | None:
+    """Two models served: one ranks, the other predicts. A bootstrap is not independent of what it is drawn from."""
+    return None if draw.replicas != "seeds" else Fitted(lambda scores: logistic(scores[:, 1]))
+
+
+@method("ensemble of 6", "costly")
+def ensemble(draw: Draw) -> Fitted:
+    """Six models served: their mean logit predicts, calibrated by Platt; the first still ranks."""
+    calibrator = calibrate("platt", draw.labelled.mean(axis=1), draw.labels)
+    return Fitted(lambda scores: calibrator(scores.mean(axis=1)))
+
+
+@method(ORACLE, "oracle")
+def oracle(draw: Draw) -> Fitted:
+    """The best smooth map of the served score, fitted to the true probabilities of the pool."""
+    order = np.argsort(draw.pool[:, 0], kind="stable")
+    score = draw.pool[order, 0]
+    curve = fit_smooth(score, np.ones(len(score)), draw.pool_truth[order].astype(np.float64), scatter=True)
+    return _map(lambda served: logistic(curve(served)))
+
+
+__all__ = ["ALONE", "KINDS", "METHODS", "ORACLE", "Fitted", "Method", "method"]

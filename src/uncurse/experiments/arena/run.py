@@ -1,0 +1,182 @@
+"""Run worlds and methods against each other."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cores import cores, one_blas_thread
+from ...evidence import Array
+from ...links import UncurseError, check_share
+from ...selection import count_of_share
+from .methods import METHODS, ORACLE, Fitted, Method
+from .tables import Arena, summarise
+from .trained import dlrm_worlds
+from .worlds import WORLDS, Draw, World
+
+ALPHAS = (0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
+REPLICATIONS = 100
+LEVEL = 0.9  # of the intervals
+#: As many as a figure can tell apart; and a few more for a quick run.
+MAIN = ("vanilla", "isotonic + VAD", "VAD curved S=3", "free S=3", "Tower S=3", "auto", ORACLE)
+QUICK = (*MAIN, "platt", "platt + VAD", "isotonic", "VAD S=2", "Tower S=2")
+
+Errors = dict[str, tuple[Array, Array | None]]  # by method: its errors, and whether its intervals held, at each α
+Rows = NDArray[np.intp]
+Item = TypeVar("Item")
+
+
+def run(
+    worlds: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    replications: int = REPLICATIONS,
+    seed: int = 0,
+    *,
+    alphas: Sequence[float] = ALPHAS,
+    dlrm: str | Path | None = None,
+    processes: int | None = None,
+    progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
+) -> Arena:
+    """Draw every world `replications` times, fit every method to each draw, and judge it by the truth.
+
+    Parameters
+    ----------
+    worlds, methods
+        Names of `WORLDS` and `METHODS`; by default all that can be drawn here. ``"Tower"`` is Tower of every S. The
+        oracle always runs, as the others are measured against it.
+    seed
+        The random numbers of a replication depend on it, the world's name and the replication's number alone.
+    alphas
+        Shares kept, best first by the served score; in a world of requests, of each request.
+    dlrm
+        The file of DLRM logits; by default that of the checkout.
+    processes
+        How many work side by side; by default one for each core. The figures are the same.
+    progress
+        From the number of draws to what wraps them.
+
+    Examples
+    --------
+    >>> arena = run(["few-labels"], ["vanilla", "platt"], replications=2, processes=1)
+    >>> arena.cell("few-labels", "vanilla", 0.01).bias > 0.2
+    True
+    """
+    if replications < 2:
+        raise UncurseError(f"replications={replications}; a standard error needs at least 2")
+    alphas = tuple(check_share(alpha) for alpha in alphas)
+    if dlrm is not None and not Path(dlrm).is_file():
+        raise UncurseError(f"there is no file {dlrm}; python -m uncurse.experiments.arena.dlrm {dlrm} trains it")
+    known = WORLDS if dlrm is None else WORLDS | dlrm_worlds(Path(dlrm))
+    chosen, left_out = _drawable(pick(worlds, known, "world"), asked=worlds is not None)
+    fitted = pick(methods, METHODS, "method")
+    if METHODS[ORACLE] not in fitted:
+        fitted.append(METHODS[ORACLE])
+    tasks = [(one, number) for one in chosen for number in range(replications)]
+    made = _in_processes(
+        [(one, number, seed, fitted, alphas) for one, number in tasks],
+        cores() if processes is None else processes,
+        progress(len(tasks)),
+    )
+    cells = []
+    for i, one in enumerate(chosen):
+        found = made[i * replications : (i + 1) * replications]
+        for name in (m.name for m in fitted if all(m.name in errors for errors in found)):
+            errors, oracle = (np.stack([each[key][0] for each in found]) for key in (name, ORACLE))
+            held = [each[name][1] for each in found]
+            covered = None if held[0] is None else np.stack(held)  # type: ignore[arg-type]
+            for a, alpha in enumerate(alphas):
+                if np.isfinite(errors[0, a]):
+                    known_by = None if covered is None else covered[:, a]
+                    cells.append(summarise((one.name, name, alpha), errors[:, a], oracle[:, a], known_by))
+    texts = {one.name: one.text for one in chosen}
+    return Arena(tuple(cells), texts, {m.name: m.kind for m in fitted}, alphas, replications, seed, left_out)
+
+
+def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> list[Item]:
+    """The named ones in the order of `known`, all where none is named; a family's name is all its members.
+
+    >>> pick(["vad"], {"VAD S=2": 1, "VAD S=3": 2, "VAD(p) S=2": 3}, "method")
+    [1, 2]
+    """
+    if names is None:
+        return list(known.values())
+    wanted: set[str] = set()
+    for name in names:
+        folded = name.casefold()
+        found = [k for k in known if folded in (k.casefold(), k.casefold().split(" s=")[0])]
+        if not found:
+            raise UncurseError(f"{what}={name!r} is unknown; choose from {', '.join(known)}")
+        wanted.update(found)
+    return [item for name, item in known.items() if name in wanted]
+
+
+def _drawable(worlds: list[World], *, asked: bool) -> tuple[list[World], dict[str, str]]:
+    """Worlds that can be drawn here, and why the others cannot; one that was asked for must be."""
+    left_out = {one.name: why for one in worlds if (why := one.lacks()) is not None}
+    if left_out and asked:
+        name, why = next(iter(left_out.items()))
+        raise UncurseError(f"the world {name} {why}")
+    return [one for one in worlds if one.name not in left_out], left_out
+
+
+def _in_processes(tasks: list[Any], workers: int, progress: Callable[[Iterator[Any]], Iterable[Any]]) -> list[Errors]:
+    if min(workers, len(tasks)) < 2:
+        return list(progress(replicate(*task) for task in tasks))
+    from joblib import Parallel, delayed, parallel_config
+
+    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+        return list(progress(Parallel(return_as="generator")(delayed(replicate)(*task) for task in tasks)))
+
+
+def replicate(world: World, number: int, seed: int, methods: Sequence[Method], alphas: Sequence[float]) -> Errors:
+    """One draw of a world: for each method that applies its errors, and whether its intervals hold them."""
+    found: Errors = {}
+    with one_blas_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what a fit has to say of its data, hundreds of times
+        draw = world.draw(world.stream(seed, number))
+        selected = _selected(draw, alphas)
+        reached = [np.nan if rows is None else draw.truth[rows].sum() for rows in selected]
+        for one in methods:
+            try:
+                fitted = one.fit(draw)
+            except UncurseError as error:
+                raise UncurseError(f"{one.name} fails in {world.name}, replication {number}: {error}") from error
+            if fitted is not None:
+                found[one.name] = _judge(fitted, draw, selected, reached, alphas)
+    return found
+
+
+def _selected(draw: Draw, alphas: Sequence[float]) -> list[Rows | None]:
+    """Rows that are kept at each α, of requests the best of each; None where that is less than one of each."""
+    served = -draw.test[:, 0]
+    if draw.requests is None:
+        order = np.argsort(served, kind="stable")
+        return [order[: count_of_share(alpha, len(order))] for alpha in alphas]
+    by_request = np.lexsort((served, draw.requests)).reshape(draw.requests.max() + 1, -1)
+    best = [int(round(alpha * by_request.shape[1], 6)) for alpha in alphas]
+    return [by_request[:, :k].ravel() if k else None for k in best]
+
+
+def _judge(
+    fitted: Fitted,
+    draw: Draw,
+    selected: list[Rows | None],
+    reached: list[float],
+    alphas: Sequence[float],
+) -> tuple[Array, Array | None]:
+    predicted = fitted.predict(draw.test)
+    sums = [np.nan if rows is None else predicted[rows].sum() for rows in selected]
+    errors = np.array(sums) / np.array(reached) - 1
+    # An interval is for the top share of a pool, which the best of requests are not.
+    if fitted.interval is None or draw.requests is not None:
+        return errors, None
+    ends = np.array([fitted.interval(alpha, LEVEL) for alpha in alphas])
+    return errors, (ends[:, 0] <= errors) & (errors <= ends[:, 1])
+
+
+__all__ = ["ALPHAS", "LEVEL", "MAIN", "QUICK", "REPLICATIONS", "pick", "replicate", "run"]

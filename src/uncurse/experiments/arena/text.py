@@ -1,0 +1,159 @@
+"""An arena as text for a terminal, as Markdown, and as flat records."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .bars import HIGH, LOW, judge
+from .methods import ALONE, ORACLE
+from .run import MAIN
+from .tables import Arena, Cell
+
+_SUMMARY = 0.02  # the α of the summary
+_WIDTH = 118
+_WIDE = 5  # as many α as 120 columns hold; the smallest are in the files
+Table = list[tuple[str, ...]]  # the header first
+
+
+def text(arena: Arena) -> str:
+    """A table for each world, the best method first, then all worlds in one table and the verdicts."""
+    lines = [
+        f"{arena.replications} replications, seed {arena.seed}. A cell: bias ± standard error and rms, in percent, of",
+        "Σf/Σp − 1 on the top α, with true probabilities p. *: the least rms of those that serve one model. × oracle:",
+        "rms over that of the best map possible, geometric mean from α = 1% to 10%. 90% held: how many errors there",
+        "lay in the intervals that a method states at 90%.",
+    ]
+    for world, about in arena.worlds.items():
+        lines += ["", f"{world}: {about}", *_aligned(world_table(arena, world, most=_WIDE))]
+    lines += ["", f"rms in percent on the top {_share(_SUMMARY)}", *_aligned(summary(arena))]
+    verdicts = judge(arena)
+    if verdicts:
+        lines += ["", "Bars, from α = 1% to 10%"]
+        for verdict in verdicts:
+            line = f"{'met   ' if verdict.met else 'MISSED'}  {verdict}"
+            lines += textwrap.wrap(line, _WIDTH, subsequent_indent=" " * 8)
+    lines += ["", *(f"left out: {name} {why}" for name, why in arena.left_out.items())] if arena.left_out else []
+    return "\n".join(lines)
+
+
+def markdown(arena: Arena) -> str:
+    """The same as Markdown: verdicts and the summary first."""
+    parts = [
+        f"{arena.replications} replications, seed {arena.seed}. A cell is the bias ± its standard error, then the rms, "
+        "of the error Σf/Σp − 1 on the top α against true probabilities, in percent; the least rms of methods that "
+        "serve one model is marked \\*. × oracle: rms over that of the best map possible, geometric mean from α = 1% "
+        "to 10%. 90% held: how many of the errors there lay in the intervals that a method states at 90%.",
+    ]
+    verdicts = judge(arena)
+    if verdicts:
+        parts.append("\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in verdicts))
+    parts += [f"**rms in percent on the top {_share(_SUMMARY)}**", _piped(summary(arena))]
+    for world, about in arena.worlds.items():
+        parts += [f"### {world}", about, _piped(world_table(arena, world))]
+    parts += [f"Left out: {name} {why}." for name, why in arena.left_out.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def records(arena: Arena) -> list[dict[str, Any]]:
+    """A flat record for each cell; what is not known is empty."""
+    return [{name: "" if value is None else value for name, value in vars(cell).items()} for cell in arena.cells]
+
+
+def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:
+    """Methods by how near they come to the oracle; bias ± se and rms at each α, or at the `most` largest."""
+    rows = arena.table(world)
+    alphas = [a for i, a in enumerate(arena.alphas) if any(cells[i] for cells in rows.values())]
+    alphas = sorted(alphas)[-most:] if most else alphas
+    alone = arena.of_kind(*ALONE)
+    best = {alpha: arena.best(world, alpha, alone) for alpha in alphas}
+    held = {name: kept for name, cells in rows.items() if (kept := coverage(cells)) is not None}
+    table: Table = [("method", *map(_share, alphas), "× oracle", *(["90% held"] if held else []))]
+    for name in sorted(rows, key=lambda name: from_oracle(rows[name]) or np.inf):
+        cells = [arena.get(world, name, alpha) for alpha in alphas]
+        shown = [_cell(cell, cell is not None and cell == best[cell.alpha]) for cell in cells]
+        ratio = from_oracle(rows[name])
+        row = (name, *shown, "" if ratio is None else number(ratio))
+        table.append((*row, f"{100 * held[name]:.0f}%" if name in held else "") if held else row)
+    return table
+
+
+def summary(arena: Arena, alpha: float = _SUMMARY) -> Table:
+    """The main methods across, worlds down: the rms at one α, and the best method that serves one model."""
+    if alpha not in arena.alphas:
+        alpha = arena.alphas[0]
+    names = shown(arena)
+    alone = arena.of_kind(*ALONE)
+    table: Table = [("world", "the best", *names)]
+    for world in arena.worlds:
+        cells = [arena.get(world, name, alpha) for name in names]
+        best = arena.best(world, alpha, alone)
+        named = "" if best is None else f"{best.method} {number(100 * best.rms)}"
+        table.append((world, named, *("" if cell is None else number(100 * cell.rms) for cell in cells)))
+    return table
+
+
+def shown(arena: Arena, most: int = len(MAIN)) -> list[str]:
+    """Methods for a figure: the main ones, or all where there are few."""
+    names = list(arena.methods)
+    if len(names) > most:
+        names = [name for name in MAIN if name in arena.methods]
+    return [*(name for name in names if name != ORACLE), ORACLE]
+
+
+def from_oracle(cells: Sequence[Cell | None]) -> float | None:
+    """The geometric mean of ratios to the oracle's rms, from α = 1% to 10%."""
+    ratios = [cell.ratio for cell in _judged(cells) if cell.ratio]
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+
+
+def coverage(cells: Sequence[Cell | None]) -> float | None:
+    """How many of the intervals stated at 90% held, from α = 1% to 10%."""
+    shares = [cell.coverage for cell in _judged(cells) if cell.coverage is not None]
+    return float(np.mean(shares)) if shares else None
+
+
+def _judged(cells: Sequence[Cell | None]) -> list[Cell]:
+    return [cell for cell in cells if cell is not None and LOW - 1e-9 <= cell.alpha <= HIGH + 1e-9]
+
+
+def number(value: float, sign: str = "") -> str:
+    """Three figures, at most two decimals.
+
+    >>> number(1.234), number(23.45), number(-123.4, "+")
+    ('1.23', '23.4', '-123')
+    """
+    size = abs(value)
+    return f"{value:{sign}.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+
+
+def _cell(cell: Cell | None, best: bool) -> str:
+    if cell is None:
+        return ""
+    bias = f"{number(100 * cell.bias, '+')}±{number(100 * cell.bias_error)}"
+    return f"{bias} {number(100 * cell.rms):>4}" + ("*" if best else " ")
+
+
+def _share(alpha: float) -> str:
+    return f"{100 * alpha:g}%"
+
+
+def _aligned(table: Table) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        cells = zip(row, widths, strict=True)
+        lines.append(" ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(cells)).rstrip())
+    return lines
+
+
+def _piped(table: Table) -> str:
+    rule = (":--", *["--:"] * (len(table[0]) - 1))
+    rows = ([cell.strip().replace("*", "\\*").replace("|", "\\|") for cell in row] for row in table[1:])
+    return "\n".join("| " + " | ".join(row) + " |" for row in (table[0], rule, *rows))
+
+
+__all__ = ["coverage", "from_oracle", "markdown", "number", "records", "shown", "summary", "text", "world_table"]

@@ -1,0 +1,355 @@
+"""Tower calibration: all replicas calibrated where there are labels, then projected on the served score over the pool.
+
+    P(y | served) = E[ P(y | all replicas) | served ]    over the pool
+
+1. What each row's replicas say of its probability, E[φ(t) | replicas], by the distribution of truth and noise of its
+   own set (`mixtures`): so labelled rows and the pool, which differ, speak the same language.
+2. On labelled rows, the curve of P(y) over that, from a line to a smooth curve as the labels allow (`curves`).
+3. On the pool, its mean given the served score alone: a monotone map of one score. Nothing is added to serving.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .curves import Smooth, fit_smooth
+from .evidence import Array, Evidence, Joint
+from .intervals import Selected, interval_of, normal_quantile
+from .links import UncurseError, check_choice, check_numbers, logistic
+from .maps import Affine, Grouped, ScoreMap, compose, group_rows
+from .mixtures import Mixture, Seen, seen
+from .shrinkage import pull_towards
+from .vad import REPLICAS
+
+LabelledReplicas = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Joint | Evidence
+_SCALES = ("logit", "probability")
+
+
+class Tower:
+    """Calibrate all replicas on labelled rows, and distil that into a map of the served score on the pool.
+
+    Parameters
+    ----------
+    scores
+        What the numbers are: ``"logit"`` or ``"probability"``. Never guessed.
+    replicas
+        As for `VAD`: ``"seeds"`` (models trained alike, column 0 served), ``"bootstrap"`` or ``"anchored"``.
+    negative_rate
+        The share of negatives kept when the model was trained, undone first; labelled rows are expected at their
+        natural rate.
+
+    Attributes
+    ----------
+    map_
+        The score map.
+    curve_
+        Log odds of a click by denoised score, as labelled rows show them, with a covariance.
+    line_probability_
+        How probable it is that this curve is a straight line.
+    contrast_
+        How much more the served score counts than its replicas, where labels show it beyond doubt; else 0.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> def replicas(mean, rows):
+    ...     truth = rng.normal(mean, 0.8, rows)
+    ...     return truth, truth[:, None] + rng.normal(0, 0.4, (rows, 2))
+    >>> truth, scores = replicas(-1.5, 50_000)
+    >>> clicks = rng.random(50_000) < logistic(truth)
+    >>> pool_truth, pool = replicas(-2.0, 50_000)  # candidates are not what was labelled
+    >>> tower = Tower().fit(pool, labelled=(scores, clicks))
+    >>> top = pool[:, 0] > np.quantile(pool[:, 0], 0.95)
+    >>> before, after = logistic(pool[top, 0]).mean(), tower.predict_proba(pool[top, 0]).mean()
+    >>> true = logistic(pool_truth[top]).mean()
+    >>> bool(before > 1.2 * true), bool(abs(after / true - 1) < 0.05)
+    (True, True)
+    """
+
+    map_: ScoreMap
+    curve_: Smooth
+    line_probability_: float
+    contrast_: float
+
+    def __init__(self, *, scores: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
+        self.scores = check_choice("scores", scores, _SCALES)
+        self.replicas = check_choice("replicas", replicas, REPLICAS)
+        if negative_rate is not None and not 0 < negative_rate <= 1:
+            raise UncurseError(f"negative_rate={negative_rate}; pass the share of negatives kept, such as 0.1")
+        self.negative_rate = negative_rate
+
+    def __repr__(self) -> str:
+        text = f"Tower(scores={self.scores!r}, replicas={self.replicas!r})"
+        if hasattr(self, "map_"):
+            text += f" of {self._labelled.rows:,} labelled and {self._pool.rows:,} pool rows"
+        return text
+
+    def fit(
+        self,
+        pool: ArrayLike | Joint | Evidence,
+        *,
+        labelled: LabelledReplicas,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Tower:
+        """Fit to a sample of the candidate pool and to labelled rows, both scored by every replica.
+
+        Parameters
+        ----------
+        pool
+            Replica scores (n, S), column 0 served; or the `Evidence` of a log, or a `Joint`.
+        labelled
+            (scores (m, S), labels (m,)[, weights]), `Evidence` with labels, or a labelled `Joint`. Rows may have been
+            chosen by an earlier model, or by the served score itself if they were chosen from this pool.
+        groups
+            A group of each pool row: one map each, small groups pulled towards the whole.
+        sample_weight
+            Weights of pool rows.
+        """
+        self._pool, parts = self._joints(pool, groups, sample_weight)
+        self._labelled = self._labels(labelled)
+        if self._pool.n_replicas != self._labelled.n_replicas:
+            raise UncurseError(
+                f"the pool has {self._pool.n_replicas} replicas and the labelled rows {self._labelled.n_replicas}; "
+                "pass the same columns of both"
+            )
+        pool_seen, own = seen(self._pool, self.replicas), seen(self._labelled, self.replicas)
+        prior = _mixture(self._pool, self.replicas)
+        if self._chosen_by_served():
+            # What the served score chose from this pool: given all replicas, truth is distributed as in the pool.
+            level = pool_seen.level
+            own = seen(self._labelled, self.replicas, level=level)
+            x, _ = _told(prior, own)
+        else:
+            x, _ = _told(_mixture(self._labelled, self.replicas), own)
+        self._fit_curve(x)
+        self._denoised, self._uncertain = _told(prior, pool_seen)
+        taught = self._taught(self._denoised, self._pool)
+        self._projection = _project(self._pool, taught)
+        whole = self._projection.map()
+        self.map_ = self._composed(whole)
+        if parts:
+            self.map_ = Grouped(self.map_, self._by_group(parts, prior, pool_seen.level))
+        return self
+
+    def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
+        """Calibrated predictions for served scores of shape (n,): 1-D in, 1-D out."""
+        if not hasattr(self, "map_"):
+            raise UncurseError("this Tower is not fitted; call fit with the pool and labelled rows first")
+        if groups is not None:
+            if not isinstance(self.map_, Grouped):
+                raise UncurseError("this Tower was fitted without groups; leave groups out, or fit with them")
+            return self.map_(served, groups)
+        return self.map_(served)
+
+    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
+        """Where the calibration error left on the top share `alpha` of such a pool lies, with probability `level`.
+
+        It counts the noise of labels, of the projection, and of the true rate among so many selected rows; not a
+        change of the world between the labelled rows and the pool.
+
+        >>> rng = np.random.default_rng(0)
+        >>> truth = rng.normal(-1, 1, (2, 20_000))
+        >>> labelled, pool = (t[:, None] + rng.normal(0, 0.4, (20_000, 2)) for t in truth)
+        >>> low, high = Tower().fit(pool, labelled=(labelled, rng.random(20_000) < logistic(truth[0]))).interval(0.05)
+        >>> -0.1 < low < 0 < high < 0.1
+        True
+        """
+        return interval_of(0.0, self.log_error(alpha), normal_quantile(level))
+
+    def log_error(self, alpha: float) -> float:
+        """Standard error of the logarithm of predicted over true on the top share `alpha`."""
+        top = Selected(self._pool, alpha)
+        p = logistic(self._projection(self._pool.served[top.cells]))
+        taught = self._taught(self._denoised, self._pool)[top.cells]
+        by_label = top.relative(taught, self.curve_.features(self._denoised[top.cells]), self.curve_.covariance)
+        by_pool = top.relative(p, self._projection.features(self._pool.served[top.cells]), self._projection.covariance)
+        scatter = top.scatter(taught, self._uncertain[top.cells])
+        return float(np.sqrt(by_label + by_pool + scatter))
+
+    # ------------------------------------------------------------------ parts
+
+    @property
+    def _offset(self) -> float:
+        return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
+
+    def _composed(self, step: ScoreMap) -> ScoreMap:
+        first = [Affine(1.0, self._offset)] if self._offset else []
+        return compose(*first, step, scores=self.scores)
+
+    def _joint(self, scores: ArrayLike, labels: ArrayLike | None, weights: ArrayLike | None) -> Joint:
+        return Joint().update(
+            scores, labels, scale=self.scores, sample_weight=weights, logit_offset=self._offset
+        )
+
+    def _joints(self, pool: Any, groups: ArrayLike | None, weights: ArrayLike | None) -> tuple[Joint, dict[str, Joint]]:
+        if isinstance(pool, Evidence | Joint):
+            if groups is not None or weights is not None:
+                raise UncurseError("groups and sample_weight go with arrays; evidence was collected with its own")
+            if isinstance(pool, Joint):
+                return pool, {}
+            return self._of_log(pool), {name: self._of_log(part) for name, part in pool.groups.items() if part.joint}
+        array = check_numbers(pool, "pool")
+        if array.ndim != 2:
+            raise UncurseError(f"the pool has shape {array.shape}; pass (n, S), column 0 the served model")
+        parts = {}
+        if groups is not None:
+            names, members = group_rows(groups, len(array))
+            w = None if weights is None else np.asarray(weights, np.float64)
+            for name, rows in zip(names, members, strict=True):
+                if w is None or w[rows].sum() > 0:
+                    parts[name] = self._joint(array[rows], None, None if w is None else w[rows])
+        return self._joint(array, None, weights), parts
+
+    def _of_log(self, log: Evidence) -> Joint:
+        for name, mine, theirs in (
+            ("scores", self.scores, log.scale),
+            ("negative_rate", self.negative_rate, log.negative_rate),
+        ):
+            if mine != theirs:
+                raise UncurseError(
+                    f"this evidence was collected with {name}={theirs!r} and Tower has {name}={mine!r}; use the same"
+                )
+        if log.joint is None:
+            raise UncurseError("this evidence has no joint counts of two or more replicas; collect it anew")
+        return log.joint
+
+    def _labels(self, labelled: Any) -> Joint:
+        if isinstance(labelled, Evidence):
+            labelled = self._of_log(labelled)
+        if not isinstance(labelled, Joint):
+            if not isinstance(labelled, tuple) or len(labelled) not in (2, 3):
+                raise UncurseError("labelled rows are (scores, labels) or (scores, labels, weights), or evidence of a log")
+            scores = np.asarray(labelled[0])
+            if scores.ndim != 2:
+                raise UncurseError(
+                    f"labelled scores have shape {scores.shape}; Tower needs every replica there too, shape (m, S)"
+                )
+            labelled = self._joint(scores, labelled[1], labelled[2] if len(labelled) == 3 else None)
+        y = labelled.label
+        if y is None:
+            raise UncurseError("the labelled evidence holds no labels; collect it with its label column")
+        for missing, count in (("positives", y.sum()), ("negatives", (labelled.weight - y).sum())):
+            if count <= 0:
+                raise UncurseError(f"the labels hold no {missing}; collect rows until both kinds are there")
+        return labelled
+
+    def _chosen_by_served(self) -> bool:
+        """Whether the served score itself selected the labelled rows: there it lies far above its replicas."""
+        if self.replicas != "seeds":
+            return False
+        w, pool = self._labelled.weight, self._pool.weight
+        ahead = float(pool @ self._pool.apart / pool.sum() - w @ self._labelled.apart / w.sum())
+        mean = w @ self._labelled.apart / w.sum()
+        spread = float(np.sqrt(w @ np.square(self._labelled.apart - mean) / w.sum()))
+        if ahead <= max(0.15, 5 / np.sqrt(self._labelled.effective_rows)) * spread:
+            return False
+        warnings.warn(
+            f"on the labelled rows the served scores are {ahead:.2f} further above the other replicas than on the "
+            "pool, as if the served score had selected them; they are taken as selected from this pool",
+            UserWarning,
+            stacklevel=3,
+        )
+        return True
+
+    def _fit_curve(self, x: Array) -> None:
+        joint = self._labelled
+        y = joint.label
+        assert y is not None  # checked
+        order = np.argsort(x, kind="stable")
+        # Weighted rows count as many as they are worth.
+        worth = joint.effective_rows / float(joint.weight.sum())
+        w, y = joint.weight[order] * worth, y[order] * worth
+        self.curve_ = fit_smooth(x[order], w, y)
+        self.line_probability_ = self.curve_.line_probability
+        self.contrast_ = 0.0
+        if self.replicas == "seeds":
+            self.contrast_ = _contrast(self.curve_(x[order]), -joint.apart[order], w, y)
+        self._contrast_level = float(joint.weight @ joint.apart / joint.weight.sum())
+
+    def _taught(self, denoised: Array, joint: Joint) -> Array:
+        """P(y | all replicas) of each cell."""
+        l = self.curve_(denoised)
+        if self.contrast_:
+            l = l - self.contrast_ * (joint.apart - self._contrast_level)
+        return np.asarray(logistic(l))
+
+    def _by_group(self, parts: dict[str, Joint], prior: Mixture | None, level: float) -> dict[str, ScoreMap]:
+        """The whole's curve, moved and tilted in each group by what its pool shows, pulled towards none."""
+        moves, errors, spread = [], [], self._projection.spread
+        for joint in parts.values():
+            data = seen(joint, self.replicas, level=level)
+            taught = self._taught(_told(prior, data)[0], joint)
+            z = (joint.served - self._projection.center) / spread
+            move, error = _move(self._projection(joint.served), z, joint.weight, taught, joint.effective_rows)
+            moves.append(move)
+            errors.append(error)
+        by, error = np.array(moves), np.array(errors)
+        level_by, tilt_by = (pull_towards(0.0, by[:, i], error[:, i]) for i in (0, 1))
+        maps: dict[str, ScoreMap] = {}
+        for name, moved, tilted in zip(parts, level_by.tolist(), tilt_by.tolist(), strict=True):
+            maps[name] = self._composed(self._projection.moved(moved, tilted).map())
+        return maps
+
+
+def _mixture(joint: Joint, replicas: str) -> Mixture | None:
+    """None where replicas are identical: there is no noise to take off."""
+    data = seen(joint, replicas)
+    noise = float(data.weight @ data.variance)
+    spread = float(np.ptp(data.mean)) if len(data.mean) else 0.0
+    if spread <= 0:
+        raise UncurseError(f"the served scores are constant at {joint.served[0]:g}; a pool must hold scores that differ")
+    if noise <= 1e-12 * spread**2:
+        warnings.warn("the replicas are identical, so no noise shows; was the seed changed?", UserWarning, stacklevel=3)
+        return None
+    return Mixture.fit(joint, replicas)
+
+
+def _told(prior: Mixture | None, data: Seen) -> tuple[Array, Array]:
+    return (data.mean, np.zeros(len(data.mean))) if prior is None else prior.told(data)
+
+
+def _project(joint: Joint, taught: Array) -> Smooth:
+    order = np.argsort(joint.served, kind="stable")
+    worth = joint.effective_rows / float(joint.weight.sum())
+    w = joint.weight[order] * worth
+    return fit_smooth(joint.served[order], w, w * taught[order], scatter=True)
+
+
+def _contrast(l: Array, away: Array, w: Array, y: Array) -> float:
+    """How much more the served score counts than the others, by one step of Newton, and only beyond doubt."""
+    p = logistic(l)
+    bend = w * p * (1 - p)
+    c = away - float(bend @ away / bend.sum())
+    information = float(bend @ np.square(c))
+    if information <= 0:
+        return 0.0
+    value = float(c @ (y - w * p)) / information
+    doubt = value**2 * information  # a squared z
+    rarer = min(float(y.sum()), float((w - y).sum()))
+    return value if doubt > 2 * np.log(max(rarer, 3.0)) + 4 else 0.0
+
+
+def _move(l: Array, z: Array, w: Array, taught: Array, rows: float) -> tuple[Array, Array]:
+    """Level and tilt that carry the whole's curve to a group's, and their standard errors."""
+    features = np.stack([np.ones_like(z), z])
+    w = w * (rows / w.sum())
+    b = np.zeros(2)
+    hessian = np.eye(2)
+    for _ in range(20):
+        p = logistic(l + b @ features)
+        hessian = (features * (w * p * (1 - p))) @ features.T + 1e-9 * np.eye(2)
+        step = np.linalg.solve(hessian, features @ (w * (taught - p)))
+        b = b + np.clip(step, -1, 1)
+        if np.abs(step).max() < 1e-9:
+            break
+    p = logistic(l + b @ features)
+    scale = float(w @ np.square(taught - p) / max(w @ (p * (1 - p)), 1e-300))
+    return b, np.sqrt(np.maximum(np.diagonal(np.linalg.inv(hessian)) * scale, 1e-12))
+
+
+__all__ = ["LabelledReplicas", "Seen", "Tower"]
