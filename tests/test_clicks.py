@@ -83,7 +83,7 @@ def test_every_figure_is_what_the_library_gives_directly(ties, name, variant, li
         alone = calibrate(method, labelled[0][:, 0], labelled[1], **options)(served)
     p = alone
     if link is not None:
-        vad = VAD(link=link, calibrator=method, calibrator_options=options, curvature=curvature)
+        vad = VAD(link=link, calibrator=method, calibrator_options=options, curvature=curvature, recentre=False)
         p = vad.fit(scored.pool[:, :s], labelled=None if method is None else labelled).predict_proba(served)
     for m in (30, 50) if (s, variant) in ((2, "original"), (2, "vad")) else (50,):
         (row,) = evaluate(scored.test_y, p, [0.05], n_bins=m).rows

@@ -264,7 +264,7 @@ def test_a_tandem_shrinks_what_is_calibrated_by_the_ratio_of_lambdas(method):
     pool, (scores, y) = pool_of(1000), labelled_of(1500)
     served = np.linspace(-6, 1, 101)
     expected, ratio = literal_tandem(pool, scores, y, method, served)
-    vad = VAD(calibrator=method).fit(pool, labelled=(scores, y))
+    vad = VAD(calibrator=method, recentre=False).fit(pool, labelled=(scores, y))
     np.testing.assert_allclose(vad.lambda_, ratio, rtol=1e-12)
     np.testing.assert_allclose(vad.predict_proba(served), expected, rtol=1e-9)
     # λ_pool = .8 and λ_labelled = .862: the ratio is 0.93, and could as well be above 1.
@@ -278,8 +278,54 @@ def test_a_tandem_passes_options_to_its_calibrator(method):
     served = np.linspace(-6, 1, 101)
     options = {"n_bins": 7, "refine_top": 0.01}
     expected, _ = literal_tandem(pool, scores, y, method, served, **options)
-    vad = VAD(calibrator=method, calibrator_options=options).fit(pool, labelled=(scores, y))
+    vad = VAD(calibrator=method, calibrator_options=options, recentre=False).fit(pool, labelled=(scores, y))
     np.testing.assert_allclose(vad.predict_proba(served), expected, rtol=1e-9)
+
+
+def literal_recentred(pool, scores, y, method, served):
+    """To the labelled score that stands for the same truth, then calibrate."""
+    step = calibrate(method, scores[:, 0], y)
+    ours, theirs = literal_lambda(pool), literal_lambda(scores)
+    center, away = pool[:, 0].mean(), scores[:, 0].mean()
+    truth = center + ours * (served - center)
+    return step(away + (truth - away) / theirs)
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+def test_a_recentred_tandem_calibrates_the_labelled_score_of_the_same_truth(method):
+    pool, (scores, y) = pool_of(1000), labelled_of(1500)
+    served = np.linspace(-6, 1, 101)
+    vad = VAD(calibrator=method).fit(pool, labelled=(scores, y))
+    np.testing.assert_allclose(vad.predict_proba(served), literal_recentred(pool, scores, y, method, served), rtol=1e-9)
+    from_moments = VAD(calibrator=method).fit(Moments().update(pool), labelled=(scores, y))
+    np.testing.assert_allclose(from_moments.predict_proba(served), vad.predict_proba(served), rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic", "spline"])
+def test_a_mean_shift_does_a_recentred_tandem_no_harm(method):
+    """METHOD: Platt pivots about the labelled mean. Closed form: with normal noise the recentred tandem is exact."""
+    rng = np.random.default_rng(3)
+    rows = 400_000
+    labelled_truth, truth = rng.normal(-1.0, 0.8, rows), rng.normal(-2.0, 0.8, rows)
+    scores, pool = (t[:, None] + rng.normal(0, 0.5, (rows, 2)) for t in (labelled_truth, truth))
+    y = rng.random(rows) < expit(labelled_truth)
+    top = pool[:, 0] > np.quantile(pool[:, 0], 0.9)
+    error = {}
+    for recentre in (True, False):
+        vad = VAD(calibrator=method, recentre=recentre).fit(pool, labelled=(scores, y))
+        error[recentre] = vad.predict_proba(pool[top, 0]).sum() / expit(truth[top]).sum() - 1
+    assert error[False] > 0.1  # the paper's tandem keeps the pivot
+    assert abs(error[True]) < 0.03
+
+
+def test_groups_of_a_recentred_tandem_are_read_about_their_own_mean():
+    pool, groups = grouped_pool([20_000] * 2, [0.2, 0.6], [-3.5, -2.0])
+    scores, y = labelled_of(20_000)
+    vad = VAD(calibrator="platt").fit(pool, labelled=(scores, y), groups=groups)
+    l = np.linspace(-5, 0, 41)
+    for g in (0, 1):
+        expected = literal_recentred(pool[groups == g], scores, y, "platt", l)
+        np.testing.assert_allclose(vad.predict_proba(l, np.full(41, g)), expected, rtol=0.03)
 
 
 def test_a_tandem_may_stretch():
@@ -409,7 +455,7 @@ def test_unseen_groups_get_exactly_the_map_of_the_whole():
 def test_groups_of_a_tandem_shrink_about_their_own_calibrated_mean(method):
     pool, groups = grouped_pool([20_000] * 2, [0.2, 0.6], [-3.5, -2.0])
     scores, y = labelled_of(20_000)
-    vad = VAD(calibrator=method).fit(pool, labelled=(scores, y), groups=groups)
+    vad = VAD(calibrator=method, recentre=False).fit(pool, labelled=(scores, y), groups=groups)
     l = np.linspace(-5, 0, 41)
     for g in (0, 1):
         expected, _ = literal_tandem(pool[groups == g], scores, y, method, l)
@@ -847,7 +893,7 @@ def test_a_tandem_from_moments_needs_the_cells_of_the_pool():
     with pytest.raises(
         UncurseError, match=r"a tandem from moments needs the pool's cells too: pass pool=\(moments, ce"
     ):
-        VAD(calibrator="platt").fit(Moments().update(GOOD), labelled=GOOD_LABELLED)
+        VAD(calibrator="platt", recentre=False).fit(Moments().update(GOOD), labelled=GOOD_LABELLED)
 
 
 @pytest.mark.parametrize("argument", [{"groups": np.zeros(200)}, {"sample_weight": np.ones(200)}])

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .auto import Auto, fit_auto
 from .calibrators import calibrate
 from .evidence import Cells, Evidence, Joint, Moments
 from .links import UncurseError
@@ -44,6 +45,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "VAD",
     "Affine",
+    "Auto",
     "Cells",
     "Chain",
     "Curve",
@@ -62,6 +64,7 @@ __all__ = [
     "collect",
     "evaluate",
     "expected_calibration_error",
+    "fit_auto",
     "information_variance",
     "load",
     "log_loss_reduction",

@@ -143,8 +143,7 @@ def spline(cells: Cells, *, strict: bool = True) -> ScoreMap:
     l, w, y = _columns(cells)
     _standard(l, w, "spline")
     _check_overlap(l, w, y, "spline")
-    worth = float(w.sum() / cells.weight_squares.sum())  # weighted rows count as many as they are worth
-    return fit_smooth(l, w * worth, y * worth).map()
+    return fit_smooth(l, w, y).map()
 
 
 def newton_logistic(features: Array, weight: Array, label: Array) -> Array:

@@ -90,7 +90,8 @@ class Basis:
         slope = np.zeros(len(self.knots))
         slope[i], slope[i + 1] = -1 / h, 1 / h
         sixth = h / 6
-        return slope - sixth * (self.second[i + 1] if end == 0 else -self.second[i])
+        result: Array = slope - sixth * (self.second[i + 1] if end == 0 else -self.second[i])
+        return result
 
 
 def make_basis(knots: Array) -> Basis:
@@ -112,10 +113,13 @@ def make_basis(knots: Array) -> Basis:
     return Basis(knots, np.column_stack([np.ones(count), knots, bends]), second)
 
 
-def fit_smooth(score: Array, weight: Array, label: Array, *, scatter: bool = False) -> Smooth:
+def fit_smooth(
+    score: Array, weight: Array, label: Array, *, scatter: bool = False, slope: tuple[float, float] | None = None
+) -> Smooth:
     """The curve of P(label) over `score`, both summed up in cells of ascending score.
 
     With ``scatter`` labels are probabilities, whose variance about the curve is estimated rather than p(1 − p).
+    ``slope`` is what is known of the slope beforehand: a mean and a standard deviation.
     """
     center = float(weight @ score / weight.sum())
     spread = float(np.sqrt(weight @ np.square(score - center) / weight.sum()))
@@ -127,11 +131,19 @@ def fit_smooth(score: Array, weight: Array, label: Array, *, scatter: bool = Fal
         knots = np.linspace(z[0], z[-1], 4)
     basis = make_basis(knots)
     with one_blas_thread():
-        return _averaged(center, spread, basis, basis(z), w, y, scatter)
+        known = (0.0, 0.0) if slope is None else (slope[0] * spread, 1 / (slope[1] * spread) ** 2)
+        return _averaged(center, spread, basis, basis(z), w, y, scatter, known)
 
 
 def _averaged(
-    center: float, spread: float, basis: Basis, features: Array, w: Array, y: Array, scatter: bool
+    center: float,
+    spread: float,
+    basis: Basis,
+    features: Array,
+    w: Array,
+    y: Array,
+    scatter: bool,
+    known: tuple[float, float],
 ) -> Smooth:
     size = len(features)
     scale = 1.0
@@ -140,12 +152,12 @@ def _averaged(
     start[0] = np.log(y.sum() / (w - y).sum())
     start[1] = 1e-3
     if scatter:
-        loose = _penalised(features, w, y, _SPREADS[-1], start)[0]
+        loose = _penalised(features, w, y, _SPREADS[-1], start, known)[0]
         p = logistic(loose @ features)
         pearson = np.square(y - w * p) / (w * p * (1 - p))
         scale = max(float(pearson.sum() / max(len(w) - size, 1)), 1e-12)
     for tau in [0.0, *_SPREADS]:
-        coefficients, hessian, value = _penalised(features, w / scale, y / scale, tau, start)
+        coefficients, hessian, value = _penalised(features, w / scale, y / scale, tau, start, known)
         fits.append((coefficients, hessian, value))
         start = coefficients
     values = np.array([f[2] for f in fits])
@@ -158,24 +170,31 @@ def _averaged(
     return Smooth(center, spread, basis, np.asarray(mean), covariance, float(share[0]))
 
 
-def _penalised(features: Array, w: Array, y: Array, tau: float, start: Array) -> tuple[Array, Array, float]:
-    """Coefficients, their covariance and the log marginal likelihood (Laplace) where bends have the spread τ."""
+def _penalised(
+    features: Array, w: Array, y: Array, tau: float, start: Array, known: tuple[float, float]
+) -> tuple[Array, Array, float]:
+    """Coefficients, their covariance and the log marginal likelihood (Laplace) where bends have the spread τ.
+
+    `known` is what is known of the slope: a value, and one over its variance.
+    """
     size = len(features)
     used = size if tau > 0 else 2
     x = features[:used]
     ridge = np.zeros(used)
     ridge[2:] = 1 / tau**2 if tau > 0 else 0.0
+    middle = np.zeros(used)
+    middle[1], ridge[1] = known
     b = start[:used].copy()
 
     def objective(b: Array) -> float:
         l = b @ x
-        return float(y @ l - w @ np.logaddexp(0.0, l) - 0.5 * ridge @ np.square(b))
+        return float(y @ l - w @ np.logaddexp(0.0, l) - 0.5 * ridge @ np.square(b - middle))
 
     value = objective(b)
     hessian = np.eye(used)
     for _ in range(50):
         p = logistic(b @ x)
-        gradient = x @ (y - w * p) - ridge * b
+        gradient = x @ (y - w * p) - ridge * (b - middle)
         hessian = (x * (w * p * (1 - p))) @ x.T + np.diag(ridge)
         step = np.linalg.solve(hessian + 1e-12 * np.trace(hessian) / used * np.eye(used), gradient)
         if gradient @ step < 1e-10:

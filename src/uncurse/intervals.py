@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .evidence import Array, Joint
-from .links import UncurseError, check_share
+from .links import Float, UncurseError, check_share, logistic
+from .maps import ScoreMap
+
+if TYPE_CHECKING:
+    from .distilled import Distilled
+    from .tower import Tower
 
 
 class Selected:
@@ -22,25 +29,52 @@ class Selected:
         self.rows = alpha * joint.effective_rows
         self.share = self.weight / self.weight.sum()
 
-    def mean(self, values: Array) -> float:
+    def mean(self, values: Float) -> float:
         """Over the selected rows."""
         return float(self.share @ values)
 
-    def relative(self, p: Array, features: Array, covariance: Array) -> float:
+    def relative(self, p: Float, features: Array, covariance: Array) -> float:
         """Squared relative error of the mean of `p`, whose log odds are coefficients times `features`."""
         gradient = features @ (self.share * p * (1 - p)) / self.mean(p)
         return float(gradient @ covariance @ gradient)
 
-    def scatter(self, p: Array, uncertain: Array) -> float:
+    def scatter(self, p: Float, uncertain: Array) -> float:
         """Squared relative error of the true rate among so many rows, that differ in `p` and by what is not known."""
         variance = self.mean(np.square(p)) - self.mean(p) ** 2 + self.mean(uncertain)
         return float(variance / self.rows / self.mean(p) ** 2)
 
 
-def interval_of(log_error: float, standard_error: float, quantile: float) -> tuple[float, float]:
-    """From the logarithm of predicted over true, and its error, to an interval of the calibration error."""
-    low, high = np.expm1(log_error - quantile * standard_error), np.expm1(log_error + quantile * standard_error)
-    return float(low), float(high)
+def levels_of(joint: Joint) -> Array:
+    """Mean score of every replica on these rows, above that of the served one: (S,)."""
+    others = float(joint.weight @ joint.apart / joint.weight.sum()) + np.array(joint.grid.levels)
+    return np.append(0.0, others)
+
+
+def level_variance(levels: Array, replicas: str) -> tuple[float, int]:
+    """Variance of the level that predictions are built on, from how replicas' levels differ; degrees of freedom.
+
+    Models trained alike: of their mean. Bootstraps: of the served one, about which theirs lie.
+    """
+    if replicas == "seeds":
+        return float(np.var(levels, ddof=1)) / len(levels), len(levels) - 1
+    if replicas == "anchored":
+        return float(np.mean(np.square(levels[1:]))), len(levels) - 1
+    return float(np.var(levels[1:], ddof=1)), len(levels) - 2
+
+
+def interval_of(
+    log_error: float, standard_error: float, level: float, by_level: tuple[float, int] = (0.0, 1)
+) -> tuple[float, float]:
+    """An interval of the calibration error from the logarithm of predicted over true and its standard error.
+
+    `by_level` is a second error with few degrees of freedom: its quantile is Student's.
+    """
+    reach = normal_quantile(level) * standard_error
+    if by_level[0] > 0:
+        from scipy.special import stdtrit
+
+        reach = float(np.hypot(reach, float(stdtrit(by_level[1], 0.5 + level / 2)) * by_level[0]))
+    return float(np.expm1(log_error - reach)), float(np.expm1(log_error + reach))
 
 
 def normal_quantile(level: float) -> float:
@@ -52,4 +86,19 @@ def normal_quantile(level: float) -> float:
     return float(ndtri(0.5 + level / 2))
 
 
-__all__ = ["Selected", "interval_of", "normal_quantile"]
+def left_on_top(
+    score_map: ScoreMap, reference: Tower | Distilled, alpha: float, level: float, offset: float = 0.0
+) -> tuple[float, float]:
+    """An interval for the calibration error that a map leaves, judged by a better one and what that is known to.
+
+    `offset` is what the map itself adds to logits first: the reference's scores have it already.
+    """
+    joint = reference.joint
+    top = Selected(joint, alpha)
+    served = joint.served[top.cells]
+    theirs = top.mean(logistic(reference.odds(served)))
+    ours = top.mean(score_map.at_logits(served - offset))
+    return interval_of(float(np.log(ours / theirs)), reference.log_error(alpha), level, reference.level_error(alpha))
+
+
+__all__ = ["Selected", "interval_of", "left_on_top", "level_variance", "levels_of", "normal_quantile"]

@@ -30,7 +30,7 @@ class Seen(NamedTuple):
     mean: Array  # of the replicas that tell of it
     variance: Array
     weight: Array
-    count: int  # replicas in the mean: its noise is σ²/count
+    models: int  # in the mean: its noise is σ²/models
     freedom: int  # of the variance
     level: float  # mean of `mean` less that of the served score
 
@@ -66,7 +66,7 @@ class Mixture:
     share: Array  # (L, N)
     edges: Array  # of the variances that are told apart
     by_variance: Array  # (V, N): their probabilities
-    count: int
+    models: int
     level: float
 
     @classmethod
@@ -79,28 +79,30 @@ class Mixture:
         noise = float(w @ data.variance)
         if total <= 0 or noise <= 0:
             raise UncurseError("the replicas are identical, or their scores constant, so no noise shows")
-        true = max(total - noise / data.count, 0.02 * total)
+        true = max(total - noise / data.models, 0.02 * total)
         points, width = _grid(data.mean, center, np.sqrt(total))
         noises = np.sqrt(noise) * np.exp(np.linspace(np.log(0.1), np.log(3.2), _NOISES))
-        edges = np.concatenate([[0.0], noise * np.exp(np.linspace(np.log(0.02), np.log(16.0), _VARIANCES - 1)), [np.inf]])
+        edges = np.concatenate(
+            [[0.0], noise * np.exp(np.linspace(np.log(0.02), np.log(16.0), _VARIANCES - 1)), [np.inf]]
+        )
         by_variance = _chance_of_variance(edges, noises, data.freedom)
         bins, counts = _binned(data, edges)
         start = np.exp(-0.5 * np.square(points - center) / true) * _spacing(points)
         levels = np.exp(-0.5 * np.square(np.log(noises**2 / noise) / 0.35))
         start = np.outer(start / start.sum(), 0.85 * levels / levels.sum() + 0.15 / _NOISES)
-        spread = np.sqrt(noises[None] ** 2 / data.count + width[:, None] ** 2)  # (L, N)
+        spread = np.sqrt(noises[None] ** 2 / data.models + width[:, None] ** 2)  # (L, N)
         kernel = _normal(bins[None, :, None] - points[None, None, :], spread.T[:, None, :])  # (N, B, L)
         turns = int(np.clip(joint.effective_rows / 100, 10, _TURNS))
         with one_blas_thread():
             share = _expectation_maximisation(kernel, by_variance, counts, start, turns)
-        return cls(points, width, noises, share, edges, by_variance, data.count, data.level)
+        return cls(points, width, noises, share, edges, by_variance, data.models, data.level)
 
     def told(self, data: Seen) -> tuple[Array, Array]:
         """Of each cell, logit E[φ(t) | m, v], and the variance of φ(t) that is left."""
         low, high = float(data.mean.min()), float(data.mean.max())
         grid = np.linspace(low, high, 400)
-        spread = np.square(self.noises)[None] / self.count + np.square(self.width)[:, None]  # (L, N)
-        up, down, squares = self._posterior(grid, spread, np.square(self.noises)[None] / self.count)  # (G, N)
+        spread = np.square(self.noises)[None] / self.models + np.square(self.width)[:, None]  # (L, N)
+        up, down, squares = self._posterior(grid, spread, np.square(self.noises)[None] / self.models)  # (G, N)
         odds, variance = np.empty((2, len(self.by_variance), len(grid)))
         for i, row in enumerate(self.by_variance):
             p, q, square = up @ row, down @ row, squares @ row

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from .curves import Smooth, fit_smooth
 from .evidence import Array, Evidence, Joint
-from .intervals import Selected, interval_of, normal_quantile
+from .intervals import Selected, interval_of, level_variance, levels_of
 from .links import UncurseError, check_choice, check_numbers, logistic
 from .maps import Affine, Grouped, ScoreMap, compose, group_rows
 from .mixtures import Mixture, Seen, seen
@@ -27,6 +27,8 @@ from .vad import REPLICAS
 
 LabelledReplicas = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Joint | Evidence
 _SCALES = ("logit", "probability")
+# What is known of the curve before any label: scores are log odds, give or take. Two hundred clicks outweigh it.
+_SLOPE = (1.0, 0.3)
 
 
 class Tower:
@@ -119,7 +121,8 @@ class Tower:
             )
         pool_seen, own = seen(self._pool, self.replicas), seen(self._labelled, self.replicas)
         prior = _mixture(self._pool, self.replicas)
-        if self._chosen_by_served():
+        self._chosen = self._chosen_by_served()
+        if self._chosen:
             # What the served score chose from this pool: given all replicas, truth is distributed as in the pool.
             level = pool_seen.level
             own = seen(self._labelled, self.replicas, level=level)
@@ -159,7 +162,7 @@ class Tower:
         >>> -0.1 < low < 0 < high < 0.1
         True
         """
-        return interval_of(0.0, self.log_error(alpha), normal_quantile(level))
+        return interval_of(0.0, self.log_error(alpha), level, self.level_error(alpha))
 
     def log_error(self, alpha: float) -> float:
         """Standard error of the logarithm of predicted over true on the top share `alpha`."""
@@ -170,6 +173,23 @@ class Tower:
         by_pool = top.relative(p, self._projection.features(self._pool.served[top.cells]), self._projection.covariance)
         scatter = top.scatter(taught, self._uncertain[top.cells])
         return float(np.sqrt(by_label + by_pool + scatter))
+
+    def level_error(self, alpha: float) -> tuple[float, int]:
+        """Standard error by how replicas' levels move apart from labelled rows to pool, and its degrees of freedom."""
+        top = Selected(self._pool, alpha)
+        p = logistic(self._projection(self._pool.served[top.cells]))
+        moved = levels_of(self._pool) - levels_of(self._labelled)
+        variance, freedom = level_variance(moved, self.replicas)
+        return float(np.sqrt(variance)) * top.mean(p * (1 - p)) / top.mean(p), freedom
+
+    @property
+    def joint(self) -> Joint:
+        """Counts of the pool."""
+        return self._pool
+
+    def odds(self, served: Array) -> Array:
+        """Log odds at served logits."""
+        return self._projection(served)
 
     # ------------------------------------------------------------------ parts
 
@@ -182,9 +202,7 @@ class Tower:
         return compose(*first, step, scores=self.scores)
 
     def _joint(self, scores: ArrayLike, labels: ArrayLike | None, weights: ArrayLike | None) -> Joint:
-        return Joint().update(
-            scores, labels, scale=self.scores, sample_weight=weights, logit_offset=self._offset
-        )
+        return Joint().update(scores, labels, scale=self.scores, sample_weight=weights, logit_offset=self._offset)
 
     def _joints(self, pool: Any, groups: ArrayLike | None, weights: ArrayLike | None) -> tuple[Joint, dict[str, Joint]]:
         if isinstance(pool, Evidence | Joint):
@@ -218,12 +236,13 @@ class Tower:
             raise UncurseError("this evidence has no joint counts of two or more replicas; collect it anew")
         return log.joint
 
-    def _labels(self, labelled: Any) -> Joint:
-        if isinstance(labelled, Evidence):
-            labelled = self._of_log(labelled)
+    def _labels(self, given: Any) -> Joint:
+        labelled = self._of_log(given) if isinstance(given, Evidence) else given
         if not isinstance(labelled, Joint):
             if not isinstance(labelled, tuple) or len(labelled) not in (2, 3):
-                raise UncurseError("labelled rows are (scores, labels) or (scores, labels, weights), or evidence of a log")
+                raise UncurseError(
+                    "labelled rows are (scores, labels) or (scores, labels, weights), or evidence of a log"
+                )
             scores = np.asarray(labelled[0])
             if scores.ndim != 2:
                 raise UncurseError(
@@ -264,7 +283,7 @@ class Tower:
         # Weighted rows count as many as they are worth.
         worth = joint.effective_rows / float(joint.weight.sum())
         w, y = joint.weight[order] * worth, y[order] * worth
-        self.curve_ = fit_smooth(x[order], w, y)
+        self.curve_ = fit_smooth(x[order], w, y, slope=_SLOPE)
         self.line_probability_ = self.curve_.line_probability
         self.contrast_ = 0.0
         if self.replicas == "seeds":
@@ -276,7 +295,7 @@ class Tower:
         l = self.curve_(denoised)
         if self.contrast_:
             l = l - self.contrast_ * (joint.apart - self._contrast_level)
-        return np.asarray(logistic(l))
+        return np.asarray(logistic(l), np.float64)
 
     def _by_group(self, parts: dict[str, Joint], prior: Mixture | None, level: float) -> dict[str, ScoreMap]:
         """The whole's curve, moved and tilted in each group by what its pool shows, pulled towards none."""
@@ -302,7 +321,9 @@ def _mixture(joint: Joint, replicas: str) -> Mixture | None:
     noise = float(data.weight @ data.variance)
     spread = float(np.ptp(data.mean)) if len(data.mean) else 0.0
     if spread <= 0:
-        raise UncurseError(f"the served scores are constant at {joint.served[0]:g}; a pool must hold scores that differ")
+        raise UncurseError(
+            f"the served scores are constant at {joint.served[0]:g}; a pool must hold scores that differ"
+        )
     if noise <= 1e-12 * spread**2:
         warnings.warn("the replicas are identical, so no noise shows; was the seed changed?", UserWarning, stacklevel=3)
         return None
@@ -348,7 +369,7 @@ def _move(l: Array, z: Array, w: Array, taught: Array, rows: float) -> tuple[Arr
         if np.abs(step).max() < 1e-9:
             break
     p = logistic(l + b @ features)
-    scale = float(w @ np.square(taught - p) / max(w @ (p * (1 - p)), 1e-300))
+    scale = float(w @ np.square(taught - p)) / max(float(w @ (p * (1 - p))), 1e-300)
     return b, np.sqrt(np.maximum(np.diagonal(np.linalg.inv(hessian)) * scale, 1e-12))
 
 

@@ -10,16 +10,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import calibrators
-from .evidence import Array, Cells, Evidence, Moments
+from .evidence import Array, Cells, Evidence, Joint, Moments
 from .links import SCALES, UncurseError, check_choice, check_numbers, check_weights, get_link, logistic, to_link
-from .maps import Affine, Grouped, ScoreMap, compose, group_rows
+from .maps import Affine, Curve, Grouped, ScoreMap, compose, group_rows
 from .shrinkage import curved, group_lambdas, information_variance, noise_variance, pull_towards
+
+if TYPE_CHECKING:
+    from .distilled import Distilled
+    from .tower import Tower
 
 #: How the columns of a pool came about; see `VAD`.
 REPLICAS = ("seeds", "bootstrap", "anchored")
@@ -73,6 +77,12 @@ class VAD:
         A calibrator to work in tandem with, by name; `fit` then needs labelled rows.
     curvature
         Add what φ's bend does to the posterior mean: E[φ(l*)] instead of φ(E[l*]). For VAD alone.
+    shape
+        ``"straight"``: one λ for all scores. ``"free"``: whatever curve the replicas show, where noise differs from
+        row to row or scores have heavy tails (see `distilled`); best with three replicas or more.
+    recentre
+        Of a tandem, on the logistic link: shrink scores before they are calibrated, so that labelled rows of another
+        mean do no harm. False is the paper's: after the calibrator, about the mean of calibrated scores.
     negative_rate
         The share of negatives kept when the model was trained, undone first. Labelled rows are expected at
         their natural rate: weight their negatives by 1/negative_rate where they are not. Moments and cells given in
@@ -123,6 +133,8 @@ class VAD:
         replicas: str = "seeds",
         calibrator: str | None = None,
         curvature: bool = False,
+        shape: str = "straight",
+        recentre: bool = True,
         negative_rate: float | None = None,
         lambda_floor: float | None = None,
         calibrator_options: Mapping[str, Any] | None = None,
@@ -132,6 +144,8 @@ class VAD:
         self.replicas = check_choice("replicas", replicas, REPLICAS)
         self.calibrator = calibrator
         self.curvature = curvature
+        self.shape = check_choice("shape", shape, ("straight", "free"))
+        self.recentre = recentre and self.link == "logistic"
         self.negative_rate = negative_rate
         self.lambda_floor = lambda_floor
         self.calibrator_options = dict(calibrator_options or {})
@@ -139,6 +153,11 @@ class VAD:
             check_choice("calibrator", calibrator, tuple(calibrators.CALIBRATORS))
             if curvature:
                 raise UncurseError("curvature=True corrects VAD alone; leave it out beside a calibrator")
+        if shape == "free" and (calibrator is not None or curvature or self.link != "logistic" or scores == "value"):
+            raise UncurseError(
+                "shape='free' is for logits or probabilities on the logistic link, without calibrator and curvature, "
+                "which it holds already"
+            )
         if scores == "value" and (self.link in ("logistic", "probit") or calibrator or negative_rate):
             raise UncurseError("scores='value' is for regression: use link='identity' or 'log', and no calibrator")
         if negative_rate is not None and not 0 < negative_rate <= 1:
@@ -199,13 +218,101 @@ class VAD:
         step = None
         if self.calibrator is not None:
             step = self._fit_calibrator(labelled, variance)
-            self.center_ = evidence.center(step, self.link)
+            if not self.recentre:
+                self.center_ = evidence.center(step, self.link)
         elif labelled is not None:
             raise UncurseError("labelled rows are given but no calibrator; pass one, such as VAD(calibrator='platt')")
+        self._given = pool, labelled, sample_weight
+        self._reference: Tower | Distilled | None = None
+        if self.shape == "free":
+            self.map_ = self._free(groups, variance)
+            return self
         self.map_ = self._map(self.lambda_, self.center_, self.noise_variance_, step)
         if evidence.groups:
             self.map_ = Grouped(self.map_, self._fit_groups(evidence, step, variance))
         return self
+
+    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
+        """Where the calibration error left on the top share `alpha` of such a pool lies, with probability `level`.
+
+        Judged by what replicas say of each other (`shape="free"`), or by `Tower` where there are labels. Without
+        labels it cannot see what all replicas have in common: an error of their training data, or of their kind.
+
+        >>> rng = np.random.default_rng(0)
+        >>> pool = rng.normal(-2, 0.8, 50_000)[:, None] + rng.normal(0, 0.4, (50_000, 3))
+        >>> low, high = VAD(curvature=True).fit(pool).interval(0.05)
+        >>> -0.05 < low < 0 < high < 0.05
+        True
+        """
+        from .intervals import left_on_top
+
+        if not hasattr(self, "map_"):
+            raise UncurseError("this VAD is not fitted; call fit with the pool first")
+        if self._given is None:
+            raise UncurseError("a VAD that was pickled has let its pool go; fit it again for an interval")
+        if self._reference is None:
+            self._reference = self._make_reference()
+        whole = self.map_.whole if isinstance(self.map_, Grouped) else self.map_
+        return left_on_top(whole, self._reference, alpha, level, self._offset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_given": None, "_reference": None}
+
+    def _make_reference(self) -> Tower | Distilled:
+        from .tower import Tower
+
+        pool, labelled, weights = self._given
+        if labelled is not None and not isinstance(pool, Moments | Mapping | tuple):
+            tower = Tower(scores=self.scores, replicas=self.replicas, negative_rate=self.negative_rate)
+            return tower.fit(pool, labelled=labelled, sample_weight=weights)  # type: ignore[arg-type]
+        return self._taken_at_its_word(self._distilled())
+
+    def _taken_at_its_word(self, free: Distilled) -> Distilled:
+        """VAD with curvature itself, where the replicas' own shape does not contradict it: it is known better."""
+        from .distilled import Distilled
+
+        if self.link != "logistic" or not self.lambda_ > 0:
+            return free
+        slopes = np.clip(self.lambda_ + self.standard_error_ * np.array([0.0, -1.0, 1.0]), 1e-3, 1.0)
+        noise = np.maximum(1 - slopes, 0.0) * self.score_variance_
+        curves = [_as_curve(curved(k, self.center_, v, "logistic")) for k, v in zip(slopes, noise, strict=True)]
+        straight = Distilled.by_lambda(curves[0], free.joint, self.replicas, curves[1:])
+        return free if free.differs_from(straight) else straight
+
+    def _distilled(self) -> Distilled:
+        from .distilled import Distilled
+
+        pool, _, weights = self._given
+        if self.scores == "value":
+            raise UncurseError("scores='value' are no probabilities; this needs logits or probabilities")
+        if isinstance(pool, Evidence):
+            if pool.joint is None:
+                raise UncurseError(
+                    "this evidence has no joint counts of two or more replicas; collect it with joint=True"
+                )
+            return Distilled.by_mixture(pool.joint, self.replicas)
+        if isinstance(pool, Moments | Mapping | tuple):
+            raise UncurseError(
+                "moments alone do not show the shape of noise; pass scores (n, S) or evidence with joint"
+            )
+        array = np.asarray(pool)
+        if array.ndim != 2 or array.shape[1] < 2:
+            raise UncurseError(f"the pool has shape {array.shape}; this needs two columns of scores or more")
+        if self.replicas == "seeds" and array.shape[1] > 2:
+            return Distilled.by_teacher(array, scale=self.scores, sample_weight=weights, offset=self._offset)
+        joint = Joint().update(array, scale=self.scores, sample_weight=weights, logit_offset=self._offset)
+        return Distilled.by_mixture(joint, self.replicas)
+
+    def _free(self, groups: ArrayLike | None, variance: float | None) -> ScoreMap:
+        if (
+            groups is not None
+            or variance is not None
+            or (isinstance(self._given[0], Evidence) and self._given[0].groups)
+        ):
+            raise UncurseError("shape='free' has no groups and takes no variance; fit one VAD for each group")
+        self._reference = self._distilled()
+        offset = [Affine(1.0, self._offset)] if self._offset else []
+        return compose(*offset, self._reference.map(), scores=self.scores)
 
     def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
         """Debiased predictions for served scores of shape (n,): 1-D in, 1-D out."""
@@ -340,7 +447,8 @@ class VAD:
         self._check_spread(covariance, self.center_)
         self.noise_variance_ = float(noise_variance(covariance, self.replicas) if variance is None else variance)
         function = self._lambda(variance)
-        self.lambda_ = self._usable(float(function(moments.mean, covariance)), "")
+        value = float(function(moments.mean, covariance))
+        self.lambda_ = value if self.shape == "free" else self._usable(value, "")
         self.standard_error_ = moments.standard_error(function)
 
     def _check_spread(self, covariance: Array, center: float) -> None:
@@ -397,7 +505,7 @@ class VAD:
             )
         self._warn_if_selected(moments)
         # Calibration has undone the noise of the labelled rows already; only the ratio is left to do.
-        self._labelled_lambda = labelled_lambda
+        self._labelled_lambda, self._labelled_center = labelled_lambda, float(moments.mean[0])
         self.lambda_ = pool_lambda / labelled_lambda
         error = np.hypot(pool_error, self.lambda_ * moments.standard_error(function)) / labelled_lambda
         self.standard_error_ = float(error)
@@ -430,7 +538,7 @@ class VAD:
             name: self._usable(float(value * ratio), f" in group {name!r}")
             for name, value in zip(evidence.groups, pulled, strict=True)
         }
-        own = [part.center(step, self.link) for part in parts]
+        own = [part.center(None if self.recentre else step, self.link) for part in parts]
         center_error = np.sqrt(np.maximum(spread, covariance[0, 0]) / weight)
         pulled = pull_towards(self.center_, np.array(own), center_error)
         self.group_center_ = dict(zip(evidence.groups, pulled.tolist(), strict=True))
@@ -444,6 +552,11 @@ class VAD:
 
     def _map(self, slope: float, center: float, noise: float, step: ScoreMap | None) -> ScoreMap:
         steps: list[ScoreMap] = [Affine(1.0, self._offset)] if self._offset else []
+        if step is not None and self.recentre:
+            # To the labelled score that means the same: both are shrunk to the truth, each about its own mean.
+            away = self._labelled_center
+            start = away + ((1 - slope * self._labelled_lambda) * center - away) / self._labelled_lambda
+            return compose(*steps, Affine(slope, start, self.link), step, scores=self.scores)
         if step is not None:
             steps.append(step)
         if self.curvature:
@@ -451,6 +564,13 @@ class VAD:
         else:
             steps.append(Affine(slope, (1 - slope) * center, self.link))
         return compose(*steps, scores=self.scores)
+
+
+def _as_curve(score_map: ScoreMap) -> Curve:
+    if isinstance(score_map, Curve):
+        return score_map
+    assert isinstance(score_map, Affine)
+    return Curve((0.0,), (score_map.intercept,), score_map.slope, score_map.slope)
 
 
 __all__ = ["REPLICAS", "VAD", "curved", "information_variance", "noise_variance"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .methods import ALONE
+from .methods import ALONE, PAPER
 from .tables import Arena, Cell
 
 #: Where bars apply; and the worlds of each law.
@@ -56,9 +56,9 @@ def judge(arena: Arena) -> tuple[Verdict, ...]:
 
 
 def _bars(arena: Arena) -> Iterator[tuple[str, Iterator[_Case]]]:
-    rivals = [name for name in arena.of_kind("calibrator", "tandem") if not name.startswith("weighted")]
+    rivals = [name for name in arena.of_kind("calibrator", "tandem") if name.removesuffix(" + VAD") in PAPER]
     # A run of a few rivals is an easier bar, so it says how many there were.
-    best = f"the best of {len(rivals)} calibrators and tandems"
+    best = f"the best of {len(rivals)} calibrators and tandems of the paper"
     for name in ("Tower S=3", "Tower S=2"):
         yield (
             f"{name}: rms at most 0.7 of {best} on dlrm-28 from α = 5%",

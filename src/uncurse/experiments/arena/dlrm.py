@@ -78,7 +78,7 @@ def pack(sets: dict[str, Logits]) -> bytes:
             arrays[f"{name}/{part}/apart"] = np.clip(apart, -127, 127).astype(np.int8).T
             arrays[f"{name}/{part}/truth"] = np.rint(getattr(logits, f"{part}_truth") * TRUTH).astype(np.int16)
     stream = io.BytesIO()
-    np.savez_compressed(stream, **arrays)
+    np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
     return stream.getvalue()
 
 
@@ -111,7 +111,7 @@ def main(arguments: list[str]) -> None:
         ("4-b", 0.045, 5),
     ]:
         sets[name] = train(rate, seed, rows=rows, kept=kept)
-        print(f"data set {name}: trained and scored", flush=True)
+        sys.stdout.write(f"data set {name}: trained and scored\n")
     with replacing(arguments[0]) as path:
         path.write_bytes(pack(sets))
 

@@ -29,6 +29,7 @@ from .worlds import Draw
 #: What a method is, for the bars: of the paper, of ours, of a serving path that costs more, or out of reach.
 KINDS = ("vanilla", "calibrator", "tandem", "vad", "ours", "costly", "oracle")
 ALONE = KINDS[:5]  # those that serve one model
+PAPER = ("platt", "histogram", "scaling-binning", "isotonic")  # its calibrators
 ORACLE = "oracle"
 REPLICAS = (2, 3, 6)
 _BINS = 50  # of the density ratio
@@ -100,11 +101,12 @@ def calibrated(name: str, draw: Draw) -> Fitted:
     return _map(calibrate(name, draw.labelled[:, 0], draw.labels))
 
 
-def tandem(name: str, draw: Draw) -> Fitted:
-    """A calibrator, then VAD, S=2."""
+def tandem(name: str, recentre: bool, draw: Draw) -> Fitted:
+    """A calibrator, then VAD, S=2; or VAD first, about the mean of each set."""
     count = _columns(draw, 2)
     labelled = draw.labelled[:, :count], draw.labels
-    return _fitted(VAD(replicas=draw.replicas, calibrator=name).fit(draw.pool[:, :count], labelled=labelled))
+    vad = VAD(replicas=draw.replicas, calibrator=name, recentre=recentre).fit(draw.pool[:, :count], labelled=labelled)
+    return _fitted(vad) if recentre else _map(vad.predict_proba)
 
 
 def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> Fitted | None:
@@ -116,7 +118,7 @@ def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> Fitted | None:
 for _name in CALIBRATORS:
     method(_name, "calibrator")(partial(calibrated, _name))
 for _name in CALIBRATORS:
-    method(f"{_name} + VAD", "tandem")(partial(tandem, _name))
+    method(f"{_name} + VAD", "tandem")(partial(tandem, _name, False))
 for _s in REPLICAS:
     method(f"VAD S={_s}", "vad")(partial(shrunk, _s, {}))
 for _s in REPLICAS:
@@ -124,11 +126,6 @@ for _s in REPLICAS:
 
 
 # ---------------------------------------------------------------------------- ours
-
-
-def free(replicas: int, draw: Draw) -> Fitted | None:
-    """Double learning, distilled: the other replicas, if independent, teach a map of the served score."""
-    return None if draw.replicas != "seeds" else shrunk(replicas, {"shape": "free"}, draw)
 
 
 def tower(replicas: int, draw: Draw) -> Fitted | None:
@@ -140,10 +137,12 @@ def tower(replicas: int, draw: Draw) -> Fitted | None:
     return _fitted(model.fit(draw.pool[:, :count], labelled=(draw.labelled[:, :count], draw.labels)))
 
 
+for _name in ("platt", "isotonic", "spline"):
+    method(f"{_name} + VAD recentred")(partial(tandem, _name, True))
 for _s in REPLICAS:
     method(f"VAD curved S={_s}")(partial(shrunk, _s, {"curvature": True}))
 for _s in REPLICAS:
-    method(f"free S={_s}")(partial(free, _s))
+    method(f"free S={_s}")(partial(shrunk, _s, {"shape": "free"}))
 for _s in REPLICAS:
     method(f"Tower S={_s}")(partial(tower, _s))
 
@@ -205,4 +204,4 @@ def oracle(draw: Draw) -> Fitted:
     return _map(lambda served: logistic(curve(served)))
 
 
-__all__ = ["ALONE", "KINDS", "METHODS", "ORACLE", "Fitted", "Method", "method"]
+__all__ = ["ALONE", "KINDS", "METHODS", "ORACLE", "PAPER", "Fitted", "Method", "method"]

@@ -180,4 +180,12 @@ def top_of_request(rng: Rng) -> Draw:
     return Draw(**{**vars(made), "requests": np.arange(len(made.test)) // PER_REQUEST})
 
 
+@world("own-winners", "Labelled rows are the top 20% of the pool by the served score itself; noise 0.4, rate 4%.")
+def own_winners(rng: Rng) -> Draw:
+    """What a log holds where the served model chose what was shown."""
+    made = noisy(rng, noise=0.4, labelled=5 * ROWS)
+    shown = made.labelled[:, 0] > np.quantile(made.labelled[:, 0], 0.8)
+    return Draw(**{**vars(made), "labelled": made.labelled[shown], "labels": made.labels[shown]})
+
+
 __all__ = ["MODELS", "PER_REQUEST", "ROWS", "WORLDS", "Draw", "Rng", "World", "noisy", "world"]

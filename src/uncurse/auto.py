@@ -1,0 +1,182 @@
+"""Choose the method from what is there, and say why: labels or none, how many replicas, what they show."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .calibrators import newton_logistic
+from .distilled import SHARES, Distilled
+from .evidence import Array, Evidence, Joint
+from .intervals import Selected, left_on_top
+from .links import UncurseError, logistic
+from .maps import Affine, ScoreMap, compose
+from .tower import LabelledReplicas, Tower
+from .vad import VAD
+
+_NOTHING = 0.002  # a smaller correction than this everywhere is none
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The method that was chosen: `method_`, why: `reason_`, and its score map."""
+
+    method_: str
+    reason_: str
+    map_: ScoreMap
+    fitted: VAD | Tower | None
+    _reference: Tower | Distilled
+    _offset: float
+
+    def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
+        """Predictions for served scores of shape (n,)."""
+        if groups is None:
+            return self.map_(served)
+        if self.fitted is None:
+            return self.map_(served)
+        return self.fitted.predict_proba(served, groups)
+
+    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
+        """Where the calibration error left on the top share `alpha` of such a pool lies, with probability `level`."""
+        return left_on_top(getattr(self.map_, "whole", self.map_), self._reference, alpha, level, self._offset)
+
+    def __repr__(self) -> str:
+        return f"Auto: {self.method_} ({self.reason_})"
+
+
+def fit_auto(
+    pool: ArrayLike | Evidence,
+    *,
+    labelled: LabelledReplicas | None = None,
+    scores: str = "logit",
+    replicas: str = "seeds",
+    negative_rate: float | None = None,
+    groups: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> Auto:
+    """Fit what the evidence calls for, from doing nothing to `Tower`.
+
+    Without labels it is VAD with curvature, or its free shape where replicas show that one λ will not do. Labels are
+    first asked whether they contradict that map: it needs none, so it has no noise of theirs. Where they do, beyond
+    what chance allows (by BIC), `Tower` takes their word. Where no replica shows noise that matters, scores stay.
+
+    Parameters
+    ----------
+    pool, labelled, groups, sample_weight
+        As for `Tower.fit`.
+    scores, replicas, negative_rate
+        As for `Tower`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> pool = rng.normal(-2, 0.8, 50_000)[:, None] + rng.normal(0, 0.3, (50_000, 3))
+    >>> fit_auto(pool).method_
+    'vad with curvature'
+    """
+    offset = float(np.log(negative_rate)) if negative_rate else 0.0
+    arguments: dict[str, Any] = {"scores": scores, "replicas": replicas, "negative_rate": negative_rate}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "λ = .* using lambda_floor", UserWarning)
+        base = _label_free(pool, arguments, groups, sample_weight, offset)
+        if labelled is None:
+            return base
+        tower = Tower(**arguments).fit(pool, labelled=labelled, groups=groups, sample_weight=sample_weight)
+        doubt, allowed, rarer = _contradiction(base, tower, arguments, offset)
+    if doubt <= allowed:
+        reason = (
+            f"{base.reason_}; the labels ({rarer:,.0f} of the rarer kind) do not contradict it: "
+            f"deviance {doubt:.1f}, where chance and BIC allow {allowed:.1f}"
+        )
+        return Auto(base.method_, reason, base.map_, base.fitted, base._reference, offset)
+    reason = (
+        f"the labels contradict the scores even after noise is taken off (deviance {doubt:.1f}, where chance and BIC "
+        f"allow {allowed:.1f}), so they are calibrated"
+    )
+    return Auto("tower", reason, tower.map_, tower, tower, offset)
+
+
+def _label_free(
+    pool: Any, arguments: dict[str, Any], groups: ArrayLike | None, sample_weight: ArrayLike | None, offset: float
+) -> Auto:
+    vad = VAD(curvature=True, lambda_floor=0.0, **arguments).fit(pool, groups=groups, sample_weight=sample_weight)
+    free = vad._distilled()
+    straight = vad._taken_at_its_word(free)
+    vad._reference = straight
+    gain = max(_correction(straight, alpha) for alpha in SHARES)
+    if gain < 2:
+        reason = "replicas hardly differ: the correction would be smaller than what it is known to"
+        identity = compose(Affine(1.0, offset), scores=arguments["scores"])
+        return Auto("nothing", reason, identity, None, straight, offset)
+    if straight is not free:
+        reason = f"one λ = {vad.lambda_:.3f} describes the replicas"
+        return Auto("vad with curvature", reason, vad.map_, vad, straight, offset)
+    if groups is not None or (isinstance(pool, Evidence) and pool.groups):
+        reason = "one λ for each group; the shape of noise is not looked at by group"
+        return Auto("vad with curvature", reason, vad.map_, vad, free, offset)
+    shaped = VAD(shape="free", **arguments).fit(pool, sample_weight=sample_weight)
+    reason = (
+        f"noise differs from row to row or tails are heavy: one λ = {vad.lambda_:.3f} does not describe the replicas"
+    )
+    return Auto("free", reason, shaped.map_, shaped, free, offset)
+
+
+def _correction(reference: Distilled, alpha: float) -> float:
+    """What taking noise off changes on the top share, in standard errors or in halves of a permille."""
+    top = Selected(reference.joint, alpha)
+    served = reference.joint.served[top.cells]
+    after, before = (top.mean(logistic(l)) for l in (reference.odds(served), served))
+    return abs(float(np.log(before / after))) / max(reference.log_error(alpha), _NOTHING / 2)
+
+
+def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any], offset: float) -> tuple[float, float, float]:
+    """Deviance of labels about the same label-free method on the labelled rows, what BIC allows, and the rarer count.
+
+    The method is fitted to the labelled rows' own replicas, for theirs is another distribution.
+    """
+    joint = tower._labelled
+    label = joint.label
+    assert label is not None
+    worth = joint.effective_rows / float(joint.weight.sum())
+    w, y = joint.weight * worth, label * worth
+    rarer = min(float(y.sum()), float((w - y).sum()))
+    if base.method_ == "nothing":
+        l = joint.served
+    elif tower._chosen:  # by the served score from this pool, so the pool's map is theirs too
+        l = base._reference.odds(joint.served)
+    elif base.method_ == "free":
+        l = Distilled.by_mixture(joint, arguments["replicas"]).odds(joint.served)
+    else:
+        l = _straight_odds(joint, arguments["replicas"])
+
+    try:
+        line = newton_logistic(np.stack([l, np.ones_like(l)]), w, y)
+    except UncurseError:
+        return 0.0, np.inf, rarer
+    fitted = line @ np.stack([l, np.ones_like(l)])
+
+    def likelihood(l: Array) -> float:
+        return float(y @ l - w @ np.logaddexp(0.0, l))
+
+    return 2 * (likelihood(fitted) - likelihood(l)), 2 * float(np.log(max(rarer, 3.0))), rarer
+
+
+def _straight_odds(joint: Joint, replicas: str) -> Array:
+    """VAD with curvature from joint counts."""
+    from .mixtures import seen
+    from .shrinkage import curved
+
+    data = seen(joint, replicas)
+    w = joint.weight / joint.weight.sum()
+    center = float(w @ joint.served)
+    variance = float(w @ np.square(joint.served - center))
+    noise = float(w @ data.variance)
+    slope = max(1 - noise / variance, 0.0)
+    return np.asarray(curved(slope, center, noise, "logistic").transform(joint.served))
+
+
+__all__ = ["Auto", "fit_auto"]

@@ -1,0 +1,186 @@
+"""What the replicas say of each other, without labels: E[φ(t) | served score] of any shape, as a map of one score.
+
+With three replicas and more the others teach: given the true score t they are t plus noise, independent of the served
+score's noise, so the mean of an unbiased teacher given the served score is what that score is worth (double learning,
+distilled: no second model is served). φ bends, so φ of their mean is biased; but normal noise in the plane, as much of
+it across as along, averages out of any analytic function: the real part of φ(m + i·d), with m the mean of the others
+and d a contrast of the same variance as m, has the mean φ(t), wherever noise stays clear of φ's poles at ±iπ. To second
+order it is φ(m) − ½φ''(m)·d².
+
+With two replicas, or bootstraps, nobody is left to teach: the distribution of truth and noise (`mixtures`) tells the
+same, if noise is normal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .cores import chunks
+from .curves import Smooth, fit_smooth, rising
+from .evidence import Array, Joint
+from .intervals import Selected, level_variance, levels_of
+from .links import check_scores, check_weights, logistic, to_link
+from .maps import Curve
+from .mixtures import Mixture, seen
+
+_STEPS = 128  # cells of one spread
+_DRAWS = 12  # of the bootstrap
+SHARES = (0.01, 0.02, 0.05, 0.1)  # where maps are compared
+_STRANGE = 2.5  # standard errors at which two maps are not the same
+
+
+def teacher(others: NDArray[Any]) -> Array:
+    """An unbiased estimate of φ(t) from replicas (n, K ≥ 2) that are t plus normal noise.
+
+    >>> rng = np.random.default_rng(0)
+    >>> replicas = -3 + rng.normal(0, 0.8, (200_000, 2))
+    >>> true, naive = logistic(np.array(-3.0)), logistic(replicas.mean(axis=1)).mean()
+    >>> bool(abs(teacher(replicas).mean() / true - 1) < 0.01), bool(naive / true - 1 > 0.1)
+    (True, True)
+    """
+    columns = [np.asarray(others[:, i], np.float64) for i in range(others.shape[1])]
+    count = len(columns)
+    mean = np.asarray(sum(columns) / count)
+    odds = np.exp(-mean)
+    total = np.zeros(len(mean))
+    running = columns[0].copy()
+    for j in range(1, count):  # contrasts of Helmert: the sum of those before against the next
+        contrast = (running - j * columns[j]) / np.sqrt(j * (j + 1) * count)
+        cosine = odds * np.cos(contrast)
+        total += (1 + cosine) / (1 + 2 * cosine + odds * odds)
+        running += columns[j]
+    return total / (count - 1)
+
+
+@dataclass
+class Distilled:
+    """A label-free map of any shape, and how well it is known."""
+
+    curve: Smooth | Curve
+    joint: Joint
+    replicas: str = "seeds"
+    draws: Callable[[], list[Curve]] | None = None  # curves that could as well have come out, where not of a `Smooth`
+
+    @classmethod
+    def by_teacher(
+        cls, pool: ArrayLike, *, scale: str = "logit", sample_weight: ArrayLike | None = None, offset: float = 0.0
+    ) -> Distilled:
+        """From replicas (n, S ≥ 3) trained alike; each takes its turn as the served one."""
+        values = check_scores(pool, scale, name="pool", ndim=2)
+        weights = check_weights(sample_weight, len(values))
+        joint = Joint().update(values, scale=scale, sample_weight=weights, logit_offset=offset)
+        size = values.shape[1]
+        sample = to_link(values[:: max(1, len(values) // 65_536)], scale, "logistic").astype(np.float64) + offset
+        step = float(sample[:, 0].std()) / _STEPS or 1.0
+        low = np.floor(sample.min() / step) - 8 * _STEPS
+        bins = int(np.ceil(sample.max() / step) - low) + 8 * _STEPS
+        sums = np.zeros((size, 3, bins))
+        totals, means = 0.0, np.zeros(size)
+        for chunk in chunks(len(values), 1 << 16):
+            l = to_link(values[chunk], scale, "logistic").astype(np.float64) + offset
+            w = np.ones(len(l)) if weights is None else weights[chunk]
+            totals += float(w.sum())
+            means += w @ l
+            for turn in range(size):
+                taught = teacher(np.delete(l, turn, axis=1))
+                place = np.clip(np.floor(l[:, turn] / step) - low, 0, bins - 1).astype(np.int64)
+                for row, column in enumerate((w, w * l[:, turn], w * taught)):
+                    sums[turn, row] += np.bincount(place, weights=column, minlength=bins)
+        means /= totals
+        filled = sums[:, 0] > 0
+        served = np.concatenate([(s[1] / np.maximum(s[0], 1e-300))[f] for s, f in zip(sums, filled, strict=True)])
+        # Every replica at the level of the served one.
+        served += np.concatenate([np.full(f.sum(), means[0] - m) for f, m in zip(filled, means, strict=True)])
+        w, y = (np.concatenate([s[row][f] for s, f in zip(sums, filled, strict=True)]) for row in (0, 2))
+        order = np.argsort(served, kind="stable")
+        # Turns share their rows: together they are worth less than S times one.
+        worth = joint.effective_rows / float(joint.weight.sum()) / np.sqrt(size)
+        curve = fit_smooth(served[order], w[order] * worth, y[order] * worth, scatter=True)
+        return cls(curve, joint)
+
+    @classmethod
+    def by_mixture(cls, joint: Joint, replicas: str = "seeds") -> Distilled:
+        """From counts of two replicas or more, whose noise is normal."""
+
+        def draws() -> list[Curve]:
+            rng = np.random.default_rng(0)
+            return [_mixture_curve(_redrawn(joint, rng), replicas) for _ in range(_DRAWS)]
+
+        return cls(_mixture_curve(joint, replicas), joint, replicas, cache(draws))
+
+    @classmethod
+    def by_lambda(cls, curve: Curve, joint: Joint, replicas: str, ends: list[Curve]) -> Distilled:
+        """VAD with curvature, taken at its word; `ends` are its curves one standard error of λ to either side."""
+        return cls(curve, joint, replicas, lambda: ends)
+
+    def odds(self, served: Array) -> Array:
+        """Log odds at served scores."""
+        return np.asarray(self.curve(served) if isinstance(self.curve, Smooth) else self.curve.transform(served))
+
+    def map(self) -> Curve:
+        """As a score map."""
+        return self.curve.map() if isinstance(self.curve, Smooth) else self.curve
+
+    def log_error(self, alpha: float) -> float:
+        """Standard error of the logarithm of predicted over true on the top share, if the replicas' level is true."""
+        top = Selected(self.joint, alpha)
+        served = self.joint.served[top.cells]
+        data = seen(self.joint, self.replicas)
+        told, left = self._prior.told(data._replace(mean=data.mean[top.cells], variance=data.variance[top.cells]))
+        known = top.scatter(logistic(told), left)
+        if isinstance(self.curve, Smooth):
+            p = logistic(self.odds(served))
+            known += top.relative(p, self.curve.features(served), self.curve.covariance)
+        elif self.draws is not None:
+            drawn = [np.log(top.mean(logistic(curve.transform(served)))) for curve in self.draws()]
+            known += float(np.var(drawn))
+        return float(np.sqrt(known))
+
+    def differs_from(self, other: Distilled) -> float:
+        """By how many standard errors, where it is most, if by more than 2.5; else 0."""
+        most = 0.0
+        for alpha in SHARES:
+            top = Selected(self.joint, alpha)
+            served = self.joint.served[top.cells]
+            ours, theirs = (np.log(top.mean(logistic(one.odds(served)))) for one in (self, other))
+            most = max(most, abs(float(ours - theirs)) / self.log_error(alpha))
+        return most if most > _STRANGE else 0.0
+
+    def level_error(self, alpha: float) -> tuple[float, int]:
+        """Standard error by the level of all replicas together, and its degrees of freedom."""
+        top = Selected(self.joint, alpha)
+        p = logistic(self.odds(self.joint.served[top.cells]))
+        variance, freedom = level_variance(levels_of(self.joint), self.replicas)
+        return float(np.sqrt(variance)) * top.mean(p * (1 - p)) / top.mean(p), freedom
+
+    @cached_property
+    def _prior(self) -> Mixture:
+        return Mixture.fit(self.joint, self.replicas)
+
+
+def _redrawn(joint: Joint, rng: np.random.Generator) -> Joint:
+    """The same cells with counts drawn anew."""
+    drawn = copy(joint)
+    worth = joint.effective_rows / float(joint.weight.sum())
+    drawn._table = np.stack([rng.poisson(joint.weight * worth) / worth, joint._table[1]])
+    return drawn
+
+
+def _mixture_curve(joint: Joint, replicas: str) -> Curve:
+    mixture = Mixture.fit(joint, replicas)
+    served = joint.served
+    order = np.argsort(served)
+    reached = np.cumsum(joint.weight[order]) / joint.weight.sum()
+    low, high = np.interp([1e-4, 1 - 2e-5], reached, served[order])
+    x = np.linspace(low, high, 128)
+    return rising(x, mixture.odds(x))
+
+
+__all__ = ["SHARES", "Distilled", "teacher"]
