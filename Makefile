@@ -33,6 +33,7 @@ theory: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.logs
+	$(BIN)/python -m benchmarks.tower
 	$(BIN)/python -m benchmarks.reading
 
 clean:

@@ -104,7 +104,7 @@ def peak_megabytes(name: str, source: str) -> float:
     return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 
-def _peak() -> float:
+def peak() -> float:
     """Since this program began; what `getrusage` tells is the parent's where that was larger."""
     lines = Path("/proc/self/status").read_text().splitlines() if Path("/proc/self/status").exists() else []
     peak = [line.split()[1] for line in lines if line.startswith("VmHWM")]
@@ -132,7 +132,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.once:
         RUNS[arguments.once](arguments.source)
-        print(_peak())
+        print(peak())
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(arguments.folder or temporary)

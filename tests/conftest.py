@@ -1,3 +1,4 @@
+import sys
 import warnings
 
 import pytest
@@ -63,3 +64,48 @@ def make(request):
         return request.getfixturevalue("spark").createDataFrame(table)
 
     return of
+
+
+@pytest.fixture
+def opened(request, tmp_path):
+    """A log in an engine, and the options that `collect` needs for it."""
+
+    def open_in(engine, log):
+        if engine == "polars":
+            return log, {}
+        if engine == "lazy polars":
+            return log.lazy(), {}
+        if engine == "pandas":
+            return log.to_pandas(), {}
+        if engine == "pyarrow":
+            return log.to_arrow(), {}
+        if engine == "ibis":
+            return pytest.importorskip("ibis").memtable(log.to_arrow()), {}
+        if engine == "duckdb":
+            arrow = log.to_arrow()
+            return pytest.importorskip("duckdb").connect().from_arrow(arrow), {}
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
+        log.write_parquet(path)
+        if engine == "spark":
+            return request.getfixturevalue("spark").read.parquet(path.as_uri()), {}
+        return path, {"engine": "duckdb"} if engine == "parquet duckdb" else {}
+
+    return open_in
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """The command line in this process, in a folder of its own, and what it said on standard output."""
+    from uncurse.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, code=0):
+        monkeypatch.setattr(sys, "argv", ["uncurse", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        said = capsys.readouterr()
+        assert (stopped.value.code or 0) == code, said.err
+        return said.out if code == 0 else said.err
+
+    return call

@@ -12,26 +12,9 @@ import polars as pl
 import pytest
 
 from uncurse import VAD, evaluate, load, top_k
-from uncurse.cli import main
 from uncurse.evidence import Evidence
 from uncurse.links import logistic
 from uncurse.maps import load_about
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """The command line in this process, in a folder of its own, and what it said on standard output."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["uncurse", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        said = capsys.readouterr()
-        assert (stopped.value.code or 0) == code, said.err
-        return said.out if code == 0 else said.err
-
-    return call
 
 
 def make(rows=20_000, seed=0):

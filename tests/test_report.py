@@ -589,7 +589,7 @@ def test_what_is_right_in_a_fit_is_kept_as_it_is(world):
         assert kept["groups"][name] == {key: one[key] for key in ("lambda", "standard_error", "rows")}
     pool = Evidence(("a", "b"), Moments().update([[0.0, 0.1], [1.0, 0.9], [2.0, 2.2]]))
     whole = about_fit(VAD().fit(pool), pool, command="c")
-    shown = ("method", "link", "replicas", "command", "version", "lambda", "standard_error", "pool", "groups")
+    shown = ("method", "link", "replicas", "shape", "command", "version", "lambda", "standard_error", "pool", "groups")
     assert given.about(whole) == {key: whole[key] for key in shown}
 
 

@@ -35,33 +35,6 @@ def make_log(rows, seed=0, dtype=np.float32):
 LOGS = {"large": make_log(SMALL + 40_000), "small": make_log(5_000, seed=1)}
 
 
-@pytest.fixture
-def opened(request, tmp_path):
-    """A log in an engine, and the options that `collect` needs for it."""
-
-    def open_in(engine, log):
-        if engine == "polars":
-            return log, {}
-        if engine == "lazy polars":
-            return log.lazy(), {}
-        if engine == "pandas":
-            return log.to_pandas(), {}
-        if engine == "pyarrow":
-            return log.to_arrow(), {}
-        if engine == "ibis":
-            return pytest.importorskip("ibis").memtable(log.to_arrow()), {}
-        if engine == "duckdb":
-            arrow = log.to_arrow()
-            return pytest.importorskip("duckdb").connect().from_arrow(arrow), {}
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
-        log.write_parquet(path)
-        if engine == "spark":
-            return request.getfixturevalue("spark").read.parquet(path.as_uri()), {}
-        return path, {"engine": "duckdb"} if engine == "parquet duckdb" else {}
-
-    return open_in
-
-
 @pytest.fixture(params=["large", "small"])
 def log(request):
     return LOGS[request.param]

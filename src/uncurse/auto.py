@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +28,7 @@ class Auto:
     reason_: str
     map_: ScoreMap
     fitted: VAD | Tower | None
-    _reference: Tower | Distilled
-    _offset: float
+    _reference: Tower | Distilled | None
 
     def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
         """Predictions for served scores of shape (n,)."""
@@ -42,7 +40,9 @@ class Auto:
 
     def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
         """Where the calibration error left on the top share `alpha` of such a pool lies, with probability `level`."""
-        return left_on_top(getattr(self.map_, "whole", self.map_), self._reference, alpha, level, self._offset)
+        if self._reference is None:
+            raise UncurseError("identical replicas show no noise, so nothing can be said of the error left")
+        return left_on_top(getattr(self.map_, "whole", self.map_), self._reference, alpha, level)
 
     def __repr__(self) -> str:
         return f"Auto: {self.method_} ({self.reason_})"
@@ -67,7 +67,7 @@ def fit_auto(
     Parameters
     ----------
     pool, labelled, groups, sample_weight
-        As for `Tower.fit`.
+        As for `Tower.fit`, arrays or `Evidence`.
     scores, replicas, negative_rate
         As for `Tower`.
 
@@ -78,51 +78,50 @@ def fit_auto(
     >>> fit_auto(pool).method_
     'vad with curvature'
     """
-    offset = float(np.log(negative_rate)) if negative_rate else 0.0
     arguments: dict[str, Any] = {"scores": scores, "replicas": replicas, "negative_rate": negative_rate}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "λ = .* using lambda_floor", UserWarning)
-        base = _label_free(pool, arguments, groups, sample_weight, offset)
-        if labelled is None:
-            return base
-        tower = Tower(**arguments).fit(pool, labelled=labelled, groups=groups, sample_weight=sample_weight)
-        doubt, allowed, rarer = _contradiction(base, tower, arguments, offset)
+    tower = Tower(**arguments)
+    base = _label_free(pool, arguments, groups, sample_weight)
+    if labelled is None:
+        return base
+    tower.fit(pool, labelled=labelled, groups=groups, sample_weight=sample_weight)
+    doubt, allowed, rarer = _contradiction(base, tower, arguments)
     if doubt <= allowed:
         reason = (
             f"{base.reason_}; the labels ({rarer:,.0f} of the rarer kind) do not contradict it: "
             f"deviance {doubt:.1f}, where chance and BIC allow {allowed:.1f}"
         )
-        return Auto(base.method_, reason, base.map_, base.fitted, base._reference, offset)
+        return Auto(base.method_, reason, base.map_, base.fitted, base._reference)
     reason = (
         f"the labels contradict the scores even after noise is taken off (deviance {doubt:.1f}, where chance and BIC "
         f"allow {allowed:.1f}), so they are calibrated"
     )
-    return Auto("tower", reason, tower.map_, tower, tower, offset)
+    return Auto("tower", reason, tower.map_, tower, tower)
 
 
 def _label_free(
-    pool: Any, arguments: dict[str, Any], groups: ArrayLike | None, sample_weight: ArrayLike | None, offset: float
+    pool: Any, arguments: dict[str, Any], groups: ArrayLike | None, sample_weight: ArrayLike | None
 ) -> Auto:
     vad = VAD(curvature=True, lambda_floor=0.0, **arguments).fit(pool, groups=groups, sample_weight=sample_weight)
+    identity = compose(Affine(1.0, vad._offset), scores=arguments["scores"])
+    if vad.noise_variance_ <= 1e-12 * vad.score_variance_:
+        return Auto("nothing", "the replicas are identical, so no noise shows", identity, None, None)
     free = vad._distilled()
     straight = vad._taken_at_its_word(free)
     vad._reference = straight
-    gain = max(_correction(straight, alpha) for alpha in SHARES)
-    if gain < 2:
-        reason = "replicas hardly differ: the correction would be smaller than what it is known to"
-        identity = compose(Affine(1.0, offset), scores=arguments["scores"])
-        return Auto("nothing", reason, identity, None, straight, offset)
+    if max(_correction(straight, alpha) for alpha in SHARES) < 2:
+        reason = "the correction would be smaller than what it is known to"
+        return Auto("nothing", reason, identity, None, straight)
     if straight is not free:
         reason = f"one λ = {vad.lambda_:.3f} describes the replicas"
-        return Auto("vad with curvature", reason, vad.map_, vad, straight, offset)
+        return Auto("vad with curvature", reason, vad.map_, vad, straight)
     if groups is not None or (isinstance(pool, Evidence) and pool.groups):
         reason = "one λ for each group; the shape of noise is not looked at by group"
-        return Auto("vad with curvature", reason, vad.map_, vad, free, offset)
+        return Auto("vad with curvature", reason, vad.map_, vad, free)
     shaped = VAD(shape="free", **arguments).fit(pool, sample_weight=sample_weight)
     reason = (
         f"noise differs from row to row or tails are heavy: one λ = {vad.lambda_:.3f} does not describe the replicas"
     )
-    return Auto("free", reason, shaped.map_, shaped, free, offset)
+    return Auto("free", reason, shaped.map_, shaped, free)
 
 
 def _correction(reference: Distilled, alpha: float) -> float:
@@ -130,10 +129,10 @@ def _correction(reference: Distilled, alpha: float) -> float:
     top = Selected(reference.joint, alpha)
     served = reference.joint.served[top.cells]
     after, before = (top.mean(logistic(l)) for l in (reference.odds(served), served))
-    return abs(float(np.log(before / after))) / max(reference.log_error(alpha), _NOTHING / 2)
+    return abs(float(np.log(before / after))) / max(reference.map_error(alpha), _NOTHING / 2)
 
 
-def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any], offset: float) -> tuple[float, float, float]:
+def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any]) -> tuple[float, float, float]:
     """Deviance of labels about the same label-free method on the labelled rows, what BIC allows, and the rarer count.
 
     The method is fitted to the labelled rows' own replicas, for theirs is another distribution.
@@ -144,7 +143,10 @@ def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any], offset: 
     worth = joint.effective_rows / float(joint.weight.sum())
     w, y = joint.weight * worth, label * worth
     rarer = min(float(y.sum()), float((w - y).sum()))
-    if base.method_ == "nothing":
+    allowed = 2 * float(np.log(max(rarer, 3.0)))
+    if tower._scale != (1.0, 0.0):
+        return np.inf, allowed, rarer
+    if base.method_ == "nothing" or base._reference is None:
         l = joint.served
     elif tower._chosen:  # by the served score from this pool, so the pool's map is theirs too
         l = base._reference.odds(joint.served)
@@ -152,7 +154,6 @@ def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any], offset: 
         l = Distilled.by_mixture(joint, arguments["replicas"]).odds(joint.served)
     else:
         l = _straight_odds(joint, arguments["replicas"])
-
     try:
         line = newton_logistic(np.stack([l, np.ones_like(l)]), w, y)
     except UncurseError:
@@ -162,7 +163,7 @@ def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any], offset: 
     def likelihood(l: Array) -> float:
         return float(y @ l - w @ np.logaddexp(0.0, l))
 
-    return 2 * (likelihood(fitted) - likelihood(l)), 2 * float(np.log(max(rarer, 3.0))), rarer
+    return 2 * (likelihood(fitted) - likelihood(l)), allowed, rarer
 
 
 def _straight_odds(joint: Joint, replicas: str) -> Array:

@@ -141,8 +141,8 @@ def beta(cells: Cells, *, strict: bool = True) -> ScoreMap:
 def spline(cells: Cells, *, strict: bool = True) -> ScoreMap:
     """A penalised spline of the log odds: Platt's line where labels are few, a smooth curve where they show one."""
     l, w, y = _columns(cells)
-    _standard(l, w, "spline")
     _check_overlap(l, w, y, "spline")
+    platt(cells)  # says what is wrong where labels fall as scores rise
     return fit_smooth(l, w, y).map()
 
 

@@ -22,7 +22,9 @@ _LEVELS = np.array([0.001, 0.02, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 0.96, 0.987, 0
 # Spreads of the prior, in logits: how far bends may take the curve from its line over a few spreads of the score.
 _SPREADS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
 _PRIOR = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02])  # of the line itself, then of each spread
+_LEAST_SHARE = 0.025
 _STEPS_PER_SPREAD = 64
+_REACH = 3.0  # spreads beyond the outer knots
 _TIE = 1e-6  # the least slope: enough to break ties
 
 
@@ -35,7 +37,7 @@ class Smooth:
     basis: Basis
     coefficients: Array
     covariance: Array
-    line_probability: float  # posterior probability that there is no bend
+    line_probability: float  # that there is no bend at all; curves that hardly bend share the rest
 
     def features(self, x: Array) -> Array:
         """(K, n): what the coefficients multiply."""
@@ -121,8 +123,7 @@ def fit_smooth(
     With ``scatter`` labels are probabilities, whose variance about the curve is estimated rather than p(1 − p).
     ``slope`` is what is known of the slope beforehand: a mean and a standard deviation.
     """
-    center = float(weight @ score / weight.sum())
-    spread = float(np.sqrt(weight @ np.square(score - center) / weight.sum()))
+    center, spread = _middle(score, weight)
     z, w, y = _condensed((score - center) / spread, weight, label)
     reached = (np.cumsum(w) - w / 2) / w.sum()
     knots = np.unique(np.interp(_LEVELS, reached, z))
@@ -130,6 +131,7 @@ def fit_smooth(
     if len(knots) < 4:
         knots = np.linspace(z[0], z[-1], 4)
     basis = make_basis(knots)
+    z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # a row far out has a lever as long
     with one_blas_thread():
         known = (0.0, 0.0) if slope is None else (slope[0] * spread, 1 / (slope[1] * spread) ** 2)
         return _averaged(center, spread, basis, basis(z), w, y, scatter, known)
@@ -162,6 +164,8 @@ def _averaged(
         start = coefficients
     values = np.array([f[2] for f in fits])
     share = _PRIOR * np.exp(values - values.max())
+    share /= share.sum()
+    share = np.where(share < _LEAST_SHARE, 0.0, share)  # so that what is hardly possible does not rule the covariance
     share /= share.sum()
     mean = sum(s * f[0] for s, f in zip(share, fits, strict=True))
     covariance = np.zeros((size, size))
@@ -209,6 +213,17 @@ def _penalised(
     coefficients[:used] = b
     covariance[:used, :used] = np.linalg.inv(hessian + 1e-12 * np.trace(hessian) / used * np.eye(used))
     return coefficients, covariance, float(marginal)
+
+
+def _middle(score: Array, weight: Array) -> tuple[float, float]:
+    """Median and half of what holds two thirds of the weight: a few rows far out do not matter."""
+    reached = (np.cumsum(weight) - weight / 2) / weight.sum()
+    low, center, high = np.interp([1 / 6, 0.5, 5 / 6], reached, score)
+    spread = (high - low) / 2
+    if spread <= 0:
+        mean = float(weight @ score / weight.sum())
+        spread = np.sqrt(weight @ np.square(score - mean) / weight.sum())
+    return float(center), float(spread)
 
 
 def _condensed(z: Array, w: Array, y: Array) -> tuple[Array, Array, Array]:

@@ -13,10 +13,8 @@ same, if noise is normal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,11 +26,13 @@ from .evidence import Array, Joint
 from .intervals import Selected, level_variance, levels_of
 from .links import check_scores, check_weights, logistic, to_link
 from .maps import Curve
-from .mixtures import Mixture, seen
+from .mixtures import Mixture, redrawn, seen
 
 _STEPS = 128  # cells of one spread
 _DRAWS = 12  # of the bootstrap
 SHARES = (0.01, 0.02, 0.05, 0.1)  # where maps are compared
+_POLE = 0.01  # as near to a pole of φ as noise may come
+MOST_NOISE = 1.0  # of the others' mean, beyond which a teacher meets the poles: 0.3% of bias there, 6% at 1.4
 _STRANGE = 2.5  # standard errors at which two maps are not the same
 
 
@@ -48,13 +48,15 @@ def teacher(others: NDArray[Any]) -> Array:
     columns = [np.asarray(others[:, i], np.float64) for i in range(others.shape[1])]
     count = len(columns)
     mean = np.asarray(sum(columns) / count)
-    odds = np.exp(-mean)
+    low = np.exp(-np.abs(mean))  # odds or one over them, whichever does not overflow
+    up = mean >= 0
     total = np.zeros(len(mean))
     running = columns[0].copy()
     for j in range(1, count):  # contrasts of Helmert: the sum of those before against the next
         contrast = (running - j * columns[j]) / np.sqrt(j * (j + 1) * count)
-        cosine = odds * np.cos(contrast)
-        total += (1 + cosine) / (1 + 2 * cosine + odds * odds)
+        cosine = low * np.cos(contrast)
+        bottom = np.maximum(1 + 2 * cosine + low * low, _POLE)
+        total += np.where(up, 1 + cosine, low * low + cosine) / bottom
         running += columns[j]
     return total / (count - 1)
 
@@ -66,7 +68,8 @@ class Distilled:
     curve: Smooth | Curve
     joint: Joint
     replicas: str = "seeds"
-    draws: Callable[[], list[Curve]] | None = None  # curves that could as well have come out, where not of a `Smooth`
+    offset: float = 0.0  # that the joint's logits have and the scores that are given have not
+    ends: tuple[Curve, ...] | None = None  # of VAD with curvature: one standard error of λ to either side
 
     @classmethod
     def by_teacher(
@@ -103,22 +106,16 @@ class Distilled:
         # Turns share their rows: together they are worth less than S times one.
         worth = joint.effective_rows / float(joint.weight.sum()) / np.sqrt(size)
         curve = fit_smooth(served[order], w[order] * worth, y[order] * worth, scatter=True)
-        return cls(curve, joint)
+        return cls(curve, joint, offset=offset)
 
     @classmethod
-    def by_mixture(cls, joint: Joint, replicas: str = "seeds") -> Distilled:
+    def by_mixture(cls, joint: Joint, replicas: str = "seeds", offset: float = 0.0) -> Distilled:
         """From counts of two replicas or more, whose noise is normal."""
+        return cls(_mixture_curve(joint, replicas), joint, replicas, offset)
 
-        def draws() -> list[Curve]:
-            rng = np.random.default_rng(0)
-            return [_mixture_curve(_redrawn(joint, rng), replicas) for _ in range(_DRAWS)]
-
-        return cls(_mixture_curve(joint, replicas), joint, replicas, cache(draws))
-
-    @classmethod
-    def by_lambda(cls, curve: Curve, joint: Joint, replicas: str, ends: list[Curve]) -> Distilled:
-        """VAD with curvature, taken at its word; `ends` are its curves one standard error of λ to either side."""
-        return cls(curve, joint, replicas, lambda: ends)
+    def as_given(self, served: Array) -> Array:
+        """Served logits of the joint as scores are given."""
+        return served - self.offset
 
     def odds(self, served: Array) -> Array:
         """Log odds at served scores."""
@@ -131,17 +128,27 @@ class Distilled:
     def log_error(self, alpha: float) -> float:
         """Standard error of the logarithm of predicted over true on the top share, if the replicas' level is true."""
         top = Selected(self.joint, alpha)
-        served = self.joint.served[top.cells]
         data = seen(self.joint, self.replicas)
         told, left = self._prior.told(data._replace(mean=data.mean[top.cells], variance=data.variance[top.cells]))
-        known = top.scatter(logistic(told), left)
+        scatter = top.scatter(logistic(told), logistic(self.odds(self.joint.served[top.cells])), left)
+        return float(np.hypot(np.sqrt(scatter), self.map_error(alpha)))
+
+    def map_error(self, alpha: float) -> float:
+        """The part of it that another sample of the pool would change in the map."""
+        top = Selected(self.joint, alpha)
+        served = self.joint.served[top.cells]
         if isinstance(self.curve, Smooth):
             p = logistic(self.odds(served))
-            known += top.relative(p, self.curve.features(served), self.curve.covariance)
-        elif self.draws is not None:
-            drawn = [np.log(top.mean(logistic(curve.transform(served)))) for curve in self.draws()]
-            known += float(np.var(drawn))
-        return float(np.sqrt(known))
+            return float(np.sqrt(top.relative(p, self.curve.features(served), self.curve.covariance)))
+        return float(np.std([np.log(top.mean(logistic(curve.transform(served)))) for curve in self._drawn]))
+
+    @cached_property
+    def _drawn(self) -> tuple[Curve, ...]:
+        """Curves that could as well have come out."""
+        if self.ends is not None:
+            return self.ends
+        rng = np.random.default_rng(0)
+        return tuple(_mixture_curve(redrawn(self.joint, rng), self.replicas) for _ in range(_DRAWS))
 
     def differs_from(self, other: Distilled) -> float:
         """By how many standard errors, where it is most, if by more than 2.5; else 0."""
@@ -165,22 +172,20 @@ class Distilled:
         return Mixture.fit(self.joint, self.replicas)
 
 
-def _redrawn(joint: Joint, rng: np.random.Generator) -> Joint:
-    """The same cells with counts drawn anew."""
-    drawn = copy(joint)
-    worth = joint.effective_rows / float(joint.weight.sum())
-    drawn._table = np.stack([rng.poisson(joint.weight * worth) / worth, joint._table[1]])
-    return drawn
-
-
 def _mixture_curve(joint: Joint, replicas: str) -> Curve:
     mixture = Mixture.fit(joint, replicas)
     served = joint.served
     order = np.argsort(served)
     reached = np.cumsum(joint.weight[order]) / joint.weight.sum()
-    low, high = np.interp([1e-4, 1 - 2e-5], reached, served[order])
+    few = max(2e-5, 3 / joint.effective_rows)
+    low, knee, bend, high = np.interp([max(1e-4, few), 0.05, 0.97, 1 - few], reached, served[order])
     x = np.linspace(low, high, 128)
-    return rising(x, mixture.odds(x))
+    y = mixture.odds(x)
+    curve = rising(x, y)
+    # Beyond all rows as steep as over the outer few percent, and no steeper than the score itself.
+    ends = [(y[0], low, knee), (y[-1], high, bend)]
+    left, right = (float(np.clip((end - np.interp(k, x, y)) / (at - k), 0.05, 1.0)) for end, at, k in ends)
+    return replace(curve, left=left, right=right)
 
 
-__all__ = ["SHARES", "Distilled", "teacher"]
+__all__ = ["MOST_NOISE", "SHARES", "Distilled", "teacher"]

@@ -38,15 +38,18 @@ class Selected:
         gradient = features @ (self.share * p * (1 - p)) / self.mean(p)
         return float(gradient @ covariance @ gradient)
 
-    def scatter(self, p: Float, uncertain: Array) -> float:
-        """Squared relative error of the true rate among so many rows, that differ in `p` and by what is not known."""
-        variance = self.mean(np.square(p)) - self.mean(p) ** 2 + self.mean(uncertain)
+    def scatter(self, p: Float, by_score: Float, uncertain: Array) -> float:
+        """Squared relative error of the true rate among so many rows.
+
+        Probabilities `p` differ from what scores tell, `by_score`, and truth differs from `p`, by what is not known.
+        """
+        variance = self.mean(np.square(p - by_score)) + self.mean(uncertain)
         return float(variance / self.rows / self.mean(p) ** 2)
 
 
 def levels_of(joint: Joint) -> Array:
     """Mean score of every replica on these rows, above that of the served one: (S,)."""
-    others = float(joint.weight @ joint.apart / joint.weight.sum()) + np.array(joint.grid.levels)
+    others = float(joint.weight @ joint.apart / joint.weight.sum()) + joint.levels
     return np.append(0.0, others)
 
 
@@ -86,18 +89,13 @@ def normal_quantile(level: float) -> float:
     return float(ndtri(0.5 + level / 2))
 
 
-def left_on_top(
-    score_map: ScoreMap, reference: Tower | Distilled, alpha: float, level: float, offset: float = 0.0
-) -> tuple[float, float]:
-    """An interval for the calibration error that a map leaves, judged by a better one and what that is known to.
-
-    `offset` is what the map itself adds to logits first: the reference's scores have it already.
-    """
+def left_on_top(score_map: ScoreMap, reference: Tower | Distilled, alpha: float, level: float) -> tuple[float, float]:
+    """An interval for the calibration error that a map leaves, judged by a reference and how well that is known."""
     joint = reference.joint
     top = Selected(joint, alpha)
     served = joint.served[top.cells]
     theirs = top.mean(logistic(reference.odds(served)))
-    ours = top.mean(score_map.at_logits(served - offset))
+    ours = top.mean(score_map.at_logits(reference.as_given(served)))
     return interval_of(float(np.log(ours / theirs)), reference.log_error(alpha), level, reference.level_error(alpha))
 
 

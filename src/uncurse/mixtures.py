@@ -9,7 +9,9 @@ differs from row to row and true scores have heavy tails.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +58,47 @@ def seen(joint: Joint, replicas: str, level: float | None = None) -> Seen:
     return Seen(joint.served + share * apart, variance, w, s, s - 1, share * higher)
 
 
+def redrawn(joint: Joint, rng: np.random.Generator) -> Joint:
+    """The same cells with counts drawn anew, to see what chance does."""
+    drawn = copy(joint)
+    worth = joint.effective_rows / float(joint.weight.sum())
+    weight = rng.poisson(joint.weight * worth) / worth
+    kept = weight > 0
+    drawn._keys, drawn._table = drawn._keys[kept], np.stack([weight[kept], drawn._table[1, kept]])
+    return drawn
+
+
+class Rescaled(Joint):
+    """The same cells with every logit l as slope · l + start."""
+
+    def __init__(self, joint: Joint, slope: float, start: float) -> None:
+        vars(self).update(vars(copy(joint)))
+        self._by = slope, start
+
+    def __copy__(self) -> Rescaled:
+        return Rescaled(super().__copy__(), *self._by)
+
+    @property
+    def served(self) -> Array:
+        """Served logit of each cell; its width is scaled already, and with it `apart`."""
+        return super().served + self._by[1]
+
+    @property
+    def variance(self) -> Array:
+        """Variance of the other replicas about their mean."""
+        return self._by[0] ** 2 * super().variance
+
+    @property
+    def levels(self) -> Array:
+        """By how much each of the others lies above their mean."""
+        return self._by[0] * super().levels
+
+    @property
+    def step(self) -> float:
+        """How wide cells are."""
+        return self._by[0] * super().step
+
+
 @dataclass(frozen=True)
 class Mixture:
     """Weights of (true score, noise) on a grid; each point is a narrow normal, so that the whole is smooth."""
@@ -73,12 +116,16 @@ class Mixture:
     def fit(cls, joint: Joint, replicas: str = "seeds") -> Mixture:
         """From the cells of a pool or of labelled rows, whose labels are not looked at."""
         data = seen(joint, replicas)
+        # A few rows far out must not set the scale of all.
+        data = data._replace(mean=_trimmed(data.mean, data.weight), variance=_trimmed(data.variance, data.weight))
         w = data.weight / data.weight.sum()
         center = float(w @ data.mean)
         total = float(w @ np.square(data.mean - center))
         noise = float(w @ data.variance)
         if total <= 0 or noise <= 0:
-            raise UncurseError("the replicas are identical, or their scores constant, so no noise shows")
+            raise UncurseError(
+                "the replicas are identical, or their scores constant, so no noise shows; pass more rows"
+            )
         true = max(total - noise / data.models, 0.02 * total)
         points, width = _grid(data.mean, center, np.sqrt(total))
         noises = np.sqrt(noise) * np.exp(np.linspace(np.log(0.1), np.log(3.2), _NOISES))
@@ -99,20 +146,10 @@ class Mixture:
 
     def told(self, data: Seen) -> tuple[Array, Array]:
         """Of each cell, logit E[φ(t) | m, v], and the variance of φ(t) that is left."""
-        low, high = float(data.mean.min()), float(data.mean.max())
-        grid = np.linspace(low, high, 400)
-        spread = np.square(self.noises)[None] / self.models + np.square(self.width)[:, None]  # (L, N)
-        up, down, squares = self._posterior(grid, spread, np.square(self.noises)[None] / self.models)  # (G, N)
-        odds, variance = np.empty((2, len(self.by_variance), len(grid)))
-        for i, row in enumerate(self.by_variance):
-            p, q, square = up @ row, down @ row, squares @ row
-            seen = p + q > 1e-280
-            odds[i] = np.where(seen, np.log(np.maximum(p, 1e-300)) - np.log(np.maximum(q, 1e-300)), grid)
-            total = np.maximum(p + q, 1e-300)
-            variance[i] = np.where(seen, np.maximum(square / total - np.square(p / total), 0.0), 0.0)
+        grid, odds, variance = self._table
         place = np.clip(np.searchsorted(self.edges, data.variance, side="right") - 1, 0, len(odds) - 1)
-        at = (data.mean - low) / max((high - low) / (len(grid) - 1), 1e-300)
-        left = np.clip(at.astype(np.int64), 0, len(grid) - 2)
+        at = (data.mean - grid[0]) / (grid[1] - grid[0])
+        left = np.clip(np.floor(at), 0, len(grid) - 2).astype(np.int64)
         part = np.clip(at - left, 0.0, 1.0)
 
         def between(table: Array) -> Array:
@@ -120,10 +157,26 @@ class Mixture:
 
         return between(odds), between(variance)
 
+    @cached_property
+    def _table(self) -> tuple[Array, Array, Array]:
+        """A grid of means, and for each variance and mean what `told` tells."""
+        grid = np.linspace(self.points[0], self.points[-1], 512)
+        spread = np.square(self.noises)[None] / self.models + np.square(self.width)[:, None]  # (L, N)
+        up, down, squares = self._posterior(grid, spread, np.square(self.noises)[None] / self.models)  # (G, N)
+        odds, variance = np.empty((2, len(self.by_variance), len(grid)))
+        for i, row in enumerate(self.by_variance):
+            p, q, square = up @ row, down @ row, squares @ row
+            known = np.minimum(p, q) > 1e-280
+            odds[i] = np.where(known, np.log(np.maximum(p, 1e-300)) - np.log(np.maximum(q, 1e-300)), grid)
+            total = np.maximum(p + q, 1e-300)
+            variance[i] = np.where(known, np.maximum(square / total - np.square(p / total), 0.0), 0.0)
+        return grid, odds, variance
+
     def odds(self, served: Array) -> Array:
-        """logit E[φ(t) | served score], the label-free map."""
+        """logit E[φ(t) | served score], the label-free map; a score beyond all points counts as the last of them."""
         spread = np.square(self.noises)[None] + np.square(self.width)[:, None]
-        up, down, _ = self._posterior(served + self.level, spread, np.square(self.noises)[None])
+        x = np.clip(served + self.level, self.points[0], self.points[-1])
+        up, down, _ = self._posterior(x, spread, np.square(self.noises)[None])
         return np.asarray(np.log(up.sum(axis=1)) - np.log(down.sum(axis=1)))
 
     def _posterior(self, x: Array, spread: Array, noise: Array) -> tuple[Array, Array, Array]:
@@ -140,6 +193,15 @@ class Mixture:
             down += weight * logistic(-mean - left * node)
             squares += weight * np.square(p)
         return (chance * up).sum(axis=1), (chance * down).sum(axis=1), (chance * squares).sum(axis=1)
+
+
+def _trimmed(values: Array, weight: Array) -> Array:
+    """What lies more than twice as far out as nearly all rows, drawn in to there."""
+    order = np.argsort(values, kind="stable")
+    reached = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
+    low, high = np.interp([0.001, 0.999], reached, values[order])
+    reach = high - low
+    return np.clip(values, low - reach, high + reach) if reach > 0 else values
 
 
 def _grid(mean: Array, center: float, spread: float) -> tuple[Array, Array]:
@@ -195,4 +257,4 @@ def _expectation_maximisation(kernel: Array, by_variance: Array, counts: Array, 
     return share
 
 
-__all__ = ["Mixture", "Seen", "seen"]
+__all__ = ["Mixture", "Rescaled", "Seen", "redrawn", "seen"]

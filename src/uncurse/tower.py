@@ -11,22 +11,26 @@
 from __future__ import annotations
 
 import warnings
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .calibrators import newton_logistic
 from .curves import Smooth, fit_smooth
 from .evidence import Array, Evidence, Joint
-from .intervals import Selected, interval_of, level_variance, levels_of
-from .links import UncurseError, check_choice, check_numbers, logistic
+from .intervals import Selected, left_on_top, level_variance, levels_of
+from .links import UncurseError, check_choice, check_numbers, check_weights, logistic
 from .maps import Affine, Grouped, ScoreMap, compose, group_rows
-from .mixtures import Mixture, Seen, seen
+from .mixtures import Mixture, Rescaled, Seen, redrawn, seen
 from .shrinkage import pull_towards
 from .vad import REPLICAS
 
 LabelledReplicas = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Joint | Evidence
 _SCALES = ("logit", "probability")
+_OWN = 2_000  # rows of a group from which on it has a distribution of its own
+_DRAWS = 6  # of the bootstrap of both distributions
 # What is known of the curve before any label: scores are log odds, give or take. Two hundred clicks outweigh it.
 _SLOPE = (1.0, 0.3)
 
@@ -106,11 +110,15 @@ class Tower:
             Replica scores (n, S), column 0 served; or the `Evidence` of a log, or a `Joint`.
         labelled
             (scores (m, S), labels (m,)[, weights]), `Evidence` with labels, or a labelled `Joint`. Rows may have been
-            chosen by an earlier model, or by the served score itself if they were chosen from this pool.
+            chosen by an earlier model, or by the served score itself if they were chosen from this pool (which is
+            seen, and warned of); not by the mean of these replicas, which nothing shows.
         groups
             A group of each pool row: one map each, small groups pulled towards the whole.
         sample_weight
-            Weights of pool rows.
+            Weights of pool rows. Weights say how much rows matter to each other; their scale does not.
+
+        Noise is taken to be normal. A `Joint` must hold logits as they are served, sampled negatives undone
+        (``logit_offset=log(negative_rate)``).
         """
         self._pool, parts = self._joints(pool, groups, sample_weight)
         self._labelled = self._labels(labelled)
@@ -119,6 +127,13 @@ class Tower:
                 f"the pool has {self._pool.n_replicas} replicas and the labelled rows {self._labelled.n_replicas}; "
                 "pass the same columns of both"
             )
+        for joint, name in ((self._pool, "pool"), (self._labelled, "labelled rows")):
+            if float(np.ptp(joint.served)) <= 0:
+                raise UncurseError(f"the served scores are constant on the {name}; pass rows whose scores differ")
+        self._scale = _scale(self._labelled, self.replicas)
+        if self._scale != (1.0, 0.0):
+            self._pool, self._labelled = (Rescaled(j, *self._scale) for j in (self._pool, self._labelled))
+            parts = {name: Rescaled(joint, *self._scale) for name, joint in parts.items()}
         pool_seen, own = seen(self._pool, self.replicas), seen(self._labelled, self.replicas)
         prior = _mixture(self._pool, self.replicas)
         self._chosen = self._chosen_by_served()
@@ -129,6 +144,8 @@ class Tower:
             x, _ = _told(prior, own)
         else:
             x, _ = _told(_mixture(self._labelled, self.replicas), own)
+        self._labelled_told = x
+        vars(self).pop("_redrawn", None)
         self._fit_curve(x)
         self._denoised, self._uncertain = _told(prior, pool_seen)
         taught = self._taught(self._denoised, self._pool)
@@ -136,7 +153,7 @@ class Tower:
         whole = self._projection.map()
         self.map_ = self._composed(whole)
         if parts:
-            self.map_ = Grouped(self.map_, self._by_group(parts, prior, pool_seen.level))
+            self.map_ = Grouped(self.map_, self._by_group(parts, prior))
         return self
 
     def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
@@ -153,7 +170,7 @@ class Tower:
         """Where the calibration error left on the top share `alpha` of such a pool lies, with probability `level`.
 
         It counts the noise of labels, of the projection, and of the true rate among so many selected rows; not a
-        change of the world between the labelled rows and the pool.
+        change of the world between the labelled rows and the pool. With groups it is that of the whole's map.
 
         >>> rng = np.random.default_rng(0)
         >>> truth = rng.normal(-1, 1, (2, 20_000))
@@ -162,7 +179,10 @@ class Tower:
         >>> -0.1 < low < 0 < high < 0.1
         True
         """
-        return interval_of(0.0, self.log_error(alpha), level, self.level_error(alpha))
+        if not hasattr(self, "map_"):
+            raise UncurseError("this Tower is not fitted; call fit with the pool and labelled rows first")
+        whole = self.map_.whole if isinstance(self.map_, Grouped) else self.map_
+        return left_on_top(whole, self, alpha, level)
 
     def log_error(self, alpha: float) -> float:
         """Standard error of the logarithm of predicted over true on the top share `alpha`."""
@@ -171,16 +191,39 @@ class Tower:
         taught = self._taught(self._denoised, self._pool)[top.cells]
         by_label = top.relative(taught, self.curve_.features(self._denoised[top.cells]), self.curve_.covariance)
         by_pool = top.relative(p, self._projection.features(self._pool.served[top.cells]), self._projection.covariance)
-        scatter = top.scatter(taught, self._uncertain[top.cells])
-        return float(np.sqrt(by_label + by_pool + scatter))
+        scatter = top.scatter(taught, p, self._uncertain[top.cells])
+        drawn = [np.log(top.mean(taught[top.cells])) for taught in self._redrawn]
+        return float(np.sqrt(by_label + by_pool + scatter + np.var(drawn, ddof=1)))
+
+    @cached_property
+    def _redrawn(self) -> list[Array]:
+        """P(y | all replicas) of the pool's cells if both distributions of truth and noise had come out otherwise."""
+        rng = np.random.default_rng(0)
+        pool_seen, own = seen(self._pool, self.replicas), seen(self._labelled, self.replicas)
+        made = []
+        for _ in range(_DRAWS):
+            prior = _mixture(redrawn(self._pool, rng), self.replicas)
+            taught, _ = _told(prior, pool_seen)
+            if not self._chosen:
+                # Where labelled rows would be told otherwise, the curve moves along with them.
+                told, _ = _told(_mixture(redrawn(self._labelled, rng), self.replicas), own)
+                taught = taught - np.interp(taught, *_moved(self._labelled_told, told, self._labelled.weight))
+            made.append(self._taught(taught, self._pool))
+        return made
 
     def level_error(self, alpha: float) -> tuple[float, int]:
         """Standard error by how replicas' levels move apart from labelled rows to pool, and its degrees of freedom."""
         top = Selected(self._pool, alpha)
         p = logistic(self._projection(self._pool.served[top.cells]))
+        if self._chosen:  # their levels differ by how they were chosen
+            return 0.0, 1
         moved = levels_of(self._pool) - levels_of(self._labelled)
         variance, freedom = level_variance(moved, self.replicas)
         return float(np.sqrt(variance)) * top.mean(p * (1 - p)) / top.mean(p), freedom
+
+    def as_given(self, served: Array) -> Array:
+        """Served logits of the joint as scores are given."""
+        return (served - self._scale[1]) / self._scale[0] - self._offset
 
     @property
     def joint(self) -> Joint:
@@ -198,7 +241,8 @@ class Tower:
         return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
 
     def _composed(self, step: ScoreMap) -> ScoreMap:
-        first = [Affine(1.0, self._offset)] if self._offset else []
+        slope, start = self._scale
+        first = [Affine(slope, start + slope * self._offset)] if (slope, start + self._offset) != (1.0, 0.0) else []
         return compose(*first, step, scores=self.scores)
 
     def _joint(self, scores: ArrayLike, labels: ArrayLike | None, weights: ArrayLike | None) -> Joint:
@@ -217,7 +261,7 @@ class Tower:
         parts = {}
         if groups is not None:
             names, members = group_rows(groups, len(array))
-            w = None if weights is None else np.asarray(weights, np.float64)
+            w = check_weights(weights, len(array))
             for name, rows in zip(names, members, strict=True):
                 if w is None or w[rows].sum() > 0:
                     parts[name] = self._joint(array[rows], None, None if w is None else w[rows])
@@ -258,18 +302,23 @@ class Tower:
         return labelled
 
     def _chosen_by_served(self) -> bool:
-        """Whether the served score itself selected the labelled rows: there it lies far above its replicas."""
+        """Whether the served score itself selected the labelled rows: there it lies far above its replicas.
+
+        Of two columns either may have: the one that did is the one that is ahead.
+        """
         if self.replicas != "seeds":
             return False
-        w, pool = self._labelled.weight, self._pool.weight
-        ahead = float(pool @ self._pool.apart / pool.sum() - w @ self._labelled.apart / w.sum())
-        mean = w @ self._labelled.apart / w.sum()
-        spread = float(np.sqrt(w @ np.square(self._labelled.apart - mean) / w.sum()))
-        if ahead <= max(0.15, 5 / np.sqrt(self._labelled.effective_rows)) * spread:
+        means = [float(j.weight @ j.apart / j.weight.sum()) for j in (self._pool, self._labelled)]
+        ahead = means[0] - means[1]
+        w = self._labelled.weight
+        spread = float(np.sqrt(w @ np.square(self._labelled.apart - means[1]) / w.sum()))
+        chance = np.sqrt(1 / self._labelled.effective_rows + 1 / self._pool.effective_rows)
+        if (abs(ahead) if self._pool.n_replicas == 2 else ahead) <= max(0.15, 5 * chance) * spread:
             return False
+        who = "served" if ahead > 0 else "second column's"
         warnings.warn(
-            f"on the labelled rows the served scores are {ahead:.2f} further above the other replicas than on the "
-            "pool, as if the served score had selected them; they are taken as selected from this pool",
+            f"on the labelled rows the {who} scores are {abs(ahead):.2f} further above the other replicas than on the "
+            f"pool, as if the {who} score had selected them; they are taken as selected from this pool",
             UserWarning,
             stacklevel=3,
         )
@@ -297,11 +346,16 @@ class Tower:
             l = l - self.contrast_ * (joint.apart - self._contrast_level)
         return np.asarray(logistic(l), np.float64)
 
-    def _by_group(self, parts: dict[str, Joint], prior: Mixture | None, level: float) -> dict[str, ScoreMap]:
-        """The whole's curve, moved and tilted in each group by what its pool shows, pulled towards none."""
+    def _by_group(self, parts: dict[str, Joint], whole: Mixture | None) -> dict[str, ScoreMap]:
+        """The whole's curve, moved and tilted in each group by what its pool shows, pulled towards none.
+
+        A group of many rows has its own distribution of truth and noise; a small one is seen as part of the whole.
+        """
         moves, errors, spread = [], [], self._projection.spread
         for joint in parts.values():
-            data = seen(joint, self.replicas, level=level)
+            data, prior = seen(joint, self.replicas), whole
+            if joint.effective_rows >= _OWN and float(np.ptp(joint.served)) > 0:
+                prior = _mixture(joint, self.replicas)
             taught = self._taught(_told(prior, data)[0], joint)
             z = (joint.served - self._projection.center) / spread
             move, error = _move(self._projection(joint.served), z, joint.weight, taught, joint.effective_rows)
@@ -315,15 +369,41 @@ class Tower:
         return maps
 
 
+def _scale(labelled: Joint, replicas: str) -> tuple[float, float]:
+    """Slope and start that make these scores log odds, where labels show beyond doubt that they are far from it."""
+    data, y = seen(labelled, replicas), labelled.label
+    assert y is not None  # checked
+    worth = labelled.effective_rows / float(labelled.weight.sum())
+    w, y = labelled.weight * worth, y * worth
+    center = float(w @ data.mean / w.sum())
+    spread = float(np.sqrt(w @ np.square(data.mean - center) / w.sum()))
+    z = (data.mean - center) / spread
+    try:
+        tilt, level = newton_logistic(np.stack([z, np.ones_like(z)]), w, y)
+    except UncurseError:  # separated by the scores, or too few: they are taken as they are
+        return 1.0, 0.0
+    p = logistic(tilt * z + level)
+    bend = w * p * (1 - p)
+    error = float(1 / np.sqrt(bend @ np.square(z - bend @ z / bend.sum())))
+    if tilt + 3 * error < 0:
+        raise UncurseError(
+            f"labels fall as scores rise (slope {tilt / spread:.3g}); is the label, or the score, turned round?"
+        )
+    slope = float(tilt / spread)
+    far = (slope < 0.5 or slope > 2) and abs(tilt - spread) > 4 * error and slope > 0
+    moved = abs(level - center) > 1.5 and abs(level - center) > 4 / np.sqrt(float(bend.sum()))
+    if not far and not moved:
+        return 1.0, 0.0
+    if not far:
+        slope = 1.0
+    return slope, float(level - slope * center)
+
+
 def _mixture(joint: Joint, replicas: str) -> Mixture | None:
     """None where replicas are identical: there is no noise to take off."""
     data = seen(joint, replicas)
     noise = float(data.weight @ data.variance)
-    spread = float(np.ptp(data.mean)) if len(data.mean) else 0.0
-    if spread <= 0:
-        raise UncurseError(
-            f"the served scores are constant at {joint.served[0]:g}; a pool must hold scores that differ"
-        )
+    spread = float(np.ptp(data.mean))
     if noise <= 1e-12 * spread**2:
         warnings.warn("the replicas are identical, so no noise shows; was the seed changed?", UserWarning, stacklevel=3)
         return None
@@ -332,6 +412,17 @@ def _mixture(joint: Joint, replicas: str) -> Mixture | None:
 
 def _told(prior: Mixture | None, data: Seen) -> tuple[Array, Array]:
     return (data.mean, np.zeros(len(data.mean))) if prior is None else prior.told(data)
+
+
+def _moved(before: Array, after: Array, weight: Array) -> tuple[Array, Array]:
+    """Where labelled rows stand, and how far they have moved on average, in 64 bins of equal weight."""
+    order = np.argsort(before, kind="stable")
+    w = weight[order]
+    starts = np.unique(np.searchsorted(np.cumsum(w), np.arange(64) / 64 * w.sum()))
+    total = np.add.reduceat(w, starts)
+    place, step = (np.add.reduceat(w * column[order], starts) / total for column in (after, after - before))
+    rise = np.concatenate([[True], np.diff(place) > 0])
+    return place[rise], step[rise]
 
 
 def _project(joint: Joint, taught: Array) -> Smooth:

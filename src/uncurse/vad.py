@@ -253,7 +253,7 @@ class VAD:
         if self._reference is None:
             self._reference = self._make_reference()
         whole = self.map_.whole if isinstance(self.map_, Grouped) else self.map_
-        return left_on_top(whole, self._reference, alpha, level, self._offset)
+        return left_on_top(whole, self._reference, alpha, level)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_given": None, "_reference": None}
@@ -275,12 +275,12 @@ class VAD:
             return free
         slopes = np.clip(self.lambda_ + self.standard_error_ * np.array([0.0, -1.0, 1.0]), 1e-3, 1.0)
         noise = np.maximum(1 - slopes, 0.0) * self.score_variance_
-        curves = [_as_curve(curved(k, self.center_, v, "logistic")) for k, v in zip(slopes, noise, strict=True)]
-        straight = Distilled.by_lambda(curves[0], free.joint, self.replicas, curves[1:])
+        own, *ends = (_as_curve(curved(k, self.center_, v, "logistic")) for k, v in zip(slopes, noise, strict=True))
+        straight = Distilled(own, free.joint, self.replicas, self._offset, tuple(ends))
         return free if free.differs_from(straight) else straight
 
     def _distilled(self) -> Distilled:
-        from .distilled import Distilled
+        from .distilled import MOST_NOISE, Distilled
 
         pool, _, weights = self._given
         if self.scores == "value":
@@ -290,7 +290,7 @@ class VAD:
                 raise UncurseError(
                     "this evidence has no joint counts of two or more replicas; collect it with joint=True"
                 )
-            return Distilled.by_mixture(pool.joint, self.replicas)
+            return Distilled.by_mixture(pool.joint, self.replicas, self._offset)
         if isinstance(pool, Moments | Mapping | tuple):
             raise UncurseError(
                 "moments alone do not show the shape of noise; pass scores (n, S) or evidence with joint"
@@ -298,10 +298,11 @@ class VAD:
         array = np.asarray(pool)
         if array.ndim != 2 or array.shape[1] < 2:
             raise UncurseError(f"the pool has shape {array.shape}; this needs two columns of scores or more")
-        if self.replicas == "seeds" and array.shape[1] > 2:
+        quiet = self.noise_variance_ <= MOST_NOISE**2 * (array.shape[1] - 1)
+        if self.replicas == "seeds" and array.shape[1] > 2 and quiet:
             return Distilled.by_teacher(array, scale=self.scores, sample_weight=weights, offset=self._offset)
         joint = Joint().update(array, scale=self.scores, sample_weight=weights, logit_offset=self._offset)
-        return Distilled.by_mixture(joint, self.replicas)
+        return Distilled.by_mixture(joint, self.replicas, self._offset)
 
     def _free(self, groups: ArrayLike | None, variance: float | None) -> ScoreMap:
         if (

@@ -1,4 +1,4 @@
-"""`uncurse collect`, `fit`, `apply` and `evaluate`: logs in, a map, corrected scores and a page out."""
+"""`uncurse collect`, `apply` and `evaluate`: logs in, evidence, corrected scores and a page out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from .. import documents
 from ..links import UncurseError
 from .app import JsonOption, app, check_outputs, command, finish, say, working
 from .options import (
-    CALIBRATORS,
-    LINKS,
-    REPLICAS,
     SCALES,
     Engine,
     Group,
@@ -25,12 +22,11 @@ from .options import (
     NegativeRate,
     Request,
     Scale,
-    Scores,
     TopK,
     Weight,
 )
-from .reading import as_served, check_pool, evidence_of, names_of, read, shares_of
-from .texts import evaluation_records, evaluation_text, fit_text
+from .reading import as_served, evidence_of, names_of, read, shares_of
+from .texts import evaluation_records, evaluation_text
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
@@ -51,6 +47,9 @@ def collect(
     top_k: TopK = None,
     negative_rate: NegativeRate = None,
     link: Link = "logistic",
+    joint: Annotated[
+        bool, typer.Option("--joint", help="Also count how replicas lie together: for --method tower and auto.")
+    ] = False,
     engine: Engine = "polars",
     json: JsonOption = None,
 ) -> None:
@@ -59,7 +58,7 @@ def collect(
     Example: uncurse collect 'logs/2026-11-15/*.parquet' --scores s1,s2 --label click -o day.json
     """
     check_outputs([out, json], log)
-    found = read(log, names_of(scores), label, weight, group, request, top_k, scale, link, negative_rate, engine)
+    found = read(log, names_of(scores), label, weight, group, request, top_k, scale, link, negative_rate, engine, joint)
     found.save(out)
     record: dict[str, Any] = {
         "out": str(out),
@@ -67,97 +66,12 @@ def collect(
         "columns": ",".join(found.columns),
         "groups": len(found.groups),
         "selection": found.selection or "all rows",
+        "joint": "no" if found.joint is None else f"{len(found.joint)} cells",
     }
     text = f"{found.rows:,} rows of {', '.join(found.columns)}"
     text += f" in {len(found.groups):,} groups" if found.groups else ""
     text += f", {found.selection}" if found.selection else ""
     finish(f"{text}: written to {out}", documents.dumps("collected", record), json, [record])
-
-
-@app.command()
-def fit(
-    pool: LogsOrEvidence,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The map file to write, such as map.json.")],
-    scores: Scores = None,
-    scale: Annotated[
-        str | None,
-        typer.Option(help="What the scores are: logit (default), probability, value.", autocompletion=SCALES),
-    ] = None,
-    labelled: Annotated[
-        list[str] | None, typer.Option(help="For a calibrator: a log with labels, or evidence of one; may repeat.")
-    ] = None,
-    label: Label = None,
-    method: Annotated[str, typer.Option(help="How: vad.")] = "vad",
-    calibrator: Annotated[
-        str | None,
-        typer.Option(help="Calibrate on the labelled log first: platt, isotonic, beta, …", autocompletion=CALIBRATORS),
-    ] = None,
-    replicas: Annotated[
-        str,
-        typer.Option(
-            help="How the columns came about: seeds, bootstrap or anchored (around the served).",
-            autocompletion=REPLICAS,
-        ),
-    ] = "seeds",
-    curvature: Annotated[bool, typer.Option("--curvature", help="Correct for the bend of the link too.")] = False,
-    group: Group = None,
-    weight: Weight = None,
-    negative_rate: NegativeRate = None,
-    lambda_floor: Annotated[
-        float | None, typer.Option(help="Use this λ, with a warning, where the estimate is lower.")
-    ] = None,
-    link: Annotated[
-        str | None, typer.Option(help="Where scores are shrunk: logistic (default), identity, …", autocompletion=LINKS)
-    ] = None,
-    engine: Engine = "polars",
-    json: JsonOption = None,
-) -> None:
-    """Fit a score map to the candidate pool: logs with the scores of two or more replicas, no labels needed.
-
-    \b
-    Examples:
-      uncurse fit pool.parquet --scores s1,s2 --scale logit -o map.json
-      uncurse fit monday.json tuesday.json -o map.json
-      uncurse fit pool.parquet --scores s1,s2 --labelled log.parquet --label click --calibrator platt -o map.json
-    """
-    from .. import VAD
-    from ..report.about import about_fit
-
-    check_outputs([out, json], [*pool, *(labelled or [])])
-    if method != "vad":
-        raise UncurseError(f"method={method!r} is unknown; choose one of vad")
-    if labelled and calibrator is None:
-        raise UncurseError("--labelled is for a calibrator; name one, such as --calibrator platt")
-    if calibrator is not None and not labelled:
-        raise UncurseError(f"--calibrator {calibrator} needs --labelled, a log with labels, and --label, their column")
-    options = (weight, group, None, None, scale or "logit", link or "logistic", negative_rate, engine)
-    given: dict[str, Any] = {"scores": scores, "scale": scale, "link": link, "group": group, "weight": weight}
-    given["negative_rate"] = negative_rate
-    evidence = evidence_of(pool, scores, None, options, given)
-    check_pool(pool, evidence)
-    rows = None
-    if labelled:
-        columns = ",".join(evidence.columns)
-        own = (weight, None, None, None, evidence.scale, evidence.link, evidence.negative_rate, engine)
-        rows = evidence_of(labelled, columns, label, own, {"label": label}, need_label=True)
-    vad = VAD(
-        link=evidence.link,
-        scores=evidence.scale,
-        replicas=replicas,
-        calibrator=calibrator,
-        curvature=curvature,
-        negative_rate=evidence.negative_rate,
-        lambda_floor=lambda_floor,
-    )
-    try:
-        vad.fit(evidence, labelled=rows)
-    except UncurseError as error:
-        where = f"{', '.join(pool)}, columns {', '.join(evidence.columns)}"
-        raise UncurseError(f"{where}: {error}") from None
-    about = about_fit(vad, evidence, rows, command=command())
-    vad.map_.save(out, about)
-    text, record = fit_text(vad, evidence, out)
-    finish(text, documents.dumps("fit", about), json, [record])
 
 
 @app.command()
@@ -311,4 +225,4 @@ def _facts(log: Sequence[str], evidence: Evidence, maps: list[str]) -> dict[str,
     return {**facts, "Command": command(), "Versions": ", ".join([*versions, f"Python {platform.python_version()}"])}
 
 
-__all__ = ["apply", "collect", "evaluate", "fit"]
+__all__ = ["apply", "collect", "evaluate"]

@@ -20,6 +20,7 @@ def words(*known: str) -> Callable[[str], list[str]]:
 
 
 SCALES, LINKS, REPLICAS = words(*links.SCALES), words(*links.LINKS), words(*vad.REPLICAS)
+METHODS, SHAPES = words("vad", "tower", "auto"), words("straight", "free")
 CALIBRATORS, ENGINES = words(*calibrators.CALIBRATORS), words("polars", "duckdb", "spark")
 
 Logs = Annotated[list[str], typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders.")]
@@ -50,8 +51,10 @@ __all__ = [
     "CALIBRATORS",
     "ENGINES",
     "LINKS",
+    "METHODS",
     "REPLICAS",
     "SCALES",
+    "SHAPES",
     "Engine",
     "Group",
     "Label",

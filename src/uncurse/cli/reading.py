@@ -36,6 +36,7 @@ def read(
     link: str,
     negative_rate: float | None,
     engine: str,
+    joint: bool = False,
 ) -> Evidence:
     """Evidence of logs, with a bar while they are read."""
     from ..tables import collect as collect_log
@@ -55,6 +56,7 @@ def read(
             scale=scale,
             link=link,
             negative_rate=negative_rate,
+            joint=joint,
             engine=engine,
             progress=advance,
         )
@@ -68,6 +70,7 @@ def evidence_of(
     given: dict[str, Any],
     *,
     need_label: bool = False,
+    need_joint: bool = False,
 ) -> Evidence:
     """Evidence of logs, or evidence files merged: then what was said of columns must be what they hold."""
     from ..evidence import Evidence, merged
@@ -86,7 +89,7 @@ def evidence_of(
             raise UncurseError(f"--score is {scores}; name the served column alone")
         if need_label and label is None:
             raise UncurseError("--label is missing; name the column of labels, 0 or 1")
-        return read(sources, names_of(scores), label, *options)
+        return read(sources, names_of(scores), label, *(*options, need_joint))
     evidence = merged(Evidence.load(source) for source in sources)
     held = {
         "scores": ",".join(evidence.columns),
@@ -102,6 +105,8 @@ def evidence_of(
             )
     if need_label and evidence.label is None:
         raise UncurseError(f"{', '.join(sources)} was collected without labels; collect it with --label")
+    if need_joint and evidence.joint is None:
+        raise UncurseError(f"{', '.join(sources)} was collected without --joint; collect it anew, with --joint")
     return evidence
 
 

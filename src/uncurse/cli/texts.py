@@ -2,18 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..auto import Auto
     from ..evidence import Evidence
     from ..report import Method
+    from ..tower import Tower
     from ..vad import VAD
 
 
-def fit_text(vad: VAD, pool: Evidence, out: Path) -> tuple[str, dict[str, Any]]:
+def fit_text(
+    fitted: VAD | Tower | Auto, about: Mapping[str, Any], pool: Evidence, out: Path
+) -> tuple[str, dict[str, Any]]:
     """What `fit` found."""
+    from ..vad import VAD
+
+    lines, record = _vad_text(fitted, pool) if isinstance(fitted, VAD) else _other_text(fitted, about, pool)
+    for left in about["left"]:
+        record |= {f"left_{end}_{left['alpha']:g}": left[end] for end in ("low", "high")}
+    if about["left"]:
+        said = [f"{100 * one['alpha']:g}%: {_signed(one['low'])} to {_signed(one['high'])}" for one in about["left"]]
+        lines.append(f"left on the top, {100 * about['left'][0]['level']:g}% intervals: {', '.join(said)}")
+    lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {pool.columns[0]} -o OUT")
+    return "\n".join(lines), {**record, "out": str(out)}
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f}%"
+
+
+def _other_text(fitted: Tower | Auto, about: Mapping[str, Any], pool: Evidence) -> tuple[list[str], dict[str, Any]]:
+    """Of `Tower`, and of what `fit_auto` chose."""
+    labelled = (about["labelled"] or {}).get("rows", 0)
+    straight = about.get("line_probability")
+    record: dict[str, Any] = {
+        "method": about["method"],
+        "reason": about.get("reason", ""),
+        "rows": pool.rows,
+        "labelled_rows": labelled,
+        "groups": len(pool.groups),
+        "line_probability": "" if straight is None else straight,
+        "lambda": about.get("lambda", ""),
+        "map": fitted.map_.kind,
+    }
+    rows = f"{pool.rows:,} pool rows" + (f" and {labelled:,} labelled rows" if labelled else "")
+    lines = [f"{about['method']}, from {rows} of {', '.join(pool.columns)}"]
+    if "reason" in about:
+        lines.append(f"why: {about['reason']}")
+    if straight is not None:
+        lines.append(f"P(the labels lie on a straight line of the denoised logit) = {straight:.2f}")
+    if pool.groups:
+        lines.append(f"{len(pool.groups):,} groups, a map each")
+    return lines, record
+
+
+def _vad_text(vad: VAD, pool: Evidence) -> tuple[list[str], dict[str, Any]]:
     from ..maps import Affine
 
     record: dict[str, Any] = {
@@ -27,7 +73,6 @@ def fit_text(vad: VAD, pool: Evidence, out: Path) -> tuple[str, dict[str, Any]]:
         "map": vad.map_.kind,
         "slope": getattr(vad.map_, "slope", ""),
         "intercept": getattr(vad.map_, "intercept", ""),
-        "out": str(out),
     }
     lines = [
         f"λ = {vad.lambda_:.4f} ± {vad.standard_error_:.4f} (over pool rows) about {vad.center_:.4f}, from "
@@ -42,8 +87,7 @@ def fit_text(vad: VAD, pool: Evidence, out: Path) -> tuple[str, dict[str, Any]]:
     if pool.groups:
         values = vad.group_lambda_.values()
         lines.append(f"{len(pool.groups):,} groups, λ from {min(values):.4f} to {max(values):.4f}")
-    lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {pool.columns[0]} -o OUT")
-    return "\n".join(lines), record
+    return lines, record
 
 
 def evaluation_text(methods: Sequence[Method], log: Evidence) -> str:

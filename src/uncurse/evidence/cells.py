@@ -142,7 +142,7 @@ class Cells:
         self.rows += len(values)
         self._on_grid |= self._too_many()
         if self._on_grid and len(values) > _TOP:
-            self._add(*_grid_table(values, y, weights, given, self.scale))
+            self._add(*_grid_table(values, y, weights, given, self.scale, self._cut))
         else:
             exact = values if given == self.scale else logit(values.astype(np.float64, copy=False))
             self._add(*_exact_table(exact, y, weights))
@@ -372,9 +372,9 @@ def _exact_table(values: Float, labels: NDArray[Any] | None, weights: Array | No
 
 
 def _grid_table(
-    values: Float, labels: NDArray[Any] | None, weights: Array | None, given: str, kept: str
+    values: Float, labels: NDArray[Any] | None, weights: Array | None, given: str, kept: str, cut: int
 ) -> tuple[Array, Array, NDArray[np.int64], Array, int]:
-    """Exact cells of the top, slots below it, and the step between, of many rows.
+    """Exact cells of the top, slots below it, and the step between, of many rows; below `cut` none is exact.
 
     Sums by `bincount`, a label folded into the number of the step so that one count serves both.
     """
@@ -414,7 +414,7 @@ def _grid_table(
         table[3] = squares.sum(axis=1)
         table[4] = squares[:, 1] if labels is not None else 0.0
     # The top again, exactly.
-    cut = top_cut(rows_seen)
+    cut = max(cut, top_cut(rows_seen))
     lowest = np.array(-np.inf)  # where nothing is cut, all rows, also what lies below the grid
     if cut:
         edge = step_edges(np.array(cut)) - 1e-6

@@ -86,7 +86,7 @@ class Moments:
             warn_if_probabilities(values, "pool")
 
         def convert(chunk: Float) -> Float:
-            return _strict_link(chunk, scale, self.link, logit_offset)
+            return strict_link(chunk, scale, self.link, logit_offset)
 
         plain = scale == "logit" and self.link == "logistic" and not logit_offset
         blocks = _blocks_of(values, weights, None if plain else convert, self.blocks)
@@ -255,7 +255,7 @@ class Moments:
         return moments
 
 
-def _strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Float:
+def strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Float:
     """Scores of `link`, refusing a probability that has none: at 0 or 1 a logit is infinite."""
     if scale != "logit" or logit_offset:
         chunk = chunk.astype(np.float64, copy=False)
@@ -368,4 +368,4 @@ def _sums_of_pairs(values: Float, convert: Callable[[Float], Float] | None, buff
     return np.array([first.real, first.imag]), np.array(second)
 
 
-__all__ = ["Array", "Moments"]
+__all__ = ["Array", "Moments", "strict_link"]

@@ -137,6 +137,13 @@ def lambdas(methods: Sequence[Method]) -> Rows:
     return made
 
 
+def has_straight(methods: Sequence[Method]) -> bool:
+    """Whether a map is a straight line by one λ, or may be: then scores had better be about Gaussian."""
+    abouts = [method.about or {} for method in methods[1:]]
+    free = [about.get("shape") == "free" or "line_probability" in about for about in abouts]
+    return not free or not all(free)
+
+
 def groups(method: Method) -> tuple[Rows, int]:
     """λ of the largest groups, from the lowest up, and how many groups there are in all."""
     found: Rows = []
@@ -219,6 +226,6 @@ def drift(methods: Sequence[Method], served: Mapping[str, Any] | None) -> Rows:
 
 
 __all__ = [
-    "MOST_GROUPS", "Z95", "Method", "Rows", "binned", "check", "drift", "errors", "groups", "histogram",
-    "interval", "lambdas", "order", "reliability", "scores_judged", "share_names",
+    "MOST_GROUPS", "Z95", "Method", "Rows", "binned", "check", "drift", "errors", "groups", "has_straight",
+    "histogram", "interval", "lambdas", "order", "reliability", "scores_judged", "share_names",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 _NOT_TEXT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # Numbers of which the square can still be taken, and its inverse.
 _TINY, _HUGE = 1e-100, 1e100
+_TEXTS = ("method", "reason", "link", "replicas", "calibrator", "shape", "command", "version")
 
 
 def clean(value: object) -> str:
@@ -51,8 +52,10 @@ def about(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, Mapping):
         return None
     made: dict[str, Any] = {
-        **{key: _text(value.get(key)) for key in ("method", "link", "replicas", "calibrator", "command", "version")},
+        **{key: _text(value.get(key)) for key in _TEXTS},
         **_shrinkage(value),
+        "line_probability": _positive(value.get("line_probability")),
+        "left": _left(value.get("left")),
         **{role: _summary(value.get(role)) for role in ("pool", "labelled")},
     }
     groups = value.get("groups")
@@ -86,6 +89,18 @@ def _shrinkage(value: Mapping[str, Any]) -> dict[str, float | None]:
 def _counted(value: Mapping[str, Any]) -> dict[str, int]:
     rows = _positive(value.get("rows"))
     return {} if rows is None else {"rows": int(rows)}
+
+
+def _left(value: Any) -> list[dict[str, float]] | None:
+    """Intervals for what is left on the top, those that are whole."""
+    keys = ("alpha", "low", "high", "level")
+    made = []
+    for one in value if isinstance(value, (list, tuple)) else ():
+        numbers = {key: finite(one.get(key)) for key in keys} if isinstance(one, Mapping) else {}
+        known = {key: number for key, number in numbers.items() if number is not None}
+        if len(known) == len(keys):
+            made.append(known)
+    return made or None
 
 
 def _summary(value: Any) -> dict[str, Any] | None:

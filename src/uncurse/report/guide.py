@@ -27,7 +27,7 @@ GUIDE = (
     ),
     (
         "Drift",
-        "λ belongs to the pool it was measured on, and a calibrator to the labels it was fitted on. If the scores it "
+        "A map belongs to the pool it was fitted to, and a calibrator to the labels it was fitted on. If the scores it "
         "is used on have moved by a few tenths of a standard deviation, fit again on a pool like the one being served.",
     ),
     (
@@ -40,8 +40,9 @@ GUIDE = (
     (
         "What to do about an error that is left",
         "If a map under-predicts and the scores are about Gaussian, fit with --curvature. If replicas were trained on "
-        "bootstraps, say so with --replicas: the formulas differ. With labelled rows, fit in tandem with a calibrator; "
-        "where groups differ in noise, fit by group. Then compare the maps on one page.",
+        "bootstraps, say so with --replicas: the formulas differ. With labelled rows, fit with --method tower, or in "
+        "tandem with a calibrator; where groups differ in noise, fit by group; --method auto chooses. "
+        "Then compare the maps on one page.",
     ),
 )
 

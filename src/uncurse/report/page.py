@@ -10,7 +10,7 @@ from .guide import GUIDE
 from .markup import radios, section, text
 from .sheet import sheet
 from .style import SERIES
-from .words import decimals, number, percent
+from .words import decimals, number, percent, share
 
 if TYPE_CHECKING:
     from . import Report
@@ -94,8 +94,18 @@ def _about(method: Method) -> list[str]:
     about = method.about or {}
     lines = []
     kinds = [f"{key} {about[key]}" for key in ("method", "link", "replicas", "calibrator") if about.get(key)]
+    if about.get("shape") == "free":
+        kinds.append("free shape")
     if kinds:
         lines.append(text(", ".join(kinds)))
+    if about.get("reason"):
+        lines.append(text(f"why: {about['reason']}"))
+    if "line_probability" in about:
+        lines.append(text(f"probability that the labels lie on a straight line: {about['line_probability']:.2f}"))
+    if about.get("left"):
+        left = [f"{share(one['alpha'])}: {percent(one['low'])} to {percent(one['high'])}" for one in about["left"]]
+        level = share(about["left"][0]["level"])
+        lines.append(text(f"error expected on the top of its pool, {level} intervals: {', '.join(left)}"))
     for role in ("pool", "labelled"):
         summary = about.get(role) or {}
         parts = [*summary.get("sources", ())]

@@ -145,7 +145,10 @@ def gaussian(report: Report) -> str:
     name, summary = judged
     rows, scale = data.histogram(summary), summary.get("scale", "logit")
     smallest = min(row.alpha for row in report.methods[0].evaluation.rows)
-    verdict = words.found_gaussian(summary, None if report.selection else smallest)
+    straight = data.has_straight(report.methods)
+    verdict = words.found_gaussian(summary, None if report.selection or not straight else smallest)
+    if not straight:
+        verdict += " The maps on this page do not assume that they are."
     note = (
         f"Scores of {name}, {summary['rows']:,} rows. The line is the Gaussian of the same mean "
         f"({number(summary['mean'])}) and standard deviation ({number(summary['sd'])})."

@@ -162,7 +162,7 @@ _DRIFT_MEANS = {
     ),
     "evaluated": (
         "What was measured on the pool applies to the scores evaluated here.",
-        "The scores evaluated here are not those of the pool that λ was measured on: fit on a pool like this log.",
+        "The scores evaluated here are not those of the pool that the map was fitted to: fit on a pool like this log.",
     ),
     "pool": ("The pools are alike.", "The maps were fitted on different pools: prefer the one that is like this log."),
 }

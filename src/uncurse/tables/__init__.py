@@ -1,7 +1,7 @@
 """Any dataframe, scan or file of scores to evidence; a map over a column. All engines through narwhals.
 
 Frames in memory and lazy Polars scans stream through numpy; DuckDB, Spark and Ibis answer one aggregated query for the
-moments and one for the cells. All end in the same `Evidence`.
+moments, one for the cells and, where it is wanted, one for how replicas lie together. All end in the same `Evidence`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from ..links import UncurseError, check_count
 from .columns import Columns
 from .expressions import with_prediction
 from .faults import blamed
-from .queries import fetch, query, query_groups, row_count
+from .queries import query, query_groups
 from .sources import ENGINES, Table, is_frame, open_table
+from .sql import fetch, row_count
 from .streams import Frame, Progress, rows_by_group, stream
 from .winners import winners
 from .writing import apply_to_files
@@ -42,6 +43,7 @@ def collect(
     scale: str = "logit",
     link: str = "logistic",
     negative_rate: float | None = None,
+    joint: bool = False,
     engine: str = "polars",
     progress: Progress | None = None,
 ) -> Evidence:
@@ -64,6 +66,8 @@ def collect(
         Where `VAD` will shrink them.
     negative_rate
         The share of negatives kept when the model was trained, undone first.
+    joint
+        Also count how replicas lie together, which `Tower` needs: two score columns or more.
     engine
         What reads files: ``"polars"``, ``"duckdb"`` or ``"spark"``. Frames bring their own.
     progress
@@ -77,7 +81,7 @@ def collect(
     3
     """
     columns = Columns(
-        (scores,) if isinstance(scores, str) else tuple(scores), label, weight, group, scale, link, negative_rate
+        (scores,) if isinstance(scores, str) else tuple(scores), label, weight, group, scale, link, negative_rate, joint
     )
     names = [name for name in (group, request) if name is not None]
     table = open_table(source, columns.numbers, names, engine=engine)
@@ -113,17 +117,17 @@ def _collect(frame: Frame, columns: Columns, progress: Progress | None) -> Evide
         if rows > SMALL:
             evidence = query(frame, columns)
             if columns.group is not None:
-                evidence.groups = query_groups(frame, columns)
+                evidence.groups = query_groups(frame, columns, evidence.joint)
             return evidence
         frame = fetch(frame, columns.wanted)
     evidence = stream(frame, columns, progress)
     if columns.group is not None:
         if evidence.rows <= SMALL:
             small = fetch(frame, columns.wanted) if isinstance(frame, nw.LazyFrame) else frame
-            evidence.groups = rows_by_group(small, columns)
+            evidence.groups = rows_by_group(small, columns, evidence.joint)
         else:
             lazy = frame if isinstance(frame, nw.LazyFrame) else frame.select(*columns.wanted).lazy("polars")
-            evidence.groups = query_groups(lazy, columns)
+            evidence.groups = query_groups(lazy, columns, evidence.joint)
     return evidence
 
 

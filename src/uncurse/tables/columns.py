@@ -24,6 +24,7 @@ class Columns:
     scale: str = "logit"
     link: str = "logistic"
     negative_rate: float | None = None
+    joint: bool = False  # whether replicas are counted together too
     offset: float = field(init=False)  # added to every logit first: what sampling negatives has put on it
 
     def __post_init__(self) -> None:
@@ -33,6 +34,11 @@ class Columns:
         twice = [name for name in self.scores if self.scores.count(name) > 1]
         if twice:
             raise UncurseError(f"column {twice[0]!r} is named twice among the scores; replicas are different columns")
+        if self.joint and (len(self.scores) < 2 or not self.has_cells):
+            raise UncurseError(
+                f"joint counts of {', '.join(self.scores)} with scale={self.scale!r} cannot be; name the served column "
+                "and a replica at least, of logits or probabilities"
+            )
         if self.scale == "value" and np.isfinite(get_link(self.link).upper):
             raise UncurseError(f"scale='value' has no {self.link} score; use the identity or the log link")
         if self.negative_rate is not None and (not 0 < self.negative_rate <= 1 or self.scale == "value"):

@@ -6,20 +6,19 @@ which `Cells` keeps exactly, are fetched, by a filter whose edge the grid has to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evidence import GRID, TAIL, Array, Cells, Evidence, Moments, grid_steps, step_edges, top_cut
+from ..evidence import GRID, TAIL, Array, Cells, Evidence, Joint, Moments, grid_steps, step_edges, top_cut
 from ..links import UncurseError, check_names, get_link
 from .columns import Columns
+from .sql import Lazy, as_number, fetch, link_score, logit_of, total
 from .streams import evidence_of
-
-Lazy = nw.LazyFrame[Any]
+from .together import joint_of
 
 MOST_GROUP_CELLS = 200  # groups beyond this many get moments alone: cells of all would be a file of gigabytes
 _BLOCKS = 32
@@ -27,68 +26,27 @@ _SAMPLE = 4_096
 
 
 def query(frame: Lazy, columns: Columns) -> Evidence:
-    """Evidence of every row, without groups: an aggregated query for the moments, one for the cells."""
-    shift = _shift(frame, columns)
-    moments = _moments(frame, columns, shift, None)[""]
+    """Evidence of every row, without groups: an aggregated query for the moments, one for the cells, one for both."""
+    moments = _moments(frame, columns, _shift(frame, columns), None)[""]
     cells = _cells(frame, columns, None)[""] if columns.has_cells else None
-    return evidence_of(columns, moments, cells)
+    joint = None
+    if columns.joint:
+        logits = moments
+        if columns.link != "logistic":  # the grid lies on the logit
+            plain = replace(columns, link="logistic")
+            logits = _moments(frame, plain, _shift(frame, plain), None)[""]
+        empty = Joint().settle_by(logits.mean, logits.covariance, columns.label is not None)
+        joint = joint_of(frame, columns, empty, None)[""]
+    return evidence_of(columns, moments, cells, joint)
 
 
-def query_groups(frame: Lazy, columns: Columns) -> dict[str, Evidence]:
-    """Evidence of each group."""
+def query_groups(frame: Lazy, columns: Columns, joint: Joint | None = None) -> dict[str, Evidence]:
+    """Evidence of each group; `joint` is that of all rows, whose grid groups share."""
     moments = _moments(frame, columns, _shift(frame, columns), columns.group)
     many = len(moments) > MOST_GROUP_CELLS or not columns.has_cells
     cells = {} if many else _cells(frame, columns, columns.group)
-    return {name: evidence_of(columns, part, cells.get(name)) for name, part in moments.items()}
-
-
-def fetch(frame: Lazy, names: Sequence[str | nw.Expr]) -> nw.DataFrame[Any]:
-    """Some columns of a lazy frame, in memory."""
-    chosen = frame.select(*names)
-    if frame.implementation.is_polars():
-        return nw.from_native(chosen.to_native().collect(engine="streaming"), eager_only=True)
-    return chosen.collect("pyarrow")
-
-
-def row_count(frame: Lazy) -> int:
-    """How many rows there are."""
-    return int(fetch(frame, [nw.len()]).to_numpy()[0, 0])
-
-
-# ---------------------------------------------------------------------------- expressions
-
-
-def as_number(name: str) -> nw.Expr:
-    """A column as float64; true and false as 1 and 0."""
-    return nw.col(name).cast(nw.Float64)
-
-
-def _logit(p: nw.Expr) -> nw.Expr:
-    p = p.clip(float(np.finfo(np.float64).tiny), float(np.nextafter(1.0, 0.0)))
-    return p.log() - (1.0 - p).log()
-
-
-def _logit_of(name: str, columns: Columns) -> nw.Expr:
-    """The logit of one replica, with what sampling negatives has put on it taken off."""
-    x = as_number(name)
-    l = x if columns.scale == "logit" else _logit(x)
-    return l + columns.offset if columns.offset else l
-
-
-def _link_score(name: str, columns: Columns) -> nw.Expr:
-    """l = φ⁻¹(f) of one replica."""
-    x, scale = as_number(name), columns.scale
-    if columns.link == "logistic":
-        return _logit_of(name, columns)
-    if columns.link == "probit":
-        raise UncurseError("the probit link has no form in SQL; collect with Polars, or use the logistic link")
-    if scale == "logit" or (scale == "probability" and columns.offset):
-        x = 1.0 / (1.0 + (-_logit_of(name, columns)).exp())
-    return x if columns.link == "identity" else x.log()
-
-
-def _sum(items: Iterable[nw.Expr]) -> nw.Expr:
-    return reduce(lambda a, b: a + b, items)
+    joints = {} if many or joint is None else joint_of(frame, columns, joint, columns.group)
+    return {name: evidence_of(columns, part, cells.get(name), joints.get(name)) for name, part in moments.items()}
 
 
 # ---------------------------------------------------------------------------- moments
@@ -96,7 +54,7 @@ def _sum(items: Iterable[nw.Expr]) -> nw.Expr:
 
 def _shift(frame: Lazy, columns: Columns) -> Array:
     """About which point squares are added up: the mean of the first rows, so that no digits are lost."""
-    sample = fetch(frame.head(_SAMPLE), [_link_score(n, columns).alias(f"l{i}") for i, n in enumerate(columns.scores)])
+    sample = fetch(frame.head(_SAMPLE), [link_score(n, columns).alias(f"l{i}") for i, n in enumerate(columns.scores)])
     if not len(sample):
         raise UncurseError("there are no rows; pass a log that holds some")
     values = sample.to_numpy().astype(np.float64)
@@ -115,7 +73,7 @@ def _moments(
     """
     replicas = range(len(columns.scores))
     pairs = [(i, j) for i in replicas for j in replicas if i <= j]
-    parts = {f"l{i}": _link_score(n, columns) - float(shift[i]) for i, n in enumerate(columns.scores)}
+    parts = {f"l{i}": link_score(n, columns) - float(shift[i]) for i, n in enumerate(columns.scores)}
     weight = nw.lit(1.0) if columns.weight is None else as_number(columns.weight)
     raw = {f"x{i}": as_number(n) for i, n in enumerate(columns.scores)}
     if columns.label is not None:
@@ -125,7 +83,7 @@ def _moments(
         raw |= {"key": nw.col(group).cast(nw.String)}
     rows = frame.select(**parts, **raw, w=weight)
     if group is None:
-        mixed = _sum(nw.col(f"l{i}") * (1e4 * np.sqrt(2 + i)) for i in replicas)
+        mixed = total(nw.col(f"l{i}") * (1e4 * np.sqrt(2 + i)) for i in replicas)
         rows = (_with_random(rows, "u") if drawn else rows.with_columns(u=mixed)).with_columns(
             key=((nw.col("u") - nw.col("u").floor()) * _BLOCKS).floor().clip(0, _BLOCKS - 1)
         )
@@ -236,7 +194,7 @@ def _cells(frame: Lazy, columns: Columns, group: str | None) -> dict[str, Cells]
     w = one if columns.weight is None else as_number(columns.weight)
     y = zero if columns.label is None else as_number(columns.label)
     names = {"name": nw.lit("") if group is None else nw.col(group).cast(nw.String)}
-    rows = frame.select(l=_logit_of(columns.scores[0], columns), w=w, y=y, **names)
+    rows = frame.select(l=logit_of(columns.scores[0], columns), w=w, y=y, **names)
     begins, rate = TAIL
     tail = begins + rate * (nw.col("l").abs().clip(begins, None) / begins).log()
     on_grid = nw.when(nw.col("l") > begins).then(tail).when(nw.col("l") < -begins).then(-tail).otherwise(nw.col("l"))
@@ -293,4 +251,4 @@ def _top(rows: Lazy, cut: int, columns: Columns) -> tuple[Array, NDArray[Any] | 
     return l, None if columns.label is None else labels, None if columns.weight is None else weights
 
 
-__all__ = ["MOST_GROUP_CELLS", "as_number", "fetch", "query", "query_groups", "row_count"]
+__all__ = ["MOST_GROUP_CELLS", "query", "query_groups"]

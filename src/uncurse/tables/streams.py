@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cores import cores
-from ..evidence import Cells, Evidence, Moments
+from ..evidence import Cells, Evidence, Joint, Moments
 from ..links import Float, UncurseError, check_labels, check_numbers, check_weights, to_link
 from ..maps import group_rows
 from .columns import Columns
@@ -39,6 +39,10 @@ def stream(frame: Frame, columns: Columns, progress: Progress | None = None) -> 
             before = running[place]
             if before is not None:
                 before.result()  # no more than a batch for each thread is held
+            if columns.joint and parts[0].joint is None and _counts(batch[2]):
+                joint = _settled(columns, *batch)  # one grid for all threads
+                for part in parts:
+                    part.joint = joint.like()
             running[place] = threads[place].submit(parts[place].add, *batch)
             seen += len(batch[0])
             if progress is not None:
@@ -46,12 +50,10 @@ def stream(frame: Frame, columns: Columns, progress: Progress | None = None) -> 
         for future in running:
             if future is not None:
                 future.result()
-    moments, cells = parts[0].moments, parts[0].cells
+    first = parts[0]
     for part in parts[1:]:
-        moments.merge(part.moments)
-        if cells is not None and part.cells is not None:
-            cells.merge(part.cells)
-    evidence = evidence_of(columns, moments, cells)
+        first.merge(part)
+    evidence = evidence_of(columns, first.moments, first.cells, first.joint)
     if not seen:
         raise UncurseError("there are no rows; pass a log that holds some")
     if not evidence.rows:
@@ -62,13 +64,14 @@ def stream(frame: Frame, columns: Columns, progress: Progress | None = None) -> 
 class _Sums:
     """What one thread adds up."""
 
-    def __init__(self, columns: Columns, blocks: int = _FIRST_BLOCKS) -> None:
+    def __init__(self, columns: Columns, blocks: int = _FIRST_BLOCKS, joint: Joint | None = None) -> None:
         self.columns = columns
         self.moments = Moments(columns.link, blocks)
         self.cells = Cells() if columns.has_cells else None
+        self.joint = joint
 
     def add(self, scores: Float, labels: NDArray[Any] | None, weights: NDArray[np.float64] | None) -> None:
-        if weights is not None and not weights.any():
+        if not _counts(weights):
             return  # a batch may hold nothing that counts; a log may not, which its sums will tell
         columns = self.columns
         if scores.shape[1] > 1 or self.cells is None:
@@ -80,29 +83,52 @@ class _Sums:
                 served = to_link(served.astype(np.float64), scale, "logistic") + columns.offset
                 scale = "logit"
             self.cells.update(served, labels, scale=scale, sample_weight=weights)
+        if self.joint is not None:
+            self.joint.update(scores, labels, scale=columns.scale, sample_weight=weights, logit_offset=columns.offset)
+
+    def merge(self, other: _Sums) -> None:
+        """Add what another thread has."""
+        self.moments.merge(other.moments)
+        if self.cells is not None and other.cells is not None:
+            self.cells.merge(other.cells)
+        if self.joint is not None and other.joint is not None:
+            self.joint.merge(other.joint)
 
 
-def rows_by_group(frame: nw.DataFrame[Any], columns: Columns) -> dict[str, Evidence]:
-    """Evidence of each group of a frame in memory."""
+def _counts(weights: NDArray[np.float64] | None) -> bool:
+    return weights is None or bool(weights.any())
+
+
+def _settled(
+    columns: Columns, scores: Float, labels: NDArray[Any] | None, weights: NDArray[np.float64] | None
+) -> Joint:
+    return Joint().settle(
+        scores, labels is not None, scale=columns.scale, sample_weight=weights, logit_offset=columns.offset
+    )
+
+
+def rows_by_group(frame: nw.DataFrame[Any], columns: Columns, joint: Joint | None = None) -> dict[str, Evidence]:
+    """Evidence of each group of a frame in memory; `joint` is that of all rows, whose grid groups share."""
     scores, labels, weights = _arrays(frame, columns)
     names, members = group_rows(_names(frame, str(columns.group)), len(scores))
     groups = {}
     for name, rows in zip(names, members, strict=True):
         w = None if weights is None else weights[rows]
-        if w is not None and not w.any():
+        if not _counts(w):
             continue
-        sums = _Sums(columns, blocks=1)
+        sums = _Sums(columns, blocks=1, joint=None if joint is None else joint.like())
         sums.add(scores[rows], None if labels is None else labels[rows], w)
-        groups[name] = evidence_of(columns, sums.moments, sums.cells)
+        groups[name] = evidence_of(columns, sums.moments, sums.cells, sums.joint)
     return groups
 
 
-def evidence_of(columns: Columns, moments: Moments, cells: Cells | None) -> Evidence:
+def evidence_of(columns: Columns, moments: Moments, cells: Cells | None, joint: Joint | None = None) -> Evidence:
     """Evidence with the names of its columns."""
     return Evidence(
         columns.scores,
         moments,
         cells,
+        joint,
         scale=columns.scale,
         negative_rate=columns.negative_rate,
         label=columns.label,

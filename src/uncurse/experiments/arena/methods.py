@@ -106,13 +106,16 @@ def tandem(name: str, recentre: bool, draw: Draw) -> Fitted:
     count = _columns(draw, 2)
     labelled = draw.labelled[:, :count], draw.labels
     vad = VAD(replicas=draw.replicas, calibrator=name, recentre=recentre).fit(draw.pool[:, :count], labelled=labelled)
-    return _fitted(vad) if recentre else _map(vad.predict_proba)
+    return _fitted(vad) if recentre and name == "platt" else _map(vad.predict_proba)
 
 
 def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> Fitted | None:
-    """VAD alone."""
+    """VAD alone; with an interval but for VAD(p), whose is the same."""
     count = _columns(draw, replicas)
-    return None if count is None else _fitted(VAD(replicas=draw.replicas, **options).fit(draw.pool[:, :count]))
+    if count is None:
+        return None
+    vad = VAD(replicas=draw.replicas, **options).fit(draw.pool[:, :count])
+    return _map(vad.predict_proba) if "link" in options else _fitted(vad)
 
 
 for _name in CALIBRATORS:

@@ -12,6 +12,7 @@ from .real_tables import Real, RealCell
 from .text import _WIDTH, Table, _aligned, _piped, number
 
 _ALL = "100%"
+_IN_FILES = ("best 2",)  # selections that 120 columns do not hold
 
 
 def text(real: Real) -> str:
@@ -24,8 +25,8 @@ def text(real: Real) -> str:
     ]
     for world, about in real.worlds.items():
         head = f"{world}: {about} {real.replications[world]} replications, seed {real.seed}."
-        lines += ["", *textwrap.wrap(head, _WIDTH), *_aligned(errors(real, world))]
-        lines += ["", f"rms less that of {real.against}", *_aligned(differences(real, world))]
+        lines += ["", *textwrap.wrap(head, _WIDTH), *_aligned(_narrow(errors(real, world)))]
+        lines += ["", f"rms less that of {real.against}", *_aligned(_narrow(differences(real, world)))]
         for line in left_out(real, world):
             lines += textwrap.wrap(f"left out: {line}", _WIDTH, subsequent_indent="  ")
     return "\n".join(lines)
@@ -87,6 +88,11 @@ def differences(real: Real, world: str) -> Table:
             row = [real.get(world, name, selection) for selection in selections]
             table.append((name, *("" if c is None else _shown(c.less, c.less_error) for c in row)))
     return table
+
+
+def _narrow(table: Table) -> Table:
+    kept = [i for i, name in enumerate(table[0]) if name not in _IN_FILES]
+    return [tuple(row[i] for i in kept) for row in table]
 
 
 def _cells(real: Real, world: str, name: str) -> list[RealCell]:

@@ -1,0 +1,167 @@
+"""`uncurse fit`: a pool, and labelled rows where there are some, to a map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import documents
+from ..links import UncurseError, check_choice
+from .app import JsonOption, app, check_outputs, command, finish, working
+from .options import (
+    CALIBRATORS,
+    LINKS,
+    METHODS,
+    REPLICAS,
+    SCALES,
+    SHAPES,
+    Engine,
+    Group,
+    Label,
+    LogsOrEvidence,
+    NegativeRate,
+    Scores,
+    Weight,
+)
+from .reading import check_pool, evidence_of
+from .texts import fit_text
+
+if TYPE_CHECKING:
+    from ..auto import Auto
+    from ..evidence import Evidence
+    from ..tower import Tower
+    from ..vad import VAD
+
+
+@app.command()
+def fit(
+    pool: LogsOrEvidence,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The map file to write, such as map.json.")],
+    scores: Scores = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="What the scores are: logit (default), probability, value.", autocompletion=SCALES),
+    ] = None,
+    labelled: Annotated[
+        list[str] | None, typer.Option(help="A log with labels and all replicas, or evidence of one; may repeat.")
+    ] = None,
+    label: Label = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="How: vad (no labels needed), tower (labelled rows teach), auto (what the evidence calls for).",
+            autocompletion=METHODS,
+        ),
+    ] = "vad",
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            help="Of VAD's map: straight (one λ, the default) or free (noise that differs, heavy tails).",
+            autocompletion=SHAPES,
+        ),
+    ] = None,
+    calibrator: Annotated[
+        str | None,
+        typer.Option(help="Calibrate on the labelled log first: platt, isotonic, beta, …", autocompletion=CALIBRATORS),
+    ] = None,
+    replicas: Annotated[
+        str,
+        typer.Option(
+            help="How the columns came about: seeds, bootstrap or anchored (around the served).",
+            autocompletion=REPLICAS,
+        ),
+    ] = "seeds",
+    curvature: Annotated[bool, typer.Option("--curvature", help="Correct for the bend of the link too.")] = False,
+    group: Group = None,
+    weight: Weight = None,
+    negative_rate: NegativeRate = None,
+    lambda_floor: Annotated[
+        float | None, typer.Option(help="Use this λ, with a warning, where the estimate is lower.")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option(help="Where scores are shrunk: logistic (default), identity, …", autocompletion=LINKS)
+    ] = None,
+    engine: Engine = "polars",
+    json: JsonOption = None,
+) -> None:
+    """Fit a score map to the candidate pool: logs with the scores of two or more replicas, no labels needed.
+
+    \b
+    Examples:
+      uncurse fit pool.parquet --scores s1,s2 --scale logit -o map.json
+      uncurse fit monday.json tuesday.json -o map.json
+      uncurse fit pool.parquet --scores s1,s2 --labelled log.parquet --label click --method tower -o map.json
+      uncurse fit pool.parquet --scores s1,s2 --labelled log.parquet --label click --calibrator platt -o map.json
+    """
+    from ..report.about import about_fit
+
+    check_outputs([out, json], [*pool, *(labelled or [])])
+    own = {
+        "--calibrator": calibrator,
+        "--curvature": curvature or None,
+        "--lambda-floor": lambda_floor,
+        "--link": link,
+        "--shape": shape,
+    }
+    _check_method(method, labelled, own)
+    joint = method != "vad" or shape == "free"
+    options = (weight, group, None, None, scale or "logit", link or "logistic", negative_rate, engine)
+    given: dict[str, Any] = {"scores": scores, "scale": scale, "link": link, "group": group, "weight": weight}
+    given["negative_rate"] = negative_rate
+    evidence = evidence_of(pool, scores, None, options, given, need_joint=joint)
+    check_pool(pool, evidence)
+    rows = None
+    if labelled:
+        columns = ",".join(evidence.columns)
+        options = (weight, None, None, None, evidence.scale, evidence.link, evidence.negative_rate, engine)
+        rows = evidence_of(labelled, columns, label, options, {"label": label}, need_label=True, need_joint=joint)
+    where = f"{', '.join(pool)}, columns {', '.join(evidence.columns)}"
+    settings: dict[str, Any] = {"scores": evidence.scale, "negative_rate": evidence.negative_rate, "replicas": replicas}
+    if method == "vad":
+        settings |= {"link": evidence.link, "calibrator": calibrator, "curvature": curvature}
+        settings |= {"lambda_floor": lambda_floor, "shape": shape or "straight"}
+    try:
+        with working("fitting"):
+            fitted = _fitted(method, evidence, rows, settings)
+            about = about_fit(fitted, evidence, rows, command=command())
+    except UncurseError as error:
+        raise UncurseError(f"{where}: {error}") from None
+    fitted.map_.save(out, about)
+    text, record = fit_text(fitted, about, evidence, out)
+    finish(text, documents.dumps("fit", about), json, [record])
+
+
+def _check_method(method: str, labelled: Sequence[str] | None, own: dict[str, Any]) -> None:
+    """What goes with which method; `own` are the options of VAD."""
+    check_choice("method", method, ("vad", "tower", "auto"))
+    named = [option for option, value in own.items() if value is not None]
+    calibrator = own["--calibrator"]
+    if method != "vad":
+        if named:
+            raise UncurseError(f"{named[0]} is not for --method {method}; leave it out, or use --method vad")
+        if method == "tower" and not labelled:
+            raise UncurseError("--method tower needs --labelled, a log with labels, and --label, their column")
+        return
+    if labelled and calibrator is None:
+        raise UncurseError(
+            "--labelled is for a calibrator; name one, such as --calibrator platt, or use --method tower or auto"
+        )
+    if calibrator is not None and not labelled:
+        raise UncurseError(f"--calibrator {calibrator} needs --labelled, a log with labels, and --label, their column")
+
+
+def _fitted(method: str, pool: Evidence, labelled: Evidence | None, settings: dict[str, Any]) -> VAD | Tower | Auto:
+    from .. import VAD, Tower, fit_auto
+
+    if method == "auto":
+        return fit_auto(pool, labelled=labelled, **settings)
+    if method == "tower":
+        assert labelled is not None  # checked
+        return Tower(**settings).fit(pool, labelled=labelled)
+    return VAD(**settings).fit(pool, labelled=labelled)
+
+
+__all__ = ["fit"]

@@ -1,0 +1,65 @@
+"""Columns of a log as expressions that every engine knows, and how results are fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from ..links import UncurseError
+from .columns import Columns
+
+Lazy = nw.LazyFrame[Any]
+
+
+def fetch(frame: Lazy, names: Sequence[str | nw.Expr]) -> nw.DataFrame[Any]:
+    """Some columns of a lazy frame, in memory."""
+    chosen = frame.select(*names)
+    if frame.implementation.is_polars():
+        return nw.from_native(chosen.to_native().collect(engine="streaming"), eager_only=True)
+    return chosen.collect("pyarrow")
+
+
+def row_count(frame: Lazy) -> int:
+    """How many rows there are."""
+    return int(fetch(frame, [nw.len()]).to_numpy()[0, 0])
+
+
+def as_number(name: str) -> nw.Expr:
+    """A column as float64; true and false as 1 and 0."""
+    return nw.col(name).cast(nw.Float64)
+
+
+def _logit(p: nw.Expr) -> nw.Expr:
+    p = p.clip(float(np.finfo(np.float64).tiny), float(np.nextafter(1.0, 0.0)))
+    return p.log() - (1.0 - p).log()
+
+
+def logit_of(name: str, columns: Columns) -> nw.Expr:
+    """The logit of one replica, with what sampling negatives has put on it taken off."""
+    x = as_number(name)
+    l = x if columns.scale == "logit" else _logit(x)
+    return l + columns.offset if columns.offset else l
+
+
+def link_score(name: str, columns: Columns) -> nw.Expr:
+    """l = φ⁻¹(f) of one replica."""
+    x, scale = as_number(name), columns.scale
+    if columns.link == "logistic":
+        return logit_of(name, columns)
+    if columns.link == "probit":
+        raise UncurseError("the probit link has no form in SQL; collect with Polars, or use the logistic link")
+    if scale == "logit" or (scale == "probability" and columns.offset):
+        x = 1.0 / (1.0 + (-logit_of(name, columns)).exp())
+    return x if columns.link == "identity" else x.log()
+
+
+def total(items: Iterable[nw.Expr]) -> nw.Expr:
+    """The sum of expressions."""
+    return reduce(lambda a, b: a + b, items)
+
+
+__all__ = ["Lazy", "as_number", "fetch", "link_score", "logit_of", "row_count", "total"]

@@ -1,0 +1,253 @@
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from uncurse import VAD, Evidence, Joint, Moments, UncurseError
+from uncurse.distilled import SHARES, Distilled, teacher
+from uncurse.selection import top_share
+
+
+def pool_of(rows, replicas=3, *, seed=0, mean=-2.5, sd=0.8, noise=0.4):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(mean, sd, rows)
+    return truth, truth[:, None] + noise * rng.normal(size=(rows, replicas))
+
+
+def error_on_top(score_map, truth, served, alpha):
+    top = top_share(served, alpha)
+    return float(score_map(served[top]).mean() / expit(truth[top]).mean() - 1)
+
+
+# ---------------------------------------------------------------------------- the teacher
+
+
+def mean_of_teacher(t, sigma, replicas, points):
+    """By a product of Gauss–Hermite rules, one for each replica."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    weights = weights / weights.sum()
+    columns = np.stack([x.ravel() for x in np.meshgrid(*[nodes] * replicas, indexing="ij")], axis=1)
+    chance = np.prod([x.ravel() for x in np.meshgrid(*[weights] * replicas, indexing="ij")], axis=0)
+    return float(chance @ teacher(t + sigma * columns))
+
+
+@pytest.mark.parametrize(("replicas", "points"), [(2, 80), (3, 40), (5, 12)])
+@pytest.mark.parametrize("t", [-6.0, -3.0, -0.5, 0.0, 2.0])
+@pytest.mark.parametrize("sigma", [0.1, 0.4, 0.7])
+def test_the_teacher_has_the_mean_of_the_true_probability(replicas, points, t, sigma):
+    assert abs(mean_of_teacher(t, sigma, replicas, points) / expit(t) - 1) < 2e-4  # what the rules resolve
+
+
+def mean_in_the_plane(t, spread):
+    """Of two replicas by a fine grid: their mean and half their difference have the standard deviation `spread`."""
+    away = spread * (np.linspace(-8, 8, 801) + 1e-4)  # off the poles
+    chance = np.exp(-0.5 * np.square(away / spread))
+    chance /= chance.sum()
+    m, d = np.meshgrid(t + away, away, indexing="ij")
+    values = teacher(np.column_stack([(m + d).ravel(), (m - d).ravel()])).reshape(m.shape)
+    return float(chance @ values @ chance)
+
+
+@pytest.mark.parametrize(("spread", "most"), [(0.4, 1e-10), (0.57, 1e-6), (0.8, 2e-4), (1.0, 4e-3), (1.41, 0.07)])
+def test_poles_matter_only_where_the_mean_of_the_others_is_off_by_more_than_a_logit(spread, most):
+    bias = [mean_in_the_plane(t, spread) / expit(t) - 1 for t in (-5.0, -3.0, -1.0, 0.0, 2.0)]
+    assert np.abs(bias).max() < most
+    assert np.abs(bias).max() > most / 100_000
+
+
+def test_to_second_order_it_is_the_taylor_formula():
+    m, d = np.linspace(-5, 3, 40), 0.02
+    p = expit(m)
+    second = p * (1 - p) * (1 - 2 * p)
+    np.testing.assert_allclose(teacher(np.column_stack([m + d, m - d])), p - second * d**2 / 2, atol=1e-8)
+
+
+def test_it_is_the_real_part_of_the_logistic_of_a_complex_number():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(-1, 1, (2, 500))
+    z = (a + b) / 2 + 1j * (a - b) / 2
+    np.testing.assert_allclose(teacher(np.column_stack([a, b])), (1 / (1 + np.exp(-z))).real, rtol=1e-10)
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 5])
+def test_turning_scores_round_turns_the_teacher_round(replicas):
+    pool = pool_of(500, replicas)[1]
+    np.testing.assert_allclose(teacher(-pool), 1 - teacher(pool), atol=1e-12)
+
+
+def test_replicas_that_agree_teach_what_they_say():
+    l = np.linspace(-30, 30, 61)
+    np.testing.assert_allclose(teacher(np.column_stack([l, l, l])), expit(l), rtol=1e-12)
+
+
+def test_scores_far_below_zero_teach_zero():
+    with np.errstate(all="ignore"):
+        assert teacher(np.full((1, 2), -800.0))[0] == 0
+
+
+def test_the_teacher_is_finite_on_the_poles():
+    with np.errstate(all="ignore"):
+        assert np.isfinite(teacher(np.array([[np.pi, -np.pi]]))).all()
+
+
+# ---------------------------------------------------------------------------- free shape
+
+
+@pytest.mark.parametrize(
+    ("replicas", "kind"),
+    [(2, "seeds"), (3, "seeds"), (6, "seeds"), (3, "bootstrap"), (2, "anchored"), (3, "anchored")],
+)
+def test_the_free_shape_is_right_on_the_top_in_a_normal_world(replicas, kind):
+    truth, pool = pool_of(60_000, replicas)
+    if kind == "anchored":
+        pool[:, 1:] = pool[:, :1] + (pool[:, 1:] - truth[:, None])
+    vad = VAD(shape="free", replicas=kind).fit(pool)
+    for alpha in (0.02, 0.1, 1.0):
+        error = error_on_top(vad.map_, truth, pool[:, 0], alpha)
+        low, high = vad.interval(alpha, 0.999)
+        assert low < error < high
+        assert abs(error) < 0.03
+    assert error_on_top(expit, truth, pool[:, 0], 0.02) > 0.25
+
+
+def test_where_noise_differs_from_row_to_row_the_free_shape_follows_and_one_lambda_does_not():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-3, 0.8, 100_000)
+    noise = np.exp(rng.uniform(np.log(0.05), np.log(0.9), 100_000))[:, None]
+    pool = truth[:, None] + noise * rng.normal(size=(100_000, 3))
+    straight, free = VAD(curvature=True).fit(pool), VAD(shape="free").fit(pool)
+    of_two = VAD(shape="free").fit(pool[:, :2])
+    assert error_on_top(straight.map_, truth, pool[:, 0], 0.01) > 0.06
+    assert abs(error_on_top(free.map_, truth, pool[:, 0], 0.01)) < 0.04
+    assert abs(error_on_top(of_two.map_, truth, pool[:, 0], 0.01)) < 0.04
+
+
+def test_probabilities_and_logits_give_the_same_map():
+    _, pool = pool_of(10_000)
+    of_logits, of_probabilities = VAD(shape="free").fit(pool), VAD(shape="free", scores="probability").fit(expit(pool))
+    x = np.linspace(-4, -0.5, 20)
+    np.testing.assert_allclose(of_probabilities.map_.at_logits(x), of_logits.map_.at_logits(x), rtol=1e-6)
+
+
+def test_negatives_left_out_in_training_are_put_back_first():
+    _, pool = pool_of(10_000)
+    plain = VAD(shape="free").fit(pool)
+    thinned = VAD(shape="free", negative_rate=0.1).fit(pool - np.log(0.1))
+    x = np.linspace(-4, -0.5, 20)
+    np.testing.assert_allclose(thinned.predict_proba(x - np.log(0.1)), plain.predict_proba(x), rtol=1e-4)
+    assert thinned.map_.kind == "chain"
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_the_scale_of_weights_does_not_matter(replicas):
+    _, pool = pool_of(10_000, replicas)
+    w = np.random.default_rng(0).random(10_000)
+    one, other = (VAD(shape="free").fit(pool, sample_weight=k * w) for k in (1.0, 1e6))
+    x = np.linspace(-4, -0.5, 20)
+    np.testing.assert_allclose(other.predict_proba(x), one.predict_proba(x), rtol=1e-6)
+    np.testing.assert_allclose(other.interval(0.1), one.interval(0.1), rtol=1e-5)
+
+
+def test_rows_without_weight_are_as_if_they_were_not_there():
+    truth, pool = pool_of(20_000)
+    keep = truth > -2.5
+    weighted = VAD(shape="free").fit(pool, sample_weight=keep.astype(float))
+    x = np.linspace(-3, -0.5, 20)
+    np.testing.assert_allclose(weighted.predict_proba(x), VAD(shape="free").fit(pool[keep]).predict_proba(x), rtol=0.01)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_the_map_rises_strictly_far_beyond_the_pool(replicas):
+    _, pool = pool_of(3_000, replicas)
+    x = np.linspace(-50, 50, 3_001)
+    assert (np.diff(VAD(shape="free").fit(pool).map_.transform(x)) > 0).all()
+
+
+def test_evidence_with_joint_counts_is_enough():
+    _, pool = pool_of(20_000, 2)
+    evidence = Evidence(("a", "b"), Moments().update(pool), joint=Joint().update(pool))
+    x = np.linspace(-4, -0.5, 20)
+    of_evidence, of_rows = VAD(shape="free").fit(evidence), VAD(shape="free").fit(pool)
+    np.testing.assert_allclose(of_evidence.predict_proba(x), of_rows.predict_proba(x), rtol=1e-9)
+
+
+def test_what_cannot_have_a_free_shape_says_so():
+    _, pool = pool_of(500)
+    with pytest.raises(UncurseError, match="moments alone do not show the shape of noise"):
+        VAD(shape="free").fit(Moments().update(pool))
+    with pytest.raises(UncurseError, match="has no joint counts"):
+        VAD(shape="free").fit(Evidence(("a", "b"), Moments().update(pool)))
+    with pytest.raises(UncurseError, match="shape='free' has no groups"):
+        VAD(shape="free").fit(pool, groups=np.arange(500) % 2)
+    for options in ({"calibrator": "platt"}, {"curvature": True}, {"link": "identity"}):
+        with pytest.raises(UncurseError, match="shape='free' is for logits or probabilities"):
+            VAD(shape="free", **options)
+
+
+def test_one_lambda_is_taken_at_its_word_where_replicas_do_not_contradict_it():
+    _, pool = pool_of(30_000)
+    vad = VAD(curvature=True).fit(pool)
+    free = vad._distilled()
+    assert vad._taken_at_its_word(free) is not free
+    rng = np.random.default_rng(1)
+    unequal = rng.normal(-3, 0.8, (30_000, 1)) + np.exp(rng.normal(-1, 0.8, (30_000, 1))) * rng.normal(size=(30_000, 3))
+    vad = VAD(curvature=True).fit(unequal)
+    free = vad._distilled()
+    assert vad._taken_at_its_word(free) is free
+
+
+def test_errors_of_the_free_shape_shrink_with_the_root_of_rows():
+    errors = [Distilled.by_teacher(pool_of(rows)[1]).log_error(0.1) for rows in (2_000, 32_000)]
+    assert 3 < errors[0] / errors[1] < 5.5
+
+
+def test_another_draw_of_counts_gives_another_curve_of_the_same_kind():
+    fitted = Distilled.by_mixture(Joint().update(pool_of(5_000, 2)[1]))
+    curves = fitted._drawn
+    top = np.array([-1.0])
+    spread = np.std([float(c.transform(top)[0]) for c in curves])
+    assert 0.003 < spread < 0.2
+    assert fitted._drawn is curves  # drawn once
+
+
+def test_shares_are_where_systems_select():
+    assert SHARES == (0.01, 0.02, 0.05, 0.1)
+
+
+def test_pure_noise_is_worth_its_mean():
+    pool = np.random.default_rng(0).normal(-2, 1, (20_000, 3))
+    p = VAD(shape="free").fit(pool).predict_proba(np.array([-4.0, -2.0, 0.0]))
+    np.testing.assert_allclose(logit(p), -2, atol=0.1)
+
+
+# ---------------------------------------------------------------------------- what breaks
+
+
+def test_one_row_far_below_the_others_does_no_harm_to_the_free_shape():
+    truth, pool = pool_of(20_000)
+    pool[0] = truth[0] = -800
+    with np.errstate(all="ignore"):
+        assert abs(error_on_top(VAD(shape="free").fit(pool).map_, truth, pool[:, 0], 0.05)) < 0.05
+
+
+@pytest.mark.parametrize("far", [-800.0, 800.0])
+def test_one_row_far_out_does_no_harm_to_the_free_shape_of_two_replicas(far):
+    truth, pool = pool_of(20_000, 2)
+    pool[0] = truth[0] = far
+    with np.errstate(all="ignore"):
+        assert abs(error_on_top(VAD(shape="free").fit(pool).map_, truth[1:], pool[1:, 0], 0.05)) < 0.05
+
+
+def test_one_row_whose_two_replicas_disagree_wildly_does_no_harm():
+    truth, pool = pool_of(20_000, 2)
+    pool[0] = 300, -300
+    assert abs(error_on_top(VAD(shape="free").fit(pool).map_, truth[1:], pool[1:, 0], 0.05)) < 0.05
+
+
+@pytest.mark.parametrize("kind", ["seeds", "anchored"])
+def test_scores_above_all_of_the_pool_are_neither_all_alike_nor_certain(kind):
+    for seed in range(4):
+        truth, pool = pool_of(20_000, 2, seed=seed)
+        if kind == "anchored":
+            pool[:, 1] += pool[:, 0] - truth
+        slope = VAD(shape="free", replicas=kind).fit(pool).map_.right  # λ is 0.8
+        assert 0.4 < slope < 1.2, seed

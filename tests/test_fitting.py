@@ -1,0 +1,191 @@
+"""`uncurse fit` by every method, as a user would run it."""
+
+import json
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from test_logs import make, records
+from uncurse import VAD, Tower, evaluate, fit_auto, load
+from uncurse.evidence import Evidence
+from uncurse.maps import load_about
+
+PROBE = np.linspace(-4, 1, 60)
+LABELLED = ["--labelled", "labelled.parquet", "--label", "click"]
+
+
+@pytest.fixture
+def logs(run):
+    """A pool and labelled rows in the folder of `run`."""
+    pool, labelled = make(), make(seed=1)
+    pool.write_parquet("pool.parquet")
+    labelled.write_parquet("labelled.parquet")
+    return pool, labelled
+
+
+def arrays(logs):
+    pool, labelled = logs
+    names = ["s1", "s2"]
+    return pool.select(names).to_numpy(), (labelled.select(names).to_numpy(), labelled["click"].to_numpy())
+
+
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+def test_a_tower_from_two_logs(run, logs, engine):
+    options = ["--scores", "s1,s2", *LABELLED, "--method", "tower", "--engine", engine, "-o", "map.json"]
+    (said,) = records(run("fit", "pool.parquet", *options))
+    pool, labelled = arrays(logs)
+    expected = Tower().fit(pool, labelled=labelled)
+    np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-6)
+    assert (said["method"], said["rows"], said["labelled_rows"]) == ("tower", "20000", "20000")
+    assert float(said["line_probability"]) == pytest.approx(expected.line_probability_, rel=1e-6)
+    about = load_about("map.json")
+    for left in about["left"]:
+        assert (left["low"], left["high"]) == pytest.approx(expected.interval(left["alpha"], 0.9), rel=1e-6)
+        assert float(said[f"left_high_{left['alpha']:g}"]) == left["high"]
+    assert [left["alpha"] for left in about["left"]] == [0.01, 0.02, 0.05, 0.1]
+    assert about["labelled"]["sources"] == ["labelled.parquet"]
+
+
+def test_evidence_collected_with_joint_stands_for_its_log(run, logs):
+    run("collect", "pool.parquet", "--scores", "s1,s2", "--joint", "-o", "pool.json")
+    run("collect", "labelled.parquet", "--scores", "s1,s2", "--label", "click", "--joint", "-o", "labelled.json")
+    assert Evidence.load("pool.json").joint.rows == 20_000
+    run("fit", "pool.json", "--labelled", "labelled.json", "--method", "tower", "-o", "a.json")
+    run("fit", "pool.parquet", "--scores", "s1,s2", *LABELLED, "--method", "tower", "-o", "b.json")
+    assert load("a.json") == load("b.json")
+    run("fit", "pool.json", "-o", "c.json")  # VAD, and what it leaves can be told
+    assert len(load_about("c.json")["left"]) == 4
+
+
+def test_groups_weights_and_sampled_negatives(run, logs):
+    options = ["--group", "site", "--weight", "w", "--negative-rate", "0.5", "--replicas", "anchored"]
+    run("fit", "pool.parquet", "--scores", "s1,s2", *LABELLED, "--method", "tower", *options, "-o", "map.json")
+    pool, labelled = arrays(logs)
+    tower = Tower(negative_rate=0.5, replicas="anchored").fit(
+        pool,
+        labelled=(*labelled, logs[1]["w"].to_numpy()),
+        groups=logs[0]["site"].to_numpy(),
+        sample_weight=logs[0]["w"].to_numpy(),
+    )
+    run("apply", "map.json", "pool.parquet", "--score", "s1", "-o", "out.parquet")
+    expected = tower.predict_proba(pool[:, 0], groups=logs[0]["site"].to_numpy())
+    np.testing.assert_allclose(pl.read_parquet("out.parquet")["prediction"], expected, rtol=2e-3)
+
+
+def test_probabilities_go_through_a_tower_too(run, logs):
+    for name, log in zip(("pool", "labelled"), logs, strict=True):
+        log.with_columns((-pl.col("s1", "s2")).exp().add(1).pow(-1)).write_parquet(f"{name}.parquet")
+    options = ["--scores", "s1,s2", "--scale", "probability", *LABELLED, "--method", "tower", "-o", "map.json"]
+    run("fit", "pool.parquet", *options)
+    pool, labelled = arrays(logs)
+    p = 1 / (1 + np.exp(-PROBE))
+    np.testing.assert_allclose(load("map.json")(p), Tower().fit(pool, labelled=labelled).map_(PROBE), rtol=1e-3)
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_auto_says_what_it_chose_and_why(run, logs, labels):
+    (said,) = records(
+        run("fit", "pool.parquet", "--scores", "s1,s2", *LABELLED * labels, "--method", "auto", "-o", "map.json")
+    )
+    rows = _collected(run, "labelled", "--label", "click") if labels else None
+    expected = fit_auto(_collected(run, "pool"), labelled=rows)
+    assert said["method"] == expected.method_
+    assert said["reason"] == expected.reason_
+    np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-9)
+    about = load_about("map.json")
+    assert about["reason"] == expected.reason_
+    assert about["left"][1]["low"] == pytest.approx(expected.interval(0.02)[0])
+
+
+def _collected(run, name, *options):
+    run("collect", f"{name}.parquet", "--scores", "s1,s2", "--joint", *options, "-o", f"{name}.json")
+    return Evidence.load(f"{name}.json")
+
+
+def test_a_free_shape_from_a_log(run, logs):
+    (said,) = records(run("fit", "pool.parquet", "--scores", "s1,s2", "--shape", "free", "-o", "map.json"))
+    expected = VAD(shape="free").fit(arrays(logs)[0])
+    np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-6)
+    assert float(said["lambda"]) == pytest.approx(expected.lambda_)
+    assert load_about("map.json")["shape"] == "free"
+
+
+def test_maps_of_every_method_on_one_page(run, logs, tmp_path):
+    for method in ("tower", "auto"):
+        run("fit", "pool.parquet", "--scores", "s1,s2", *LABELLED, "--method", method, "-o", f"{method}.json")
+    options = ["--score", "s1", "--label", "click", "--map", "tower.json", "--alpha", "0.05", "--report", "r.html"]
+    said = records(run("evaluate", "labelled.parquet", *options))
+    log = logs[1]
+    expected = evaluate(log["click"].to_numpy(), load("tower.json")(log["s1"].to_numpy()), [0.05]).rows[0]
+    assert float(said[1]["predicted"]) == pytest.approx(expected.predicted, rel=1e-9)
+    page = (tmp_path / "r.html").read_text()
+    for text in ("method tower", "lie on a straight line", "error expected on the top of its pool, 90% intervals"):
+        assert text in page
+    assert "The maps on this page do not assume that they are." in page
+    assert "one λ for all scores is fair" not in page
+    run("evaluate", "labelled.parquet", *options[:-1], "r2.html", "--map", "auto.json", "--figures", "figures")
+    page = (tmp_path / "r2.html").read_text()
+    assert "why: " in page
+    content = json.loads(run("evaluate", "labelled.parquet", *options[:-2], "--json", "-"))
+    assert content["methods"][1]["about"]["method"] == "tower"
+
+
+def test_what_a_person_reads(run, logs, monkeypatch):
+    monkeypatch.setattr(sys.modules["uncurse.cli.app"], "_to_a_person", lambda: True)
+    options = ["--scores", "s1,s2", *LABELLED, "--group", "site", "-o", "map.json"]
+    text = run("fit", "pool.parquet", *options, "--method", "tower")
+    for words in (
+        "tower, from 20,000 pool rows and 20,000 labelled rows of s1, s2\n",
+        "P(the labels lie on a straight line of the denoised logit) = 0.",
+        "2 groups, a map each",
+        "left on the top, 90% intervals: 1%: -",
+        "written to map.json; next: uncurse apply map.json LOG --score s1 -o OUT",
+    ):
+        assert words in text
+    assert "\nwhy: " in run("fit", "pool.parquet", *options, "--method", "auto")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "tower"], "--method tower needs --labelled, a log with labels, and --label, their column"),
+        (["--method", "tower", "--labelled", "labelled.parquet"], "--label is missing"),
+        (["--method", "tower", *LABELLED, "--calibrator", "platt"], "--calibrator is not for --method tower; leave it"),
+        (["--method", "tower", *LABELLED, "--curvature"], "--curvature is not for --method tower"),
+        (["--method", "tower", *LABELLED, "--lambda-floor", "0"], "--lambda-floor is not for --method tower"),
+        (["--method", "tower", *LABELLED, "--link", "identity"], "--link is not for --method tower"),
+        (["--method", "tower", *LABELLED, "--shape", "free"], "--shape is not for --method tower"),
+        (
+            ["--method", "auto", "--curvature"],
+            "--curvature is not for --method auto; leave it out, or use",
+        ),
+        (["--method", "tower", *LABELLED, "--scale", "value"], "joint counts of s1, s2 with scale='value' cannot be"),
+        (["--method", "tower", *LABELLED, "--replicas", "magic"], "replicas='magic' is unknown"),
+        (["--method", "x"], "method='x' is unknown; choose one of vad, tower, auto"),
+        (["--shape", "x"], "shape='x' is unknown; choose one of straight, free"),
+        (["--shape", "free", "--curvature"], "shape='free' is for logits or probabilities on the logistic link"),
+        (LABELLED, "name one, such as --calibrator platt, or use --method tower or auto"),
+    ],
+)
+def test_what_does_not_go_together(run, logs, arguments, message):
+    error = run("fit", "pool.parquet", "--scores", "s1,s2", *arguments, "-o", "m.json", code=2)
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [["--method", "auto"], ["--shape", "free"], ["--method", "tower"]])
+def test_evidence_without_joint_says_what_to_do(run, logs, options):
+    run("collect", "pool.parquet", "--scores", "s1,s2", "-o", "pool.json")
+    run("collect", "pool.parquet", "--scores", "s1,s2", "--joint", "-o", "with.json")
+    run("collect", "labelled.parquet", "--scores", "s1,s2", "--label", "click", "-o", "labelled.json")
+    labelled = ["--labelled", "labelled.json"] if "tower" in options else []
+    error = run("fit", "pool.json", *labelled, *options, "-o", "m.json", code=2)
+    assert "pool.json was collected without --joint; collect it anew, with --joint" in error
+    assert error.count("\n") == 1
+    if labelled:
+        error = run("fit", "with.json", *labelled, *options, "-o", "m.json", code=2)
+        assert "labelled.json was collected without --joint" in error
+    error = run("collect", "pool.parquet", "--scores", "s1", "--joint", "-o", "x.json", code=2)
+    assert "joint counts of s1 with scale='logit' cannot be; name the served column and a replica at least" in error
