@@ -318,7 +318,8 @@ def test_bars_are_met_or_missed_by_their_figures():
     assert (worst.missed, worst.count) == (1, 2)
     assert worst.worst == "1.20 (low-rate, α = 5%: 2.40% against 2.00% of platt)"
     held = judged["Tower S=3: intervals stated at 90% hold 85% to 95%, up to 2 standard errors"]
-    assert held.worst.startswith("80% ± ") and held.worst.endswith("(low-rate)")
+    assert held.worst.startswith("80% ± ")
+    assert held.worst.endswith("(low-rate)")
 
 
 def test_auto_is_held_against_the_best_that_serves_one_model():

@@ -33,6 +33,21 @@ def test_the_second_example_trains_replicas_side_by_side_and_shows_less_bias_aft
     assert max(map(abs, after)) < 0.6 * min(before)
 
 
+def test_the_third_example_chooses_tower_and_shows_less_bias_than_all_others(tmp_path):
+    script = EXAMPLES / "03_labels_and_a_choice.py"
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("Auto: tower (the labels contradict")
+    errors = {
+        name: [abs(float(e)) for e in re.findall(rf"  {re.escape(name)} +([+-]\d+\.\d+)%", result.stdout)]
+        for name in ("as served", "platt", "platt + VAD", "tower", "auto")
+    }
+    for name in ("tower", "auto"):
+        for ours, *others in zip(errors[name], errors["as served"], errors["platt"], strict=True):
+            assert ours < 6
+            assert ours < min(others)
+
+
 def test_the_picture_is_drawn_from_the_tables(tmp_path):
     data, picture = tmp_path / "tables.json", tmp_path / "picture.svg"
     command = [

@@ -15,24 +15,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .cores import chunks
 from .curves import Smooth, fit_smooth, rising
-from .evidence import Array, Joint
+from .evidence import Array, Evidence, Joint
 from .intervals import Selected, level_variance, levels_of
-from .links import check_scores, check_weights, logistic, to_link
-from .maps import Curve
+from .links import UncurseError, check_scores, check_weights, logistic, to_link
+from .maps import Affine, Curve
 from .mixtures import Mixture, redrawn, seen
+from .shrinkage import curved
 
 _STEPS = 128  # cells of one spread
 _DRAWS = 12  # of the bootstrap
 SHARES = (0.01, 0.02, 0.05, 0.1)  # where maps are compared
 _POLE = 0.01  # as near to a pole of φ as noise may come
-MOST_NOISE = 1.0  # of the others' mean, beyond which a teacher meets the poles: 0.3% of bias there, 6% at 1.4
+_MOST_NOISE = 1.0  # of the others' mean, beyond which a teacher meets the poles: 0.3% of bias there, 6% at 1.4
 _STRANGE = 2.5  # standard errors at which two maps are not the same
 
 
@@ -113,6 +114,15 @@ class Distilled:
         """From counts of two replicas or more, whose noise is normal."""
         return cls(_mixture_curve(joint, replicas), joint, replicas, offset)
 
+    def straight(self, slope: float, error: float, center: float, variance: float) -> Distilled:
+        """VAD with curvature instead, of a λ known to a standard error."""
+        slopes = np.clip(slope + error * np.array([0.0, -1.0, 1.0]), 1e-3, 1.0)
+        maps = [curved(k, center, (1 - k) * variance, "logistic") for k in slopes.tolist()]
+        own, *ends = (
+            Curve((0.0,), (m.intercept,), m.slope, m.slope) if isinstance(m, Affine) else cast(Curve, m) for m in maps
+        )
+        return replace(self, curve=own, ends=tuple(ends))
+
     def as_given(self, served: Array) -> Array:
         """Served logits of the joint as scores are given."""
         return served - self.offset
@@ -172,6 +182,23 @@ class Distilled:
         return Mixture.fit(self.joint, self.replicas)
 
 
+def distil(
+    pool: Any, sample_weight: ArrayLike | None, *, scale: str, replicas: str, offset: float, noise: float
+) -> Distilled:
+    """By teachers where there are any and noise lets them, else by the mixture; of scores (n, S) or of `Evidence`."""
+    if isinstance(pool, Evidence):
+        if pool.joint is None:
+            raise UncurseError("this evidence has no joint counts of two or more replicas; collect it with joint=True")
+        return Distilled.by_mixture(pool.joint, replicas, offset)
+    array = np.asarray(pool)
+    if array.ndim != 2 or array.shape[1] < 2:
+        raise UncurseError(f"the pool has shape {array.shape}; this needs two columns of scores or more")
+    if replicas == "seeds" and array.shape[1] > 2 and noise <= _MOST_NOISE**2 * (array.shape[1] - 1):
+        return Distilled.by_teacher(array, scale=scale, sample_weight=sample_weight, offset=offset)
+    joint = Joint().update(array, scale=scale, sample_weight=sample_weight, logit_offset=offset)
+    return Distilled.by_mixture(joint, replicas, offset)
+
+
 def _mixture_curve(joint: Joint, replicas: str) -> Curve:
     mixture = Mixture.fit(joint, replicas)
     served = joint.served
@@ -188,4 +215,4 @@ def _mixture_curve(joint: Joint, replicas: str) -> Curve:
     return replace(curve, left=left, right=right)
 
 
-__all__ = ["MOST_NOISE", "SHARES", "Distilled", "teacher"]
+__all__ = ["SHARES", "Distilled", "distil", "teacher"]

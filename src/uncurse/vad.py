@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import calibrators
-from .evidence import Array, Cells, Evidence, Joint, Moments
+from .distilled import Distilled, distil
+from .evidence import Array, Cells, Evidence, Moments
+from .intervals import left_on_top
 from .links import SCALES, UncurseError, check_choice, check_numbers, check_weights, get_link, logistic, to_link
-from .maps import Affine, Curve, Grouped, ScoreMap, compose, group_rows
+from .maps import Affine, Grouped, ScoreMap, compose, group_rows
 from .shrinkage import curved, group_lambdas, information_variance, noise_variance, pull_towards
 
 if TYPE_CHECKING:
-    from .distilled import Distilled
     from .tower import Tower
 
 #: How the columns of a pool came about; see `VAD`.
@@ -236,7 +237,8 @@ class VAD:
         """Where the calibration error left on the top share `alpha` of such a pool lies, with probability `level`.
 
         Judged by what replicas say of each other (`shape="free"`), or by `Tower` where there are labels. Without
-        labels it cannot see what all replicas have in common: an error of their training data, or of their kind.
+        labels it cannot see what all replicas have in common: an error of their training data, or of their kind. It
+        looks at the pool again, which is kept, not copied: do not write over it before.
 
         >>> rng = np.random.default_rng(0)
         >>> pool = rng.normal(-2, 0.8, 50_000)[:, None] + rng.normal(0, 0.4, (50_000, 3))
@@ -244,8 +246,6 @@ class VAD:
         >>> -0.05 < low < 0 < high < 0.05
         True
         """
-        from .intervals import left_on_top
-
         if not hasattr(self, "map_"):
             raise UncurseError("this VAD is not fitted; call fit with the pool first")
         if self._given is None:
@@ -269,40 +269,22 @@ class VAD:
 
     def _taken_at_its_word(self, free: Distilled) -> Distilled:
         """VAD with curvature itself, where the replicas' own shape does not contradict it: it is known better."""
-        from .distilled import Distilled
-
         if self.link != "logistic" or not self.lambda_ > 0:
             return free
-        slopes = np.clip(self.lambda_ + self.standard_error_ * np.array([0.0, -1.0, 1.0]), 1e-3, 1.0)
-        noise = np.maximum(1 - slopes, 0.0) * self.score_variance_
-        own, *ends = (_as_curve(curved(k, self.center_, v, "logistic")) for k, v in zip(slopes, noise, strict=True))
-        straight = Distilled(own, free.joint, self.replicas, self._offset, tuple(ends))
+        straight = free.straight(self.lambda_, self.standard_error_, self.center_, self.score_variance_)
         return free if free.differs_from(straight) else straight
 
     def _distilled(self) -> Distilled:
-        from .distilled import MOST_NOISE, Distilled
-
         pool, _, weights = self._given
         if self.scores == "value":
             raise UncurseError("scores='value' are no probabilities; this needs logits or probabilities")
-        if isinstance(pool, Evidence):
-            if pool.joint is None:
-                raise UncurseError(
-                    "this evidence has no joint counts of two or more replicas; collect it with joint=True"
-                )
-            return Distilled.by_mixture(pool.joint, self.replicas, self._offset)
         if isinstance(pool, Moments | Mapping | tuple):
             raise UncurseError(
                 "moments alone do not show the shape of noise; pass scores (n, S) or evidence with joint"
             )
-        array = np.asarray(pool)
-        if array.ndim != 2 or array.shape[1] < 2:
-            raise UncurseError(f"the pool has shape {array.shape}; this needs two columns of scores or more")
-        quiet = self.noise_variance_ <= MOST_NOISE**2 * (array.shape[1] - 1)
-        if self.replicas == "seeds" and array.shape[1] > 2 and quiet:
-            return Distilled.by_teacher(array, scale=self.scores, sample_weight=weights, offset=self._offset)
-        joint = Joint().update(array, scale=self.scores, sample_weight=weights, logit_offset=self._offset)
-        return Distilled.by_mixture(joint, self.replicas, self._offset)
+        return distil(
+            pool, weights, scale=self.scores, replicas=self.replicas, offset=self._offset, noise=self.noise_variance_
+        )
 
     def _free(self, groups: ArrayLike | None, variance: float | None) -> ScoreMap:
         if (
@@ -565,13 +547,6 @@ class VAD:
         else:
             steps.append(Affine(slope, (1 - slope) * center, self.link))
         return compose(*steps, scores=self.scores)
-
-
-def _as_curve(score_map: ScoreMap) -> Curve:
-    if isinstance(score_map, Curve):
-        return score_map
-    assert isinstance(score_map, Affine)
-    return Curve((0.0,), (score_map.intercept,), score_map.slope, score_map.slope)
 
 
 __all__ = ["REPLICAS", "VAD", "curved", "information_variance", "noise_variance"]
