@@ -24,6 +24,7 @@ from .intervals import Selected, left_on_top, level_variance, levels_of
 from .links import UncurseError, check_choice, check_numbers, check_weights, logistic
 from .maps import Affine, Grouped, ScoreMap, compose, group_rows
 from .mixtures import Mixture, Rescaled, Seen, redrawn, seen
+from .pools import Reader
 from .shrinkage import pull_towards
 from .vad import REPLICAS
 
@@ -268,14 +269,7 @@ class Tower:
         return self._joint(array, None, weights), parts
 
     def _of_log(self, log: Evidence) -> Joint:
-        for name, mine, theirs in (
-            ("scores", self.scores, log.scale),
-            ("negative_rate", self.negative_rate, log.negative_rate),
-        ):
-            if mine != theirs:
-                raise UncurseError(
-                    f"this evidence was collected with {name}={theirs!r} and Tower has {name}={mine!r}; use the same"
-                )
+        Reader("logistic", self.scores, self.negative_rate).check(log, "Tower")
         if log.joint is None:
             raise UncurseError("this evidence has no joint counts of two or more replicas; collect it anew")
         return log.joint

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from . import calibrators
 from .distilled import Distilled, distil
 from .evidence import Array, Cells, Evidence, Moments
 from .intervals import left_on_top
-from .links import SCALES, UncurseError, check_choice, check_numbers, check_weights, get_link, logistic, to_link
-from .maps import Affine, Grouped, ScoreMap, compose, group_rows
+from .links import SCALES, UncurseError, check_choice, check_weights, get_link
+from .maps import Affine, Grouped, ScoreMap, compose
+from .pools import Pool, Reader
 from .shrinkage import curved, group_lambdas, information_variance, noise_variance, pull_towards
 
 if TYPE_CHECKING:
@@ -31,35 +31,6 @@ REPLICAS = ("seeds", "bootstrap", "anchored")
 _NEEDED = {"seeds": 2, "bootstrap": 3, "anchored": 2}
 
 LabelledScores = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | tuple[Moments, Cells] | Evidence
-
-
-@dataclass
-class _Evidence:
-    """What `fit` needs of a pool: moments, the served logits where a calibrator will move them, and its groups."""
-
-    moments: Moments
-    served: Array | None = None
-    weights: Array | None = None
-    groups: dict[str, _Evidence] = field(default_factory=dict)
-
-    def center(self, step: ScoreMap | None, link: str) -> float:
-        """Mean of the (calibrated) served scores, in link space."""
-        if step is None:
-            return float(self.moments.mean[0])
-        if self.served is None:
-            raise UncurseError(
-                "a tandem from moments needs the pool's cells too: pass pool=(moments, cells); logs keep those of up "
-                "to 200 groups"
-            )
-        calibrated = step.transform(self.served)
-        if link != "logistic":
-            calibrated = get_link(link).inverse(logistic(calibrated))
-        return float(np.average(calibrated, weights=self.weights))
-
-
-def _of_log(log: Evidence) -> _Evidence:
-    served, weights = (None, None) if log.cells is None else (log.cells.score, log.cells.weight)
-    return _Evidence(log.moments, served, weights, {name: _of_log(part) for name, part in log.groups.items()})
 
 
 class VAD:
@@ -208,7 +179,9 @@ class VAD:
             raise UncurseError(f"variance={variance}; pass V, a finite number of 0 or more")
         for name in ("group_lambda_", "group_center_"):
             vars(self).pop(name, None)
-        evidence = self._collect(pool, groups, sample_weight, variance)
+        evidence = self._reader.pool(
+            pool, groups, sample_weight, tandem=self.calibrator is not None, single=variance is not None
+        )
         self._fit_lambda(evidence.moments, variance)
         if (
             not isinstance(pool, Evidence | Moments | Mapping | tuple)
@@ -308,80 +281,12 @@ class VAD:
         return self.map_(served)
 
     @property
+    def _reader(self) -> Reader:
+        return Reader(self.link, self.scores, self.negative_rate)
+
+    @property
     def _offset(self) -> float:
-        return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
-
-    def _moments(self, pool: NDArray[Any], weights: Array | None, blocks: int = 32) -> Moments:
-        return Moments(self.link, blocks).update(
-            pool, scale=self.scores, sample_weight=weights, logit_offset=self._offset
-        )
-
-    def _served_logit(self, scores: NDArray[Any]) -> Array:
-        served = to_link(scores, self.scores, "logistic").astype(np.float64, copy=False)
-        return served + self._offset if self._offset else served
-
-    def _cells(self, scores: NDArray[Any], weights: Array | None) -> Cells:
-        """Served logits in cells, as the evidence of a log has them, so that arrays and engines agree."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "every value of .* lies in")  # the moments have said it
-            return Cells().update(self._served_logit(scores), sample_weight=weights)
-
-    def _collect(
-        self, pool: Any, groups: ArrayLike | None, sample_weight: ArrayLike | None, variance: float | None
-    ) -> _Evidence:
-        collected = isinstance(pool, Evidence | Mapping | Moments | tuple)
-        if collected and (groups is not None or sample_weight is not None):
-            raise UncurseError("groups and sample_weight go with arrays; moments were collected with theirs")
-        if isinstance(pool, Evidence):
-            self._check_evidence(pool)
-            evidence = _of_log(pool)
-        elif isinstance(pool, Mapping):
-            evidence = _Evidence(Moments(self.link), groups={str(name): _Evidence(part) for name, part in pool.items()})
-            for part in pool.values():
-                evidence.moments.merge(part)
-        elif isinstance(pool, Moments):
-            evidence = _Evidence(pool)
-        elif isinstance(pool, tuple):
-            if len(pool) != 2 or not isinstance(pool[0], Moments) or not isinstance(pool[1], Cells):
-                raise UncurseError("a tuple as pool must be (Moments, Cells); pass rows as an array")
-            if pool[1].scale != "logit":
-                raise UncurseError(
-                    f"the pool's cells are on the {pool[1].scale} scale; a tandem needs them on the logit"
-                )
-            evidence = _Evidence(pool[0], pool[1].score, pool[1].weight)
-        else:
-            array = check_numbers(pool, "pool")
-            if array.ndim == 1 and variance is not None:
-                array = array[:, None]
-            weights = check_weights(sample_weight, len(array)) if array.ndim else None
-            tandem = self.calibrator is not None and array.ndim == 2
-
-            def part(rows: NDArray[np.intp] | slice, blocks: int = 32) -> _Evidence:
-                w = None if weights is None else weights[rows]
-                moments = self._moments(array[rows], w, blocks)
-                return _of_log(Evidence((), moments, self._cells(array[rows, 0], w))) if tandem else _Evidence(moments)
-
-            evidence = part(slice(None))
-            if groups is not None:
-                names, members = group_rows(groups, len(array))
-                for name, rows in zip(names, members, strict=True):
-                    if weights is None or weights[rows].sum() > 0:
-                        evidence.groups[name] = part(rows, blocks=1)
-        if evidence.moments.link != self.link:
-            raise UncurseError(
-                f"these moments are of the {evidence.moments.link} link; VAD(link={self.link!r}) needs its own"
-            )
-        return evidence
-
-    def _check_evidence(self, evidence: Evidence) -> None:
-        for name, mine, theirs in (
-            ("scores", self.scores, evidence.scale),
-            ("negative_rate", self.negative_rate, evidence.negative_rate),
-        ):
-            if mine != theirs:
-                raise UncurseError(
-                    f"this evidence was collected with {name}={theirs!r} and VAD has {name}={mine!r}; use the same"
-                )
+        return self._reader.offset
 
     def _lambda(self, variance: float | None) -> Any:
         """λ as a function of mean and covariance, for the jackknife."""
@@ -458,7 +363,7 @@ class VAD:
         if labelled is None:
             raise UncurseError(f"calibrator={self.calibrator!r} needs labelled=(scores, labels) in fit")
         if isinstance(labelled, Evidence):
-            self._check_evidence(labelled)
+            self._reader.check(labelled, "VAD")
             if labelled.cells is None or labelled.cells.label is None:
                 raise UncurseError("the labelled evidence holds no labels; collect it with its label column")
             labelled = labelled.moments, labelled.cells
@@ -476,8 +381,8 @@ class VAD:
                     f"labelled scores have shape {array.shape}; a tandem needs every replica there too, shape (m, S)"
                 )
             weights = rest[0] if rest else None
-            moments = self._moments(array, check_weights(weights, len(array)))
-            cells = Cells().update(self._served_logit(array[:, 0]), labels, sample_weight=weights)
+            moments = self._reader.moments(array, check_weights(weights, len(array)))
+            cells = Cells().update(self._reader.served(array[:, 0]), labels, sample_weight=weights)
         self._check_columns(moments, None)
         function = self._lambda(None)
         pool_lambda, pool_error = self.lambda_, self.standard_error_
@@ -496,7 +401,7 @@ class VAD:
 
     # ------------------------------------------------------------------ groups
 
-    def _fit_groups(self, evidence: _Evidence, step: ScoreMap | None, variance: float | None) -> dict[str, ScoreMap]:
+    def _fit_groups(self, evidence: Pool, step: ScoreMap | None, variance: float | None) -> dict[str, ScoreMap]:
         """A map per group: its own λ and centre, pulled towards what groups share."""
         function = self._lambda(variance)
         whole, parts = evidence.moments, evidence.groups.values()
