@@ -23,7 +23,7 @@ _LEVELS = np.array([0.001, 0.02, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 0.96, 0.987, 0
 _SPREADS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
 _PRIOR = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02])  # of the line itself, then of each spread
 _LEAST_SHARE = 0.025
-_STEPS_PER_SPREAD = 64
+_STEPS_PER_SPREAD = 256
 _REACH = 3.0  # spreads beyond the outer knots
 _TIE = 1e-6  # the least slope: enough to break ties
 
@@ -227,7 +227,7 @@ def _middle(score: Array, weight: Array) -> tuple[float, float]:
 
 
 def _condensed(z: Array, w: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Cells of a 64th of a spread: a curve this smooth sees no difference."""
+    """Cells of a 256th of a spread: a curve this smooth sees no difference."""
     keys = np.floor(z * _STEPS_PER_SPREAD)
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     total = np.add.reduceat(w, starts)

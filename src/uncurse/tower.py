@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .calibrators import newton_logistic
+from .cores import one_blas_thread
 from .curves import Smooth, fit_smooth
 from .evidence import Array, Evidence, Joint
 from .intervals import Selected, left_on_top, level_variance, levels_of
@@ -121,6 +122,10 @@ class Tower:
         Noise is taken to be normal. A `Joint` must hold logits as they are served, sampled negatives undone
         (``logit_offset=log(negative_rate)``).
         """
+        with one_blas_thread():  # products here are small, and two threads would wait for each other
+            return self._fit(pool, labelled, groups, sample_weight)
+
+    def _fit(self, pool: Any, labelled: Any, groups: ArrayLike | None, sample_weight: ArrayLike | None) -> Tower:
         self._pool, parts = self._joints(pool, groups, sample_weight)
         self._labelled = self._labels(labelled)
         if self._pool.n_replicas != self._labelled.n_replicas:
@@ -314,7 +319,7 @@ class Tower:
             f"on the labelled rows the {who} scores are {abs(ahead):.2f} further above the other replicas than on the "
             f"pool, as if the {who} score had selected them; they are taken as selected from this pool",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return True
 
