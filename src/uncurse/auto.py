@@ -140,7 +140,7 @@ def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any]) -> tuple
     joint = tower._labelled
     label = joint.label
     assert label is not None
-    worth = joint.effective_rows / float(joint.weight.sum())
+    worth = joint.worth
     w, y = joint.weight * worth, label * worth
     rarer = min(float(y.sum()), float((w - y).sum()))
     allowed = 2 * float(np.log(max(rarer, 3.0)))

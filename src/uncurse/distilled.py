@@ -105,7 +105,7 @@ class Distilled:
         w, y = (np.concatenate([s[row][f] for s, f in zip(sums, filled, strict=True)]) for row in (0, 2))
         order = np.argsort(served, kind="stable")
         # Turns share their rows: together they are worth less than S times one.
-        worth = joint.effective_rows / float(joint.weight.sum()) / np.sqrt(size)
+        worth = joint.worth / np.sqrt(size)
         curve = fit_smooth(served[order], w[order] * worth, y[order] * worth, scatter=True)
         return cls(curve, joint, offset=offset)
 

@@ -61,7 +61,7 @@ def seen(joint: Joint, replicas: str, level: float | None = None) -> Seen:
 def redrawn(joint: Joint, rng: np.random.Generator) -> Joint:
     """The same cells with counts drawn anew, to see what chance does."""
     drawn = copy(joint)
-    worth = joint.effective_rows / float(joint.weight.sum())
+    worth = joint.worth
     weight = rng.poisson(joint.weight * worth) / worth
     kept = weight > 0
     drawn._keys, drawn._table = drawn._keys[kept], np.stack([weight[kept], drawn._table[1, kept]])

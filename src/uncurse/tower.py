@@ -276,7 +276,7 @@ class Tower:
     def _of_log(self, log: Evidence) -> Joint:
         Reader("logistic", self.scores, self.negative_rate).check(log, "Tower")
         if log.joint is None:
-            raise UncurseError("this evidence has no joint counts of two or more replicas; collect it anew")
+            raise UncurseError("this evidence has no joint counts of two or more replicas; collect it with joint=True")
         return log.joint
 
     def _labels(self, given: Any) -> Joint:
@@ -329,7 +329,7 @@ class Tower:
         assert y is not None  # checked
         order = np.argsort(x, kind="stable")
         # Weighted rows count as many as they are worth.
-        worth = joint.effective_rows / float(joint.weight.sum())
+        worth = joint.worth
         w, y = joint.weight[order] * worth, y[order] * worth
         self.curve_ = fit_smooth(x[order], w, y, slope=_SLOPE)
         self.line_probability_ = self.curve_.line_probability
@@ -372,7 +372,7 @@ def _scale(labelled: Joint, replicas: str) -> tuple[float, float]:
     """Slope and start that make these scores log odds, where labels show beyond doubt that they are far from it."""
     data, y = seen(labelled, replicas), labelled.label
     assert y is not None  # checked
-    worth = labelled.effective_rows / float(labelled.weight.sum())
+    worth = labelled.worth
     w, y = labelled.weight * worth, y * worth
     center = float(w @ data.mean / w.sum())
     spread = float(np.sqrt(w @ np.square(data.mean - center) / w.sum()))
@@ -426,7 +426,7 @@ def _moved(before: Array, after: Array, weight: Array) -> tuple[Array, Array]:
 
 def _project(joint: Joint, taught: Array) -> Smooth:
     order = np.argsort(joint.served, kind="stable")
-    worth = joint.effective_rows / float(joint.weight.sum())
+    worth = joint.worth
     w = joint.weight[order] * worth
     return fit_smooth(joint.served[order], w, w * taught[order], scatter=True)
 

@@ -262,6 +262,11 @@ class Joint:
         """(Σw)² / Σw²: how many rows of one weight these are worth."""
         return float(self.weight.sum() ** 2 / self.weight_squares) if self.weight_squares else 0.0
 
+    @property
+    def worth(self) -> float:
+        """What to multiply weights by so that they count the rows that they are worth."""
+        return self.effective_rows / float(self.weight.sum())
+
     def __len__(self) -> int:
         self._flush()
         return len(self._keys)
