@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .calibrators import newton_logistic
 from .cores import one_blas_thread
 from .curves import Smooth, fit_smooth
 from .evidence import Array, Evidence, Joint
 from .intervals import Selected, left_on_top, level_variance, levels_of
 from .links import UncurseError, check_choice, check_numbers, check_weights, logistic
 from .maps import Affine, Grouped, ScoreMap, compose, group_rows
-from .mixtures import Mixture, Rescaled, Seen, redrawn, seen
+from .mixtures import Mixture, Rescaled, redrawn, seen
 from .pools import Reader
 from .shrinkage import pull_towards
+from .tower_steps import contrast_of, group_move, mixture_of, moves_of, project, scale_of, told_by
 from .vad import REPLICAS
 
 LabelledReplicas = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Joint | Evidence
@@ -136,26 +136,26 @@ class Tower:
         for joint, name in ((self._pool, "pool"), (self._labelled, "labelled rows")):
             if float(np.ptp(joint.served)) <= 0:
                 raise UncurseError(f"the served scores are constant on the {name}; pass rows whose scores differ")
-        self._scale = _scale(self._labelled, self.replicas)
+        self._scale = scale_of(self._labelled, self.replicas)
         if self._scale != (1.0, 0.0):
             self._pool, self._labelled = (Rescaled(j, *self._scale) for j in (self._pool, self._labelled))
             parts = {name: Rescaled(joint, *self._scale) for name, joint in parts.items()}
         pool_seen, own = seen(self._pool, self.replicas), seen(self._labelled, self.replicas)
-        prior = _mixture(self._pool, self.replicas)
+        prior = mixture_of(self._pool, self.replicas)
         self._chosen = self._chosen_by_served()
         if self._chosen:
             # What the served score chose from this pool: given all replicas, truth is distributed as in the pool.
             level = pool_seen.level
             own = seen(self._labelled, self.replicas, level=level)
-            x, _ = _told(prior, own)
+            x, _ = told_by(prior, own)
         else:
-            x, _ = _told(_mixture(self._labelled, self.replicas), own)
+            x, _ = told_by(mixture_of(self._labelled, self.replicas), own)
         self._labelled_told = x
         vars(self).pop("_redrawn", None)
         self._fit_curve(x)
-        self._denoised, self._uncertain = _told(prior, pool_seen)
+        self._denoised, self._uncertain = told_by(prior, pool_seen)
         taught = self._taught(self._denoised, self._pool)
-        self._projection = _project(self._pool, taught)
+        self._projection = project(self._pool, taught)
         whole = self._projection.map()
         self.map_ = self._composed(whole)
         if parts:
@@ -208,12 +208,12 @@ class Tower:
         pool_seen, own = seen(self._pool, self.replicas), seen(self._labelled, self.replicas)
         made = []
         for _ in range(_DRAWS):
-            prior = _mixture(redrawn(self._pool, rng), self.replicas)
-            taught, _ = _told(prior, pool_seen)
+            prior = mixture_of(redrawn(self._pool, rng), self.replicas)
+            taught, _ = told_by(prior, pool_seen)
             if not self._chosen:
                 # Where labelled rows would be told otherwise, the curve moves along with them.
-                told, _ = _told(_mixture(redrawn(self._labelled, rng), self.replicas), own)
-                taught = taught - np.interp(taught, *_moved(self._labelled_told, told, self._labelled.weight))
+                told, _ = told_by(mixture_of(redrawn(self._labelled, rng), self.replicas), own)
+                taught = taught - np.interp(taught, *moves_of(self._labelled_told, told, self._labelled.weight))
             made.append(self._taught(taught, self._pool))
         return made
 
@@ -335,7 +335,7 @@ class Tower:
         self.line_probability_ = self.curve_.line_probability
         self.contrast_ = 0.0
         if self.replicas == "seeds":
-            self.contrast_ = _contrast(self.curve_(x[order]), -joint.apart[order], w, y)
+            self.contrast_ = contrast_of(self.curve_(x[order]), -joint.apart[order], w, y)
         self._contrast_level = float(joint.weight @ joint.apart / joint.weight.sum())
 
     def _taught(self, denoised: Array, joint: Joint) -> Array:
@@ -354,10 +354,10 @@ class Tower:
         for joint in parts.values():
             data, prior = seen(joint, self.replicas), whole
             if joint.effective_rows >= _OWN and float(np.ptp(joint.served)) > 0:
-                prior = _mixture(joint, self.replicas)
-            taught = self._taught(_told(prior, data)[0], joint)
+                prior = mixture_of(joint, self.replicas)
+            taught = self._taught(told_by(prior, data)[0], joint)
             z = (joint.served - self._projection.center) / spread
-            move, error = _move(self._projection(joint.served), z, joint.weight, taught, joint.effective_rows)
+            move, error = group_move(self._projection(joint.served), z, joint.weight, taught, joint.effective_rows)
             moves.append(move)
             errors.append(error)
         by, error = np.array(moves), np.array(errors)
@@ -368,99 +368,4 @@ class Tower:
         return maps
 
 
-def _scale(labelled: Joint, replicas: str) -> tuple[float, float]:
-    """Slope and start that make these scores log odds, where labels show beyond doubt that they are far from it."""
-    data, y = seen(labelled, replicas), labelled.label
-    assert y is not None  # checked
-    worth = labelled.worth
-    w, y = labelled.weight * worth, y * worth
-    center = float(w @ data.mean / w.sum())
-    spread = float(np.sqrt(w @ np.square(data.mean - center) / w.sum()))
-    z = (data.mean - center) / spread
-    try:
-        tilt, level = newton_logistic(np.stack([z, np.ones_like(z)]), w, y)
-    except UncurseError:  # separated by the scores, or too few: they are taken as they are
-        return 1.0, 0.0
-    p = logistic(tilt * z + level)
-    bend = w * p * (1 - p)
-    error = float(1 / np.sqrt(bend @ np.square(z - bend @ z / bend.sum())))
-    if tilt + 3 * error < 0:
-        raise UncurseError(
-            f"labels fall as scores rise (slope {tilt / spread:.3g}); is the label, or the score, turned round?"
-        )
-    slope = float(tilt / spread)
-    far = (slope < 0.5 or slope > 2) and abs(tilt - spread) > 4 * error and slope > 0
-    moved = abs(level - center) > 1.5 and abs(level - center) > 4 / np.sqrt(float(bend.sum()))
-    if not far and not moved:
-        return 1.0, 0.0
-    if not far:
-        slope = 1.0
-    return slope, float(level - slope * center)
-
-
-def _mixture(joint: Joint, replicas: str) -> Mixture | None:
-    """None where replicas are identical: there is no noise to take off."""
-    data = seen(joint, replicas)
-    noise = float(data.weight @ data.variance)
-    spread = float(np.ptp(data.mean))
-    if noise <= 1e-12 * spread**2:
-        warnings.warn("the replicas are identical, so no noise shows; was the seed changed?", UserWarning, stacklevel=3)
-        return None
-    return Mixture.fit(joint, replicas)
-
-
-def _told(prior: Mixture | None, data: Seen) -> tuple[Array, Array]:
-    return (data.mean, np.zeros(len(data.mean))) if prior is None else prior.told(data)
-
-
-def _moved(before: Array, after: Array, weight: Array) -> tuple[Array, Array]:
-    """Where labelled rows stand, and how far they have moved on average, in 64 bins of equal weight."""
-    order = np.argsort(before, kind="stable")
-    w = weight[order]
-    starts = np.unique(np.searchsorted(np.cumsum(w), np.arange(64) / 64 * w.sum()))
-    total = np.add.reduceat(w, starts)
-    place, step = (np.add.reduceat(w * column[order], starts) / total for column in (after, after - before))
-    rise = np.concatenate([[True], np.diff(place) > 0])
-    return place[rise], step[rise]
-
-
-def _project(joint: Joint, taught: Array) -> Smooth:
-    order = np.argsort(joint.served, kind="stable")
-    worth = joint.worth
-    w = joint.weight[order] * worth
-    return fit_smooth(joint.served[order], w, w * taught[order], scatter=True)
-
-
-def _contrast(l: Array, away: Array, w: Array, y: Array) -> float:
-    """How much more the served score counts than the others, by one step of Newton, and only beyond doubt."""
-    p = logistic(l)
-    bend = w * p * (1 - p)
-    c = away - float(bend @ away / bend.sum())
-    information = float(bend @ np.square(c))
-    if information <= 0:
-        return 0.0
-    value = float(c @ (y - w * p)) / information
-    doubt = value**2 * information  # a squared z
-    rarer = min(float(y.sum()), float((w - y).sum()))
-    return value if doubt > 2 * np.log(max(rarer, 3.0)) + 4 else 0.0
-
-
-def _move(l: Array, z: Array, w: Array, taught: Array, rows: float) -> tuple[Array, Array]:
-    """Level and tilt that carry the whole's curve to a group's, and their standard errors."""
-    features = np.stack([np.ones_like(z), z])
-    w = w * (rows / w.sum())
-    b = np.zeros(2)
-    hessian = np.eye(2)
-    for _ in range(20):
-        p = logistic(l + b @ features)
-        hessian = (features * (w * p * (1 - p))) @ features.T + 1e-9 * np.eye(2)
-        step = np.linalg.solve(hessian, features @ (w * (taught - p)))
-        b = b + np.clip(step, -1, 1)
-        if np.abs(step).max() < 1e-9:
-            break
-    p = logistic(l + b @ features)
-    scale = float(w @ np.square(taught - p)) / max(float(w @ (p * (1 - p))), 1e-300)
-    return b, np.sqrt(np.maximum(np.diagonal(np.linalg.inv(hessian)) * scale, 1e-12))
-
-
-__all__ = ["LabelledReplicas", "Seen", "Tower"]
+__all__ = ["LabelledReplicas", "Tower"]
