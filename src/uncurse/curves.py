@@ -25,6 +25,7 @@ _PRIOR = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02])  # of the line itself, th
 _LEAST_SHARE = 0.025
 _STEPS_PER_SPREAD = 256
 _REACH = 3.0  # spreads beyond the outer knots
+_RUN = 64  # cells that tell how much probabilities scatter
 _TIE = 1e-6  # the least slope: enough to break ties
 
 
@@ -148,7 +149,7 @@ def _averaged(
     known: tuple[float, float],
 ) -> Smooth:
     size = len(features)
-    scale = 1.0
+    scale = np.ones(len(w))
     fits: list[tuple[Array, Array, float]] = []
     start = np.zeros(size)
     start[0] = np.log(y.sum() / (w - y).sum())
@@ -156,8 +157,7 @@ def _averaged(
     if scatter:
         loose = _penalised(features, w, y, _SPREADS[-1], start, known)[0]
         p = logistic(loose @ features)
-        pearson = np.square(y - w * p) / (w * p * (1 - p))
-        scale = max(float(pearson.sum() / max(len(w) - size, 1)), 1e-12)
+        scale = _dispersion(np.square(y - w * p) / (w * p * (1 - p))) * len(w) / max(len(w) - size, 1)
     for tau in [0.0, *_SPREADS]:
         coefficients, hessian, value = _penalised(features, w / scale, y / scale, tau, start, known)
         fits.append((coefficients, hessian, value))
@@ -213,6 +213,14 @@ def _penalised(
     coefficients[:used] = b
     covariance[:used, :used] = np.linalg.inv(hessian + 1e-12 * np.trace(hessian) / used * np.eye(used))
     return coefficients, covariance, float(marginal)
+
+
+def _dispersion(pearson: Array) -> Array:
+    """The variance about the curve in units of p(1 − p): probabilities scatter more where they are high."""
+    starts = np.arange(0, max(len(pearson) - _RUN + 1, 1), _RUN)
+    means = np.add.reduceat(pearson, starts) / np.diff(starts, append=len(pearson))
+    means = np.maximum(means, 1e-12 + 1e-6 * means.max())
+    return np.asarray(np.exp(np.interp(np.arange(len(pearson)), starts + _RUN / 2, np.log(means))))
 
 
 def _middle(score: Array, weight: Array) -> tuple[float, float]:

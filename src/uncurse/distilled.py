@@ -33,6 +33,7 @@ _STEPS = 128  # cells of one spread
 _DRAWS = 12  # of the bootstrap
 SHARES = (0.01, 0.02, 0.05, 0.1)  # where maps are compared
 _POLE = 0.01  # as near to a pole of φ as noise may come
+_SHARED = 0.75  # of what turns say that one of them says already: 0.6 to 0.85 as measured
 _MOST_NOISE = 1.0  # of the others' mean, beyond which a teacher meets the poles: 0.3% of bias there, 6% at 1.4
 _STRANGE = 2.5  # standard errors at which two maps are not the same
 
@@ -104,10 +105,10 @@ class Distilled:
         served += np.concatenate([np.full(f.sum(), means[0] - m) for f, m in zip(filled, means, strict=True)])
         w, y = (np.concatenate([s[row][f] for s, f in zip(sums, filled, strict=True)]) for row in (0, 2))
         order = np.argsort(served, kind="stable")
-        # Turns share their rows: together they are worth less than S times one.
-        worth = joint.worth / np.sqrt(size)
+        worth = joint.worth
         curve = fit_smooth(served[order], w[order] * worth, y[order] * worth, scatter=True)
-        return cls(curve, joint, offset=offset)
+        # Turns share their rows, and what differs most from row to row is the truth: all tell little more than one.
+        return cls(replace(curve, covariance=_SHARED * size * curve.covariance), joint, offset=offset)
 
     @classmethod
     def by_mixture(cls, joint: Joint, replicas: str = "seeds", offset: float = 0.0) -> Distilled:
@@ -167,7 +168,7 @@ class Distilled:
             top = Selected(self.joint, alpha)
             served = self.joint.served[top.cells]
             ours, theirs = (np.log(top.mean(logistic(one.odds(served)))) for one in (self, other))
-            most = max(most, abs(float(ours - theirs)) / self.log_error(alpha))
+            most = max(most, abs(float(ours - theirs)) / self.map_error(alpha))
         return most if most > _STRANGE else 0.0
 
     def level_error(self, alpha: float) -> tuple[float, int]:

@@ -48,7 +48,7 @@ def seen(joint: Joint, replicas: str, level: float | None = None) -> Seen:
     share = (s - 1) / s
     apart = joint.apart
     higher = float(w @ apart / w.sum()) if level is None else level / share
-    squares = np.maximum(np.square(apart - higher) - joint.step**2 / 12, 0.0)
+    squares = joint.apart_squared(higher)
     if replicas == "bootstrap":
         return Seen(joint.served, joint.variance, w, 1, s - 2, 0.0)
     if replicas == "anchored":

@@ -216,25 +216,33 @@ class Joint:
 
     @property
     def served(self) -> Array:
-        """Served logit of each cell: about its middle, as far to a side as the counts to either side tell.
-
-        Where they fall by a factor e in one unit, the mean of a cell lies step²/12 below its middle: half a percent of
-        a prediction at the top, if cells are wide.
-        """
-        step, i = self.step, self._numbers()[0]
-        if not len(i):
-            return np.empty(0)
-        columns, place = np.unique(i, return_inverse=True)
-        count = np.bincount(place, weights=self._table[0])
-        before, after = np.diff(columns, prepend=columns[0] - 2) == 1, np.diff(columns, append=columns[-1] + 2) == 1
-        rise = np.where(after, np.roll(count, -1), 0.0) - np.where(before, np.roll(count, 1), 0.0)
-        aside = np.clip(rise / count / 24, -0.2, 0.2)
-        return np.asarray((i + 0.5 + aside[place]) * step, np.float64)
+        """Served logit of each cell."""
+        return self._middles(self._numbers()[0])
 
     @property
     def apart(self) -> Array:
         """How far the mean of the other replicas lies above the served logit."""
-        return np.asarray((self._numbers()[1] + 0.5) * self.step, np.float64)
+        return self._middles(self._numbers()[1])
+
+    def _middles(self, numbers: Keys) -> Array:
+        """Where rows of cells lie: about their middles, as far to a side as the counts to either side tell.
+
+        Where they fall by a factor e in one unit, the mean of a cell lies step²/12 below its middle: half a percent of
+        a prediction at the top, if cells are wide.
+        """
+        if not len(numbers):
+            return np.empty(0)
+        columns, place = np.unique(numbers, return_inverse=True)
+        count = np.bincount(place, weights=self._table[0])
+        before, after = np.diff(columns, prepend=columns[0] - 2) == 1, np.diff(columns, append=columns[-1] + 2) == 1
+        rise = np.where(after, np.roll(count, -1), 0.0) - np.where(before, np.roll(count, 1), 0.0)
+        aside = np.clip(rise / count / 24, -0.2, 0.2)
+        return np.asarray((numbers + 0.5 + aside[place]) * self.step, np.float64)
+
+    def apart_squared(self, level: float) -> Array:
+        """The square of `apart` about a level, less what the width of cells adds to it."""
+        away = (self._numbers()[1] + 0.5) * self.step - level
+        return np.asarray(np.maximum(np.square(away) - self.step**2 / 12, 0.0), np.float64)
 
     @property
     def variance(self) -> Array:
