@@ -35,6 +35,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.logs
 	$(BIN)/python -m benchmarks.tower
 	$(BIN)/python -m benchmarks.reading
+	$(BIN)/python -m benchmarks.serving
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist

@@ -64,3 +64,15 @@ def test_the_picture_is_drawn_from_the_tables(tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     subprocess.run([sys.executable, EXAMPLES / "problem_picture.py", data, picture], check=True)
     assert picture.read_text().count("<polyline") == 3
+
+
+def test_the_fourth_example_folds_a_map_into_a_model(tmp_path):
+    pytest.importorskip("lightgbm", reason="the example needs LightGBM")
+    script = EXAMPLES / "04_fold.py"
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert result.returncode == 0, result.stderr
+    before, after = (float(e) for e in re.findall(r"([+-]\d+\.\d+)%", result.stdout))
+    assert before > 20
+    assert abs(after) < 4
+    assert "the same order: True" in result.stdout
+    assert float(result.stdout.split()[-1]) < 1e-12

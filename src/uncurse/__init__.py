@@ -22,6 +22,7 @@ from .vad import VAD, information_variance
 
 if TYPE_CHECKING:
     from .estimators import VADClassifier, VADRegressor
+    from .serving import fold
     from .tables import collect
 
 __version__ = "0.1.0"
@@ -37,7 +38,11 @@ def __getattr__(name: str) -> Any:
         from .tables import collect
 
         return collect
-    if name in ("deep", "experiments", "report", "tables", "theory"):
+    if name == "fold":
+        from .serving import fold
+
+        return fold
+    if name in ("deep", "experiments", "report", "serving", "tables", "theory"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
 
@@ -65,6 +70,7 @@ __all__ = [
     "evaluate",
     "expected_calibration_error",
     "fit_auto",
+    "fold",
     "information_variance",
     "load",
     "log_loss_reduction",

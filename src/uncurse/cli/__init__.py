@@ -1,8 +1,8 @@
-"""The command line: `uncurse demo`, `collect`, `fit`, `apply`, `evaluate`, `reproduce`, `arena`."""
+"""The command line: `uncurse demo`, `collect`, `fit`, `apply`, `evaluate`, `fold`, `export`, `sql` and others."""
 
-from . import arena, demo, fitting, logs, reproduce
+from . import arena, demo, exports, fitting, logs, reproduce, serving
 from .app import app, main
 
 app.add_typer(reproduce.reproduce, name="reproduce")
 
-__all__ = ["app", "arena", "demo", "fitting", "logs", "main", "reproduce"]
+__all__ = ["app", "arena", "demo", "exports", "fitting", "logs", "main", "reproduce", "serving"]

@@ -47,6 +47,21 @@ class Served(nn.Module):
             if isinstance(value, Tensor) and value.device != stack.device:
                 setattr(stack, name, value.to(stack.device))
 
+    def fold_line(self, slope: float, intercept: float) -> None:
+        """Make every logit l into slope · l + intercept, in place; see `uncurse.fold`."""
+        parts: list[Tensor] = [w for name, w in self.weights.items() if name.startswith("out_")]
+        if parts:  # xDeepFM: a linear part, which its table holds, a network and interactions
+            parts.append(self.table[:, :1])
+            bias = self.weights["out_bias"]
+        else:
+            last = max(int(name.split("_")[1]) for name in self.weights if name.startswith("top_"))
+            bias = self.weights[f"top_{last}_bias"]
+            parts = [self.weights[f"top_{last}_weight"], bias]
+        with torch.no_grad():
+            for part in parts:
+                part.copy_(part.double() * slope)
+            bias += intercept
+
     def forward(self, dense: Tensor, codes: Tensor) -> Tensor:
         """Logits of rows."""
         self._use_own()

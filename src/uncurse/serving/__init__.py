@@ -1,0 +1,115 @@
+"""No serving cost: fold a map into the model that is served, or export it to wherever scores are.
+
+`fold` puts a straight map into the numbers of the model: the same graph, the same latency, the same order. `verify`
+shows it. A map that is not straight goes behind the model: `MapModule`, `to_onnx`, `to_sql`, `to_python`, `to_c`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..links import UncurseError
+from ..maps import ScoreMap
+from .files import fold_file
+from .lines import ELSEWHERE
+from .source import to_c, to_python
+from .sql import to_sql
+from .verifying import Verification, verify, verify_files
+
+if TYPE_CHECKING:
+    from .onnx_map import to_onnx
+    from .torch_map import MapModule
+
+
+def fold(
+    score_map: ScoreMap, model: Any, *, layer: str | None = None, example: Any = None, output: str | None = None
+) -> Any:
+    """The model with the map inside: a copy that predicts what the map makes of the given model's scores.
+
+    Parameters
+    ----------
+    score_map
+        An `Affine` map, or a chain of them. An ONNX model takes any map: one that is not straight is appended to it.
+    model
+        A fitted scikit-learn linear model, a pipeline or search that ends in one; a torch module, or its state dict; a
+        model of LightGBM, XGBoost or CatBoost; an ONNX model. It is never changed.
+    layer, example
+        Of a torch module: the name of its last linear layer, and inputs to try it on, where it cannot be traced.
+    output
+        Of an ONNX model with several outputs: the one that is the score.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from uncurse import Affine
+    >>> X = np.array([[-1.0], [0.0], [1.0], [2.0]])
+    >>> model = LogisticRegression().fit(X, [0, 0, 1, 1])
+    >>> folded = fold(Affine(0.8, -0.1), model)
+    >>> bool(np.allclose(folded.decision_function(X), 0.8 * model.decision_function(X) - 0.1))
+    True
+    """
+    if not isinstance(score_map, ScoreMap):
+        raise UncurseError(f"{type(score_map).__name__} is no score map; pass what `uncurse.load` gives, or vad.map_")
+    names = {part.__module__.split(".")[0] for part in type(model).__mro__}
+    if "torch" in names or (isinstance(model, dict) and model and _are_tensors(model)):
+        from . import torch_model
+
+        if isinstance(model, dict):
+            return torch_model.fold_state(score_map, model, layer=layer)
+        return torch_model.fold_model(score_map, model, layer=layer, example=example)
+    if layer is not None or example is not None:
+        raise UncurseError("layer and example are for a torch module; leave them out")
+    if "onnx" in names:
+        from . import onnx_model
+
+        return onnx_model.fold_model(score_map, model, output=output)
+    if output is not None:
+        raise UncurseError("output is for an ONNX model; leave it out")
+    if "lightgbm" in names:
+        from . import lightgbm_model
+
+        return lightgbm_model.fold_model(score_map, model)
+    if "xgboost" in names:
+        from . import xgboost_model
+
+        return xgboost_model.fold_model(score_map, model)
+    if names & {"catboost", "_catboost"}:
+        from . import catboost_model
+
+        return catboost_model.fold_model(score_map, model)
+    if "sklearn" in names:
+        from . import sklearn_model
+
+        return sklearn_model.fold_model(score_map, model, fold)
+    raise UncurseError(f"{type(model).__name__} is no model that can be folded; {ELSEWHERE}")
+
+
+def _are_tensors(state: dict[Any, Any]) -> bool:
+    return all(type(value).__module__.split(".")[0] == "torch" for value in state.values())
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MapModule":  # torch and onnx only for those who use them
+        from .torch_map import MapModule
+
+        return MapModule
+    if name == "to_onnx":
+        from .onnx_map import to_onnx
+
+        return to_onnx
+    raise AttributeError(f"module 'uncurse.serving' has no attribute {name!r}")
+
+
+__all__ = [
+    "MapModule",
+    "Verification",
+    "fold",
+    "fold_file",
+    "to_c",
+    "to_onnx",
+    "to_python",
+    "to_sql",
+    "verify",
+    "verify_files",
+]

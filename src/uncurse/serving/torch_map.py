@@ -1,0 +1,91 @@
+"""A map as a torch module, to stand behind the model that it corrects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ..maps import ScoreMap
+from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
+
+
+def _normal(l: Tensor) -> Tensor:
+    """The normal distribution function; torch's own has no lower tail."""
+    return 0.5 * torch.erfc(l * -math.sqrt(0.5))
+
+
+_PHI: dict[str, Callable[[Tensor], Tensor]] = {"logistic": torch.sigmoid, "log": torch.exp, "probit": _normal}
+
+
+class MapModule(nn.Module):
+    """Predictions for scores of any shape, on the map's scale, in the scores' dtype; NaN for what is no score.
+
+    The map's numbers are buffers in double and stay so when the model around them is cast: neighbouring scores must not
+    fall together before the map has seen them.
+
+    >>> from uncurse import Affine
+    >>> MapModule(Affine(0.5, -1.0))(torch.tensor([[2.0], [-2.0]]))
+    tensor([[0.5000],
+            [0.1192]])
+    """
+
+    def __init__(self, score_map: ScoreMap) -> None:
+        super().__init__()
+        self._low, self._high = valid(score_map)
+        self._steps = operations(score_map)
+        tables = [step for step in self._steps if isinstance(step, Pieces)]
+        if tables:
+            self.register_buffer("edges", torch.tensor(tables[0].edges, dtype=torch.float64))
+        for i, step in enumerate(self._steps):
+            if isinstance(step, Line):
+                self.register_buffer(f"line_{i}", torch.tensor([step.slope, step.intercept], dtype=torch.float64))
+            elif isinstance(step, Pieces):
+                rows = torch.tensor([step.x, step.y, step.slope], dtype=torch.float64)
+                self.register_buffer(f"pieces_{i}", rows)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """The prediction of each score."""
+        served = scores.to(torch.float64)
+        is_score = (served >= self._low) & (served <= self._high)
+        served = torch.where(is_score, served, 0.5)
+        piece = torch.bucketize(served, self.get_buffer("edges"), right=True) if hasattr(self, "edges") else None
+        l = served
+        for i, step in enumerate(self._steps):
+            l = self._step(step, i, l, piece)
+        l = torch.where(is_score, l, torch.nan)
+        return l.to(scores.dtype) if scores.is_floating_point() else l
+
+    def _step(self, step: Operation, i: int, l: Tensor, piece: Tensor | None) -> Tensor:
+        result: Tensor
+        if isinstance(step, Line):
+            slope, intercept = self.get_buffer(f"line_{i}").unbind()
+            result = slope * l + intercept
+        elif isinstance(step, Pieces):
+            x, y, slope = self.get_buffer(f"pieces_{i}")[:, piece].unbind()
+            result = y + slope * (l - x)
+        elif isinstance(step, Inside):
+            result = l.clamp(step.low, step.high)
+        elif isinstance(step, Phi):
+            result = _PHI[step.link](l)
+        elif step.link == "log":
+            result = l.clamp(min=TINY).log()
+        else:
+            l = l.clamp(TINY, BELOW_ONE)
+            result = l.log() - torch.log1p(-l) if step.link == "logistic" else torch.special.ndtri(l)
+        return result
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MapModule:
+        """Moves to another device are followed, casts to another dtype are not."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            made = fn(tensor)
+            return made if made.dtype == tensor.dtype else tensor.to(made.device)
+
+        return cast(MapModule, super()._apply(moved, recurse))  # type: ignore[no-untyped-call]
+
+
+__all__ = ["MapModule"]

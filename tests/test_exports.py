@@ -1,0 +1,620 @@
+"""A map runs anywhere: every export agrees with the map itself, in both tails, on every edge and beside it."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError, load
+from uncurse.maps import logit_knots
+from uncurse.serving.formulas import Pieces, between, operations
+from uncurse.serving.source import to_c, to_python
+from uncurse.serving.sql import DIALECTS, to_sql
+
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+
+RNG = np.random.default_rng(11)
+KNOTS = logit_knots(128)
+CURVE = Curve(KNOTS, 0.85 * KNOTS - 0.3 + 0.2 * np.tanh(KNOTS), 0.8, 0.9)
+TIES = Steps(np.unique(RNG.normal(-2, 2, 300)), np.sort(RNG.normal(-2, 2, 301)), 1e-6, 0.1)
+FALLING = Steps(np.linspace(-5, 3, 20), RNG.normal(-2, 1, 21))
+BEND = Curve((-3.0, 0.0, 1.0), (-2.5, 0.2, 0.7), 0.4, 1.3)
+MAPS = {
+    "affine": Affine(0.7, -0.3),
+    "affine of probabilities": Affine(0.7, -0.3, scores="probability"),
+    "flat": Affine(0.0, -0.3),
+    "curve of probabilities": replace(CURVE, scores="probability"),
+    "steps with ties broken": TIES,
+    "steps of probabilities": replace(FALLING, scores="probability"),
+    "steps with ties broken of probabilities": replace(TIES, scores="probability"),
+    "one step": Steps((), (0.3,)),
+    "chain": Chain((Affine(0.8, -0.2), CURVE, Affine(1.1, 0.2), TIES)),
+    "chain that falls": Chain((FALLING, CURVE)),
+    "chain across links": Chain((CURVE, Affine(0.9, 0.01, "identity"), TIES)),
+    "chain across links of probabilities": Chain((replace(BEND, scores="probability"), replace(BEND, link="log"))),
+    "chain that ends in steps": Chain((CURVE, Steps((0.05, 0.2), (0.02, 0.1, 0.4), link="identity"))),
+    "identity": replace(Steps((0.1, 0.4), (0.05, 0.2, 0.6), 1e-7), link="identity", scores="probability"),
+    "log of logits": Affine(0.9, -0.1, "log"),
+    "value": Chain((Affine(0.7, 0.2, "identity", "value"), replace(BEND, link="identity"))),
+    "value in log": Chain((Affine(0.7, 0.2, "log", "value"), replace(BEND, link="log"))),
+}
+PROBIT = Affine(0.9, 0.1, "probit")
+EXPORTS = ["python", "c", "onnx", "torch", "duckdb", "bigquery", "snowflake"]
+ENGINES = [*EXPORTS, pytest.param("spark", marks=pytest.mark.spark)]
+BAD = {"logit": [np.nan, np.inf, -np.inf], "probability": [np.nan, np.inf, -1e-9, 1 + 1e-9]}
+
+
+def scores_for(score_map, count=5_000):
+    """Scores with both tails, and the edges with the floats on either side of them."""
+    l = np.concatenate([RNG.uniform(-50, 50, count // 2), RNG.normal(-3, 2, count - count // 2)])
+    special = [1e6, -1e6, 800.0, -800.0, -745.0, 37.0, 0.0]
+    own = [getattr(part, "x", getattr(part, "edges", ())) for part in getattr(score_map, "maps", (score_map,))]
+    edges = next((step.edges for step in operations(score_map) if isinstance(step, Pieces)), ())
+    if score_map.scores == "probability":
+        l, special, own = 1 / (1 + np.exp(-l)), [0.0, 1.0, 1e-300, 1e-20, 1 - 1e-16, 0.5, 5e-324], []
+    elif score_map.link == "log" and score_map.scores == "value":
+        l, special, own = np.exp(l / 2), [0.0, -1.0, 1e-300, 1e30], []
+    edges = np.concatenate([np.array(edges), *map(np.array, own)])
+    return np.concatenate([l, special, edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)])
+
+
+@pytest.fixture
+def apply(request, tmp_path):
+    """An export of a map, run on scores; None where it refuses one."""
+
+    def to_engine(engine, score_map, scores):
+        if engine == "spark":
+            return run_spark(request.getfixturevalue("spark"), score_map, scores)
+        return RUNNERS[engine](score_map, np.asarray(scores, dtype=np.float64), tmp_path)
+
+    return to_engine
+
+
+def run_python(score_map, scores, folder):
+    (folder / "made.py").write_text(to_python(score_map))
+    (folder / "run.py").write_text(
+        "import array, sys\n"
+        "space = {}\n"
+        f"exec(open({str(folder / 'made.py')!r}, encoding='utf-8').read(), space)\n"
+        "scores = array.array('d', sys.stdin.buffer.read())\n"
+        "def one(score):\n"
+        "    try:\n"
+        "        return space['predict'](score)\n"
+        "    except ValueError:\n"
+        "        return float('nan')\n"
+        "array.array('d', map(one, scores)).tofile(sys.stdout.buffer)\n"
+    )
+    command = [sys.executable, "-I", "-S", folder / "run.py"]  # without a single package
+    return np.frombuffer(subprocess.run(command, input=scores.tobytes(), capture_output=True, check=True).stdout)
+
+
+C_MAIN = """
+#include <stdio.h>
+#include "made.h"
+int main(void)
+{
+    double score, made;
+    while (fread(&score, sizeof score, 1, stdin) == 1) {
+        made = uncurse_predict(score);
+        fwrite(&made, sizeof made, 1, stdout);
+    }
+    return 0;
+}
+"""
+STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+
+
+def run_c(score_map, scores, folder, compiler=("gcc", "-std=c99", "-O2"), name="main.c"):
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"there is no {compiler[0]} on this machine")
+    (folder / "made.h").write_text(to_c(score_map))
+    (folder / name).write_text(C_MAIN)
+    subprocess.run([*compiler, *STRICT, name, "-o", "made", "-lm"], cwd=folder, check=True)
+    return np.frombuffer(subprocess.run([folder / "made"], input=scores.tobytes(), capture_output=True).stdout)
+
+
+def run_onnx(score_map, scores, folder):
+    onnx = pytest.importorskip("onnx")
+    from uncurse.serving.onnx_map import to_onnx
+
+    model = to_onnx(score_map)
+    onnx.checker.check_model(model, full_check=True)
+    return session(model).run(None, {"score": scores})[0]
+
+
+def session(model):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def run_torch(score_map, scores, folder):
+    torch = pytest.importorskip("torch")
+    from uncurse.serving.torch_map import MapModule
+
+    return MapModule(score_map)(torch.from_numpy(scores)).numpy()
+
+
+def run_duckdb(score_map, scores, folder):
+    return query(to_sql(score_map, 'the "score"'), {'the "score"': scores})
+
+
+def query(expression, columns):
+    duckdb = pytest.importorskip("duckdb")
+    relation = duckdb.connect().from_arrow(pa.table(columns))
+    made = relation.project(f"{expression} as p").to_arrow_table()["p"]
+    assert made.type == pa.float64()
+    return made.to_numpy(zero_copy_only=False)
+
+
+def through_sqlglot(dialect):
+    """Nobody here has these warehouses: the expression must parse as theirs, and is run in DuckDB's words."""
+
+    def run(score_map, scores, folder):
+        sqlglot = pytest.importorskip("sqlglot")
+        parsed = sqlglot.parse_one(to_sql(score_map, "s", dialect=dialect), read=dialect)
+        return query(parsed.sql("duckdb"), {"s": scores})
+
+    return run
+
+
+def run_spark(spark, score_map, scores):
+    frame = spark.createDataFrame(pa.table({"the `score`": scores}))
+    made = frame.selectExpr(to_sql(score_map, "the `score`", dialect="spark") + " as p").toArrow()["p"]
+    assert made.type == pa.float64()
+    return made.to_numpy()
+
+
+RUNNERS = {
+    "python": run_python,
+    "c": run_c,
+    "onnx": run_onnx,
+    "torch": run_torch,
+    "duckdb": run_duckdb,
+    "bigquery": through_sqlglot("bigquery"),
+    "snowflake": through_sqlglot("snowflake"),
+}
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_million_scores_of_a_curve_agree(engine, apply, tmp_path):
+    CURVE.save(tmp_path / "map.json")
+    scores = scores_for(CURVE, 1_000_000)
+    expected = load(tmp_path / "map.json")(scores)
+    made = apply(engine, CURVE, scores)
+    assert len(made) == len(expected) > 1_000_000
+    assert np.abs(made - expected).max() < 1e-14
+    np.testing.assert_allclose(made, expected, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_map_agrees_on_every_scale(engine, apply):
+    for name, score_map in MAPS.items():
+        if engine in ("bigquery", "snowflake") and len(to_sql(score_map)) > 10_000:
+            continue  # sqlglot takes its time to translate them
+        scores = scores_for(score_map)
+        made, expected = apply(engine, score_map, scores), score_map(scores)
+        atol = 1e-12 if score_map.scores == "value" else 0.0  # values may be as near 0 as they like
+        np.testing.assert_allclose(made, expected, rtol=1e-11, atol=atol, err_msg=name)
+        if score_map.scores != "value":
+            assert ((made > 0) & (made < 1)).all(), name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_no_score_is_told(engine, apply):
+    for score_map in (MAPS["affine"], FALLING, MAPS["affine of probabilities"], MAPS["steps of probabilities"]):
+        bad = BAD[score_map.scores]
+        made = apply(engine, score_map, [*bad, 0.5]).astype(float)
+        assert np.isnan(made[:-1]).all()
+        assert made[-1] == pytest.approx(score_map(0.5), rel=1e-14)
+
+
+@pytest.mark.parametrize("engine", ["python", "torch"])
+def test_where_there_is_a_normal_distribution_probit_maps_agree(engine, apply):
+    for score_map in (PROBIT, Chain((TIES, PROBIT, replace(BEND, link="probit")))):
+        scores = scores_for(score_map, 2_000)
+        np.testing.assert_allclose(apply(engine, score_map, scores), score_map(scores), rtol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["c", "onnx", "duckdb", "bigquery", "snowflake"])
+def test_elsewhere_probit_maps_are_refused_with_the_remedy(engine, apply):
+    with pytest.raises(
+        UncurseError, match=r"the probit link is not in .*; .* a map of the logistic link, or .* Python"
+    ):
+        apply(engine, PROBIT, [0.0])
+
+
+# ---------------------------------------------------------------------------- groups
+
+GROUPED = Grouped(
+    BEND,
+    {
+        "news": Affine(0.5, 0.1),
+        "it's": Steps((-1.0, 0.5), (-3.0, -1.0, 2.0), 1e-6, 0.1),
+        "back\\slash": Affine(0.9, 0.2),
+        'a "b" `c`': FALLING,
+        "ü": Chain((BEND, Affine(0.9, 0.01, "identity"))),
+        "": Affine(0.1, 0),
+        "7": Affine(0.2, 0.3),
+    },
+)
+NAMES = np.array([*GROUPED.maps, "unseen"])
+
+
+def test_a_python_module_takes_the_group():
+    space = {}
+    exec(to_python(GROUPED, name="corrected"), space)
+    scores = RNG.normal(-2, 3, 500)
+    groups = RNG.choice(NAMES, 500)
+    made = [space["corrected"](score, group) for score, group in zip(scores.tolist(), groups, strict=True)]
+    np.testing.assert_allclose(made, GROUPED(scores, groups), rtol=1e-13)
+    assert space["corrected"](0.5) == space["corrected"](0.5, None) == pytest.approx(BEND(0.5))
+    assert space["corrected"](0.5, 7) == space["corrected"](0.5, 7.0) == pytest.approx(GROUPED.maps["7"](0.5))
+    with pytest.raises(ValueError, match="score is nan; a score is a finite number"):
+        space["corrected"](float("nan"), "news")
+
+
+def test_thousands_of_groups_share_one_function_of_each_form():
+    text = to_python(Grouped(Affine(1.0, 0.0), {str(i): Affine(0.5, i / 7) for i in range(3000)}))
+    assert text.count("def ") == 2
+    space = {}
+    exec(text, space)
+    assert space["predict"](0.3, 2999) == pytest.approx(Affine(0.5, 2999 / 7)(0.3))
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "bigquery", "snowflake"])
+def test_in_sql_the_group_is_looked_up_as_text(dialect):
+    sqlglot = pytest.importorskip("sqlglot")
+    scores, groups = RNG.normal(-2, 3, 500), RNG.choice(NAMES, 500)
+    expression = to_sql(GROUPED, "s", dialect=dialect, group="g h")
+    if dialect != "duckdb":
+        expression = sqlglot.parse_one(expression, read=dialect).sql("duckdb")
+    table = {"s": scores, "g h": groups.astype(object)}
+    np.testing.assert_allclose(query(expression, table), GROUPED(scores, groups), rtol=1e-13)
+    table["g h"] = np.full(500, 7)
+    np.testing.assert_allclose(query(expression, table), GROUPED.maps["7"](scores), rtol=1e-13)
+    table["g h"] = pa.nulls(500, pa.string())
+    np.testing.assert_allclose(query(expression, table), BEND(scores), rtol=1e-13)
+    np.testing.assert_allclose(query(to_sql(GROUPED, "s"), {"s": scores}), BEND(scores), rtol=1e-13)
+
+
+@pytest.mark.spark
+def test_spark_reads_the_names_of_groups_as_they_are(spark):
+    names = [*NAMES, "line\nend", "tab\there"]
+    grouped = Grouped(BEND, {**GROUPED.maps, "line\nend": Affine(1.0, 1.0), "tab\there": Affine(1.0, 2.0)})
+    scores, groups = RNG.normal(-2, 3, 500), RNG.choice(names, 500)
+    frame = spark.createDataFrame(pa.table({"s": scores, "g": groups.astype(object)}))
+    made = frame.selectExpr(to_sql(grouped, "s", dialect="spark", group="g") + " as p").toArrow()["p"].to_numpy()
+    np.testing.assert_allclose(made, grouped(scores, groups), rtol=1e-12)
+
+
+def test_a_line_end_in_a_name_is_escaped_where_a_text_may_not_hold_one():
+    grouped = Grouped(Affine(1.0, 0.0), {"line\nend": Affine(1.0, 1.0)})
+    assert r"WHEN 'line\u000aend' THEN" in to_sql(grouped, dialect="bigquery", group="g")
+    made = query(to_sql(grouped, "s", group="g"), {"s": [0.0], "g": ["line\nend"]})
+    assert made[0] == pytest.approx(Affine(1.0, 1.0)(0.0))
+
+
+@pytest.mark.parametrize("engine", ["c", "onnx", "torch"])
+def test_elsewhere_groups_are_refused_with_the_remedy(engine, apply):
+    with pytest.raises(UncurseError, match="has groups; export the map of each group, and the whole's, by itself"):
+        apply(engine, GROUPED, [0.0])
+
+
+# ---------------------------------------------------------------------------- SQL
+
+
+def test_sql_takes_any_column_of_numbers_and_leaves_null_alone():
+    for kind in (pa.float32(), pa.int32(), pa.decimal128(21, 2)):
+        column = pa.array([1, -2, None]).cast(kind)
+        first, second, third = query(to_sql(CURVE, "s"), {"s": column})
+        assert first == pytest.approx(CURVE(1.0), rel=1e-14)
+        assert second == pytest.approx(CURVE(-2.0), rel=1e-14)
+        assert np.isnan(third)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_sql_grows_with_the_pieces_alone_and_compares_only_the_score(dialect):
+    def length(count, **other):
+        x = np.linspace(-8, 8, count)
+        text = to_sql(Curve(x, 0.9 * x + 0.1 * np.tanh(x), 1.0, 1.0, **other), dialect=dialect)
+        assert re.findall(r"WHEN (?!CAST)", text) == []
+        assert len(re.findall(" < ", text)) == count
+        return len(text)
+
+    assert length(1000) < 210 * 1000
+    assert length(1000, scores="probability") == pytest.approx(2 * length(500, scores="probability"), rel=0.05)
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])
+def test_sql_parses_in_its_dialect_as_one_expression(dialect):
+    sqlglot = pytest.importorskip("sqlglot")
+    for score_map in (CURVE, *MAPS.values()):
+        text = to_sql(score_map, "s c", dialect=dialect)
+        parsed = sqlglot.parse_one(text, read=dialect)
+        assert isinstance(parsed, sqlglot.exp.Case)
+        assert {column.name for column in parsed.find_all(sqlglot.exp.Column)} == {"s c"}
+        numbers = re.findall(r"(?<![\w.])\d[\d.]*(?:e[+-]?\d+)?", text)
+        assert all("e" in number for number in numbers)  # none is a decimal
+
+
+def test_names_are_quoted_and_escaped():
+    assert 'CAST("a""b\\c" AS DOUBLE)' in to_sql(CURVE, 'a"b\\c')
+    assert 'CAST("a""b" AS DOUBLE)' in to_sql(CURVE, 'a"b', dialect="snowflake")
+    assert "CAST(`a``b` AS DOUBLE)" in to_sql(CURVE, "a`b", dialect="spark")
+    assert r"CAST(`a\`b\\c` AS FLOAT64)" in to_sql(CURVE, "a`b\\c", dialect="bigquery")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dialect": "oracle"}, "dialect='oracle' is unknown; choose one of duckdb, spark, bigquery, snowflake"),
+        ({"score": ""}, "'' names no column; pass the column's name"),
+        ({"group": "g"}, "this map has no groups, yet group='g'; leave it out"),
+    ],
+)
+def test_sql_that_cannot_be_is_refused(arguments, message):
+    with pytest.raises(UncurseError, match=message):
+        to_sql(CURVE, **arguments)
+
+
+# ---------------------------------------------------------------------------- source
+
+
+def test_the_header_is_cplusplus_too_and_two_live_together(tmp_path):
+    scores = scores_for(CURVE, 1000)
+    made = run_c(CURVE, scores, tmp_path, ("g++", "-std=c++11"), "main.cc")
+    np.testing.assert_allclose(made, CURVE(scores), rtol=1e-12)
+    (tmp_path / "a.h").write_text(to_c(CURVE, "first"))
+    (tmp_path / "b.h").write_text(to_c(TIES, "second"))
+    (tmp_path / "both.c").write_text(
+        '#include "a.h"\n#include "a.h"\n#include "b.h"\nint main(void) { return first(0.0) < second(0.0); }\n'
+    )
+    subprocess.run(["gcc", "-std=c99", *STRICT, "both.c", "-o", "both", "-lm"], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("name", ["2nd", "a b", "class", "_private", "max", "math", ""])
+def test_a_name_that_cannot_be_in_python_is_refused(name):
+    with pytest.raises(UncurseError, match=f"'{name}' cannot name the function of a module; choose another"):
+        to_python(CURVE, name)
+
+
+@pytest.mark.parametrize("name", ["2nd", "a b", "double", "class", "exp", "naïve", "_x", ""])
+def test_a_name_that_cannot_be_in_c_is_refused(name):
+    with pytest.raises(UncurseError, match=f"'{name}' cannot name a function in C; choose another"):
+        to_c(CURVE, name)
+
+
+def test_the_python_module_names_a_bad_score():
+    space = {}
+    exec(to_python(MAPS["affine of probabilities"]), space)
+    with pytest.raises(ValueError, match=r"score is 1.5; a probability lies in \[0, 1\]"):
+        space["predict"](1.5)
+
+
+# ---------------------------------------------------------------------------- ONNX
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 21])
+def test_nodes_fit_models_of_any_float_any_shape_and_any_opset(opset):
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper
+
+    from uncurse.serving.onnx_map import map_nodes
+
+    chain = MAPS["chain"]
+    types = {TensorProto.FLOAT: 1e-6, TensorProto.DOUBLE: 1e-12, TensorProto.FLOAT16: 1e-3}
+    for elem_type, tolerance in types.items():
+        nodes, tensors = map_nodes(between(chain), "x", "y", elem_type=elem_type, opset=opset, prefix="mine/")
+        inner = {output for node in nodes for output in node.output} | {tensor.name for tensor in tensors}
+        assert all(name == "y" or name.startswith("mine/") for name in inner)
+        for shape in ((60,), (5, 4, 3), ()):
+            ends = [helper.make_tensor_value_info(name, elem_type, shape) for name in "xy"]
+            graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
+            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7)
+            onnx.checker.check_model(model, full_check=True)
+            made = session(model)
+            x = RNG.normal(-2, 3, shape).astype(helper.tensor_dtype_to_np_dtype(elem_type))
+            (y,) = made.run(None, {"x": np.asarray(x)})
+            assert y.shape == shape
+            assert y.dtype == x.dtype
+            np.testing.assert_allclose(y, chain.transform(np.asarray(x, np.float64)), rtol=tolerance)
+            (y,) = made.run(None, {"x": np.full(shape, np.nan, x.dtype)})
+            assert np.isnan(y).all()
+
+
+def test_nodes_that_cannot_be_are_refused():
+    onnx = pytest.importorskip("onnx")
+    from uncurse.serving.onnx_map import map_nodes
+
+    steps = between(CURVE)
+    with pytest.raises(UncurseError, match="opset 8 is too old for a map; convert the model to 9 or later"):
+        map_nodes(steps, "x", "y", elem_type=onnx.TensorProto.FLOAT, opset=8)
+    with pytest.raises(UncurseError, match="takes scores that are float16, float or double, not INT64; cast them"):
+        map_nodes(steps, "x", "y", elem_type=onnx.TensorProto.INT64, opset=13)
+
+
+# ---------------------------------------------------------------------------- torch
+
+
+def test_a_module_keeps_shape_and_dtype_and_its_doubles():
+    torch = pytest.importorskip("torch")
+    from uncurse.serving.torch_map import MapModule
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 1), MapModule(CURVE))
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        model = model.to(dtype)
+        assert {buffer.dtype for buffer in model[1].buffers()} == {torch.float64}
+        scores = torch.linspace(-9, 9, 60).reshape(5, 4, 3).to(dtype)
+        made = model[1](scores)
+        assert made.shape == scores.shape
+        assert made.dtype == dtype
+        expected = CURVE(scores.double().numpy().ravel()).reshape(5, 4, 3)
+        np.testing.assert_allclose(made.double().numpy(), expected, rtol=2 * torch.finfo(dtype).eps)
+    assert model.to("meta")[1].edges.device.type == "meta"
+    assert MapModule(CURVE)(torch.tensor([0, 1])).dtype == torch.float64
+
+
+def test_a_module_is_saved_and_loaded(tmp_path):
+    torch = pytest.importorskip("torch")
+    from uncurse.serving.torch_map import MapModule
+
+    other = replace(CURVE, y=tuple(np.array(CURVE.y) + 0.5))
+    torch.save(MapModule(CURVE).state_dict(), tmp_path / "map.pt")
+    loaded = MapModule(other)
+    loaded.load_state_dict(torch.load(tmp_path / "map.pt", weights_only=True))
+    scores = torch.linspace(-9, 9, 50, dtype=torch.float64)
+    assert torch.equal(loaded(scores), MapModule(CURVE)(scores))
+
+
+def test_a_module_goes_through_torch_export():
+    torch = pytest.importorskip("torch")
+    from uncurse.serving.torch_map import MapModule
+
+    module = MapModule(MAPS["chain across links"])
+    rows = {0: torch.export.Dim("rows")}
+    exported = torch.export.export(module, (torch.zeros(5),), dynamic_shapes=(rows,)).module()
+    scores = torch.linspace(-9, 9, 77)
+    assert torch.equal(exported(scores), module(scores))
+
+
+# ---------------------------------------------------------------------------- the programs of docs/map.md
+
+PROGRAMS = {
+    "python": (["python3", "map.py"], "map.py"),
+    "java": (["java", "Map.java"], "Map.java"),
+    "go": (["go", "run", "map.go"], "map.go"),
+}
+PAGE = (Path(__file__).parents[1] / "docs" / "map.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
+
+
+@pytest.fixture
+def program(tmp_path, request):
+    """A program of the page, ready to run on a map's file and scores."""
+    command, name = PROGRAMS[request.param]
+    if request.param == "python":
+        command = [sys.executable, "-I", "-S", "map.py"]
+    elif shutil.which(command[0]) is None:
+        pytest.skip(f"there is no {command[0]} on this machine")
+    (tmp_path / name).write_text(blocks(request.param)[0])
+
+    def run(*arguments):
+        made = subprocess.run([*command, *map(str, arguments)], cwd=tmp_path, capture_output=True, text=True)
+        return made.returncode, made.stdout, made.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("program", PROGRAMS, indirect=True)
+@pytest.mark.parametrize("name", ["chain", "curve of probabilities", "steps of probabilities"])
+def test_the_programs_of_the_page_agree(program, name, tmp_path):
+    score_map = MAPS[name]
+    score_map.save(tmp_path / "map.json", {"command": 'a "quoted" \\ word, {braces} [too]', "n": [1, None, True]})
+    scores = scores_for(score_map, 200)[:1200]
+    code, out, error = program("map.json", *map(repr, scores.tolist()))
+    assert code == 0, error
+    np.testing.assert_allclose(np.array(out.split(), float), score_map(scores), rtol=1e-12)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, indirect=True)
+def test_the_programs_of_the_page_refuse_what_they_cannot_do(program, tmp_path):
+    MAPS["affine of probabilities"].save(tmp_path / "map.json")
+    (tmp_path / "new.json").write_text(json.dumps({**json.loads(MAPS["affine"].to_json()), "schema_version": 2}))
+    for arguments in (("map.json", 1.5), ("new.json", 0.5)):
+        code, out, error = program(*arguments)
+        assert code != 0
+        assert out == ""
+        assert "1.5" in error or "schema_version" in error
+
+
+def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("torch")
+    from uncurse.serving.onnx_map import to_onnx
+
+    monkeypatch.chdir(tmp_path)
+    CURVE.save("map.json")
+    Path("map.onnx").write_bytes(to_onnx(CURVE).SerializeToString())
+    examples = blocks("python")[1:]
+    assert len(examples) == 2
+    for example in examples:
+        space = {}
+        exec(example, space)
+        np.testing.assert_allclose(space["prediction"].tolist(), CURVE([0.5, 1.5]), rtol=1e-6)
+    for inline in re.findall(r"^`(\{\"kind\".*?\})`$", PAGE, re.M | re.S):
+        if "…" not in inline:
+            Path("map.json").write_text(inline)
+            assert load("map.json").kind == json.loads(inline)["kind"]
+
+
+# ---------------------------------------------------------------------------- the command line
+
+
+def test_export_writes_what_the_suffix_says(run, tmp_path):
+    CURVE.save("map.json")
+    for name in ("map.py", "map.h", "map.sql", "map.onnx"):
+        run("export", "map.json", "-o", name)
+    assert Path("map.py").read_text() == to_python(CURVE)
+    assert Path("map.h").read_text() == to_c(CURVE)
+    assert Path("map.sql").read_text() == to_sql(CURVE) + "\n"
+    onnx = pytest.importorskip("onnx")
+    made = session(onnx.load("map.onnx")).run(None, {"score": np.array([0.5])})[0]
+    assert made == pytest.approx(CURVE(0.5))
+    run("export", "map.json", "-o", "bid.h", "--name", "corrected")
+    assert Path("bid.h").read_text() == to_c(CURVE, "corrected")
+    run("export", "map.json", "-o", "s.sql", "--dialect", "spark", "--score", "s1")
+    assert Path("s.sql").read_text() == to_sql(CURVE, "s1", dialect="spark") + "\n"
+
+
+def test_sql_prints_the_expression_with_the_group_that_the_map_knows(run):
+    CURVE.save("map.json")
+    assert run("sql", "map.json") == to_sql(CURVE) + "\n"
+    out = run("sql", "map.json", "--dialect", "bigquery", "--score", "s 1")
+    assert out == to_sql(CURVE, "s 1", dialect="bigquery") + "\n"
+    GROUPED.save("grouped.json", {"group": "site"})
+    assert run("sql", "grouped.json") == to_sql(GROUPED, group="site") + "\n"
+    assert run("sql", "grouped.json", "--group", "g") == to_sql(GROUPED, group="g") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["export", "map.json", "-o", "map.txt"], "map.txt has no suffix that is known; name it .py, .h, .onnx or"),
+        (["export", "map.json", "-o", "map.onnx", "--name", "f"], "--name is not for a .onnx file; leave it out"),
+        (["export", "map.json", "-o", "map.py", "--score", "f"], "--score is not for a .py file; leave it out"),
+        (["export", "map.json", "-o", "no/map.py"], "cannot write no/map.py: No such file or directory"),
+        (["export", "map.json", "-o", "map.h", "--name", "a b"], "'a b' cannot name a function in C"),
+        (["export", "grouped.json", "-o", "map.onnx"], "this map has groups; export the map of each group"),
+        (["export", "nothing.json", "-o", "map.py"], "cannot read nothing.json: No such file or directory"),
+        (["sql", "map.json", "--dialect", "mysql"], "dialect='mysql' is unknown; choose one of duckdb, spark"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line_and_leaves_no_file(run, tmp_path, arguments, message):
+    CURVE.save("map.json")
+    GROUPED.save("grouped.json")
+    assert message in run(*arguments, code=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["grouped.json", "map.json"]
+
+
+def test_a_map_is_not_overwritten_by_its_export(run):
+    CURVE.save("map.py")  # of an odd name
+    assert "map.py is an input of this command" in run("export", "map.py", "-o", "map.py", code=2)
+
+
+def test_without_onnx_the_remedy_is_named(run, monkeypatch):
+    CURVE.save("map.json")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    error = run("export", "map.json", "-o", "map.onnx", code=2)
+    assert "map.onnx needs the onnx package; pip install 'uncurse[onnx]'" in error

@@ -1,0 +1,241 @@
+"""Maps in ONNX models: into the numbers of a plain layer, else before the sigmoid; run by ONNX Runtime."""
+
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from scipy.special import expit, logit
+
+from uncurse import Affine, Curve, Grouped, Steps, UncurseError, fold
+
+MAP = Affine(0.8, -0.3)
+X = np.random.default_rng(0).normal(size=(2_000, 4)).astype(np.float32)
+
+
+def curve():
+    x = np.linspace(-5, 5, 60)
+    return Curve(x.tolist(), (0.8 * x - 0.2 + 0.1 * np.sin(x)).tolist(), 0.8, 0.8)
+
+
+def run(model, x=X, output=-1):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    out = session.run(None, {session.get_inputs()[0].name: x})[output]
+    if isinstance(out, list):
+        out = np.array([list(row.values()) for row in out])
+    return np.asarray(out[:, -1] if np.ndim(out) == 2 else out, np.float64)
+
+
+def graph(nodes, tensors, outputs=("p",), kind=TensorProto.FLOAT, opset=17, ir=9):
+    given = [helper.make_tensor_value_info("x", kind, ["n", 4])]
+    if ir < 4:
+        given += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
+    made = [helper.make_tensor_value_info(name, kind, ["n", "k"]) for name in outputs]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", given, made, tensors), opset_imports=[helper.make_opsetid("", opset)]
+    )
+    model.ir_version = ir
+    return model
+
+
+def layer(dtype=np.float32):
+    rng = np.random.default_rng(1)
+    return [
+        numpy_helper.from_array(rng.normal(size=(4, 1)).astype(dtype), "W"),
+        numpy_helper.from_array(np.array([0.3], dtype), "b"),
+    ]
+
+
+def gemm(end="p", **attributes):
+    return helper.make_node("Gemm", ["x", "W", "b"], [end], **attributes)
+
+
+SIGMOID = helper.make_node("Sigmoid", ["l"], ["p"])
+SHAPES = {
+    "gemm": lambda: graph([gemm("l"), SIGMOID], layer()),
+    "gemm with alpha and beta": lambda: graph([gemm("l", alpha=0.5, beta=2.0), SIGMOID], layer()),
+    "matmul and add": lambda: graph(
+        [helper.make_node("MatMul", ["x", "W"], ["m"]), helper.make_node("Add", ["b", "m"], ["l"]), SIGMOID], layer()
+    ),
+    "squeezed": lambda: graph([gemm("g"), helper.make_node("Flatten", ["g"], ["l"], axis=0), SIGMOID], layer()),
+    "old": lambda: graph([gemm("l"), SIGMOID], layer(), opset=9, ir=3),
+    "double": lambda: graph([gemm("l"), SIGMOID], layer(np.float64), kind=TensorProto.DOUBLE),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_layer_takes_the_line(name):
+    model = SHAPES[name]()
+    x = X.astype(np.float64) if name == "double" else X
+    if name == "squeezed":
+        x = x[:1]
+    folded = fold(MAP, model)
+    onnx.checker.check_model(folded)
+    assert [node.op_type for node in folded.graph.node] == [node.op_type for node in model.graph.node]
+    assert np.abs(run(folded, x) - MAP.at_logits(logit(run(model, x)))).max() < 1e-6
+    assert model == SHAPES[name]()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("shape", [curve(), Steps((-1.0, 1.0), (-2.0, 0.0, 1.0), 1e-6, 0.0)], ids=["curve", "steps"])
+def test_a_curve_goes_before_the_sigmoid(name, shape):
+    model = SHAPES[name]()
+    x = X.astype(np.float64) if name == "double" else X
+    if name == "squeezed":
+        x = x[:1]
+    folded = fold(shape, model)
+    onnx.checker.check_model(folded)
+    l = logit(run(model, x))
+    clear = np.abs(l[:, None] - np.array([-1.0, 1.0])).min(axis=1) > 1e-5  # a step apart from its edges
+    assert np.abs(run(folded, x) - shape.at_logits(l))[clear].max() < 1e-6
+
+
+def test_where_there_is_no_plain_layer_a_line_is_put_before_the_sigmoid():
+    two = [gemm("a"), helper.make_node("Tanh", ["a"], ["t"]), helper.make_node("Add", ["a", "t"], ["l"]), SIGMOID]
+    shared = [
+        gemm("a"),
+        helper.make_node("MatMul", ["x", "W"], ["c"]),
+        helper.make_node("Add", ["a", "c"], ["l"]),
+        SIGMOID,
+    ]
+    tied = [gemm("l"), SIGMOID, helper.make_node("ReduceSum", ["W"], ["w"])]
+    for model in (graph(two, layer()), graph(shared, layer()), graph(tied, layer())):
+        folded = fold(MAP, model)
+        onnx.checker.check_model(folded)
+        kinds = [node.op_type for node in folded.graph.node]
+        assert kinds.count("Mul") == 1
+        assert np.abs(run(folded) - MAP.at_logits(logit(run(model)))).max() < 1e-6
+
+
+def test_a_model_that_returns_its_logit_goes_on_doing_so():
+    model = graph([gemm("p")], layer())
+    for shape in (MAP, curve()):
+        folded = fold(shape, model)
+        assert np.abs(run(folded) - shape.transform(run(model))).max() < 2e-6
+    with pytest.raises(UncurseError, match="in the identity link"):
+        fold(Affine(0.8, -0.3, scores="probability"), model)
+    with pytest.raises(UncurseError, match="no sigmoid is seen"):
+        fold(Curve((0.0,), (0.0,), 1.0, 1.0, scores="probability"), model)
+    values = Affine(0.8, -0.3, "identity", "value")
+    assert np.abs(run(fold(values, model)) - values(run(model))).max() < 2e-6
+
+
+def test_a_map_of_probabilities_goes_behind_the_sigmoid():
+    model = SHAPES["gemm"]()
+    straight = Affine(0.8, 0.01, "identity", "probability")
+    assert np.abs(run(fold(straight, model)) - straight(run(model))).max() < 1e-6
+    by_logit = Affine(0.8, -0.3, scores="probability")
+    assert np.abs(run(fold(by_logit, model)) - by_logit(run(model))).max() < 1e-6
+
+
+def test_several_outputs():
+    model = graph([gemm("l"), SIGMOID], layer(), outputs=("l", "p"))
+    with pytest.raises(UncurseError, match=r"the outputs l, p; say which is the score"):
+        fold(MAP, model)
+    folded = fold(MAP, model, output="p")
+    assert np.abs(run(folded) - MAP.at_logits(logit(run(model)))).max() < 1e-6
+    assert (run(folded, output=0) == run(model, output=0)).all()  # what was not named stays
+    with pytest.raises(UncurseError, match="output='q' is no output"):
+        fold(MAP, model, output="q")
+
+
+def ends(kind):
+    one = [gemm("a"), helper.make_node("Sigmoid", ["a"], ["s"])]
+    return {
+        "softmax": [
+            gemm("a"),
+            helper.make_node("Concat", ["a", "a"], ["c"], axis=1),
+            helper.make_node("Softmax", ["c"], ["p"]),
+        ],
+        "average": [*one, helper.make_node("Add", ["s", "s"], ["t"]), helper.make_node("Div", ["t", "two"], ["p"])],
+        "mean": [*one, helper.make_node("Mean", ["s", "s"], ["p"])],
+        "calibrated": [*one, helper.make_node("Mul", ["s", "two"], ["p"])],
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("softmax", "a softmax of many classes"),
+        ("average", "goes on after the sigmoid"),
+        ("mean", "goes on after the sigmoid"),
+        ("calibrated", "goes on after the sigmoid"),
+    ],
+)
+@pytest.mark.parametrize("shape", [MAP, curve()], ids=["line", "curve"])
+def test_what_is_no_one_sum_is_refused(kind, reason, shape):
+    two = numpy_helper.from_array(np.array([2.0], np.float32), "two")
+    with pytest.raises(UncurseError, match=f"{reason}.*uncurse export"):
+        fold(shape, graph(ends(kind), [*layer(), two]))
+
+
+def test_half_precision_and_groups_are_refused():
+    half = graph([gemm("l"), SIGMOID], layer(np.float16), kind=TensorProto.FLOAT16)
+    with pytest.raises(UncurseError, match="FLOAT16, too coarse"):
+        fold(MAP, half)
+    with pytest.raises(UncurseError, match="one line for each group"):
+        fold(Grouped(MAP, {"a": MAP}), SHAPES["gemm"]())
+
+
+def sklearn_models():
+    from sklearn.ensemble import GradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    yield LogisticRegression()
+    yield make_pipeline(StandardScaler(), LogisticRegression())
+    yield GradientBoostingClassifier(n_estimators=5)
+    yield MLPClassifier((8,), max_iter=20, tol=0.1, random_state=0)
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+@pytest.mark.parametrize("model", list(sklearn_models()), ids=lambda m: type(m).__name__)
+def test_classifiers_of_scikit_learn(model, zipmap):
+    from skl2onnx import to_onnx
+
+    y = (np.random.default_rng(2).random(len(X)) < expit(X[:, 0])).astype(int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+    made = to_onnx(model, X[:1], options={id(model): {"zipmap": zipmap}})
+    l = logit(model.predict_proba(X)[:, 1].astype(np.float64))
+    assert np.abs(run(fold(MAP, made)) - MAP.at_logits(l)).max() < 1e-6
+    if type(model).__name__ == "MLPClassifier":
+        assert np.abs(run(fold(curve(), made)) - curve().at_logits(l)).max() < 1e-6
+    else:
+        with pytest.raises(UncurseError, match="is no straight line"):
+            fold(curve(), made)
+
+
+def test_classifiers_that_are_no_sum():
+    from skl2onnx import to_onnx
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    y = np.arange(len(X)) % 3
+    for model, labels in ((RandomForestClassifier(3), y % 2), (LogisticRegression(), y)):
+        made = to_onnx(model.fit(X, labels), X[:1], options={"zipmap": False})
+        with pytest.raises(UncurseError, match="is no sum under a sigmoid"):
+            fold(MAP, made)
+
+
+def test_what_torch_exports(tmp_path):
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1), nn.Sigmoid(), nn.Flatten(0)).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        batch = torch.export.Dim("batch")
+        program = torch.onnx.export(net, (torch.from_numpy(X[:4]),), dynamic_shapes=({0: batch},), verbose=False)
+    model = program.model_proto
+    with torch.no_grad():
+        l = logit(net(torch.from_numpy(X)).double().numpy())
+    for shape in (MAP, curve()):
+        assert np.abs(run(fold(shape, model)) - shape.at_logits(l)).max() < 1e-6
+    assert len(fold(MAP, model).graph.node) == len(model.graph.node)
