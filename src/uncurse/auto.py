@@ -18,6 +18,7 @@ from .tower import LabelledReplicas, Tower
 from .vad import VAD
 
 _NOTHING = 0.002  # a smaller correction than this everywhere is none
+_WASTE = 0.15  # by so much may labels that mislead by chance raise the mean squared error of the label-free map
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def fit_auto(
 
     Without labels it is VAD with curvature, or its free shape where replicas show that one λ will not do. Labels are
     first asked whether they contradict that map: it needs none, so it has no noise of theirs. Where they do, beyond
-    what chance allows (by BIC), `Tower` takes their word. Where no replica shows noise that matters, scores stay.
+    what chance is allowed (at most as much as BIC would, less where a switch has little to lose), `Tower` takes their
+    word. Where no replica shows noise that matters, scores stay.
 
     Parameters
     ----------
@@ -88,12 +90,12 @@ def fit_auto(
     if doubt <= allowed:
         reason = (
             f"{base.reason_}; the labels ({rarer:,.0f} of the rarer kind) do not contradict it: "
-            f"deviance {doubt:.1f}, where chance and BIC allow {allowed:.1f}"
+            f"deviance {doubt:.1f}, of which chance is allowed {allowed:.1f}"
         )
         return Auto(base.method_, reason, base.map_, base.fitted, base._reference)
     reason = (
-        f"the labels contradict the scores even after noise is taken off (deviance {doubt:.1f}, where chance and BIC "
-        f"allow {allowed:.1f}), so they are calibrated"
+        f"the labels contradict the scores even after noise is taken off (deviance {doubt:.1f}, of which "
+        f"chance is allowed {allowed:.1f}), so they are calibrated"
     )
     return Auto("tower", reason, tower.map_, tower, tower)
 
@@ -133,7 +135,7 @@ def _correction(reference: Distilled, alpha: float) -> float:
 
 
 def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any]) -> tuple[float, float, float]:
-    """Deviance of labels about the same label-free method on the labelled rows, what BIC allows, and the rarer count.
+    """Deviance of labels about the same label-free method on the labelled rows, what chance may be, and the rarer.
 
     The method is fitted to the labelled rows' own replicas, for theirs is another distribution.
     """
@@ -143,7 +145,7 @@ def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any]) -> tuple
     worth = joint.worth
     w, y = joint.weight * worth, label * worth
     rarer = min(float(y.sum()), float((w - y).sum()))
-    allowed = 2 * float(np.log(max(rarer, 3.0)))
+    allowed = min(2 * float(np.log(max(rarer, 3.0))), _allowed(base, tower))
     if tower._scale != (1.0, 0.0):
         return np.inf, allowed, rarer
     if base.method_ == "nothing" or base._reference is None:
@@ -164,6 +166,21 @@ def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any]) -> tuple
         return float(y @ l - w @ np.logaddexp(0.0, l))
 
     return 2 * (likelihood(fitted) - likelihood(l)), allowed, rarer
+
+
+def _allowed(base: Auto, tower: Tower) -> float:
+    """The deviance c below which labels are taken to speak by chance: less where a switch has little to lose.
+
+    If the label-free map is right, a switch costs Tower's squared error, ρ² times its own, and chance exceeds c with
+    two degrees of freedom at a cost of ρ² (1 + c/2) exp(−c/2): that much is kept to a share of what it has anyway.
+    """
+    if base._reference is None or base.method_ == "nothing":
+        return np.inf
+    stake = max((tower.log_error(alpha) / base._reference.log_error(alpha)) ** 2 for alpha in SHARES)
+    half = 1.0
+    for _ in range(50):
+        half = float(np.log(max(stake, 1.0) / _WASTE * (1 + half)))
+    return 2 * half
 
 
 def _straight_odds(joint: Joint, replicas: str) -> Array:
