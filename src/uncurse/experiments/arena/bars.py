@@ -18,12 +18,13 @@ SCARCE = ("low-rate", "few-labels")
 
 @dataclass(frozen=True)
 class Verdict:
-    """One bar: what was claimed, in how many of how many cells it failed, and the worst of them."""
+    """One bar: what was claimed, in how many of how many cells it failed, how often beyond doubt, and the worst."""
 
     claim: str
     missed: int
     count: int
     worst: str
+    sure: int = 0  # missed by more than two standard errors
 
     @property
     def met(self) -> bool:
@@ -31,7 +32,8 @@ class Verdict:
         return self.missed == 0
 
     def __str__(self) -> str:
-        tally = "" if self.met else f"; missed in {self.missed} of {self.count}"
+        doubt = f", by more than two standard errors in {self.sure or 'none'}"
+        tally = "" if self.met else f"; missed in {self.missed} of {self.count}{doubt}"
         return f"{self.claim}: worst {self.worst}{tally}"
 
 
@@ -41,6 +43,7 @@ class _Case:
 
     badness: float
     words: str
+    error: float = 0.0  # of the badness
 
 
 def judge(arena: Arena) -> tuple[Verdict, ...]:
@@ -51,7 +54,8 @@ def judge(arena: Arena) -> tuple[Verdict, ...]:
         if cases:
             worst = max(cases, key=lambda case: case.badness)
             missed = sum(case.badness > 1 for case in cases)
-            made.append(Verdict(claim, missed, len(cases), worst.words))
+            sure = sum(case.badness - 2 * case.error > 1 for case in cases)
+            made.append(Verdict(claim, missed, len(cases), worst.words, sure))
     return tuple(made)
 
 
@@ -113,9 +117,12 @@ def _against(
         best = arena.best(cell.world, cell.alpha, others)
         if best is not None:
             ratio = cell.rms / best.rms if best.rms > 0 else np.inf
+            error = (
+                ratio * float(np.hypot(cell.rms_error / cell.rms, best.rms_error / best.rms)) if ratio < np.inf else 0.0
+            )
             figures = f"{100 * cell.rms:.2f}% against {100 * best.rms:.2f}%"
             beside = "" if len(others) == 1 else f" of {best.method}"
-            yield _Case(ratio / most, f"{ratio:.2f} ({_place(cell)}: {figures}{beside})")
+            yield _Case(ratio / most, f"{ratio:.2f} ({_place(cell)}: {figures}{beside})", error / most)
 
 
 def _bias(arena: Arena, names: Sequence[str], most: float, worlds: Sequence[str]) -> Iterator[_Case]:
@@ -123,7 +130,7 @@ def _bias(arena: Arena, names: Sequence[str], most: float, worlds: Sequence[str]
         for cell in _cells(arena, name, worlds):
             figure = f"{100 * cell.bias:+.2f} ± {100 * cell.bias_error:.2f}"
             beside = f"{name}, " if len(names) > 1 else ""
-            yield _Case(abs(cell.bias) / most, f"{figure} ({beside}{_place(cell)})")
+            yield _Case(abs(cell.bias) / most, f"{figure} ({beside}{_place(cell)})", cell.bias_error / most)
 
 
 def _coverage(arena: Arena, name: str) -> Iterator[_Case]:
