@@ -32,7 +32,7 @@ class _Dialect:
 
     def number(self, value: float) -> str:
         """A double; without an exponent it would be a decimal."""
-        text = repr(float(value))
+        text = repr(float(value) + 0.0)  # and no -0.0
         text = text if "e" in text else f"{text}e0"
         if self.typed:
             return f"'{text}'::{self.double}"

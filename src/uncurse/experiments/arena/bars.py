@@ -32,7 +32,7 @@ class Verdict:
         return self.missed == 0
 
     def __str__(self) -> str:
-        doubt = f", by more than two standard errors in {self.sure or 'none'}"
+        doubt = "" if self.sure == self.missed else f", by more than two standard errors in {self.sure or 'none'}"
         tally = "" if self.met else f"; missed in {self.missed} of {self.count}{doubt}"
         return f"{self.claim}: worst {self.worst}{tally}"
 
@@ -117,9 +117,7 @@ def _against(
         best = arena.best(cell.world, cell.alpha, others)
         if best is not None:
             ratio = cell.rms / best.rms if best.rms > 0 else np.inf
-            error = (
-                ratio * float(np.hypot(cell.rms_error / cell.rms, best.rms_error / best.rms)) if ratio < np.inf else 0.0
-            )
+            error = ratio * sum((one.rms_error / one.rms) ** 2 for one in (cell, best)) ** 0.5 if best.rms > 0 else 0.0
             figures = f"{100 * cell.rms:.2f}% against {100 * best.rms:.2f}%"
             beside = "" if len(others) == 1 else f" of {best.method}"
             yield _Case(ratio / most, f"{ratio:.2f} ({_place(cell)}: {figures}{beside})", error / most)
