@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError, load
+from uncurse.links import to_link
 from uncurse.maps import logit_knots
 from uncurse.serving.formulas import Pieces, between, operations
 from uncurse.serving.source import to_c, to_python
@@ -527,6 +528,9 @@ def test_the_programs_of_the_page_agree(program, name, tmp_path):
     score_map = MAPS[name]
     score_map.save(tmp_path / "map.json", {"command": 'a "quoted" \\ word, {braces} [too]', "n": [1, None, True]})
     scores = scores_for(score_map, 200)[:1200]
+    if isinstance(score_map, Steps):  # a logarithm rounds otherwise in other languages: on an edge it is either side
+        clear = np.abs(to_link(scores, "probability", "logistic")[:, None] - np.array(score_map.edges)).min(axis=1)
+        scores = scores[clear > 1e-12]
     code, out, error = program("map.json", *map(repr, scores.tolist()))
     assert code == 0, error
     np.testing.assert_allclose(np.array(out.split(), float), score_map(scores), rtol=1e-12)
