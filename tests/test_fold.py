@@ -521,3 +521,150 @@ def test_our_own_networks(kind, nets):
         after = fold(MAP, served)(dense, codes)
         assert (0.8 * before - 0.3 - after).abs().max() < 1e-6
         assert (served(dense, codes) == before).all()
+
+
+def test_a_trace_leaves_no_mark_and_sees_what_is_served(nets):
+    nn = nets[1]
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out, self.calls = nn.Linear(6, 1), 0
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen = self.out(x)
+            return self.seen if self.training else self.seen - 2.0
+
+    net = Net()
+    with pytest.raises(UncurseError, match="ends in 'sub'"):
+        fold(MAP, net)
+    assert net.calls == 0
+    assert not hasattr(net, "seen")
+    assert net.training
+
+
+def test_torch_layers_with_hooks_or_used_elsewhere(nets, world):
+    torch, nn, _ = nets
+    net = nn.Sequential(nn.Linear(6, 1))
+    net[0].register_forward_hook(lambda module, given, out: out / 2)
+    with pytest.raises(UncurseError, match="has hooks on its layer '0'"):
+        fold(MAP, net)
+
+    class Gate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(6, 1)
+
+        def forward(self, x):
+            return self.out(x * torch.sigmoid(self.out.weight.squeeze(0)))
+
+    with pytest.raises(UncurseError, match="uses the numbers of its layer 'out' elsewhere"):
+        fold(MAP, Gate())
+
+
+def test_an_example_must_tell(nets):
+    torch, _, Net = nets
+    with pytest.raises(UncurseError, match="has no row by which to tell"):
+        fold(MAP, Net("branches"), layer="out", example=torch.zeros(0, 6))
+
+
+def test_a_linear_layer_alone_and_in_parallel(nets, world):
+    torch, nn, _ = nets
+    x = torch.from_numpy(world[0]).float()
+    layer = nn.Linear(6, 1)
+    with torch.no_grad():
+        for module in (layer, nn.DataParallel(layer)):
+            close(fold(MAP, module)(x).numpy(), (0.8 * module(x) - 0.3).numpy(), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("state", "rival"),
+    [
+        ({"wide.weight": (1, 5), "top.weight": (1, 8), "top.bias": (1,)}, "wide.weight"),
+        ({"first.weight": (50, 1), "top.weight": (1, 8), "top.bias": (1,)}, "first.weight"),
+        ({"gate.weight": (1, 8), "gate.bias": (1,), "head.weight": (2, 8)}, "head.weight"),
+        ({"gate.weight": (1, 8), "gate.bias": (1,), "head.weight_g": (3,)}, "head.weight_g"),
+    ],
+)
+def test_weights_do_not_tell_of_other_parts(state, rival, nets):
+    torch = nets[0]
+    made = {name: torch.ones(shape) for name, shape in state.items()}
+    with pytest.raises(UncurseError, match=f"but '{rival}' may be part of the output"):
+        fold(MAP, made)
+    layer = "top" if "top.weight" in state else "gate"
+    assert float(fold(MAP, made, layer=layer)[f"{layer}.bias"]) == pytest.approx(0.5)
+    assert (made[f"{layer}.bias"] == 1).all()
+
+
+def test_counts_of_catboost_and_settings_stay(world):
+    import catboost
+
+    X, y, _ = world
+    options = {"iterations": 5, "verbose": 0, "thread_count": 1, "allow_writing_files": False}
+    model = catboost.CatBoostRegressor(loss_function="Poisson", **options).fit(X, y)
+    score_map = Affine(0.8, -0.3, "log", "value")
+    folded = fold(score_map, model)
+    close(folded.predict(X), score_map(model.predict(X)), 1e-12)
+    assert folded.get_params() == model.get_params()
+
+
+def test_settings_are_not_shared(world):
+    import xgboost
+
+    X, y, _ = world
+    model = xgboost.XGBClassifier(n_estimators=2, n_jobs=1, own=1).fit(X, y)
+    fold(MAP, model).set_params(own=3)
+    assert model.get_params()["own"] == 1
+    booster = xgboost_booster(world, 2)
+    config = json.loads(fold(MAP, booster).save_config())
+    assert config["learner"]["generic_param"]["nthread"] == "1"
+
+
+def test_classes_of_ones_own_that_predict_otherwise(world):
+    import lightgbm
+
+    class Corrected(lightgbm.LGBMClassifier):
+        def predict_proba(self, X):
+            return super().predict_proba(X) / 2
+
+    X, y, _ = world
+    with pytest.raises(UncurseError, match="Corrected has a predict_proba of its own"):
+        fold(MAP, Corrected(n_estimators=2, verbosity=-1).fit(X, y))
+
+
+def unfitted():
+    import catboost
+    import lightgbm
+    import xgboost
+    from sklearn.linear_model import LogisticRegression
+
+    X = np.zeros((3, 2))
+    yield LogisticRegression()
+    yield lightgbm.LGBMClassifier()
+    yield lightgbm.Dataset(X)
+    yield xgboost.XGBClassifier()
+    yield xgboost.Booster()
+    yield xgboost.DMatrix(X)
+    yield catboost.CatBoostClassifier()
+    yield catboost.Pool(X)
+
+
+@pytest.mark.parametrize("model", list(unfitted()), ids=lambda m: f"{type(m).__module__}.{type(m).__name__}")
+def test_what_is_no_fitted_model_is_refused(model):
+    with pytest.raises(UncurseError):
+        fold(MAP, model)
+
+
+def test_networks_of_counts(world):
+    from sklearn import __version__
+    from sklearn.neural_network import MLPRegressor
+
+    if tuple(map(int, __version__.split(".")[:2])) < (1, 7):
+        pytest.skip("this scikit-learn has no MLPRegressor of counts")
+    X, y, _ = world
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = MLPRegressor(hidden_layer_sizes=(4,), loss="poisson", max_iter=3, random_state=0).fit(X, y)
+    score_map = Affine(0.8, -0.3, "log", "value")
+    close(fold(score_map, model).predict(X), score_map(model.predict(X)), 1e-6)

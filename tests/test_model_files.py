@@ -105,8 +105,8 @@ def test_fold_and_verify(name, models, tmp_path, monkeypatch):
     assert all(time > 0 for time in (*found["one_row"], *found["many_rows"]))
     # The model is not the map of itself.
     result = CliRunner().invoke(app, [*words[:3], str(models / name), *words[4:]])
-    assert result.exit_code == 0
-    assert "the same order" in result.output
+    assert result.exit_code == 1
+    assert "the same order; this is NOT the map after the model" in result.output
 
 
 @pytest.mark.parametrize("name", ["t.pt", "checkpoint.pt", "t.safetensors"])
@@ -337,3 +337,80 @@ def test_options_that_do_not_fit(models, tmp_path):
     pl.DataFrame({"a": ["x"]}).write_parquet(tmp_path / "text.parquet")
     with pytest.raises(UncurseError, match=r"column 'a' of .* holds String"):
         verify_files(MAP, models / "m.txt", models / "m.txt", tmp_path / "text.parquet")
+
+
+def test_a_folder_that_nobody_trusts(models, tmp_path):
+    """Reading a model imports nothing that lies about."""
+    (tmp_path / "catboost.py").write_text("raise SystemExit('imported')")
+    words = ["fold", str(models / "map.json"), str(models / "c.cbm"), "-o", "out.cbm"]
+    code = f"import sys; sys.argv[1:] = {words!r}; from uncurse.cli import main; main()"
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.cbm").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("objective=binary sigmoid:1", "objective=binary sigmoid:0", "must be above 0"),
+        ("objective=binary sigmoid:1", "objective=binary sigmoid:", "must be above 0"),
+        ("objective=binary sigmoid:1", "objective=binary sigmoid:x", "no finite number"),
+        ("feature_names=", "feature_names=a\x0bmax_feature_idx=999999\x0b", "control characters"),
+        ("\n", "\r\n", "control characters|no whole"),
+        ("tree_sizes=", "sizes=", "has no tree_sizes"),
+    ],
+)
+def test_other_texts_of_lightgbm(old, new, reason, models, tmp_path):
+    (tmp_path / "m.txt").write_bytes((models / "m.txt").read_bytes().replace(old.encode(), new.encode()))
+    with pytest.raises(UncurseError, match=reason):
+        fold_file(MAP, tmp_path / "m.txt", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["learner"]["learner_model_param"].__setitem__("num_class", "x"),
+        lambda d: d["learner"]["learner_model_param"].__setitem__("num_class", None),
+        lambda d: d["learner"]["learner_model_param"].__setitem__("num_feature", float("inf")),
+        lambda d: d["learner"]["learner_model_param"].__setitem__("base_score", "[1.5E0]"),
+        lambda d: d["learner"]["gradient_booster"]["model"].__setitem__("tree_info", [10**6] * 10),
+        lambda d: d["learner"]["gradient_booster"]["model"]["trees"][0].__setitem__("parents", [10**6] * 3),
+        lambda d: d["learner"]["gradient_booster"]["model"]["trees"][0]["left_children"].__setitem__(0, 10**400),
+    ],
+)
+def test_other_documents_of_xgboost(change, models, tmp_path):
+    document = json.loads((models / "x.json").read_text())
+    change(document)
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    with pytest.raises(UncurseError):
+        fold_file(MAP, tmp_path / "x.json", tmp_path / "out")
+
+
+def test_other_states(tmp_path):
+    import torch
+
+    layer = {"weight": torch.ones(1, 3), "bias": torch.ones(1)}
+    own: dict = dict(layer)
+    own["model"] = own
+    for content in ({0: torch.ones(1)}, {"a": 1}, [torch.ones(1)], {**layer, 3: torch.ones(1)}):
+        torch.save(content, tmp_path / "s.pt")
+        with pytest.raises(UncurseError):
+            fold_file(MAP, tmp_path / "s.pt", tmp_path / "out")
+    huge = {**layer, "wide": torch.zeros(1).expand(10**12)}
+    torch.save(huge, tmp_path / "s.pt")
+    fold_file(MAP, tmp_path / "s.pt", tmp_path / "out", layer="")
+    assert (tmp_path / "out").stat().st_size < 10_000
+    torch.save({**layer, "_extra_state": None}, tmp_path / "s.pt")
+    fold_file(MAP, tmp_path / "s.pt", tmp_path / "out")
+
+
+def test_columns_that_are_not_there(models, rows, tmp_path):
+    with pytest.raises(UncurseError, match=r"has no column 'typo'; there are: f0, f1"):
+        verify_files(MAP, models / "m.txt", models / "m.txt", models / "rows.parquet", features=["f0", "typo"])
+    for name in RUN:
+        with pytest.raises(UncurseError, match=r"cannot score 2 columns|does not"):
+            verify_files(MAP, models / name, models / name, models / "rows.parquet", features=["f0", "f1"])
+    found = verify(MAP, lambda x: x[:, 0], lambda x: np.zeros(len(x)), rows[0])
+    assert not found.same_order
+    with pytest.raises(UncurseError, match="not finite"):
+        verify(MAP, lambda x: x[:, 0], lambda x: x[:, 0] * np.nan, rows[0])

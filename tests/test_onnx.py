@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from scipy.special import expit, logit
 
-from uncurse import Affine, Curve, Grouped, Steps, UncurseError, fold
+from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError, fold
 
 MAP = Affine(0.8, -0.3)
 X = np.random.default_rng(0).normal(size=(2_000, 4)).astype(np.float32)
@@ -114,7 +114,7 @@ def test_a_model_that_returns_its_logit_goes_on_doing_so():
     for shape in (MAP, curve()):
         folded = fold(shape, model)
         assert np.abs(run(folded) - shape.transform(run(model))).max() < 2e-6
-    with pytest.raises(UncurseError, match="in the identity link"):
+    with pytest.raises(UncurseError, match="returns its sum as it is"):
         fold(Affine(0.8, -0.3, scores="probability"), model)
     with pytest.raises(UncurseError, match="no sigmoid is seen"):
         fold(Curve((0.0,), (0.0,), 1.0, 1.0, scores="probability"), model)
@@ -239,3 +239,166 @@ def test_what_torch_exports(tmp_path):
     for shape in (MAP, curve()):
         assert np.abs(run(fold(shape, model)) - shape.at_logits(l)).max() < 1e-6
     assert len(fold(MAP, model).graph.node) == len(model.graph.node)
+
+
+# ---------------------------------------------------------------------------- what hides the score
+
+
+def tail(*nodes, tensors=(), **options):
+    return graph([gemm("l"), helper.make_node("Sigmoid", ["l"], ["s"]), *nodes], [*layer(), *tensors], **options)
+
+
+ZERO = numpy_helper.from_array(np.array(0, np.int64), "zero")
+LOW, HIGH = (numpy_helper.from_array(np.array(v, np.float32), n) for n, v in (("low", 1e-6), ("high", 1 - 1e-6)))
+
+
+def test_a_column_picked_after_the_sigmoid_is_still_a_probability():
+    model = tail(helper.make_node("Gather", ["s", "zero"], ["p"], axis=1), tensors=[ZERO])
+    for shape in (MAP, curve()):
+        assert np.abs(run(fold(shape, model)) - shape.at_logits(logit(run(model)))).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (tail(helper.make_node("Clip", ["s", "low", "high"], ["p"]), tensors=[LOW, HIGH]), "ends in 'Clip'"),
+        (
+            graph(
+                [gemm("l"), helper.make_node("Exp", ["l"], ["e"]), helper.make_node("Reciprocal", ["e"], ["p"])],
+                layer(),
+            ),
+            "ends in 'Reciprocal'",
+        ),
+        (tail(helper.make_node("Sqrt", ["s"], ["p"])), "ends in 'Sqrt'"),
+    ],
+    ids=["clip", "by hand", "sqrt"],
+)
+@pytest.mark.parametrize("shape", [MAP, curve()], ids=["line", "curve"])
+def test_an_end_that_is_not_known_is_refused(model, reason, shape):
+    with pytest.raises(UncurseError, match=reason):
+        fold(shape, model)
+
+
+def test_several_numbers_a_row_are_refused():
+    wide = [
+        numpy_helper.from_array(np.ones((4, 3), np.float32), "W"),
+        numpy_helper.from_array(np.ones(3, np.float32), "b"),
+    ]
+    for nodes in ([gemm("p")], [gemm("l"), SIGMOID]):
+        with pytest.raises(UncurseError, match="ends in 3 numbers a row"):
+            fold(MAP, graph(nodes, wide))
+
+
+def test_outputs_made_of_the_score_would_change():
+    model = tail(
+        helper.make_node("Identity", ["s"], ["p"]), helper.make_node("Mul", ["s", "s"], ["both"]), outputs=("p", "both")
+    )
+    with pytest.raises(UncurseError, match="the output 'both' is made of the score too"):
+        fold(MAP, model, output="p")
+
+
+def test_numbers_used_inside_a_branch_stay():
+    branch = [
+        helper.make_graph(
+            [helper.make_node("ReduceSum", ["W"], [f"r{i}"])],
+            f"b{i}",
+            [],
+            [helper.make_tensor_value_info(f"r{i}", TensorProto.FLOAT, [1, 1])],
+        )
+        for i in range(2)
+    ]
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    nodes = [
+        helper.make_node("If", ["yes"], ["r"], then_branch=branch[0], else_branch=branch[1]),
+        helper.make_node("Add", ["x", "r"], ["shifted"]),
+        helper.make_node("Gemm", ["shifted", "W", "b"], ["l"]),
+        SIGMOID,
+    ]
+    model = graph(nodes, [*layer(), yes])
+    assert np.abs(run(fold(MAP, model)) - MAP.at_logits(logit(run(model)))).max() < 1e-6
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_folding_twice(raw):
+    ends = [helper.make_node("Tanh", ["a"], ["t"]), helper.make_node("Add", ["a", "t"], ["p" if raw else "l"])]
+    model = graph([gemm("a"), *ends, *([] if raw else [SIGMOID])], layer())
+    twice = fold(MAP, fold(MAP, model))
+    onnx.checker.check_model(twice)
+    l = run(model) if raw else logit(run(model))
+    wanted = 0.8 * (0.8 * l - 0.3) - 0.3
+    assert np.abs(run(twice) - (wanted if raw else expit(wanted))).max() < 2e-6
+
+
+def test_a_sigmoid_of_the_input_itself_and_a_chain_of_lines():
+    model = graph([helper.make_node("Gemm", ["x", "W", "b"], ["l"]), SIGMOID], layer())
+    chain = Chain((Affine(0.5, 1.0), Affine(2.0, -1.0)))
+    assert len(fold(chain, model).graph.node) == 2
+    given = helper.make_tensor_value_info("l", TensorProto.FLOAT, ["n", 1])
+    made = helper.make_tensor_value_info("p", TensorProto.FLOAT, ["n", 1])
+    bare = helper.make_model(
+        helper.make_graph([SIGMOID], "g", [given], [made]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    bare.ir_version = 9
+    x = np.linspace(-5, 5, 50, dtype=np.float32)[:, None]
+    assert np.abs(run(fold(MAP, bare), x) - expit(0.8 * x[:, 0] - 0.3)).max() < 1e-6
+
+
+def trees(ids, weights, base=None):
+    count = len(weights) // len(set(ids))
+    attributes = {
+        "class_ids": ids,
+        "class_nodeids": [1, 2] if len(set(ids)) == 1 else [1, 1, 2, 2],
+        "class_treeids": [0] * len(ids),
+        "class_weights": weights,
+        "classlabels_int64s": [0, 1],
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [0, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_values": [0.0, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "nodes_hitrates": [1.0] * 3,
+        "nodes_missing_value_tracks_true": [0] * 3,
+        "post_transform": "LOGISTIC",
+    }
+    assert count == 2
+    if base is not None:
+        attributes["base_values"] = base
+    node = helper.make_node("TreeEnsembleClassifier", ["x"], ["label", "p"], domain="ai.onnx.ml", **attributes)
+    outputs = [
+        helper.make_tensor_value_info("label", TensorProto.INT64, ["n"]),
+        helper.make_tensor_value_info("p", TensorProto.FLOAT, ["n", 2]),
+    ]
+    made = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])], outputs)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)])
+    model.ir_version = 9
+    return model
+
+
+@pytest.mark.parametrize(
+    ("ids", "weights", "base"),
+    [
+        ([0, 0], [-0.4, 0.6], None),
+        ([1, 1], [-0.4, 0.6], None),
+        ([0, 0], [-0.4, 0.6], [0.2]),
+        ([0, 1, 0, 1], [0.4, -0.4, -0.6, 0.6], None),
+    ],
+)
+def test_ensembles_of_trees(ids, weights, base):
+    model = trees(ids, weights, base)
+    assert np.abs(run(fold(MAP, model)) - MAP.at_logits(logit(run(model)))).max() < 1e-6
+
+
+def test_trees_that_vote_are_refused():
+    with pytest.raises(UncurseError, match="no mirror images"):
+        fold(MAP, trees([0, 1, 0, 1], [0.4, 0.1, 0.6, 0.3]))
+
+
+def test_regressors_of_scikit_learn():
+    from skl2onnx import to_onnx
+    from sklearn.linear_model import Ridge
+
+    model = to_onnx(Ridge().fit(X, X[:, 0]), X[:1])
+    values = Affine(0.8, -0.3, "identity", "value")
+    assert np.abs(run(fold(values, model)) - values(run(model))).max() < 2e-6

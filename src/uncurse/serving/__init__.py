@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..links import UncurseError
 from ..maps import ScoreMap
 from .files import fold_file
-from .lines import ELSEWHERE
+from .lines import ELSEWHERE, check_predicts
 from .source import to_c, to_python
 from .sql import to_sql
 from .verifying import Verification, verify, verify_files
@@ -69,14 +69,17 @@ def fold(
     if "lightgbm" in names:
         from . import lightgbm_model
 
+        check_predicts(model, "lightgbm")
         return lightgbm_model.fold_model(score_map, model)
     if "xgboost" in names:
         from . import xgboost_model
 
+        check_predicts(model, "xgboost")
         return xgboost_model.fold_model(score_map, model)
     if names & {"catboost", "_catboost"}:
         from . import catboost_model
 
+        check_predicts(model, "catboost")
         return catboost_model.fold_model(score_map, model)
     if "sklearn" in names:
         from . import sklearn_model

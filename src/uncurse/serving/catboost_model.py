@@ -15,7 +15,8 @@ from ..maps import ScoreMap, from_dict
 from .files import needing
 from .lines import ELSEWHERE, RAW, line_of
 
-_LINKS = {"Logloss": "logistic", "CrossEntropy": "logistic", "Poisson": "log", "Tweedie": "log"}
+_PATIENCE = 3_600  # seconds that a process may take
+_LINKS = {"Logloss": "logistic", "CrossEntropy": "logistic", "Focal": "logistic", "Poisson": "log", "Tweedie": "log"}
 
 
 def fold_model(score_map: ScoreMap, model: Any) -> Any:
@@ -25,6 +26,8 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
     """
     import catboost
 
+    if not isinstance(model, catboost.CatBoost):
+        raise UncurseError(f"a {type(model).__name__} of CatBoost is no model; pass a CatBoost model")
     if not model.is_fitted():
         raise UncurseError("this CatBoost model is not fitted; fit it first")
     scale, bias = model.get_scale_and_bias()
@@ -35,12 +38,17 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
     if scale != 1:
         unscaled = model.copy()
         unscaled.set_scale_and_bias(1.0, 0.0)
-    summed = catboost.sum_models([unscaled], weights=[slope * scale])
+    try:
+        summed = catboost.sum_models([unscaled], weights=[slope * scale])
+    except catboost.CatBoostError as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UncurseError(f"CatBoost does not scale this model ({reason}); {ELSEWHERE}") from None
     summed.set_scale_and_bias(1.0, slope * bias + intercept)
     for name, value in model.get_metadata().items():  # classes and parameters, which a sum has not
         summed.get_metadata()[name] = value
-    made = type(model)()
+    made = model.copy()
     made.load_model(blob=summed._serialize_model())
+    made._init_params = dict(model._init_params)  # which a load forgets, and `predict` of counts asks
     return made
 
 
@@ -71,21 +79,26 @@ def _apart(source: Path, form: str, target: Path | None = None, text: str = "") 
     """
     with needing("catboost"):
         import catboost  # noqa: F401
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "uncurse.serving.catboost_model",
-            form,
-            str(source),
-            *([] if target is None else [str(target)]),
-        ],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+    try:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "uncurse.serving.catboost_model",
+                form,
+                str(source),
+                *([] if target is None else [str(target)]),
+            ],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    except subprocess.TimeoutExpired:
+        raise UncurseError(f"CatBoost has not read {source} in {_PATIENCE} seconds; save the model again") from None
     if done.returncode == 2:
         raise UncurseError(done.stderr.strip().splitlines()[-1])
     if done.returncode:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..links import UncurseError
 from ..maps import ScoreMap
-from .lines import ELSEWHERE, RAW, line_of
+from .lines import ELSEWHERE, RAW, line_of, own_copy
 
 _LINKS = {
     "binary": "logistic",
@@ -42,24 +42,25 @@ def fold_text(score_map: ScoreMap, text: str) -> str:
 def about(text: str) -> tuple[str, float, bool]:
     """Link, what it multiplies the sum by, and whether trees are averaged; what is no whole model is refused."""
     head, trees, _ = _parts(text)
-    lines = dict(line.split("=", 1) for line in head.splitlines() if "=" in line)
+    lines = dict(line.split("=", 1) for line in head.split("\n") if "=" in line)
     features = _whole(lines, "max_feature_idx", 0)
     for i, tree in enumerate(trees):
         _check_tree(tree, i, features)
-    return *_link(lines), "average_output" in head.splitlines()
+    return *_link(lines), "average_output" in head.split("\n")
 
 
 def fold_model(score_map: ScoreMap, model: Any) -> Any:
     """A Booster, or an estimator that holds one, with the map folded in."""
     import lightgbm
 
-    if not isinstance(model, lightgbm.Booster):
-        from sklearn.utils.validation import check_is_fitted
-
-        check_is_fitted(model)
-        made = copy.copy(model)
+    if isinstance(model, lightgbm.LGBMModel):
+        if getattr(model, "_Booster", None) is None:
+            raise UncurseError(f"this {type(model).__name__} is not fitted; fit it first")
+        made = own_copy(model)
         made._Booster = fold_model(score_map, model.booster_)
         return made
+    if not isinstance(model, lightgbm.Booster):
+        raise UncurseError(f"a {type(model).__name__} of LightGBM is no model; pass a Booster or an estimator")
     text = model.model_to_string(num_iteration=-1)
     folded = lightgbm.Booster(params=dict(model.params), model_str=fold_text(score_map, text))
     folded.best_iteration, folded.best_score = model.best_iteration, copy.deepcopy(model.best_score)
@@ -68,6 +69,8 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
 
 def _parts(text: str) -> tuple[str, list[str], str]:
     """Header, trees, and all after them."""
+    if any(letter < " " and letter not in "\n\t" for letter in set(text)):
+        raise UncurseError("this LightGBM model holds control characters, such as the line ends of another system")
     start, end = text.find("\nTree=0\n") + 1, text.find("\n" + _END) + 1
     if not text.startswith("tree\n") or not 0 < start < end:
         raise UncurseError("this is no whole LightGBM model: a header, trees and 'end of trees'; save it again")
@@ -75,7 +78,9 @@ def _parts(text: str) -> tuple[str, list[str], str]:
     trees = [f"Tree={part}" for part in re.split(r"(?m)^Tree=", body)[1:]]
     head = text[:start]
     sizes = re.search(r"(?m)^tree_sizes=(.*)$", head)
-    if sizes is None or sizes[1].split() != [str(len(tree.encode())) for tree in trees]:
+    if sizes is None:
+        raise UncurseError("this LightGBM model has no tree_sizes; save it again with LightGBM 3 or later")
+    if sizes[1].split() != [str(len(tree.encode())) for tree in trees]:
         raise UncurseError("the trees of this LightGBM model are not as long as its header says; save it again")
     return head, trees, text[end:]
 
@@ -88,8 +93,11 @@ def _link(lines: dict[str, str]) -> tuple[str, float]:
     if name not in _LINKS or "sqrt" in options:
         objective = " ".join([name, *options])
         raise UncurseError(f"a LightGBM model with the objective {objective!r} is no straight sum; {ELSEWHERE}")
-    sigmoid = next((option.split(":")[1] for option in options if option.startswith("sigmoid:")), "1")
-    return _LINKS[name], float(_numbers(sigmoid, "sigmoid")[0])
+    sigmoid = next((option.removeprefix("sigmoid:") for option in options if option.startswith("sigmoid:")), "1")
+    values = _numbers(sigmoid, "sigmoid")
+    if len(values) != 1 or values[0] <= 0:
+        raise UncurseError(f"the sigmoid of this LightGBM model is {sigmoid!r}, which must be above 0; save it again")
+    return _LINKS[name], float(values[0])
 
 
 def _whole(lines: dict[str, str], name: str, default: int) -> int:
@@ -111,14 +119,14 @@ def _numbers(text: str, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 def _check_tree(tree: str, i: int, features: int) -> None:
     """Every node has one parent before it, and every list its length: a reader follows them without a check."""
-    lines = dict(line.split("=", 1) for line in tree.splitlines() if "=" in line)
+    lines = dict(line.split("=", 1) for line in tree.split("\n") if "=" in line)
     leaves = _whole(lines, "num_leaves", 0)
     nodes = leaves - 1
     linear = lines.get("is_linear", "0").strip() == "1"
     lengths = {"leaf_value": leaves} | ({"leaf_const": leaves} if linear else {})
     if nodes > 0:
         lengths |= dict.fromkeys(("split_feature", "threshold", "decision_type", "left_child", "right_child"), nodes)
-    found = {name: _numbers(lines.get(name, ""), name) for name in lengths}
+    found = {name: _numbers(lines.get(name, ""), name) for name in (*lengths, *_SCALED)}
     whole = leaves > 0 and all(len(found[name]) == count for name, count in lengths.items())
     if whole and nodes > 0:
         children = np.stack([found["left_child"], found["right_child"]])
@@ -130,7 +138,7 @@ def _check_tree(tree: str, i: int, features: int) -> None:
             and bool(((found["split_feature"] >= 0) & (found["split_feature"] <= features)).all())
         )
     if whole:
-        whole = _categories_fit(lines, found, nodes)
+        whole = _categories_fit(lines, found, nodes) and (not linear or _slopes_fit(lines, found, leaves, features))
     if not whole:
         raise UncurseError(f"tree {i} of this LightGBM model is damaged; save it again")
 
@@ -150,6 +158,17 @@ def _categories_fit(lines: dict[str, str], found: dict[str, Any], nodes: int) ->
         and bounds[-1] == len(words)
         and bool((np.diff(bounds) > 0).all())
         and bool(((by_category >= 0) & (by_category < count)).all())
+    )
+
+
+def _slopes_fit(lines: dict[str, str], found: dict[str, Any], leaves: int, features: int) -> bool:
+    """Of a linear tree: every leaf has as many coefficients as features, and those are there."""
+    counts, used = (_numbers(lines.get(name, ""), name) for name in ("num_features", "leaf_features"))
+    return (
+        len(counts) == leaves
+        and bool((counts >= 0).all())
+        and counts.sum() == len(used) == len(found["leaf_coeff"])
+        and bool(((used >= 0) & (used <= features)).all())
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 from ..links import UncurseError
 from ..maps import Affine, Chain, Grouped, ScoreMap, compose
 
@@ -22,12 +25,16 @@ def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
     """
     if isinstance(score_map, Grouped):
         raise UncurseError(f"this map has one line for each group and {model} has one sum; {ELSEWHERE}")
-    if isinstance(score_map, Chain):
-        score_map = compose(*score_map.maps, scores=score_map.scores)
+    score_map = simplified(score_map)
     if not isinstance(score_map, Affine):
         kind = type(score_map).__name__
         raise UncurseError(f"a {kind} is no straight line, so the numbers of {model} cannot hold it; {ELSEWHERE}")
     wanted = link if link != RAW else ("logistic" if score_map.scores == "logit" else "identity")
+    if link == RAW and score_map.link != wanted:
+        raise UncurseError(
+            f"this map takes scores={score_map.scores!r} in the {score_map.link} link, and {model} returns its sum as "
+            "it is; fit it on that: scores='logit', or link='identity' with scores='value'"
+        )
     if score_map.link != wanted:
         raise UncurseError(
             f"this map is straight in the {score_map.link} link and {model} in the {wanted} link; fit it with "
@@ -38,4 +45,29 @@ def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
     return score_map.slope, score_map.intercept
 
 
-__all__ = ["ELSEWHERE", "RAW", "line_of"]
+def simplified(score_map: ScoreMap) -> ScoreMap:
+    """A chain of straight lines as one line."""
+    return compose(*score_map.maps, scores=score_map.scores) if isinstance(score_map, Chain) else score_map
+
+
+def own_copy(estimator: Any) -> Any:
+    """A copy that shares no dictionary of settings with the given one."""
+    made = copy.copy(estimator)
+    vars(made).update({name: copy.copy(value) for name, value in vars(made).items() if isinstance(value, dict)})
+    return made
+
+
+def check_predicts(model: Any, library: str) -> None:
+    """A class of one's own may predict in its own way, which nothing here knows."""
+    for part in type(model).__mro__:
+        if part.__module__.split(".")[0] == library:
+            return
+        own = [name for name in ("predict", "predict_proba", "decision_function") if name in vars(part)]
+        if own:
+            raise UncurseError(
+                f"{part.__name__} has a {own[0]} of its own, so its sum is not known; fold the model inside it, or "
+                f"{ELSEWHERE}"
+            )
+
+
+__all__ = ["ELSEWHERE", "RAW", "check_predicts", "line_of", "own_copy", "simplified"]

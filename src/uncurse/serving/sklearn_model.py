@@ -15,7 +15,7 @@ from .lines import ELSEWHERE, RAW, line_of
 _SIGMOIDS = ("LogisticRegression", "LogisticRegressionCV", "SGDClassifier")
 _SUMS = (
     *("LinearRegression", "Ridge", "RidgeCV", "Lasso", "LassoCV", "ElasticNet", "ElasticNetCV", "SGDRegressor"),
-    *("HuberRegressor", "BayesianRidge", "LinearSVR", "LinearSVC", "RidgeClassifier", "RidgeClassifierCV"),
+    *("HuberRegressor", "LinearSVR", "LinearSVC", "RidgeClassifier", "RidgeClassifierCV"),
 )
 _LOGS = ("PoissonRegressor", "GammaRegressor", "TweedieRegressor")
 _REASONS = {
@@ -34,9 +34,13 @@ Fold = Callable[[ScoreMap, Any], Any]
 
 def fold_model(score_map: ScoreMap, model: Any, fold: Fold) -> Any:
     """A fitted estimator with the map folded in; `fold` is for the last step of a pipeline, which may be any model."""
+    from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
-    check_is_fitted(model)
+    try:
+        check_is_fitted(model)
+    except (NotFittedError, TypeError):
+        raise UncurseError(f"this {type(model).__name__} is no fitted estimator; fit it first") from None
     name = type(model).__name__
     if name == "Pipeline":
         last = fold(score_map, model.steps[-1][1])
@@ -75,7 +79,7 @@ def _link(model: Any, name: str) -> tuple[str, float]:
         # Before scikit-learn 1.8 a softmax of two classes: the logit is twice the sum.
         return "logistic", 0.5 if getattr(model, "multi_class", None) == "multinomial" else 1.0
     if name in ("MLPClassifier", "MLPRegressor") and model.n_outputs_ == 1:
-        return "logistic" if model.out_activation_ == "logistic" else RAW, 1.0
+        return {"logistic": "logistic", "exp": "log"}.get(model.out_activation_, RAW), 1.0
     if name in _LOGS and not (name == "TweedieRegressor" and _is_identity(model)):
         return "log", 1.0
     if name in (*_SUMS, *_LOGS) and np.size(model.intercept_) == 1 and len(np.atleast_2d(model.coef_)) == 1:

@@ -14,6 +14,8 @@ from ..maps import ScoreMap
 from .files import check_zip, needing
 from .torch_model import fold_state
 
+_HELD = ("state_dict", "model_state_dict", "model")
+
 
 def fold_file(score_map: ScoreMap, source: Path, target: Path, layer: str | None, *, safe: bool) -> None:
     """Fold a map into the weights of a file, and write them to another of the same form."""
@@ -35,13 +37,16 @@ def fold_file(score_map: ScoreMap, source: Path, target: Path, layer: str | None
 
 def _folded(score_map: ScoreMap, content: Any, layer: str | None) -> Any:
     """The state dict itself, or a checkpoint that holds one beside other things."""
-    if isinstance(content, Mapping) and content and all(isinstance(value, Tensor) for value in content.values()):
-        return fold_state(score_map, content, layer=layer)
-    names = ("state_dict", "model_state_dict", "model")
-    held = [name for name in names if isinstance(content, dict) and name in content]
-    if len(held) != 1:
+    held = [name for name in _HELD if isinstance(content, dict) and isinstance(content.get(name), dict)]
+    if len(held) == 1:
+        return {**content, held[0]: _state(score_map, content[held[0]], layer)}
+    return _state(score_map, content, layer)
+
+
+def _state(score_map: ScoreMap, content: Any, layer: str | None) -> dict[str, Any]:
+    if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
         raise UncurseError("this file holds no state dict, nor one under 'state_dict' or 'model'; save that alone")
-    return {**content, held[0]: _folded(score_map, content[held[0]], layer)}
+    return fold_state(score_map, content, layer=layer)
 
 
 def _safe(path: Path) -> tuple[dict[str, Tensor], dict[str, str] | None]:

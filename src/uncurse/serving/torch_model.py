@@ -26,6 +26,8 @@ _MOVES = (
     "Flatten",
     "Identity",
     "Dropout",
+    "float",
+    "double",
 )
 _SIGMOIDS = ("sigmoid", "sigmoid_", "expit", "Sigmoid")
 _REASONS = {
@@ -49,80 +51,141 @@ def fold_model(score_map: ScoreMap, module: nn.Module, *, layer: str | None = No
         Inputs of one batch (a tensor or a tuple): needed where the module cannot be traced, to see that the layer is
         the output's; checked wherever given.
     """
-    if hasattr(module, "fold_line"):  # whoever wrote it knows how
-        own: Any = copy.deepcopy(module)
-        own.fold_line(*line_of(score_map, RAW, f"this {type(module).__name__}"))
-        return cast(nn.Module, own)
-    found, ends_in_sigmoid, why = _traced(module)
-    name = layer or found
+    kind = type(module).__name__
+    made = _copy(module)
+    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        made.module = fold_model(score_map, module.module, layer=layer, example=example)
+        return made
+    if hasattr(made, "fold_line"):  # whoever wrote it knows how
+        cast(Any, made).fold_line(*line_of(score_map, RAW, f"this {kind}"))
+        return made
+    served = _copy(module).eval()  # what is served, and what a trace may leave its marks on
+    found, ends_in_sigmoid, why = _traced(served)
+    name = layer if layer is not None else found
     if found is not None and found != name:
         why = f"ends in its layer {found!r}, not in {name!r}"
     if name is None and example is not None:
         name = next((n for n, part in reversed(list(module.named_modules())) if _is_last(part)), None)
     if (example is None and found != name) or name is None:
         remedy = "pass layer= and example=inputs of one batch, and it is tried, or "
-        raise UncurseError(f"this {type(module).__name__} {why}; {'' if example is not None else remedy}{ELSEWHERE}")
-    made = copy.deepcopy(module)
+        raise UncurseError(f"this {kind} {why}; {'' if example is not None else remedy}{ELSEWHERE}")
     parts = dict(made.named_modules())
-    if not isinstance(parts.get(name), nn.Linear):
+    part = parts.get(name)
+    if not isinstance(part, nn.Linear):
         linear = ", ".join(n for n, part in parts.items() if isinstance(part, nn.Linear)) or "none"
         raise UncurseError(f"layer={name!r} is no nn.Linear of this module; there are: {linear}")
+    _check_hooks(made, part, name)
     if ends_in_sigmoid is None:
         with torch.no_grad():
-            out = _call(copy.deepcopy(module).eval(), example)
+            out = _call(served, example)
         ends_in_sigmoid = bool(((out > 0) & (out < 1)).all())
-    slope, intercept = line_of(score_map, "logistic" if ends_in_sigmoid else RAW, f"this {type(module).__name__}")
-    state = made.state_dict(keep_vars=True)
-    _fold_layer(state, name, slope, intercept)
+    slope, intercept = line_of(score_map, "logistic" if ends_in_sigmoid else RAW, f"this {kind}")
+    _fold_layer(part.weight, part.bias, name, slope, intercept)
     if example is not None:
-        _try(module, made, example, slope, intercept, ends_in_sigmoid, name)
+        _try(_copy(module).eval(), _copy(made).eval(), example, slope, intercept, ends_in_sigmoid, name)
     return made
 
 
-def fold_state(score_map: ScoreMap, state: Mapping[str, Tensor], *, layer: str | None = None) -> dict[str, Tensor]:
+def fold_state(score_map: ScoreMap, state: Mapping[str, Any], *, layer: str | None = None) -> dict[str, Any]:
     """A copy of a state dict with the map in one layer: the only one of a single output, or the one named."""
-    made = {name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()}
-    last = [
-        n.removesuffix("weight").rstrip(".") for n, w in made.items() if n.endswith("weight") and _is_row(made, n, w)
-    ]
-    if layer is None and len(last) != 1:
-        seen = ", ".join(map(repr, last)) or "none"
-        raise UncurseError(f"layers of one output with a bias in this state dict: {seen}; name the last one (--layer)")
-    name = last[0] if layer is None else layer
-    if layer is not None and layer not in last:
-        raise UncurseError(
-            f"layer={layer!r} is no layer of one output with a bias; there are: {', '.join(last) or 'none'}"
-        )
-    _check_own(state, name)
-    _fold_layer(made, name, *line_of(score_map, RAW, "this state dict"))
+    if not all(isinstance(name, str) for name in state):
+        raise UncurseError("this is no state dict: not all of its keys are names; pass model.state_dict()")
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    layers = [name.removesuffix("weight").rstrip(".") for name in tensors if _is_row(tensors, name)]
+    if layer is None:
+        if len(layers) != 1:
+            seen = ", ".join(map(repr, layers)) or "none"
+            raise UncurseError(f"layers of one output with a bias in this state dict: {seen}; name the last (--layer)")
+        other = _rival(tensors, layers[0])
+        if other is not None:
+            raise UncurseError(
+                f"the only layer of one output with a bias is {layers[0]!r}, but {other!r} may be part of the output "
+                "too: weights do not tell; name the layer if it is all of it (--layer), or fold the module in Python"
+            )
+    elif layer not in layers:
+        seen = ", ".join(layers) or "none"
+        raise UncurseError(f"layer={layer!r} is no layer of one output with a bias; there are: {seen}")
+    name = layers[0] if layer is None else layer
+    _check_own(tensors, name)
+    line = line_of(score_map, RAW, "this state dict")
+    weight, bias = _names(name)
+    made = {**state, weight: tensors[weight].clone(), bias: tensors[bias].clone()}
+    _fold_layer(made[weight], made[bias], name, *line)
     return made
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # whatever a foreign module holds
+        raise UncurseError(f"this {type(module).__name__} cannot be copied ({error}); remove what it caches") from None
 
 
 def _is_last(part: nn.Module) -> bool:
     return isinstance(part, nn.Linear) and part.out_features == 1
 
 
-def _is_row(state: Mapping[str, Any], name: str, weight: Any) -> bool:
+def _names(layer: str) -> tuple[str, str]:
+    return f"{layer}.weight".lstrip("."), f"{layer}.bias".lstrip(".")
+
+
+def _is_row(state: Mapping[str, Tensor], name: str) -> bool:
     bias = state.get(name.removesuffix("weight") + "bias")
-    return weight.dim() == 2 and weight.shape[0] == 1 and isinstance(bias, Tensor) and tuple(bias.shape) == (1,)
+    named = name == "weight" or name.endswith(".weight")
+    return named and state[name].dim() == 2 and len(state[name]) == 1 and bias is not None and tuple(bias.shape) == (1,)
+
+
+def _rival(state: Mapping[str, Tensor], layer: str) -> str | None:
+    """Another tensor that may make a part of the output: one column or row, a weight made of parts, or a later one."""
+    mine = _names(layer)
+    after = False
+    for name, value in state.items():
+        after = after or name in mine
+        narrow = value.dim() == 2 and 1 in value.shape
+        made = "parametrizations" in name or name.endswith(("weight_g", "weight_v"))
+        if name not in mine and (narrow or made or (after and value.dim() > 1)):
+            return name
+    return None
 
 
 def _check_own(state: Mapping[str, Tensor], layer: str) -> None:
     """Its numbers are no other layer's too."""
-    mine = [f"{layer}.{part}".lstrip(".") for part in ("weight", "bias")]
-    places = {state[name].untyped_storage().data_ptr() for name in mine if name in state}
+    mine = _names(layer)
+    places = [_place(state[name]) for name in mine if name in state]
     for name, value in state.items():
-        if name not in mine and isinstance(value, Tensor) and value.untyped_storage().data_ptr() in places:
+        if name not in mine and isinstance(value, Tensor):
+            start, end = _place(value)
+            if any(start < last and first < end for first, last in places):
+                raise UncurseError(
+                    f"the layer {layer!r} shares its numbers with {name!r}, which must not change; {ELSEWHERE}"
+                )
+
+
+def _place(value: Tensor) -> tuple[int, int]:
+    if value.layout != torch.strided or value.is_meta:
+        return 0, 0
+    reach = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+    return value.data_ptr(), value.data_ptr() + (
+        reach + 1
+    ) * value.element_size() if value.numel() else value.data_ptr()
+
+
+def _check_hooks(module: nn.Module, layer: nn.Module, name: str) -> None:
+    for part, what in ((module, "itself"), (layer, f"its layer {name!r}")):
+        if part._forward_hooks or part._forward_pre_hooks:
             raise UncurseError(
-                f"the layer {layer!r} shares its numbers with {name!r}, which must not change; {ELSEWHERE}"
+                f"this {type(module).__name__} has hooks on {what}, which may change what it gives; remove them, or "
+                f"{ELSEWHERE}"
             )
 
 
-def _fold_layer(state: Mapping[str, Tensor], layer: str, slope: float, intercept: float) -> None:
-    weight, bias = (state.get(f"{layer}.{part}".lstrip(".")) for part in ("weight", "bias"))
-    if weight is None or weight.shape[0] != 1:
-        outputs = "no weight" if weight is None else f"{weight.shape[0]} outputs"
-        raise UncurseError(f"the layer {layer!r} has {outputs}, and a map is for one score; {ELSEWHERE}")
+def _fold_layer(weight: Tensor, bias: Tensor | None, layer: str, slope: float, intercept: float) -> None:
+    if isinstance(weight, nn.parameter.UninitializedParameter) or weight.is_meta:
+        raise UncurseError(f"the layer {layer!r} has no numbers yet; train or load the module first")
+    if weight.shape[0] != 1:
+        raise UncurseError(
+            f"the layer {layer!r} has {weight.shape[0]} outputs, and a map is for one score; {ELSEWHERE}"
+        )
     if bias is None:
         raise UncurseError(f"the layer {layer!r} has no bias to hold the shift; train it with one, or {ELSEWHERE}")
     if weight.dtype not in (torch.float32, torch.float64):
@@ -136,6 +199,8 @@ def _traced(module: nn.Module) -> tuple[str | None, bool | None, str]:
     """The linear layer whose output is the module's, whether a sigmoid follows it; or None twice, and why."""
     from torch import fx
 
+    if isinstance(module, nn.Linear):
+        return "", False, ""
     try:
         graph = fx.Tracer().trace(module)
     except Exception as error:  # whatever a foreign forward raises under a trace
@@ -157,12 +222,23 @@ def _traced(module: nn.Module) -> tuple[str | None, bool | None, str]:
                 return None, None, f"calls its layer {node.target!r} more than once"
             if len(node.users) > 1:
                 return None, None, f"uses what its layer {node.target!r} gives more than once"
-            _check_own(module.state_dict(), str(node.target))
+            if any(one.op == "get_attr" and one.target in _names(str(node.target)) for one in graph.nodes):
+                return None, None, f"uses the numbers of its layer {node.target!r} elsewhere too"
+            _check_own(
+                {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())},
+                str(node.target),
+            )
             return str(node.target), sigmoid, ""
         elif what not in _MOVES:
             return None, None, _REASONS.get(what, f"ends in {what!r}, not in a linear layer")
         if len(node.users) > 1:
             return None, None, f"uses what {what!r} gives more than once"
+        if (
+            node.op == "call_module"
+            and (part := parts[str(node.target)])
+            and (part._forward_hooks or part._forward_pre_hooks)
+        ):
+            return None, None, f"has hooks on {node.target!r}"
         node = node.args[0] if node.args else None
     return None, None, "has several outputs" if isinstance(node, tuple | list | dict) else "ends in no layer"
 
@@ -186,12 +262,14 @@ def _try(
     module: nn.Module, folded: nn.Module, example: Any, slope: float, intercept: float, sigmoid: bool, layer: str
 ) -> None:
     with torch.no_grad():
-        before, after = (_call(copy.deepcopy(one).eval(), example) for one in (module, folded))
+        before, after = _call(module, example), _call(folded, example)
     if sigmoid:
         before, after = torch.logit(before), torch.logit(after)
     known = before.abs() < 8 if sigmoid else torch.ones_like(before, dtype=torch.bool)
     away = (slope * before + intercept - after).abs()[known]
-    if len(away) and not float((away / (1 + before[known].abs())).max()) < _CLOSE:
+    if not len(away):
+        raise UncurseError("the example has no row by which to tell, of a logit within 8; pass another batch")
+    if not float((away / (1 + before[known].abs())).max()) < _CLOSE:
         raise UncurseError(
             f"the layer {layer!r} is not all of the output: on the example the folded module is off by "
             f"{float(away.max()):.3g}; {ELSEWHERE}"

@@ -18,6 +18,7 @@ from ..maps import ScoreMap
 from .files import family, needing, text_of
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
+_AGREE = 1e-5
 _MANY = 10_000
 _ROUNDING = 8 * 2.0**-24  # of single precision: what is nearer has no order
 _SECONDS = 1.0  # of timing for each size
@@ -39,9 +40,15 @@ class Verification:
     reversed_pairs: int
     score_difference: float
     prediction_difference: float
+    largest: float  # of the predictions
     one_row: tuple[float, float]
     many_rows: tuple[float, float]
     many: int
+
+    @property
+    def agrees(self) -> bool:
+        """It is the map after the model: the same order, and predictions to 1e-5, or of values to that share."""
+        return self.same_order and self.prediction_difference <= _AGREE * max(1.0, self.largest)
 
     @property
     def same_order(self) -> bool:
@@ -74,23 +81,26 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
     (True, True)
     """
     scores, folded = (np.asarray(one(features), np.float64) for one in (before, after))
+    if not (np.isfinite(scores).all() and np.isfinite(folded).all()):
+        raise UncurseError("a model gives scores that are not finite; pass rows that both can score")
     if scores.ndim != 1 or scores.shape != folded.shape or not len(scores):
         raise UncurseError(f"the models give scores of shape {scores.shape} and {folded.shape}; pass one for each row")
     times = [_least(before, after, features[: min(rows, len(scores))]) for rows in (1, _MANY)]
-    difference, of_predictions = _differences(score_map, scores, folded, space)
+    difference, of_predictions, wanted = _differences(score_map, scores, folded, space)
     return Verification(
         rows=len(scores),
-        reversed_pairs=_reversals(scores, folded),
+        reversed_pairs=_reversals(scores, wanted, folded),
         score_difference=difference,
         prediction_difference=of_predictions,
+        largest=float(np.abs(folded).max()) if space == "value" else 1.0,
         one_row=times[0],
         many_rows=times[1],
         many=min(_MANY, len(scores)),
     )
 
 
-def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) -> tuple[float, float]:
-    """The largest ones of scores (of logits where a prediction is a probability) and of predictions."""
+def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) -> tuple[float, float, Float]:
+    """The largest ones of scores (logits, where a prediction is a probability), of predictions; and what was meant."""
     if space == "logit":
         wanted: Float = (
             logit(score_map.at_logits(scores)) if score_map.link != "logistic" else score_map.transform(scores)
@@ -105,14 +115,16 @@ def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) 
         p_folded = folded
     known = np.abs(wanted) <= _KNOWN if space != "value" else np.ones(len(wanted), bool)
     away = np.abs(wanted - folded)[known]
-    return float(away.max(initial=0.0)), float(np.abs(p_wanted - p_folded).max())
+    found = p_wanted if space == "probability" else wanted
+    return float(away.max(initial=0.0)), float(np.abs(p_wanted - p_folded).max()), found
 
 
-def _reversals(scores: Array, folded: Array) -> int:
+def _reversals(scores: Array, wanted: Float, folded: Array) -> int:
+    """Neighbours that changed places, or that are one where the map keeps them well apart."""
     order = np.argsort(scores, kind="stable")
-    before, after = np.diff(scores[order]), np.diff(folded[order])
+    before, meant, after = (np.diff(values[order]) for values in (scores, wanted, folded))
     near = _ROUNDING * np.maximum(np.abs(folded[order][1:]), 1.0)
-    return int(((before > 0) & (after < -near)).sum())
+    return int(((before > 0) & ((after < -near) | ((meant > 64 * near) & (after <= 0)))).sum())
 
 
 def _least(before: Score, after: Score, features: Any) -> tuple[float, float]:
@@ -147,9 +159,15 @@ def verify_files(
     if kinds[0] != kinds[1]:
         raise UncurseError(f"{before} is {kinds[0]} and {after} is {kinds[1]}; fold keeps the kind, so pass its output")
     first, second = (_scorer(kinds[0], Path(path), score_map, output) for path in (before, after))
-    names = features or first.names
-    rows = _rows(Path(data), names)
-    return verify(score_map, first.score, second.score, rows, space=first.space)
+    rows = _rows(Path(data), features, first.names)
+    try:
+        return verify(score_map, first.score, second.score, rows, space=first.space)
+    except UncurseError:
+        raise
+    except Exception as error:  # each library has its own
+        reason = " ".join(str(error).split())[:160]
+        what = f"a model cannot score {rows.shape[1]} columns of {data} ({reason})"
+        raise UncurseError(f"{what}; name the features (--features)") from None
 
 
 @dataclass(frozen=True)
@@ -159,14 +177,17 @@ class _Scorer:
     names: Sequence[str] | None = None  # of the features that it was trained on
 
 
-def _rows(data: Path, names: Sequence[str] | None) -> Array:
-    """Numbers (n, d): the columns that are named, if all are there, else every one."""
+def _rows(data: Path, asked: Sequence[str] | None, own: Sequence[str] | None) -> Array:
+    """Numbers (n, d): the columns that are asked for, else those that the model names, if all are there, else all."""
     import polars as pl
 
     try:
         scan = pl.scan_csv(data) if data.suffix == ".csv" else pl.scan_parquet(data)
         there = scan.collect_schema()
-        chosen = names if names is not None and all(name in there for name in names) else list(there)
+        lacking = [name for name in asked or () if name not in there]
+        if lacking:
+            raise UncurseError(f"{data} has no column {lacking[0]!r}; there are: {', '.join(list(there)[:20])}")
+        chosen = asked or (own if own and all(name in there for name in own) else list(there))
         frame = scan.select(chosen).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UncurseError(f"cannot read {data}: {str(error).splitlines()[0]}") from None
@@ -257,7 +278,10 @@ def _onnx(path: Path, score_map: ScoreMap, output: str | None) -> _Scorer:
     given = [one for one in inputs if one.name not in stored]
     if len(given) != 1:
         raise UncurseError(f"{path} takes {len(given)} inputs; verify takes models of one, so use Python for this one")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has many kinds
+        raise UncurseError(f"ONNX Runtime does not load {path}: {' '.join(str(error).split())[:160]}") from None
     import onnx
 
     dtype = onnx.helper.tensor_dtype_to_np_dtype(given[0].type.tensor_type.elem_type)

@@ -16,7 +16,7 @@ from ..evidence import Array
 from ..links import UncurseError, get_link
 from ..maps import ScoreMap
 from . import ubjson
-from .lines import ELSEWHERE, RAW, line_of
+from .lines import ELSEWHERE, RAW, line_of, own_copy
 
 _LINKS = {
     **dict.fromkeys(("binary:logistic", "reg:logistic"), "logistic"),
@@ -76,11 +76,21 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
     """A Booster, or an estimator that holds one, with the map folded in."""
     import xgboost
 
-    if not isinstance(model, xgboost.Booster):
-        made = copy.copy(model)
+    if isinstance(model, xgboost.XGBModel):
+        if getattr(model, "_Booster", None) is None:
+            raise UncurseError(f"this {type(model).__name__} is not fitted; fit it first")
+        made = own_copy(model)
         made._Booster = fold_model(score_map, model.get_booster())
         return made
-    folded = xgboost.Booster()
+    if not isinstance(model, xgboost.Booster):
+        raise UncurseError(f"a {type(model).__name__} of XGBoost is no model; pass a Booster or an estimator")
+    try:
+        threads = json.loads(model.save_config())["learner"]["generic_param"]["nthread"]
+    except (xgboost.core.XGBoostError, KeyError) as error:
+        raise UncurseError(
+            f"this Booster cannot be saved ({str(error).splitlines()[0][:80]}); train it first"
+        ) from None
+    folded = xgboost.Booster({"nthread": threads})
     folded.load_model(bytearray(fold_bytes(score_map, bytes(model.save_raw("ubj")))))
     return folded
 
@@ -108,17 +118,20 @@ def check_document(document: Any) -> dict[str, Any]:
         learner = made["learner"]
         param, booster = learner["learner_model_param"], learner["gradient_booster"]
         features = _whole(param, "num_feature")
-        str(learner["objective"]["name"]), _base(param, RAW)
+        str(learner["objective"]["name"]), _base(param, RAW), _whole(param, "num_class"), _whole(param, "num_target")
         if booster["name"] == "gblinear":
             whole = bool(np.isfinite(_numbers(booster["model"]["weights"])).all())
             whole = whole and len(booster["model"]["weights"]) == features + 1
         else:
             trees = _trees(booster)
+            info = (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]["tree_info"]
+            several = max(_whole(param, "num_class"), _whole(param, "num_target")) > 1
             whole = all(_is_tree(tree, features) for tree in trees)
+            whole = whole and (several or not _numbers(info).any())
             if booster["name"] == "dart":
                 drop = _numbers(booster["weight_drop"])
                 whole = whole and len(drop) == len(trees) and bool(np.isfinite(drop).all() and (drop != 0).all())
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, UncurseError):
             raise
         raise UncurseError(f"this is no whole XGBoost model ({error!r:.80}); save it again") from None
@@ -148,11 +161,14 @@ def _is_tree(tree: dict[str, Any], features: int) -> bool:
     left, right = columns["left_children"], columns["right_children"]
     inner = left != -1
     children = np.concatenate([left[inner], right[inner]])
+    parents = _numbers(tree["parents"])
     segments, sizes = (_numbers(tree.get(name, [])) for name in ("categories_segments", "categories_sizes"))
     return (
         bool((right[~inner] == -1).all())
         and bool(((children > 0) & (children < count)).all())
         and len(np.unique(children)) == len(children)
+        and len(parents) == count
+        and np.array_equal(parents[children.astype(np.int64)], np.tile(np.flatnonzero(inner), 2))
         and bool(np.isfinite(columns["split_conditions"][~inner]).all())
         and bool(((columns["split_indices"][inner] >= 0) & (columns["split_indices"][inner] < features)).all())
         and len(segments) == len(sizes) == len(tree.get("categories_nodes", []))
@@ -180,6 +196,10 @@ def _base(param: dict[str, Any], link: str) -> float:
     value = float(np.float32(str(param["base_score"]).strip("[]").split(",")[0]))
     if not np.isfinite(value):
         raise ValueError(f"base_score is {value}")
+    if (link == "logistic" and not 0 < value < 1) or (link == "log" and value <= 0):
+        raise UncurseError(
+            f"the base_score of this XGBoost model is {value:g}, which has no {link} score; save it again"
+        )
     return value if link == RAW else float(get_link(link).inverse(np.array(value)))
 
 
