@@ -1,4 +1,4 @@
-"""``python -m benchmarks.serving [MODEL]... [--seconds 4] [--json FILE]``: a folded model against the model itself.
+"""``python -m benchmarks.serving [MODEL]... [--seconds 20] [--json FILE]``: a folded model against the model itself.
 
 For one row and for 10,000: the model, the folded model, the same model loaded once more (whatever it differs by is
 noise), and the model served twice, as double learning does. Calls are interleaved in a new order every round, on one
@@ -29,7 +29,7 @@ WITHIN = 0.02
 COPIES = 4
 
 Call = Callable[[np.ndarray], Any]
-Served = dict[str, Any]
+Made = tuple[Any, Callable[[Any], Call]]  # a model; and how one is saved, loaded and called
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
@@ -43,70 +43,73 @@ def curve() -> Curve:
     return Curve(x.tolist(), (0.83 * x - 0.21 + 0.1 * np.sin(x)).tolist(), 0.83, 0.83)
 
 
-# Each makes the model, and says how a model is called.
+# Each makes a model, and says how one is served: saved, loaded and called, so that all come about in one way.
 
 
-def lightgbm_model() -> tuple[Any, Callable[[Any], Call]]:
+def lightgbm_model() -> Made:
     import lightgbm
 
     parameters = {"objective": "binary", "verbosity": -1, "num_threads": 1, "num_leaves": 63}
-    model = lightgbm.train(parameters, lightgbm.Dataset(*data()), 100)
-    return lightgbm.Booster(
-        parameters, model_str=model.model_to_string()
-    ), lambda m: lambda x: m.predict(x, num_threads=1)
+
+    def serve(model: Any) -> Call:
+        loaded = lightgbm.Booster(parameters, model_str=model.model_to_string())
+        return lambda x: loaded.predict(x, num_threads=1)
+
+    return lightgbm.train(parameters, lightgbm.Dataset(*data()), 100), serve
 
 
-def xgboost_model() -> tuple[Any, Callable[[Any], Call]]:
+def xgboost_model() -> Made:
     import xgboost
 
     parameters = {"objective": "binary:logistic", "nthread": 1, "max_depth": 6}
-    model = xgboost.train(parameters, xgboost.DMatrix(*data()), 100)
-    again = xgboost.Booster(model_file=bytearray(model.save_raw("ubj")))
 
-    def call(m: Any) -> Call:
-        m.set_param({"nthread": 1})
-        return m.inplace_predict
+    def serve(model: Any) -> Call:
+        return xgboost.Booster({"nthread": 1}, model_file=bytearray(model.save_raw("ubj"))).inplace_predict
 
-    return again, call
+    return xgboost.train(parameters, xgboost.DMatrix(*data()), 100), serve
 
 
-def catboost_model() -> tuple[Any, Callable[[Any], Call]]:
+def catboost_model() -> Made:
     import catboost
 
-    model = catboost.CatBoostClassifier(iterations=100, verbose=0, thread_count=1, allow_writing_files=False).fit(
-        *data()
-    )
-    again = catboost.CatBoostClassifier()
-    again.load_model(blob=model._serialize_model())
-    return again, lambda m: lambda x: m.predict_proba(x, thread_count=1)
+    def serve(model: Any) -> Call:
+        loaded = catboost.CatBoostClassifier()
+        loaded.load_model(blob=model._serialize_model())
+        return lambda x: loaded.predict_proba(x, thread_count=1)
+
+    options = {"iterations": 100, "verbose": 0, "thread_count": 1, "allow_writing_files": False}
+    return catboost.CatBoostClassifier(**options).fit(*data()), serve
 
 
-def sklearn_model() -> tuple[Any, Callable[[Any], Call]]:
+def sklearn_model() -> Made:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    return make_pipeline(StandardScaler(), LogisticRegression()).fit(*data()), lambda m: m.predict_proba
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(*data())
+    return model, lambda m: copy.deepcopy(m).predict_proba
 
 
-def torch_model() -> tuple[Any, Callable[[Any], Call]]:
+def torch_model() -> Made:
     import torch
     from torch import nn
 
     torch.manual_seed(0)
     layers = nn.Linear(FEATURES, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1), nn.Sigmoid()
 
-    def call(m: Any) -> Call:
+    def serve(m: Any) -> Call:
+        loaded = copy.deepcopy(m)
+
         def run(x: np.ndarray) -> Any:
             with torch.inference_mode():
-                return m(torch.from_numpy(x))
+                return loaded(torch.from_numpy(x))
 
         return run
 
-    return nn.Sequential(*layers).eval(), call
+    return nn.Sequential(*layers).eval(), serve
 
 
-def onnx_model() -> tuple[Any, Callable[[Any], Call]]:
+def onnx_model() -> Made:
     from skl2onnx import to_onnx
     from sklearn.neural_network import MLPClassifier
 
@@ -137,7 +140,7 @@ MODELS = {
 
 
 def contest(name: str, seconds: float) -> list[dict[str, Any]]:
-    model, call = MODELS[name]()
+    model, serve = MODELS[name]()
 
     def both(first: Call, second: Call) -> Call:
         return lambda x: (first(x), second(x))
@@ -145,12 +148,12 @@ def contest(name: str, seconds: float) -> list[dict[str, Any]]:
     # Several copies of each: where in memory one of them lies is worth some percent.
     calls: dict[str, list[Call]] = {"model": [], "folded": [], "again": [], "two served": []}
     for _ in range(COPIES):
-        for one in ("model", "again"):
-            calls[one].append(call(copy.deepcopy(model)))
-        calls["folded"].append(call(fold(MAP, model)))
-        calls["two served"].append(both(call(copy.deepcopy(model)), call(copy.deepcopy(model))))
+        calls["model"].append(serve(model))
+        calls["folded"].append(serve(fold(MAP, model)))
+        calls["again"].append(serve(model))
+        calls["two served"].append(both(serve(model), serve(model)))
         if name == "ONNX Runtime":
-            calls.setdefault("with a curve", []).append(call(fold(curve(), model)))
+            calls.setdefault("with a curve", []).append(serve(fold(curve(), model)))
     X = data()[0]
     found = []
     rng = np.random.default_rng(0)
@@ -158,7 +161,7 @@ def contest(name: str, seconds: float) -> list[dict[str, Any]]:
         x = np.ascontiguousarray(X[:rows])
         least = dict.fromkeys(calls, np.inf)
         end, rounds = time.perf_counter() + seconds, 0
-        while rounds < 10 * COPIES or time.perf_counter() < end:
+        while rounds < 40 * COPIES or time.perf_counter() < end:
             for one in rng.permutation(list(calls)).tolist():
                 run = calls[one][rounds % COPIES]
                 start = time.perf_counter()
@@ -178,7 +181,7 @@ def contest(name: str, seconds: float) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="MODEL", help=f"any of {', '.join(MODELS)}; all by default")
-    parser.add_argument("--seconds", type=float, default=4.0, help="for each model and size")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each model and size")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     for name in arguments.names:
