@@ -613,7 +613,7 @@ def test_settings_are_not_shared(world):
     import xgboost
 
     X, y, _ = world
-    model = xgboost.XGBClassifier(n_estimators=2, n_jobs=1, own=1).fit(X, y)
+    model = xgboost.XGBClassifier(n_estimators=2, n_jobs=1, verbosity=0, own=1).fit(X, y)
     fold(MAP, model).set_params(own=3)
     assert model.get_params()["own"] == 1
     booster = xgboost_booster(world, 2)

@@ -135,7 +135,8 @@ def test_weights(name, models, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-def test_verify_sees_another_order_and_another_model(models, rows, tmp_path):
+def test_verify_sees_another_order_and_another_model(models, rows, monkeypatch):
+    monkeypatch.setattr("uncurse.serving.verifying._SECONDS", 0.01)
     X = rows[0]
     found = verify(MAP, lambda x: x[:, 0], lambda x: -x[:, 0], X)
     assert found.reversed_pairs > 1_900
@@ -244,7 +245,7 @@ for turn in range(int(sys.argv[3])):
         assert not out.exists()
 print(refused)
 """
-    turns = 9 if name.startswith("c.") else 60  # CatBoost reads in a process of its own each time
+    turns = 6 if name.startswith("c.") else 60  # CatBoost reads in a process of its own each time
     words = [sys.executable, "-c", script, str(models / name), str(tmp_path), str(turns)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2_000:]
@@ -404,10 +405,11 @@ def test_other_states(tmp_path):
     fold_file(MAP, tmp_path / "s.pt", tmp_path / "out")
 
 
-def test_columns_that_are_not_there(models, rows, tmp_path):
+def test_columns_that_are_not_there(models, rows, monkeypatch):
+    monkeypatch.setattr("uncurse.serving.verifying._SECONDS", 0.01)
     with pytest.raises(UncurseError, match=r"has no column 'typo'; there are: f0, f1"):
         verify_files(MAP, models / "m.txt", models / "m.txt", models / "rows.parquet", features=["f0", "typo"])
-    for name in RUN:
+    for name in ("m.txt", "x.json", "c.cbm", "n.onnx"):
         with pytest.raises(UncurseError, match=r"cannot score 2 columns|does not"):
             verify_files(MAP, models / name, models / name, models / "rows.parquet", features=["f0", "f1"])
     found = verify(MAP, lambda x: x[:, 0], lambda x: np.zeros(len(x)), rows[0])
