@@ -636,6 +636,7 @@ def test_classes_of_ones_own_that_predict_otherwise(world):
 def unfitted():
     import catboost
     import lightgbm
+    import torch
     import xgboost
     from sklearn.linear_model import LogisticRegression
 
@@ -648,6 +649,8 @@ def unfitted():
     yield xgboost.DMatrix(X)
     yield catboost.CatBoostClassifier()
     yield catboost.Pool(X)
+    yield torch.zeros(3)
+    yield torch.optim.SGD([torch.zeros(1, requires_grad=True)])
 
 
 @pytest.mark.parametrize("model", list(unfitted()), ids=lambda m: f"{type(m).__module__}.{type(m).__name__}")
@@ -667,4 +670,4 @@ def test_networks_of_counts(world):
         warnings.simplefilter("ignore")
         model = MLPRegressor(hidden_layer_sizes=(4,), loss="poisson", max_iter=3, random_state=0).fit(X, y)
     score_map = Affine(0.8, -0.3, "log", "value")
-    close(fold(score_map, model).predict(X), score_map(model.predict(X)), 1e-6)
+    close(fold(score_map, model).predict(X), score_map(model.predict(X)), 1e-12)

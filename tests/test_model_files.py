@@ -169,26 +169,35 @@ def test_a_curve_is_appended_to_an_onnx_model_and_refused_elsewhere(models, tmp_
 
 
 class Evil:
-    """What runs when a pickle of it is read."""
+    """Writes a file when a pickle of it is read."""
+
+    def __init__(self, path):
+        self.path = path
 
     def __reduce__(self):
-        return (open, ("/tmp/uncurse-was-here", "w"))
+        return (open, (str(self.path), "w"))
 
 
 @pytest.mark.parametrize("name", ["m.pkl", "m.joblib", "m.onnx", "m.txt", "m.pt", "m.safetensors"])
 def test_a_pickle_is_never_read(name, tmp_path):
-    (tmp_path / name).write_bytes(pickle.dumps(Evil()))
+    marker = tmp_path / "was-here"
+    (tmp_path / name).write_bytes(pickle.dumps(Evil(marker)))
     with pytest.raises(UncurseError, match="is a pickle"):
         fold_file(MAP, tmp_path / name, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    assert not marker.exists()
+    pickle.loads((tmp_path / name).read_bytes()).close()
+    assert marker.exists()  # so it would have been seen
 
 
 def test_a_torch_file_runs_nothing(tmp_path):
     import torch
 
-    torch.save({"weight": Evil()}, tmp_path / "evil.pt")
+    marker = tmp_path / "was-here"
+    torch.save({"weight": Evil(marker)}, tmp_path / "evil.pt")
     with pytest.raises(UncurseError, match="is no file of weights alone"):
         fold_file(MAP, tmp_path / "evil.pt", tmp_path / "out")
+    assert not marker.exists()
     torch.save(torch.nn.Linear(2, 1), tmp_path / "module.pt")  # a whole module is a pickle too
     with pytest.raises(UncurseError, match=r"save model.state_dict"):
         fold_file(MAP, tmp_path / "module.pt", tmp_path / "out")
@@ -391,8 +400,6 @@ def test_other_states(tmp_path):
     import torch
 
     layer = {"weight": torch.ones(1, 3), "bias": torch.ones(1)}
-    own: dict = dict(layer)
-    own["model"] = own
     for content in ({0: torch.ones(1)}, {"a": 1}, [torch.ones(1)], {**layer, 3: torch.ones(1)}):
         torch.save(content, tmp_path / "s.pt")
         with pytest.raises(UncurseError):
@@ -401,6 +408,10 @@ def test_other_states(tmp_path):
     torch.save(huge, tmp_path / "s.pt")
     fold_file(MAP, tmp_path / "s.pt", tmp_path / "out", layer="")
     assert (tmp_path / "out").stat().st_size < 10_000
+    own = dict(layer)
+    own["model"] = own  # a file may hold itself
+    torch.save(own, tmp_path / "s.pt")
+    fold_file(MAP, tmp_path / "s.pt", tmp_path / "out")
     torch.save({**layer, "_extra_state": None}, tmp_path / "s.pt")
     fold_file(MAP, tmp_path / "s.pt", tmp_path / "out")
 

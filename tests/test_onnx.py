@@ -65,12 +65,14 @@ SHAPES = {
 }
 
 
+def model_and_rows(name):
+    x = X.astype(np.float64) if name == "double" else X
+    return SHAPES[name](), x[:1] if name == "squeezed" else x
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_layer_takes_the_line(name):
-    model = SHAPES[name]()
-    x = X.astype(np.float64) if name == "double" else X
-    if name == "squeezed":
-        x = x[:1]
+    model, x = model_and_rows(name)
     folded = fold(MAP, model)
     onnx.checker.check_model(folded)
     assert [node.op_type for node in folded.graph.node] == [node.op_type for node in model.graph.node]
@@ -81,10 +83,7 @@ def test_a_layer_takes_the_line(name):
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("shape", [curve(), Steps((-1.0, 1.0), (-2.0, 0.0, 1.0), 1e-6, 0.0)], ids=["curve", "steps"])
 def test_a_curve_goes_before_the_sigmoid(name, shape):
-    model = SHAPES[name]()
-    x = X.astype(np.float64) if name == "double" else X
-    if name == "squeezed":
-        x = x[:1]
+    model, x = model_and_rows(name)
     folded = fold(shape, model)
     onnx.checker.check_model(folded)
     l = logit(run(model, x))

@@ -52,7 +52,7 @@ def fold(
     if not isinstance(score_map, ScoreMap):
         raise UncurseError(f"{type(score_map).__name__} is no score map; pass what `uncurse.load` gives, or vad.map_")
     names = {part.__module__.split(".")[0] for part in type(model).__mro__}
-    if "torch" in names or (isinstance(model, dict) and model and _are_tensors(model)):
+    if "torch" in names or (isinstance(model, dict) and _holds_tensors(model)):
         from . import torch_model
 
         if isinstance(model, dict):
@@ -88,8 +88,8 @@ def fold(
     raise UncurseError(f"{type(model).__name__} is no model that can be folded; {ELSEWHERE}")
 
 
-def _are_tensors(state: dict[Any, Any]) -> bool:
-    return all(type(value).__module__.split(".")[0] == "torch" for value in state.values())
+def _holds_tensors(state: dict[Any, Any]) -> bool:
+    return any(type(value).__module__.split(".")[0] == "torch" for value in state.values())
 
 
 def __getattr__(name: str) -> Any:

@@ -31,13 +31,20 @@ _SUMS = (
 )
 
 
+def _inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Of a node that branches or loops."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
 def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
     """Every node, those of graphs inside nodes too."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                yield from nodes_of(inner)
+        for inner in _inner_graphs(node):
+            yield from nodes_of(inner)
 
 
 def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
@@ -48,8 +55,8 @@ def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                yield from inner.initializer
+        for inner in _inner_graphs(node):
+            yield from inner.initializer
 
 
 def uses(graph: GraphProto, name: str) -> int:
@@ -172,9 +179,8 @@ def others_behind(graph: GraphProto, name: str, score: str) -> list[str]:
     reached = {name}
     for node in graph.node:  # in an order in which inputs come first
         inside = set(node.input)
-        for attribute in node.attribute:
-            for part in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                inside |= {one for inner in nodes_of(part) for one in inner.input}
+        for inner in _inner_graphs(node):
+            inside |= {name for part in nodes_of(inner) for name in part.input}
         if reached & inside:
             reached |= set(node.output)
     return [one.name for one in graph.output if one.name in reached and one.name != score and not _is_label(one)]

@@ -52,6 +52,8 @@ def fold_model(score_map: ScoreMap, module: nn.Module, *, layer: str | None = No
         the output's; checked wherever given.
     """
     kind = type(module).__name__
+    if not isinstance(module, nn.Module):
+        raise UncurseError(f"a {kind} of torch is no model; pass an nn.Module, or its state dict")
     made = _copy(module)
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
         made.module = fold_model(score_map, module.module, layer=layer, example=example)

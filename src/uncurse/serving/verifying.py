@@ -130,14 +130,15 @@ def _reversals(scores: Array, wanted: Float, folded: Array) -> int:
 def _least(before: Score, after: Score, features: Any) -> tuple[float, float]:
     """The least time of each, taken in turns: what else the machine does meets both."""
     least = [np.inf, np.inf]
+    pair = list(enumerate((before, after)))
     end = time.perf_counter() + _SECONDS
     turns = 0
     while turns < 5 or time.perf_counter() < end:
-        for i, one in enumerate((before, after) if turns % 2 else (after, before)):
+        for place, one in pair:
             start = time.perf_counter()
             one(features)
-            place = i if turns % 2 else 1 - i
             least[place] = min(least[place], time.perf_counter() - start)
+        pair.reverse()
         turns += 1
     return least[0], least[1]
 
