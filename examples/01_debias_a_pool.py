@@ -14,7 +14,7 @@ rng = np.random.default_rng(0)
 truth = rng.normal(-3.0, 0.8, 200_000)
 pool = (truth[:, None] + rng.normal(0.0, 0.4, (200_000, 2))).astype(np.float32)
 
-vad = uncurse.VAD(scores="logit", replicas="seeds", curvature=True).fit(pool)
+vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(pool)
 print(f"λ = {vad.lambda_:.3f} ± {vad.standard_error_:.3f}: the share of the scores' variance that is not noise")
 
 # New candidates arrive; the best are kept. Here, and only here, the truth is known.

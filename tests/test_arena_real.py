@@ -24,7 +24,7 @@ from uncurse.experiments.arena import (
 )
 from uncurse.experiments.arena.real_data import Held, Selection, Source, open_real
 from uncurse.links import logistic
-from uncurse.selection import top_k, top_share
+from uncurse.metrics.selection import top_k, top_share
 
 SAMPLES = Path(__file__).parents[2] / "shared" / "data"
 FEW = ["vanilla", "isotonic + VAD recentred", "Tower S=3"]

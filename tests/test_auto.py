@@ -6,7 +6,7 @@ from scipy.special import expit
 
 import uncurse
 from uncurse import VAD, Auto, Evidence, Joint, Moments, Tower, UncurseError, fit_auto
-from uncurse.selection import top_share
+from uncurse.metrics.selection import top_share
 
 X = np.linspace(-4.0, 0.0, 21)
 
@@ -147,7 +147,7 @@ def test_its_map_is_an_ordinary_one(tmp_path):
 
 def test_probabilities_and_negatives_left_out_come_to_the_same():
     plain = fit_auto(POOL)
-    of_probabilities = fit_auto(expit(POOL), scores="probability")
+    of_probabilities = fit_auto(expit(POOL), scale="probability")
     thinned = fit_auto(POOL - np.log(0.1), negative_rate=0.1)
     assert plain.method_ == of_probabilities.method_ == thinned.method_
     np.testing.assert_allclose(of_probabilities.predict_proba(expit(X)), plain.predict_proba(X), rtol=1e-9)
@@ -192,8 +192,8 @@ def test_what_is_wrong_with_the_input_is_said():
         fit_auto(POOL[:, :1])
     with pytest.raises(UncurseError, match="the labels hold no positives"):
         fit_auto(POOL, labelled=(SCORES, 0 * LABELS))
-    with pytest.raises(UncurseError, match="scores='value' is unknown"):
-        fit_auto(POOL, scores="value")
+    with pytest.raises(UncurseError, match="scale='value' is unknown"):
+        fit_auto(POOL, scale="value")
     with pytest.raises(UncurseError, match="was fitted without groups"):
         fit_auto(POOL).predict_proba(X, np.zeros(len(X)))
 

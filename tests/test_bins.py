@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from uncurse import Cells
-from uncurse.bins import bins, edges_at, running, totals
+from uncurse.calibration.bins import bins, edges_at, running, totals
 
 
 @pytest.fixture

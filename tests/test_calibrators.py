@@ -9,7 +9,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from uncurse import Cells, Curve, Steps, UncurseError, calibrate
-from uncurse.calibrators import CALIBRATORS, fit, newton_logistic
+from uncurse.calibration.calibrators import CALIBRATORS, fit, newton_logistic
 from uncurse.links import logit
 
 BINNED = ("histogram", "scaling-binning")

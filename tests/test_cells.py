@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 from uncurse import Cells, UncurseError
-from uncurse.calibrators import CALIBRATORS, fit
+from uncurse.calibration.calibrators import CALIBRATORS, fit
 from uncurse.evidence import grid_steps
 from uncurse.links import logistic, logit
 

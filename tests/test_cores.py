@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from uncurse import VAD, cores
+from uncurse import VAD
+from uncurse import threads as cores
 
 
 def blas_threads():

@@ -6,7 +6,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from uncurse import UncurseError, calibrate
-from uncurse.curves import fit_smooth, make_basis, rising
+from uncurse.calibration.spline import fit_smooth, make_basis, rising
 
 KNOTS = np.array([-2.5, -1.1, -0.4, 0.0, 0.3, 0.9, 1.0, 2.2, 3.6])
 

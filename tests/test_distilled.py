@@ -3,8 +3,8 @@ import pytest
 from scipy.special import expit, logit
 
 from uncurse import VAD, Evidence, Joint, Moments, UncurseError
-from uncurse.distilled import SHARES, Distilled, teacher
-from uncurse.selection import top_share
+from uncurse.debias.free_shape import SHARES, Distilled, teacher
+from uncurse.metrics.selection import top_share
 
 
 def pool_of(rows, replicas=3, *, seed=0, mean=-2.5, sd=0.8, noise=0.4):
@@ -123,7 +123,7 @@ def test_where_noise_differs_from_row_to_row_the_free_shape_follows_and_one_lamb
 
 def test_probabilities_and_logits_give_the_same_map():
     _, pool = pool_of(10_000)
-    of_logits, of_probabilities = VAD(shape="free").fit(pool), VAD(shape="free", scores="probability").fit(expit(pool))
+    of_logits, of_probabilities = VAD(shape="free").fit(pool), VAD(shape="free", scale="probability").fit(expit(pool))
     x = np.linspace(-4, -0.5, 20)
     np.testing.assert_allclose(of_probabilities.map_.at_logits(x), of_logits.map_.at_logits(x), rtol=1e-6)
 

@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from uncurse import documents
-from uncurse.links import UncurseError
+from uncurse.errors import UncurseError
 
 GOOD = documents.dumps("affine", {"slope": 1.0})
 

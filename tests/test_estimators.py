@@ -16,10 +16,10 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import estimator_checks, get_tags
 
-from uncurse.estimators import VADClassifier, VADRegressor
-from uncurse.links import UncurseError
-from uncurse.maps import load
-from uncurse.vad import VAD
+from uncurse.debias.vad import VAD
+from uncurse.errors import UncurseError
+from uncurse.estimators.vad_estimators import VADClassifier, VADRegressor
+from uncurse.maps.score_maps import load
 
 # scikit-learn 1.6 calls SciPy 1.17 the old way.
 pytestmark = pytest.mark.filterwarnings(r"ignore:scipy.optimize. The `disp`:DeprecationWarning")
@@ -141,7 +141,7 @@ def test_the_parts_agree():
     assert len(clf.replicas_) == 2
     scores = clf.predict_replicas(POOL)
     assert scores.shape == (3000, 3)
-    vad = VAD(scores="probability", replicas="anchored", lambda_floor=0.01).fit(scores)
+    vad = VAD(scale="probability", replicas="anchored", lambda_floor=0.01).fit(scores)
     assert vad.lambda_ == clf.lambda_ == clf.vad_.lambda_
     np.testing.assert_array_equal(clf.map_(scores[:, 0]), clf.predict_proba(POOL)[:, 1])
 

@@ -15,7 +15,7 @@ import pytest
 
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError, load
 from uncurse.links import to_link
-from uncurse.maps import logit_knots
+from uncurse.maps.score_maps import logit_knots
 from uncurse.serving.formulas import Pieces, between, operations
 from uncurse.serving.source import to_c, to_python
 from uncurse.serving.sql import DIALECTS, to_sql
@@ -30,19 +30,19 @@ FALLING = Steps(np.linspace(-5, 3, 20), RNG.normal(-2, 1, 21))
 BEND = Curve((-3.0, 0.0, 1.0), (-2.5, 0.2, 0.7), 0.4, 1.3)
 MAPS = {
     "affine": Affine(0.7, -0.3),
-    "affine of probabilities": Affine(0.7, -0.3, scores="probability"),
+    "affine of probabilities": Affine(0.7, -0.3, scale="probability"),
     "flat": Affine(0.0, -0.3),
-    "curve of probabilities": replace(CURVE, scores="probability"),
+    "curve of probabilities": replace(CURVE, scale="probability"),
     "steps with ties broken": TIES,
-    "steps of probabilities": replace(FALLING, scores="probability"),
-    "steps with ties broken of probabilities": replace(TIES, scores="probability"),
+    "steps of probabilities": replace(FALLING, scale="probability"),
+    "steps with ties broken of probabilities": replace(TIES, scale="probability"),
     "one step": Steps((), (0.3,)),
     "chain": Chain((Affine(0.8, -0.2), CURVE, Affine(1.1, 0.2), TIES)),
     "chain that falls": Chain((FALLING, CURVE)),
     "chain across links": Chain((CURVE, Affine(0.9, 0.01, "identity"), TIES)),
-    "chain across links of probabilities": Chain((replace(BEND, scores="probability"), replace(BEND, link="log"))),
+    "chain across links of probabilities": Chain((replace(BEND, scale="probability"), replace(BEND, link="log"))),
     "chain that ends in steps": Chain((CURVE, Steps((0.05, 0.2), (0.02, 0.1, 0.4), link="identity"))),
-    "identity": replace(Steps((0.1, 0.4), (0.05, 0.2, 0.6), 1e-7), link="identity", scores="probability"),
+    "identity": replace(Steps((0.1, 0.4), (0.05, 0.2, 0.6), 1e-7), link="identity", scale="probability"),
     "log of logits": Affine(0.9, -0.1, "log"),
     "value": Chain((Affine(0.7, 0.2, "identity", "value"), replace(BEND, link="identity"))),
     "value in log": Chain((Affine(0.7, 0.2, "log", "value"), replace(BEND, link="log"))),
@@ -60,9 +60,9 @@ def scores_for(score_map, count=5_000):
     special = [1e6, -1e6, 800.0, -800.0, -745.0, 37.0, 0.0]
     own = [getattr(part, "x", getattr(part, "edges", ())) for part in getattr(score_map, "maps", (score_map,))]
     edges = next((step.edges for step in operations(score_map) if isinstance(step, Pieces)), ())
-    if score_map.scores == "probability":
+    if score_map.scale == "probability":
         l, special, own = 1 / (1 + np.exp(-l)), [0.0, 1.0, 1e-300, 1e-20, 1 - 1e-16, 0.5, 5e-324], []
-    elif score_map.link == "log" and score_map.scores == "value":
+    elif score_map.link == "log" and score_map.scale == "value":
         l, special, own = np.exp(l / 2), [0.0, -1.0, 1e-300, 1e30], []
     edges = np.concatenate([np.array(edges), *map(np.array, own)])
     return np.concatenate([l, special, edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)])
@@ -206,16 +206,16 @@ def test_every_map_agrees_on_every_scale(engine, apply):
             continue  # sqlglot takes its time to translate them
         scores = scores_for(score_map)
         made, expected = apply(engine, score_map, scores), score_map(scores)
-        atol = 1e-12 if score_map.scores == "value" else 0.0  # values may be as near 0 as they like
+        atol = 1e-12 if score_map.scale == "value" else 0.0  # values may be as near 0 as they like
         np.testing.assert_allclose(made, expected, rtol=1e-11, atol=atol, err_msg=name)
-        if score_map.scores != "value":
+        if score_map.scale != "value":
             assert ((made > 0) & (made < 1)).all(), name
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_no_score_is_told(engine, apply):
     for score_map in (MAPS["affine"], FALLING, MAPS["affine of probabilities"], MAPS["steps of probabilities"]):
-        bad = BAD[score_map.scores]
+        bad = BAD[score_map.scale]
         made = apply(engine, score_map, [*bad, 0.5]).astype(float)
         assert np.isnan(made[:-1]).all()
         assert made[-1] == pytest.approx(score_map(0.5), rel=1e-14)
@@ -335,8 +335,8 @@ def test_sql_grows_with_the_pieces_alone_and_compares_only_the_score(dialect):
         return len(text)
 
     for scale, each in (("logit", 400), ("probability", 600)):
-        assert length(1000, scores=scale) < 1000 * each
-        assert length(1000, scores=scale) == pytest.approx(2 * length(500, scores=scale), rel=0.05)
+        assert length(1000, scale=scale) < 1000 * each
+        assert length(1000, scale=scale) == pytest.approx(2 * length(500, scale=scale), rel=0.05)
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])

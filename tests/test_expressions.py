@@ -7,7 +7,7 @@ import pytest
 
 from engines import EAGER, ENGINES, SQL, arrow
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
-from uncurse.maps import ScoreMap, logit_knots
+from uncurse.maps.score_maps import ScoreMap, logit_knots
 from uncurse.tables.expressions import with_prediction
 from uncurse.tables.lookups import Program
 
@@ -28,7 +28,7 @@ STAIRS = Steps(np.unique(RNG.normal(size=700)), np.sort(RNG.normal(size=701)), 1
 BEND = Curve(logit_knots(256), np.sort(RNG.normal(size=256)), 0.5, 1.2)
 MAPS = {
     "affine": Affine(0.7, -0.3),
-    "affine of probabilities": Affine(0.7, -0.3, scores="probability"),
+    "affine of probabilities": Affine(0.7, -0.3, scale="probability"),
     "affine in identity": Affine(0.7, 0.02, "identity", "probability"),
     "affine of values in log": Affine(0.7, 0.02, "log", "value"),
     "affine of values": Affine(0.7, 0.02, "identity", "value"),
@@ -50,11 +50,11 @@ MAPS = {
 
 
 def scores_for(score_map, dtype=np.float64):
-    if score_map.scores == "logit":
+    if score_map.scale == "logit":
         return SCORES.astype(dtype)
     values = np.exp(np.clip(SCORES, -30, 30))
-    values = values if score_map.scores == "value" else values / (1 + values)
-    if score_map.scores == "probability":
+    values = values if score_map.scale == "value" else values / (1 + values)
+    if score_map.scale == "probability":
         values[:2] = [0.0, 1.0]
     return values.astype(dtype)
 
@@ -81,7 +81,7 @@ def test_every_engine_predicts_as_numpy_and_leaves_the_rest_alone(engine, dtype,
         np.testing.assert_allclose(p, expected, rtol=1e-12, atol=0, err_msg=name)
         for column in table.column_names:
             assert result[column].to_pylist() == table[column].to_pylist()
-        if score_map.scores != "value":
+        if score_map.scale != "value":
             assert (p > 0).all()
             assert (p < 1).all()
         if group is None:

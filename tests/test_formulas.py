@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
-from uncurse.maps import ScoreMap, logit_knots
+from uncurse.maps.score_maps import ScoreMap, logit_knots
 from uncurse.serving.formulas import (
     BELOW_ONE,
     MOST,
@@ -53,7 +53,7 @@ def test_a_map_of_logits_needs_no_conversion():
 @pytest.mark.parametrize(
     ("score_map", "expected"),
     [
-        (Affine(0.5, 1.0, scores="probability"), (Inverse("logistic"), Line(0.5, 1.0), Phi("logistic"), CLIP)),
+        (Affine(0.5, 1.0, scale="probability"), (Inverse("logistic"), Line(0.5, 1.0), Phi("logistic"), CLIP)),
         (Affine(0.5, 0.1, "identity", "probability"), (Line(0.5, 0.1), CLIP)),
         (Affine(0.5, 0.1, "identity"), (Phi("logistic"), Line(0.5, 0.1), CLIP)),
         (Affine(0.5, 0.1, "probit"), (Phi("logistic"), Inverse("probit"), Line(0.5, 0.1), Phi("probit"), CLIP)),
@@ -73,7 +73,7 @@ def test_one_map_is_evaluated_to_the_last_bit():
 
 
 def test_edges_of_probabilities_are_the_first_floats_that_pass():
-    score_map = replace(FALLING, scores="probability")
+    score_map = replace(FALLING, scale="probability")
     edges = np.array(edges_of(operations(score_map)))
     assert len(edges) == 30
     assert ((edges > 0) & (edges < 1)).all()
@@ -195,7 +195,7 @@ def test_a_chain_of_one_link_is_one_operation_that_does_the_same(maps, some):
     st.sampled_from(["logit", "probability"]),
 )
 def test_a_chain_that_crosses_links_does_the_same(first, link, second, scale):
-    chain = Chain((replace(first, scores=scale), replace(second, link=link)))
+    chain = Chain((replace(first, scale=scale), replace(second, link=link)))
     made = operations(chain)
     scores = np.concatenate([around(edges_of(made)), np.linspace(-30, 30, 41)])
     if scale == "probability":
@@ -213,7 +213,7 @@ def test_groups_are_for_those_who_call():
             of(grouped)
     assert groups_of(grouped) == {"a": Affine(1.0, 1.0)}
     assert between(Chain((grouped, Affine(2.0, 0.0)))) == (Line(2.0, 0.0),)  # as the whole's
-    mixed = Grouped(Affine(1.0, 0.0), {"a": Affine(1.0, 1.0, scores="probability")})
+    mixed = Grouped(Affine(1.0, 0.0), {"a": Affine(1.0, 1.0, scale="probability")})
     with pytest.raises(UncurseError, match=r"map of group 'a' takes scores on the probability scale .* fit them again"):
         groups_of(mixed)
 

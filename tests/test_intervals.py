@@ -7,8 +7,8 @@ from scipy import stats
 from scipy.special import expit
 
 from uncurse import VAD, Affine, Joint, Moments, Tower, UncurseError, fit_auto
-from uncurse.intervals import Selected, interval_of, left_on_top, level_variance, levels_of, normal_quantile
-from uncurse.selection import top_share
+from uncurse.debias.uncertainty import Selected, interval_of, left_on_top, level_variance, levels_of, normal_quantile
+from uncurse.metrics.selection import top_share
 
 
 def rows_of(rows, replicas=3, *, seed=0, mean=-2.0, sd=0.8, noise=0.4):
@@ -151,8 +151,8 @@ def test_what_has_no_interval_says_why():
         VAD().fit(Moments().update(pool)).interval(0.05)
     with pytest.raises(UncurseError, match="this needs two columns of scores or more"):
         VAD().fit(pool[:, 0], variance=0.1).interval(0.05)
-    with pytest.raises(UncurseError, match="scores='value' are no probabilities"):
-        VAD(link="identity", scores="value").fit(pool).interval(0.05)
+    with pytest.raises(UncurseError, match="scale='value' are no probabilities"):
+        VAD(link="identity", scale="value").fit(pool).interval(0.05)
     with pytest.raises(UncurseError, match="has let its pool go"):
         pickle.loads(pickle.dumps(VAD().fit(pool))).interval(0.05)
 

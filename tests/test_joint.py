@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncurse import Joint, UncurseError
-from uncurse.evidence import joint as module
-from uncurse.evidence.boxes import FEW, Grid, fitting_step
+from uncurse.evidence import replica_counts as module
+from uncurse.evidence.dense_histogram import FEW, Grid, fitting_step
 from uncurse.links import logistic
 
 

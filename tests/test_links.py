@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, ndtr
 
-from uncurse.links import (
-    LINKS,
+from uncurse.errors import UncurseError
+from uncurse.links import LINKS, get_link, inside, logistic, logit, to_link
+from uncurse.validation import (
     SCALES,
-    UncurseError,
     check_choice,
     check_finite,
     check_labels,
@@ -17,11 +17,6 @@ from uncurse.links import (
     check_scores,
     check_share,
     check_weights,
-    get_link,
-    inside,
-    logistic,
-    logit,
-    to_link,
 )
 
 EPS = np.finfo(np.float64).eps
@@ -186,7 +181,7 @@ def test_an_unknown_link_is_named_and_the_known_are_listed(value):
 
 
 def test_an_unknown_scale_is_named_and_the_known_are_listed():
-    message = "scores='odds' is unknown; choose one of logit, probability, value"
+    message = "scale='odds' is unknown; choose one of logit, probability, value"
     for call in (lambda: to_link([0.5], "odds", "logistic"), lambda: check_scores([0.5], "odds")):
         with pytest.raises(UncurseError, match=message):
             call()

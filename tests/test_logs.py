@@ -14,7 +14,7 @@ import pytest
 from uncurse import VAD, evaluate, load, top_k
 from uncurse.evidence import Evidence
 from uncurse.links import logistic
-from uncurse.maps import load_about
+from uncurse.maps.score_maps import load_about
 
 
 def make(rows=20_000, seed=0):
@@ -167,7 +167,7 @@ def test_probabilities_all_the_way(run):
     log = make().with_columns(p1=1 / (1 + (-pl.col("s1")).exp()), p2=1 / (1 + (-pl.col("s2")).exp()))
     log.write_parquet("log.parquet")
     run("fit", "log.parquet", "--scores", "p1,p2", "--scale", "probability", "-o", "map.json")
-    vad = VAD(scores="probability").fit(log.select("p1", "p2").to_numpy())
+    vad = VAD(scale="probability").fit(log.select("p1", "p2").to_numpy())
     run("apply", "map.json", "log.parquet", "--score", "p1", "-o", "out.parquet")
     expected = vad.predict_proba(log["p1"].to_numpy())
     np.testing.assert_allclose(pl.read_parquet("out.parquet")["prediction"], expected, atol=1e-9)

@@ -8,14 +8,14 @@ from scipy.special import expit
 import uncurse
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.links import LINKS, get_link, logistic, logit
-from uncurse.maps import ScoreMap, compose, from_dict, group_rows, load, logit_knots
+from uncurse.maps.score_maps import ScoreMap, compose, from_dict, group_rows, load, logit_knots
 
 GRID = np.linspace(-12, 12, 4001)
 KNOTS = ((-2.0, 0.0, 1.5), (-1.5, -1.0, 2.0))
 STEPS = Steps((-1.0, 0.5), (-3.0, -1.0, 2.0), 1e-6, 0.1)
 EXAMPLES = {
     "affine": Affine(0.7, -0.3),
-    "affine of probabilities": Affine(0.7, -0.3, scores="probability"),
+    "affine of probabilities": Affine(0.7, -0.3, scale="probability"),
     "affine in identity": Affine(0.7, 0.02, "identity", "probability"),
     "affine of values": Affine(0.7, 0.02, "log", "value"),
     "curve": Curve(*KNOTS, 0.5, 1.2),
@@ -29,7 +29,7 @@ EXAMPLES = {
 
 
 def scores_of(step):
-    return logistic(GRID) if step.scores == "probability" else np.exp(GRID) if step.scores == "value" else GRID
+    return logistic(GRID) if step.scale == "probability" else np.exp(GRID) if step.scale == "value" else GRID
 
 
 # ---------------------------------------------------------------------------- what each map computes
@@ -81,9 +81,9 @@ def test_a_chain_hands_over_the_prediction_where_links_differ():
 
 
 def test_compose_makes_one_straight_line_of_neighbours():
-    step = compose(Affine(1.0, -2.0), Affine(0.5, 0.3), Affine(3.0, 0.1), scores="probability")
+    step = compose(Affine(1.0, -2.0), Affine(0.5, 0.3), Affine(3.0, 0.1), scale="probability")
     assert isinstance(step, Affine)
-    assert step.scores == "probability"
+    assert step.scale == "probability"
     np.testing.assert_allclose((step.slope, step.intercept), (1.5, 3 * (0.5 * -2 + 0.3) + 0.1))
 
 
@@ -103,7 +103,7 @@ def test_compose_does_what_the_maps_do_in_turn(maps):
         if step.link != link:
             expected, link = get_link(step.link).inverse(get_link(link).phi(expected)), step.link
         expected = step.transform(expected)
-    np.testing.assert_allclose(compose(*maps, scores="logit")(GRID), get_link(link).phi(expected), rtol=1e-9)
+    np.testing.assert_allclose(compose(*maps, scale="logit")(GRID), get_link(link).phi(expected), rtol=1e-9)
 
 
 def test_groups_get_their_own_map_and_unseen_ones_the_whole():
@@ -176,11 +176,11 @@ def test_float32_and_float64_agree(name):
     np.testing.assert_allclose(step(values.astype(np.float32)), step(values), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name, step in EXAMPLES.items() if step.scores != "value"])
+@pytest.mark.parametrize("name", [name for name, step in EXAMPLES.items() if step.scale != "value"])
 def test_predictions_keep_the_order_and_stay_inside_0_and_1(name):
     step = EXAMPLES[name]
     values = np.sort(
-        np.concatenate([scores_of(step), [0.0, 1.0] if step.scores == "probability" else [-1e3, 1e3, 1e300]])
+        np.concatenate([scores_of(step), [0.0, 1.0] if step.scale == "probability" else [-1e3, 1e3, 1e300]])
     )
     p = step(values)
     assert p.dtype == np.float64
@@ -193,7 +193,7 @@ def test_predictions_keep_the_order_and_stay_inside_0_and_1(name):
 def test_neighbouring_float32_probabilities_stay_apart_and_in_order(center):
     p = np.float32(center) + np.arange(2000, dtype=np.float32) * np.spacing(np.float32(center))
     assert (np.diff(p) > 0).all()
-    assert (np.diff(Affine(0.9, -0.1, scores="probability")(p)) > 0).all()
+    assert (np.diff(Affine(0.9, -0.1, scale="probability")(p)) > 0).all()
 
 
 # ---------------------------------------------------------------------------- documents
@@ -281,7 +281,7 @@ def test_a_map_has_only_finite_numbers(make, bad):
         (lambda: Affine(1.0, np.inf), "intercept is inf; a map needs finite numbers"),
         (lambda: Affine(-0.5, 0.0), r"slope is -0\.5; a map must not turn the order round"),
         (lambda: Affine(1.0, 0.0, "odds"), "link='odds' is unknown"),
-        (lambda: Affine(1.0, 0.0, scores="odds"), "scores='odds' is unknown"),
+        (lambda: Affine(1.0, 0.0, scale="odds"), "scale='odds' is unknown"),
         (lambda: Curve((), (), 1.0, 1.0), "as many x as y and at least one; got 0 and 0"),
         (lambda: Curve((0.0,), (0.0, 1.0), 1.0, 1.0), "as many x as y and at least one; got 1 and 2"),
         (lambda: Curve((0.0, np.inf), (0.0, 1.0), 1.0, 1.0), "a knot of this curve is not finite; fit it again"),
@@ -316,7 +316,7 @@ def test_steps_that_fall_are_allowed_where_nobody_asked_for_order():
 
 def test_a_map_without_a_transform_is_no_map():
     class Half(ScoreMap):
-        kind, link, scores = "half", "logistic", "logit"
+        kind, link, scale = "half", "logistic", "logit"
 
     with pytest.raises(NotImplementedError):
         Half()([0.0])

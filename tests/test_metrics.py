@@ -8,7 +8,7 @@ import sklearn.metrics
 from scipy.special import expit
 
 from uncurse import Affine, Cells, Steps, UncurseError, calibrate
-from uncurse.metrics import (
+from uncurse.metrics.metrics import (
     Estimate,
     brier_score,
     calibration_error,
@@ -20,7 +20,7 @@ from uncurse.metrics import (
     log_loss_reduction,
     maximum_calibration_error,
 )
-from uncurse.selection import top_share
+from uncurse.metrics.selection import top_share
 
 NAMES = ("ratio", "calibration_error", "ece", "mce", "log_loss", "brier")
 

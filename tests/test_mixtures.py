@@ -3,7 +3,7 @@ import pytest
 from scipy.special import expit, logit
 
 from uncurse import Joint, UncurseError
-from uncurse.mixtures import Mixture, _binned, _chance_of_variance, _expectation_maximisation, seen
+from uncurse.debias.latent_scores import Mixture, _binned, _chance_of_variance, _expectation_maximisation, seen
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from uncurse import Moments, UncurseError
+from uncurse.debias.vad import noise_variance
 from uncurse.links import LINKS, get_link, logistic
-from uncurse.vad import noise_variance
 
 
 def pool_of(rows, replicas=2, *, seed=0, mean=-3.0, sd=0.8, noise=0.4):
@@ -322,7 +322,7 @@ ONE = np.array([[0.5, 1.0], [0.25, 0.5]])
         ("logistic", "logit", np.zeros((0, 2)), r"pool is empty, shape \(0, 2\); pass at least one row"),
         ("logistic", "logit", np.zeros((3, 0)), r"pool is empty, shape \(3, 0\)"),
         ("logistic", "logit", [["a", "b"]], "pool must be an array of numbers"),
-        ("logistic", "odds", [[1.0, 2.0]], "scores='odds' is unknown; choose one of logit, probability, value"),
+        ("logistic", "odds", [[1.0, 2.0]], "scale='odds' is unknown; choose one of logit, probability, value"),
     ],
 )
 def test_a_bad_pool_is_named_with_the_remedy(link, scale, pool, message):

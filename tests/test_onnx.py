@@ -114,9 +114,9 @@ def test_a_model_that_returns_its_logit_goes_on_doing_so():
         folded = fold(shape, model)
         assert np.abs(run(folded) - shape.transform(run(model))).max() < 2e-6
     with pytest.raises(UncurseError, match="returns its sum as it is"):
-        fold(Affine(0.8, -0.3, scores="probability"), model)
+        fold(Affine(0.8, -0.3, scale="probability"), model)
     with pytest.raises(UncurseError, match="no sigmoid is seen"):
-        fold(Curve((0.0,), (0.0,), 1.0, 1.0, scores="probability"), model)
+        fold(Curve((0.0,), (0.0,), 1.0, 1.0, scale="probability"), model)
     values = Affine(0.8, -0.3, "identity", "value")
     assert np.abs(run(fold(values, model)) - values(run(model))).max() < 2e-6
 
@@ -125,7 +125,7 @@ def test_a_map_of_probabilities_goes_behind_the_sigmoid():
     model = SHAPES["gemm"]()
     straight = Affine(0.8, 0.01, "identity", "probability")
     assert np.abs(run(fold(straight, model)) - straight(run(model))).max() < 1e-6
-    by_logit = Affine(0.8, -0.3, scores="probability")
+    by_logit = Affine(0.8, -0.3, scale="probability")
     assert np.abs(run(fold(by_logit, model)) - by_logit(run(model))).max() < 1e-6
 
 

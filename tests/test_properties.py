@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from uncurse import VAD, Cells, Moments, UncurseError, calibrate, load
-from uncurse.calibrators import CALIBRATORS
+from uncurse.calibration.calibrators import CALIBRATORS
 from uncurse.links import LINKS
 
 # Worlds of coarse scores and little noise have replicas that are one.
@@ -139,7 +139,7 @@ def test_weights_of_a_calibrator_are_repetitions(method, world, exact):
 @given(world=worlds(), exact=st.booleans())
 @PROFILE
 def test_a_calibrator_from_merged_cells_is_that_of_the_whole(method, world, exact):
-    from uncurse.calibrators import fit
+    from uncurse.calibration.calibrators import fit
 
     scores, y, pool, rng = world.draw()
     cut = int(rng.integers(1, len(y)))
@@ -161,7 +161,7 @@ def test_vad_keeps_the_order_stays_inside_0_and_1_and_saves_bit_for_bit(link, cu
     _, _, pool, rng = world.draw()
     x = served(rng, pool[:, 0])
     given_, x = (pool, x) if scores == "logit" else (expit(pool), expit(x))
-    vad = fitted(VAD(link=link, curvature=curvature, scores=scores, negative_rate=rate).fit, given_)
+    vad = fitted(VAD(link=link, curvature=curvature, scale=scores, negative_rate=rate).fit, given_)
     p = vad.predict_proba(x)
     assert ((p > 0) & (p < 1)).all()
     assert (np.diff(p) >= 0).all()
@@ -202,8 +202,8 @@ def test_vad_from_merged_moments_is_that_of_the_whole(link, world):
 @PROFILE
 def test_vad_of_scores_moved_and_stretched_is_vad_moved_and_stretched(world, shift, scale):
     _, _, pool, _ = world.draw()
-    one = fitted(VAD(link="identity", scores="value").fit, pool)
-    other = VAD(link="identity", scores="value").fit(scale * pool + shift)
+    one = fitted(VAD(link="identity", scale="value").fit, pool)
+    other = VAD(link="identity", scale="value").fit(scale * pool + shift)
     expected = scale * one.predict_proba(pool[:, 0]) + shift
     np.testing.assert_allclose(other.predict_proba(scale * pool[:, 0] + shift), expected, rtol=1e-7, atol=1e-7)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from uncurse.ranked import Ranked, rank, top_rows
+from uncurse.metrics.ranking import Ranked, rank, top_rows
 
 
 def test_the_top_rows_are_those_of_a_partition_whatever_the_sample():

@@ -21,9 +21,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from uncurse import replicas as module
-from uncurse.links import UncurseError
-from uncurse.replicas import _Groups, fit_replicas, row_hashes, take_rows
+from uncurse.errors import UncurseError
+from uncurse.estimators import replicas as module
+from uncurse.estimators.replicas import _Groups, fit_replicas, row_hashes, take_rows
 
 # scikit-learn 1.6 calls SciPy 1.17 the old way.
 pytestmark = pytest.mark.filterwarnings(r"ignore:scipy.optimize. The `disp`:DeprecationWarning")

@@ -18,7 +18,7 @@ from scipy.special import expit
 
 from uncurse import VAD, Affine, Cells, Moments, UncurseError, evaluate
 from uncurse.evidence import Evidence
-from uncurse.metrics import evaluate_cells
+from uncurse.metrics.metrics import evaluate_cells
 from uncurse.report import Method, Report, data, describe, given, sections, words
 from uncurse.report.about import about_fit
 from uncurse.report.given import clean

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from uncurse import UncurseError
-from uncurse.selection import count_of_share, top_k, top_share
+from uncurse.metrics.selection import count_of_share, top_k, top_share
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from uncurse.shrinkage import pull_towards
+from uncurse.debias.shrinkage import pull_towards
 
 
 def test_groups_that_differ_by_noise_alone_all_get_the_whole():

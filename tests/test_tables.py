@@ -7,7 +7,7 @@ import pytest
 from uncurse import VAD, UncurseError
 from uncurse.evidence import Cells, Evidence, Moments
 from uncurse.links import logistic
-from uncurse.metrics import evaluate_log
+from uncurse.metrics.metrics import evaluate_log
 from uncurse.tables import SMALL, collect
 
 SPARK = pytest.param("spark", marks=pytest.mark.spark)
@@ -75,9 +75,9 @@ def test_every_engine_gives_the_cells_of_numpy(engine, log, opened):
 def test_groups_weights_and_probabilities_agree_with_arrays(engine, log, opened):
     source, options = opened(engine, log)
     found = collect(source, ["p1", "p2"], weight="w", group="site", scale="probability", **options)
-    vad = VAD(scores="probability").fit(found)
+    vad = VAD(scale="probability").fit(found)
     pool = log.select("p1", "p2").to_numpy()
-    expected = VAD(scores="probability").fit(pool, groups=log["site"].to_numpy(), sample_weight=log["w"].to_numpy())
+    expected = VAD(scale="probability").fit(pool, groups=log["site"].to_numpy(), sample_weight=log["w"].to_numpy())
     assert set(vad.group_lambda_) == {"news", "sport", 'it\'s "video"'}
     for name, value in expected.group_lambda_.items():
         assert abs(vad.group_lambda_[name] - value) < 1e-9
@@ -108,8 +108,8 @@ def test_other_links(engine, link, opened):
     source, options = opened(engine, log)
     for scale, names in (("logit", ["s1", "s2"]), ("probability", ["p1", "p2"]), ("value", ["p1", "p2"])):
         found = collect(source, names, scale=scale, link=link, **options)
-        expected = VAD(link=link, scores=scale).fit(log.select(names).to_numpy().astype(np.float64))
-        assert abs(VAD(link=link, scores=scale).fit(found).lambda_ - expected.lambda_) < 1e-9
+        expected = VAD(link=link, scale=scale).fit(log.select(names).to_numpy().astype(np.float64))
+        assert abs(VAD(link=link, scale=scale).fit(found).lambda_ - expected.lambda_) < 1e-9
         assert (found.cells is None) == (scale == "value")
 
 
@@ -167,8 +167,8 @@ def test_evidence_of_other_columns_does_not_merge(change, message):
 
 def test_a_vad_refuses_evidence_of_another_scale_or_without_labels():
     found = collect(LOGS["small"], ["s1", "s2"])
-    with pytest.raises(UncurseError, match="collected with scores='logit' and VAD has scores='probability'"):
-        VAD(scores="probability").fit(found)
+    with pytest.raises(UncurseError, match="collected with scale='logit' and VAD has scale='probability'"):
+        VAD(scale="probability").fit(found)
     with pytest.raises(UncurseError, match="collected with negative_rate=None and VAD has negative_rate"):
         VAD(negative_rate=0.1).fit(found)
     with pytest.raises(UncurseError, match="labelled evidence holds no labels; collect it with its label column"):
@@ -290,10 +290,10 @@ def test_labels_may_be_true_and_false_and_scores_whole_numbers(engine, opened):
 
 def test_sums_keep_their_digits_far_from_zero(opened):
     log = LOGS["large"].select(pl.col("s1").cast(pl.Float64) + 1e5, pl.col("s2").cast(pl.Float64) + 1e5)
-    expected = VAD(link="identity", scores="value").fit(log.to_numpy())
+    expected = VAD(link="identity", scale="value").fit(log.to_numpy())
     for engine in ("lazy polars", "duckdb"):
         found = collect(opened(engine, log)[0], ["s1", "s2"], scale="value", link="identity")
-        assert abs(VAD(link="identity", scores="value").fit(found).lambda_ - expected.lambda_) < 1e-9
+        assert abs(VAD(link="identity", scale="value").fit(found).lambda_ - expected.lambda_) < 1e-9
 
 
 def test_one_moment_block_cannot_be_merged_with_other_columns():

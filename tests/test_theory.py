@@ -10,7 +10,8 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.special import kolmogorov, ndtr, ndtri
 
-from uncurse.links import LINKS, UncurseError, get_link
+from uncurse.errors import UncurseError
+from uncurse.links import LINKS, get_link
 from uncurse.theory import (
     _lilliefors,
     best_of,

@@ -44,12 +44,12 @@ def of_arrays(logs, names, *, weight=False, group=False, **options):
     return Tower(**options).fit(pool.select(names).to_numpy(), labelled=tuple(rows), **given)
 
 
-def of_logs(engine, open_in, logs, names, *, weight=False, group=False, scores="logit", negative_rate=None):
-    given = {"scale": scores, "negative_rate": negative_rate, "weight": "w" if weight else None, "joint": True}
+def of_logs(engine, open_in, logs, names, *, weight=False, group=False, scale="logit", negative_rate=None):
+    given = {"scale": scale, "negative_rate": negative_rate, "weight": "w" if weight else None, "joint": True}
     (pool, options), (labelled, more) = (open_in(engine, log) for log in logs)
     found = collect(pool, names, group="site" if group else None, **given, **options)
     rows = collect(labelled, names, label="click", **given, **more)
-    return found, Tower(scores=scores, negative_rate=negative_rate).fit(found, labelled=rows)
+    return found, Tower(scale=scale, negative_rate=negative_rate).fit(found, labelled=rows)
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -73,7 +73,7 @@ def test_every_engine_gives_the_tower_of_numpy(engine, logs, size, opened):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_weights_groups_probabilities_and_sampled_negatives(engine, logs, size, opened):
     names = ["p1", "p2", "p3"][:size]
-    options = {"weight": True, "group": True, "scores": "probability", "negative_rate": 0.2}
+    options = {"weight": True, "group": True, "scale": "probability", "negative_rate": 0.2}
     found, tower = of_logs(engine, opened, logs, names, **options)
     expected = of_arrays(logs, names, **options)
     p = logistic(PROBE)

@@ -8,7 +8,7 @@ from scipy.special import expit, logit
 
 import uncurse
 from uncurse import VAD, Evidence, Joint, Moments, Tower, UncurseError
-from uncurse.selection import top_share
+from uncurse.metrics.selection import top_share
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -97,7 +97,7 @@ def test_errors_on_the_top_average_to_nothing(replicas):
 
 
 def test_probabilities_and_logits_give_the_same_map():
-    other = Tower(scores="probability").fit(expit(POOL), labelled=(expit(SCORES), LABELS))
+    other = Tower(scale="probability").fit(expit(POOL), labelled=(expit(SCORES), LABELS))
     np.testing.assert_allclose(other.predict_proba(expit(X)), FITTED.predict_proba(X), rtol=1e-6)
 
 
@@ -132,7 +132,7 @@ def test_groups_of_evidence_are_groups_of_rows():
 
 
 def test_evidence_collected_otherwise_is_refused():
-    with pytest.raises(UncurseError, match="collected with scores='probability' and Tower has scores='logit'"):
+    with pytest.raises(UncurseError, match="collected with scale='probability' and Tower has scale='logit'"):
         Tower().fit(evidence_of(POOL, scale="probability"), labelled=(SCORES, LABELS))
     with pytest.raises(UncurseError, match=r"collected with negative_rate=0\.1 and Tower has negative_rate=None"):
         Tower().fit(evidence_of(POOL, negative_rate=0.1), labelled=(SCORES, LABELS))
@@ -347,7 +347,7 @@ def test_shapes_that_do_not_fit_are_named(pool, labelled, message):
 
 
 def test_options_are_checked():
-    for options in ({"scores": "value"}, {"replicas": "jackknife"}, {"negative_rate": 0.0}, {"negative_rate": 1.1}):
+    for options in ({"scale": "value"}, {"replicas": "jackknife"}, {"negative_rate": 0.0}, {"negative_rate": 1.1}):
         with pytest.raises(UncurseError, match=next(iter(options))):
             Tower(**options)
     with pytest.raises(UncurseError, match="replicas='bootstrap' needs 3"):
@@ -414,7 +414,7 @@ def test_a_pickled_tower_predicts_and_knows_its_interval():
 
 
 def test_its_name_says_what_it_is_and_what_it_has_seen():
-    assert repr(Tower()) == "Tower(scores='logit', replicas='seeds')"
+    assert repr(Tower()) == "Tower(scale='logit', replicas='seeds')"
     assert repr(FITTED).endswith("of 20,000 labelled and 20,000 pool rows")
 
 

@@ -8,10 +8,10 @@ from scipy.special import logit as true_logit
 from sklearn.linear_model import LogisticRegression
 
 from uncurse import VAD, Affine, Cells, Chain, Grouped, Moments, UncurseError, calibrate, information_variance
-from uncurse.calibrators import CALIBRATORS
+from uncurse.calibration.calibrators import CALIBRATORS
+from uncurse.debias.vad import REPLICAS, curved, noise_variance
 from uncurse.links import LINKS, get_link
-from uncurse.selection import top_share
-from uncurse.vad import REPLICAS, curved, noise_variance
+from uncurse.metrics.selection import top_share
 
 
 def pool_of(rows, replicas=2, *, seed=0, mean=-3.0, sd=0.8, noise=0.4):
@@ -98,7 +98,7 @@ def test_vad_p_is_the_formula_on_probabilities_and_stays_inside_0_and_1():
     lam = literal_lambda(p)
     grid = np.array([0.0, 1e-9, 0.1, 0.5, 1 - 1e-9, 1.0])
     expected = lam * grid + (1 - lam) * p[:, 0].mean()
-    np.testing.assert_allclose(VAD(link="identity", scores="probability").fit(p).predict_proba(grid), expected)
+    np.testing.assert_allclose(VAD(link="identity", scale="probability").fit(p).predict_proba(grid), expected)
     of_logits = VAD(link="identity").fit(pool)
     np.testing.assert_allclose(of_logits.lambda_, lam, rtol=1e-9)
     extreme = of_logits.predict_proba([-1e3, 0.0, 1e3])
@@ -114,7 +114,7 @@ def test_every_link_shrinks_its_own_scores(link, scores):
     l = get_link(link).inverse(expit(pool))
     lam = literal_lambda(l)
     expected = get_link(link).phi(lam * l[:, 0] + (1 - lam) * l[:, 0].mean())
-    vad = VAD(link=link, scores=scores).fit(given)
+    vad = VAD(link=link, scale=scores).fit(given)
     np.testing.assert_allclose(vad.lambda_, lam, rtol=1e-9)
     np.testing.assert_allclose(vad.predict_proba(given[:, 0]), expected, rtol=1e-9)
 
@@ -123,8 +123,8 @@ def test_every_link_shrinks_its_own_scores(link, scores):
 @pytest.mark.parametrize("shift", [0.0, 3.0])
 def test_for_regression_units_do_not_matter(scale, shift):
     pool = pool_of(1000)
-    plain = VAD(link="identity", scores="value").fit(pool)
-    other = VAD(link="identity", scores="value").fit(scale * (pool + shift))
+    plain = VAD(link="identity", scale="value").fit(pool)
+    other = VAD(link="identity", scale="value").fit(scale * (pool + shift))
     np.testing.assert_allclose(other.lambda_, plain.lambda_, rtol=1e-9)
     expected = scale * (plain.predict_proba(pool[:, 0]) + shift)
     np.testing.assert_allclose(other.predict_proba(scale * (pool[:, 0] + shift)), expected, rtol=1e-9)
@@ -346,7 +346,7 @@ def test_a_tandem_uses_the_same_regime_on_both_sides(replicas):
 def test_a_tandem_on_probabilities_is_the_tandem_on_their_logits():
     pool, (scores, y) = pool_of(1000), labelled_of(1500)
     plain = VAD(calibrator="isotonic").fit(pool, labelled=(scores, y))
-    other = VAD(calibrator="isotonic", scores="probability").fit(expit(pool), labelled=(expit(scores), y))
+    other = VAD(calibrator="isotonic", scale="probability").fit(expit(pool), labelled=(expit(scores), y))
     served = np.linspace(-6.01, 1, 101)
     np.testing.assert_allclose(other.predict_proba(expit(served)), plain.predict_proba(served), rtol=1e-8)
 
@@ -516,7 +516,7 @@ def test_a_negative_rate_undoes_known_down_sampling(link, scores):
     trained = pool - np.log(0.1)  # what a model learns where a tenth of the negatives is kept
     plain = VAD(link=link).fit(pool)
     given = trained if scores == "logit" else expit(trained)
-    vad = VAD(link=link, scores=scores, negative_rate=0.1).fit(given)
+    vad = VAD(link=link, scale=scores, negative_rate=0.1).fit(given)
     np.testing.assert_allclose(vad.lambda_, plain.lambda_, rtol=1e-9)
     np.testing.assert_allclose(vad.predict_proba(given[:, 0]), plain.predict_proba(pool[:, 0]), rtol=1e-9)
 
@@ -791,8 +791,8 @@ def with_value(value, place=(3, 1)):
         (with_value(np.nan), {}, r"pool\[3, 1\] is nan \(1 such values\); drop or repair those rows first"),
         (with_value(np.inf), {}, r"pool\[3, 1\] is inf"),
         (with_value(-np.inf), {}, r"pool\[3, 1\] is -inf"),
-        (GOOD, {"scores": "probability"}, r"pool holds -.*, which is not a probability; are these logits"),
-        (expit(with_value(np.inf)), {"scores": "probability"}, "1 probabilities of the pool are exactly 0 or 1.*clip"),
+        (GOOD, {"scale": "probability"}, r"pool holds -.*, which is not a probability; are these logits"),
+        (expit(with_value(np.inf)), {"scale": "probability"}, "1 probabilities of the pool are exactly 0 or 1.*clip"),
         (GOOD[:, :1], {}, r"there are 1 column\(s\) and replicas='seeds' needs 2; train the model once more with ano"),
         (GOOD, {"replicas": "bootstrap"}, r"there are 2 column\(s\) and replicas='bootstrap' needs 3; the served mod"),
         (GOOD[:, :1], {"replicas": "anchored"}, r"there are 1 column\(s\) and replicas='anchored' needs 2"),
@@ -801,7 +801,7 @@ def with_value(value, place=(3, 1)):
         (GOOD[:0], {}, r"pool is empty, shape \(0, 2\); pass at least one row"),
         (GOOD[:1], {}, "the served scores are constant at"),
         (np.column_stack([np.full(200, 1.5), GOOD[:, 0]]), {}, r"served scores are constant at 1\.5; a pool must hold"),
-        (np.full((200, 2), 1 / 3), {"link": "identity", "scores": "value"}, "the served scores are constant at"),
+        (np.full((200, 2), 1 / 3), {"link": "identity", "scale": "value"}, "the served scores are constant at"),
         ([["a", "b"]], {}, "pool must be an array of numbers"),
         (Moments(), {}, "column|no rows"),
         ((), {}, "pool"),
@@ -820,14 +820,14 @@ def test_a_bad_pool_is_named_with_the_remedy(pool, options, message):
     ("options", "message"),
     [
         ({"link": "odds"}, "link='odds' is unknown; choose one of logistic, identity, log, probit"),
-        ({"scores": "odds"}, "scores='odds' is unknown; choose one of logit, probability, value"),
+        ({"scale": "odds"}, "scale='odds' is unknown; choose one of logit, probability, value"),
         ({"replicas": "folds"}, "replicas='folds' is unknown; choose one of seeds, bootstrap, anchored"),
         ({"calibrator": "plat"}, "calibrator='plat' is unknown; choose one of platt"),
         ({"calibrator": "platt", "curvature": True}, "curvature=True corrects VAD alone; leave it out beside"),
-        ({"scores": "value"}, "scores='value' is for regression: use link='identity' or 'log', and no calibrator"),
-        ({"scores": "value", "link": "probit"}, "scores='value' is for regression"),
-        ({"scores": "value", "link": "identity", "calibrator": "platt"}, "scores='value' is for regression"),
-        ({"scores": "value", "link": "identity", "negative_rate": 0.1}, "scores='value' is for regression"),
+        ({"scale": "value"}, "scale='value' is for regression: use link='identity' or 'log', and no calibrator"),
+        ({"scale": "value", "link": "probit"}, "scale='value' is for regression"),
+        ({"scale": "value", "link": "identity", "calibrator": "platt"}, "scale='value' is for regression"),
+        ({"scale": "value", "link": "identity", "negative_rate": 0.1}, "scale='value' is for regression"),
         ({"negative_rate": 0.0}, r"negative_rate=0\.0; pass the share of negatives kept, such as 0\.1"),
         ({"negative_rate": 10.0}, r"negative_rate=10\.0; pass the share"),
         ({"lambda_floor": -0.1}, r"lambda_floor=-0\.1; pass a number from 0 to 1, or None for an error"),
@@ -935,7 +935,7 @@ def test_the_map_of_a_tandem_is_a_few_floats_of_plain_json():
 
 def test_a_vad_shows_what_it_found():
     vad = VAD(calibrator="platt")
-    assert repr(vad) == "VAD(link='logistic', scores='logit', replicas='seeds', calibrator='platt')"
+    assert repr(vad) == "VAD(link='logistic', scale='logit', replicas='seeds', calibrator='platt')"
     assert f"with λ = {VAD().fit(GOOD).lambda_:.4g} ± " in repr(VAD().fit(GOOD))
 
 

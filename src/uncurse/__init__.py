@@ -3,12 +3,14 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .auto import Auto, fit_auto
-from .calibrators import calibrate
+from .calibration.calibrators import calibrate
+from .debias.auto import Auto, fit_auto
+from .debias.tower import Tower
+from .debias.vad import VAD, information_variance
+from .errors import UncurseError
 from .evidence import Cells, Evidence, Joint, Moments
-from .links import UncurseError
-from .maps import Affine, Chain, Curve, Grouped, Steps, load
-from .metrics import (
+from .maps.score_maps import Affine, Chain, Curve, Grouped, Steps, load
+from .metrics.metrics import (
     Evaluation,
     calibration_error,
     evaluate,
@@ -16,12 +18,10 @@ from .metrics import (
     log_loss_reduction,
     maximum_calibration_error,
 )
-from .selection import top_k, top_share
-from .tower import Tower
-from .vad import VAD, information_variance
+from .metrics.selection import top_k, top_share
 
 if TYPE_CHECKING:
-    from .estimators import VADClassifier, VADRegressor
+    from .estimators.vad_estimators import VADClassifier, VADRegressor
     from .serving import fold
     from .tables import collect
 
@@ -31,7 +31,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     # scikit-learn and dataframe engines take most of a second to import: only for those who use them.
     if name in ("VADClassifier", "VADRegressor"):
-        from . import estimators
+        from .estimators import vad_estimators as estimators
 
         return getattr(estimators, name)
     if name == "collect":

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .links import UncurseError
+from .errors import UncurseError
 
 #: The version written, and the only one read.
 SCHEMA_VERSION = 1

@@ -18,8 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from uncurse.evidence import Array, Cells
-from uncurse.links import UncurseError, check_finite, check_scores, check_share, get_link
+from uncurse._types import Array
+from uncurse.errors import UncurseError
+from uncurse.evidence import Cells
+from uncurse.links import get_link
+from uncurse.validation import check_finite, check_scores, check_share
 
 Integrand = Callable[[Array, Array], NDArray[np.floating]]  # of the score and of Z
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__, documents
-from ..links import UncurseError
+from ..errors import UncurseError
 
 app = typer.Typer(
     name="uncurse",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import documents
-from ..links import UncurseError
+from ..errors import UncurseError
 from .app import JsonOption, app, check_outputs, command, each, finish, say
 
 _QUICK_REPLICATIONS = 8

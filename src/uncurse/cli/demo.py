@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ..links import UncurseError
+from ..errors import UncurseError
 from .app import app, talking
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import documents
-from ..links import UncurseError, check_choice
+from ..errors import UncurseError
+from ..validation import check_choice
 from .app import JsonOption, app, check_outputs, command, finish, working
 from .options import (
     CALIBRATORS,
@@ -30,10 +31,10 @@ from .reading import check_pool, evidence_of
 from .texts import fit_text
 
 if TYPE_CHECKING:
-    from ..auto import Auto
+    from ..debias.auto import Auto
+    from ..debias.tower import Tower
+    from ..debias.vad import VAD
     from ..evidence import Evidence
-    from ..tower import Tower
-    from ..vad import VAD
 
 
 @app.command()
@@ -119,7 +120,7 @@ def fit(
         options = (weight, None, None, None, evidence.scale, evidence.link, evidence.negative_rate, engine)
         rows = evidence_of(labelled, columns, label, options, {"label": label}, need_label=True, need_joint=joint)
     where = f"{', '.join(pool)}, columns {', '.join(evidence.columns)}"
-    settings: dict[str, Any] = {"scores": evidence.scale, "negative_rate": evidence.negative_rate, "replicas": replicas}
+    settings: dict[str, Any] = {"scale": evidence.scale, "negative_rate": evidence.negative_rate, "replicas": replicas}
     if method == "vad":
         settings |= {"link": evidence.link, "calibrator": calibrator, "curvature": curvature}
         settings |= {"lambda_floor": lambda_floor, "shape": shape or "straight"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import documents
-from ..links import UncurseError
+from ..errors import UncurseError
 from .app import JsonOption, app, check_outputs, command, finish, say, working
 from .options import (
     SCALES,
@@ -89,7 +89,7 @@ def apply(
 
     Example: uncurse apply map.json log.parquet --score s1 -o corrected.parquet
     """
-    from ..maps import Grouped, load, load_about
+    from ..maps.score_maps import Grouped, load, load_about
     from ..tables.writing import apply_to_files
 
     check_outputs([json], [log, score_map])
@@ -139,8 +139,8 @@ def evaluate(
       uncurse evaluate day.json --map a.json --map b.json --alpha 0.01,0.05
       uncurse evaluate log.parquet --score s1 --label click --request request_id --top-k 1
     """
-    from ..maps import Grouped, load, load_about
-    from ..metrics import evaluate_log
+    from ..maps.score_maps import Grouped, load, load_about
+    from ..metrics.metrics import evaluate_log
     from ..report import Method, Report, describe
 
     check_outputs([json, report, figures], [*log, *(maps or [])])
@@ -159,10 +159,10 @@ def evaluate(
             column = about.get("group") or "COLUMN"
             raise UncurseError(f"{path} has a map for each group; collect {', '.join(log)} with --group {column}")
     for path, one, _ in loaded:
-        if one.scores != evidence.scale:
+        if one.scale != evidence.scale:
             raise UncurseError(
-                f"{path} takes scores on the {one.scores} scale and these are {evidence.scale}s; say --scale "
-                f"{one.scores} if they are, or fit a map to them"
+                f"{path} takes scores on the {one.scale} scale and these are {evidence.scale}s; say --scale "
+                f"{one.scale} if they are, or fit a map to them"
             )
     plain = as_served(evidence, negative_rate)
     names = _distinct([str(path) for path, _, _ in loaded])

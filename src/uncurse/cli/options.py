@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from .. import calibrators, links, vad
+from .. import links, validation
+from ..calibration import calibrators
+from ..debias import vad
 
 
 def words(*known: str) -> Callable[[str], list[str]]:
@@ -19,7 +21,7 @@ def words(*known: str) -> Callable[[str], list[str]]:
     return complete
 
 
-SCALES, LINKS, REPLICAS = words(*links.SCALES), words(*links.LINKS), words(*vad.REPLICAS)
+SCALES, LINKS, REPLICAS = words(*validation.SCALES), words(*links.LINKS), words(*vad.REPLICAS)
 METHODS, SHAPES = words("vad", "tower", "auto"), words("straight", "free")
 CALIBRATORS, ENGINES = words(*calibrators.CALIBRATORS), words("polars", "duckdb", "spark")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..links import UncurseError
+from ..errors import UncurseError
 from .app import working
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
-    from ..maps import ScoreMap
+    from ..maps.score_maps import ScoreMap
 
 
 _MOST_SHARES = 1_000
@@ -128,7 +128,7 @@ def as_served(evidence: Evidence, rate: float | None) -> ScoreMap | None:
     """The prediction that the served score stands for: corrected, where negatives were sampled."""
     import numpy as np
 
-    from ..maps import Affine
+    from ..maps.score_maps import Affine
 
     if rate is None:
         return None
@@ -136,14 +136,14 @@ def as_served(evidence: Evidence, rate: float | None) -> ScoreMap | None:
         raise UncurseError(f"--negative-rate is {rate:g}; pass the share of negatives kept, such as 0.1")
     if evidence.negative_rate is not None:
         raise UncurseError("this evidence was collected with its negative rate; leave --negative-rate out")
-    return Affine(1.0, float(np.log(rate)), scores=evidence.scale)
+    return Affine(1.0, float(np.log(rate)), scale=evidence.scale)
 
 
 def shares_of(text: str | None, selection: str | None) -> list[float]:
     """0.02:0.10:0.01 with both ends, or 0.02,0.1, or both kinds joined by commas; of winners all, by default."""
     import numpy as np
 
-    from ..links import check_share
+    from ..validation import check_share
 
     if text is None:
         text = "1" if selection is not None else "0.02:0.10:0.01"

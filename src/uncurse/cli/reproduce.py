@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import documents
-from ..links import UncurseError
+from ..errors import UncurseError
 from .app import JsonOption, check_outputs, each, finish, say, working
 
 reproduce = typer.Typer(

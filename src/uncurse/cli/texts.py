@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..auto import Auto
+    from ..debias.auto import Auto
+    from ..debias.tower import Tower
+    from ..debias.vad import VAD
     from ..evidence import Evidence
     from ..report import Method
-    from ..tower import Tower
-    from ..vad import VAD
 
 
 def fit_text(
     fitted: VAD | Tower | Auto, about: Mapping[str, Any], pool: Evidence, out: Path
 ) -> tuple[str, dict[str, Any]]:
     """What `fit` found."""
-    from ..vad import VAD
+    from ..debias.vad import VAD
 
     lines, record = _vad_text(fitted, pool) if isinstance(fitted, VAD) else _other_text(fitted, about, pool)
     for left in about["left"]:
@@ -60,7 +60,7 @@ def _other_text(fitted: Tower | Auto, about: Mapping[str, Any], pool: Evidence) 
 
 
 def _vad_text(vad: VAD, pool: Evidence) -> tuple[list[str], dict[str, Any]]:
-    from ..maps import Affine
+    from ..maps.score_maps import Affine
 
     record: dict[str, Any] = {
         "lambda": vad.lambda_,
@@ -81,7 +81,7 @@ def _vad_text(vad: VAD, pool: Evidence) -> tuple[list[str], dict[str, Any]]:
     if isinstance(vad.map_, Affine) and vad.map_.link == "logistic":
         sign = "-" if vad.map_.intercept < 0 else "+"
         line = f"prediction = 1 / (1 + exp(-({vad.map_.slope:.6g} · logit {sign} {abs(vad.map_.intercept):.6g})))"
-        lines.append(line + (", where logit = ln(p / (1 - p))" if vad.map_.scores == "probability" else ""))
+        lines.append(line + (", where logit = ln(p / (1 - p))" if vad.map_.scale == "probability" else ""))
     elif not pool.groups:
         lines.append(f"the map is a {vad.map_.kind}, not two numbers: uncurse apply and uncurse.load use it")
     if pool.groups:

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from ..links import UncurseError
+from ..errors import UncurseError
 from .parsing import LONGEST, MARGIN, Bytes, Layout
 
 BLOCK = 7 << 20  # bytes: some 30,000 rows; with fewer, threads wait for Python's lock, with more, for memory

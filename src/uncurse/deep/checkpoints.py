@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..documents import SCHEMA_VERSION, replacing
-from ..links import UncurseError
+from ..errors import UncurseError
 
 _HEAD = "about"
 _MINUTE = 60.0

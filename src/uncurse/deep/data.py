@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..links import UncurseError
+from ..errors import UncurseError
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cores import chunks, in_threads, shares
-from ..links import UncurseError
+from ..errors import UncurseError
+from ..threads import chunks, in_threads, shares
 from .data import Clicks
 
 MAGIC = b"UNCURSE\n"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..links import UncurseError
+from ..errors import UncurseError
 from .data import Clicks
 from .stack import Stack
 

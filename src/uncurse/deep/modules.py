@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..links import UncurseError
+from ..errors import UncurseError
 from .served import check_replica
 from .stack import Stack
 

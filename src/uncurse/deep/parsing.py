@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cores import chunks
+from ..threads import chunks
 from .vocabularies import Codes, Keys, smallest
 
 Bytes = NDArray[np.uint8]

@@ -21,9 +21,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cores import cores
 from ..documents import replacing
-from ..links import UncurseError, check_choice, check_count
+from ..errors import UncurseError
+from ..threads import cores
+from ..validation import check_choice, check_count
 from .blocks import blocks, find_layout, open_log
 from .encoded import Column, Encoded, write
 from .parsing import SHOWN, Bytes, Layout, Parsed, fault, parse

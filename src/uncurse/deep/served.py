@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..links import UncurseError
+from ..errors import UncurseError
 
 
 def check_replica(replica: int, replicas: int) -> int:

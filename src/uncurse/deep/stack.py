@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..links import check_count
+from ..validation import check_count
 from .served import Served
 
 _ALIGNED = 8  # inputs are padded to a multiple of this: tensor cores want it

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..links import UncurseError, check_choice, check_count
+from ..errors import UncurseError
+from ..validation import check_choice, check_count
 from .checkpoints import Keeper, load_checkpoint, save_checkpoint
 from .data import Clicks
 from .inputs import Dataset, check_codes, check_finite, check_rows, inputs_of, pick_device, tensor, tensors_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cores import chunks
+from ..threads import chunks
 
 Keys = NDArray[np.uint64]
 Codes = NDArray[Any]  # uint8, uint16 or uint32, the smallest that does

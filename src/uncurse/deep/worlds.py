@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..links import UncurseError
+from ..errors import UncurseError
 from .data import Clicks
 
 RESERVED = 2  # code 0 is a missing value, code 1 an unknown one, which a world never draws

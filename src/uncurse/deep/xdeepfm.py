@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..links import UncurseError
+from ..errors import UncurseError
 from .stack import Stack, check_widths, fused, gaussian, uniform
 
 

@@ -5,15 +5,14 @@ both for a log, and is a file.
 """
 
 from .cells import EXACT_ROWS, GRID, TAIL, Cells, grid_steps, step_edges, top_cut
-from .joint import Joint
-from .moments import Array, Moments
-from .record import Evidence, merged
+from .evidence import Evidence, merged
+from .moments import Moments
+from .replica_counts import Joint
 
 __all__ = [
     "EXACT_ROWS",
     "GRID",
     "TAIL",
-    "Array",
     "Cells",
     "Evidence",
     "Joint",

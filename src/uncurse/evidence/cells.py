@@ -9,19 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import documents
-from ..cores import chunks
-from ..links import (
-    Float,
-    UncurseError,
-    check_choice,
-    check_labels,
-    check_scores,
-    check_weights,
-    logistic,
-    logit,
-    warn_if_probabilities,
-)
-from .moments import Array
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..links import logistic, logit
+from ..threads import chunks
+from ..validation import check_choice, check_labels, check_scores, check_weights, warn_if_probabilities
 
 # The grid, on the logit: steps of 1/1024 between -6 and 4, where the top of most pools lies, coarser outside. Rows are
 # counted in steps of 1/1024 first, then every `width` steps become one cell: 14,464 in all. Beyond ±16, where few are,

@@ -9,21 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import documents
-from ..cores import cores, in_threads, one_blas_thread
-from ..links import (
-    Float,
-    UncurseError,
-    check_choice,
-    check_count,
-    check_finite,
-    check_scores,
-    check_weights,
-    get_link,
-    to_link,
-    warn_if_probabilities,
-)
-
-Array = NDArray[np.float64]
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..links import get_link, to_link
+from ..threads import cores, in_threads, one_blas_thread
+from ..validation import check_choice, check_count, check_finite, check_scores, check_weights, warn_if_probabilities
 
 # Rows per step times columns: 8 MiB of float64 for each thread. Smaller steps fit the L2 cache but threads
 # then wait for each other between calls (two threads, S=2, in units of one np.sum: 6.2 at 2^15, 2.8 at 2^20).
@@ -368,4 +358,4 @@ def _sums_of_pairs(values: Float, convert: Callable[[Float], Float] | None, buff
     return np.array([first.real, first.imag]), np.array(second)
 
 
-__all__ = ["Array", "Moments", "strict_link"]
+__all__ = ["Moments", "strict_link"]

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..links import UncurseError, check_choice, check_count, logistic
+from ..errors import UncurseError
+from ..links import logistic
+from ..validation import check_choice, check_count
 from .clicks import Scored, groups_of, measure
 from .clicks_tables import ClickTables
 

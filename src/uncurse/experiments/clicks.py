@@ -16,15 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from .. import calibrators
-from ..cores import in_threads, one_blas_thread
-from ..evidence import Array, Cells, Moments
-from ..links import UncurseError, check_choice, check_count, check_finite, check_labels, check_share, get_link, logistic
-from ..maps import Affine, ScoreMap, compose
-from ..ranked import Ranked, Row, top_rows
-from ..selection import count_of_share
+from .._types import Array
+from ..calibration import calibrators
+from ..debias.vad import VAD
+from ..errors import UncurseError
+from ..evidence import Cells, Moments
+from ..links import get_link, logistic
+from ..maps.score_maps import Affine, ScoreMap, compose
+from ..metrics.ranking import Ranked, Row, top_rows
+from ..metrics.selection import count_of_share
 from ..theory import gaussianity
-from ..vad import VAD
+from ..threads import in_threads, one_blas_thread
+from ..validation import check_choice, check_count, check_finite, check_labels, check_share
 from .clicks_claims import judge
 from .clicks_tables import (
     CALIBRATORS,
@@ -297,7 +300,7 @@ class _Served:
         if link != "logistic":
             calibrated = get_link(link).inverse(logistic(calibrated))
         center = float(np.average(calibrated, weights=self.pool.weight))
-        return compose(step, Affine(slope, (1 - slope) * center, link), scores="logit")
+        return compose(step, Affine(slope, (1 - slope) * center, link), scale="logit")
 
     def _debiased(self, step: ScoreMap, name: str, variant: str, s: int, alone: Array) -> dict[Key, Array]:
         made = self._figures(step, self.others if (s, variant) == (2, "vad") else [])

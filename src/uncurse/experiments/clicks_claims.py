@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from ..evidence import Array
+from .._types import Array
 from .clicks_tables import CALIBRATORS, OUTCOMES, Finding, Key, Samples, beside, mean_and_error, paper, percent
 
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import documents
-from ..evidence import Array
-from ..links import UncurseError, check_choice
+from .._types import Array
+from ..errors import UncurseError
+from ..validation import check_choice
 
 DATASETS = ("criteo", "avazu")
 CALIBRATORS = ("Vanilla", "Histogram Binning", "Platt Scaling", "Scaling-Binning", "Isotonic Regression")

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from ..estimators import VADClassifier
-from ..evidence import Array
-from ..links import Float, logistic, logit
-from ..selection import top_share
+from .._types import Array, Float
+from ..estimators.vad_estimators import VADClassifier
+from ..links import logistic, logit
+from ..metrics.selection import top_share
 
 FEATURES = 160
 SHOWN, CANDIDATES = 32_000, 200_000  # rows with labels, from earlier winners; and candidates to choose from

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..calibrators import newton_logistic
-from ..cores import in_threads, one_blas_thread
+from .._types import Array, Float
+from ..calibration.calibrators import newton_logistic
+from ..debias.vad import VAD, information_variance
 from ..documents import SCHEMA_VERSION
-from ..evidence import Array, Moments
-from ..links import Float, UncurseError, logistic
-from ..metrics import evaluate
-from ..vad import VAD, information_variance
+from ..errors import UncurseError
+from ..evidence import Moments
+from ..links import logistic
+from ..metrics.metrics import evaluate
+from ..threads import in_threads, one_blas_thread
 
 #: The design: features, training rows, test and pool rows, and the means of the features.
 FEATURES, TRAIN, TEST = 20, 3_000, 30_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import documents
-from ..links import UncurseError
+from ..errors import UncurseError
 from . import data, given
 from .data import Method
 from .given import clean

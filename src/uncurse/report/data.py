@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from ..links import UncurseError
-from ..metrics import Evaluation, Row
+from ..errors import UncurseError
+from ..metrics.metrics import Evaluation, Row
 from .given import clean, finite
 
 Rows = list[dict[str, Any]]

@@ -20,7 +20,7 @@ from .marks import (
     rows_of_points,
     shaped,
     shares_axis,
-)  # fmt: skip
+)
 from .style import FLOOR, INK, RULE, Frame, color, shape
 from .words import number, percent, share, short
 

@@ -50,7 +50,7 @@ def render(report: Report) -> str:
 
 
 def _version() -> str:
-    from .. import __version__  # the package imports metrics, and metrics this
+    from .. import __version__
 
     return __version__
 

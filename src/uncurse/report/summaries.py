@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..evidence import Array, Cells
-from ..links import UncurseError
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import Cells
 from ..theory import gaussianity
 
 _FAR = 5e-4  # the share left out of the histogram at either end

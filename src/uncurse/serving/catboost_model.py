@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import documents
-from ..links import UncurseError
-from ..maps import ScoreMap, from_dict
+from ..errors import UncurseError
+from ..maps.score_maps import ScoreMap, from_dict
 from .files import needing
 from .lines import ELSEWHERE, RAW, line_of
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..evidence import Array
-from ..links import UncurseError, get_link
-from ..maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
+from .._types import Array
+from ..errors import UncurseError
+from ..links import get_link
+from ..maps.score_maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
 from .merging import Inside, Inverse, Line, Operation, Phi, Pieces, apply, merged
 
 #: Where predictions are clipped: the smallest normal float, the largest, and the largest below 1.
@@ -25,17 +26,17 @@ BELOW_ONE = float(np.nextafter(1.0, 0.0))
 def operations(score_map: ScoreMap) -> tuple[Operation, ...]:
     """From a served score, on the map's scale, to the prediction.
 
-    >>> operations(Affine(0.5, -1.0, scores="probability"))[:3]
+    >>> operations(Affine(0.5, -1.0, scale="probability"))[:3]
     (Inverse(link='logistic'), Line(slope=0.5, intercept=-1.0), Phi(link='logistic'))
     """
     steps, link = _run(score_map)
     first: list[Operation] = []
-    if score_map.scores == "logit":
+    if score_map.scale == "logit":
         first = _convert("logistic", score_map.link)
     elif score_map.link != "identity":
         first = [Inverse(score_map.link)]
     last: list[Operation] = [] if link == "identity" else [Phi(link)]
-    bounds = get_link(link) if score_map.scores == "value" else get_link("logistic")
+    bounds = get_link(link) if score_map.scale == "value" else get_link("logistic")
     last.append(Inside(TINY if bounds.lower == 0 else -MOST, BELOW_ONE if bounds.upper == 1 else MOST))
     return merged([*first, *steps, *last], *valid(score_map))
 
@@ -51,7 +52,7 @@ def between(score_map: ScoreMap) -> tuple[Operation, ...]:
 
 def valid(score_map: ScoreMap) -> tuple[float, float]:
     """The lowest and the highest score that the map takes."""
-    return (0.0, 1.0) if score_map.scores == "probability" else (-MOST, MOST)
+    return (0.0, 1.0) if score_map.scale == "probability" else (-MOST, MOST)
 
 
 def evaluate(steps: Iterable[Operation], scores: Array) -> Array:
@@ -70,10 +71,10 @@ def evaluate(steps: Iterable[Operation], scores: Array) -> Array:
 def groups_of(grouped: Grouped) -> dict[str, ScoreMap]:
     """The maps by group, all of which take what the whole's takes."""
     for name, one in grouped.maps.items():
-        if one.scores != grouped.scores:
+        if one.scale != grouped.scale:
             raise UncurseError(
-                f"the map of group {name!r} takes scores on the {one.scores} scale and the whole's on the "
-                f"{grouped.scores} scale; fit them again on one scale"
+                f"the map of group {name!r} takes scores on the {one.scale} scale and the whole's on the "
+                f"{grouped.scale} scale; fit them again on one scale"
             )
     return dict(grouped.maps)
 

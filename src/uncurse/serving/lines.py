@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ..links import UncurseError
-from ..maps import Affine, Chain, Grouped, ScoreMap, compose
+from ..errors import UncurseError
+from ..maps.score_maps import Affine, Chain, Grouped, ScoreMap, compose
 
 #: The link of a model that returns its sum as it is: a logit, a probability or a value, as the map says.
 RAW = "raw"
@@ -29,11 +29,11 @@ def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
     if not isinstance(score_map, Affine):
         kind = type(score_map).__name__
         raise UncurseError(f"a {kind} is no straight line, so the numbers of {model} cannot hold it; {ELSEWHERE}")
-    wanted = link if link != RAW else ("logistic" if score_map.scores == "logit" else "identity")
+    wanted = link if link != RAW else ("logistic" if score_map.scale == "logit" else "identity")
     if link == RAW and score_map.link != wanted:
         raise UncurseError(
-            f"this map takes scores={score_map.scores!r} in the {score_map.link} link, and {model} returns its sum as "
-            "it is; fit it on that: scores='logit', or link='identity' with scores='value'"
+            f"this map takes scale={score_map.scale!r} in the {score_map.link} link, and {model} returns its sum as "
+            "it is; fit it on that: scale='logit', or link='identity' with scale='value'"
         )
     if score_map.link != wanted:
         raise UncurseError(
@@ -47,7 +47,7 @@ def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
 
 def simplified(score_map: ScoreMap) -> ScoreMap:
     """A chain of straight lines as one line."""
-    return compose(*score_map.maps, scores=score_map.scores) if isinstance(score_map, Chain) else score_map
+    return compose(*score_map.maps, scale=score_map.scale) if isinstance(score_map, Chain) else score_map
 
 
 def own_copy(estimator: Any) -> Any:

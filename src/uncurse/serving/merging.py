@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evidence import Array
+from .._types import Array
 from ..links import get_link
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from ..links import UncurseError
+from ..errors import UncurseError
 
 ML = "ai.onnx.ml"
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)

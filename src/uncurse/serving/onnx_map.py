@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import __version__
-from ..links import UncurseError
-from ..maps import ScoreMap
+from ..errors import UncurseError
+from ..maps.score_maps import ScoreMap
 from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
         [helper.make_tensor_value_info("score", TensorProto.DOUBLE, ["N"])],
         [helper.make_tensor_value_info("prediction", TensorProto.DOUBLE, ["N"])],
         graph.tensors,
-        doc_string=f"The prediction from the served score ({score_map.scores}).",
+        doc_string=f"The prediction from the served score ({score_map.scale}).",
     )
     return helper.make_model(
         made,

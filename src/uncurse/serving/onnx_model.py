@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ..links import UncurseError
-from ..maps import Affine, Grouped, ScoreMap
+from ..errors import UncurseError
+from ..maps.score_maps import Affine, Grouped, ScoreMap
 from .formulas import between, operations
 from .lines import RAW, line_of, simplified
 from .onnx_graph import (
@@ -53,7 +53,7 @@ def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = N
     _check_alone(graph, sigmoid.output[0] if sigmoid is not None and before else name, name)
     if straight and _fold_layer(graph, sigmoid.input[0] if sigmoid is not None else name, slope, intercept):
         return made
-    if sigmoid is None and score_map.scores == "probability" and score_map.link == "logistic":
+    if sigmoid is None and score_map.scale == "probability" and score_map.link == "logistic":
         raise UncurseError(
             f"this map takes probabilities and no sigmoid is seen before the output {name!r}; {SEPARATE}"
         )

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..links import UncurseError
-from ..maps import ScoreMap
+from ..errors import UncurseError
+from ..maps.score_maps import ScoreMap
 from .lines import ELSEWHERE, RAW, line_of
 
 _SIGMOIDS = ("LogisticRegression", "LogisticRegressionCV", "SGDClassifier")

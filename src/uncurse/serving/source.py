@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from .. import __version__
-from ..links import UncurseError
-from ..maps import Grouped, ScoreMap
+from ..errors import UncurseError
+from ..maps.score_maps import Grouped, ScoreMap
 from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, groups_of, operations, valid
 
 _SCALES = {"logit": "a logit", "probability": "a probability", "value": "a value"}
@@ -32,7 +32,7 @@ def to_python(score_map: ScoreMap, name: str = "predict") -> str:
     taken = hasattr(builtins, name) or name in ("bisect", "math", "statistics")
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_") or taken:
         raise UncurseError(f"{name!r} cannot name the function of a module; choose another, such as 'predict'")
-    what = f"the served score, {_SCALES[score_map.scores]}"
+    what = f"the served score, {_SCALES[score_map.scale]}"
     if isinstance(score_map, Grouped):
         lines = list(_python_groups(score_map, name, what))
     else:
@@ -84,7 +84,7 @@ def _numbers(steps: Iterable[Operation]) -> Iterator[tuple[str, object]]:
 
 def _python_check(score_map: ScoreMap) -> tuple[str, ...]:
     bad, must = "not math.isfinite(score)", "a score is a finite number"
-    if score_map.scores == "probability":
+    if score_map.scale == "probability":
         bad, must = "not 0.0 <= score <= 1.0", "a probability lies in [0, 1]"
     return (
         "    score = float(score)",
@@ -167,7 +167,7 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     low, high = valid(score_map)
     guard = f"{name.upper()}_H"
     tables = [(i, step) for i, step in enumerate(steps, 1) if isinstance(step, Pieces)]
-    lines = [f"/* The prediction from the served score, {_SCALES[score_map.scores]}; NAN for what is none."]
+    lines = [f"/* The prediction from the served score, {_SCALES[score_map.scale]}; NAN for what is none."]
     lines += [
         f"   Made by uncurse {__version__}. */",
         f"#ifndef {guard}",

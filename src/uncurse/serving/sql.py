@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..links import UncurseError, check_choice
-from ..maps import Grouped, ScoreMap
+from ..errors import UncurseError
+from ..maps.score_maps import Grouped, ScoreMap
+from ..validation import check_choice
 from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, groups_of, operations, valid
 from .merging import apply
 
@@ -75,7 +76,7 @@ def to_sql(score_map: ScoreMap, score: str = "score", *, dialect: str = "duckdb"
     was made without quotes is upper case, ``score="SCORE"``.
 
     >>> from uncurse import Steps
-    >>> print(to_sql(Steps((0.5,), (0.1, 0.2), link="identity", scores="probability"), "p"))
+    >>> print(to_sql(Steps((0.5,), (0.1, 0.2), link="identity", scale="probability"), "p"))
     CASE WHEN CAST("p" AS DOUBLE) BETWEEN 0.0e0 AND 1.0e0 THEN \
 CASE WHEN CAST("p" AS DOUBLE) < 0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
     """

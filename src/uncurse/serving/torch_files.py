@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..links import UncurseError
-from ..maps import ScoreMap
+from ..errors import UncurseError
+from ..maps.score_maps import ScoreMap
 from .files import check_zip, needing
 from .torch_model import fold_state
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..links import UncurseError
-from ..maps import ScoreMap
+from ..errors import UncurseError
+from ..maps.score_maps import ScoreMap
 from .lines import ELSEWHERE, RAW, line_of
 
 # What may lie between the last layer and the output: it moves numbers about and changes none.

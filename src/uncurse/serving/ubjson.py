@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..links import UncurseError
+from ..errors import UncurseError
 
 _NUMBERS = {b"i": ">i1", b"U": ">u1", b"I": ">i2", b"l": ">i4", b"L": ">i8", b"d": ">f4", b"D": ">f8"}
 _MARKERS = {np.dtype(code).newbyteorder("="): marker for marker, code in _NUMBERS.items()}

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from .. import documents
-from ..evidence import Array
-from ..links import Float, UncurseError, logistic, logit
-from ..maps import ScoreMap
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..links import logistic, logit
+from ..maps.score_maps import ScoreMap
 from .files import family, needing, text_of
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
@@ -108,7 +109,7 @@ def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) 
         p_wanted: Float = score_map.at_logits(scores)
         p_folded: Float = logistic(folded)
     elif space == "probability":
-        p_wanted = score_map.at_logits(logit(scores)) if score_map.scores == "logit" else score_map(scores)
+        p_wanted = score_map.at_logits(logit(scores)) if score_map.scale == "logit" else score_map(scores)
         p_folded, wanted, folded = folded, logit(p_wanted), logit(folded)
     else:
         wanted = p_wanted = score_map(scores)
@@ -218,7 +219,7 @@ def _scorer(kind: str, path: Path, score_map: ScoreMap, output: str | None) -> _
 
 
 def _space(link: str, score_map: ScoreMap) -> str:
-    return {"logistic": "logit", "log": "value"}.get(link, score_map.scores)
+    return {"logistic": "logit", "log": "value"}.get(link, score_map.scale)
 
 
 def _lightgbm(path: Path, score_map: ScoreMap) -> _Scorer:
@@ -293,7 +294,7 @@ def _onnx(path: Path, score_map: ScoreMap, output: str | None) -> _Scorer:
             out = np.array([list(row.values()) for row in out])
         return np.asarray(out[:, -1] if np.ndim(out) == 2 else out, np.float64)
 
-    return _Scorer(score, "probability" if is_probability else score_map.scores)
+    return _Scorer(score, "probability" if is_probability else score_map.scale)
 
 
 __all__ = ["Verification", "verify", "verify_files"]

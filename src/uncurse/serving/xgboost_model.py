@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..evidence import Array
-from ..links import UncurseError, get_link
-from ..maps import ScoreMap
+from .._types import Array
+from ..errors import UncurseError
+from ..links import get_link
+from ..maps.score_maps import ScoreMap
 from . import ubjson
 from .lines import ELSEWHERE, RAW, line_of, own_copy
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import narwhals as nw
 
+from ..errors import UncurseError
 from ..evidence import EXACT_ROWS, Evidence
-from ..links import UncurseError, check_count
+from ..validation import check_count
 from .columns import Columns
 from .expressions import with_prediction
 from .faults import blamed

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..links import SCALES, UncurseError, check_choice, get_link
+from ..errors import UncurseError
+from ..links import get_link
+from ..validation import SCALES, check_choice
 
 
 @dataclass(frozen=True)

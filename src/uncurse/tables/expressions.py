@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import narwhals as nw
 import numpy as np
 
-from ..evidence import Array
-from ..links import UncurseError, check_finite, check_scores
-from ..maps import Grouped, ScoreMap
+from .._types import Array
+from ..errors import UncurseError
+from ..maps.score_maps import Grouped, ScoreMap
+from ..validation import check_finite, check_scores
 from .files import check_columns
 from .lookups import Program, predict
 from .sources import check_spark_names
@@ -93,7 +94,7 @@ def _text(schema: dict[str, Any], group: str | None) -> nw.Expr | None:
 def _in_memory(table: nw.DataFrame[Any], score_map: ScoreMap, score: str, column: str, group: str | None) -> Any:
     values = numbers_of(table[score])
     if len(values):
-        check_scores(values, score_map.scores, name=score)
+        check_scores(values, score_map.scale, name=score)
     if group is not None:
         check_present(table[group], "fill it, say with 'unknown'")
     predictions = _apply(score_map, values, None if group is None else _labels(table[group]))
@@ -151,7 +152,7 @@ def _scanned(scan: pl.LazyFrame, score_map: ScoreMap, score: str, column: str, g
             worst = numbers[~np.isfinite(numbers)][0]
             raise UncurseError(f"column {score!r} holds {worst}; drop or repair those rows first")
         if len(numbers):
-            check_scores(numbers, score_map.scores, name=score)
+            check_scores(numbers, score_map.scale, name=score)
         if names is None or not isinstance(score_map, Grouped):
             out[valid] = _apply(score_map, numbers, None)
         elif len(numbers):

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..links import UncurseError, get_link
+from ..errors import UncurseError
+from ..links import get_link
 from .columns import Columns
 from .files import first_line, kind_of
 from .scans import number_of, scan_polars

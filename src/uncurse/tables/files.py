@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 
-from ..links import UncurseError
+from ..errors import UncurseError
 
 if TYPE_CHECKING:
     import polars as pl

@@ -14,8 +14,9 @@ from typing import Any, cast
 import narwhals as nw
 import numpy as np
 
-from ..links import UncurseError, get_link
-from ..maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
+from ..errors import UncurseError
+from ..links import get_link
+from ..maps.score_maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
 
 _TINY = float(np.finfo(np.float64).tiny)
 _MOST = float(np.finfo(np.float64).max)
@@ -160,7 +161,7 @@ def predict(program: Program, score_map: ScoreMap, score: str, group: nw.Expr | 
         else:
             ours = program.at(program.array([float(i in members) for i in range(len(maps))]), cast(str, number))
             result = nw.when(ours > 0.5).then(part).otherwise(result)
-    low, high = (0.0, 1.0) if score_map.scores == "probability" else (-_MOST, _MOST)
+    low, high = (0.0, 1.0) if score_map.scale == "probability" else (-_MOST, _MOST)
     return nw.when(nw.col(value).is_between(low, high)).then(cast(nw.Expr, result))
 
 
@@ -200,13 +201,13 @@ def _flat(score_map: ScoreMap) -> list[ScoreMap]:
 
 def _shape(score_map: ScoreMap) -> tuple[Any, ...]:
     """Maps of one shape differ in their numbers alone."""
-    return (score_map.scores, *((type(step), step.link) for step in _flat(score_map)))
+    return (score_map.scale, *((type(step), step.link) for step in _flat(score_map)))
 
 
 def _stack(program: Program, maps: list[ScoreMap], value: str, number: str | None) -> nw.Expr:
     """The prediction of maps of one shape; `number` says which of them a row gets."""
     steps = list(zip(*(_flat(one) for one in maps), strict=True))
-    scores, link = maps[0].scores, steps[0][0].link
+    scores, link = maps[0].scale, steps[0][0].link
     l = nw.col(value)
     if scores != "logit" or link != "logistic":
         l = _inverse(program, link, _phi(program, "logistic", l) if scores == "logit" else l)

@@ -13,8 +13,11 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evidence import GRID, TAIL, Array, Cells, Evidence, Joint, Moments, grid_steps, step_edges, top_cut
-from ..links import UncurseError, check_names, get_link
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import GRID, TAIL, Cells, Evidence, Joint, Moments, grid_steps, step_edges, top_cut
+from ..links import get_link
+from ..validation import check_names
 from .columns import Columns
 from .sql import Lazy, as_number, fetch, link_score, logit_of, total
 from .streams import evidence_of

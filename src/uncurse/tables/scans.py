@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..links import UncurseError
+from ..errors import UncurseError
 from .files import Located, kind_of, scan_parquet
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Any
 
 import narwhals as nw
 
-from ..links import UncurseError, check_choice
+from ..errors import UncurseError
+from ..validation import check_choice
 from .files import Located, check_columns, check_files, first_line, located
 from .scans import connect_duckdb, scan_duckdb, scan_polars, scan_spark
 

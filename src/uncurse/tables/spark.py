@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..links import UncurseError
+from ..errors import UncurseError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

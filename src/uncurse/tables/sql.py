@@ -9,7 +9,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from ..links import UncurseError
+from ..errors import UncurseError
 from .columns import Columns
 
 Lazy = nw.LazyFrame[Any]

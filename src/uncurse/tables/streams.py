@@ -14,10 +14,13 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cores import cores
+from .._types import Float
+from ..errors import UncurseError
 from ..evidence import Cells, Evidence, Joint, Moments
-from ..links import Float, UncurseError, check_labels, check_numbers, check_weights, to_link
-from ..maps import group_rows
+from ..links import to_link
+from ..maps.score_maps import group_rows
+from ..threads import cores
+from ..validation import check_labels, check_numbers, check_weights
 from .columns import Columns
 
 Frame = nw.LazyFrame[Any] | nw.DataFrame[Any]

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evidence import Joint
-from ..evidence.boxes import REACH, SLOTS, Grid
-from ..links import check_names
+from ..evidence.dense_histogram import REACH, SLOTS, Grid
+from ..validation import check_names
 from .columns import Columns
 from .sql import Lazy, as_number, fetch, logit_of, total
 

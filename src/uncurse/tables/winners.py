@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import narwhals as nw
 import numpy as np
 
-from ..links import UncurseError, check_count
-from ..selection import top_k
+from ..errors import UncurseError
+from ..metrics.selection import top_k
+from ..validation import check_count
 from .expressions import numbers_of
 from .files import check_columns
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..documents import replacing, umask
-from ..links import UncurseError, check_choice
-from ..maps import Grouped, ScoreMap
+from ..errors import UncurseError
+from ..maps.score_maps import Grouped, ScoreMap
+from ..validation import check_choice
 from .columns import Columns
 from .expressions import with_prediction
 from .faults import fault_in
@@ -52,7 +53,7 @@ def apply_to_files(
     check_choice("engine", engine, ENGINES)
     if isinstance(score_map, Grouped) and group is None:
         raise UncurseError("this map has a map for each group; name the group column too")
-    columns = Columns((score,), group=group, scale=score_map.scores, link=score_map.link)
+    columns = Columns((score,), group=group, scale=score_map.scale, link=score_map.link)
     files = located([source])
     check_files(files, [score], [group] if group is not None else [])
     target = Path(out)

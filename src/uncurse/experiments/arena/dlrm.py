@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...documents import replacing
-from ...links import UncurseError, logistic
+from ...errors import UncurseError
+from ...links import logistic
 
 Array = NDArray[np.float64]
 
@@ -42,7 +43,7 @@ def train(rate: float, seed: int, *, rows: int, kept: int, device: Any = None) -
 
     from ...deep import DLRM, World, train_replicas
     from ...deep.inputs import pick_device
-    from ..click_models import _hide_unknown  # what no training row has is unknown
+    from ..click_models import _hide_unknown
 
     where = pick_device(device)
     total = 2 * rows + 3 * kept

@@ -19,11 +19,11 @@ import numpy as np
 
 import uncurse
 
-from ...calibrators import CALIBRATORS, calibrate
-from ...curves import fit_smooth
-from ...evidence import Array
-from ...links import Float, logistic
-from ...vad import VAD
+from ..._types import Array, Float
+from ...calibration.calibrators import CALIBRATORS, calibrate
+from ...calibration.spline import fit_smooth
+from ...debias.vad import VAD
+from ...links import logistic
 from .worlds import Draw
 
 #: What a method is, for the bars: of the paper, of ours, of a serving path that costs more, or out of reach.

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cores import cores, one_blas_thread
-from ...evidence import Array
-from ...intervals import normal_quantile
-from ...links import Float, UncurseError
-from ...selection import top_k, top_share
+from ..._types import Array, Float
+from ...debias.uncertainty import normal_quantile
+from ...errors import UncurseError
+from ...metrics.selection import top_k, top_share
+from ...threads import cores, one_blas_thread
 from .methods import METHODS, ORACLE, Method
 from .real_data import FEWEST, Held, Selection, Source, open_real
 from .real_tables import Measured, Real, Sums, failures, summarise

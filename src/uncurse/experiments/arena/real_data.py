@@ -32,8 +32,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...evidence import Array
-from ...links import UncurseError, check_choice, logistic
+from ..._types import Array
+from ...errors import UncurseError
+from ...links import logistic
+from ...validation import check_choice
 from .real_files import codes, numbers, read
 from .real_models import Factorisation, Ints, Side, bagged, factorised
 from .worlds import Draw, Rng

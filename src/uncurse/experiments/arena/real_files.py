@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...evidence import Array
-from ...links import UncurseError
+from ..._types import Array
+from ...errors import UncurseError
 from .real_models import Ints
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...evidence import Array
+from ..._types import Array
 from ...links import logistic
 from .dlrm import MODELS
 from .worlds import Rng

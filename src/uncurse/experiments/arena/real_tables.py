@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ... import documents
-from ...evidence import Array
-from ...links import UncurseError, check_choice
+from ..._types import Array
+from ...errors import UncurseError
+from ...validation import check_choice
 from .methods import Method
 from .real_data import Source
 

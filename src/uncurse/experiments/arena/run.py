@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cores import cores, one_blas_thread
-from ...evidence import Array
-from ...links import UncurseError, check_share
-from ...selection import count_of_share
+from ..._types import Array
+from ...errors import UncurseError
+from ...metrics.selection import count_of_share
+from ...threads import cores, one_blas_thread
+from ...validation import check_share
 from .methods import METHODS, ORACLE, Fitted, Method
 from .tables import Arena, summarise
 from .trained import dlrm_worlds

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...evidence import Array
-from ...links import Float, UncurseError, logistic
+from ..._types import Array, Float
+from ...errors import UncurseError
+from ...links import logistic
 from .. import synthetic
 from .dlrm import MODELS, Logits, unpack
 from .worlds import WORLDS, Draw, Rng, World, world

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import brentq
 
-from ...evidence import Array
-from ...links import Float, logistic
+from ..._types import Array, Float
+from ...links import logistic
 from .dlrm import MODELS
 
 ROWS = 200_000

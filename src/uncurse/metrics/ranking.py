@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .cores import chunks, in_threads, shares
-from .evidence import Array, Cells
-from .links import UncurseError, check_choice, check_count, inside, normal_cdf
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import Cells
+from ..links import inside, normal_cdf
+from ..threads import chunks, in_threads, shares
+from ..validation import check_choice, check_count
 
 
 class Estimate(float):

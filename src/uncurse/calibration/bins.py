@@ -9,8 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .evidence import Array, Cells
-from .links import UncurseError, check_choice, check_count, logit
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import Cells
+from ..links import logit
+from ..validation import check_choice, check_count
 
 
 def bins(cells: Cells, n_bins: int, strategy: str, refine_top: float | None) -> tuple[Array, Array]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .cores import one_blas_thread
-from .evidence import Array
-from .links import UncurseError, check_finite, check_numbers, check_scores, check_weights, logistic
-from .maps import Affine, Curve, ScoreMap, logit_knots
+from .._types import Array
+from ..errors import UncurseError
+from ..links import logistic
+from ..maps.score_maps import Affine, Curve, ScoreMap, logit_knots
+from ..threads import one_blas_thread
+from ..validation import check_finite, check_numbers, check_scores, check_weights
 
 
 def noise_variance(covariance: Array, replicas: str = "seeds") -> Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .links import UncurseError, check_count, check_names, check_scores, check_share
+from ..errors import UncurseError
+from ..validation import check_count, check_names, check_scores, check_share
 
 
 def count_of_share(alpha: float, rows: int) -> int:

@@ -6,11 +6,13 @@ import warnings
 
 import numpy as np
 
-from .calibrators import newton_logistic
-from .curves import Smooth, fit_smooth
-from .evidence import Array, Joint
-from .links import UncurseError, logistic
-from .mixtures import Mixture, Seen, seen
+from .._types import Array
+from ..calibration.calibrators import newton_logistic
+from ..calibration.spline import Smooth, fit_smooth
+from ..errors import UncurseError
+from ..evidence import Joint
+from ..links import logistic
+from .latent_scores import Mixture, Seen, seen
 
 
 def scale_of(labelled: Joint, replicas: str) -> tuple[float, float]:

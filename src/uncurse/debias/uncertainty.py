@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .evidence import Array, Joint
-from .links import Float, UncurseError, check_share, logistic
-from .maps import ScoreMap
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..evidence import Joint
+from ..links import logistic
+from ..maps.score_maps import ScoreMap
+from ..validation import check_share
 
 if TYPE_CHECKING:
-    from .distilled import Distilled
+    from .free_shape import Distilled
     from .tower import Tower
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .cores import one_blas_thread
-from .evidence import Array
-from .links import logistic
-from .maps import Curve
+from .._types import Array
+from ..links import logistic
+from ..maps.score_maps import Curve
+from ..threads import one_blas_thread
 
 # Shares of the weight below each knot: closer towards the top, which is what gets selected.
 _LEVELS = np.array([0.001, 0.02, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 0.96, 0.987, 0.997, 0.9995])

@@ -17,11 +17,14 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from .evidence import Array, Moments
-from .links import UncurseError, check_weights, get_link
-from .maps import Affine, Curve, compose
+from .._types import Array
+from ..debias.vad import VAD
+from ..errors import UncurseError
+from ..evidence import Moments
+from ..links import get_link
+from ..maps.score_maps import Affine, Curve, compose
+from ..validation import check_weights
 from .replicas import fit_replicas
-from .vad import VAD
 
 #: Where predictions of exactly 0 or 1 are put, which have no logit.
 CLIP = 1e-6
@@ -75,7 +78,7 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight
             Weights of the training rows. A weight counts rows: 2 is the row twice.
         """
-        vad = VAD(link=self.link, scores=self._scale, curvature=self.curvature, lambda_floor=self.lambda_floor)
+        vad = VAD(link=self.link, scale=self._scale, curvature=self.curvature, lambda_floor=self.lambda_floor)
         target = self._check_target(self._base(), y, sample_weight)
         replicas = fit_replicas(
             self._base(),
@@ -122,12 +125,12 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if self.clip_:  # into the map, so that it alone does what this estimator does
             low, high = (float(v) for v in get_link(self.link).inverse(np.array([CLIP, 1 - CLIP])))
             clip = Curve((low, high), (low, high), 0.0, 0.0, self.link)
-            self.map_ = compose(clip, vad.map_, scores=self._scale)
+            self.map_ = compose(clip, vad.map_, scale=self._scale)
 
     def predict_replicas(self, X: Any) -> Array:
         """Raw predictions of every replica, shape (n, S), the served model first.
 
-        What `VAD` takes as a pool, here with ``scores="probability"`` for a classifier and ``"value"``
+        What `VAD` takes as a pool, here with ``scale="probability"`` for a classifier and ``"value"``
         for a regressor, and with ``replicas`` as in ``vad_.replicas``.
         """
         check_is_fitted(self, "estimator_")

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .evidence import Array, Cells, Evidence, Moments
-from .links import UncurseError, check_numbers, check_weights, get_link, logistic, to_link
-from .maps import ScoreMap, group_rows
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import Cells, Evidence, Moments
+from ..links import get_link, logistic, to_link
+from ..maps.score_maps import ScoreMap, group_rows
+from ..validation import check_numbers, check_weights
 
 
 @dataclass
@@ -50,7 +53,7 @@ class Reader:
     """Scores as a link has them: what they are, and the share of negatives that was kept, to be undone."""
 
     link: str
-    scores: str
+    scale: str
     negative_rate: float | None = None
 
     @property
@@ -61,12 +64,12 @@ class Reader:
     def moments(self, pool: NDArray[Any], weights: Array | None, blocks: int = 32) -> Moments:
         """Of rows (n, S)."""
         return Moments(self.link, blocks).update(
-            pool, scale=self.scores, sample_weight=weights, logit_offset=self.offset
+            pool, scale=self.scale, sample_weight=weights, logit_offset=self.offset
         )
 
     def served(self, scores: NDArray[Any]) -> Array:
         """Served logits."""
-        served = to_link(scores, self.scores, "logistic").astype(np.float64, copy=False)
+        served = to_link(scores, self.scale, "logistic").astype(np.float64, copy=False)
         return served + self.offset if self.offset else served
 
     def pool(
@@ -136,8 +139,8 @@ class Reader:
 
     def check(self, evidence: Evidence, who: str) -> None:
         """Evidence was collected with the same settings."""
-        for name in ("scores", "negative_rate"):
-            mine, theirs = getattr(self, name), evidence.scale if name == "scores" else evidence.negative_rate
+        for name in ("scale", "negative_rate"):
+            mine, theirs = getattr(self, name), evidence.scale if name == "scale" else evidence.negative_rate
             if mine != theirs:
                 raise UncurseError(
                     f"this evidence was collected with {name}={theirs!r} and {who} has {name}={mine!r}; use the same"

@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .documents import SCHEMA_VERSION
-from .evidence import Array, Cells, Evidence
-from .links import (
-    UncurseError,
+from .._types import Array
+from ..documents import SCHEMA_VERSION
+from ..errors import UncurseError
+from ..evidence import Cells, Evidence
+from ..links import inside, logistic
+from ..maps.score_maps import Affine, Grouped, ScoreMap
+from ..validation import (
     check_finite,
     check_labels,
     check_length,
@@ -26,11 +29,8 @@ from .links import (
     check_scores,
     check_share,
     check_weights,
-    inside,
-    logistic,
 )
-from .maps import Affine, Grouped, ScoreMap
-from .ranked import Bin, Estimate, Ranked, Row, columns_of, rank, top_rows
+from .ranking import Bin, Estimate, Ranked, Row, columns_of, rank, top_rows
 from .selection import count_of_share
 
 
@@ -78,7 +78,7 @@ class Evaluation:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """One offline page with the figures and every number; `uncurse.report.Report` sets several side by side."""
-        from .report import Method, Report  # draws with altair: only for those who ask for a page
+        from ..report import Method, Report
 
         Report([Method("the predictions", self)]).to_html(path)
 
@@ -143,10 +143,10 @@ def evaluate_cells(
     if cells.label is None:
         raise UncurseError("these cells hold no labels; update them with scores and labels")
     if score_map is None:
-        score_map = Affine(1.0, 0.0, scores=cells.scale)
-    elif score_map.scores != cells.scale:
+        score_map = Affine(1.0, 0.0, scale=cells.scale)
+    elif score_map.scale != cells.scale:
         raise UncurseError(
-            f"the map takes scores={score_map.scores!r}, the cells hold scale={cells.scale!r}; use one scale"
+            f"the map takes scale={score_map.scale!r}, the cells hold scale={cells.scale!r}; use one scale"
         )
     shares = _shares(alphas)
     return _evaluation(

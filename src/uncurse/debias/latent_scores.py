@@ -16,9 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .cores import one_blas_thread
-from .evidence import Array, Joint
-from .links import UncurseError, check_choice, logistic
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import Joint
+from ..links import logistic
+from ..threads import one_blas_thread
+from ..validation import check_choice
 
 _POINTS, _NOISES, _BINS, _VARIANCES = 48, 10, 128, 16
 _TURNS = 400  # of the EM algorithm, at most

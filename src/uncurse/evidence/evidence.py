@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import documents
-from ..links import UncurseError
+from ..errors import UncurseError
 from .cells import Cells
-from .joint import Joint
 from .moments import Moments
+from .replica_counts import Joint
 
 
 @dataclass

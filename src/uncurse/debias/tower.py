@@ -17,16 +17,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .cores import one_blas_thread
-from .curves import Smooth, fit_smooth
-from .evidence import Array, Evidence, Joint
-from .intervals import Selected, left_on_top, level_variance, levels_of
-from .links import UncurseError, check_choice, check_numbers, check_weights, logistic
-from .maps import Affine, Grouped, ScoreMap, compose, group_rows
-from .mixtures import Mixture, Rescaled, redrawn, seen
+from .._types import Array
+from ..calibration.spline import Smooth, fit_smooth
+from ..errors import UncurseError
+from ..evidence import Evidence, Joint
+from ..links import logistic
+from ..maps.score_maps import Affine, Grouped, ScoreMap, compose, group_rows
+from ..threads import one_blas_thread
+from ..validation import check_choice, check_numbers, check_weights
+from .latent_scores import Mixture, Rescaled, redrawn, seen
 from .pools import Reader
 from .shrinkage import pull_towards
 from .tower_steps import contrast_of, group_move, mixture_of, moves_of, project, scale_of, told_by
+from .uncertainty import Selected, left_on_top, level_variance, levels_of
 from .vad import REPLICAS
 
 LabelledReplicas = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Joint | Evidence
@@ -42,7 +45,7 @@ class Tower:
 
     Parameters
     ----------
-    scores
+    scale
         What the numbers are: ``"logit"`` or ``"probability"``. Never guessed.
     replicas
         As for `VAD`: ``"seeds"`` (models trained alike, column 0 served), ``"bootstrap"`` or ``"anchored"``.
@@ -83,15 +86,15 @@ class Tower:
     line_probability_: float
     contrast_: float
 
-    def __init__(self, *, scores: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
-        self.scores = check_choice("scores", scores, _SCALES)
+    def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
+        self.scale = check_choice("scale", scale, _SCALES)
         self.replicas = check_choice("replicas", replicas, REPLICAS)
         if negative_rate is not None and not 0 < negative_rate <= 1:
             raise UncurseError(f"negative_rate={negative_rate}; pass the share of negatives kept, such as 0.1")
         self.negative_rate = negative_rate
 
     def __repr__(self) -> str:
-        text = f"Tower(scores={self.scores!r}, replicas={self.replicas!r})"
+        text = f"Tower(scale={self.scale!r}, replicas={self.replicas!r})"
         if hasattr(self, "map_"):
             text += f" of {self._labelled.rows:,} labelled and {self._pool.rows:,} pool rows"
         return text
@@ -249,10 +252,10 @@ class Tower:
     def _composed(self, step: ScoreMap) -> ScoreMap:
         slope, start = self._scale
         first = [Affine(slope, start + slope * self._offset)] if (slope, start + self._offset) != (1.0, 0.0) else []
-        return compose(*first, step, scores=self.scores)
+        return compose(*first, step, scale=self.scale)
 
     def _joint(self, scores: ArrayLike, labels: ArrayLike | None, weights: ArrayLike | None) -> Joint:
-        return Joint().update(scores, labels, scale=self.scores, sample_weight=weights, logit_offset=self._offset)
+        return Joint().update(scores, labels, scale=self.scale, sample_weight=weights, logit_offset=self._offset)
 
     def _joints(self, pool: Any, groups: ArrayLike | None, weights: ArrayLike | None) -> tuple[Joint, dict[str, Joint]]:
         if isinstance(pool, Evidence | Joint):
@@ -274,7 +277,7 @@ class Tower:
         return self._joint(array, None, weights), parts
 
     def _of_log(self, log: Evidence) -> Joint:
-        Reader("logistic", self.scores, self.negative_rate).check(log, "Tower")
+        Reader("logistic", self.scale, self.negative_rate).check(log, "Tower")
         if log.joint is None:
             raise UncurseError("this evidence has no joint counts of two or more replicas; collect it with joint=True")
         return log.joint

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cores import chunks
-from ..links import Float
-from .moments import Array, strict_link
+from .._types import Array, Float
+from ..threads import chunks
+from .moments import strict_link
 
 Keys = NDArray[np.int64]
 

@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import Cells
+from ..links import logistic, logit
+from ..maps.score_maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
+from ..threads import one_blas_thread
+from ..validation import check_choice
 from .bins import at_weight, bins, edges_at, inner, running, totals, wide_cells
-from .cores import one_blas_thread
-from .curves import fit_smooth
-from .evidence import Array, Cells
-from .links import UncurseError, check_choice, logistic, logit
-from .maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
+from .spline import fit_smooth
 
 _TIE = 1e-6  # the slope inside a step: enough to break ties, too little to matter
 _EDGE = 1e-12  # the most certain a textbook bin may be
@@ -64,7 +67,7 @@ def calibrate(
     0.5
     """
     cells = Cells(exact=exact).update(scores, labels, scale=scale, sample_weight=sample_weight)
-    return compose(fit(method, cells, **options), scores=scale)
+    return compose(fit(method, cells, **options), scale=scale)
 
 
 def fit(method: str, cells: Cells, **options: Any) -> ScoreMap:

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from . import calibrators
-from .distilled import Distilled, distil
-from .evidence import Array, Cells, Evidence, Moments
-from .intervals import left_on_top
-from .links import SCALES, UncurseError, check_choice, check_weights, get_link
-from .maps import Affine, Grouped, ScoreMap, compose
+from .._types import Array
+from ..calibration import calibrators
+from ..errors import UncurseError
+from ..evidence import Cells, Evidence, Moments
+from ..links import get_link
+from ..maps.score_maps import Affine, Grouped, ScoreMap, compose
+from ..validation import SCALES, check_choice, check_weights
+from .free_shape import Distilled, distil
 from .pools import Pool, Reader
 from .shrinkage import curved, group_lambdas, information_variance, noise_variance, pull_towards
+from .uncertainty import left_on_top
 
 if TYPE_CHECKING:
     from .tower import Tower
@@ -40,7 +43,7 @@ class VAD:
     ----------
     link
         Where scores are shrunk: ``logistic``; ``identity`` is the paper's VAD(p); ``log``; ``probit``.
-    scores
+    scale
         What the numbers are: ``"logit"``, ``"probability"`` or ``"value"`` (regression). Never guessed.
     replicas
         ``"seeds"``: models trained alike, column 0 served. ``"bootstrap"``: column 0 served, the others
@@ -101,7 +104,7 @@ class VAD:
         self,
         *,
         link: str = "logistic",
-        scores: str = "logit",
+        scale: str = "logit",
         replicas: str = "seeds",
         calibrator: str | None = None,
         curvature: bool = False,
@@ -112,7 +115,7 @@ class VAD:
         calibrator_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.link = get_link(link).name
-        self.scores = check_choice("scores", scores, SCALES)
+        self.scale = check_choice("scale", scale, SCALES)
         self.replicas = check_choice("replicas", replicas, REPLICAS)
         self.calibrator = calibrator
         self.curvature = curvature
@@ -125,13 +128,13 @@ class VAD:
             check_choice("calibrator", calibrator, tuple(calibrators.CALIBRATORS))
             if curvature:
                 raise UncurseError("curvature=True corrects VAD alone; leave it out beside a calibrator")
-        if shape == "free" and (calibrator is not None or curvature or self.link != "logistic" or scores == "value"):
+        if shape == "free" and (calibrator is not None or curvature or self.link != "logistic" or scale == "value"):
             raise UncurseError(
                 "shape='free' is for logits or probabilities on the logistic link, without calibrator and curvature, "
                 "which it holds already"
             )
-        if scores == "value" and (self.link in ("logistic", "probit") or calibrator or negative_rate):
-            raise UncurseError("scores='value' is for regression: use link='identity' or 'log', and no calibrator")
+        if scale == "value" and (self.link in ("logistic", "probit") or calibrator or negative_rate):
+            raise UncurseError("scale='value' is for regression: use link='identity' or 'log', and no calibrator")
         if negative_rate is not None and not 0 < negative_rate <= 1:
             raise UncurseError(f"negative_rate={negative_rate}; pass the share of negatives kept, such as 0.1")
         if lambda_floor is not None and not 0 <= lambda_floor < 1:
@@ -139,7 +142,7 @@ class VAD:
 
     def __repr__(self) -> str:
         tandem = "" if self.calibrator is None else f", calibrator={self.calibrator!r}"
-        text = f"VAD(link={self.link!r}, scores={self.scores!r}, replicas={self.replicas!r}{tandem})"
+        text = f"VAD(link={self.link!r}, scale={self.scale!r}, replicas={self.replicas!r}{tandem})"
         if hasattr(self, "map_"):
             text += (
                 f" with λ = {self.lambda_:.4g} ± {self.standard_error_:.2g} (over pool rows) about {self.center_:.4g}"
@@ -236,7 +239,7 @@ class VAD:
 
         pool, labelled, weights = self._given
         if labelled is not None and not isinstance(pool, Moments | Mapping | tuple):
-            tower = Tower(scores=self.scores, replicas=self.replicas, negative_rate=self.negative_rate)
+            tower = Tower(scale=self.scale, replicas=self.replicas, negative_rate=self.negative_rate)
             return tower.fit(pool, labelled=labelled, sample_weight=weights)  # type: ignore[arg-type]
         return self._taken_at_its_word(self._distilled())
 
@@ -249,14 +252,14 @@ class VAD:
 
     def _distilled(self) -> Distilled:
         pool, _, weights = self._given
-        if self.scores == "value":
-            raise UncurseError("scores='value' are no probabilities; this needs logits or probabilities")
+        if self.scale == "value":
+            raise UncurseError("scale='value' are no probabilities; this needs logits or probabilities")
         if isinstance(pool, Moments | Mapping | tuple):
             raise UncurseError(
                 "moments alone do not show the shape of noise; pass scores (n, S) or evidence with joint"
             )
         return distil(
-            pool, weights, scale=self.scores, replicas=self.replicas, offset=self._offset, noise=self.noise_variance_
+            pool, weights, scale=self.scale, replicas=self.replicas, offset=self._offset, noise=self.noise_variance_
         )
 
     def _free(self, groups: ArrayLike | None, variance: float | None) -> ScoreMap:
@@ -268,7 +271,7 @@ class VAD:
             raise UncurseError("shape='free' has no groups and takes no variance; fit one VAD for each group")
         self._reference = self._distilled()
         offset = [Affine(1.0, self._offset)] if self._offset else []
-        return compose(*offset, self._reference.map(), scores=self.scores)
+        return compose(*offset, self._reference.map(), scale=self.scale)
 
     def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
         """Debiased predictions for served scores of shape (n,): 1-D in, 1-D out."""
@@ -282,7 +285,7 @@ class VAD:
 
     @property
     def _reader(self) -> Reader:
-        return Reader(self.link, self.scores, self.negative_rate)
+        return Reader(self.link, self.scale, self.negative_rate)
 
     @property
     def _offset(self) -> float:
@@ -444,14 +447,14 @@ class VAD:
             # To the labelled score that means the same: both are shrunk to the truth, each about its own mean.
             away = self._labelled_center
             start = away + ((1 - slope * self._labelled_lambda) * center - away) / self._labelled_lambda
-            return compose(*steps, Affine(slope, start, self.link), step, scores=self.scores)
+            return compose(*steps, Affine(slope, start, self.link), step, scale=self.scale)
         if step is not None:
             steps.append(step)
         if self.curvature:
             steps.append(curved(slope, center, noise, self.link))
         else:
             steps.append(Affine(slope, (1 - slope) * center, self.link))
-        return compose(*steps, scores=self.scores)
+        return compose(*steps, scale=self.scale)
 
 
 __all__ = ["REPLICAS", "VAD", "curved", "information_variance", "noise_variance"]

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import documents
-from ..cores import in_threads, shares
-from ..links import Float, UncurseError, check_choice, check_labels, check_scores, check_weights
-from .boxes import FEW, Box, Grid, Keys, collapsed, logits, packed, sampled, unpacked
-from .moments import Array
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..threads import in_threads, shares
+from ..validation import check_choice, check_labels, check_scores, check_weights
+from .dense_histogram import FEW, Box, Grid, Keys, collapsed, logits, packed, sampled, unpacked
 
 #: Beyond so many cells they are made twice as wide.
 MOST_CELLS = 131_072

@@ -1,6 +1,6 @@
 """Score maps: monotone functions of one served score, a few floats each, the only thing serving ever sees.
 
-A map takes scores on its `scores` scale and returns predictions. Inside, it works on the scores of its
+A map takes scores on its `scale` and returns predictions. Inside, it works on the scores of its
 `link`: l = φ⁻¹(f). Every map is plain JSON (`save`, `load`).
 """
 
@@ -15,21 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import documents
-from .cores import chunks, in_threads, shares
-from .evidence import Array
-from .links import (
-    SCALES,
-    Float,
-    UncurseError,
-    check_choice,
-    check_names,
-    check_numbers,
-    check_scores,
-    get_link,
-    inside,
-    to_link,
-)
+from .. import documents
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..links import get_link, inside, to_link
+from ..threads import chunks, in_threads, shares
+from ..validation import SCALES, check_choice, check_names, check_numbers, check_scores
 
 
 class ScoreMap:
@@ -37,12 +28,12 @@ class ScoreMap:
 
     kind: ClassVar[str]
     link: str
-    scores: str
+    scale: str
 
     def __call__(self, scores: ArrayLike) -> Array:
         """Predictions for scores of shape (n,); a single number gives a single number."""
         single = np.ndim(scores) == 0
-        values = check_scores(np.atleast_1d(check_numbers(scores, "scores")), self.scores)
+        values = check_scores(np.atleast_1d(check_numbers(scores, "scores")), self.scale)
         out = np.empty(len(values))
 
         def fill(share: slice) -> None:
@@ -55,14 +46,14 @@ class ScoreMap:
 
     def _fill(self, values: Float, out: Array) -> None:
         # float64 before anything bends: neighbouring float32 probabilities must not fall together.
-        l = to_link(values.astype(np.float64, copy=False), self.scores, self.link)
+        l = to_link(values.astype(np.float64, copy=False), self.scale, self.link)
         out[...] = self._predict(l.astype(np.float64, copy=False))
 
     def _predict(self, l: Array) -> Array:
         link = get_link(self.link)
         prediction = link.phi(self.transform(l))
         # Probabilities stay inside (0, 1), also where the link itself does not keep them there.
-        bounds = (link.lower, link.upper) if self.scores == "value" else (0.0, 1.0)
+        bounds = (link.lower, link.upper) if self.scale == "value" else (0.0, 1.0)
         return inside(prediction, *bounds).astype(np.float64, copy=False)
 
     def transform(self, l: Float) -> Float:
@@ -72,10 +63,10 @@ class ScoreMap:
     def at_logits(self, logits: ArrayLike) -> Array:
         """Predictions for served scores given as logits, whatever scale the map takes.
 
-        >>> Affine(1.0, 0.0, scores="probability").at_logits([0.0])
+        >>> Affine(1.0, 0.0, scale="probability").at_logits([0.0])
         array([0.5])
         """
-        if self.scores == "logit":
+        if self.scale == "logit":
             return self(logits)
         values = to_link(check_scores(logits, "logit").astype(np.float64, copy=False), "logit", self.link)
         return self._predict(values.astype(np.float64, copy=False))
@@ -97,11 +88,11 @@ class ScoreMap:
         documents.write(path, documents.dumps(content.pop("kind"), content) + "\n")
 
 
-def _check_space(link: str, scores: str) -> None:
-    check_choice("scores", scores, SCALES)
+def _check_space(link: str, scale: str) -> None:
+    check_choice("scale", scale, SCALES)
     upper = get_link(link).upper
-    if scores == "value" and np.isfinite(upper):
-        raise UncurseError(f"scores='value' has no {link} score; use the identity or the log link")
+    if scale == "value" and np.isfinite(upper):
+        raise UncurseError(f"scale='value' has no {link} score; use the identity or the log link")
 
 
 def _check_number(name: str, value: float) -> None:
@@ -121,17 +112,17 @@ class Affine(ScoreMap):
     slope: float
     intercept: float
     link: str = "logistic"
-    scores: str = "logit"
+    scale: str = "logit"
 
     def __post_init__(self) -> None:
-        _check_space(self.link, self.scores)
+        _check_space(self.link, self.scale)
         _check_number("slope", self.slope)
         _check_number("intercept", self.intercept)
         if self.slope < 0:
             raise UncurseError(f"slope is {self.slope:g}; a map must not turn the order round")
 
     def _fill(self, values: Float, out: Array) -> None:
-        if self.link != "logistic" or self.scores != "logit":
+        if self.link != "logistic" or self.scale != "logit":
             super()._fill(values, out)
             return
         out[...] = values  # the common case, without a temporary: 1 / (1 + exp(−slope · l − intercept))
@@ -164,12 +155,12 @@ class Curve(ScoreMap):
     left: float
     right: float
     link: str = "logistic"
-    scores: str = "logit"
+    scale: str = "logit"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "x", tuple(float(v) for v in self.x))
         object.__setattr__(self, "y", tuple(float(v) for v in self.y))
-        _check_space(self.link, self.scores)
+        _check_space(self.link, self.scale)
         if len(self.x) != len(self.y) or not self.x:
             raise UncurseError(f"a curve needs as many x as y and at least one; got {len(self.x)} and {len(self.y)}")
         x, y = self._knots
@@ -212,12 +203,12 @@ class Steps(ScoreMap):
     slope: float = 0.0
     center: float = 0.0
     link: str = "logistic"
-    scores: str = "logit"
+    scale: str = "logit"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", tuple(float(v) for v in self.edges))
         object.__setattr__(self, "values", tuple(float(v) for v in self.values))
-        _check_space(self.link, self.scores)
+        _check_space(self.link, self.scale)
         if len(self.values) != len(self.edges) + 1:
             raise UncurseError(f"{len(self.edges)} edges need {len(self.edges) + 1} values; got {len(self.values)}")
         edges, values = self._arrays
@@ -256,14 +247,14 @@ class Chain(ScoreMap):
     kind: ClassVar[str] = "chain"
     maps: tuple[ScoreMap, ...]
     link: str = field(init=False)
-    scores: str = field(init=False)
+    scale: str = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.maps:
             raise UncurseError("a chain needs at least one map")
         object.__setattr__(self, "maps", tuple(self.maps))
         object.__setattr__(self, "link", self.maps[0].link)
-        object.__setattr__(self, "scores", self.maps[0].scores)
+        object.__setattr__(self, "scale", self.maps[0].scale)
 
     def _run(self, l: Float) -> tuple[Float, str]:
         link = self.link
@@ -277,7 +268,7 @@ class Chain(ScoreMap):
     def _predict(self, l: Array) -> Array:
         values, link = self._run(l)
         last = get_link(link)
-        bounds = (last.lower, last.upper) if self.scores == "value" else (0.0, 1.0)
+        bounds = (last.lower, last.upper) if self.scale == "value" else (0.0, 1.0)
         return inside(last.phi(values), *bounds).astype(np.float64, copy=False)
 
     def transform(self, l: Float) -> Float:
@@ -303,18 +294,18 @@ class Grouped(ScoreMap):
     whole: ScoreMap
     maps: Mapping[str, ScoreMap]
     link: str = field(init=False)
-    scores: str = field(init=False)
+    scale: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "maps", {str(name): step for name, step in self.maps.items()})
         object.__setattr__(self, "link", self.whole.link)
-        object.__setattr__(self, "scores", self.whole.scores)
+        object.__setattr__(self, "scale", self.whole.scale)
 
     def __call__(self, scores: ArrayLike, groups: ArrayLike | None = None) -> Array:
         """Predictions by each row's group; without `groups` the whole's map serves all."""
         if groups is None:
             return self.whole(scores)
-        values = check_scores(scores, self.scores)
+        values = check_scores(scores, self.scale)
         names, codes = np.unique(check_names(groups, len(values), "groups"), return_inverse=True)
         number = {name: i for i, name in enumerate(self.maps)}
         return self.by_number(values, np.array([number.get(str(name), -1) for name in names.tolist()])[codes])
@@ -325,16 +316,16 @@ class Grouped(ScoreMap):
         >>> Grouped(Affine(1.0, 0.0), {"news": Affine(1.0, 1.0)}).by_number([0.0, 0.0], np.array([0, -1]))
         array([0.73105858, 0.5       ])
         """
-        values = check_scores(scores, self.scores)
+        values = check_scores(scores, self.scale)
         steps = [*self.maps.values(), self.whole]  # so that -1 is the last
         out = np.empty(len(values))
         if all(isinstance(step, Affine) and step.link == self.link for step in steps):
             slopes, intercepts = np.array([(s.slope, s.intercept) for s in steps]).T  # type: ignore[attr-defined]
             link = get_link(self.link)
             for rows in chunks(len(values)):
-                l = to_link(values[rows].astype(np.float64, copy=False), self.scores, self.link)
+                l = to_link(values[rows].astype(np.float64, copy=False), self.scale, self.link)
                 prediction = link.phi(slopes[numbers[rows]] * l + intercepts[numbers[rows]])
-                bounds = (link.lower, link.upper) if self.scores == "value" else (0.0, 1.0)
+                bounds = (link.lower, link.upper) if self.scale == "value" else (0.0, 1.0)
                 out[rows] = inside(prediction, *bounds)
             return out
         order = np.argsort(numbers, kind="stable")
@@ -365,11 +356,11 @@ def group_rows(groups: ArrayLike, rows: int) -> tuple[list[str], list[NDArray[np
     return [str(name) for name in names.tolist()], np.split(order, ends[:-1])
 
 
-def compose(*maps: ScoreMap, scores: str) -> ScoreMap:
+def compose(*maps: ScoreMap, scale: str) -> ScoreMap:
     """One map that does what these do in turn, with neighbouring straight lines made one.
 
-    >>> compose(Affine(2.0, 1.0), Affine(0.5, 0.0), scores="logit")
-    Affine(slope=1.0, intercept=0.5, link='logistic', scores='logit')
+    >>> compose(Affine(2.0, 1.0), Affine(0.5, 0.0), scale="logit")
+    Affine(slope=1.0, intercept=0.5, link='logistic', scale='logit')
     """
     steps: list[ScoreMap] = []
     for step in maps:
@@ -379,7 +370,7 @@ def compose(*maps: ScoreMap, scores: str) -> ScoreMap:
             steps[-1] = Affine(slope, intercept, step.link)
         else:
             steps.append(step)
-    steps[0] = replace(steps[0], scores=scores)  # type: ignore[type-var]
+    steps[0] = replace(steps[0], scale=scale)  # type: ignore[type-var]
     return steps[0] if len(steps) == 1 else Chain(tuple(steps))
 
 

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .calibrators import newton_logistic
-from .distilled import SHARES, Distilled
-from .evidence import Array, Evidence, Joint
-from .intervals import Selected, left_on_top
-from .links import UncurseError, logistic
-from .maps import Affine, ScoreMap, compose
+from .._types import Array
+from ..calibration.calibrators import newton_logistic
+from ..errors import UncurseError
+from ..evidence import Evidence, Joint
+from ..links import logistic
+from ..maps.score_maps import Affine, ScoreMap, compose
+from .free_shape import SHARES, Distilled
 from .tower import LabelledReplicas, Tower
+from .uncertainty import Selected, left_on_top
 from .vad import VAD
 
 _NOTHING = 0.002  # a smaller correction than this everywhere is none
@@ -53,7 +55,7 @@ def fit_auto(
     pool: ArrayLike | Evidence,
     *,
     labelled: LabelledReplicas | None = None,
-    scores: str = "logit",
+    scale: str = "logit",
     replicas: str = "seeds",
     negative_rate: float | None = None,
     groups: ArrayLike | None = None,
@@ -70,7 +72,7 @@ def fit_auto(
     ----------
     pool, labelled, groups, sample_weight
         As for `Tower.fit`, arrays or `Evidence`.
-    scores, replicas, negative_rate
+    scale, replicas, negative_rate
         As for `Tower`.
 
     Examples
@@ -80,7 +82,7 @@ def fit_auto(
     >>> fit_auto(pool).method_
     'vad with curvature'
     """
-    arguments: dict[str, Any] = {"scores": scores, "replicas": replicas, "negative_rate": negative_rate}
+    arguments: dict[str, Any] = {"scale": scale, "replicas": replicas, "negative_rate": negative_rate}
     tower = Tower(**arguments)
     base = _label_free(pool, arguments, groups, sample_weight)
     if labelled is None:
@@ -104,7 +106,7 @@ def _label_free(
     pool: Any, arguments: dict[str, Any], groups: ArrayLike | None, sample_weight: ArrayLike | None
 ) -> Auto:
     vad = VAD(curvature=True, lambda_floor=0.0, **arguments).fit(pool, groups=groups, sample_weight=sample_weight)
-    identity = compose(Affine(1.0, vad._offset), scores=arguments["scores"])
+    identity = compose(Affine(1.0, vad._offset), scale=arguments["scale"])
     if vad.noise_variance_ <= 1e-12 * vad.score_variance_:
         return Auto("nothing", "the replicas are identical, so no noise shows", identity, None, None)
     free = vad._distilled()
@@ -185,7 +187,7 @@ def _allowed(base: Auto, tower: Tower) -> float:
 
 def _straight_odds(joint: Joint, replicas: str) -> Array:
     """VAD with curvature from joint counts."""
-    from .mixtures import seen
+    from .latent_scores import seen
     from .shrinkage import curved
 
     data = seen(joint, replicas)

@@ -28,8 +28,9 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.parallel import Parallel, delayed
 
-from .evidence import Array
-from .links import UncurseError, check_choice, check_weights
+from .._types import Array
+from ..errors import UncurseError
+from ..validation import check_choice, check_weights
 
 logger = logging.getLogger(__name__)
 

@@ -20,14 +20,17 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .cores import chunks
-from .curves import Smooth, fit_smooth, rising
-from .evidence import Array, Evidence, Joint
-from .intervals import Selected, level_variance, levels_of
-from .links import UncurseError, check_scores, check_weights, logistic, to_link
-from .maps import Affine, Curve
-from .mixtures import Mixture, redrawn, seen
+from .._types import Array
+from ..calibration.spline import Smooth, fit_smooth, rising
+from ..errors import UncurseError
+from ..evidence import Evidence, Joint
+from ..links import logistic, to_link
+from ..maps.score_maps import Affine, Curve
+from ..threads import chunks
+from ..validation import check_scores, check_weights
+from .latent_scores import Mixture, redrawn, seen
 from .shrinkage import curved
+from .uncertainty import Selected, level_variance, levels_of
 
 _STEPS = 128  # cells of one spread
 _DRAWS = 12  # of the bootstrap

@@ -1,0 +1,7 @@
+"""Methods that remove the selection bias of served scores: `VAD`, `Tower` and `Auto`."""
+
+from .auto import Auto, fit_auto
+from .tower import Tower
+from .vad import VAD, information_variance
+
+__all__ = ["VAD", "Auto", "Tower", "fit_auto", "information_variance"]
