@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import warnings
 from numbers import Integral
 from typing import Any
@@ -15,6 +17,32 @@ from .errors import UncurseError
 
 #: Scales on which scores may arrive: log odds, probabilities in [0, 1], or any number (regression).
 SCALES = ("logit", "probability", "value")
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def warn_user(message: str) -> None:
+    """Issue a `UserWarning` that points at the first line of code outside this package.
+
+    Parameters
+    ----------
+    message : str
+        What happened and what to do about it.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_user("the replicas are identical; change the seed")
+    >>> str(caught[0].message)
+    'the replicas are identical; change the seed'
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
@@ -63,12 +91,7 @@ def warn_if_probabilities(values: Float, name: str) -> None:
     """Logits that all lie in [0, 1] are hardly logits; a few thousand rows tell."""
     sample = values[:: max(1, len(values) // 1024)]
     if len(sample) >= 100 and sample.min() >= 0 and sample.max() <= 1:
-        warnings.warn(
-            f"every value of {name} lies in [0, 1]; if these are probabilities, not logits, say so "
-            "(VAD: scale='probability'; calibrate and evidence: scale='probability')",
-            UserWarning,
-            stacklevel=4,
-        )
+        warn_user(f"every value of {name} lies in [0, 1]; if these are probabilities, pass scale='probability'")
 
 
 def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArray[Any]:
@@ -179,4 +202,5 @@ __all__ = [
     "check_share",
     "check_weights",
     "warn_if_probabilities",
+    "warn_user",
 ]
