@@ -19,7 +19,7 @@ from sklearn.utils import estimator_checks, get_tags
 from uncurse.debias.vad import VAD
 from uncurse.errors import UncurseError
 from uncurse.estimators.vad_estimators import VADClassifier, VADRegressor
-from uncurse.maps.score_maps import load
+from uncurse.maps import load
 
 # scikit-learn 1.6 calls SciPy 1.17 the old way.
 pytestmark = pytest.mark.filterwarnings(r"ignore:scipy.optimize. The `disp`:DeprecationWarning")

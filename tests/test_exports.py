@@ -15,7 +15,7 @@ import pytest
 
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError, load
 from uncurse.links import to_link
-from uncurse.maps.score_maps import logit_knots
+from uncurse.maps import logit_knots
 from uncurse.serving.formulas import Pieces, between, operations
 from uncurse.serving.source import to_c, to_python
 from uncurse.serving.sql import DIALECTS, to_sql

@@ -7,7 +7,7 @@ import pytest
 
 from engines import EAGER, ENGINES, SQL, arrow
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
-from uncurse.maps.score_maps import ScoreMap, logit_knots
+from uncurse.maps import ScoreMap, logit_knots
 from uncurse.tables.expressions import with_prediction
 from uncurse.tables.lookups import Program
 

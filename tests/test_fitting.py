@@ -10,7 +10,7 @@ import pytest
 from test_logs import make, records
 from uncurse import VAD, Tower, evaluate, fit_auto, load
 from uncurse.evidence import Evidence
-from uncurse.maps.score_maps import load_about
+from uncurse.maps import load_about
 
 PROBE = np.linspace(-4, 1, 60)
 LABELLED = ["--labelled", "labelled.parquet", "--label", "click"]

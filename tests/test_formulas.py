@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
-from uncurse.maps.score_maps import ScoreMap, logit_knots
+from uncurse.maps import ScoreMap, logit_knots
 from uncurse.serving.formulas import (
     BELOW_ONE,
     MOST,

@@ -14,7 +14,7 @@ import pytest
 from uncurse import VAD, evaluate, load, top_k
 from uncurse.evidence import Evidence
 from uncurse.links import logistic
-from uncurse.maps.score_maps import load_about
+from uncurse.maps import load_about
 
 
 def make(rows=20_000, seed=0):

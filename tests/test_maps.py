@@ -8,7 +8,7 @@ from scipy.special import expit
 import uncurse
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.links import LINKS, get_link, logistic, logit
-from uncurse.maps.score_maps import ScoreMap, compose, from_dict, group_rows, load, logit_knots
+from uncurse.maps import ScoreMap, compose, from_dict, group_rows, load, logit_knots
 
 GRID = np.linspace(-12, 12, 4001)
 KNOTS = ((-2.0, 0.0, 1.5), (-1.5, -1.0, 2.0))

@@ -9,7 +9,7 @@ from .debias.tower import Tower
 from .debias.vad import VAD, information_variance
 from .errors import UncurseError
 from .evidence import Cells, Evidence, Joint, Moments
-from .maps.score_maps import Affine, Chain, Curve, Grouped, Steps, load
+from .maps import Affine, Chain, Curve, Grouped, Steps, load
 from .metrics.metrics import (
     Evaluation,
     calibration_error,

@@ -21,7 +21,7 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells
 from ..links import logistic, logit
-from ..maps.score_maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
+from ..maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
 from ..threads import one_blas_thread
 from ..validation import check_choice
 from .bins import at_weight, bins, edges_at, inner, running, totals, wide_cells

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._types import Array
 from ..links import logistic
-from ..maps.score_maps import Curve
+from ..maps import Curve
 from ..threads import one_blas_thread
 
 # Shares of the weight below each knot: closer towards the top, which is what gets selected.

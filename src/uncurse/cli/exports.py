@@ -72,7 +72,7 @@ def export(
     elif suffix == ".onnx":
         _write_onnx(score_map, out)
     else:
-        from ..maps.score_maps import load
+        from ..maps import load
         from ..serving.source import to_c, to_python
 
         named: dict[str, Any] = {} if name is None else {"name": name}
@@ -81,7 +81,7 @@ def export(
 
 
 def _sql(path: Path, dialect: str, score: str, group: str | None) -> str:
-    from ..maps.score_maps import Grouped, load, load_about
+    from ..maps import Grouped, load, load_about
     from ..serving.sql import to_sql
 
     loaded = load(path)
@@ -91,7 +91,7 @@ def _sql(path: Path, dialect: str, score: str, group: str | None) -> str:
 
 
 def _write_onnx(path: Path, out: Path) -> None:
-    from ..maps.score_maps import load
+    from ..maps import load
     from ..serving.onnx_map import to_onnx
 
     loaded = load(path)

@@ -89,7 +89,7 @@ def apply(
 
     Example: uncurse apply map.json log.parquet --score s1 -o corrected.parquet
     """
-    from ..maps.score_maps import Grouped, load, load_about
+    from ..maps import Grouped, load, load_about
     from ..tables.writing import apply_to_files
 
     check_outputs([json], [log, score_map])
@@ -139,7 +139,7 @@ def evaluate(
       uncurse evaluate day.json --map a.json --map b.json --alpha 0.01,0.05
       uncurse evaluate log.parquet --score s1 --label click --request request_id --top-k 1
     """
-    from ..maps.score_maps import Grouped, load, load_about
+    from ..maps import Grouped, load, load_about
     from ..metrics.metrics import evaluate_log
     from ..report import Method, Report, describe
 

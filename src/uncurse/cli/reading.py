@@ -10,7 +10,7 @@ from .app import working
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
-    from ..maps.score_maps import ScoreMap
+    from ..maps import ScoreMap
 
 
 _MOST_SHARES = 1_000
@@ -128,7 +128,7 @@ def as_served(evidence: Evidence, rate: float | None) -> ScoreMap | None:
     """The prediction that the served score stands for: corrected, where negatives were sampled."""
     import numpy as np
 
-    from ..maps.score_maps import Affine
+    from ..maps import Affine
 
     if rate is None:
         return None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..maps.score_maps import load
+from ..maps import load
 from .app import JsonOption, app, check_outputs, finish, say, working
 
 MapFile = Annotated[Path, typer.Argument(metavar="map.json", help="A map that `uncurse fit` wrote.")]

@@ -60,7 +60,7 @@ def _other_text(fitted: Tower | Auto, about: Mapping[str, Any], pool: Evidence) 
 
 
 def _vad_text(vad: VAD, pool: Evidence) -> tuple[list[str], dict[str, Any]]:
-    from ..maps.score_maps import Affine
+    from ..maps import Affine
 
     record: dict[str, Any] = {
         "lambda": vad.lambda_,

@@ -13,7 +13,7 @@ from ..calibration.calibrators import newton_logistic
 from ..errors import UncurseError
 from ..evidence import Evidence, Joint
 from ..links import logistic
-from ..maps.score_maps import Affine, ScoreMap, compose
+from ..maps import Affine, ScoreMap, compose
 from .free_shape import SHARES, Distilled
 from .tower import LabelledReplicas, Tower
 from .uncertainty import Selected, left_on_top

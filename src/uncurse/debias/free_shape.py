@@ -25,7 +25,7 @@ from ..calibration.spline import Smooth, fit_smooth, rising
 from ..errors import UncurseError
 from ..evidence import Evidence, Joint
 from ..links import logistic, to_link
-from ..maps.score_maps import Affine, Curve
+from ..maps import Affine, Curve
 from ..threads import chunks
 from ..validation import check_scores, check_weights
 from .latent_scores import Mixture, redrawn, seen

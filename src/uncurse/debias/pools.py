@@ -14,7 +14,7 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence, Moments
 from ..links import get_link, logistic, to_link
-from ..maps.score_maps import ScoreMap, group_rows
+from ..maps import ScoreMap, group_rows
 from ..validation import check_numbers, check_weights
 
 

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._types import Array
 from ..errors import UncurseError
 from ..links import logistic
-from ..maps.score_maps import Affine, Curve, ScoreMap, logit_knots
+from ..maps import Affine, Curve, ScoreMap, logit_knots
 from ..threads import one_blas_thread
 from ..validation import check_finite, check_numbers, check_scores, check_weights
 

@@ -22,7 +22,7 @@ from ..calibration.spline import Smooth, fit_smooth
 from ..errors import UncurseError
 from ..evidence import Evidence, Joint
 from ..links import logistic
-from ..maps.score_maps import Affine, Grouped, ScoreMap, compose, group_rows
+from ..maps import Affine, Grouped, ScoreMap, compose, group_rows
 from ..threads import one_blas_thread
 from ..validation import check_choice, check_numbers, check_weights
 from .latent_scores import Mixture, Rescaled, redrawn, seen

@@ -10,7 +10,7 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..evidence import Joint
 from ..links import logistic
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from ..validation import check_share
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ..calibration import calibrators
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence, Moments
 from ..links import get_link
-from ..maps.score_maps import Affine, Grouped, ScoreMap, compose
+from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_weights
 from .free_shape import Distilled, distil
 from .pools import Pool, Reader

@@ -22,7 +22,7 @@ from ..debias.vad import VAD
 from ..errors import UncurseError
 from ..evidence import Moments
 from ..links import get_link
-from ..maps.score_maps import Affine, Curve, compose
+from ..maps import Affine, Curve, compose
 from ..validation import check_weights
 from .replicas import fit_replicas
 

@@ -22,7 +22,7 @@ from ..debias.vad import VAD
 from ..errors import UncurseError
 from ..evidence import Cells, Moments
 from ..links import get_link, logistic
-from ..maps.score_maps import Affine, ScoreMap, compose
+from ..maps import Affine, ScoreMap, compose
 from ..metrics.ranking import Ranked, Row, top_rows
 from ..metrics.selection import count_of_share
 from ..theory import gaussianity

@@ -20,7 +20,7 @@ from ..documents import SCHEMA_VERSION
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence
 from ..links import inside, logistic
-from ..maps.score_maps import Affine, Grouped, ScoreMap
+from ..maps import Affine, Grouped, ScoreMap
 from ..validation import (
     check_finite,
     check_labels,

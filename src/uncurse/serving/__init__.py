@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UncurseError
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from .files import fold_file
 from .lines import ELSEWHERE, check_predicts
 from .source import to_c, to_python

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import documents
 from ..errors import UncurseError
-from ..maps.score_maps import ScoreMap, from_dict
+from ..maps import ScoreMap, from_dict
 from .files import needing
 from .lines import ELSEWHERE, RAW, line_of
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import documents
 from ..errors import UncurseError
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 
 LARGEST = 8 << 30  # bytes: more is no model that one process folds
 _KNOWN = "LightGBM text, XGBoost JSON or UBJSON, CatBoost cbm or JSON, ONNX, safetensors, and torch state dicts"

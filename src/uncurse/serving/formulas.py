@@ -14,7 +14,7 @@ import numpy as np
 from .._types import Array
 from ..errors import UncurseError
 from ..links import get_link
-from ..maps.score_maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
+from ..maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
 from .merging import Inside, Inverse, Line, Operation, Phi, Pieces, apply, merged
 
 #: Where predictions are clipped: the smallest normal float, the largest, and the largest below 1.

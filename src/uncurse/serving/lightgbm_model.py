@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UncurseError
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from .lines import ELSEWHERE, RAW, line_of, own_copy
 
 _LINKS = {

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from ..errors import UncurseError
-from ..maps.score_maps import Affine, Chain, Grouped, ScoreMap, compose
+from ..maps import Affine, Chain, Grouped, ScoreMap, compose
 
 #: The link of a model that returns its sum as it is: a logit, a probability or a value, as the map says.
 RAW = "raw"

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from .. import __version__
 from ..errors import UncurseError
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ..errors import UncurseError
-from ..maps.score_maps import Affine, Grouped, ScoreMap
+from ..maps import Affine, Grouped, ScoreMap
 from .formulas import between, operations
 from .lines import RAW, line_of, simplified
 from .onnx_graph import (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UncurseError
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from .lines import ELSEWHERE, RAW, line_of
 
 _SIGMOIDS = ("LogisticRegression", "LogisticRegressionCV", "SGDClassifier")

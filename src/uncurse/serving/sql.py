@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import UncurseError
-from ..maps.score_maps import Grouped, ScoreMap
+from ..maps import Grouped, ScoreMap
 from ..validation import check_choice
 from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, groups_of, operations, valid
 from .merging import apply

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UncurseError
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from .files import check_zip, needing
 from .torch_model import fold_state
 

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 
 

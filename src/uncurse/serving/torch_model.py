@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UncurseError
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from .lines import ELSEWHERE, RAW, line_of
 
 # What may lie between the last layer and the output: it moves numbers about and changes none.

@@ -15,7 +15,7 @@ from .. import documents
 from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import logistic, logit
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from .files import family, needing, text_of
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities

@@ -15,7 +15,7 @@ import numpy as np
 from .._types import Array
 from ..errors import UncurseError
 from ..links import get_link
-from ..maps.score_maps import ScoreMap
+from ..maps import ScoreMap
 from . import ubjson
 from .lines import ELSEWHERE, RAW, line_of, own_copy
 

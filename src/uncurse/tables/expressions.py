@@ -13,7 +13,7 @@ import numpy as np
 
 from .._types import Array
 from ..errors import UncurseError
-from ..maps.score_maps import Grouped, ScoreMap
+from ..maps import Grouped, ScoreMap
 from ..validation import check_finite, check_scores
 from .files import check_columns
 from .lookups import Program, predict

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import UncurseError
 from ..links import get_link
-from ..maps.score_maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
+from ..maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
 
 _TINY = float(np.finfo(np.float64).tiny)
 _MOST = float(np.finfo(np.float64).max)

@@ -18,7 +18,7 @@ from .._types import Float
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence, Joint, Moments
 from ..links import to_link
-from ..maps.score_maps import group_rows
+from ..maps import group_rows
 from ..threads import cores
 from ..validation import check_labels, check_numbers, check_weights
 from .columns import Columns

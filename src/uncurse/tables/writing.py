@@ -11,7 +11,7 @@ from typing import Any
 
 from ..documents import replacing, umask
 from ..errors import UncurseError
-from ..maps.score_maps import Grouped, ScoreMap
+from ..maps import Grouped, ScoreMap
 from ..validation import check_choice
 from .columns import Columns
 from .expressions import with_prediction
