@@ -22,9 +22,9 @@ from ..errors import UncurseError
 from ..evidence import Cells
 from ..links import logistic, logit
 from ..maps import Affine, Curve, ScoreMap, Steps, compose, logit_knots
-from ..threads import one_blas_thread
 from ..validation import check_choice
 from .bins import at_weight, bins, edges_at, inner, running, totals, wide_cells
+from .logistic import fit_logistic
 from .spline import fit_smooth
 
 _TIE = 1e-6  # the slope inside a step: enough to break ties, too little to matter
@@ -98,7 +98,10 @@ def platt(cells: Cells, *, strict: bool = True) -> ScoreMap:
     l, w, y = _columns(cells)
     center, spread = _standard(l, w, "platt")
     _check_overlap(l, w, y, "platt")
-    slope, intercept = newton_logistic(np.stack([(l - center) / spread, np.ones_like(l)]), w, y) / [spread, 1.0]
+    slope, intercept = fit_logistic(np.stack([(l - center) / spread, np.ones_like(l)]), w, y).coefficients / [
+        spread,
+        1.0,
+    ]
     return Affine(_rising(slope, "platt"), float(intercept - slope * center))
 
 
@@ -116,7 +119,7 @@ def temperature(cells: Cells, *, strict: bool = True) -> ScoreMap:
         raise UncurseError("temperature has no finite fit: the sign of the score predicts every label; use 'isotonic'")
     if not agree:
         raise UncurseError("temperature has no finite fit: every label contradicts its score; is one turned round?")
-    (slope,) = newton_logistic(l[None] / size, w, y) / size
+    (slope,) = fit_logistic(l[None] / size, w, y).coefficients / size
     return Affine(_rising(slope, "temperature"), 0.0)
 
 
@@ -127,11 +130,11 @@ def beta(cells: Cells, *, strict: bool = True) -> ScoreMap:
     _check_overlap(l, w, y, "beta")
     low, high = -np.logaddexp(0.0, -l), np.logaddexp(0.0, l)  # log p, −log(1 − p)
     ones = np.ones_like(l)
-    a, b, c = newton_logistic(np.stack([low, high, ones]), w, y)
+    a, b, c = fit_logistic(np.stack([low, high, ones]), w, y).coefficients
     if a < 0:
-        a, (b, c) = 0.0, newton_logistic(np.stack([high, ones]), w, y)
+        a, (b, c) = 0.0, fit_logistic(np.stack([high, ones]), w, y).coefficients
     elif b < 0:
-        b, (a, c) = 0.0, newton_logistic(np.stack([low, ones]), w, y)
+        b, (a, c) = 0.0, fit_logistic(np.stack([low, ones]), w, y).coefficients
     _rising(a + b, "beta")
     least = _TIE if strict else 0.0
     a, b = max(a, least), max(b, least)
@@ -147,45 +150,6 @@ def spline(cells: Cells, *, strict: bool = True) -> ScoreMap:
     _check_overlap(l, w, y, "spline")
     platt(cells)  # says what is wrong where labels fall as scores rise
     return fit_smooth(l, w, y).map()
-
-
-def newton_logistic(features: Array, weight: Array, label: Array) -> Array:
-    """Maximum likelihood of a logistic regression on (d, K) features, by Newton's method, checked to converge."""
-    with one_blas_thread():
-        return _newton(features, weight, label)
-
-
-def _newton(features: Array, weight: Array, label: Array) -> Array:
-    total = weight.sum()
-    coefficients = np.zeros(len(features))
-    loss = np.inf
-    for _ in range(100):
-        l = coefficients @ features
-        p = logistic(l)
-        gradient = features @ (label - weight * p) / total
-        hessian = (features * (weight * p * (1 - p))) @ features.T / total
-        try:
-            step = np.linalg.solve(hessian, gradient)
-        except np.linalg.LinAlgError:
-            break
-        decrement = gradient @ step
-        if decrement < 1e-20:
-            return coefficients + step
-        # Newton overshoots far from the optimum: halve until the loss falls.
-        size = 1.0
-        for _ in range(40):
-            candidate = coefficients + size * step
-            m = candidate @ features
-            new = float(np.sum(weight * np.logaddexp(0.0, m) - label * m) / total)
-            if new <= loss - 1e-4 * size * decrement or (size == 1.0 and decrement < 1e-12):
-                break
-            size /= 2
-        else:
-            break
-        coefficients, loss = candidate, new
-    raise UncurseError(
-        "logistic regression did not converge in 100 Newton steps; the scores separate the labels, or are constant"
-    )
 
 
 def _standard(l: Array, w: Array, method: str) -> tuple[float, float]:
@@ -369,4 +333,4 @@ CALIBRATORS: dict[str, Callable[..., ScoreMap]] = {
     "spline": spline,
 }
 
-__all__ = ["CALIBRATORS", "calibrate", "fit", "newton_logistic"]
+__all__ = ["CALIBRATORS", "calibrate", "fit"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
-from ..calibration.calibrators import newton_logistic
+from ..calibration import fit_logistic
 from ..errors import UncurseError
 from ..evidence import Evidence, Joint
 from ..links import logistic
@@ -159,7 +159,7 @@ def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any]) -> tuple
     else:
         l = _straight_odds(joint, arguments["replicas"])
     try:
-        line = newton_logistic(np.stack([l, np.ones_like(l)]), w, y)
+        line = fit_logistic(np.stack([l, np.ones_like(l)]), w, y).coefficients
     except UncurseError:
         return 0.0, np.inf, rarer
     fitted = line @ np.stack([l, np.ones_like(l)])

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from .._types import Array
-from ..calibration.calibrators import newton_logistic
+from ..calibration import fit_logistic
 from ..calibration.spline import Smooth, fit_smooth
 from ..errors import UncurseError
 from ..evidence import Joint
@@ -25,7 +25,7 @@ def scale_of(labelled: Joint, replicas: str) -> tuple[float, float]:
     spread = float(np.sqrt(w @ np.square(data.mean - center) / w.sum()))
     z = (data.mean - center) / spread
     try:
-        tilt, level = newton_logistic(np.stack([z, np.ones_like(z)]), w, y)
+        tilt, level = fit_logistic(np.stack([z, np.ones_like(z)]), w, y).coefficients
     except UncurseError:  # separated by the scores, or too few: they are taken as they are
         return 1.0, 0.0
     p = logistic(tilt * z + level)
