@@ -66,7 +66,7 @@ def test_splits_have_the_papers_shares_and_other_rows_come_after():
 def test_values_that_no_training_row_has_become_unknown():
     clicks = World.criteo(scale=0.001).draw(3_000, seed=1)
     before = clicks.codes.clone()
-    click_models._hide_unknown(clicks, np.arange(1_000))
+    click_models.hide_unknown(clicks, np.arange(1_000))
     for field in range(clicks.codes.shape[1]):
         seen = set(before[:1_000, field].tolist()) | {0, 1}
         for old, new in zip(before[:, field].tolist(), clicks.codes[:, field].tolist(), strict=True):

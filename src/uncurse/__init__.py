@@ -19,13 +19,12 @@ from .metrics.metrics import (
     maximum_calibration_error,
 )
 from .metrics.selection import top_k, top_share
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .estimators.vad_estimators import VADClassifier, VADRegressor
     from .serving import fold
     from .tables import collect
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

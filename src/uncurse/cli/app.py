@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import __version__, documents
+from .. import documents
 from ..errors import UncurseError
+from ..version import __version__
 
 app = typer.Typer(
     name="uncurse",

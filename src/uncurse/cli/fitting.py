@@ -155,7 +155,7 @@ def _check_method(method: str, labelled: Sequence[str] | None, own: dict[str, An
 
 
 def _fitted(method: str, pool: Evidence, labelled: Evidence | None, settings: dict[str, Any]) -> VAD | Tower | Auto:
-    from .. import VAD, Tower, fit_auto
+    from ..debias import VAD, Tower, fit_auto
 
     if method == "auto":
         return fit_auto(pool, labelled=labelled, **settings)

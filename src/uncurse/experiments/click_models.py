@@ -156,7 +156,7 @@ def run(
     if data is None or lines is None:
         clicks, split = _draw(setting, wanted, rate, seed, where)
         if vocabulary == "training":
-            _hide_unknown(clicks, np.flatnonzero(split == _TRAIN))
+            hide_unknown(clicks, np.flatnonzero(split == _TRAIN))
         what = f"drew {len(split):,} rows of a world"
     else:
         if rate is not None:
@@ -320,7 +320,7 @@ def _check_encoded(log: Any, data: str | os.PathLike[str], setting: Setting, voc
             )
 
 
-def _hide_unknown(clicks: Clicks, training: NDArray[np.intp]) -> None:
+def hide_unknown(clicks: Clicks, training: NDArray[np.intp]) -> None:
     """Values that no training row has become the code of unknown ones, 1."""
     import torch
 
@@ -354,4 +354,4 @@ def _score(setting: Setting, fit: Any, clicks: Clicks, split: NDArray[np.int8], 
     return Scored(labelled, labelled_y, pool, test, test_y, truth), float(thinned[_TEST])
 
 
-__all__ = ["QUICK", "SETTINGS", "Setting", "Stages", "run"]
+__all__ = ["QUICK", "SETTINGS", "Setting", "Stages", "hide_unknown", "run"]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array, Float
-from ..calibration.calibrators import newton_logistic
+from ..calibration import logistic as solver
 from ..debias.vad import VAD, information_variance
 from ..documents import SCHEMA_VERSION
 from ..errors import UncurseError
@@ -176,14 +176,14 @@ def run(
 
 def _replicate(rng: np.random.Generator) -> tuple[NDArray[np.float64], dict[str, float]]:
     """One replication: every metric of every method at every α, and λ."""
-    x, y, _ = _draw(rng, TRAIN, TRAIN_MEAN)
-    x_test, y_test, truth = _draw(rng, TEST, POOL_MEAN)
-    x_pool = _draw(rng, TEST, POOL_MEAN)[0]
-    served = _fit(x, y, np.ones(TRAIN))
-    bootstraps = [_fit(x, y, rng.multinomial(TRAIN, np.full(TRAIN, 1 / TRAIN)).astype(float)) for _ in range(3)]
-    pool = _scores(x_pool, np.stack([served, *bootstraps]))
-    test = _scores(x_test, served[None])[:, 0]
-    variance = information_variance(x, logistic(_scores(x, served[None])[:, 0]), x_pool)
+    x, y, _ = draw_rows(rng, TRAIN, TRAIN_MEAN)
+    x_test, y_test, truth = draw_rows(rng, TEST, POOL_MEAN)
+    x_pool = draw_rows(rng, TEST, POOL_MEAN)[0]
+    served = fit_model(x, y, np.ones(TRAIN))
+    bootstraps = [fit_model(x, y, rng.multinomial(TRAIN, np.full(TRAIN, 1 / TRAIN)).astype(float)) for _ in range(3)]
+    pool = scores_of(x_pool, np.stack([served, *bootstraps]))
+    test = scores_of(x_test, served[None])[:, 0]
+    variance = information_variance(x, logistic(scores_of(x, served[None])[:, 0]), x_pool)
     moments = Moments().update(pool)
     fits = {
         "VAD": VAD(replicas="bootstrap").fit(moments.select([0, 1, 2])),
@@ -213,7 +213,7 @@ def _replicate(rng: np.random.Generator) -> tuple[NDArray[np.float64], dict[str,
     return out, {name: fit.lambda_ for name, fit in fits.items()}
 
 
-def _draw(rng: np.random.Generator, rows: int, mean: float) -> tuple[Array, NDArray[np.bool_], Float]:
+def draw_rows(rng: np.random.Generator, rows: int, mean: float) -> tuple[Array, NDArray[np.bool_], Float]:
     """Features, labels and true probabilities: β = 1, no intercept."""
     x = rng.standard_normal((rows, FEATURES))
     x *= SPREAD
@@ -222,13 +222,14 @@ def _draw(rng: np.random.Generator, rows: int, mean: float) -> tuple[Array, NDAr
     return x, rng.random(rows) < truth, truth
 
 
-def _fit(x: Array, y: NDArray[Any], weight: Array) -> Array:
+def fit_model(x: Array, y: NDArray[Any], weight: Array) -> Array:
     """Unpenalised logistic regression with an intercept, the last coefficient."""
     design = np.concatenate([x.T, np.ones((1, len(x)))])
-    return newton_logistic(design, weight, weight * y)
+    return solver.fit_logistic(design, weight, weight * y).coefficients
 
 
-def _scores(x: Array, coefficients: Array) -> Array:
+def scores_of(x: Array, coefficients: Array) -> Array:
+    """Logits of every model, a column each."""
     scores: Array = x @ coefficients[:, :-1].T
     scores += coefficients[:, -1]
     return scores
@@ -251,12 +252,12 @@ def run_golden(*, progress: Callable[[Iterator[Any]], Iterable[Any]] = iter) -> 
         return x, stream.binomial(1, logistic(x.sum(axis=1)))
 
     train = [draw(TRAIN, TRAIN_MEAN) for _ in range(count)]
-    served = [_fit(x, y, np.ones(TRAIN)) for x, y in train]
+    served = [fit_model(x, y, np.ones(TRAIN)) for x, y in train]
     # A test set is only ever seen through its served score, a pool through float32: a tenth of the memory.
     test = []
     for coefficients in served:
         x, y = draw(TEST, POOL_MEAN)
-        test.append((_scores(x, coefficients[None])[:, 0], y))
+        test.append((scores_of(x, coefficients[None])[:, 0], y))
     pools = [draw(TEST, POOL_MEAN)[0].astype(np.float32) for _ in range(count)]
     figures: dict[float, dict[str, float]] = {}
     for alpha in GOLDEN:
@@ -266,8 +267,8 @@ def run_golden(*, progress: Callable[[Iterator[Any]], Iterable[Any]] = iter) -> 
             fits = [served[i]]
             for _ in range(2):
                 chosen = stream.choice(np.arange(TRAIN), TRAIN, replace=True)
-                fits.append(_fit(x, y, np.bincount(chosen, minlength=TRAIN).astype(float)))
-            pool = _scores(pools[i].astype(np.float64), np.stack(fits))
+                fits.append(fit_model(x, y, np.bincount(chosen, minlength=TRAIN).astype(float)))
+            pool = scores_of(pools[i].astype(np.float64), np.stack(fits))
             score, label = test[i]
             vad = VAD(replicas="bootstrap").fit(pool)
             identity = VAD(replicas="bootstrap", link="identity").fit(pool)
@@ -290,4 +291,17 @@ def run_golden(*, progress: Callable[[Iterator[Any]], Iterable[Any]] = iter) -> 
     return figures
 
 
-__all__ = ["ALPHAS", "GOLDEN", "METHODS", "METRICS", "Cell", "Tables", "paper", "run", "run_golden"]
+__all__ = [
+    "ALPHAS",
+    "GOLDEN",
+    "METHODS",
+    "METRICS",
+    "Cell",
+    "Tables",
+    "draw_rows",
+    "fit_model",
+    "paper",
+    "run",
+    "run_golden",
+    "scores_of",
+]

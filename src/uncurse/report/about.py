@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import __version__
 from ..debias.auto import Auto
 from ..debias.tower import Tower
 from ..debias.vad import VAD
 from ..evidence import Evidence
+from ..version import __version__
 from .summaries import describe
 
 #: Shares of the pool for which a fit says what error is left, and with which probability it lies there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..version import __version__
 from . import sections, words
 from .guide import GUIDE
 from .markup import radios, section, text
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from .data import Method
 
 # Nothing may be loaded and nothing may run: were a name ever to become markup, it would still be inert.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-_THEMES = (("theme-auto", "auto"), ("theme-light", "light"), ("theme-dark", "dark"))
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+THEMES = (("theme-auto", "auto"), ("theme-light", "light"), ("theme-dark", "dark"))
 
 
 def render(report: Report) -> str:
@@ -38,21 +39,15 @@ def render(report: Report) -> str:
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{text(report.title)}</title>\n<style>\n{style}\n</style>\n</head>\n<body>",
-            f"<header><h1>{text(report.title)}</h1>{radios('theme', 'Colours', _THEMES)}</header>\n<main>",
+            f"<header><h1>{text(report.title)}</h1>{radios('theme', 'Colours', THEMES)}</header>\n<main>",
             *(part for part in parts if part),
-            f"</main>\n<footer>uncurse {text(_version())}. One file; it loads nothing and sends nothing.</footer>",
+            f"</main>\n<footer>uncurse {text(__version__)}. One file; it loads nothing and sends nothing.</footer>",
             "</body>\n</html>\n",
         ]
     )
-
-
-def _version() -> str:
-    from .. import __version__
-
-    return __version__
 
 
 def _headline(report: Report) -> str:
@@ -133,4 +128,4 @@ def _guide() -> str:
     return section("read", "How to read it", f'<dl class="read">{words_}</dl>')
 
 
-__all__ = ["render"]
+__all__ = ["POLICY", "THEMES", "render"]

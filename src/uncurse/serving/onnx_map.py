@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import __version__
 from ..errors import UncurseError
 from ..maps import ScoreMap
+from ..version import __version__
 from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 
 if TYPE_CHECKING:

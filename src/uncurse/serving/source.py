@@ -7,9 +7,9 @@ import keyword
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from .. import __version__
 from ..errors import UncurseError
 from ..maps import Grouped, ScoreMap
+from ..version import __version__
 from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, groups_of, operations, valid
 
 _SCALES = {"logit": "a logit", "probability": "a probability", "value": "a value"}

@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 
-import uncurse
-
 from ..._types import Array, Float
 from ...calibration.calibrators import CALIBRATORS, calibrate
 from ...calibration.spline import fit_smooth
-from ...debias.vad import VAD
+from ...debias import VAD, Tower, fit_auto
 from ...links import logistic
 from .worlds import Draw
 
@@ -136,7 +134,7 @@ def tower(replicas: int, draw: Draw) -> Fitted | None:
     count = _columns(draw, replicas)
     if count is None:
         return None
-    model = uncurse.Tower(replicas=draw.replicas)
+    model = Tower(replicas=draw.replicas)
     return _fitted(model.fit(draw.pool[:, :count], labelled=(draw.labelled[:, :count], draw.labels)))
 
 
@@ -153,13 +151,13 @@ for _s in REPLICAS:
 @method("auto")
 def auto(draw: Draw) -> Fitted:
     """What the library chooses of all that is there."""
-    return _fitted(uncurse.fit_auto(draw.pool, labelled=(draw.labelled, draw.labels), replicas=draw.replicas))
+    return _fitted(fit_auto(draw.pool, labelled=(draw.labelled, draw.labels), replicas=draw.replicas))
 
 
 @method("auto without labels")
 def auto_without_labels(draw: Draw) -> Fitted:
     """What it chooses of the pool alone."""
-    return _fitted(uncurse.fit_auto(draw.pool, replicas=draw.replicas))
+    return _fitted(fit_auto(draw.pool, replicas=draw.replicas))
 
 
 # ---------------------------------------------------------------------------- others

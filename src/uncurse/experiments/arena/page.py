@@ -10,7 +10,7 @@ import altair as alt
 from ...report.drawing import inline
 from ...report.marks import Along, Figure, finish, label_room, lines, shares_axis
 from ...report.markup import details, figure, legend, radios, section, table, text
-from ...report.page import _POLICY, _THEMES
+from ...report.page import POLICY, THEMES
 from ...report.sheet import sheet
 from ...report.style import NARROW, WIDE, Frame
 from ...report.words import share
@@ -34,7 +34,7 @@ border-bottom:1px solid var(--grid)}
 
 def render(arena: Arena, command: str = "") -> str:
     """The whole document."""
-    from ... import __version__
+    from ...version import __version__
 
     names = shown(arena)
     series = {name: MAIN.index(name) if set(names) <= set(MAIN) else i for i, name in enumerate(names)}
@@ -44,10 +44,10 @@ def render(arena: Arena, command: str = "") -> str:
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{text(_TITLE)}</title>\n<style>\n{sheet(1)}{_STYLE}</style>\n</head>\n<body>",
-            f"<header><h1>{text(_TITLE)}</h1>{radios('theme', 'Colours', _THEMES)}</header>\n<main>",
+            f"<header><h1>{text(_TITLE)}</h1>{radios('theme', 'Colours', THEMES)}</header>\n<main>",
             *(part for part in parts if part),
             f"</main>\n<footer>uncurse {text(__version__)}. One file; it loads nothing and sends nothing.</footer>",
             "</body>\n</html>\n",

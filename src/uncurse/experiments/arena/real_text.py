@@ -9,7 +9,7 @@ import numpy as np
 
 from .methods import ALONE
 from .real_tables import Real, RealCell
-from .text import _WIDTH, Table, _aligned, _piped, number
+from .text import WIDTH, Table, aligned, number, piped
 
 _ALL = "100%"
 _IN_FILES = ("best 2",)  # selections that 120 columns do not hold
@@ -25,10 +25,10 @@ def text(real: Real) -> str:
     ]
     for world, about in real.worlds.items():
         head = f"{world}: {about} {real.replications[world]} replications, seed {real.seed}."
-        lines += ["", *textwrap.wrap(head, _WIDTH), *_aligned(_narrow(errors(real, world)))]
-        lines += ["", f"rms less that of {real.against}", *_aligned(_narrow(differences(real, world)))]
+        lines += ["", *textwrap.wrap(head, WIDTH), *aligned(_narrow(errors(real, world)))]
+        lines += ["", f"rms less that of {real.against}", *aligned(_narrow(differences(real, world)))]
         for line in left_out(real, world):
-            lines += textwrap.wrap(f"left out: {line}", _WIDTH, subsequent_indent="  ")
+            lines += textwrap.wrap(f"left out: {line}", WIDTH, subsequent_indent="  ")
     return "\n".join(lines)
 
 
@@ -41,8 +41,8 @@ def markdown(real: Real) -> str:
     ]
     for world, about in real.worlds.items():
         parts += [f"### {world}", f"{about} {real.replications[world]} replications, seed {real.seed}."]
-        parts += [_piped(errors(real, world)), f"rms less that of {real.against}, paired:"]
-        parts += [_piped(differences(real, world))]
+        parts += [piped(errors(real, world)), f"rms less that of {real.against}, paired:"]
+        parts += [piped(differences(real, world))]
         parts += [f"Left out: {line}." for line in left_out(real, world)]
     return "\n\n".join(parts) + "\n"
 

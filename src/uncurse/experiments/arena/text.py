@@ -14,7 +14,7 @@ from .run import MAIN
 from .tables import Arena, Cell
 
 _SUMMARY = 0.02  # the α of the summary
-_WIDTH = 118
+WIDTH = 118
 _WIDE = 5  # as many α as 120 columns hold; the smallest are in the files
 Table = list[tuple[str, ...]]  # the header first
 
@@ -28,14 +28,14 @@ def text(arena: Arena) -> str:
         "lay in the intervals that a method states at 90%.",
     ]
     for world, about in arena.worlds.items():
-        lines += ["", f"{world}: {about}", *_aligned(world_table(arena, world, most=_WIDE))]
-    lines += ["", f"rms in percent on the top {_share(_SUMMARY)}", *_aligned(summary(arena))]
+        lines += ["", f"{world}: {about}", *aligned(world_table(arena, world, most=_WIDE))]
+    lines += ["", f"rms in percent on the top {_share(_SUMMARY)}", *aligned(summary(arena))]
     verdicts = judge(arena)
     if verdicts:
         lines += ["", "Bars, from α = 1% to 10%"]
         for verdict in verdicts:
             line = f"{'met   ' if verdict.met else 'MISSED'}  {verdict}"
-            lines += textwrap.wrap(line, _WIDTH, subsequent_indent=" " * 8)
+            lines += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 8)
     lines += ["", *(f"left out: {name} {why}" for name, why in arena.left_out.items())] if arena.left_out else []
     return "\n".join(lines)
 
@@ -51,9 +51,9 @@ def markdown(arena: Arena) -> str:
     verdicts = judge(arena)
     if verdicts:
         parts.append("\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in verdicts))
-    parts += [f"**rms in percent on the top {_share(_SUMMARY)}**", _piped(summary(arena))]
+    parts += [f"**rms in percent on the top {_share(_SUMMARY)}**", piped(summary(arena))]
     for world, about in arena.worlds.items():
-        parts += [f"### {world}", about, _piped(world_table(arena, world))]
+        parts += [f"### {world}", about, piped(world_table(arena, world))]
     parts += [f"Left out: {name} {why}." for name, why in arena.left_out.items()]
     return "\n\n".join(parts) + "\n"
 
@@ -141,7 +141,8 @@ def _share(alpha: float) -> str:
     return f"{100 * alpha:g}%"
 
 
-def _aligned(table: Table) -> list[str]:
+def aligned(table: Table) -> list[str]:
+    """Format a table as lines of text with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
@@ -150,10 +151,24 @@ def _aligned(table: Table) -> list[str]:
     return lines
 
 
-def _piped(table: Table) -> str:
+def piped(table: Table) -> str:
+    """Format a table in Markdown."""
     rule = (":--", *["--:"] * (len(table[0]) - 1))
     rows = ([cell.strip().replace("*", "\\*").replace("|", "\\|") for cell in row] for row in table[1:])
     return "\n".join("| " + " | ".join(row) + " |" for row in (table[0], rule, *rows))
 
 
-__all__ = ["coverage", "from_oracle", "markdown", "number", "records", "shown", "summary", "text", "world_table"]
+__all__ = [
+    "WIDTH",
+    "aligned",
+    "coverage",
+    "from_oracle",
+    "markdown",
+    "number",
+    "piped",
+    "records",
+    "shown",
+    "summary",
+    "text",
+    "world_table",
+]

@@ -24,14 +24,14 @@ DLRM_FILE = Path(__file__).parents[4] / "benchmarks" / "dlrm.npz"
 @world("logistic", "The paper's synthetic experiment: logistic regression on 3,000 rows, five bootstraps beside it.")
 def logistic_regression(rng: Rng) -> Draw:
     """As in `experiments.synthetic`; labelled rows are fresh ones of the training distribution."""
-    x, y, _ = synthetic._draw(rng, synthetic.TRAIN, synthetic.TRAIN_MEAN)
+    x, y, _ = synthetic.draw_rows(rng, synthetic.TRAIN, synthetic.TRAIN_MEAN)
     even = np.full(len(y), 1 / len(y))
     weights = [np.ones(len(y)), *(rng.multinomial(len(y), even).astype(float) for _ in range(MODELS - 1))]
-    fits = np.stack([synthetic._fit(x, y, weight) for weight in weights])
+    fits = np.stack([synthetic.fit_model(x, y, weight) for weight in weights])
 
     def part(rows: int, mean: float) -> tuple[Array, NDArray[np.bool_], Float]:
-        features, labels, truth = synthetic._draw(rng, rows, mean)
-        return synthetic._scores(features, fits), labels, truth
+        features, labels, truth = synthetic.draw_rows(rng, rows, mean)
+        return synthetic.scores_of(features, fits), labels, truth
 
     labelled, labels, _ = part(synthetic.TRAIN, synthetic.TRAIN_MEAN)
     pool, _, pool_truth = part(synthetic.TEST, synthetic.POOL_MEAN)

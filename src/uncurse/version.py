@@ -1,0 +1,5 @@
+"""The version of this release."""
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__"]
