@@ -99,10 +99,10 @@ def fit_logistic(
         problem = _Problem(
             unscale.T @ features, weight / total, label / total, offset, unscale.T, mean, precision / total
         )
-        at = zeros
+        at: Array = zeros
         if start is not None:
-            candidate = np.linalg.solve(unscale, start)
-            at = min(zeros, candidate, key=problem.loss)
+            whitened = np.asarray(np.linalg.solve(unscale, start), np.float64)
+            at = whitened if problem.loss(whitened) < problem.loss(zeros) else zeros
         at, information = problem.minimise(at)
         inverse = unscale @ np.linalg.inv(information) @ unscale.T / total
         log_determinant = np.linalg.slogdet(information)[1] - 2 * np.linalg.slogdet(unscale)[1]
@@ -147,10 +147,10 @@ class _Problem:
             l = at @ self.features + self.offset
             # y log(1 + exp(-l)) + (w - y) log(1 + exp(l)) has no cancellation.
             tail = np.log1p(np.exp(-np.abs(l)))
-            loss = np.sum(self.weight * tail + self.label * np.maximum(-l, 0.0))
-            loss += np.sum((self.weight - self.label) * np.maximum(l, 0.0))
-            loss += 0.5 * self.prior_precision @ np.square(at @ self.to_prior - self.prior_mean)
-        return float(loss) if np.isfinite(loss) else np.inf
+            misses = self.label * np.maximum(-l, 0.0) + (self.weight - self.label) * np.maximum(l, 0.0)
+            penalty = 0.5 * np.sum(self.prior_precision * np.square(at @ self.to_prior - self.prior_mean))
+            loss = float(np.sum(self.weight * tail + misses) + penalty)
+        return loss if np.isfinite(loss) else np.inf
 
     def derivatives(self, at: Array) -> tuple[Array, Array]:
         l = at @ self.features + self.offset
