@@ -26,6 +26,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.docstrings
 
 theory: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto -m theory tests

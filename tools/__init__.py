@@ -1,0 +1,1 @@
+"""Development tools: docstring checks, mutation testing and fuzzing of the core."""
