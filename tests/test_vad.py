@@ -7,7 +7,7 @@ from scipy.special import expit
 from scipy.special import logit as true_logit
 from sklearn.linear_model import LogisticRegression
 
-from uncurse import VAD, Affine, Cells, Chain, Grouped, Moments, UncurseError, calibrate, information_variance
+from uncurse import VAD, Affine, Cells, Chain, Grouped, Moments, UncurseError, calibrate
 from uncurse.calibration.calibrators import CALIBRATORS
 from uncurse.debias.vad import REPLICAS, curved, noise_variance
 from uncurse.links import LINKS, get_link
@@ -615,109 +615,6 @@ def test_fitting_again_forgets_the_groups():
     assert not hasattr(vad, "group_lambda_")
 
 
-# ---------------------------------------------------------------------------- V without a refit
-
-
-def information_world(rows=1500, dimensions=4, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(0.2, 1.0, (rows, dimensions))
-    y = rng.random(rows) < expit(X @ np.linspace(0.2, 0.8, dimensions) - 1)
-    return X, y, rng.normal(-0.3, 0.7, (4000, dimensions))
-
-
-def test_information_variance_is_the_direct_computation():
-    X, y, pool = information_world()
-    w = np.random.default_rng(1).exponential(size=len(X))
-    for penalty, weights, intercept in ((0.0, None, True), (0.0, None, False), (5.0, w, True)):
-        model = LogisticRegression(C=np.inf if penalty == 0 else 1 / penalty, fit_intercept=intercept, tol=1e-10)
-        model.fit(X, y, sample_weight=weights)
-        p = model.predict_proba(X)[:, 1]
-        design = np.column_stack([X, np.ones(len(X))]) if intercept else X
-        information = sum(
-            (1.0 if weights is None else weights[i]) * p[i] * (1 - p[i]) * np.outer(design[i], design[i])
-            for i in range(len(X))
-        )
-        ridge = penalty * np.diag([1.0] * X.shape[1] + [0.0] * intercept)
-        bread = np.linalg.inv(information + ridge)
-        covariance = bread @ information @ bread
-        full = np.column_stack([pool, np.ones(len(pool))]) if intercept else pool
-        centred = full - full.mean(axis=0)
-        expected = np.mean([row @ covariance @ row for row in centred])  # Var of x'β̂ about its pool mean
-        ours = information_variance(X, p, pool, sample_weight=weights, penalty=penalty, fit_intercept=intercept)
-        np.testing.assert_allclose(ours, expected, rtol=1e-9)
-
-
-def test_information_variance_agrees_with_many_bootstrap_refits():
-    X, y, pool = information_world()
-    model = LogisticRegression(C=np.inf, tol=1e-8).fit(X, y)
-    rng = np.random.default_rng(2)
-    served = model.decision_function(pool)
-    refits = []
-    for _ in range(200):
-        rows = rng.integers(0, len(X), len(X))
-        refits.append(
-            np.var(LogisticRegression(C=np.inf, tol=1e-6).fit(X[rows], y[rows]).decision_function(pool) - served)
-        )
-    V = information_variance(X, model.predict_proba(X)[:, 1], pool)
-    # Monte-Carlo error of the mean, and the 1/n by which the two definitions differ: d²/n of V.
-    assert abs(V / np.mean(refits) - 1) < 3 * np.std(refits) / np.mean(refits) / np.sqrt(200) + 16 / 1500
-    vad = VAD().fit(served, variance=V)
-    np.testing.assert_allclose(vad.lambda_, 1 - V / np.var(served), rtol=1e-12)
-
-
-def test_information_variance_is_that_of_redrawn_training_sets():
-    # What V is meant to be: how much x'β̂ varies about its mean over training sets, here 200 of them.
-    X, _, pool = information_world()
-    beta = np.linspace(0.2, 0.8, 4)
-    rng = np.random.default_rng(4)
-    logits = []
-    for _ in range(200):
-        y = rng.random(len(X)) < expit(X @ beta - 1)
-        logits.append(LogisticRegression(C=np.inf, tol=1e-6).fit(X, y).decision_function(pool))
-    logits = np.array(logits) - np.mean(logits, axis=1, keepdims=True)
-    redrawn = logits.var(axis=0, ddof=1).mean()
-    V = information_variance(X, expit(X @ beta - 1), pool)
-    # A sum of 4 variances over 200 draws: √(2/200/4) = 5%; 3 of them.
-    assert abs(V / redrawn - 1) < 0.15
-
-
-@pytest.mark.parametrize(
-    ("X", "p", "pool", "message"),
-    [
-        (
-            np.zeros((3, 2)),
-            [0.5] * 2,
-            np.zeros((3, 2)),
-            r"X \(3, 2\), probabilities \(2,\) and X_pool \(3, 2\) do not f",
-        ),
-        (np.zeros((3, 2)), [0.5] * 3, np.zeros((3, 1)), r"do not fit; pass \(n, d\), \(n,\) and \(m, d\)"),
-        (np.zeros(3), [0.5] * 3, np.zeros((3, 1)), "do not fit"),
-        (np.ones((3, 2)), [0.5, 0.5, 1.5], np.ones((3, 2)), r"probabilities holds 1\.5, which is not a probability"),
-        (np.full((3, 1), np.nan), [0.5] * 3, np.ones((3, 1)), "nan"),
-        (np.arange(3.0)[:, None], [0.5] * 3, np.full((3, 1), np.inf), "inf"),
-    ],
-)
-def test_bad_input_of_information_variance_is_named(X, p, pool, message):
-    with pytest.raises(UncurseError, match=message):
-        information_variance(X, p, pool)
-
-
-@pytest.mark.parametrize("case", ["a sum of others", "every level of a category, and an intercept"])
-def test_columns_that_repeat_others_change_nothing_or_are_refused(case):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(500, 2))
-    levels = np.eye(4)[rng.integers(0, 4, 500)]
-    if case == "a sum of others":
-        fewer, more = x, np.column_stack([x, 3 * x[:, 0] + 0.1 * x[:, 1]])
-    else:
-        fewer, more = np.column_stack([x, levels[:, 1:]]), np.column_stack([x, levels])
-    try:
-        V = information_variance(more, expit(x[:, 0]), more)
-    except UncurseError:
-        return
-    np.testing.assert_allclose(V, information_variance(fewer, expit(x[:, 0]), fewer), rtol=1e-6)
-
-
 # ---------------------------------------------------------------------------- λ ≤ 0
 
 DISAGREEING = np.random.default_rng(0).normal(size=(500, 2)) * [0.1, 3.0]
@@ -991,28 +888,6 @@ def test_probabilities_taken_for_logits_are_warned_of():
 def test_a_transposed_pool_is_refused():
     with pytest.raises(UncurseError, match="2 rows and 200 columns; rows are candidates and columns replicas"):
         VAD().fit(GOOD.T)
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e4, 1e8])
-def test_a_column_far_from_zero_does_not_change_the_information_variance(offset):
-    rng = np.random.default_rng(0)
-    x, pool = rng.normal(size=(500, 5)), rng.normal(size=(400, 5))
-    p = expit(x[:, 0])
-    shift = np.array([offset, 0, 0, 0, 0])
-    np.testing.assert_allclose(
-        information_variance(x + shift, p, pool + shift), information_variance(x, p, pool), rtol=1e-6
-    )
-
-
-@pytest.mark.parametrize("scale", [1e-8, 1e-4, 1e8])
-def test_units_of_a_column_do_not_change_the_information_variance(scale):
-    rng = np.random.default_rng(0)
-    x, pool = rng.normal(size=(500, 5)), rng.normal(size=(400, 5))
-    p = expit(x[:, 0])
-    units = np.array([scale, 1, 1, 1, 1])
-    np.testing.assert_allclose(
-        information_variance(x * units, p, pool * units), information_variance(x, p, pool), rtol=1e-6
-    )
 
 
 def test_evidence_of_another_scale_or_link_is_refused_in_a_tandem():

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from .calibration.calibrators import calibrate
 from .debias.auto import Auto, fit_auto
+from .debias.information_variance import information_variance
 from .debias.tower import Tower
-from .debias.vad import VAD, information_variance
+from .debias.vad import VAD
 from .errors import UncurseError
 from .evidence import Cells, Evidence, Joint, Moments
 from .maps import Affine, Chain, Curve, Grouped, Steps, load

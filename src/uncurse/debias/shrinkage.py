@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from .._types import Array
-from ..errors import UncurseError
 from ..links import logistic
 from ..maps import Affine, Curve, ScoreMap, logit_knots
-from ..threads import one_blas_thread
-from ..validation import check_finite, check_numbers, check_scores, check_weights
 
 
 def noise_variance(covariance: Array, replicas: str = "seeds") -> Array:
@@ -29,63 +26,6 @@ def noise_variance(covariance: Array, replicas: str = "seeds") -> Array:
     c = covariance[..., 1:, 1:] if replicas == "bootstrap" else covariance
     size = c.shape[-1]
     return np.asarray((np.trace(c, axis1=-2, axis2=-1) - c.sum(axis=(-2, -1)) / size) / (size - 1))
-
-
-def information_variance(
-    X: ArrayLike,
-    probabilities: ArrayLike,
-    X_pool: ArrayLike,
-    *,
-    sample_weight: ArrayLike | None = None,
-    penalty: float = 0.0,
-    fit_intercept: bool = True,
-) -> float:
-    """V of a logistic regression without a refit: tr(Σ_pool · Cov(β̂)), Cov(β̂) the inverse observed information.
-
-    Parameters
-    ----------
-    X, probabilities
-        Training rows (n, d) and the fitted probabilities there.
-    X_pool
-        Rows of the candidate pool (m, d).
-    penalty
-        The ridge λ of λ/2·‖β‖² where one was used (scikit-learn's 1/C); the sandwich formula then applies.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
-    >>> V = information_variance(X, np.full(1000, 0.5), X)
-    >>> round(V, 4)  # about d / (n p (1 − p))
-    0.012
-    """
-    x = check_numbers(X, "X").astype(np.float64, copy=False)
-    pool = check_numbers(X_pool, "X_pool").astype(np.float64, copy=False)
-    check_finite(x, "X")
-    check_finite(pool, "X_pool")
-    p = check_scores(probabilities, "probability", name="probabilities")
-    if x.ndim != 2 or pool.ndim != 2 or x.shape[1] != pool.shape[1] or len(x) != len(p):
-        raise UncurseError(
-            f"X {x.shape}, probabilities {p.shape} and X_pool {pool.shape} do not fit; pass (n, d), (n,) and (m, d)"
-        )
-    weights = check_weights(sample_weight, len(p))
-    w = p * (1 - p) if weights is None else weights * p * (1 - p)
-    if fit_intercept:  # an intercept makes any shift of X harmless; without this a large one costs all digits
-        x = x - np.average(x, axis=0, weights=w if w.sum() > 0 else None)
-    design = np.hstack([x, np.ones((len(x), 1))]) if fit_intercept else x
-    with one_blas_thread():
-        information = (design * w[:, None]).T @ design
-    ridge = penalty * np.eye(len(information))
-    if fit_intercept:
-        ridge[-1, -1] = 0.0
-    # Columns that repeat others do no harm, nor do those of very different scales.
-    scale = np.sqrt(np.diagonal(information + ridge))
-    scale = np.outer(scale, scale) + (np.outer(scale, scale) == 0)
-    inverse = np.linalg.pinv((information + ridge) / scale, hermitian=True) / scale
-    covariance = (inverse @ information @ inverse)[: x.shape[1], : x.shape[1]]
-    pool = pool - pool.mean(axis=0)
-    with one_blas_thread():
-        spread = pool.T @ pool / len(pool)
-    return float(np.sum(spread * covariance))
 
 
 def group_lambdas(
@@ -154,4 +94,4 @@ def curved(slope: float, center: float, noise: float, link: str) -> ScoreMap:
     return Curve(((m - intercept) / slope).tolist(), np.log(odds).tolist(), slope, slope)
 
 
-__all__ = ["curved", "group_lambdas", "information_variance", "noise_variance", "pull_towards"]
+__all__ = ["curved", "group_lambdas", "noise_variance", "pull_towards"]

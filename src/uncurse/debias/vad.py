@@ -23,7 +23,7 @@ from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_weights
 from .free_shape import Distilled, distil
 from .pools import Pool, Reader
-from .shrinkage import curved, group_lambdas, information_variance, noise_variance, pull_towards
+from .shrinkage import curved, group_lambdas, noise_variance, pull_towards
 from .uncertainty import left_on_top
 
 if TYPE_CHECKING:
@@ -457,4 +457,4 @@ class VAD:
         return compose(*steps, scale=self.scale)
 
 
-__all__ = ["REPLICAS", "VAD", "curved", "information_variance", "noise_variance"]
+__all__ = ["REPLICAS", "VAD", "curved", "noise_variance"]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from .._types import Array, Float
 from ..calibration import logistic as solver
-from ..debias.vad import VAD, information_variance
+from ..debias.information_variance import information_variance
+from ..debias.vad import VAD
 from ..documents import SCHEMA_VERSION
 from ..errors import UncurseError
 from ..evidence import Moments
