@@ -4,7 +4,7 @@ from .cells import Cells
 from .evidence import Evidence, merged
 from .from_arrays import EvidenceSums, Parts, column_names, from_arrays, labelled_evidence, pool_evidence
 from .moments import Moments
-from .replica_cells import ReplicaCells
+from .replica_cells import ReplicaCells, clip_outliers, outlier_fences
 from .replica_counts import ReplicaCounts
 from .spec import LogSpec, TopK, check_negative_rate
 
@@ -19,9 +19,11 @@ __all__ = [
     "ReplicaCounts",
     "TopK",
     "check_negative_rate",
+    "clip_outliers",
     "column_names",
     "from_arrays",
     "labelled_evidence",
     "merged",
+    "outlier_fences",
     "pool_evidence",
 ]

@@ -146,7 +146,7 @@ def column_names(count: int) -> tuple[str, ...]:
     """Return names for the columns of an array."""
     if count > _MAX_COLUMNS:
         raise UncurseError(
-            f"there are {count} score columns; rows are candidates, columns replicas: pass the transpose"
+            f"there are {count} score columns; columns are replicas: pass the transpose"
         )
     return tuple(f"column {i}" for i in range(count))
 
@@ -201,8 +201,8 @@ def labelled_evidence(labelled: Any, pool: Evidence, *, replica_counts: bool = F
         array = scores if type(scores) is np.ndarray else check_numbers(scores, "labelled scores")
         if np.ndim(array) != 2 or np.shape(array)[1] != len(spec.scores):
             raise UncurseError(
-                f"the labelled scores have shape {np.shape(array)}; pass the same {len(spec.scores)} replicas as in the "
-                "pool, shape (m, S)"
+                f"the labelled scores have shape {np.shape(array)}; pass the {len(spec.scores)} replicas "
+                "of the pool, shape (m, S)"
             )
         evidence = from_arrays(
             array,

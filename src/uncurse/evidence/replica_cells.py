@@ -116,13 +116,18 @@ def replica_cells(
     return ReplicaCells(served, clipped, spread, weight, label, levels, width, rows, effective_rows)
 
 
-def clip_outliers(values: Array, weight: Array) -> Array:
-    """Clip values at one range of the central 99.8% of the weight beyond the ends of that range."""
+def outlier_fences(values: Array, weight: Array) -> tuple[float, float]:
+    """Return the ends of the central 99.8% of the weight, each moved out by the range between them."""
     order = np.argsort(values, kind="stable")
     reached = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
     low, high = np.interp([0.001, 0.999], reached, values[order])
     reach = high - low
-    return np.clip(values, low - reach, high + reach) if reach > 0 else values
+    return (float(low - reach), float(high + reach)) if reach > 0 else (float(values.min()), float(values.max()))
+
+
+def clip_outliers(values: Array, weight: Array) -> Array:
+    """Clip values at the outlier fences."""
+    return np.clip(values, *outlier_fences(values, weight))
 
 
 def _centers(numbers: Keys, weight: Array) -> Array:
@@ -139,4 +144,4 @@ def _centers(numbers: Keys, weight: Array) -> Array:
     return np.asarray(numbers + 0.5 + aside[place], np.float64)
 
 
-__all__ = ["ReplicaCells", "clip_outliers", "replica_cells"]
+__all__ = ["ReplicaCells", "clip_outliers", "outlier_fences", "replica_cells"]
