@@ -253,7 +253,7 @@ def test_cells_with_a_part_missing_are_refused(key):
 
 def test_a_document_of_another_kind_is_no_cells():
     with pytest.raises(UncurseError, match="kind='moments' is unknown; choose one of cells"):
-        Cells.from_json('{"kind": "moments", "schema_version": 1}')
+        Cells.from_json('{"kind": "moments", "schema_version": 2}')
 
 
 def test_truncated_cells_are_refused():

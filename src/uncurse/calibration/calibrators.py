@@ -317,7 +317,7 @@ def _steps(cells: Cells, edges: Array, weight: Array, label: Array, strict: bool
         values = np.clip(label / weight, _EDGE, 1 - _EDGE)
     l = cells.score
     center = float(np.average(l, weights=cells.weight))
-    return Steps(edges.tolist(), logit(values).tolist(), _TIE if strict else 0.0, center)
+    return Steps(edges.tolist(), logit(values).tolist(), _TIE if strict else 0.0, center, monotone=strict)
 
 
 #: Calibrators by name.

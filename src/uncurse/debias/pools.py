@@ -14,8 +14,8 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence, Moments
 from ..links import get_link, logistic, to_link
-from ..maps import ScoreMap, group_rows
-from ..validation import check_numbers, check_weights
+from ..maps import ScoreMap
+from ..validation import check_numbers, check_weights, group_rows
 
 
 @dataclass

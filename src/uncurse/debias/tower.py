@@ -22,9 +22,9 @@ from ..calibration.spline import Smooth, fit_smooth
 from ..errors import UncurseError
 from ..evidence import Evidence, Joint
 from ..links import logistic
-from ..maps import Affine, Grouped, ScoreMap, compose, group_rows
+from ..maps import Affine, Grouped, ScoreMap, compose
 from ..threads import one_blas_thread
-from ..validation import check_choice, check_numbers, check_weights
+from ..validation import check_choice, check_numbers, check_weights, group_rows
 from .latent_scores import Mixture, Rescaled, redrawn, seen
 from .pools import Reader
 from .shrinkage import pull_towards
@@ -190,7 +190,7 @@ class Tower:
         """
         if not hasattr(self, "map_"):
             raise UncurseError("this Tower is not fitted; call fit with the pool and labelled rows first")
-        whole = self.map_.whole if isinstance(self.map_, Grouped) else self.map_
+        whole = self.map_.default if isinstance(self.map_, Grouped) else self.map_
         return left_on_top(whole, self, alpha, level)
 
     def log_error(self, alpha: float) -> float:

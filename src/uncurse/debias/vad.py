@@ -228,7 +228,7 @@ class VAD:
             raise UncurseError("a VAD that was pickled has let its pool go; fit it again for an interval")
         if self._reference is None:
             self._reference = self._make_reference()
-        whole = self.map_.whole if isinstance(self.map_, Grouped) else self.map_
+        whole = self.map_.default if isinstance(self.map_, Grouped) else self.map_
         return left_on_top(whole, self._reference, alpha, level)
 
     def __getstate__(self) -> dict[str, Any]:
