@@ -60,7 +60,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     'logit'
     """
     if not isinstance(value, str) or value not in choices:
-        raise UncurseError(f"{name}={value!r} is unknown; choose one of {', '.join(choices)}")
+        raise UncurseError(f"{name}={_shown(value)} is unknown; choose one of {', '.join(choices)}")
     return value
 
 
