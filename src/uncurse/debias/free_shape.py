@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array
-from ..calibration.spline import Smooth, fit_smooth, rising
+from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, Joint
 from ..links import logistic, to_link
@@ -70,7 +70,7 @@ def teacher(others: NDArray[Any]) -> Array:
 class Distilled:
     """A label-free map of any shape, and how well it is known."""
 
-    curve: Smooth | Curve
+    curve: SmoothCurve | Curve
     joint: Joint
     replicas: str = "seeds"
     offset: float = 0.0  # that the joint's logits have and the scores that are given have not
@@ -133,11 +133,11 @@ class Distilled:
 
     def odds(self, served: Array) -> Array:
         """Log odds at served scores."""
-        return np.asarray(self.curve(served) if isinstance(self.curve, Smooth) else self.curve.transform(served))
+        return np.asarray(self.curve(served) if isinstance(self.curve, SmoothCurve) else self.curve.transform(served))
 
     def map(self) -> Curve:
         """As a score map."""
-        return self.curve.map() if isinstance(self.curve, Smooth) else self.curve
+        return self.curve.map() if isinstance(self.curve, SmoothCurve) else self.curve
 
     def log_error(self, alpha: float) -> float:
         """Standard error of the logarithm of predicted over true on the top share, if the replicas' level is true."""
@@ -151,7 +151,7 @@ class Distilled:
         """The part of it that another sample of the pool would change in the map."""
         top = Selected(self.joint, alpha)
         served = self.joint.served[top.cells]
-        if isinstance(self.curve, Smooth):
+        if isinstance(self.curve, SmoothCurve):
             p = logistic(self.odds(served))
             return float(np.sqrt(top.relative(p, self.curve.features(served), self.curve.covariance)))
         return float(np.std([np.log(top.mean(logistic(curve.transform(served)))) for curve in self._drawn]))
@@ -212,7 +212,7 @@ def _mixture_curve(joint: Joint, replicas: str) -> Curve:
     low, knee, bend, high = np.interp([max(1e-4, few), 0.05, 0.97, 1 - few], reached, served[order])
     x = np.linspace(low, high, 128)
     y = mixture.odds(x)
-    curve = rising(x, y)
+    curve = monotone_curve(x, y)
     # Beyond all rows as steep as over the outer few percent, and no steeper than the score itself.
     ends = [(y[0], low, knee), (y[-1], high, bend)]
     left, right = (float(np.clip((end - np.interp(k, x, y)) / (at - k), 0.05, 1.0)) for end, at, k in ends)

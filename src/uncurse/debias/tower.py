@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
-from ..calibration.spline import Smooth, fit_smooth
+from ..calibration.spline import SmoothCurve, fit_smooth
 from ..errors import UncurseError
 from ..evidence import Evidence, Joint
 from ..links import logistic
@@ -82,7 +82,7 @@ class Tower:
     """
 
     map_: ScoreMap
-    curve_: Smooth
+    curve_: SmoothCurve
     line_probability_: float
     contrast_: float
 

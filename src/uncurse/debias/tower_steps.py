@@ -8,7 +8,7 @@ import numpy as np
 
 from .._types import Array
 from ..calibration import fit_logistic
-from ..calibration.spline import Smooth, fit_smooth
+from ..calibration.spline import SmoothCurve, fit_smooth
 from ..errors import UncurseError
 from ..evidence import Joint
 from ..links import logistic
@@ -72,7 +72,7 @@ def moves_of(before: Array, after: Array, weight: Array) -> tuple[Array, Array]:
     return place[rise], step[rise]
 
 
-def project(joint: Joint, taught: Array) -> Smooth:
+def project(joint: Joint, taught: Array) -> SmoothCurve:
     """The curve of taught probabilities over the served score."""
     order = np.argsort(joint.served, kind="stable")
     worth = joint.worth

@@ -400,7 +400,7 @@ class VAD:
         self.lambda_ = pool_lambda / labelled_lambda
         error = np.hypot(pool_error, self.lambda_ * moments.standard_error(function)) / labelled_lambda
         self.standard_error_ = float(error)
-        return calibrators.fit(str(self.calibrator), cells, **self.calibrator_options)
+        return calibrators.fit_calibrator(str(self.calibrator), cells, **self.calibrator_options)
 
     # ------------------------------------------------------------------ groups
 
