@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: setup demo test test-oldest lint theory bench clean
+.PHONY: setup demo test test-oldest lint theory fuzz mutants bench clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.core
@@ -30,6 +30,17 @@ lint: $(VENV)/.dev
 
 theory: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto -m theory tests
+
+# Random calls of every public name, then the property tests with fresh draws: make fuzz SEED=1 CALLS=100000
+SEED ?= 0
+CALLS ?= 100000
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tools.fuzz --calls $(CALLS) --seed $(SEED) --properties
+
+# How many random changes to the core do the tests notice: make mutants SEED=1 MUTANTS=200
+MUTANTS ?= 200
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tools.mutants --count $(MUTANTS) --seed $(SEED)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

@@ -342,9 +342,9 @@ def test_json_comes_back_as_it_was(little):
     assert arena.Arena.from_json(content) == found
     assert json.loads(content)["verdicts"][-1]["claim"].startswith("half: intervals")
     with pytest.raises(UncurseError, match="not a complete arena document"):
-        arena.Arena.from_json('{"kind": "arena", "schema_version": 1}')
+        arena.Arena.from_json('{"kind": "arena", "schema_version": 2}')
     with pytest.raises(UncurseError, match="kind='affine' is unknown"):
-        arena.Arena.from_json('{"kind": "affine", "schema_version": 1}')
+        arena.Arena.from_json('{"kind": "affine", "schema_version": 2}')
     with pytest.raises(UncurseError, match="no cell for world='small', method='platt', alpha=1"):
         found.cell("small", "platt", 1.0)
     with pytest.raises(UncurseError, match="world='mars' is unknown"):

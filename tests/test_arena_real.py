@@ -299,9 +299,9 @@ def test_json_comes_back_as_it_was_and_tables_fit_a_terminal(ratings):
     content = ratings.to_json()
     assert real_tables.Real.from_json(content) == ratings
     with pytest.raises(UncurseError, match="kind='arena' is unknown"):
-        real_tables.Real.from_json('{"kind": "arena", "schema_version": 1}')
+        real_tables.Real.from_json('{"kind": "arena", "schema_version": 2}')
     with pytest.raises(UncurseError, match="not a complete arena-real document"):
-        real_tables.Real.from_json('{"kind": "arena-real", "schema_version": 1}')
+        real_tables.Real.from_json('{"kind": "arena-real", "schema_version": 2}')
     with pytest.raises(UncurseError, match="no cell for world='movielens-time', method='oracle', selection='1%'"):
         ratings.cell("movielens-time", "oracle", "1%")
     head, *rows = real_text.errors(ratings, "movielens-time")

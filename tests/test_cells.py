@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 from uncurse import Cells, UncurseError
-from uncurse.calibration.calibrators import CALIBRATORS, fit
+from uncurse.calibration.calibrators import CALIBRATORS, fit_calibrator
 from uncurse.evidence import grid_steps
 from uncurse.links import logistic, logit
 
@@ -147,7 +147,7 @@ def exact_and_grid():
 def test_a_calibrator_fitted_on_the_grid_agrees_at_the_top(exact_and_grid, method, name):
     exact, grid, top = exact_and_grid[name]
     assert len(grid) <= 16_384
-    ours, theirs = fit(method, grid)(top).mean(), fit(method, exact)(top).mean()
+    ours, theirs = fit_calibrator(method, grid)(top).mean(), fit_calibrator(method, exact)(top).mean()
     # What cuts rows into bins moves a few labels across a cut: far less than the labels' own noise at the top.
     noise = 1 / np.sqrt(theirs * len(top)) if method in ("histogram", "bbq") else 0.0
     assert abs(ours / theirs - 1) < max(1e-3, 0.1 * noise)
@@ -253,7 +253,7 @@ def test_cells_with_a_part_missing_are_refused(key):
 
 def test_a_document_of_another_kind_is_no_cells():
     with pytest.raises(UncurseError, match="kind='moments' is unknown; choose one of cells"):
-        Cells.from_json('{"kind": "moments", "schema_version": 1}')
+        Cells.from_json('{"kind": "moments", "schema_version": 2}')
 
 
 def test_truncated_cells_are_refused():

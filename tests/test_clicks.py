@@ -282,7 +282,7 @@ def test_two_variants_are_alike_if_apart_by_less_than_half_of_what_vad_changes(s
 
 def test_json_gives_the_same_tables_back(tables):
     content = json.loads(tables.to_json())
-    assert (content["kind"], content["schema_version"], content["about"]) == ("clicks", 1, {"world": "normal"})
+    assert (content["kind"], content["schema_version"], content["about"]) == ("clicks", 2, {"world": "normal"})
     assert content["cells"][0]["distance"] == tables.cells[0].distance
     back = ClickTables.from_json(tables.to_json())
     assert (back.cells, back.lambdas, back.shape, back.alphas) == (
@@ -411,9 +411,9 @@ def test_bad_arguments_are_refused(tables):
     with pytest.raises(UncurseError, match="outcome='maybe' is unknown"):
         tables.findings("maybe")
     with pytest.raises(UncurseError, match="kind='map' is unknown"):
-        ClickTables.from_json(json.dumps({"kind": "map", "schema_version": 1}))
+        ClickTables.from_json(json.dumps({"kind": "map", "schema_version": 2}))
     with pytest.raises(UncurseError, match="not a complete clicks document"):
-        ClickTables.from_json(json.dumps({"kind": "clicks", "schema_version": 1}))
+        ClickTables.from_json(json.dumps({"kind": "clicks", "schema_version": 2}))
 
 
 # ---------------------------------------------------------------------------- few rows

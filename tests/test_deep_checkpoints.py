@@ -187,7 +187,7 @@ def test_a_checkpoint_is_plain_arrays_and_leaves_nothing_beside_it(tmp_path):
         assert all(kept[name].dtype != object for name in names)
         head = json.loads(bytes(kept["about"]).decode())
     assert head["kind"] == "checkpoint"
-    assert head["schema_version"] == 1
+    assert head["schema_version"] == 2
     assert head["about"]["model"] == repr(SHAPE)
     assert {
         "models/table",
@@ -240,10 +240,10 @@ def test_a_checkpoint_of_another_schema_is_refused(tmp_path):
     train_replicas(SHAPE, draw(150), checkpoint=path)
     rewritten(path, step=1)
     train_replicas(SHAPE, draw(150), checkpoint=path)  # the rewriting itself does no harm
-    rewritten(path, schema_version=2)
+    rewritten(path, schema_version=3)
     with pytest.raises(
         UncurseError,
-        match="c is a checkpoint of schema_version 2 and this release reads checkpoints of 1; remove it, or name anot",
+        match="c is a checkpoint of schema_version 3 and this release reads checkpoints of 2; remove it, or name anot",
     ):
         train_replicas(SHAPE, draw(150), checkpoint=path)
 

@@ -591,8 +591,8 @@ def test_an_interrupt_leaves_no_file_and_no_thread(tmp_path):
     [
         ({"kind": "movielens"}, "kind='movielens' is unknown; choose one of criteo, avazu"),
         ({"vocabulary": "test"}, "vocabulary='test' is unknown; choose one of training, all"),
-        ({"rows": 0}, "rows=0; use at least 1, a whole number"),
-        ({"min_count": 0.5}, "min_count=0.5; use at least 1, a whole number"),
+        ({"rows": 0}, "rows=0; pass an integer, 1 or more"),
+        ({"min_count": 0.5}, "min_count=0.5; pass an integer, 1 or more"),
         ({"bad_share": 2}, "bad_share=2 is not a share; pass a number from 0 to 1"),
         ({"bad_share": float("nan")}, "bad_share=nan is not a share"),
         ({"training": np.ones(4, bool)}, "training has 4 rows and .*log.txt has 5 good ones; pass one for each"),

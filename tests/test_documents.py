@@ -13,34 +13,111 @@ GOOD = documents.dumps("affine", {"slope": 1.0})
 def test_a_document_reads_back_as_it_was_written(tmp_path):
     path = tmp_path / "map.json"
     content = {"slope": 0.1 + 0.2, "tiny": 5e-324, "name": "größe", "list": [1, None, True]}
-    documents.write(path, documents.dumps("affine", content))
-    assert documents.read(path) == {"kind": "affine", "schema_version": documents.SCHEMA_VERSION, **content}
+    for checksum in (False, True):
+        documents.write(path, documents.dumps("affine", content, checksum))
+        assert documents.read(path) == {"kind": "affine", "schema_version": documents.SCHEMA_VERSION, **content}
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_json_is_never_written(value):
-    with pytest.raises(ValueError):
-        documents.dumps("affine", {"slope": value})
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), object(), {1}])
+@pytest.mark.parametrize("checksum", [False, True])
+def test_data_without_a_json_form_is_refused(value, checksum):
+    with pytest.raises(UncurseError, match=r"cannot write this affine as JSON: .*; pass plain, finite data"):
+        documents.dumps("affine", {"slope": value}, checksum)
 
 
 def test_any_truncation_is_refused():
     text = documents.dumps("curve", {"x": [0.0, 1.0], "y": [0.0, 1.0], "left": 1.0, "right": 1.0})
     for length in range(len(text)):
-        with pytest.raises(UncurseError, match=r"map\.json is not valid JSON .*truncated.*Write it anew"):
+        with pytest.raises(UncurseError, match=r"map\.json is not valid JSON .*truncated.*Write it again"):
             documents.loads(text[:length], source="map.json")
 
 
-@pytest.mark.parametrize("text", ["[]", "3", '"kind"', "null", "{}", '{"schema_version": 1}'])
-def test_json_of_another_kind_is_refused(text):
+@pytest.mark.parametrize("text", ["[]", "3", '"kind"', "null", "{}", '{"schema_version": 2}', '{"kind": 3}'])
+def test_json_without_a_kind_is_refused(text):
     with pytest.raises(UncurseError, match="m is JSON but not an uncurse document; it has no 'kind'"):
         documents.loads(text, source="m")
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, None, "1", [1]])
-def test_an_unknown_schema_version_is_named_with_the_remedy(version):
-    text = json.dumps({"kind": "affine", "schema_version": version})
-    with pytest.raises(UncurseError, match=r"m has schema_version .* and this release reads 1; upgrade or fit again"):
+@pytest.mark.parametrize("text", [None, 5, b"{}", ["{}"]])
+def test_a_document_must_be_text(text):
+    with pytest.raises(UncurseError, match=r"m is of type \w+; pass the text of a JSON document"):
         documents.loads(text, source="m")
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 99, None, "2", [2], True, 2.0])
+def test_other_schema_versions_are_refused(version):
+    text = json.dumps({"kind": "affine", "schema_version": version})
+    with pytest.raises(UncurseError, match=r"m has schema_version .* and this release reads 2; upgrade or fit again"):
+        documents.loads(text, source="m")
+
+
+def test_true_is_not_schema_version_1(monkeypatch):
+    monkeypatch.setattr(documents, "SCHEMA_VERSION", 1)
+    with pytest.raises(UncurseError, match="schema_version True"):
+        documents.loads('{"kind": "affine", "schema_version": true}')
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ('{"a": 1, "a": 2}', "the key 'a' occurs twice"),
+        ("NaN", "NaN is not a JSON number"),
+        ("Infinity", "Infinity is not a JSON number"),
+        ("-Infinity", "-Infinity is not a JSON number"),
+        ("1e999", "the number 1e999 is too large"),
+        ("1" * 5000, "digits"),
+        ("1" * 400 + ".0", "the number 1{20} is too large"),
+    ],
+)
+def test_ambiguous_keys_and_unusual_numbers_are_refused(value, message):
+    text = f'{{"kind": "affine", "schema_version": 2, "value": {value}}}'
+    with pytest.raises(UncurseError, match=rf"m is not valid JSON \(.*{message}.*Write it again"):
+        documents.loads(text, source="m")
+
+
+def test_json_nested_too_deeply_is_refused():
+    for text in ("[" * 200_000, '{"a":' * 200_000):
+        with pytest.raises(UncurseError, match="m is nested too deeply to be an uncurse document; write it again"):
+            documents.loads(text, source="m")
+
+
+# ---------------------------------------------------------------------------- checksums
+
+CONTENT = {"b": [1.5, -2e-300, 3], "a": {"2": "größe", "10": None}, "c": True}
+
+
+def test_every_changed_digit_fails_the_checksum():
+    text = documents.dumps("cells", {"weight": [12345.678, 9.0], "rows": 24680}, checksum=True)
+    start = text.index('"checksum"')
+    for i, character in enumerate(text):
+        if i > start and character.isdigit():
+            changed = text[:i] + str((int(character) + 1) % 10) + text[i + 1 :]
+            with pytest.raises(
+                UncurseError, match="m does not match its checksum, so it was damaged or edited; write it"
+            ):
+                documents.loads(changed, source="m")
+
+
+def test_the_checksum_ignores_the_order_of_keys_and_white_space():
+    content = json.loads(documents.dumps("cells", CONTENT, checksum=True))
+    assert len(content["checksum"]) == 8
+    reordered = dict(reversed(content.items()))
+    assert documents.loads(json.dumps(reordered, indent=2)) == {"kind": "cells", "schema_version": 2, **CONTENT}
+
+
+def test_the_checksum_holds_for_keys_that_json_turns_into_text():
+    text = documents.dumps("cells", {"groups": {10: 1, 9: 2}}, checksum=True)
+    assert documents.loads(text)["groups"] == {"10": 1, "9": 2}
+
+
+@pytest.mark.parametrize("checksum", ["", "00000000", 5, True, []])
+def test_a_wrong_checksum_is_refused(checksum):
+    text = json.dumps({"kind": "affine", "schema_version": 2, "checksum": checksum, "slope": 1.0})
+    with pytest.raises(UncurseError, match="does not match its checksum"):
+        documents.loads(text)
+
+
+# ---------------------------------------------------------------------------- files
 
 
 def test_a_missing_schema_version_is_refused():
@@ -48,12 +125,19 @@ def test_a_missing_schema_version_is_refused():
         documents.loads('{"kind": "affine"}')
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UncurseError, match=r"cannot read .*absent\.json: No such file"):
         documents.read(tmp_path / "absent.json")
 
 
-def test_a_folder_is_no_document(tmp_path):
+@pytest.mark.parametrize("path", [None, 5.0, "\0"])
+def test_a_path_that_is_not_a_path_is_refused(path):
+    for call in (lambda: documents.read(path), lambda: documents.write(path, "x")):
+        with pytest.raises(UncurseError, match=r"cannot (read|write) .*; pass the path of a file"):
+            call()
+
+
+def test_a_folder_cannot_be_read(tmp_path):
     with pytest.raises(UncurseError, match="cannot read"):
         documents.read(tmp_path)
 
@@ -64,7 +148,7 @@ def test_a_binary_file_is_refused(tmp_path):
         documents.read(tmp_path / "m.bin")
 
 
-def test_a_folder_that_is_not_there_is_named_when_writing(tmp_path):
+def test_writing_to_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(UncurseError, match=r"cannot write .*x\.json: No such file"):
         documents.write(tmp_path / "absent" / "x.json", GOOD)
 
@@ -82,7 +166,7 @@ class Failure(Exception):
 
 @pytest.mark.parametrize("step", ["fsync", "replace", "chmod"])
 @pytest.mark.parametrize("error", [Failure, KeyboardInterrupt])
-def test_a_failing_write_leaves_the_old_file_and_no_temporary(tmp_path, monkeypatch, step, error):
+def test_a_failed_write_keeps_the_old_file_and_removes_the_temporary_one(tmp_path, monkeypatch, step, error):
     path = tmp_path / "map.json"
     documents.write(path, "old")
 
@@ -96,16 +180,16 @@ def test_a_failing_write_leaves_the_old_file_and_no_temporary(tmp_path, monkeypa
     assert os.listdir(tmp_path) == ["map.json"]
 
 
-def test_text_that_cannot_be_encoded_leaves_the_old_file_and_no_temporary(tmp_path):
+def test_text_that_cannot_be_encoded_keeps_the_old_file(tmp_path):
     path = tmp_path / "map.json"
     documents.write(path, "old")
-    with pytest.raises(UnicodeEncodeError):
+    with pytest.raises(UncurseError, match=r"cannot write .*surrogates not allowed; pass the path of a file and text"):
         documents.write(path, "\ud800")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["map.json"]
 
 
-def test_a_reader_never_sees_half_a_file(tmp_path, monkeypatch):
+def test_a_reader_never_sees_a_partial_file(tmp_path, monkeypatch):
     path = tmp_path / "map.json"
     documents.write(path, "old")
     seen = []
@@ -121,14 +205,14 @@ def test_a_reader_never_sees_half_a_file(tmp_path, monkeypatch):
     assert seen == ["old", "new"]
 
 
-def test_a_written_file_has_the_mode_of_a_plain_file(tmp_path):
+def test_a_new_file_has_the_default_mode(tmp_path):
     plain, ours = tmp_path / "plain", tmp_path / "ours"
     plain.write_text("x")
     documents.write(ours, "x")
     assert stat.S_IMODE(ours.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
 
 
-def test_a_link_stays_and_its_target_is_written(tmp_path):
+def test_a_symbolic_link_is_kept_and_its_target_is_replaced(tmp_path):
     (tmp_path / "real.json").write_text("old")
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
     documents.write(tmp_path / "link.json", "new")
@@ -136,7 +220,7 @@ def test_a_link_stays_and_its_target_is_written(tmp_path):
     assert (tmp_path / "real.json").read_text() == "new"
 
 
-def test_a_file_keeps_its_mode_and_a_pipe_stays_one(tmp_path):
+def test_a_file_keeps_its_mode_and_a_device_is_not_replaced(tmp_path):
     private = tmp_path / "private.json"
     private.touch(mode=0o600)
     documents.write(private, "x")
@@ -145,8 +229,17 @@ def test_a_file_keeps_its_mode_and_a_pipe_stays_one(tmp_path):
     assert not os.path.isfile("/dev/null")
 
 
-def test_a_folder_and_a_long_name_are_refused_in_words(tmp_path):
+def test_folders_and_long_names_are_refused(tmp_path):
     with pytest.raises(UncurseError, match="Is a directory"):
         documents.write(tmp_path, "x")
     with pytest.raises(UncurseError, match="File name too long"):
         documents.write(tmp_path / ("x" * 300), "x")
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), TypeError("a"), ValueError("a"), OverflowError("a"), RecursionError])
+def test_errors_while_reading_fields_become_ours(error):
+    with (
+        pytest.raises(UncurseError, match=r"this is not a complete cells document .*; write it again"),
+        documents.reading("cells"),
+    ):
+        raise error

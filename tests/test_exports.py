@@ -26,7 +26,7 @@ RNG = np.random.default_rng(11)
 KNOTS = logit_knots(128)
 CURVE = Curve(KNOTS, 0.85 * KNOTS - 0.3 + 0.2 * np.tanh(KNOTS), 0.8, 0.9)
 TIES = Steps(np.unique(RNG.normal(-2, 2, 60)), np.sort(RNG.normal(-2, 2, 61)), 1e-6, 0.1)
-FALLING = Steps(np.linspace(-5, 3, 20), RNG.normal(-2, 1, 21))
+FALLING = Steps(np.linspace(-5, 3, 20), RNG.normal(-2, 1, 21), monotone=False)
 BEND = Curve((-3.0, 0.0, 1.0), (-2.5, 0.2, 0.7), 0.4, 1.3)
 MAPS = {
     "affine": Affine(0.7, -0.3),
@@ -40,12 +40,14 @@ MAPS = {
     "chain": Chain((Affine(0.8, -0.2), CURVE, Affine(1.1, 0.2), TIES)),
     "chain that falls": Chain((FALLING, CURVE)),
     "chain across links": Chain((CURVE, Affine(0.9, 0.01, "identity"), TIES)),
-    "chain across links of probabilities": Chain((replace(BEND, scale="probability"), replace(BEND, link="log"))),
+    "chain across links of probabilities": Chain(
+        (replace(BEND, scale="probability"), replace(BEND, link="log", scale="probability"))
+    ),
     "chain that ends in steps": Chain((CURVE, Steps((0.05, 0.2), (0.02, 0.1, 0.4), link="identity"))),
     "identity": replace(Steps((0.1, 0.4), (0.05, 0.2, 0.6), 1e-7), link="identity", scale="probability"),
     "log of logits": Affine(0.9, -0.1, "log"),
-    "value": Chain((Affine(0.7, 0.2, "identity", "value"), replace(BEND, link="identity"))),
-    "value in log": Chain((Affine(0.7, 0.2, "log", "value"), replace(BEND, link="log"))),
+    "value": Chain((Affine(0.7, 0.2, "identity", "value"), replace(BEND, link="identity", scale="value"))),
+    "value in log": Chain((Affine(0.7, 0.2, "log", "value"), replace(BEND, link="log", scale="value"))),
 }
 PROBIT = Affine(0.9, 0.1, "probit")
 EXPORTS = ["python", "c", "onnx", "torch", "duckdb", "bigquery", "snowflake"]
@@ -539,7 +541,7 @@ def test_the_programs_of_the_page_agree(program, name, tmp_path):
 @pytest.mark.parametrize("program", PROGRAMS, indirect=True)
 def test_the_programs_of_the_page_refuse_what_they_cannot_do(program, tmp_path):
     MAPS["affine of probabilities"].save(tmp_path / "map.json")
-    (tmp_path / "new.json").write_text(json.dumps({**json.loads(MAPS["affine"].to_json()), "schema_version": 2}))
+    (tmp_path / "new.json").write_text(json.dumps({**json.loads(MAPS["affine"].to_json()), "schema_version": 3}))
     for arguments in (("map.json", 1.5), ("new.json", 0.5)):
         code, out, error = program(*arguments)
         assert code != 0

@@ -145,7 +145,7 @@ def test_in_a_lazy_frame_null_stays_null_and_a_null_group_gets_the_whole(engine,
     first, second, third = arrow(out)["p"].to_pylist()
     assert second is None
     assert first == pytest.approx((score_map.maps["a"] if grouped else score_map)(0.3), rel=1e-12)
-    assert third == pytest.approx((score_map.whole if grouped else score_map)(0.3), rel=1e-12)
+    assert third == pytest.approx((score_map.default if grouped else score_map)(0.3), rel=1e-12)
 
 
 @pytest.mark.parametrize("engine", SQL)
@@ -227,7 +227,7 @@ def test_a_probit_map_names_who_can_apply_it(engine, make):
 
 def test_a_map_of_a_kind_of_ones_own_has_no_expression(make):
     class Half(ScoreMap):
-        kind, link, scores = "half", "logistic", "logit"
+        kind, link, scale = "half", "logistic", "logit"
 
     with pytest.raises(UncurseError, match="a Half map has no expression; apply it with Polars or numpy"):
         with_prediction(make("duckdb", pa.table({"s": [0.0]})), Half(), score="s", column="p")

@@ -10,7 +10,7 @@ import pytest
 from test_logs import make, records
 from uncurse import VAD, Tower, evaluate, fit_auto, load
 from uncurse.evidence import Evidence
-from uncurse.maps import load_about
+from uncurse.maps import load_record
 
 PROBE = np.linspace(-4, 1, 60)
 LABELLED = ["--labelled", "labelled.parquet", "--label", "click"]
@@ -40,7 +40,7 @@ def test_a_tower_from_two_logs(run, logs, engine):
     np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-6)
     assert (said["method"], said["rows"], said["labelled_rows"]) == ("tower", "20000", "20000")
     assert float(said["line_probability"]) == pytest.approx(expected.line_probability_, rel=1e-6)
-    about = load_about("map.json")
+    about = load_record("map.json")
     for left in about["left"]:
         assert (left["low"], left["high"]) == pytest.approx(expected.interval(left["alpha"], 0.9), rel=1e-6)
         assert float(said[f"left_high_{left['alpha']:g}"]) == left["high"]
@@ -56,7 +56,7 @@ def test_evidence_collected_with_joint_stands_for_its_log(run, logs):
     run("fit", "pool.parquet", "--scores", "s1,s2", *LABELLED, "--method", "tower", "-o", "b.json")
     assert load("a.json") == load("b.json")
     run("fit", "pool.json", "-o", "c.json")  # VAD, and what it leaves can be told
-    assert len(load_about("c.json")["left"]) == 4
+    assert len(load_record("c.json")["left"]) == 4
 
 
 def test_groups_weights_and_sampled_negatives(run, logs):
@@ -94,7 +94,7 @@ def test_auto_says_what_it_chose_and_why(run, logs, labels):
     assert said["method"] == expected.method_
     assert said["reason"] == expected.reason_
     np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-9)
-    about = load_about("map.json")
+    about = load_record("map.json")
     assert about["reason"] == expected.reason_
     assert about["left"][1]["low"] == pytest.approx(expected.interval(0.02)[0])
 
@@ -109,7 +109,7 @@ def test_a_free_shape_from_a_log(run, logs):
     expected = VAD(shape="free").fit(arrays(logs)[0])
     np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-6)
     assert float(said["lambda"]) == pytest.approx(expected.lambda_)
-    assert load_about("map.json")["shape"] == "free"
+    assert load_record("map.json")["shape"] == "free"
 
 
 def test_maps_of_every_method_on_one_page(run, logs, tmp_path):

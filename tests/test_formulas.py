@@ -18,14 +18,13 @@ from uncurse.serving.formulas import (
     Pieces,
     between,
     evaluate,
-    groups_of,
     operations,
 )
 
 RNG = np.random.default_rng(3)
 CURVE = Curve(logit_knots(64), np.cumsum(RNG.gamma(1, 0.1, 64)) - 4, 0.8, 0.9)
 TIES = Steps(np.unique(RNG.normal(-2, 2, 40)), np.sort(RNG.normal(-2, 2, 41)), 1e-6, 0.1)
-FALLING = Steps(np.linspace(-5, 3, 30), RNG.normal(-2, 1, 31))
+FALLING = Steps(np.linspace(-5, 3, 30), RNG.normal(-2, 1, 31), monotone=False)
 CLIP = Inside(TINY, BELOW_ONE)
 
 
@@ -108,7 +107,7 @@ def test_a_flat_piece_is_one_value_and_equal_neighbours_are_one_piece():
 
 
 def test_steps_that_fall_pass_an_edge_more_than_once():
-    falling = Steps((0.0, 1.0), (5.0, -5.0, 5.0))
+    falling = Steps((0.0, 1.0), (5.0, -5.0, 5.0), monotone=False)
     (pieces,) = between(Chain((falling, Steps((0.0,), (10.0, 20.0)))))
     assert pieces.edges == (0.0, 1.0)
     assert pieces.y == (20.0, 10.0, 20.0)
@@ -144,9 +143,9 @@ def test_a_chain_in_a_chain_goes_back_to_its_own_link():
 
 
 def test_values_beyond_all_floats_are_clipped_before_they_meet_a_zero():
-    chain = Chain((Affine(2.0, 0.0, "log", "value"), Steps((1.0,), (3.0, 4.0), link="identity")))
+    chain = Chain((Affine(2.0, 0.0, "log", "value"), Steps((1.0,), (3.0, 4.0), link="identity", scale="value")))
     np.testing.assert_array_equal(evaluate(operations(chain), np.array([1e-300, 0.5, 1e300])), [3.0, 3.0, 4.0])
-    chain = Chain((Affine(2.0, 0.0, "log", "value"), Curve((1.0,), (3.0,), 0.0, 1e-300, link="identity")))
+    chain = Chain((Affine(2.0, 0.0, "log", "value"), Curve((1.0,), (3.0,), 0.0, 1e-300, "identity", "value")))
     assert np.isfinite(evaluate(operations(chain), np.array([1e300])))
 
 
@@ -173,7 +172,7 @@ def steps(draw):
     edges = sorted(draw(st.sets(finite, max_size=8)))
     values = draw(st.lists(finite, min_size=len(edges) + 1, max_size=len(edges) + 1))
     slope = draw(st.sampled_from([0.0, 1e-6, 0.3]))
-    return Steps(edges, sorted(values) if slope else values, slope, draw(finite))
+    return Steps(edges, sorted(values) if slope else values, slope, draw(finite), monotone=slope > 0)
 
 
 @settings(max_examples=150, deadline=None)
@@ -195,7 +194,7 @@ def test_a_chain_of_one_link_is_one_operation_that_does_the_same(maps, some):
     st.sampled_from(["logit", "probability"]),
 )
 def test_a_chain_that_crosses_links_does_the_same(first, link, second, scale):
-    chain = Chain((replace(first, scale=scale), replace(second, link=link)))
+    chain = Chain((replace(first, scale=scale), replace(second, link=link, scale=scale)))
     made = operations(chain)
     scores = np.concatenate([around(edges_of(made)), np.linspace(-30, 30, 41)])
     if scale == "probability":
@@ -206,21 +205,16 @@ def test_a_chain_that_crosses_links_does_the_same(first, link, second, scale):
 # ---------------------------------------------------------------------------- errors
 
 
-def test_groups_are_for_those_who_call():
+def test_maps_with_groups_are_refused():
     grouped = Grouped(Affine(1.0, 0.0), {"a": Affine(1.0, 1.0)})
     for of in (operations, between):
         with pytest.raises(UncurseError, match="this map has groups; export the map of each group"):
             of(grouped)
-    assert groups_of(grouped) == {"a": Affine(1.0, 1.0)}
-    assert between(Chain((grouped, Affine(2.0, 0.0)))) == (Line(2.0, 0.0),)  # as the whole's
-    mixed = Grouped(Affine(1.0, 0.0), {"a": Affine(1.0, 1.0, scale="probability")})
-    with pytest.raises(UncurseError, match=r"map of group 'a' takes scores on the probability scale .* fit them again"):
-        groups_of(mixed)
 
 
 def test_a_map_of_a_kind_of_ones_own_has_no_formula():
     class Half(ScoreMap):
-        kind, link, scores = "half", "logistic", "logit"
+        kind, link, scale = "half", "logistic", "logit"
 
     with pytest.raises(UncurseError, match="a Half map has no formula; export an Affine, Curve, Steps or Chain map"):
         operations(Half())

@@ -14,7 +14,7 @@ import pytest
 from uncurse import VAD, evaluate, load, top_k
 from uncurse.evidence import Evidence
 from uncurse.links import logistic
-from uncurse.maps import load_about
+from uncurse.maps import load_record
 
 
 def make(rows=20_000, seed=0):
@@ -47,7 +47,7 @@ def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
     expected = VAD().fit(log.select("s1", "s2").to_numpy())
     assert float(fitted["lambda"]) == pytest.approx(expected.lambda_, abs=1e-12)
     assert load("map.json").slope == pytest.approx(expected.lambda_, abs=1e-12)
-    about = load_about("map.json")
+    about = load_record("map.json")
     assert about["lambda"] == pytest.approx(expected.lambda_)
     assert about["pool"]["rows"] == 20_000
     assert about["pool"]["sources"] == ["log.parquet"]
@@ -85,7 +85,7 @@ def test_evidence_of_several_days_is_merged(run):
         run("collect", f"{i}.parquet", "--scores", "s1,s2", "-o", f"{i}.json")
     run("fit", "0.json", "1.json", "2.json", "-o", "map.json")
     assert load("map.json").slope == pytest.approx(VAD().fit(whole.select("s1", "s2").to_numpy()).lambda_, abs=1e-12)
-    assert load_about("map.json")["pool"]["sources"] == ["0.parquet", "1.parquet", "2.parquet"]
+    assert load_record("map.json")["pool"]["sources"] == ["0.parquet", "1.parquet", "2.parquet"]
 
 
 def test_a_tandem_from_two_logs(run):
@@ -98,7 +98,7 @@ def test_a_tandem_from_two_logs(run):
     expected = VAD(calibrator="platt").fit(pool.select("s1", "s2").to_numpy(), labelled=(scores, labelled["click"]))
     probe = np.linspace(-4, 2, 50)
     np.testing.assert_allclose(load("map.json")(probe), expected.map_(probe), atol=1e-9)
-    assert load_about("map.json")["labelled"]["rows"] == 20_000
+    assert load_record("map.json")["labelled"]["rows"] == 20_000
 
 
 @pytest.mark.parametrize("engine", ["polars", "duckdb"])

@@ -418,7 +418,7 @@ MAPS = {
     "affine": Affine(0.8, -0.2),
     "strict steps": Steps((-1.5, -1.0, 0.0), (-2.0, -1.2, -0.9, 0.4), 1e-6, -1.0),
     "steps with ties": Steps((-1.5, -1.0, 0.0), (-2.0, -1.2, -0.9, 0.4)),
-    "steps that fall": Steps((-1.5, -1.0, 0.0), (-2.0, -0.9, -1.2, 0.4)),
+    "steps that fall": Steps((-1.5, -1.0, 0.0), (-2.0, -0.9, -1.2, 0.4), monotone=False),
 }
 
 
@@ -475,7 +475,7 @@ def test_an_evaluation_has_every_number_in_json_and_a_line_a_share_in_print():
     y, p, _ = world(1000)
     result = evaluate(y, p, [0.1, 1.0], n_bins=5, strategy="uniform")
     content = json.loads(result.to_json())
-    assert (content["kind"], content["schema_version"]) == ("evaluation", 1)
+    assert (content["kind"], content["schema_version"]) == ("evaluation", 2)
     assert (content["total"], content["n_bins"], content["strategy"]) == (1000, 5, "uniform")
     for row, plain in zip(result.rows, content["rows"], strict=True):
         assert plain["ece"] == {"value": row.ece, "standard_error": row.ece.standard_error, "floor": row.ece.floor}
@@ -547,11 +547,11 @@ def test_bad_weights_are_named(metric):
         (lambda: evaluate(Y, P, [np.nan]), "alpha=nan is not a share"),
         (lambda: evaluate(Y, P, []), r"alphas is empty; pass at least one share, such as \[0\.02, 0\.1\]"),
         (lambda: evaluate(Y, P, "all"), "alpha"),
-        (lambda: evaluate(Y, P, [1.0], n_bins=0), "n_bins=0; use at least 1"),
+        (lambda: evaluate(Y, P, [1.0], n_bins=0), "n_bins=0; pass an integer, 1 or more"),
         (lambda: evaluate(Y, P, [1.0], n_bins="many"), "n_bins"),
         (lambda: evaluate(Y, P, [1.0], n_bins=2.5), "n_bins"),
         (lambda: evaluate(Y, P, [1.0], strategy="kmeans"), "strategy='kmeans' is unknown; choose one of quantile, un"),
-        (lambda: expected_calibration_error(Y, P, n_bins=0), "n_bins=0; use at least 1"),
+        (lambda: expected_calibration_error(Y, P, n_bins=0), "n_bins=0; pass an integer, 1 or more"),
         (lambda: maximum_calibration_error(Y, P, strategy="k"), "strategy='k' is unknown"),
         (lambda: evaluate_cells(Cells().update(P)), "these cells hold no labels; update them with scores and labels"),
         (lambda: evaluate_cells(Cells()), "these cells hold no labels"),

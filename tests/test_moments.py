@@ -381,7 +381,7 @@ def test_empty_moments_say_so(ask):
 
 def test_a_document_of_another_kind_is_no_moments():
     with pytest.raises(UncurseError, match="kind='cells' is unknown; choose one of moments"):
-        Moments.from_json('{"kind": "cells", "schema_version": 1}')
+        Moments.from_json('{"kind": "cells", "schema_version": 2}')
 
 
 def test_truncated_moments_are_refused():

@@ -1,5 +1,6 @@
 """Properties that hold for whatever is fitted, on worlds that hypothesis chooses."""
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:the replicas are identical:UserW
 
 STEP = 2.0**-20  # the distance between neighbouring float32 from 8 to 16: multiples of it up to 15 are float32
 # No shrinking: a world is a handful of numbers already, and a failure is told in a second.
-PROFILE = settings(deadline=None, max_examples=15, derandomize=True, phases=(Phase.explicit, Phase.generate))
+# `make fuzz` sets the variable and draws other worlds from its seed; otherwise the worlds are always the same.
+FIXED = "UNCURSE_FUZZ_SEED" not in os.environ
+PROFILE = settings(deadline=None, max_examples=15, derandomize=FIXED, phases=(Phase.explicit, Phase.generate))
 
 
 @dataclass(frozen=True)
@@ -126,26 +129,26 @@ def test_a_calibrator_does_not_see_the_order_of_rows(method, world, exact):
 @pytest.mark.parametrize("method", CALIBRATORS)
 @given(world=worlds(), exact=st.booleans())
 @PROFILE
-def test_weights_of_a_calibrator_are_repetitions(method, world, exact):
+def test_only_ratios_of_weights_matter_to_a_calibrator(method, world, exact):
     scores, y, pool, rng = world.draw()
-    counts = rng.integers(0, 4, len(y))
-    assume(counts.sum() > 0)
-    one = fitted(calibrate, method, scores[:, 0], y, sample_weight=counts, exact=exact)
-    other = calibrate(method, np.repeat(scores[:, 0], counts), np.repeat(y, counts), exact=exact)
-    np.testing.assert_allclose(other(pool[:, 0]), one(pool[:, 0]), rtol=1e-9)
+    weights = rng.exponential(size=len(y))
+    one = fitted(calibrate, method, scores[:, 0], y, sample_weight=weights, exact=exact)
+    for scale in (1e-6, 1e6):
+        other = calibrate(method, scores[:, 0], y, sample_weight=scale * weights, exact=exact)
+        np.testing.assert_allclose(other(pool[:, 0]), one(pool[:, 0]), rtol=1e-9)
 
 
 @pytest.mark.parametrize("method", CALIBRATORS)
 @given(world=worlds(), exact=st.booleans())
 @PROFILE
 def test_a_calibrator_from_merged_cells_is_that_of_the_whole(method, world, exact):
-    from uncurse.calibration.calibrators import fit
+    from uncurse.calibration.calibrators import fit_calibrator
 
     scores, y, pool, rng = world.draw()
     cut = int(rng.integers(1, len(y)))
     parts = [Cells(exact=exact).update(scores[s, 0], y[s]) for s in (slice(cut), slice(cut, None))]
     one = fitted(calibrate, method, scores[:, 0], y, exact=exact)
-    other = fit(method, Cells.from_json(parts[1].to_json()).merge(parts[0]))
+    other = fit_calibrator(method, Cells.from_json(parts[1].to_json()).merge(parts[0]))
     np.testing.assert_allclose(other(pool[:, 0]), one(pool[:, 0]), rtol=1e-9)
 
 
@@ -234,9 +237,10 @@ def test_a_tandem_keeps_the_order_stays_inside_0_and_1_and_saves_bit_for_bit(met
 
 
 @pytest.mark.parametrize("method", CALIBRATORS)
+@pytest.mark.filterwarnings("ignore:on the labelled rows the served scores")  # a chance finding in tens of rows
 @given(world=worlds())
 @PROFILE
-def test_a_tandem_does_not_see_the_order_of_rows_and_takes_weights_as_repetitions(method, world):
+def test_a_tandem_depends_neither_on_row_order_nor_on_the_scale_of_weights(method, world):
     scores, y, pool, rng = world.draw()
     m, k = rng.integers(0, 4, len(pool)), rng.integers(0, 4, len(y))
     i, j = rng.permutation(len(pool)), rng.permutation(len(y))
@@ -249,8 +253,8 @@ def test_a_tandem_does_not_see_the_order_of_rows_and_takes_weights_as_repetition
         return fitted(VAD(calibrator=method).fit, pool, labelled=labelled, sample_weight=m).predict_proba(x)
 
     np.testing.assert_allclose(fit(pool[i], scores[j], y[j]), fit(pool, scores, y), rtol=1e-9)
-    repeated = fit(np.repeat(pool, m, axis=0), np.repeat(scores, k, axis=0), np.repeat(y, k))
-    np.testing.assert_allclose(fit(pool, scores, y, m, k), repeated, rtol=1e-9)
+    scaled = fit(pool, scores, y, 1e6 * m, 1e-6 * k)
+    np.testing.assert_allclose(scaled, fit(pool, scores, y, m, k), rtol=1e-9)
 
 
 # ---------------------------------------------------------------------------- groups

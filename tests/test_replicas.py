@@ -1,7 +1,4 @@
-import io
 import logging
-import subprocess
-import sys
 
 import joblib
 import numpy as np
@@ -23,9 +20,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from uncurse.errors import UncurseError
 from uncurse.estimators import replicas as module
-from uncurse.estimators.replicas import _Groups, fit_replicas, row_hashes, take_rows
+from uncurse.estimators.replicas import _Bootstrap, _row_hashes, _take_rows, fit_replicas
 
-# scikit-learn 1.6 calls SciPy 1.17 the old way.
+# scikit-learn 1.6 uses an option that SciPy 1.17 deprecates.
 pytestmark = pytest.mark.filterwarnings(r"ignore:scipy.optimize. The `disp`:DeprecationWarning")
 
 RNG = np.random.default_rng(0)
@@ -34,25 +31,25 @@ Y = RNG.random(120) < 1 / (1 + np.exp(-X.sum(axis=1)))
 FOREST = RandomForestClassifier(5, max_depth=3)
 
 
-# ---------------------------------------------------------------------------- what auto decides
+# ---------------------------------------------------------------------------- replicate='auto'
 
 
 @pytest.mark.parametrize(
     "estimator",
     [
         LogisticRegression(),
-        LogisticRegression(solver="saga"),  # random, but converges
+        LogisticRegression(solver="saga"),  # stochastic, but converges
         LinearSVC(dual=False),
         Ridge(),
         DecisionTreeClassifier(),
         GaussianNB(),
         LinearRegression(),
         make_pipeline(StandardScaler(), LogisticRegression()),
-        FrozenEstimator(LogisticRegression(solver="newton-cholesky").fit(X[:60], Y[:60])),  # they differ from it only
+        FrozenEstimator(LogisticRegression(solver="newton-cholesky").fit(X[:60], Y[:60])),  # replicas are alike
     ],
     ids=repr,
 )
-def test_auto_bootstraps_where_the_seed_changes_nothing(estimator):
+def test_auto_uses_bootstraps_if_the_seed_changes_nothing(estimator):
     fitted = fit_replicas(estimator, X, Y, random_state=0)
     assert (fitted.replicate, fitted.regime) == ("bootstrap", "anchored")
     method = "predict_proba" if hasattr(fitted.served, "predict_proba") else "predict"
@@ -72,18 +69,18 @@ def test_auto_bootstraps_where_the_seed_changes_nothing(estimator):
     ],
     ids=repr,
 )
-def test_auto_takes_seeds_where_they_matter(estimator):
+def test_auto_uses_seeds_if_they_matter(estimator):
     fitted = fit_replicas(estimator, X, Y, n_replicas=3, random_state=0)
     assert (fitted.replicate, fitted.regime, len(fitted.models)) == ("seeds", "seeds", 3)
 
 
-def test_auto_compares_a_sample_of_many_rows(monkeypatch):
+def test_auto_compares_models_on_a_sample_of_rows(monkeypatch):
     monkeypatch.setattr(module, "_PROBE_ROWS", 50)
     assert fit_replicas(LogisticRegression(), X, Y).replicate == "bootstrap"
     assert fit_replicas(FOREST, X, Y).replicate == "seeds"
 
 
-def test_what_was_decided_is_logged(caplog):
+def test_the_decision_is_logged(caplog):
     with caplog.at_level(logging.INFO, logger="uncurse"):
         fit_replicas(GaussianNB(), X, Y)
     assert caplog.messages == ["GaussianNB: 2 replicas by bootstrap"]
@@ -92,7 +89,7 @@ def test_what_was_decided_is_logged(caplog):
 # ---------------------------------------------------------------------------- seeds
 
 
-def test_every_nested_seed_differs_between_replicas_and_own_seeds_are_served():
+def test_nested_seeds_differ_between_replicas_and_the_served_model_keeps_its_own():
     pipeline = make_pipeline(FOREST).set_params(randomforestclassifier__random_state=7)
     fitted = fit_replicas(pipeline, X, Y, n_replicas=4, replicate="seeds", random_state=0)
     seeds = [model.get_params()["randomforestclassifier__random_state"] for model in fitted.models]
@@ -102,27 +99,27 @@ def test_every_nested_seed_differs_between_replicas_and_own_seeds_are_served():
 
 @pytest.mark.parametrize("replicate", ["seeds", "bootstrap"])
 @pytest.mark.parametrize("state", [int, np.random.RandomState, np.random.default_rng], ids=["int", "legacy", "new"])
-def test_random_state_settles_everything(state, replicate):
+def test_random_state_makes_the_fit_reproducible(state, replicate):
     one, other = (fit_replicas(FOREST, X, Y, replicate=replicate, random_state=state(3)) for _ in range(2))
     for a, b in zip(one.models, other.models, strict=True):
         np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
 
 
-def test_without_a_random_state_bootstraps_differ_and_the_global_state_is_left_alone():
+def test_without_random_state_bootstraps_differ_and_the_global_state_is_not_used():
     before = np.random.get_state()[1].copy()
     one, other = (fit_replicas(GaussianNB(), X, Y).others[0].theta_ for _ in range(2))
     assert (one != other).any()
     np.testing.assert_array_equal(before, np.random.get_state()[1])
 
 
-def test_the_estimator_itself_is_not_touched():
+def test_the_estimator_is_cloned():
     estimator = LogisticRegression()
     fit_replicas(estimator, X, Y, random_state=0)
     assert not hasattr(estimator, "coef_")
     assert estimator.random_state is None
 
 
-def test_a_frozen_model_is_served_as_it_is():
+def test_a_frozen_model_is_served_unchanged():
     model = GaussianNB().fit(X[:50], Y[:50])
     frozen = FrozenEstimator(model)
     fitted = fit_replicas(frozen, X, Y, replicate="bootstrap", n_replicas=3, random_state=0)
@@ -131,38 +128,45 @@ def test_a_frozen_model_is_served_as_it_is():
     assert all(type(other) is GaussianNB and other.class_count_.sum() > 80 for other in fitted.others)
 
 
-# ---------------------------------------------------------------------------- the bootstrap
+# ---------------------------------------------------------------------------- bootstraps
 
 
 def test_a_bootstrap_draws_each_row_poisson_times():
-    groups = _Groups.of(X, Y, None, stratified=True)
-    times = np.array([np.bincount(groups.draw(0, s), minlength=120) for s in range(1, 401)])
+    bootstrap = _Bootstrap.of(X, Y, None, stratified=True)
+    times = np.array([np.bincount(bootstrap.draw(0, s), minlength=120) for s in range(1, 401)])
     # 48,000 draws of a Poisson(1): the mean has standard error 1/√48000, the variance √(3/48000).
     assert abs(times.mean() - 1) < 4 / np.sqrt(48_000)
     assert abs(times.var() - 1) < 4 * np.sqrt(3 / 48_000)
     assert abs(np.corrcoef(times[0], times[1])[0, 1]) < 4 / np.sqrt(120)
 
 
-def test_weights_equal_repetition():
-    weights = RNG.integers(0, 4, 120)
-    weighted = fit_replicas(GaussianNB(), X, Y, sample_weight=weights, n_replicas=3, random_state=0)
-    repeated = fit_replicas(GaussianNB(), np.repeat(X, weights, 0), np.repeat(Y, weights), n_replicas=3, random_state=0)
-    for a, b in zip(weighted.others, repeated.others, strict=True):
-        np.testing.assert_array_equal(a.theta_, b.theta_)
-    np.testing.assert_allclose(weighted.served.theta_, repeated.served.theta_)
+def test_draws_are_proportional_to_weights():
+    weights = RNG.exponential(size=120)
+    bootstrap = _Bootstrap.of(X, Y, weights, stratified=True)
+    times = np.array([np.bincount(bootstrap.draw(0, s), minlength=120) for s in range(1, 401)])
+    # A sum of 400 Poisson(w) has standard deviation √(400 w).
+    assert (np.abs(times.sum(axis=0) - 400 * weights) < 5 * np.sqrt(400 * weights) + 1).all()
 
 
-def test_the_order_of_rows_does_not_matter_to_a_bootstrap():
+def test_the_order_of_rows_does_not_change_a_bootstrap():
     order = RNG.permutation(120)
-    one = _Groups.of(X, Y, None, stratified=True).draw(0, 1)
-    other = _Groups.of(X[order], Y[order], None, stratified=True).draw(0, 1)
+    one = _Bootstrap.of(X, Y, None, stratified=True).draw(0, 1)
+    other = _Bootstrap.of(X[order], Y[order], None, stratified=True).draw(0, 1)
+    np.testing.assert_array_equal(one, order[other])
+
+
+def test_the_order_of_equal_rows_with_different_weights_does_not_change_a_bootstrap():
+    constant, y, weights = np.ones((40, 1)), np.arange(40) % 2, np.arange(1.0, 41)
+    order = RNG.permutation(40)
+    one = _Bootstrap.of(constant, y, weights, stratified=True).draw(0, 1)
+    other = _Bootstrap.of(constant, y[order], weights[order], stratified=True).draw(0, 1)
     np.testing.assert_array_equal(one, order[other])
 
 
 def test_every_class_is_in_every_bootstrap():
-    y = np.arange(120) == 5  # a Poisson(1) misses it 37 times in 100
-    groups = _Groups.of(X, y, None, stratified=True)
-    assert all(y[groups.draw(0, s)].any() for s in range(40))
+    y = np.arange(120) == 5  # a Poisson(1) is 0 with probability 0.37
+    bootstrap = _Bootstrap.of(X, y, None, stratified=True)
+    assert all(y[bootstrap.draw(0, s)].any() for s in range(40))
 
 
 # ---------------------------------------------------------------------------- rows
@@ -180,6 +184,8 @@ def containers():
             yield name, X2, frames.DataFrame({f"x{j}": X2[:, j] for j in range(3)})
             mixed = {"a": X2[:, 0], "b": np.arange(120), "c": np.arange(120) % 2 == 0}
             yield f"{name} mixed", np.column_stack(list(mixed.values())), frames.DataFrame(mixed)
+            text = {"a": X2[:, 0], "b": [f"city {i % 7}" for i in range(120)]}
+            yield f"{name} text", None, frames.DataFrame(text)
 
 
 def _import(name):
@@ -190,22 +196,27 @@ def _import(name):
 
 
 @pytest.mark.parametrize(("dense", "other"), [pytest.param(*rest, id=name) for name, *rest in containers()])
-def test_rows_are_the_same_in_every_container(dense, other):
-    np.testing.assert_array_equal(row_hashes(dense, Y), row_hashes(other, Y))
-    rows = np.array([5, 5, 0, 119])
-    taken = take_rows(other, rows)
+def test_bootstraps_do_not_depend_on_the_order_of_rows_in_any_container(dense, other):
+    order = RNG.permutation(120)
+    taken = _take_rows(other, order)
     assert isinstance(taken, type(other)) or sparse.issparse(taken)
-    taken = taken.toarray() if sparse.issparse(taken) else np.asarray(taken).astype(float)
-    np.testing.assert_allclose(taken, dense[rows], rtol=1e-6)
+    one = _Bootstrap.of(other, Y, None, stratified=True).draw(0, 1)
+    two = _Bootstrap.of(taken, Y[order], None, stratified=True).draw(0, 1)
+    rows, again = _take_rows(other, one), _take_rows(taken, two)
+    if sparse.issparse(rows):
+        rows, again = rows.toarray(), again.toarray()
+    np.testing.assert_array_equal(np.asarray(rows), np.asarray(again))
+    if dense is not None and not sparse.issparse(other):
+        np.testing.assert_array_equal(_row_hashes(dense, Y), _row_hashes(other, Y))
+    if dense is not None:
+        np.testing.assert_allclose(np.asarray(rows).astype(float), dense[one], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        np.array(
-            [[0.0, 1.0], [1.0, 0.0], [2.0, 0.0], [0.0, 2.0], [1.0, 1.0], [0.0, 0.0], [np.nan, 0.0], [0.0, np.nan]]
-        ),
-        np.eye(3000)[:, ::-1],
+        np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0], [0.0, 0.0], [np.nan, 0.0], [0.0, np.nan]]),
+        sparse.csr_array(np.eye(300)[:, ::-1]),
         ["a", "b", "ab", "", "é\ud800"],
         [{"a": 1}, {"b": 1}, {"a": 2}],
         [["a"], ["a", "b"], ["b"]],
@@ -215,20 +226,18 @@ def test_rows_are_the_same_in_every_container(dense, other):
         np.arange(24).reshape(2, 3, 4),
         RNG.normal(size=(100_000, 2)),
     ],
-    ids=["numbers", "one-hot", "text", "dicts", "ragged", "objects", "arrays", "dates", "cube", "many"],
+    ids=["numbers", "sparse", "text", "dicts", "ragged", "objects", "arrays", "dates", "cube", "many"],
 )
 def test_rows_that_differ_have_hashes_that_differ(rows):
-    hashes = row_hashes(rows, np.zeros(len(rows)))
-    assert len(np.unique(hashes)) == len(rows)
-    np.testing.assert_array_equal(row_hashes(take_rows(rows, np.arange(len(rows))[::-1]), hashes * 0.0), hashes[::-1])
+    n = rows.shape[0] if hasattr(rows, "shape") else len(rows)
+    hashes = _row_hashes(rows, np.zeros(n))
+    assert len(np.unique(hashes)) == n
+    np.testing.assert_array_equal(_row_hashes(_take_rows(rows, np.arange(n)[::-1]), np.zeros(n)), hashes[::-1])
 
 
-def test_hashes_see_the_label_and_neither_the_sign_of_zero_nor_the_kind_of_nan():
-    nans = np.array([0x7FF8000000000000, 0xFFF8000000000001], np.uint64).view(np.float64)
-    assert len(set(row_hashes(nans[:, None], np.array(["a", "a"])))) == 1
-    assert len(set(row_hashes(np.array([[0.0], [-0.0]]), np.zeros(2)))) == 1
-    assert len(set(row_hashes(np.zeros((2, 1)), np.array(["a", "b"])))) == 2
-    assert len(set(row_hashes(np.zeros((2, 1)), np.array([[0, 1], [1, 0]])))) == 2
+def test_hashes_depend_on_the_label():
+    assert len(set(_row_hashes(np.zeros((2, 1)), np.array(["a", "b"])))) == 2
+    assert len(set(_row_hashes(np.zeros((2, 1)), np.array([[0, 1], [1, 0]])))) == 2
 
 
 def test_text_can_be_bootstrapped():
@@ -240,23 +249,46 @@ def test_text_can_be_bootstrapped():
 # ---------------------------------------------------------------------------- weights
 
 
+def effective_rows(weights):
+    return weights.sum() ** 2 / np.sum(weights**2)
+
+
+def test_weights_are_scaled_to_sum_to_the_effective_number_of_rows():
+    weights = np.where(np.arange(120) < 60, 1.0, 3.0)
+    for scale in (1e-9, 1.0, 1e9):
+        fitted = fit_replicas(GaussianNB(), X, Y, sample_weight=scale * weights, random_state=0)
+        np.testing.assert_allclose(fitted.served.class_count_.sum(), effective_rows(weights))
+        # A bootstrap has Poisson many rows: 4 standard deviations.
+        rows = fitted.others[0].class_count_.sum()
+        assert abs(rows - effective_rows(weights)) < 4 * np.sqrt(effective_rows(weights))
+
+
+def test_rows_of_weight_zero_change_nothing():
+    weights = np.where(np.arange(120) < 60, 0.0, 2.0)
+    with_zeros = fit_replicas(GaussianNB(), X, Y, sample_weight=weights, random_state=0)
+    without = fit_replicas(GaussianNB(), X[60:], Y[60:], random_state=0)
+    for a, b in zip(with_zeros.models, without.models, strict=True):
+        np.testing.assert_allclose(a.theta_, b.theta_)
+
+
 def test_weights_reach_the_last_step_of_nested_pipelines():
     weights = np.where(np.arange(120) < 60, 1.0, 3.0)
     nested = make_pipeline(StandardScaler(), make_pipeline(StandardScaler(), GaussianNB()))
     served = fit_replicas(nested, X, Y, sample_weight=weights).served
-    assert served[-1][-1].class_count_.sum() == weights.sum()
+    np.testing.assert_allclose(served[-1][-1].class_count_.sum(), effective_rows(weights))
     with config_context(enable_metadata_routing=True):
         scaler = StandardScaler().set_fit_request(sample_weight=True)
         pipeline = make_pipeline(scaler, GaussianNB().set_fit_request(sample_weight=True))
         served = fit_replicas(pipeline, X, Y, sample_weight=weights).served
-        assert served[-1].class_count_.sum() == weights.sum()
+        np.testing.assert_allclose(served[-1].class_count_.sum(), effective_rows(weights))
         np.testing.assert_allclose(served[0].mean_, np.average(X, axis=0, weights=weights))
 
 
 def test_weights_reach_a_search():
+    weights = np.where(np.arange(120) % 2, 1.0, 3.0)
     search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-3]}, cv=2)
-    served = fit_replicas(search, X, Y, sample_weight=np.full(120, 2.0)).served
-    assert served.best_estimator_.class_count_.sum() == 240
+    served = fit_replicas(search, X, Y, sample_weight=weights).served
+    np.testing.assert_allclose(served.best_estimator_.class_count_.sum(), effective_rows(weights))
 
 
 def test_a_frozen_model_needs_no_support_for_weights():
@@ -264,46 +296,21 @@ def test_a_frozen_model_needs_no_support_for_weights():
     assert len(fit_replicas(frozen, X, Y, sample_weight=np.ones(120)).models) == 2
 
 
-# ---------------------------------------------------------------------------- parallel, quiet
+# ---------------------------------------------------------------------------- parallel fits
 
 
 @pytest.mark.parametrize("estimator", [GaussianNB(), FOREST], ids=["bootstrap", "seeds"])
-def test_two_jobs_give_what_one_gives(estimator):
+def test_results_do_not_depend_on_n_jobs(estimator):
     one, two = (fit_replicas(estimator, X, Y, n_replicas=3, n_jobs=n, random_state=0) for n in (1, 2))
     for a, b in zip(one.models, two.models, strict=True):
         np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
 
 
-def test_the_backend_is_joblib_s():
+def test_joblib_chooses_the_backend():
     with joblib.parallel_config(backend="threading", n_jobs=2):
         threads = fit_replicas(GaussianNB(), X, Y, n_replicas=3, random_state=0)
     expected = fit_replicas(GaussianNB(), X, Y, n_replicas=3, random_state=0)
     np.testing.assert_array_equal(threads.others[1].theta_, expected.others[1].theta_)
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_progress_is_shown_on_a_terminal_only_and_only_if_it_takes_long(monkeypatch, capsys):
-    fit_replicas(GaussianNB(), X, Y)
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    fit_replicas(GaussianNB(), X, Y)
-    assert sys.stderr.getvalue() == ""
-    monkeypatch.setattr(module, "_DELAY", 0.0)
-    fit_replicas(FOREST, X, Y, progress=False)
-    assert sys.stderr.getvalue() == ""
-    monkeypatch.setenv("TERM", "xterm")
-    fit_replicas(FOREST, X, Y, n_replicas=4)
-    assert "fitting 4 replicas of RandomForestClassifier" in sys.stderr.getvalue()
-    assert capsys.readouterr().out == ""
-
-
-def test_rich_is_not_needed_before_a_bar_is_shown():
-    code = "import sys; sys.modules.update({'rich': None, 'rich.progress': None}); import uncurse.estimators"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # ---------------------------------------------------------------------------- errors
@@ -315,15 +322,18 @@ def test_rich_is_not_needed_before_a_bar_is_shown():
         (GaussianNB(), {"replicate": "jackknife"}, "replicate='jackknife' is unknown; choose one of auto, seeds, boot"),
         (GaussianNB(), {"n_replicas": 1}, "n_replicas=1; pass 2 or more"),
         (GaussianNB(), {"n_replicas": 2.5}, "n_replicas=2.5; pass 2 or more"),
-        (GaussianNB(), {"replicate": "seeds"}, "GaussianNB has no random_state to replicate by; use replicate='boot"),
-        (LogisticRegression(), {"replicate": "seeds"}, "LogisticRegression is the same whatever its random_state"),
+        (GaussianNB(), {"replicate": "seeds"}, "GaussianNB has no random_state; use replicate='boot"),
+        (LogisticRegression(), {"replicate": "seeds"}, "LogisticRegression does not depend on its random_state; use"),
         (
-            GaussianNB(),
-            {"sample_weight": np.full(120, 1 / 120)},
-            "sums to 1 over 120 rows.* rescale the weights to sum",
+            KNeighborsClassifier(),
+            {"sample_weight": np.ones(120)},
+            "KNeighborsClassifier does not support sample_weight",
         ),
-        (KNeighborsClassifier(), {"sample_weight": np.ones(120)}, "KNeighborsClassifier takes no sample_weight; leave"),
-        (GaussianNB(), {"sample_weight": np.where(Y, 1.0, 1e-9)}, "none of 1000 bootstraps held every class: the rare"),
+        (GaussianNB(), {"sample_weight": np.where(Y, 1.0, 1e-9)}, "none of 1000 bootstraps contains every class: the"),
+        (Ridge(), {"sample_weight": np.r_[1e3, np.ones(119)]}, "leaves 1.25 effective rows of 120, and a bootstrap n"),
+        (GaussianNB(), {"random_state": "x"}, "'x' cannot be used to seed"),
+        (GaussianNB, {}, "Cannot clone|class.* instead of an instance"),
+        (5, {}, "Cannot clone object"),
     ],
 )
 def test_errors_name_the_value_and_the_remedy(estimator, options, message):
@@ -332,10 +342,12 @@ def test_errors_name_the_value_and_the_remedy(estimator, options, message):
 
 
 def test_weights_that_are_not_requested_are_an_error():
-    with config_context(enable_metadata_routing=True), pytest.raises(UncurseError, match="does not ask for sample_wei"):
+    with config_context(enable_metadata_routing=True), pytest.raises(UncurseError, match="does not request sample_wei"):
         fit_replicas(GaussianNB(), X, Y, sample_weight=np.ones(120))
 
 
 def test_lengths_that_differ_are_an_error():
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(UncurseError, match="inconsistent numbers of samples"):
         fit_replicas(GaussianNB(), X, Y[:-1])
+    with pytest.raises(UncurseError, match="Expected sequence or array-like"):
+        fit_replicas(GaussianNB(), 5, Y)

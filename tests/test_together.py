@@ -77,7 +77,7 @@ def test_weights_groups_probabilities_and_sampled_negatives(engine, logs, size, 
     found, tower = of_logs(engine, opened, logs, names, **options)
     expected = of_arrays(logs, names, **options)
     p = logistic(PROBE)
-    np.testing.assert_allclose(tower.map_.whole(p), expected.map_.whole(p), rtol=2e-3)
+    np.testing.assert_allclose(tower.map_.default(p), expected.map_.default(p), rtol=2e-3)
     assert set(found.groups) == set(expected.map_.maps) == {"news", "sport", "video"}
     for name, part in found.groups.items():
         here = logs[0].filter(pl.col("site") == name)

@@ -141,7 +141,7 @@ def test_missing_columns_and_counts_are_named(engine, make):
         won(frame, 1, ["txt"])
     with pytest.raises(UncurseError, match="column 'text' holds String, not numbers"):
         won(frame, 1, score="text")
-    with pytest.raises(UncurseError, match="k=0; use at least 1, a whole number"):
+    with pytest.raises(UncurseError, match="k=0; pass an integer, 1 or more"):
         won(frame, 0)
 
 

@@ -1,73 +1,200 @@
-"""Plain JSON documents with a schema version, written beside and renamed: never half a file."""
+"""JSON documents with a kind, a schema version and an optional checksum; files are replaced atomically."""
 
 from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .errors import UncurseError
 
-#: The version written, and the only one read.
-SCHEMA_VERSION = 1
+#: The version that is written, and the only one that is read.
+SCHEMA_VERSION = 2
 
 
-def dumps(kind: str, content: dict[str, Any]) -> str:
-    """One JSON document: its kind, the schema version, then the content.
+def dumps(kind: str, content: Mapping[str, Any], checksum: bool = False) -> str:
+    """Write a JSON document.
 
+    Parameters
+    ----------
+    kind : str
+        Kind of document, such as ``"affine"``.
+    content : mapping
+        Plain data: finite numbers, text, booleans, None, lists and mappings.
+    checksum : bool, default=False
+        Add the CRC-32 of the content, which `loads` verifies.
+
+    Returns
+    -------
+    str
+        The document.
+
+    Examples
+    --------
     >>> dumps("affine", {"slope": 1.0})
-    '{"kind": "affine", "schema_version": 1, "slope": 1.0}'
+    '{"kind": "affine", "schema_version": 2, "slope": 1.0}'
+    >>> dumps("affine", {"slope": 1.0}, checksum=True)
+    '{"kind": "affine", "schema_version": 2, "checksum": "d61f672f", "slope": 1.0}'
     """
-    return json.dumps({"kind": kind, "schema_version": SCHEMA_VERSION, **content}, allow_nan=False)
+    head = {"kind": kind, "schema_version": SCHEMA_VERSION}
+    try:
+        if checksum:
+            # Read back first: JSON turns keys into text, which changes their order.
+            head["checksum"] = _crc(json.loads(json.dumps(content, allow_nan=False)))
+        return json.dumps({**head, **content}, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UncurseError(f"cannot write this {kind} as JSON: {error}; pass plain, finite data") from None
 
 
 def loads(text: str, *, source: str = "document") -> dict[str, Any]:
-    """Parse a document and refuse what is truncated, foreign or of an unknown version."""
+    """Parse a JSON document.
+
+    Parameters
+    ----------
+    text : str
+        A document written by `dumps`.
+    source : str, default="document"
+        Name of the document in error messages, such as its path.
+
+    Returns
+    -------
+    dict
+        The kind, the schema version and the content.
+
+    Examples
+    --------
+    >>> loads('{"kind": "affine", "schema_version": 2, "slope": 1.0}')["slope"]
+    1.0
+    """
+    if not isinstance(text, str):
+        raise UncurseError(f"{source} is of type {type(text).__name__}; pass the text of a JSON document")
     try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UncurseError(f"{source} is not valid JSON ({error}); is it truncated? Write it anew") from None
-    if not isinstance(content, dict) or "kind" not in content:
+        content = json.loads(
+            text, object_pairs_hook=_without_duplicates, parse_float=_finite, parse_constant=_no_constant
+        )
+    except RecursionError:
+        raise UncurseError(f"{source} is nested too deeply to be an uncurse document; write it again") from None
+    except ValueError as error:
+        raise UncurseError(f"{source} is not valid JSON ({error}); is it truncated? Write it again") from None
+    if not isinstance(content, dict) or not isinstance(content.get("kind"), str):
         raise UncurseError(f"{source} is JSON but not an uncurse document; it has no 'kind'")
     version = content.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise UncurseError(
             f"{source} has schema_version {version!r} and this release reads {SCHEMA_VERSION}; upgrade or fit again"
         )
+    checksum = content.pop("checksum", None)
+    body = {key: value for key, value in content.items() if key not in ("kind", "schema_version")}
+    if checksum is not None and checksum != _crc(body):
+        raise UncurseError(f"{source} does not match its checksum, so it was damaged or edited; write it again")
     return content
 
 
+def _crc(content: Any) -> str:
+    """Compute the CRC-32 of the canonical JSON (sorted keys, no spaces) as 8 hexadecimal digits."""
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True, separators=(',', ':')).encode()):08x}"
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice")
+    return content
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return number
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a JSON number")
+
+
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read one document from a file."""
+    """Read a JSON document from a file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A file written by `write`.
+
+    Returns
+    -------
+    dict
+        As from `loads`.
+
+    Examples
+    --------
+    >>> read("absent.json")
+    Traceback (most recent call last):
+    uncurse.errors.UncurseError: cannot read absent.json: No such file or directory
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise UncurseError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UncurseError(f"{path} is not a text file; pass a JSON document written by uncurse") from None
+    except (TypeError, ValueError) as error:
+        raise UncurseError(f"cannot read {path!r}: {error}; pass the path of a file") from None
     return loads(text, source=str(path))
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file atomically."""
+    """Write a text file atomically.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Target; an existing file is replaced.
+    text : str
+        Content, written as UTF-8.
+
+    Examples
+    --------
+    >>> write("/dev/null", dumps("affine", {"slope": 1.0}))
+    """
     try:
         with replacing(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UncurseError(f"cannot write {path}: {error.strerror}") from None
+    except (TypeError, ValueError) as error:
+        raise UncurseError(f"cannot write {path!r}: {error}; pass the path of a file and text") from None
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside the target, synced and renamed onto it at the end: never half a file.
+    """Open a temporary file next to the target; sync it and rename it onto the target on success.
 
-    A link stays and its target is replaced; a file that is there keeps its mode; what is no plain file (a pipe, a
-    device) is written to as it is.
+    A symbolic link is kept and its target is replaced. An existing file keeps its mode. A pipe or a device is written
+    to directly.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Target.
+
+    Yields
+    ------
+    Path
+        The file to write to.
+
+    Examples
+    --------
+    >>> with replacing("/dev/null") as file:
+    ...     written = file.write_text("text")
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -83,14 +210,25 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask()
-        temporary.chmod(mode)  # mkstemp makes it private
+        temporary.chmod(mode)  # mkstemp creates a private file
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def umask() -> int:
-    """The process's mask of file modes."""
+    """Return the file mode mask of the process.
+
+    Returns
+    -------
+    int
+        The mask, unchanged.
+
+    Examples
+    --------
+    >>> 0 <= umask() <= 0o777
+    True
+    """
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -98,13 +236,26 @@ def umask() -> int:
 
 @contextmanager
 def reading(kind: str) -> Iterator[None]:
-    """Turn what a document lacks into our error."""
+    """Turn errors caused by missing or malformed fields into `UncurseError`.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of document, for the message.
+
+    Examples
+    --------
+    >>> with reading("cells"):
+    ...     {}["weight"]
+    Traceback (most recent call last):
+    uncurse.errors.UncurseError: this is not a complete cells document ('weight'); write it again
+    """
     try:
         yield
     except UncurseError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UncurseError(f"this is not a complete {kind} document ({error}); write it anew") from None
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise UncurseError(f"this is not a complete {kind} document ({error}); write it again") from None
 
 
 __all__ = ["SCHEMA_VERSION", "dumps", "loads", "read", "reading", "replacing", "umask", "write"]

@@ -1,8 +1,14 @@
-"""The one exception that uncurse raises for invalid input."""
+"""The exception that uncurse raises for invalid input."""
 
 
 class UncurseError(ValueError):
-    """Input that cannot be used. The message names the value and the remedy."""
+    """Invalid input; the message names the value and the remedy.
+
+    Examples
+    --------
+    >>> issubclass(UncurseError, ValueError)
+    True
+    """
 
 
 __all__ = ["UncurseError"]

@@ -1,7 +1,7 @@
-"""Links between a prediction and the score behind it, and the one place where input is checked.
+"""Links: strictly increasing functions φ from a score l to a prediction f = φ(l).
 
-A link φ turns a score l into a prediction f = φ(l). Scores arrive on one of three *scales*:
-``"logit"``, ``"probability"`` (in [0, 1]) or ``"value"`` (any number, for regression).
+Scores arrive on one of three scales: ``"logit"``, ``"probability"`` (in [0, 1]) or ``"value"`` (any number, for
+regression). `to_link` converts them to the scores of a link.
 """
 
 from __future__ import annotations
@@ -14,13 +14,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ._types import Float
-from .validation import SCALES, as_floats, check_choice
+from .validation import SCALES, check_choice, check_numbers
 
 
 @dataclass(frozen=True)
 class Link:
-    """A strictly increasing φ with its inverse and first two derivatives.
+    """A strictly increasing function φ with its inverse and first two derivatives.
 
+    Parameters
+    ----------
+    name : str
+        Name of the link.
+    phi, inverse, slope, bend : callable
+        φ, φ⁻¹, φ' and φ'' as functions of an array.
+    lower, upper : float
+        Bounds of the predictions.
+
+    Examples
+    --------
     >>> link = get_link("logistic")
     >>> float(link.phi(np.array(0.0))), float(link.inverse(np.array(0.5)))
     (0.5, 0.0)
@@ -31,17 +42,29 @@ class Link:
     inverse: Callable[[Float], Float]
     slope: Callable[[Float], Float]
     bend: Callable[[Float], Float]
-    lower: float  # predictions live in [lower, upper]
+    lower: float
     upper: float
 
 
-def logistic(scores: Float) -> Float:
-    """1 / (1 + exp(-l)) through numpy's vectorised exp, kept inside (0, 1).
+def logistic(scores: ArrayLike) -> Float:
+    """Compute 1 / (1 + exp(−l)), clipped into the open interval (0, 1).
 
+    Parameters
+    ----------
+    scores : array-like
+        Logits of any shape.
+
+    Returns
+    -------
+    ndarray of float32 or float64
+        Probabilities, never exactly 0 or 1.
+
+    Examples
+    --------
     >>> logistic(np.array([-800.0, 0.0, 800.0])) > 0
     array([ True,  True,  True])
     """
-    result = np.asarray(np.negative(as_floats(scores)))
+    result = np.asarray(np.negative(check_numbers(scores, "scores")))
     with np.errstate(over="ignore"):
         np.exp(result, out=result)
     result += 1
@@ -50,7 +73,27 @@ def logistic(scores: Float) -> Float:
 
 
 def inside(values: Float, lower: float, upper: float, out: Float | None = None) -> Float:
-    """Clip into the open interval (lower, upper), to the nearest float of its kind."""
+    """Clip into the open interval (lower, upper), to the nearest float of the same dtype.
+
+    Parameters
+    ----------
+    values : ndarray of float
+        Values to clip.
+    lower, upper : float
+        Ends of the interval; infinities are allowed. Just above 0 means the smallest normal float.
+    out : ndarray, optional
+        Array to write the result to.
+
+    Returns
+    -------
+    ndarray of float
+        Clipped values; NaN stays NaN.
+
+    Examples
+    --------
+    >>> inside(np.array([-1.0, 0.5, np.inf]), -np.inf, np.inf)
+    array([-1.00000000e+000,  5.00000000e-001,  1.79769313e+308])
+    """
     dtype = np.asarray(values).dtype
     low = np.finfo(dtype).tiny if lower == 0.0 else np.nextafter(dtype.type(lower), dtype.type(np.inf))
     high = np.nextafter(dtype.type(upper), dtype.type(-np.inf))
@@ -58,102 +101,156 @@ def inside(values: Float, lower: float, upper: float, out: Float | None = None) 
     return clipped
 
 
-def logit(probabilities: Float) -> Float:
-    """log(p / (1 - p)); exact 0 and 1 go to the farthest finite logit of the dtype."""
-    p = inside(as_floats(probabilities), 0.0, 1.0)
+def logit(probabilities: ArrayLike) -> Float:
+    """Compute log(p / (1 − p)); 0 and 1 give the largest finite logits of the dtype.
+
+    Parameters
+    ----------
+    probabilities : array-like
+        Values of any shape; those outside (0, 1) are clipped.
+
+    Returns
+    -------
+    ndarray of float32 or float64
+        Finite logits.
+
+    Examples
+    --------
+    >>> logit([0.5, 1.0]).round(2)
+    array([ 0.  , 36.74])
+    """
+    p = inside(check_numbers(probabilities, "probabilities"), 0.0, 1.0)
     result: Float = np.log(p) - np.log1p(-p)
     return result
 
 
+def normal_cdf(scores: ArrayLike) -> Float:
+    """Compute the distribution function of the standard normal.
+
+    Parameters
+    ----------
+    scores : array-like
+        Values of any shape.
+
+    Returns
+    -------
+    ndarray of float32 or float64
+        Probabilities in [0, 1].
+
+    Examples
+    --------
+    >>> float(normal_cdf(0.0))
+    0.5
+    """
+    from scipy.special import ndtr  # slow to import
+
+    result: Float = ndtr(check_numbers(scores, "scores"))
+    return result
+
+
 def _logistic_slope(scores: Float) -> Float:
-    p = logistic(scores)
-    q = logistic(np.negative(scores))
-    result: Float = p * q
+    result: Float = logistic(scores) * logistic(np.negative(scores))
     return result
 
 
 def _logistic_bend(scores: Float) -> Float:
-    p = logistic(scores)
-    q = logistic(np.negative(scores))
+    p, q = logistic(scores), logistic(np.negative(scores))
     result: Float = p * q * (q - p)
     return result
 
 
 def _normal_density(scores: Float) -> Float:
-    result: Float = np.exp(-0.5 * np.square(scores)) / math.sqrt(2 * math.pi)
-    return result
-
-
-def normal_cdf(scores: Float) -> Float:
-    """The standard normal's distribution function; scipy takes a moment to import, so only for those who need it."""
-    from scipy.special import ndtr
-
-    result: Float = ndtr(scores)
+    with np.errstate(over="ignore"):
+        result: Float = np.exp(-0.5 * np.square(scores)) / math.sqrt(2 * math.pi)
     return result
 
 
 def _probit_inverse(probabilities: Float) -> Float:
-    from scipy.special import ndtri
+    from scipy.special import ndtri  # slow to import
 
-    result: Float = ndtri(inside(as_floats(probabilities), 0.0, 1.0))
+    result: Float = ndtri(inside(check_numbers(probabilities, "probabilities"), 0.0, 1.0))
     return result
 
 
 def _exp(scores: Float) -> Float:
     with np.errstate(over="ignore"):
-        result: Float = np.exp(as_floats(scores))
+        result: Float = np.exp(check_numbers(scores, "scores"))
     return result
 
 
 def _log_inverse(values: Float) -> Float:
-    values = as_floats(values)
+    values = check_numbers(values, "values")
     result: Float = np.log(np.maximum(values, np.finfo(values.dtype).tiny))
     return result
 
 
-_ONE = (0.0, 1.0)
 _LINKS = {
     link.name: link
     for link in (
-        Link("logistic", logistic, logit, _logistic_slope, _logistic_bend, *_ONE),
-        Link(
-            "identity",
-            lambda l: np.asarray(l),
-            lambda p: np.asarray(p),
-            lambda l: np.ones_like(l),
-            lambda l: np.zeros_like(l),
-            -np.inf,
-            np.inf,
-        ),
+        Link("logistic", logistic, logit, _logistic_slope, _logistic_bend, 0.0, 1.0),
+        Link("identity", np.asarray, np.asarray, np.ones_like, np.zeros_like, -np.inf, np.inf),
         Link("log", _exp, _log_inverse, _exp, _exp, 0.0, np.inf),
         Link(
             "probit",
-            lambda l: inside(normal_cdf(l), *_ONE),
+            lambda l: inside(normal_cdf(l), 0.0, 1.0),
             _probit_inverse,
             _normal_density,
             lambda l: -np.asarray(l) * _normal_density(l),
-            *_ONE,
+            0.0,
+            1.0,
         ),
     )
 }
 
-#: Names of the links, for messages and command lines.
+#: Names of the links.
 LINKS = tuple(_LINKS)
 
 
 def get_link(name: str) -> Link:
-    """The link of that name: ``logistic``, ``identity``, ``log`` or ``probit``."""
+    """Return a link by its name.
+
+    Parameters
+    ----------
+    name : {"logistic", "identity", "log", "probit"}
+        Name of the link.
+
+    Returns
+    -------
+    Link
+        The link.
+
+    Examples
+    --------
+    >>> get_link("log").phi(np.array([0.0]))
+    array([1.])
+    """
     return _LINKS[check_choice("link", name, LINKS)]
 
 
 def to_link(scores: ArrayLike, scale: str, link: str) -> Float:
-    """Scores on `scale`, as scores of `link`: l = φ⁻¹(f). No copy where none is needed.
+    """Convert scores on `scale` to scores of `link`: l = φ⁻¹(f).
 
+    Parameters
+    ----------
+    scores : array-like
+        Scores of any shape. Logits of the logistic link are returned without a copy.
+    scale : {"logit", "probability", "value"}
+        Scale of the scores.
+    link : {"logistic", "identity", "log", "probit"}
+        Name of the link.
+
+    Returns
+    -------
+    ndarray of float32 or float64
+        Scores of the link.
+
+    Examples
+    --------
     >>> to_link([0.5, 0.25], "probability", "identity")
     array([0.5 , 0.25])
     """
     check_choice("scale", scale, SCALES)
-    values = as_floats(scores)
+    values = check_numbers(scores, "scores")
     if scale == "logit" and link == "logistic":
         return values
     prediction = logistic(values) if scale == "logit" else values

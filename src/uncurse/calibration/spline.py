@@ -1,9 +1,9 @@
-"""Smooth curves of the log odds whose complexity is chosen from the data: a straight line at one end.
+"""Penalised spline of the log odds; the data choose its complexity.
 
-A natural cubic spline with twelve knots. Its line is free; its bends are drawn from a normal prior, whose spread τ is
-averaged over by marginal likelihood. So little data gives Platt's two parameters, and much data a curve, without a
-choice in between that a few rows could tip. The same fit serves labels (a calibrator) and probabilities (a projection,
-whose scatter is not that of a coin and is estimated).
+The curve is a natural cubic spline with at most twelve knots. Its line is unpenalised. Its bends have a normal prior
+whose standard deviation τ is averaged over by marginal likelihood. Few labels therefore give the two parameters of
+Platt scaling, many labels a curve. The same fit serves labels (the ``spline`` calibrator) and probabilities (a
+projection, whose residual variance is not binomial and is estimated).
 """
 
 from __future__ import annotations
@@ -11,244 +11,341 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._types import Array
-from ..links import logistic
+from ..errors import UncurseError
+from ..evidence import Cells
+from ..links import logistic, logit
 from ..maps import Curve
 from ..threads import one_blas_thread
+from .logistic import fit_logistic
+from .parametric import MIN_SLOPE, check_overlap, effective_columns, platt
 
-# Shares of the weight below each knot: closer towards the top, which is what gets selected.
+# Quantiles of the score at the knots: closer towards the top, which is what gets selected.
 _LEVELS = np.array([0.001, 0.02, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 0.96, 0.987, 0.997, 0.9995])
-# Spreads of the prior, in logits: how far bends may take the curve from its line over a few spreads of the score.
+_MIN_KNOTS = 4  # the smallest spline with two bends
+_MIN_GAP = 0.05  # between knots, in spreads: closer knots give bends that no data determine
+# Values of τ, in logits: how far bends may move the curve from its line over a few spreads. A factor of three between
+# neighbours is finer than the data can resolve. Prior probability of the line, then of each τ: one half that there is
+# no bend, and less for larger bends.
 _SPREADS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
-_PRIOR = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02])  # of the line itself, then of each spread
-_LEAST_SHARE = 0.025
-_STEPS_PER_SPREAD = 256
-_REACH = 3.0  # spreads beyond the outer knots
-_RUN = 64  # cells that tell how much probabilities scatter
-_TIE = 1e-6  # the least slope: enough to break ties
+_PRIOR = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02])
+_LEAST_POSTERIOR = 0.025  # drop less probable values of τ: the largest would dominate the covariance
+_CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread: a curve this smooth changes by 0.1% of its slope
+# A single score is heavy (a floor, a cap, a default value) with more than 2% of the weight and 10 times that of the
+# mean cell: smooth distributions do not have such scores, and their label rate need not fit the curve.
+_HEAVY, _HEAVY_RATIO = 0.02, 10
+_TAIL = 0.01  # at most this share of the other scores is an outlier on either side; at least 3 cells
+_FENCE = 3.0  # outliers are outside the 1% to 99% range by 3 times its distance to the median: 9 normal sd
+_REACH = 3.0  # clip other scores at 3 spreads outside the knots
+_RUN = 64  # cells per estimate of the residual variance: a relative error of √(2/64) = 18%
 
 
 @dataclass(frozen=True)
-class Smooth:
-    """A fitted curve of the log odds, with the covariance of its coefficients."""
+class SmoothCurve:
+    """Fitted curve of the log odds, with the covariance of its coefficients.
+
+    Attributes
+    ----------
+    center, spread : float
+        Location and scale of the score; coefficients refer to z = (x − center) / spread.
+    limits, levels : tuple of float
+        Scores at or beyond a limit are outliers, a floor or a cap. Their log odds are the level of that side. A side
+        without them has an infinite limit, and the curve continues as a straight line.
+    basis : Basis
+        Natural spline basis in z.
+    coefficients : array of shape (K,)
+        Level at `center`, slope per spread, then bends.
+    covariance : array of shape (K, K)
+        Covariance of `coefficients`.
+    line_probability : float
+        Posterior probability that the curve has no bend.
+    """
 
     center: float
     spread: float
+    limits: tuple[float, float]
+    levels: tuple[float, float]
     basis: Basis
     coefficients: Array
     covariance: Array
-    line_probability: float  # that there is no bend at all; curves that hardly bend share the rest
+    line_probability: float
 
     def features(self, x: Array) -> Array:
-        """(K, n): what the coefficients multiply."""
-        return self.basis((x - self.center) / self.spread)
+        """Return the basis functions at scores `x`, shape (K, n)."""
+        return self.basis((np.clip(x, *self.limits) - self.center) / self.spread)
 
     def __call__(self, x: Array) -> Array:
-        """Log odds at scores `x`."""
-        result: Array = self.coefficients @ self.features(x)
-        return result
+        """Return the log odds at scores `x`."""
+        low, high = self.limits
+        values = self.coefficients @ self.features(x)
+        return np.where(x <= low, self.levels[0], np.where(x >= high, self.levels[1], values))
 
-    def moved(self, level: float, tilt: float) -> Smooth:
-        """The same curve, `level` higher and steeper by `tilt` for each spread of the score."""
+    def moved(self, level: float, tilt: float) -> SmoothCurve:
+        """Return the curve plus `level` + `tilt` · (x − center) / spread."""
         coefficients = self.coefficients.copy()
         coefficients[:2] += level, tilt
-        return replace(self, coefficients=coefficients)
+        change = [
+            level + tilt * (limit - self.center) / self.spread if np.isfinite(limit) else 0.0 for limit in self.limits
+        ]
+        levels = (self.levels[0] + change[0], self.levels[1] + change[1])
+        return replace(self, coefficients=coefficients, levels=levels)
 
     def map(self, count: int = 128) -> Curve:
-        """As a score map, made to rise where it falls; beyond the outer knots it is a straight line."""
+        """Return the curve as a strictly increasing score map with at least `count` knots."""
+        low, high = self.limits
         knots = self.basis.knots * self.spread + self.center
-        x = np.unique(np.concatenate([np.linspace(knots[0], knots[-1], count), knots]))
-        return rising(x, self(x))
+        x = np.concatenate([np.linspace(knots[0], knots[-1], count), knots])
+        x = np.unique(np.append(x[(x > low) & (x < high)], [limit for limit in self.limits if np.isfinite(limit)]))
+        curve = monotone_curve(x, self(x))
+        left = MIN_SLOPE if np.isfinite(low) else curve.left
+        return replace(curve, left=left, right=MIN_SLOPE if np.isfinite(high) else curve.right)
 
 
 @dataclass(frozen=True)
 class Basis:
-    """Natural cubic splines through `knots`: two columns of a line, then bends that are independent a priori."""
+    """Natural cubic splines on `knots`: a constant, a line, then bends for which Σ b² = ∫ f''²."""
 
     knots: Array
-    change: Array  # (K, K): values at the knots by coefficient
-    second: Array  # (K, K): second derivatives at the knots by value there
+    values: Array  # (K, K): value at each knot by coefficient
 
     def __call__(self, x: Array) -> Array:
-        k, h = self.knots, np.diff(self.knots)
-        j = np.clip(np.searchsorted(k, x, side="right") - 1, 0, len(h) - 1)
-        inner = np.clip(x, k[0], k[-1])
-        up, down, width = inner - k[j], k[j + 1] - inner, h[j]
-        values = np.zeros((len(k), len(x)))
-        rows = np.arange(len(x))
-        values[j, rows] += down / width
-        values[j + 1, rows] += up / width
-        values += self.second[j].T * ((down**3 / width - width * down) / 6)
-        values += self.second[j + 1].T * ((up**3 / width - width * up) / 6)
-        # Beyond the knots a straight line, as steep as the curve ends.
-        for beyond, end in ((np.minimum(x - k[0], 0.0), 0), (np.maximum(x - k[-1], 0.0), -1)):
-            if beyond.any():
-                values += np.outer(self._end_slope(end), beyond)
-        result: Array = self.change.T @ values
-        return result
+        """Return the basis functions at `x`, shape (K, n); straight lines beyond the outer knots."""
+        from scipy.interpolate import CubicSpline
 
-    def _end_slope(self, end: int) -> Array:
-        i, h = (0, np.diff(self.knots)[0]) if end == 0 else (len(self.knots) - 2, np.diff(self.knots)[-1])
-        slope = np.zeros(len(self.knots))
-        slope[i], slope[i + 1] = -1 / h, 1 / h
-        sixth = h / 6
-        result: Array = slope - sixth * (self.second[i + 1] if end == 0 else -self.second[i])
+        spline = CubicSpline(self.knots, self.values, bc_type="natural")
+        first, last = self.knots[0], self.knots[-1]
+        result: Array = spline(np.clip(x, first, last)).T
+        for end, beyond in ((first, np.minimum(x - first, 0.0)), (last, np.maximum(x - last, 0.0))):
+            if beyond.any():
+                result = result + np.outer(spline(end, 1), beyond)
         return result
 
 
 def make_basis(knots: Array) -> Basis:
-    """The basis with ∫ f''² as the penalty of its bends."""
-    h, count = np.diff(knots), len(knots)
-    difference = np.zeros((count - 2, count))
-    band = np.zeros((count - 2, count - 2))
-    for i in range(count - 2):
-        difference[i, i : i + 3] = 1 / h[i], -1 / h[i] - 1 / h[i + 1], 1 / h[i + 1]
-        band[i, i] = (h[i] + h[i + 1]) / 3
-        if i:
-            band[i, i - 1] = band[i - 1, i] = h[i] / 6
-    inner = np.linalg.solve(band, difference)
-    second = np.zeros((count, count))
-    second[1:-1] = inner
-    penalty = difference.T @ inner
-    values, vectors = np.linalg.eigh(penalty)
+    """Return the natural spline basis whose bends are orthonormal under ∫ f''²."""
+    from scipy.interpolate import CubicSpline
+
+    count, gaps = len(knots), np.diff(knots)
+    second = CubicSpline(knots, np.eye(count), bc_type="natural")(knots, 2)  # f'' at the knots, linear in between
+    mass = np.diag(np.append(gaps, 0.0) + np.append(0.0, gaps)) / 3 + (np.diag(gaps, 1) + np.diag(gaps, -1)) / 6
+    values, vectors = np.linalg.eigh(second.T @ mass @ second)
     bends = vectors[:, 2:] / np.sqrt(values[2:])
-    return Basis(knots, np.column_stack([np.ones(count), knots, bends]), second)
+    return Basis(knots, np.column_stack([np.ones(count), knots, bends]))
+
+
+def spline(cells: Cells) -> Curve:
+    """Penalised spline: the line of Platt scaling where labels are few, a smooth curve where they show one."""
+    score, weight, label = effective_columns(cells)
+    check_overlap(score, weight, label, "spline")
+    platt(cells)  # raises where labels fall as scores rise
+    return fit_smooth(score, weight, label).map()
 
 
 def fit_smooth(
     score: Array, weight: Array, label: Array, *, scatter: bool = False, slope: tuple[float, float] | None = None
-) -> Smooth:
-    """The curve of P(label) over `score`, both summed up in cells of ascending score.
+) -> SmoothCurve:
+    """Fit the log odds of `label` as a smooth curve of `score`.
 
-    With ``scatter`` labels are probabilities, whose variance about the curve is estimated rather than p(1 − p).
-    ``slope`` is what is known of the slope beforehand: a mean and a standard deviation.
+    Parameters
+    ----------
+    score : array of shape (K,)
+        Score of each cell, ascending.
+    weight, label : array of shape (K,)
+        Weight and weighted label sum of each cell, in effective rows.
+    scatter : bool, default=False
+        Labels are probabilities: estimate their variance about the curve instead of assuming p(1 − p).
+    slope : tuple of float, optional
+        Mean and standard deviation of a normal prior of the slope.
+
+    Returns
+    -------
+    SmoothCurve
+
+    Examples
+    --------
+    >>> x = np.linspace(-4, 2, 500)
+    >>> curve = fit_smooth(x, np.ones(500), logistic(0.7 * x - 1), scatter=True)
+    >>> curve(np.array([0.0, 1.0])).round(2)
+    array([-1. , -0.3])
     """
-    center, spread = _middle(score, weight)
-    z, w, y = _condensed((score - center) / spread, weight, label)
-    reached = (np.cumsum(w) - w / 2) / w.sum()
-    knots = np.unique(np.interp(_LEVELS, reached, z))
-    knots = knots[np.concatenate([[True], np.diff(knots) > 0.05])]
-    if len(knots) < 4:
-        knots = np.linspace(z[0], z[-1], 4)
+    score, weight, label = _merged(score, weight, label, score)
+    heavy = _is_heavy(weight)
+    positions = (np.cumsum(weight[~heavy]) - weight[~heavy] / 2) / weight[~heavy].sum()
+    center, spread = _location(score[~heavy], positions)
+    inside = _inside(score, weight, heavy, positions)
+    z = (score[inside] - center) / spread
+    z, w, y = _merged(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD))
+    knots = _knots(z, w)
+    z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # clip outliers: their leverage is extreme
     basis = make_basis(knots)
-    z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # a row far out has a lever as long
+    known = (0.0, 0.0) if slope is None else (slope[0] * spread, (slope[1] * spread) ** -2)
     with one_blas_thread():
-        known = (0.0, 0.0) if slope is None else (slope[0] * spread, 1 / (slope[1] * spread) ** 2)
-        return _averaged(center, spread, basis, basis(z), w, y, scatter, known)
+        coefficients, covariance, line = _averaged(basis(z), w, y, scatter, known)
+    curve = SmoothCurve(center, spread, (-np.inf, np.inf), (-np.inf, np.inf), basis, coefficients, covariance, line)
+    return _limited(curve, score, weight, label, inside)
+
+
+def _merged(score: Array, weight: Array, label: Array, keys: Array) -> tuple[Array, Array, Array]:
+    """Merge neighbouring cells with equal keys."""
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    if len(starts) == len(score):
+        return score, weight, label
+    total = np.add.reduceat(weight, starts)
+    mean = score[starts] if keys is score else np.add.reduceat(weight * score, starts) / total
+    return mean, total, np.add.reduceat(label, starts)
+
+
+def _is_heavy(weight: Array) -> NDArray[np.bool_]:
+    """Mark floors, caps and default values; none if too few other scores remain for a curve."""
+    heavy = weight > max(_HEAVY, _HEAVY_RATIO / len(weight)) * weight.sum()
+    return heavy if np.count_nonzero(~heavy) >= len(_LEVELS) else np.zeros_like(heavy)
+
+
+def _location(score: Array, positions: Array) -> tuple[float, float]:
+    """Median, and half the width of the central two thirds, which is one standard deviation of a normal."""
+    low, center, high = np.interp([1 / 6, 0.5, 5 / 6], positions, score)
+    spread = float(high / 2 - low / 2)
+    if not spread > 1e-12 * max(abs(center), 1e-100):
+        raise UncurseError(f"every score is {center:g}; a curve needs scores that differ")
+    if spread > 1e100:  # squares of scores overflow
+        raise UncurseError(f"scores have a spread of {spread:g}; a curve needs scores of moderate size")
+    return float(center), spread
+
+
+def _inside(score: Array, weight: Array, heavy: NDArray[np.bool_], positions: Array) -> slice:
+    """Return the cells that the curve is fitted to: without outliers, and without a floor or a cap at either end."""
+    tail = min(max(_TAIL, 3 / len(positions)), 0.1)
+    low, middle, high = np.interp([tail, 0.5, 1 - tail], positions, score[~heavy])
+    below = np.searchsorted(score, low - _FENCE * (middle - low))
+    above = np.searchsorted(score, high + _FENCE * (high - middle), side="right")
+    reached = np.cumsum(np.where(heavy, 0.0, weight)) / weight[~heavy].sum()
+    below = max(below, 1 + np.max(np.flatnonzero(heavy & (reached < tail)), initial=-1))
+    above = min(above, np.min(np.flatnonzero(heavy & (reached > 1 - tail)), initial=len(score)))
+    return slice(int(below), int(above))
+
+
+def _knots(z: Array, weight: Array) -> Array:
+    """Return distinct knots at quantiles of the standardised score."""
+    levels = np.interp(_LEVELS, (np.cumsum(weight) - weight / 2) / weight.sum(), z)
+    knots = levels[:1]
+    for level in levels[1:]:
+        if level > knots[-1] + _MIN_GAP:
+            knots = np.append(knots, level)
+    return knots if len(knots) >= _MIN_KNOTS else np.linspace(z[0], z[-1], _MIN_KNOTS)
+
+
+def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, inside: slice) -> SmoothCurve:
+    """Add the levels of the scores that are not inside: their label rate, smoothed by one row of the curve's end.
+
+    A map cannot fall. So the level of low scores is at most the curve's end; and where the rate of high scores is
+    below the curve, they share one level with as many of the highest scores inside as have a higher prediction:
+    what is selected keeps its mean.
+    """
+    if inside == slice(0, len(score)):
+        return curve
+    (low, high), (bottom, top) = curve.limits, curve.levels
+    fitted = logistic(curve(score[inside]))
+    if inside.start:
+        w, y = float(weight[: inside.start].sum()), float(label[: inside.start].sum())
+        low = float(score[inside.start - 1])
+        bottom = float(logit(np.array(min((y + fitted[0]) / (w + 1), fitted[0]))))
+    if inside.stop < len(score):
+        w, y = float(weight[inside.stop :].sum()), float(label[inside.stop :].sum())
+        means = np.cumsum(np.append(y + fitted[-1], (weight[inside] * fitted)[::-1]))
+        means /= np.cumsum(np.append(w + 1, weight[inside][::-1]))
+        shared = int(np.argmax(np.append(fitted[::-1], 0.0) <= means))  # scores that share the level
+        high, top = float(score[inside.stop - shared]), float(logit(means[shared]))
+    return replace(curve, limits=(low, high), levels=(bottom, top))
 
 
 def _averaged(
-    center: float,
-    spread: float,
-    basis: Basis,
-    features: Array,
-    w: Array,
-    y: Array,
-    scatter: bool,
-    known: tuple[float, float],
-) -> Smooth:
-    size = len(features)
-    scale = np.ones(len(w))
-    fits: list[tuple[Array, Array, float]] = []
-    start = np.zeros(size)
-    start[0] = np.log(y.sum() / (w - y).sum())
-    start[1] = 1e-3
-    if scatter:
-        loose = _penalised(features, w, y, _SPREADS[-1], start, known)[0]
-        p = logistic(loose @ features)
-        scale = _dispersion(np.square(y - w * p) / (w * p * (1 - p))) * len(w) / max(len(w) - size, 1)
-    for tau in [0.0, *_SPREADS]:
-        coefficients, hessian, value = _penalised(features, w / scale, y / scale, tau, start, known)
-        fits.append((coefficients, hessian, value))
-        start = coefficients
-    values = np.array([f[2] for f in fits])
-    share = _PRIOR * np.exp(values - values.max())
-    share /= share.sum()
-    share = np.where(share < _LEAST_SHARE, 0.0, share)  # so that what is hardly possible does not rule the covariance
-    share /= share.sum()
-    mean = sum(s * f[0] for s, f in zip(share, fits, strict=True))
-    covariance = np.zeros((size, size))
-    for s, (coefficients, inverse, _) in zip(share, fits, strict=True):
-        covariance += s * (inverse + np.outer(coefficients - mean, coefficients - mean))
-    return Smooth(center, spread, basis, np.asarray(mean), covariance, float(share[0]))
-
-
-def _penalised(
-    features: Array, w: Array, y: Array, tau: float, start: Array, known: tuple[float, float]
+    features: Array, weight: Array, label: Array, scatter: bool, slope: tuple[float, float]
 ) -> tuple[Array, Array, float]:
-    """Coefficients, their covariance and the log marginal likelihood (Laplace) where bends have the spread τ.
+    """Average the fits over τ. Return coefficients, covariance and the posterior probability of the line.
 
-    `known` is what is known of the slope: a value, and one over its variance.
+    `slope` is the prior of the slope per spread: mean and precision.
     """
     size = len(features)
-    used = size if tau > 0 else 2
-    x = features[:used]
-    ridge = np.zeros(used)
-    ridge[2:] = 1 / tau**2 if tau > 0 else 0.0
-    middle = np.zeros(used)
-    middle[1], ridge[1] = known
-    b = start[:used].copy()
+    dispersion = np.ones(len(weight))
 
-    def objective(b: Array) -> float:
-        l = b @ x
-        return float(y @ l - w @ np.logaddexp(0.0, l) - 0.5 * ridge @ np.square(b - middle))
+    def fit(tau: float, start: Array) -> tuple[Array, Array, float]:
+        """Coefficients, covariance and log marginal likelihood (Laplace) for one τ."""
+        used = size if tau > 0 else 2
+        mean, precision = np.zeros(used), np.zeros(used)
+        mean[1], precision[1] = slope
+        precision[2:] = tau**-2 if tau > 0 else 0.0
+        result = fit_logistic(
+            features[:used],
+            weight / dispersion,
+            label / dispersion,
+            prior_mean=mean,
+            prior_precision=precision,
+            start=start[:used],
+        )
+        coefficients, covariance = np.zeros(size), np.zeros((size, size))
+        coefficients[:used], covariance[:used, :used] = result.coefficients, result.covariance
+        prior = (used - 2) * np.log(tau) if tau > 0 else 0.0
+        return coefficients, covariance, result.log_likelihood - 0.5 * result.log_determinant - prior
 
-    value = objective(b)
-    hessian = np.eye(used)
-    for _ in range(50):
-        p = logistic(b @ x)
-        gradient = x @ (y - w * p) - ridge * (b - middle)
-        hessian = (x * (w * p * (1 - p))) @ x.T + np.diag(ridge)
-        step = np.linalg.solve(hessian + 1e-12 * np.trace(hessian) / used * np.eye(used), gradient)
-        if gradient @ step < 1e-10:
-            break
-        length = 1.0
-        while (new := objective(b + length * step)) < value - 1e-12 * abs(value) and length > 1e-6:
-            length /= 2
-        b, value = b + length * step, new
-    _, logdet = np.linalg.slogdet(hessian)
-    marginal = value - 0.5 * logdet - ((used - 2) * np.log(tau) if tau > 0 else 0.0)
-    coefficients, covariance = np.zeros(size), np.zeros((size, size))
-    coefficients[:used] = b
-    covariance[:used, :used] = np.linalg.inv(hessian + 1e-12 * np.trace(hessian) / used * np.eye(used))
-    return coefficients, covariance, float(marginal)
+    start = np.zeros(size)
+    if scatter:
+        start = fit(_SPREADS[-1], start)[0]
+        p = logistic(start @ features)
+        pearson = np.square(label - weight * p) / (weight * np.maximum(p * (1 - p), 1e-12))
+        dispersion = _dispersion(pearson) * len(weight) / max(len(weight) - size, 1)
+    fits = []
+    for tau in [0.0, *_SPREADS.tolist()]:
+        fits.append(fit(tau, start))
+        start = fits[-1][0]
+    coefficients, covariances = np.stack([f[0] for f in fits]), np.stack([f[1] for f in fits])
+    marginal = np.array([f[2] for f in fits])
+    posterior = _PRIOR * np.exp(marginal - marginal.max())
+    posterior /= posterior.sum()
+    posterior = np.where(posterior < _LEAST_POSTERIOR, 0.0, posterior)
+    posterior /= posterior.sum()
+    mean = posterior @ coefficients
+    away = coefficients - mean
+    covariance = np.einsum("t,tij->ij", posterior, covariances) + (away.T * posterior) @ away
+    return mean, covariance, float(posterior[0])
 
 
 def _dispersion(pearson: Array) -> Array:
-    """The variance about the curve in units of p(1 − p): probabilities scatter more where they are high."""
+    """Smooth the squared Pearson residuals over the score: probabilities vary more where they are high."""
     starts = np.arange(0, max(len(pearson) - _RUN + 1, 1), _RUN)
     means = np.add.reduceat(pearson, starts) / np.diff(starts, append=len(pearson))
-    means = np.maximum(means, 1e-12 + 1e-6 * means.max())
+    means = np.maximum(means, 1e-12 + 1e-6 * means.max())  # an exact fit has no residual
     return np.asarray(np.exp(np.interp(np.arange(len(pearson)), starts + _RUN / 2, np.log(means))))
 
 
-def _middle(score: Array, weight: Array) -> tuple[float, float]:
-    """Median and half of what holds two thirds of the weight: a few rows far out do not matter."""
-    reached = (np.cumsum(weight) - weight / 2) / weight.sum()
-    low, center, high = np.interp([1 / 6, 0.5, 5 / 6], reached, score)
-    spread = (high - low) / 2
-    if spread <= 0:
-        mean = float(weight @ score / weight.sum())
-        spread = np.sqrt(weight @ np.square(score - mean) / weight.sum())
-    return float(center), float(spread)
+def monotone_curve(x: Array, y: Array, weight: Array | None = None) -> Curve:
+    """Return a strictly increasing curve near the points (x, y), extrapolated with the slopes at its ends.
 
+    Parameters
+    ----------
+    x : array of shape (n,)
+        Strictly increasing, at least two points.
+    y : array of shape (n,)
+        Values; where they fall they are pooled by isotonic regression.
+    weight : array of shape (n,), optional
+        Weights of the pooling.
 
-def _condensed(z: Array, w: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Cells of a 256th of a spread: a curve this smooth sees no difference."""
-    keys = np.floor(z * _STEPS_PER_SPREAD)
-    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-    total = np.add.reduceat(w, starts)
-    return np.add.reduceat(w * z, starts) / total, total, np.add.reduceat(y, starts)
+    Returns
+    -------
+    Curve
 
-
-def rising(x: Array, y: Array, weight: Array | None = None) -> Curve:
-    """A curve through points, made to rise strictly, going on at its ends as steeply as there."""
+    Examples
+    --------
+    >>> monotone_curve(np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.5, 2.0])).right
+    1.5
+    """
     from scipy.optimize import isotonic_regression
 
-    level = np.asarray(isotonic_regression(y - _TIE * x, weights=weight).x) + _TIE * x
+    tie = MIN_SLOPE * (x - x[0])
+    level = np.asarray(isotonic_regression(y - tie, weights=weight).x) + tie
     slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]]
-    return Curve(x.tolist(), level.tolist(), float(max(slopes[0], _TIE)), float(max(slopes[1], _TIE)))
+    return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))
 
 
-__all__ = ["Smooth", "fit_smooth", "rising"]
+__all__ = ["Basis", "SmoothCurve", "fit_smooth", "make_basis", "monotone_curve", "spline"]

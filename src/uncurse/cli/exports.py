@@ -81,12 +81,12 @@ def export(
 
 
 def _sql(path: Path, dialect: str, score: str, group: str | None) -> str:
-    from ..maps import Grouped, load, load_about
+    from ..maps import Grouped, load, load_record
     from ..serving.sql import to_sql
 
     loaded = load(path)
     if isinstance(loaded, Grouped) and group is None:
-        group = load_about(path).get("group")
+        group = load_record(path).get("group")
     return to_sql(loaded, score, dialect=dialect, group=group)
 
 

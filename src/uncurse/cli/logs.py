@@ -89,13 +89,13 @@ def apply(
 
     Example: uncurse apply map.json log.parquet --score s1 -o corrected.parquet
     """
-    from ..maps import Grouped, load, load_about
+    from ..maps import Grouped, load, load_record
     from ..tables.writing import apply_to_files
 
     check_outputs([json], [log, score_map])
     loaded = load(score_map)
     if isinstance(loaded, Grouped) and group is None:
-        group = load_about(score_map).get("group")
+        group = load_record(score_map).get("group")
     with working(f"applying {score_map}") as advance:
         written = apply_to_files(
             loaded, log, out, score=score, column=column, group=group, engine=engine, progress=lambda _: advance(1)
@@ -139,12 +139,12 @@ def evaluate(
       uncurse evaluate day.json --map a.json --map b.json --alpha 0.01,0.05
       uncurse evaluate log.parquet --score s1 --label click --request request_id --top-k 1
     """
-    from ..maps import Grouped, load, load_about
+    from ..maps import Grouped, load, load_record
     from ..metrics.metrics import evaluate_log
     from ..report import Method, Report, describe
 
     check_outputs([json, report, figures], [*log, *(maps or [])])
-    loaded = [(path, load(path), load_about(path)) for path in maps or []]
+    loaded = [(path, load(path), load_record(path)) for path in maps or []]
     for path, one, about in loaded:
         own = about.get("group") if isinstance(one, Grouped) else None
         if own is not None and group not in (None, own):

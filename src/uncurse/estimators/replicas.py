@@ -1,25 +1,18 @@
-"""S fits of any scikit-learn estimator: the served model, and replicas that show how far a retrained one would differ.
-
-Two ways to replicate. *Seeds* train the same rows with another ``random_state``. *Bootstraps* train a Poisson
-bootstrap of the rows around the served model, the ``"anchored"`` regime of `VAD`: two fits suffice.
-"""
+"""Replicas of a scikit-learn estimator: the served model and refits that show how much a retrained model differs."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import logging
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn import get_config
 from sklearn.base import clone, is_classifier
 from sklearn.frozen import FrozenEstimator
@@ -34,19 +27,33 @@ from ..validation import check_choice, check_weights
 
 logger = logging.getLogger(__name__)
 
-_ALIKE = 1e-3  # replicas by seed with V below this share of the scores' variance would leave λ at 1
-_SAME = 1e-12  # and below this they are one model, to rounding
-_PROBE_ROWS = 10_000
+_ALIKE = 1e-3  # "auto" bootstraps if seeds change less than this share of the variance: λ would be 1
+_SAME = 1e-12  # models that differ less are identical to rounding
+_PROBE_ROWS = 10_000  # predictions on this many rows show whether seeds matter
 _REDRAWS = 1000
-_DELAY = 1.0  # seconds before a progress bar appears
+_LEAST_ROWS = 5  # effective rows that a bootstrap needs
 
 Rows = NDArray[np.intp]
-Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """Models trained alike: `served` on all rows, `others` by `replicate`, ``"seeds"`` or ``"bootstrap"``."""
+    """Hold the served model and its replicas.
+
+    Parameters
+    ----------
+    served : estimator
+        The model trained on all rows.
+    others : tuple of estimators
+        The replicas.
+    replicate : {"seeds", "bootstrap"}
+        How the replicas were trained.
+
+    Examples
+    --------
+    >>> Replicas("served", ("replica",), "bootstrap").models
+    ('served', 'replica')
+    """
 
     served: Any
     others: tuple[Any, ...]
@@ -54,12 +61,12 @@ class Replicas:
 
     @property
     def models(self) -> tuple[Any, ...]:
-        """All of them, the served one first: the columns of a pool."""
+        """All models, the served one first: the columns of a pool."""
         return (self.served, *self.others)
 
     @property
     def regime(self) -> str:
-        """What to pass to `VAD` as ``replicas``."""
+        """Value of the parameter ``replicas`` of `VAD`: ``"seeds"`` or ``"anchored"``."""
         return "seeds" if self.replicate == "seeds" else "anchored"
 
 
@@ -73,30 +80,37 @@ def fit_replicas(
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
     random_state: Any = None,
-    progress: bool = True,
 ) -> Replicas:
-    """Fit `estimator` once on all rows and ``n_replicas - 1`` times more.
+    """Fit an estimator on all rows, and ``n_replicas - 1`` replicas of it.
 
     Parameters
     ----------
-    estimator
-        Any scikit-learn estimator; it is cloned. In a `FrozenEstimator` it is served as it is, and unfitted clones of
-        it are replicated: pass the rows it was trained on.
-    X, y
-        Training rows: arrays, sparse matrices, pandas or polars frames, lists.
-    replicate
-        ``"seeds"``: every ``random_state`` of the estimator, nested ones too, is another one. It sees the noise of
-        training (neural networks), not that of the data. ``"bootstrap"``: Poisson bootstraps around the served model,
-        which see both, though the noise of training twice: meant for estimators that have next to none.
-        ``"auto"``: seeds, unless there is no ``random_state`` or it changes next to nothing; then bootstraps.
-    sample_weight
-        A weight counts rows: an integer weight is the same as repeating the row, also in the bootstraps.
-    n_jobs
-        For joblib; `joblib.parallel_config` chooses the backend.
-    random_state
-        Seed of replicas and bootstraps, and of the served model where it has none of its own.
-    progress
-        Show a bar on standard error, if that is a terminal and the fits take more than a second.
+    estimator : estimator
+        A scikit-learn estimator. It is cloned. A `FrozenEstimator` is served unchanged and only its replicas are
+        trained: pass the rows it was trained on.
+    X : array-like, sparse matrix, dataframe or list of shape (n, ...)
+        Training rows.
+    y : array-like of shape (n,)
+        Targets.
+    n_replicas : int, default=2
+        Number of models, including the served one.
+    replicate : {"auto", "seeds", "bootstrap"}, default="auto"
+        ``"seeds"`` changes every ``random_state`` of the estimator, including nested ones. It measures the noise of
+        training (neural networks), not the noise of the data. ``"bootstrap"`` trains on Poisson bootstraps of the
+        rows. It measures both, but counts the noise of training twice, so it suits estimators with little of it.
+        ``"auto"`` uses seeds if the estimator has a ``random_state`` that matters, and bootstraps otherwise.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows. Only their ratios matter: they are scaled to sum to the effective number of rows,
+        (Σw)² / Σw², before they are passed to the estimator or used as the expected counts of a bootstrap.
+    n_jobs : int, default=None
+        Number of models trained in parallel by joblib. ``joblib.parallel_config(verbose=10)`` reports progress.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of the replicas, and of the served model if its own ``random_state`` is None.
+
+    Returns
+    -------
+    Replicas
+        The served model and its replicas.
 
     Examples
     --------
@@ -108,57 +122,66 @@ def fit_replicas(
     """
     check_choice("replicate", replicate, ("auto", "seeds", "bootstrap"))
     if not isinstance(n_replicas, Integral) or n_replicas < 2:
-        raise UncurseError(f"n_replicas={n_replicas!r}; pass 2 or more: the served model and at least one other")
-    check_consistent_length(X, y)
+        raise UncurseError(f"n_replicas={n_replicas!r}; pass 2 or more: the served model and at least one replica")
+    frozen = isinstance(estimator, FrozenEstimator)
+    template, root = _check_input(estimator.estimator if frozen else estimator, X, y, random_state)
     y = np.asarray(y)
     weights = check_weights(sample_weight, len(y))
-    frozen = isinstance(estimator, FrozenEstimator)
-    template = clone(estimator.estimator if frozen else estimator)
-    name, seeds, root = type(template).__name__, _seed_names(template), _root(random_state)
-    if replicate == "seeds" and not seeds:
-        raise UncurseError(f"{name} has no random_state to replicate by; use replicate='bootstrap'")
+    if weights is not None:
+        weights = weights * (weights.sum() / np.dot(weights, weights))
+    name, seed_names = type(template).__name__, _seed_names(template)
+    if replicate == "seeds" and not seed_names:
+        raise UncurseError(f"{name} has no random_state; use replicate='bootstrap'")
     if random_state is not None:
-        template = _seeded(template, [n for n in seeds if template.get_params()[n] is None], root, 0)
-    how = ("seeds" if seeds else "bootstrap") if replicate == "auto" else replicate
+        own = template.get_params()
+        template = _with_seeds(template, [n for n in seed_names if own[n] is None], root, 0)
+    how = ("seeds" if seed_names else "bootstrap") if replicate == "auto" else replicate
     unweighted = weights is None or (frozen and how == "bootstrap")
     params = {} if unweighted else _weight_params(template, weights)
-    probing = replicate == "auto" and how == "seeds"
 
-    def fits(numbers: range) -> list[Any]:
+    def jobs(how: str, first: int) -> list[Any]:
+        numbers = range(first, n_replicas)
         if how == "seeds" or not numbers:
-            return [delayed(_fit)(_seeded(template, seeds, root, s), X, y, None, params) for s in numbers]
-        groups = _Groups.of(X, y, weights, stratified=is_classifier(template))
-        return [delayed(_fit)(clone(template), X, y, groups.draw(root, s), {}) for s in numbers]
+            return [delayed(_fit)(_with_seeds(template, seed_names, root, s), X, y, None, params) for s in numbers]
+        bootstrap = _Bootstrap.of(X, y, weights, stratified=is_classifier(template))
+        return [delayed(_fit)(clone(template), X, y, bootstrap.draw(root, s), {}) for s in numbers]
 
-    first = delayed(_fit)(estimator if frozen else clone(template), X, y, None, params)
-    # A frozen model may come from other rows: there, two replicas are compared with each other.
-    last = (2 if frozen else 1) if probing else n_replicas - 1
-    with _bar(f"fitting {n_replicas} replicas of {name}", n_replicas, progress) as update:
-        served, *others = _run([first, *fits(range(1, last + 1))], n_jobs, update)
-        if how == "seeds":
-            differ = _disagreement(*(others if probing and frozen else (served, others[0])), X, len(y))
-            if differ < _SAME and not probing:
-                raise UncurseError(
-                    f"{name} is the same whatever its random_state, so its replicas show no noise; "
-                    "use replicate='bootstrap'"
-                )
-            if differ < _ALIKE and probing:
-                how, others = "bootstrap", []
-        others += _run(fits(range(len(others) + 1, n_replicas)), n_jobs, update, len(others) + 1)
+    run = Parallel(n_jobs=n_jobs)
+    served_job = delayed(_fit)(estimator if frozen else clone(template), X, y, None, params)
+    if replicate == "auto" and how == "seeds":
+        # A frozen model may come from other rows, so two replicas are compared with each other.
+        probes = [_with_seeds(template, seed_names, root, s) for s in range(1, 3 if frozen else 2)]
+        served, *others = run([served_job, *(delayed(_fit)(probe, X, y, None, params) for probe in probes)])
+        if _relative_noise(*(others if frozen else (served, *others)), X, len(y)) < _ALIKE:
+            how, others = "bootstrap", []
+        others += run(jobs(how, len(others) + 1))
+    else:
+        served, *others = run([served_job, *jobs(how, 1)])
+        if how == "seeds" and _relative_noise(served, others[0], X, len(y)) < _SAME:
+            raise UncurseError(f"{name} does not depend on its random_state; use replicate='bootstrap'")
     logger.info("%s: %d replicas by %s", name, n_replicas, how)
     return Replicas(served, tuple(others[: n_replicas - 1]), how)
 
 
+def _check_input(estimator: Any, X: Any, y: ArrayLike, random_state: Any) -> tuple[Any, int]:
+    """Clone the estimator and draw a seed, with scikit-learn's messages for invalid values."""
+    try:
+        check_consistent_length(X, y)
+        return clone(estimator), _root_seed(random_state)
+    except (TypeError, ValueError) as error:
+        raise UncurseError(str(error)) from None
+
+
 def _fit(estimator: Any, X: Any, y: NDArray[Any], rows: Rows | None, params: dict[str, Any]) -> Any:
     if rows is not None:
-        X, y = take_rows(X, rows), y[rows]
+        X, y = _take_rows(X, rows), y[rows]
     return estimator.fit(X, y, **params)
 
 
-def _disagreement(one: Any, other: Any, X: Any, n: int) -> float:
-    """V of two models by seed as a share of the variance of their predictions, on (a sample of) the training rows."""
+def _relative_noise(one: Any, other: Any, X: Any, n: int) -> float:
+    """V of two models as a share of the variance of their predictions, on a sample of the training rows."""
     if n > _PROBE_ROWS:
-        X = take_rows(X, np.linspace(0, n - 1, _PROBE_ROWS).astype(np.intp))
+        X = _take_rows(X, np.linspace(0, n - 1, _PROBE_ROWS).astype(np.intp))
     method = next(name for name in ("predict_proba", "decision_function", "predict") if hasattr(one, name))
     a, b = (np.asarray(getattr(model, method)(X), np.float64) for model in (one, other))
     spread = float(a.var(axis=0).sum())
@@ -168,8 +191,8 @@ def _disagreement(one: Any, other: Any, X: Any, n: int) -> float:
 # ---------------------------------------------------------------------------- seeds and weights
 
 
-def _root(random_state: Any) -> int:
-    if random_state is None:  # fresh, without the global state
+def _root_seed(random_state: Any) -> int:
+    if random_state is None:  # do not draw from the global state
         random_state = np.random.default_rng()
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
@@ -180,73 +203,68 @@ def _seed_names(estimator: Any) -> list[str]:
     return sorted(n for n in estimator.get_params() if n == "random_state" or n.endswith("__random_state"))
 
 
-def _seeded(template: Any, names: Sequence[str], root: int, s: int) -> Any:
-    drawn = np.random.default_rng([root, s]).integers(2**31 - 1, size=len(names))
-    return clone(template).set_params(**dict(zip(names, drawn.tolist(), strict=True)))
+def _with_seeds(template: Any, names: Sequence[str], root: int, s: int) -> Any:
+    seeds = np.random.default_rng([root, s]).integers(2**31 - 1, size=len(names))
+    return clone(template).set_params(**dict(zip(names, seeds.tolist(), strict=True)))
 
 
 def _weight_params(estimator: Any, weights: Array | None) -> dict[str, Any]:
-    """How `estimator`'s fit takes sample weights: by metadata routing, as ``step__sample_weight``, or plainly."""
+    """Name the weights as the estimator's `fit` expects: routed, as ``step__sample_weight``, or ``sample_weight``."""
     if get_config()["enable_metadata_routing"]:
         if get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
             return {"sample_weight": weights}
         name = type(estimator).__name__
-        raise UncurseError(f"{name} does not ask for sample_weight; call set_fit_request(sample_weight=True) on it")
+        raise UncurseError(f"{name} does not request sample_weight; call set_fit_request(sample_weight=True) on it")
     prefix = ""
     while isinstance(estimator, Pipeline):
         step, estimator = estimator.steps[-1]
         prefix += f"{step}__"
     fit = inspect.signature(estimator.fit).parameters
     if "sample_weight" not in fit and not any(p.kind is p.VAR_KEYWORD for p in fit.values()):
-        raise UncurseError(f"{type(estimator).__name__} takes no sample_weight; leave it out, or repeat rows instead")
+        raise UncurseError(f"{type(estimator).__name__} does not support sample_weight; omit it")
     return {f"{prefix}sample_weight": weights}
 
 
-# ---------------------------------------------------------------------------- the bootstrap
+# ---------------------------------------------------------------------------- bootstraps
 
 
 @dataclass(frozen=True)
-class _Groups:
-    """Equal rows as one, in the order of their hashes: neither row order nor weight against repetition matters."""
+class _Bootstrap:
+    """Rows of positive weight in the order of their content, so that draws do not depend on the order of rows."""
 
-    first: Rows  # a row of each group
-    weight: Array  # W, how many rows it stands for
-    classes: Rows  # the class of each; all must be drawn
+    rows: Rows
+    weight: Array  # expected number of draws
+    classes: Rows  # every class must be drawn
 
     @classmethod
-    def of(cls, X: Any, y: NDArray[Any], weights: Array | None, *, stratified: bool) -> _Groups:
-        _, first, group = np.unique(row_hashes(X, y), return_index=True, return_inverse=True)
-        weight = np.bincount(group, weights=weights).astype(np.float64)
-        rows = len(y) if weights is None else np.count_nonzero(weights)
-        if weight.sum() < min(10, rows):
+    def of(cls, X: Any, y: NDArray[Any], weights: Array | None, *, stratified: bool) -> _Bootstrap:
+        weight = np.ones(len(y)) if weights is None else weights
+        positive = np.count_nonzero(weight)
+        if weight.sum() < min(_LEAST_ROWS, positive / 2):
             raise UncurseError(
-                f"sample_weight sums to {weight.sum():g} over {rows} rows, but in a bootstrap a weight counts rows; "
-                "rescale the weights to sum to the number of observations"
+                f"sample_weight leaves {weight.sum():.3g} effective rows of {positive}, and a bootstrap needs "
+                f"{_LEAST_ROWS}; use less extreme weights, or replicate='seeds'"
             )
-        first, weight = first[weight > 0], weight[weight > 0]
-        single = np.zeros(len(first), np.intp)
-        return cls(first, weight, np.unique(y[first], return_inverse=True)[1] if stratified and y.ndim == 1 else single)
+        rows = np.lexsort([weight, _row_hashes(X, y)])
+        rows = rows[weight[rows] > 0]
+        strata = y[rows] if stratified and y.ndim == 1 else np.zeros(len(rows))
+        return cls(rows, weight[rows], np.unique(strata, return_inverse=True)[1])
 
     def draw(self, root: int, s: int) -> Rows:
-        """Rows of bootstrap `s`: each group N ~ Poisson(W) times, drawn anew if a class or half of all is missing."""
+        """Draw each row Poisson(weight) times; draw again if a class or half of the rows is missing."""
         for attempt in range(_REDRAWS):
             times = np.random.default_rng([root, s, attempt]).poisson(self.weight)
             if times.sum() >= self.weight.sum() / 2 and np.bincount(self.classes, weights=times).all():
-                return np.repeat(self.first, times)
+                return np.repeat(self.rows, times)
         rarest = np.bincount(self.classes, weights=self.weight).min()
         raise UncurseError(
-            f"none of {_REDRAWS} bootstraps held every class: the rarest weighs {rarest:.3g} rows; "
-            "collect more of it, or give it more weight"
+            f"none of {_REDRAWS} bootstraps contains every class: the rarest has {rarest:.3g} effective rows; "
+            "add rows of it, or use replicate='seeds'"
         )
 
 
-def take_rows(X: Any, rows: Rows) -> Any:
-    """Rows by number, in the container they came in.
-
-    >>> take_rows(["a", "b"], np.array([1, 1]))
-    ['b', 'b']
-    """
-    if _is_sparse(X):
+def _take_rows(X: Any, rows: Rows) -> Any:
+    if hasattr(X, "tocsr"):
         return X.tocsr()[rows]
     if hasattr(X, "iloc"):
         return X.iloc[rows]
@@ -255,104 +273,25 @@ def take_rows(X: Any, rows: Rows) -> Any:
     return X[rows] if hasattr(X, "__getitem__") else np.asarray(X)[rows]
 
 
-def row_hashes(X: Any, y: NDArray[Any]) -> Hashes:
-    """64 bits of each row's content, the same for arrays, sparse matrices and frames of the same numbers.
-
-    >>> h = row_hashes(np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]]), np.array([1, 1, 1]))
-    >>> bool(h[0] == h[1]), bool(h[0] == h[2])
-    (True, False)
-    """
-    hashes = np.zeros(len(y), np.uint64)
-    place = 0
-    for part in (*_parts(X), *_parts(y)):
-        # An odd multiplier a column.
-        odd = _mix(np.arange(place + 1, place + part.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
-        place += part.shape[1]
-        if _is_sparse(part):
-            part = part.tocsr(copy=True)
-            part.sum_duplicates()
-            sums = np.cumsum(np.append(np.uint64(0), _mix(_mix(_bits(part.data)) * odd[part.indices])))
-            hashes += np.diff(sums[part.indptr])
-            continue
-        step = max(1, 2**16 // max(1, part.shape[1]))  # rows that stay in the cache
-        for start in range(0, len(hashes), step):
-            block = slice(start, start + step)
-            hashes[block] += _mix(_mix(_bits(part[block])) * odd).sum(axis=1, dtype=np.uint64)
-    return hashes
+def _row_hashes(X: Any, y: NDArray[Any]) -> NDArray[np.uint64]:
+    pairs = zip(_row_bytes(X), _row_bytes(y), strict=True)
+    digests = (hashlib.blake2b(b"".join(pair), digest_size=8).digest() for pair in pairs)
+    return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def _is_sparse(X: Any) -> bool:
-    return bool(sparse.issparse(X))
-
-
-def _parts(X: Any) -> Iterator[Any]:
-    """Two-dimensional pieces, each of one dtype."""
-    if _is_sparse(X):
-        yield X
-    elif hasattr(X, "columns") and len(set(X.dtypes)) > 1:
-        for j in range(X.shape[1]):
-            yield np.asarray(X.iloc[:, j] if hasattr(X, "iloc") else X[:, j])[:, None]
-    else:
-        try:
-            array = np.asarray(X)
-        except ValueError:  # ragged lists
-            array = np.fromiter(X, object, len(X))
-        yield array.reshape(len(array), -1) if array.size else np.empty((len(array), 0))
-
-
-def _bits(values: NDArray[Any]) -> Hashes:
-    """64 bits a value, none of them set for zeros."""
-    if values.dtype.kind in "biuf":
-        floats = values.astype(np.float64)
-        floats += 0.0  # −0 is 0
-        floats[np.isnan(floats)] = np.nan  # there are many NaN
-        return floats.view(np.uint64)
-    return np.array([_digest(v) for v in values.ravel().tolist()], np.uint64).reshape(values.shape)
-
-
-def _digest(value: Any) -> int:
-    data = value.tobytes() if hasattr(value, "tobytes") else str(value).encode("utf-8", "backslashreplace")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-
-def _mix(z: Hashes) -> Hashes:
-    """The finaliser of splitmix64 (Steele, Lea and Flood 2014). 0 stays 0, so that sparse and dense agree."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-# ---------------------------------------------------------------------------- progress
-
-
-@contextmanager
-def _bar(label: str, total: int, show: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, if that is a terminal, once the work has taken a second."""
-    if not (show and sys.stderr.isatty()):
-        yield lambda done: None
-        return
-    from rich.console import Console  # not at import
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
-    task = bar.add_task(label, total=total)
-    timer = threading.Timer(_DELAY, bar.start)
-    timer.start()
+def _row_bytes(X: Any) -> Iterator[bytes]:
+    """Content of each row: equal for equal numbers in arrays, lists and dataframes."""
+    if hasattr(X, "tocsr"):
+        X = X.tocsr(copy=True)
+        X.sum_duplicates()
+        return (X.indices[i:j].tobytes() + X.data[i:j].tobytes() for i, j in pairwise(X.indptr.tolist()))
     try:
-        yield lambda done: bar.update(task, completed=done)
-    finally:
-        timer.cancel()
-        timer.join()  # it may be starting the bar just now
-        bar.stop()
+        return (row.tobytes() for row in np.asarray(X, np.float64))
+    except (TypeError, ValueError):  # text, categories, dates, ragged lists
+        rows = X if isinstance(X, list | tuple) else np.asarray(X).tolist()
+    return (
+        row.tobytes() if isinstance(row, np.ndarray) else repr(row).encode("utf-8", "backslashreplace") for row in rows
+    )
 
 
-def _run(jobs: list[Any], n_jobs: int | None, update: Callable[[int], None], before: int = 0) -> list[Any]:
-    class Watched(Parallel):  # type: ignore[misc]
-        def print_progress(self) -> None:  # joblib calls it whenever a job is done, on every backend
-            update(before + self.n_completed_tasks)
-
-    return list(Watched(n_jobs=n_jobs)(jobs)) if jobs else []
-
-
-__all__ = ["Replicas", "fit_replicas", "row_hashes", "take_rows"]
+__all__ = ["Replicas", "fit_replicas"]

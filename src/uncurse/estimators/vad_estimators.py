@@ -1,12 +1,11 @@
-"""The scikit-learn face: any estimator, debiased for the top of a candidate pool.
+"""Scikit-learn estimators that debias their own predictions for the top of a candidate pool.
 
-`fit` trains the served model and its replicas, scores the pool with all of them and fits `VAD`; `predict_proba` and
-`predict` pass the served model's predictions through the score map. The ranking is the served model's.
+`fit` trains the served model and its replicas, scores the pool with all of them and fits `VAD`. Predictions are the
+served model's, passed through the score map, so the ranking is unchanged.
 """
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -22,18 +21,21 @@ from ..debias.vad import VAD
 from ..errors import UncurseError
 from ..evidence import Moments
 from ..links import get_link
-from ..maps import Affine, Curve, compose
-from ..validation import check_weights
+from ..maps import Affine, Curve, ScoreMap, compose
+from ..validation import check_weights, warn_user
 from .replicas import fit_replicas
 
-#: Where predictions of exactly 0 or 1 are put, which have no logit.
+#: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
 CLIP = 1e-6
+_FEATURES = ("n_features_in_", "feature_names_in_")
 
 
 class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """What the classifier and the regressor share. `_scale`: what the served model's numbers are."""
+    """Base of the classifier and the regressor."""
 
-    _scale: str
+    _scale: str  # of the base model's predictions
+    _default_estimator: str  # in sklearn.linear_model
+    _default_link: str
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         *,
         n_replicas: int = 2,
         replicate: str = "auto",
-        link: str = "logistic",
+        link: str | None = None,
         curvature: bool = False,
         lambda_floor: float | None = 0.01,
         n_jobs: int | None = None,
@@ -57,31 +59,50 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def _base(self) -> Any:
-        raise NotImplementedError
+        if self.estimator is not None:
+            return self.estimator
+        from sklearn import linear_model  # slow to import
+
+        return getattr(linear_model, self._default_estimator)()
 
     def _predictions(self, model: Any, X: Any) -> Array:
-        """One column of predictions, as the model gives them."""
+        """Predictions of one model, shape (n,)."""
         raise NotImplementedError
 
     def _check_target(self, base: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> NDArray[Any]:
         raise NotImplementedError
 
-    def fit(self, X: Any, y: ArrayLike, pool: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Train the base model and its replicas, and debias it for the pool.
+    def _model_attributes(self, served: Any, target: NDArray[Any]) -> dict[str, Any]:
+        """Fitted attributes copied from the served model."""
+        return {name: getattr(served, name) for name in _FEATURES if hasattr(served, name)}
+
+    def fit(self, X: Any, y: ArrayLike, *, pool: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Train the base model and its replicas, and fit the score map on the pool.
 
         Parameters
         ----------
-        X, y
-            Training rows and their targets.
-        pool
-            Unlabelled rows like those the winners are picked from; the training rows, with their weights, if None.
-        sample_weight
-            Weights of the training rows. A weight counts rows: 2 is the row twice.
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Training rows.
+        y : array-like of shape (n,)
+            Targets.
+        pool : array-like, sparse matrix or dataframe of shape (m, d), default=None
+            Unlabelled rows distributed as the candidates. None uses the training rows and their weights.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the training rows. Only their ratios matter; see `fit_replicas`.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
         """
-        vad = VAD(link=self.link, scale=self._scale, curvature=self.curvature, lambda_floor=self.lambda_floor)
-        target = self._check_target(self._base(), y, sample_weight)
-        replicas = fit_replicas(
-            self._base(),
+        link = self._default_link if self.link is None else self.link
+        options: dict[str, Any] = {"link": link, "scale": self._scale}
+        options |= {"curvature": self.curvature, "lambda_floor": self.lambda_floor}
+        VAD(**options)  # raises on invalid options before models are trained
+        base = self._base()
+        target = self._check_target(base, y, sample_weight)
+        fitted = fit_replicas(
+            base,
             X,
             target,
             n_replicas=self.n_replicas,
@@ -90,62 +111,61 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             n_jobs=self.n_jobs,
             random_state=self.random_state,
         )
-        self.estimator_, self.replicas_, self.replicate_ = replicas.served, replicas.others, replicas.replicate
-        vad.replicas = replicas.regime
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+        attributes = self._model_attributes(fitted.served, target)
+        scores = np.column_stack([self._predictions(model, X if pool is None else pool) for model in fitted.models])
         weights = check_weights(sample_weight, len(target)) if pool is None else None
-        self._fit_map(vad, X if pool is None else pool, weights)
-        return self
-
-    def _fit_map(self, vad: VAD, pool: Any, weights: Array | None) -> None:
-        self.clip_ = 0.0
-        scores = self.predict_replicas(pool)
         if weights is not None:
             scores, weights = scores[weights > 0], weights[weights > 0]
-        bounded = self._scale == "probability" and np.isfinite(get_link(self.link).lower)
-        if bounded and ((scores <= 0) | (scores >= 1)).any():
-            self.clip_ = CLIP
-            scores = self._clipped(scores)
-        moments = Moments(self.link).update(scores, scale=self._scale, sample_weight=weights)
-        if moments.covariance[0, 0] <= 1e-18 * max(1.0, moments.mean[0] ** 2):
-            warnings.warn(
-                f"{type(self.estimator_).__name__} gives the whole pool one score, so there is nothing to debias; "
-                "its predictions are left as they are",
-                UserWarning,
-                stacklevel=3,
-            )
-            vad.lambda_, vad.center_, vad.standard_error_ = 1.0, float(moments.mean[0]), 0.0
-            vad.noise_variance_ = vad.score_variance_ = 0.0
-            vad.map_ = Affine(1.0, 0.0, self.link, self._scale)
+        bounded = self._scale == "probability" and np.isfinite(get_link(link).lower)
+        clip = CLIP if bounded and ((scores <= 0) | (scores >= 1)).any() else 0.0
+        moments = Moments(link).update(_clipped(scores, clip), scale=self._scale, sample_weight=weights)
+        vad = None
+        score_map: ScoreMap = Affine(1.0, 0.0, link, self._scale)
+        if moments.covariance[0, 0] > 1e-18 * max(1.0, moments.mean[0] ** 2):
+            vad = VAD(**options, replicas=fitted.regime).fit(moments)
+            score_map = vad.map_
         else:
-            vad.fit(moments)
-        self.vad_, self.lambda_, self.map_ = vad, vad.lambda_, vad.map_
-        if self.clip_:  # into the map, so that it alone does what this estimator does
-            low, high = (float(v) for v in get_link(self.link).inverse(np.array([CLIP, 1 - CLIP])))
-            clip = Curve((low, high), (low, high), 0.0, 0.0, self.link)
-            self.map_ = compose(clip, vad.map_, scale=self._scale)
+            warn_user(
+                f"{type(fitted.served).__name__} predicts the same value for every row of the pool; "
+                "its predictions are not changed"
+            )
+        if clip:  # part of the map, so that the map alone reproduces the estimator
+            low, high = (float(v) for v in get_link(link).inverse(np.array([clip, 1 - clip])))
+            score_map = compose(Curve((low, high), (low, high), 0.0, 0.0, link), score_map, scale=self._scale)
+        self.estimator_, self.replicas_, self.replicate_ = fitted.served, fitted.others, fitted.replicate
+        self.clip_, self.vad_, self.map_ = clip, vad, score_map
+        self.lambda_ = 1.0 if vad is None else vad.lambda_
+        for name in _FEATURES:
+            self.__dict__.pop(name, None)  # of an earlier fit
+        self.__dict__.update(attributes)
+        return self
 
     def predict_replicas(self, X: Any) -> Array:
-        """Raw predictions of every replica, shape (n, S), the served model first.
+        """Return the predictions of every model before debiasing.
 
-        What `VAD` takes as a pool, here with ``scale="probability"`` for a classifier and ``"value"``
-        for a regressor, and with ``replicas`` as in ``vad_.replicas``.
+        Pass them to `VAD` with ``scale="probability"`` (classifier) or ``"value"`` (regressor) and
+        ``replicas=vad_.replicas``.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n, n_replicas)
+            Predictions, the served model in column 0.
         """
-        check_is_fitted(self, "estimator_")
-        columns = [self._clipped(self._predictions(m, X)) for m in (self.estimator_, *self.replicas_)]
-        return np.column_stack(columns)
-
-    def _clipped(self, predictions: Array) -> Array:
-        return np.clip(predictions, self.clip_, 1 - self.clip_) if self.clip_ else predictions
+        check_is_fitted(self)
+        models = (self.estimator_, *self.replicas_)
+        return _clipped(np.column_stack([self._predictions(model, X) for model in models]), self.clip_)
 
     def _debiased(self, X: Any) -> Array:
         check_is_fitted(self)
-        return self.map_(self._predictions(self.estimator_, X))
+        return np.asarray(self.map_(self._predictions(self.estimator_, X)))
 
     def get_metadata_routing(self) -> Any:
-        """How scikit-learn routes metadata: ``fit`` takes `pool` and `sample_weight`, the latter also for the base."""
+        """Return the metadata router of scikit-learn: `fit` passes `sample_weight` on to the base model."""
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         return router.add(estimator=self._base(), method_mapping=MethodMapping().add(caller="fit", callee="fit"))
 
@@ -153,50 +173,62 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         tags, base = super().__sklearn_tags__(), get_tags(self._base())
         pairwise = tags.input_tags.pairwise
         tags.input_tags = base.input_tags
-        tags.input_tags.pairwise = pairwise  # rows of a kernel cannot be bootstrapped alone
+        tags.input_tags.pairwise = pairwise  # rows of a kernel matrix cannot be bootstrapped
         tags.target_tags.required = True
         tags.non_deterministic = base.non_deterministic
         return tags
 
 
 class VADClassifier(ClassifierMixin, _VADEstimator):  # type: ignore[misc]
-    """A binary classifier whose probabilities stay true for the candidates it ranks highest.
+    """Debias a binary classifier for the candidates that it ranks highest.
+
+    VAD assumes that noise is the only error of the base model. Do not use it for a model that under-fits, or that
+    averages many models already (a large forest).
 
     Parameters
     ----------
-    estimator
-        The base model, with ``predict_proba``; `LogisticRegression` by default. In a `FrozenEstimator` it is served
-        as it is, and only its replicas are trained: pass the rows it was trained on. VAD takes noise for the only
-        error of a model: one that is under-fitted, or averages much already (a forest), is better left alone.
-    n_replicas
-        How many models in all, the served one included.
-    replicate
-        ``"seeds"``, ``"bootstrap"`` or ``"auto"``; see `fit_replicas`.
-    link
-        Where scores are shrunk: ``logistic``, ``probit``, ``log``, or ``identity`` (the paper's VAD(p)), which suits
-        models that vote, such as fully grown forests: many of their scores are 0 or 1 and have no logit.
-    curvature
-        Add what the link's bend does to the posterior mean; see `VAD`.
-    lambda_floor
-        Least λ. Where replicas differ more than scores do (λ ≤ 0) this is used, with a warning; None is an error.
-    n_jobs
-        How many models are trained at a time, through joblib.
-    random_state
-        Seed of replicas and bootstraps, and of the served model where it has none of its own.
+    estimator : estimator, default=None
+        The base model, with ``predict_proba``. None is `LogisticRegression`. A `FrozenEstimator` is served unchanged
+        and only its replicas are trained: pass the rows it was trained on.
+    n_replicas : int, default=2
+        Number of models, including the served one.
+    replicate : {"auto", "seeds", "bootstrap"}, default="auto"
+        How replicas are trained; see `fit_replicas`.
+    link : {"logistic", "probit", "log", "identity"}, default=None
+        Scale on which scores are shrunk; None is ``"logistic"``. ``"identity"`` is the paper's VAD(p). It suits models
+        that vote, such as fully grown forests: many of their predictions are 0 or 1 and have no logit.
+    curvature : bool, default=False
+        Correct for the curvature of the link; see `VAD`.
+    lambda_floor : float or None, default=0.01
+        Smallest λ. It is used, with a warning, if replicas differ more than scores do (λ ≤ 0). None raises an error.
+    n_jobs : int, default=None
+        Number of models trained in parallel by joblib.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of the replicas, and of the served model if its own ``random_state`` is None.
 
     Attributes
     ----------
-    estimator_, replicas_, replicate_
-        The served model, the other models, and how they came about: ``"seeds"`` or ``"bootstrap"``.
-    vad_
-        The fitted `VAD`; its λ is 1, with a warning, where the base model gives the whole pool one score.
-    lambda_, map_
-        λ and the score map. It takes ``estimator_.predict_proba(X)[:, 1]``, the probability of ``classes_[1]``.
-    clip_
-        1e-6 where the base model gave exact 0 or 1 on the pool (trees, nearest neighbours), else 0: probabilities are
-        then kept that far inside, for 0 and 1 have no logit.
-    classes_, n_features_in_, feature_names_in_
-        As in scikit-learn, the last two where the base model has them.
+    estimator_ : estimator
+        The served model.
+    replicas_ : tuple of estimators
+        The other models.
+    replicate_ : {"seeds", "bootstrap"}
+        How they were trained.
+    vad_ : VAD or None
+        The fitted `VAD`; None, with a warning, if the base model predicts one value for the whole pool.
+    lambda_ : float
+        λ, which is 1 if `vad_` is None.
+    map_ : ScoreMap
+        The score map. It takes ``estimator_.predict_proba(X)[:, 1]``, the probability of ``classes_[1]``.
+    clip_ : float
+        1e-6 if the base model predicted exactly 0 or 1 on the pool (trees, nearest neighbours) and the link is
+        infinite there, else 0. `map_` clips predictions to [clip_, 1 − clip_].
+    classes_ : ndarray of shape (2,)
+        The class labels.
+    n_features_in_ : int
+        Number of features, if the base model defines it.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if the base model defines them.
 
     Examples
     --------
@@ -213,13 +245,8 @@ class VADClassifier(ClassifierMixin, _VADEstimator):  # type: ignore[misc]
     """
 
     _scale = "probability"
-
-    def _base(self) -> Any:
-        if self.estimator is not None:
-            return self.estimator
-        from sklearn.linear_model import LogisticRegression  # heavy, and only the default
-
-        return LogisticRegression()
+    _default_estimator = "LogisticRegression"
+    _default_link = "logistic"
 
     def _predictions(self, model: Any, X: Any) -> Array:
         return np.asarray(model.predict_proba(X)[:, 1], np.float64)
@@ -229,34 +256,58 @@ class VADClassifier(ClassifierMixin, _VADEstimator):  # type: ignore[misc]
             raise UncurseError(
                 f"{type(base).__name__} has no predict_proba; wrap it in sklearn.calibration.CalibratedClassifierCV"
             )
-        if np.asarray(y).dtype.kind == "f":
-            assert_all_finite(np.asarray(y), input_name="y")
-        kind = type_of_target(y, input_name="y", raise_unknown=True)
+        try:
+            if np.asarray(y).dtype.kind == "f":
+                assert_all_finite(np.asarray(y), input_name="y")
+            kind = type_of_target(y, input_name="y", raise_unknown=True)
+        except (TypeError, ValueError) as error:
+            raise UncurseError(str(error)) from None
         if kind != "binary":
             raise UncurseError(f"Only binary classification is supported. The type of the target is {kind}.")
-        labels = column_or_1d(y, warn=True)
+        labels = np.asarray(column_or_1d(y, warn=True))
         weights = check_weights(sample_weight, len(labels))
-        self.classes_ = np.unique(labels)
-        present = self.classes_ if weights is None else np.unique(labels[weights > 0])
+        present = np.unique(labels if weights is None else labels[weights > 0])
         if len(present) < 2:
-            raise UncurseError(f"y holds one class, {present.tolist()}; pass rows of both classes, with weight")
-        return np.asarray(labels)
+            raise UncurseError(f"y has one class, {present.tolist()}; pass rows of both classes with positive weight")
+        return labels
 
-    def _fit_map(self, vad: VAD, pool: Any, weights: Array | None) -> None:
-        known, held = np.asarray(self.estimator_.classes_).tolist(), self.classes_.tolist()
-        if known != held:
+    def _model_attributes(self, served: Any, target: NDArray[Any]) -> dict[str, Any]:
+        classes, known = np.unique(target), np.asarray(served.classes_).tolist()
+        if known != classes.tolist():
             raise UncurseError(
-                f"the frozen model knows the classes {known}, y holds {held}; pass what it was fitted on"
+                f"the frozen model has the classes {known} and y has {classes.tolist()}; pass the rows it was fitted on"
             )
-        super()._fit_map(vad, pool, weights)
+        return {"classes_": classes, **super()._model_attributes(served, target)}
 
     def predict_proba(self, X: Any) -> Array:
-        """Debiased probabilities of the two classes, shape (n, 2)."""
+        """Predict debiased probabilities.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n, 2)
+            Probabilities of ``classes_``.
+        """
         p = self._debiased(X)
         return np.column_stack([1 - p, p])
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likelier class of each row."""
+        """Predict the more probable class.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Class labels.
+        """
         p = self._debiased(X)
         return np.asarray(self.classes_[(p > 0.5).astype(np.intp)])
 
@@ -267,21 +318,24 @@ class VADClassifier(ClassifierMixin, _VADEstimator):  # type: ignore[misc]
 
 
 class VADRegressor(RegressorMixin, _VADEstimator):  # type: ignore[misc]
-    """A regressor whose predictions stay true for the candidates it ranks highest.
+    """Debias a regressor for the candidates that it ranks highest.
 
     Parameters
     ----------
-    estimator
-        The base model; `LinearRegression` by default. In a `FrozenEstimator` it is served as it is.
-    link
-        Where predictions are shrunk: ``identity``, or ``log`` for positive ones.
-    n_replicas, replicate, curvature, lambda_floor, n_jobs, random_state
-        As for `VADClassifier`.
+    estimator : estimator, default=None
+        The base model. None is `LinearRegression`. A `FrozenEstimator` is served unchanged and only its replicas are
+        trained: pass the rows it was trained on.
+    link : {"identity", "log"}, default=None
+        Scale on which predictions are shrunk; None is ``"identity"``, ``"log"`` is for positive predictions.
+    n_replicas, replicate, curvature, lambda_floor, n_jobs, random_state : optional
+        As in `VADClassifier`.
 
     Attributes
     ----------
-    estimator_, replicas_, replicate_, vad_, lambda_, map_, n_features_in_, feature_names_in_
-        As for `VADClassifier`; the map is a function of the served model's prediction.
+    estimator_, replicas_, replicate_, vad_, lambda_, n_features_in_, feature_names_in_
+        As in `VADClassifier`.
+    map_ : ScoreMap
+        The score map. It takes ``estimator_.predict(X)``.
 
     Examples
     --------
@@ -293,36 +347,8 @@ class VADRegressor(RegressorMixin, _VADEstimator):  # type: ignore[misc]
     """
 
     _scale = "value"
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        n_replicas: int = 2,
-        replicate: str = "auto",
-        link: str = "identity",
-        curvature: bool = False,
-        lambda_floor: float | None = 0.01,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            estimator,
-            n_replicas=n_replicas,
-            replicate=replicate,
-            link=link,
-            curvature=curvature,
-            lambda_floor=lambda_floor,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
-
-    def _base(self) -> Any:
-        if self.estimator is not None:
-            return self.estimator
-        from sklearn.linear_model import LinearRegression  # heavy, and only the default
-
-        return LinearRegression()
+    _default_estimator = "LinearRegression"
+    _default_link = "identity"
 
     def _predictions(self, model: Any, X: Any) -> Array:
         return np.asarray(model.predict(X), np.float64)
@@ -330,11 +356,29 @@ class VADRegressor(RegressorMixin, _VADEstimator):  # type: ignore[misc]
     def _check_target(self, base: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> NDArray[Any]:
         if is_classifier(base):
             raise UncurseError(f"{type(base).__name__} is a classifier; use VADClassifier")
-        return np.asarray(column_or_1d(y, warn=True))
+        try:
+            return np.asarray(column_or_1d(y, warn=True))
+        except (TypeError, ValueError) as error:
+            raise UncurseError(str(error)) from None
 
     def predict(self, X: Any) -> Array:
-        """Debiased predictions, shape (n,)."""
+        """Predict debiased values.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Predictions.
+        """
         return self._debiased(X)
 
 
-__all__ = ["CLIP", "VADClassifier", "VADRegressor"]
+def _clipped(predictions: Array, clip: float) -> Array:
+    return np.clip(predictions, clip, 1 - clip) if clip else predictions
+
+
+__all__ = ["VADClassifier", "VADRegressor"]

@@ -242,7 +242,7 @@ class _Served:
         self.failed: dict[str, str] = {}
         for name, (method, options) in SETTINGS.items():
             try:
-                self.steps[name] = calibrators.fit(method, labelled, **options)
+                self.steps[name] = calibrators.fit_calibrator(method, labelled, **options)
             except UncurseError as error:  # models of few rows may know nothing; the others are still worth seeing
                 self.failed[name] = str(error)
         # Distinct served scores among the best rows, ascending, as `Ranked` takes them.

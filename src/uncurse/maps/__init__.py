@@ -1,19 +1,9 @@
-"""Score maps: monotone functions of one served score, the only thing that serving sees."""
+"""Score maps: monotone functions of one served score, the only part that serving needs."""
 
-from .score_maps import (
-    Affine,
-    Chain,
-    Curve,
-    Grouped,
-    ScoreMap,
-    Steps,
-    compose,
-    from_dict,
-    group_rows,
-    load,
-    load_about,
-    logit_knots,
-)
+from .base import ScoreMap
+from .combined import Chain, Grouped, compose
+from .files import from_dict, load, load_record
+from .shapes import Affine, Curve, Steps, logit_knots
 
 __all__ = [
     "Affine",
@@ -24,8 +14,7 @@ __all__ = [
     "Steps",
     "compose",
     "from_dict",
-    "group_rows",
     "load",
-    "load_about",
+    "load_record",
     "logit_knots",
 ]

@@ -177,7 +177,7 @@ def evaluate_log(
     if isinstance(score_map, Grouped):
         if not log.groups:
             raise UncurseError("this map has a map for each group; collect the log by its group column too")
-        parts = [(score_map.maps.get(name, score_map.whole), part.cells) for name, part in log.groups.items()]
+        parts = [(score_map.maps.get(name, score_map.default), part.cells) for name, part in log.groups.items()]
     # The cells are of corrected logits where negatives were sampled; a map corrects them itself.
     offset = float(np.log(log.negative_rate)) if log.negative_rate else 0.0
     predictions, columns = [], []

@@ -47,7 +47,8 @@ def between(score_map: ScoreMap) -> tuple[Operation, ...]:
     >>> between(Chain((Affine(2.0, 0.0), Affine(0.5, 1.0))))
     (Line(slope=1.0, intercept=1.0),)
     """
-    return merged(_transform(score_map, top=True), -MOST, MOST)
+    steps, link = _run(score_map)
+    return merged([*steps, *_convert(link, score_map.link)], -MOST, MOST)
 
 
 def valid(score_map: ScoreMap) -> tuple[float, float]:
@@ -68,38 +69,20 @@ def evaluate(steps: Iterable[Operation], scores: Array) -> Array:
     return l
 
 
-def groups_of(grouped: Grouped) -> dict[str, ScoreMap]:
-    """The maps by group, all of which take what the whole's takes."""
-    for name, one in grouped.maps.items():
-        if one.scale != grouped.scale:
-            raise UncurseError(
-                f"the map of group {name!r} takes scores on the {one.scale} scale and the whole's on the "
-                f"{grouped.scale} scale; fit them again on one scale"
-            )
-    return dict(grouped.maps)
-
-
 # ---------------------------------------------------------------------------- one map after the other
 
 
-def _run(score_map: ScoreMap, *, top: bool = True) -> tuple[list[Operation], str]:
+def _run(score_map: ScoreMap) -> tuple[list[Operation], str]:
     """The maps' own operations, each piece found by what goes into it, and the link that they end in."""
     if isinstance(score_map, Grouped):
-        if top:
-            raise UncurseError("this map has groups; export the map of each group, and the whole's, by itself")
-        return _run(score_map.whole, top=False)  # inside a chain it serves as the whole's
+        raise UncurseError("this map has groups; export the map of each group, and the default map, separately")
     if not isinstance(score_map, Chain):
         return [_own(score_map)], score_map.link
     steps, link = [], score_map.link
     for step in score_map.maps:
-        steps += [*_convert(link, step.link), *_transform(step)]
+        steps += [*_convert(link, step.link), _own(step)]
         link = step.link
     return steps, link
-
-
-def _transform(score_map: ScoreMap, *, top: bool = False) -> list[Operation]:
-    steps, link = _run(score_map, top=top)
-    return [*steps, *_convert(link, score_map.link)]
 
 
 def _convert(old: str, new: str) -> list[Operation]:
@@ -139,7 +122,6 @@ __all__ = [
     "Pieces",
     "between",
     "evaluate",
-    "groups_of",
     "operations",
     "valid",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..errors import UncurseError
 from ..maps import Grouped, ScoreMap
 from ..version import __version__
-from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, groups_of, operations, valid
+from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 
 _SCALES = {"logit": "a logit", "probability": "a probability", "value": "a value"}
 _MOST_EXP = 709.782712893383  # exp of anything above is no finite number
@@ -50,7 +50,7 @@ def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
     """A function for each form of map, the numbers of each group, and the function that looks the group up."""
     forms: dict[tuple[object, ...], str] = {}
     rows = []
-    for one in (grouped.whole, *groups_of(grouped).values()):
+    for one in (grouped.default, *grouped.maps.values()):
         steps = operations(one)
         form = tuple(type(step) if isinstance(step, Line | Pieces) else step for step in steps)
         if form not in forms:
@@ -61,7 +61,7 @@ def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
     yield from ("", f"_whole = {rows[0]}", "_groups = {")
     yield from (f"    {group!r}: {row}," for group, row in zip(grouped.maps, rows[1:], strict=True))
     yield from ("}", "", "", f"def {name}(score, group=None):")
-    yield f'    """The prediction from {what}, and its group (None or unseen: the whole\'s map)."""'
+    yield f'    """The prediction from {what}, and its group (None or unseen: the default map)."""'
     yield from _python_check(grouped)
     yield "    if isinstance(group, float) and group.is_integer():"
     yield "        group = int(group)  # 1 and 1.0 are one group"

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import UncurseError
 from ..maps import Grouped, ScoreMap
 from ..validation import check_choice
-from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, groups_of, operations, valid
+from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 from .merging import apply
 
 _MOST_EXP = 709.782712893383  # EXP of more overflows, which BigQuery raises as an error
@@ -71,8 +71,8 @@ DIALECTS = tuple(_DIALECTS)
 def to_sql(score_map: ScoreMap, score: str = "score", *, dialect: str = "duckdb", group: str | None = None) -> str:
     """The prediction as an expression over the column `score`; NULL where that is no score.
 
-    A map with groups looks the column `group` up as text (NULL and unseen groups get the whole's map); without `group`
-    the whole's map serves all. Names are quoted, so they mean a column exactly as written: in Snowflake a column that
+    A map with groups looks the column `group` up as text (NULL and unseen groups get the default map); without `group`
+    the default map serves all. Names are quoted, so they mean a column exactly as written: in Snowflake a column that
     was made without quotes is upper case, ``score="SCORE"``.
 
     >>> from uncurse import Steps
@@ -84,11 +84,11 @@ CASE WHEN CAST("p" AS DOUBLE) < 0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
     column = f"CAST({form.name(score)} AS {form.double})"
     low, high = valid(score_map)
     if isinstance(score_map, Grouped):
-        result = _prediction(operations(score_map.whole), column, form)
+        result = _prediction(operations(score_map.default), column, form)
         if group is not None and score_map.maps:
             cases = (
                 f"WHEN {form.literal(name)} THEN {_prediction(operations(one), column, form)}"
-                for name, one in groups_of(score_map).items()
+                for name, one in score_map.maps.items()
             )
             result = f"CASE CAST({form.name(group)} AS {form.text}) {' '.join(cases)} ELSE {result} END"
     elif group is not None:

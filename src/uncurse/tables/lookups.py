@@ -141,7 +141,7 @@ def _literal(value: Cell) -> str:
 
 def predict(program: Program, score_map: ScoreMap, score: str, group: nw.Expr | None) -> nw.Expr:
     """The map's prediction as an expression; null where the score is none."""
-    maps = [score_map.whole] if isinstance(score_map, Grouped) else [score_map]
+    maps = [score_map.default] if isinstance(score_map, Grouped) else [score_map]
     number = None
     if isinstance(score_map, Grouped) and score_map.maps and group is not None:
         names = sorted(score_map.maps, key=lambda name: name.encode())
@@ -194,9 +194,7 @@ def _room(count: int) -> int:
 
 
 def _flat(score_map: ScoreMap) -> list[ScoreMap]:
-    if isinstance(score_map, Chain):
-        return [step for one in score_map.maps for step in _flat(one)]
-    return _flat(score_map.whole) if isinstance(score_map, Grouped) else [score_map]
+    return list(score_map.maps) if isinstance(score_map, Chain) else [score_map]
 
 
 def _shape(score_map: ScoreMap) -> tuple[Any, ...]:

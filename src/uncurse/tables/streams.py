@@ -18,9 +18,8 @@ from .._types import Float
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence, Joint, Moments
 from ..links import to_link
-from ..maps import group_rows
 from ..threads import cores
-from ..validation import check_labels, check_numbers, check_weights
+from ..validation import check_labels, check_numbers, check_weights, group_rows
 from .columns import Columns
 
 Frame = nw.LazyFrame[Any] | nw.DataFrame[Any]

@@ -76,7 +76,7 @@ def apply_to_files(
     def write(file: str, keys: dict[str, str], to: Path) -> None:
         one, by = score_map, group
         if isinstance(one, Grouped) and group in keys and group not in _names_of(file):
-            one, by = one.maps.get(keys[group], one.whole), None  # the whole file is of one group
+            one, by = one.maps.get(keys[group], one.default), None  # the whole file is of one group
         try:
             _write(one, file, to, score, column, by, engine)
         except UncurseError as error:

@@ -6,7 +6,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from uncurse import UncurseError, calibrate
-from uncurse.calibration.spline import fit_smooth, make_basis, rising
+from uncurse.calibration.spline import fit_smooth, make_basis, monotone_curve
 
 KNOTS = np.array([-2.5, -1.1, -0.4, 0.0, 0.3, 0.9, 1.0, 2.2, 3.6])
 
@@ -26,34 +26,34 @@ def platt(x, y, weight=None):
 # ---------------------------------------------------------------------------- the basis
 
 
-def test_the_basis_is_the_natural_cubic_spline():
+def test_basis_is_the_natural_cubic_spline():
     basis = make_basis(KNOTS)
     coefficients = np.random.default_rng(0).normal(size=len(KNOTS))
-    oracle = CubicSpline(KNOTS, basis.change @ coefficients, bc_type="natural")
+    oracle = CubicSpline(KNOTS, basis.values @ coefficients, bc_type="natural")
     x = np.linspace(KNOTS[0], KNOTS[-1], 1_001)
     np.testing.assert_allclose(coefficients @ basis(x), oracle(x), atol=1e-12)
 
 
-def test_beyond_the_knots_it_goes_on_as_steeply_as_it_ends():
+def test_basis_continues_linearly_beyond_the_knots():
     basis = make_basis(KNOTS)
     coefficients = np.random.default_rng(1).normal(size=len(KNOTS))
-    oracle = CubicSpline(KNOTS, basis.change @ coefficients, bc_type="natural")
+    oracle = CubicSpline(KNOTS, basis.values @ coefficients, bc_type="natural")
     for end, beyond in ((KNOTS[0], KNOTS[0] - np.array([0.0, 1.0, 50.0])), (KNOTS[-1], KNOTS[-1] + np.array([0.1, 9]))):
         expected = oracle(end) + oracle(end, 1) * (beyond - end)
         np.testing.assert_allclose(coefficients @ basis(beyond), expected, rtol=1e-10)
 
 
-def test_the_sum_of_squared_bends_is_the_integral_of_the_squared_second_derivative():
+def test_squared_bends_sum_to_the_integral_of_the_squared_second_derivative():
     basis = make_basis(KNOTS)
     coefficients = np.random.default_rng(2).normal(size=len(KNOTS))
-    second = CubicSpline(KNOTS, basis.change @ coefficients, bc_type="natural").derivative(2)
+    second = CubicSpline(KNOTS, basis.values @ coefficients, bc_type="natural").derivative(2)
     # It is piecewise linear, so Simpson's rule is exact on each piece.
     left, right, middle = second(KNOTS[:-1]), second(KNOTS[1:]), second((KNOTS[:-1] + KNOTS[1:]) / 2)
     integral = np.diff(KNOTS) @ (left**2 + 4 * middle**2 + right**2) / 6
     np.testing.assert_allclose(np.square(coefficients[2:]).sum(), integral, rtol=1e-10)
 
 
-def test_its_first_two_columns_are_a_line():
+def test_first_two_basis_functions_are_a_line():
     x = np.linspace(-9, 9, 50)
     np.testing.assert_allclose(make_basis(KNOTS)(x)[:2], [np.ones(50), x], atol=1e-10)
 
@@ -62,7 +62,7 @@ def test_its_first_two_columns_are_a_line():
 
 
 @pytest.mark.parametrize("rows", [60, 1_000, 30_000])
-def test_where_log_odds_are_a_line_the_fit_is_platts_within_a_fraction_of_its_error(rows):
+def test_fit_of_linear_log_odds_is_within_one_standard_error_of_platt(rows):
     x, w, y = rows_of(rows)
     slope, intercept = platt(x, y)
     p = expit(slope * x + intercept)
@@ -76,13 +76,13 @@ def test_where_log_odds_are_a_line_the_fit_is_platts_within_a_fraction_of_its_er
     assert smooth.line_probability > 0.3
 
 
-def test_the_line_grows_more_probable_with_rows_that_show_no_bend():
+def test_line_probability_grows_with_rows_that_show_no_bend():
     few, many = (fit_smooth(*rows_of(rows, seed=0)).line_probability for rows in (1_000, 1_000_000))
     assert few < many
     assert many > 0.6
 
 
-def test_a_bend_that_rows_show_is_followed():
+def test_fit_follows_a_bend_in_the_data():
     def log_odds(x):
         return np.where(x < -1, 0.3 * x - 1, 1.5 * x + 0.2)
 
@@ -93,7 +93,7 @@ def test_a_bend_that_rows_show_is_followed():
     assert np.abs(smooth(x) - log_odds(x)).mean() < 0.06
 
 
-def test_a_weight_of_two_is_the_row_twice():
+def test_weights_are_effective_rows():
     x, w, y = rows_of(2_000)
     twice = fit_smooth(np.repeat(x, 2), np.ones(4_000), np.repeat(y, 2))
     weighted = fit_smooth(x, 2 * w, 2 * y)
@@ -102,27 +102,27 @@ def test_a_weight_of_two_is_the_row_twice():
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1e-3, 0.0), (1e3, 0.0), (1.0, 500.0), (7.0, -40.0)])
-def test_scale_and_origin_of_the_score_do_not_matter(scale, shift):
+def test_scale_and_origin_of_the_score_do_not_change_the_fit(scale, shift):
     x, w, y = rows_of(5_000)
     plain, moved = fit_smooth(x, w, y), fit_smooth(scale * x + shift, w, y)
     np.testing.assert_allclose(moved(scale * KNOTS + shift), plain(KNOTS), atol=1e-3)
 
 
-def test_a_slope_that_is_known_for_certain_is_the_slope():
+def test_certain_slope_prior_fixes_the_slope():
     x, w, y = rows_of(300)
     smooth = fit_smooth(x, w, y, slope=(1.5, 1e-6))
     assert abs(smooth.coefficients[1] / smooth.spread - 1.5) < 1e-6
     assert platt(x, y)[0] < 1.2
 
 
-def test_a_vague_idea_of_the_slope_gives_way_to_rows():
+def test_data_override_a_vague_slope_prior():
     x, w, y = rows_of(50_000)
     known, unknown = fit_smooth(x, w, y, slope=(1.0, 0.3)), fit_smooth(x, w, y)
     assert np.abs(known(KNOTS) - unknown(KNOTS)).max() < 0.02
 
 
 @pytest.mark.theory
-def test_errors_of_the_curve_are_what_its_covariance_says():
+def test_errors_of_the_curve_agree_with_its_covariance():
     x0 = np.array([-2.5, -1.0, 0.5])
     away = []
     for seed in range(200):
@@ -146,7 +146,7 @@ def test_probabilities_on_a_line_give_that_line():
     assert np.sqrt(np.einsum("ik,ij,jk->k", at, smooth.covariance, at)).max() < 0.01
 
 
-def test_scatter_is_estimated_so_that_errors_are_those_of_the_residuals():
+def test_scatter_scales_errors_by_the_residuals():
     rng = np.random.default_rng(3)
     x = np.sort(rng.normal(-1, 1, 20_000))
     errors = []
@@ -160,10 +160,108 @@ def test_scatter_is_estimated_so_that_errors_are_those_of_the_residuals():
     assert 0.3 < errors[1] / (0.1 / np.sqrt(20_000 / 2)) < 3  # about as many rows as lie near
 
 
+# ---------------------------------------------------------------------------- floors, caps and outliers
+
+WILD = np.array([-1e6, -1e4, 1e4, 1e4, 3e5, 1e12]), np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+
+
+def with_outliers(kind, rows, seed):
+    """Cells of ascending score, and of the rows with log odds x alone."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(-3, 1.2, rows)
+    y = (rng.random(rows) < expit(x)).astype(float)
+    share, regular = rng.random(rows), np.ones(rows, bool)
+
+    def replace_rows(chosen, value, rate):
+        x[chosen], y[chosen], regular[chosen] = value, rng.random(chosen.sum()) < rate, False
+
+    if kind == "clipped below":
+        regular = x > np.quantile(x, 0.3)
+        x = np.maximum(x, np.quantile(x, 0.3))
+    if kind == "clipped above":
+        regular = x < np.quantile(x, 0.95)
+        x = np.minimum(x, np.quantile(x, 0.95))
+    if kind in ("floor", "all"):
+        replace_rows(share < 0.3, -20.0, 0.05)
+    if kind == "missing value":
+        replace_rows(share < 0.7, -9999.0, 0.02)
+    if kind in ("cap", "all"):
+        replace_rows(share > 0.95, 3.0, 0.9)
+    if kind in ("wild", "all"):
+        place = rng.choice(rows, len(WILD[0]), replace=False)
+        x[place], y[place], regular[place] = *WILD, False
+
+    def cells(chosen):
+        scores, place = np.unique(x[chosen], return_inverse=True)
+        return scores, np.bincount(place).astype(float), np.bincount(place, y[chosen])
+
+    return cells(np.ones(rows, bool)), cells(regular)
+
+
+@pytest.mark.parametrize("rows", [1_000, 30_000])
+@pytest.mark.parametrize("kind", ["clipped below", "clipped above", "floor", "missing value", "cap", "wild", "all"])
+def test_floors_caps_and_outliers_do_not_change_the_curve_elsewhere(kind, rows):
+    for seed in range(3):
+        everything, regular = with_outliers(kind, rows, seed)
+        inner = np.quantile(regular[0], np.linspace(0.01, 0.99, 50))
+        with_them, without = fit_smooth(*everything), fit_smooth(*regular)
+        at = without.features(inner)
+        error = np.sqrt(np.einsum("ik,ij,jk->k", at, without.covariance, at))
+        # A quarter of a standard error: outliers above with few positives share their level with the highest rows.
+        assert (np.abs(with_them(inner) - without(inner)) < 0.25 * error).all()
+        assert (np.abs(with_them.map().transform(inner) - without(inner)) < 0.25 * error + 2e-3).all()
+
+
+def test_floor_and_cap_are_predicted_at_their_own_rates():
+    (x, w, y), _ = with_outliers("all", 30_000, 0)
+    curve = fit_smooth(x, w, y)
+    for place in (-20.0, 3.0):
+        rows, positives = w[x == place][0], y[x == place][0]
+        rate = positives / rows
+        error = np.sqrt(rate * (1 - rate) / rows)
+        expected = min(rate, expit(curve(np.array([-19.9]))[0])) if place < 0 else rate
+        np.testing.assert_allclose(expit(curve(np.array([place])))[0], expected, atol=error)
+
+
+def test_cap_below_the_curve_is_pooled_with_the_top():
+    rng = np.random.default_rng(0)
+    x = np.sort(np.append(rng.normal(-3, 1.2, 19_000), np.full(1_000, 9.0)))
+    y = (rng.random(20_000) < np.where(x == 9, 0.1, expit(x))).astype(float)
+    curve = fit_smooth(x, np.ones(20_000), y)
+    top = slice(-2_000, None)
+    error = np.sqrt(y[top].mean() / 2_000)
+    assert abs(expit(curve(x[top])).mean() - y[top].mean()) < 2 * error
+    assert (np.diff(curve.map().transform(x)) >= 0).all()
+
+
+@pytest.mark.parametrize("rows", [12, 60, 300])
+def test_map_is_finite_and_increasing_for_extreme_scores(rows):
+    rng = np.random.default_rng(rows)
+    for scale in (1e-6, 1.0, 1e4, 1e60):
+        x = np.sort(scale * rng.standard_cauchy(rows))
+        y = (rng.random(rows) < 0.4).astype(float)
+        curve = fit_smooth(x, np.ones(rows), y, slope=(1 / scale, 0.3 / scale)).map()
+        values = curve.transform(np.linspace(x[0], x[-1], 1_000))
+        assert np.isfinite(values).all()
+        assert (np.diff(values) >= 0).all()
+
+
+def test_scores_with_few_values_keep_all_cells_in_the_curve():
+    x = np.array([0.0, 1.0, 2.0, 3.0])
+    w = np.array([9_000.0, 800.0, 150.0, 50.0])
+    np.testing.assert_allclose(fit_smooth(x, w, w * expit(x - 4))(x), x - 4, atol=0.02)
+
+
+@pytest.mark.parametrize(("x", "message"), [(np.full(5, 2.0), "every score is 2"), (np.arange(5) * 1e200, "spread of")])
+def test_scores_without_a_usable_spread_are_an_error(x, message):
+    with pytest.raises(UncurseError, match=message):
+        fit_smooth(x, np.ones(5), np.array([0.0, 1.0, 0.0, 1.0, 0.0]))
+
+
 # ---------------------------------------------------------------------------- maps
 
 
-def test_the_map_is_the_curve_and_rises_strictly():
+def test_map_equals_the_curve_and_increases_strictly():
     smooth = fit_smooth(*rows_of(5_000))
     curve = smooth.map()
     x = np.linspace(-60, 60, 5_001)
@@ -172,57 +270,50 @@ def test_the_map_is_the_curve_and_rises_strictly():
     np.testing.assert_allclose(curve.transform(inner), smooth(inner), atol=2e-3)
 
 
-def test_moved_is_higher_and_steeper_by_what_it_says():
+def test_moved_adds_level_and_tilt():
     smooth = fit_smooth(*rows_of(2_000))
     x = np.array([-30.0, -1.0, 2.0])
     expected = smooth(x) + 0.3 - 0.1 * (x - smooth.center) / smooth.spread
     np.testing.assert_allclose(smooth.moved(0.3, -0.1)(x), expected, atol=1e-10)
 
 
-def test_what_falls_is_pooled_as_isotonic_regression_does():
+def test_monotone_curve_pools_like_isotonic_regression():
     rng = np.random.default_rng(0)
     x, w = np.sort(rng.normal(size=200)), rng.random(200) + 0.1
     y = x + rng.normal(size=200)
     oracle = IsotonicRegression().fit(x, y, sample_weight=w).predict(x)
-    curve = rising(x, y, w)
+    curve = monotone_curve(x, y, w)
     np.testing.assert_allclose(curve.transform(x), oracle, atol=1e-4)
     assert (np.diff(curve.transform(x)) > 0).all()
 
 
-def test_a_rising_curve_is_left_alone():
+def test_monotone_curve_does_not_change_increasing_points():
     x = np.linspace(-3, 3, 50)
-    np.testing.assert_allclose(rising(x, np.sinh(x)).transform(x), np.sinh(x), atol=1e-12)
+    np.testing.assert_allclose(monotone_curve(x, np.sinh(x)).transform(x), np.sinh(x), atol=1e-12)
 
 
 # ---------------------------------------------------------------------------- the calibrator
 
 
-def test_the_spline_calibrator_is_platts_line_where_labels_are_few():
+def test_spline_calibrator_is_close_to_platt_for_few_labels():
     x, _, y = rows_of(200, seed=4)
     slope, intercept = platt(x, y)
     inner = np.quantile(x, [0.1, 0.5, 0.9])
     np.testing.assert_allclose(calibrate("spline", x, y).transform(inner), slope * inner + intercept, atol=0.15)
 
 
-def test_the_spline_calibrator_counts_rows_by_weight():
-    x, _, y = rows_of(500, lambda x: np.sinh(x))
-    many = calibrate("spline", x, y, sample_weight=np.full(500, 1_000.0))
-    repeated = calibrate("spline", np.repeat(x, 1_000), np.repeat(y, 1_000), exact=True)
-    np.testing.assert_allclose(many.transform(KNOTS), repeated.transform(KNOTS), atol=1e-6)
-
-
-def test_labels_that_scores_separate_have_no_spline():
+def test_separable_labels_have_no_spline():
     with pytest.raises(UncurseError, match="spline has no finite fit: every positive scores at least"):
         calibrate("spline", [0.0, 1.0, 2.0, 3.0], [0, 0, 1, 1])
 
 
-def test_labels_that_fall_as_scores_rise_are_refused_as_platt_does():
+def test_falling_labels_are_refused():
     x, _, y = rows_of(5_000, lambda x: -x)
-    with pytest.raises(UncurseError, match="turned round"):
+    with pytest.raises(UncurseError, match="labels fall as scores rise; is the label, or the score, reversed"):
         calibrate("spline", x, y)
 
 
-def test_one_row_far_out_does_not_flatten_the_spline():
+def test_one_outlier_does_not_flatten_the_spline():
     x, _, y = rows_of(3_000)
     x[-1], y[-1] = 1e6, 1
     slope, intercept = platt(x[:-1], y[:-1])

@@ -1,0 +1,229 @@
+"""The base class of score maps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import documents
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..links import get_link, inside, to_link
+from ..threads import chunks, in_threads, shares
+from ..validation import SCALES, check_choice, check_number, check_numbers, check_scores
+
+# Half a unit in the last place of the largest double is 1e292, so (score − knot) overflows for no finite score.
+_LARGEST_KNOT = 1e290
+
+
+class ScoreMap:
+    """Base class of the maps `Affine`, `Curve`, `Steps`, `Chain` and `Grouped`.
+
+    A map takes scores on its `scale` and returns predictions. It converts a score to the score l of its `link`,
+    transforms l, and returns φ of the result.
+
+    Attributes
+    ----------
+    kind : str
+        Kind of the map in its JSON form.
+    link : {"logistic", "identity", "log", "probit"}
+        Link in whose scores the map works.
+    scale : {"logit", "probability", "value"}
+        Scale of the scores that the map takes.
+
+    Examples
+    --------
+    >>> from uncurse import Affine
+    >>> isinstance(Affine(0.5, -1.0), ScoreMap)
+    True
+    """
+
+    kind: ClassVar[str]
+    link: str
+    scale: str
+
+    def __call__(self, scores: ArrayLike) -> Array:
+        """Return predictions.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n,), or float
+            Scores on the scale of the map.
+
+        Returns
+        -------
+        ndarray of float64 of shape (n,), or float
+            Predictions; finite for every finite score, and inside (0, 1) unless the scale is ``"value"``.
+        """
+        values = check_numbers(scores, "scores")
+        single = values.ndim == 0
+        values = check_scores(np.atleast_1d(values), self.scale)
+        out = np.empty(len(values))
+
+        def fill(share: slice) -> None:
+            for part in chunks(share.stop - share.start):
+                rows = slice(share.start + part.start, share.start + part.stop)
+                self._fill(values[rows], out[rows])
+
+        in_threads(fill, shares(len(values)))
+        return out[0] if single else out
+
+    def _fill(self, values: Float, out: Array) -> None:
+        # Convert to float64 first: adjacent float32 probabilities must not become equal.
+        out[...] = self._predict(to_link(values.astype(np.float64, copy=False), self.scale, self.link))
+
+    def _predict(self, link_scores: Float) -> Float:
+        transformed, name = self._run(link_scores)
+        link = get_link(name)
+        bounds = (link.lower, link.upper) if self.scale == "value" else (0.0, 1.0)
+        return inside(link.phi(transformed), *bounds)
+
+    def _run(self, link_scores: Float) -> tuple[Float, str]:
+        """Return transformed scores and the link to which they belong."""
+        return self.transform(link_scores), self.link
+
+    def transform(self, link_scores: ArrayLike) -> Float:
+        """Transform scores of the link to scores of the link.
+
+        Parameters
+        ----------
+        link_scores : array-like
+            Scores of the map's link, of any shape.
+
+        Returns
+        -------
+        ndarray of float
+            Transformed scores; finite for every finite score.
+        """
+        with np.errstate(over="ignore"):
+            result = self._transform(check_numbers(link_scores, "link_scores"))
+        return inside(result, -np.inf, np.inf)
+
+    def _transform(self, l: Float) -> Float:
+        raise NotImplementedError
+
+    def at_logits(self, logits: ArrayLike) -> Array:
+        """Return predictions for served scores that are logits, whatever the scale of the map.
+
+        Parameters
+        ----------
+        logits : array-like of shape (n,)
+            Log odds of the served predictions.
+
+        Returns
+        -------
+        ndarray of float64 of shape (n,)
+            Predictions.
+
+        Examples
+        --------
+        >>> from uncurse import Affine
+        >>> Affine(1.0, 0.0, scale="probability").at_logits([0.0])
+        array([0.5])
+        """
+        if self.scale == "logit":
+            return self(logits)
+        values = check_scores(logits, "logit").astype(np.float64, copy=False)
+        return self._predict(to_link(values, "logit", self.link)).astype(np.float64, copy=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the map as plain data."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+    def to_json(self, record: Mapping[str, Any] | None = None) -> str:
+        """Return the map as a JSON document; `record` is as in `save`."""
+        content = self.to_dict()
+        if record is not None:
+            if not isinstance(record, Mapping):
+                raise UncurseError(f"record is of type {type(record).__name__}; pass a mapping of plain data")
+            content["record"] = dict(record)
+        return documents.dumps(content.pop("kind"), content)
+
+    def save(self, path: str | os.PathLike[str], record: Mapping[str, Any] | None = None) -> None:
+        """Write the map to a JSON file, atomically.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Target.
+        record : mapping, optional
+            Plain data on how the map was fitted, stored under the key ``"record"``; read it with `load_record`.
+        """
+        documents.write(path, self.to_json(record) + "\n")
+
+
+def check_space(link: str, scale: str) -> None:
+    """Raise an error unless scores on `scale` have scores of `link`.
+
+    Parameters
+    ----------
+    link : str
+        Name of a link.
+    scale : str
+        Name of a scale.
+
+    Examples
+    --------
+    >>> check_space("log", "value")
+    """
+    check_choice("scale", scale, SCALES)
+    if np.isfinite(get_link(link).upper) and scale == "value":
+        raise UncurseError(f"scale='value' has no {link} score; use the identity or the log link")
+
+
+def check_knots(values: Iterable[float], name: str) -> tuple[float, ...]:
+    """Return a tuple of finite floats within ±1e290.
+
+    Parameters
+    ----------
+    values : iterable of float
+        Numbers; text is refused.
+    name : str
+        Name of the field, for messages.
+
+    Returns
+    -------
+    tuple of float
+        The numbers.
+
+    Examples
+    --------
+    >>> check_knots([0, 1], "x")
+    (0.0, 1.0)
+    """
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise UncurseError(f"{name} is of type {type(values).__name__}; pass a list of numbers")
+    numbers = tuple(check_number(value, f"{name}[{i}]") for i, value in enumerate(values))
+    largest = max(map(abs, numbers), default=0.0)
+    if largest > _LARGEST_KNOT:
+        raise UncurseError(f"{name} holds a number of size {largest:g}; numbers of a map lie within ±1e290")
+    return numbers
+
+
+def set_fields(score_map: ScoreMap, **fields: Any) -> None:
+    """Replace fields of a frozen map by validated values.
+
+    Parameters
+    ----------
+    score_map : ScoreMap
+        Map under construction.
+    **fields
+        New values by name.
+
+    Examples
+    --------
+    >>> score_map = ScoreMap()
+    >>> set_fields(score_map, scale="logit")
+    >>> score_map.scale
+    'logit'
+    """
+    for name, value in fields.items():
+        object.__setattr__(score_map, name, value)
+
+
+__all__ = ["ScoreMap", "check_knots", "check_space", "set_fields"]

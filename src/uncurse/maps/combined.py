@@ -1,0 +1,232 @@
+"""Maps made of maps: a chain, and one map per group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..links import get_link, inside, to_link
+from ..threads import chunks
+from ..validation import check_length, check_names, check_scores
+from .base import ScoreMap, set_fields
+from .shapes import Affine, Curve, Steps
+
+
+@dataclass(frozen=True)
+class Chain(ScoreMap):
+    """Maps applied one after the other; where links differ the prediction is passed on.
+
+    Parameters
+    ----------
+    maps : sequence of ScoreMap
+        At least one `Affine`, `Curve`, `Steps` or `Chain`, all on the same scale. A chain is replaced by its maps.
+
+    Examples
+    --------
+    >>> Chain((Affine(2.0, 0.0), Affine(0.5, 1.0))).transform([3.0])
+    array([4.])
+    """
+
+    kind: ClassVar[str] = "chain"
+    maps: Sequence[ScoreMap]
+    link: str = field(init=False)
+    scale: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        maps = _flat(self.maps)
+        set_fields(self, maps=maps, link=maps[0].link, scale=maps[0].scale)
+        for step in maps:
+            _check_scale(step, self.scale, "a map of this chain")
+
+    def _run(self, link_scores: Float) -> tuple[Float, str]:
+        l, link = link_scores, self.link
+        for step in self.maps:
+            if step.link != link:
+                # exp may overflow, and 0 · ∞ is NaN
+                l = inside(get_link(step.link).inverse(get_link(link).phi(l)), -np.inf, np.inf)
+                link = step.link
+            l = step.transform(l)
+        return l, link
+
+    def _transform(self, l: Float) -> Float:
+        values, link = self._run(l)
+        return values if link == self.link else get_link(self.link).inverse(get_link(link).phi(values))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the maps as plain data, in order."""
+        return {"kind": self.kind, "maps": [step.to_dict() for step in self.maps]}
+
+
+def compose(*maps: ScoreMap, scale: str) -> ScoreMap:
+    """Return one map that applies `maps` in order; merge adjacent straight lines of one link.
+
+    Parameters
+    ----------
+    *maps : Affine, Curve, Steps or Chain
+        At least one map. Their own scales are ignored.
+    scale : {"logit", "probability", "value"}
+        Scale of the scores that the result takes.
+
+    Returns
+    -------
+    ScoreMap
+        An `Affine`, a `Curve`, a `Steps` or a `Chain`.
+
+    Examples
+    --------
+    >>> compose(Affine(2.0, 1.0), Affine(0.5, 0.0), scale="logit")
+    Affine(slope=1.0, intercept=0.5, link='logistic', scale='logit')
+    """
+    steps: list[ScoreMap] = []
+    for step in _flat(maps):
+        last = steps[-1] if steps else None
+        if isinstance(last, Affine) and isinstance(step, Affine) and last.link == step.link:
+            slope, intercept = step.slope * last.slope, step.slope * last.intercept + step.intercept
+            if math.isfinite(slope) and math.isfinite(intercept):
+                steps[-1] = replace(last, slope=slope, intercept=intercept)
+                continue
+        steps.append(replace(step, scale=scale))
+    return steps[0] if len(steps) == 1 else Chain(steps)
+
+
+@dataclass(frozen=True)
+class Grouped(ScoreMap):
+    """One map per group, and a default map for all other groups.
+
+    Parameters
+    ----------
+    default : ScoreMap
+        Map for groups that are not in `maps`.
+    maps : mapping of str to ScoreMap
+        Map of each group by its name, on the scale of `default`.
+
+    Examples
+    --------
+    >>> grouped = Grouped(Affine(1.0, 0.0), {"news": Affine(1.0, 1.0)})
+    >>> grouped([0.0, 0.0], ["news", "sport"])
+    array([0.73105858, 0.5       ])
+    """
+
+    kind: ClassVar[str] = "grouped"
+    default: ScoreMap
+    maps: Mapping[str, ScoreMap]
+    link: str = field(init=False)
+    scale: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.maps, Mapping) or not all(isinstance(name, str) for name in self.maps):
+            raise UncurseError(f"maps is {self.maps!r:.80}; pass a mapping from names of groups (text) to maps")
+        for name, step in {"default": self.default, **self.maps}.items():
+            if not isinstance(step, ScoreMap) or isinstance(step, Grouped):
+                raise UncurseError(
+                    f"the map of group {name!r} is of type {type(step).__name__}; pass an Affine, Curve, Steps or Chain"
+                )
+            _check_scale(step, self.default.scale, f"the map of group {name!r}")
+        set_fields(self, maps=dict(self.maps), link=self.default.link, scale=self.default.scale)
+
+    def __call__(self, scores: ArrayLike, groups: ArrayLike | None = None) -> Array:
+        """Return predictions.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n,)
+            Scores on the scale of the map.
+        groups : array-like of shape (n,), optional
+            Group of each row. Without it the default map is used for every row.
+
+        Returns
+        -------
+        ndarray of float64 of shape (n,)
+            Predictions.
+        """
+        if groups is None:
+            return self.default(scores)
+        values = check_scores(scores, self.scale)
+        names, codes = np.unique(check_names(groups, len(values), "groups"), return_inverse=True)
+        number = {name: i for i, name in enumerate(self.maps)}
+        return self.by_number(values, np.array([number.get(str(name), -1) for name in names.tolist()])[codes])
+
+    def by_number(self, scores: ArrayLike, numbers: NDArray[np.integer[Any]]) -> Array:
+        """Return predictions for groups that are given as positions in `maps`.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n,)
+            Scores on the scale of the map.
+        numbers : ndarray of int of shape (n,)
+            Position of each row's group in `maps`; -1 means the default map.
+
+        Returns
+        -------
+        ndarray of float64 of shape (n,)
+            Predictions.
+
+        Examples
+        --------
+        >>> Grouped(Affine(1.0, 0.0), {"news": Affine(1.0, 1.0)}).by_number([0.0, 0.0], np.array([0, -1]))
+        array([0.73105858, 0.5       ])
+        """
+        values, numbers = check_scores(scores, self.scale), np.asarray(numbers)
+        check_length(numbers, len(values), "numbers")
+        if numbers.dtype.kind not in "iu" or numbers.min() < -1 or numbers.max() >= len(self.maps):
+            raise UncurseError(f"numbers must be integers from -1 to {len(self.maps) - 1}; see `by_number`")
+        maps = [*self.maps.values(), self.default]  # position -1 is the default
+        out = np.empty(len(values))
+        if all(isinstance(step, Affine) and step.link == self.link for step in maps):
+            # Thousands of groups of few rows: one pass over the rows is much faster than a call per group.
+            slopes, intercepts = np.array([(step.slope, step.intercept) for step in maps]).T  # type: ignore[attr-defined]
+            link = get_link(self.link)
+            bounds = (link.lower, link.upper) if self.scale == "value" else (0.0, 1.0)
+            for rows in chunks(len(values)):
+                l = to_link(values[rows].astype(np.float64, copy=False), self.scale, self.link)
+                with np.errstate(over="ignore"):
+                    transformed = slopes[numbers[rows]] * l + intercepts[numbers[rows]]
+                out[rows] = inside(link.phi(transformed), *bounds)
+            return out
+        order = np.argsort(numbers, kind="stable")
+        found, starts = np.unique(numbers[order], return_index=True)
+        for i, members in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            out[members] = maps[i](values[members])
+        return out
+
+    def _transform(self, l: Float) -> Float:
+        return self.default.transform(l)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the maps as plain data, by group."""
+        maps = {name: step.to_dict() for name, step in self.maps.items()}
+        return {"kind": self.kind, "default": self.default.to_dict(), "maps": maps}
+
+
+def _flat(maps: Sequence[ScoreMap]) -> tuple[Affine | Curve | Steps, ...]:
+    """Return the maps with chains replaced by their maps."""
+    if not isinstance(maps, Iterable):
+        raise UncurseError(f"maps is of type {type(maps).__name__}; pass a sequence of maps")
+    flat = tuple(part for step in maps for part in (step.maps if isinstance(step, Chain) else (step,)))
+    for step in flat:
+        if not isinstance(step, Affine | Curve | Steps):
+            raise UncurseError(
+                f"a {type(step).__name__} cannot be part of a chain; pass Affine, Curve, Steps or Chain maps "
+                "(for a Grouped map, chain the map of each group)"
+            )
+    if not flat:
+        raise UncurseError("no map to apply; pass at least one")
+    return flat  # type: ignore[return-value]
+
+
+def _check_scale(step: ScoreMap, scale: str, name: str) -> None:
+    if step.scale != scale:
+        raise UncurseError(
+            f"{name} takes scores on the {step.scale} scale and the others on the {scale} scale; use one scale "
+            "(`compose` sets it)"
+        )
+
+
+__all__ = ["Chain", "Grouped", "compose"]

@@ -1,0 +1,227 @@
+"""Maps of a single shape: a straight line, a piecewise linear curve, and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..links import inside
+from ..validation import check_count, check_number
+from .base import ScoreMap, check_knots, check_space, set_fields
+
+
+@dataclass(frozen=True)
+class Affine(ScoreMap):
+    """A straight line: φ(slope · l + intercept).
+
+    Parameters
+    ----------
+    slope : float
+        Slope, 0 or more.
+    intercept : float
+        Intercept.
+    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+        Link in whose scores the line is straight.
+    scale : {"logit", "probability", "value"}, default="logit"
+        Scale of the scores.
+
+    Examples
+    --------
+    >>> Affine(0.5, -1.0)([0.0, 2.0])
+    array([0.26894142, 0.5       ])
+    """
+
+    kind: ClassVar[str] = "affine"
+    slope: float
+    intercept: float
+    link: str = "logistic"
+    scale: str = "logit"
+
+    def __post_init__(self) -> None:
+        check_space(self.link, self.scale)
+        set_fields(self, slope=_rising(self.slope, "slope"), intercept=check_number(self.intercept, "intercept"))
+
+    def _fill(self, values: Float, out: Array) -> None:
+        if self.link != "logistic" or self.scale != "logit":
+            super()._fill(values, out)
+            return
+        # The common case without a temporary array: 1 / (1 + exp(−slope · l − intercept)).
+        out[...] = values
+        with np.errstate(over="ignore"):
+            out *= -self.slope
+            out -= self.intercept
+            np.exp(out, out=out)
+        out += 1.0
+        np.reciprocal(out, out=out)
+        inside(out, 0.0, 1.0, out=out)
+
+    def _transform(self, l: Float) -> Float:
+        result: Float = self.slope * l
+        result += self.intercept
+        return result
+
+
+@dataclass(frozen=True)
+class Curve(ScoreMap):
+    """A piecewise linear function of l through knots, extended by straight lines.
+
+    Parameters
+    ----------
+    x : sequence of float
+        Knots, strictly increasing, at least one.
+    y : sequence of float
+        Values at the knots, not decreasing.
+    left, right : float
+        Slopes before the first knot and after the last, 0 or more.
+    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+        Link in whose scores the knots are.
+    scale : {"logit", "probability", "value"}, default="logit"
+        Scale of the scores.
+
+    Examples
+    --------
+    >>> Curve((0.0, 1.0), (0.0, 0.5), 1.0, 1.0).transform([-1.0, 0.5, 2.0])
+    array([-1.  ,  0.25,  1.5 ])
+    """
+
+    kind: ClassVar[str] = "curve"
+    x: Sequence[float]
+    y: Sequence[float]
+    left: float
+    right: float
+    link: str = "logistic"
+    scale: str = "logit"
+
+    def __post_init__(self) -> None:
+        check_space(self.link, self.scale)
+        set_fields(self, x=check_knots(self.x, "x"), y=check_knots(self.y, "y"))
+        set_fields(self, left=_rising(self.left, "left"), right=_rising(self.right, "right"))
+        if len(self.x) != len(self.y) or not self.x:
+            raise UncurseError(f"a curve needs as many x as y and at least one; got {len(self.x)} and {len(self.y)}")
+        x, y = self._knots
+        if (np.diff(x) <= 0).any():
+            raise UncurseError("the x of a curve must increase strictly; merge knots that coincide")
+        if (np.diff(y) < 0).any():
+            raise UncurseError("the y of this curve decrease somewhere; a map must not reverse the order of scores")
+        with np.errstate(over="ignore"):
+            steep = np.flatnonzero(~np.isfinite(np.diff(y) / np.diff(x)))
+        if steep.size:
+            raise UncurseError(f"the slope after x[{steep[0]}] of this curve is too large; merge the two knots")
+
+    @cached_property
+    def _knots(self) -> tuple[Array, Array]:
+        return np.array(self.x), np.array(self.y)
+
+    def _transform(self, l: Float) -> Float:
+        x, y = self._knots
+        result: Float = np.interp(l, x, y)
+        result += self.left * np.minimum(l - x[0], 0.0)
+        result += self.right * np.maximum(l - x[-1], 0.0)
+        return result
+
+
+@dataclass(frozen=True)
+class Steps(ScoreMap):
+    """A step function of l, with an optional tie-break: value of the step + slope · (l − center).
+
+    Parameters
+    ----------
+    edges : sequence of float
+        Edges between the steps, strictly increasing. A score on an edge belongs to the step above it.
+    values : sequence of float
+        One value per step, one more than edges.
+    slope : float, default=0.0
+        A tiny slope orders the scores inside a step.
+    center : float, default=0.0
+        Score at which the tie-break is 0.
+    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+        Link in whose scores the steps are.
+    scale : {"logit", "probability", "value"}, default="logit"
+        Scale of the scores.
+    monotone : bool, default=True
+        Require that `values` do not decrease. Only a textbook histogram, which may reverse the order of scores,
+        needs False; `slope` must then be 0.
+
+    Examples
+    --------
+    >>> Steps((0.0,), (-1.0, 1.0)).transform([-5.0, 0.0, 5.0])
+    array([-1.,  1.,  1.])
+    """
+
+    kind: ClassVar[str] = "steps"
+    edges: Sequence[float]
+    values: Sequence[float]
+    slope: float = 0.0
+    center: float = 0.0
+    link: str = "logistic"
+    scale: str = "logit"
+    monotone: bool = True
+
+    def __post_init__(self) -> None:
+        check_space(self.link, self.scale)
+        set_fields(self, edges=check_knots(self.edges, "edges"), values=check_knots(self.values, "values"))
+        set_fields(self, slope=_rising(self.slope, "slope"), center=check_knots((self.center,), "center")[0])
+        if not isinstance(self.monotone, bool):
+            raise UncurseError(f"monotone={self.monotone!r}; pass True or False")
+        if len(self.values) != len(self.edges) + 1:
+            raise UncurseError(f"{len(self.edges)} edges need {len(self.edges) + 1} values; got {len(self.values)}")
+        edges, values = self._arrays
+        if (np.diff(edges) <= 0).any():
+            raise UncurseError("the edges of steps must increase strictly; merge edges that coincide")
+        if self.monotone and (np.diff(values) < 0).any():
+            raise UncurseError(
+                "the values of these steps decrease somewhere; a map must not reverse the order of scores: pool the "
+                "steps, or pass monotone=False"
+            )
+        if self.slope > 0 and not self.monotone:
+            raise UncurseError(f"slope is {self.slope:g} and monotone=False; a tie-break needs monotone=True")
+
+    @cached_property
+    def _arrays(self) -> tuple[Array, Array]:
+        return np.array(self.edges), np.array(self.values)
+
+    def _transform(self, l: Float) -> Float:
+        edges, values = self._arrays
+        result: Float = values[np.searchsorted(edges, l, side="right")]
+        return result + self.slope * (l - self.center) if self.slope else result
+
+
+def logit_knots(count: int = 256) -> Array:
+    """Return logits at equal steps of arcsin √p.
+
+    Interpolating a curve of the logit that bends as p(1 − p) then has the same error in every piece.
+
+    Parameters
+    ----------
+    count : int, default=256
+        Number of knots.
+
+    Returns
+    -------
+    ndarray of shape (count,)
+        Logits in ascending order.
+
+    Examples
+    --------
+    >>> logit_knots(2).round(3)
+    array([-1.763,  1.763])
+    """
+    angle = (np.arange(check_count(count, "count")) + 0.5) / count * (np.pi / 2)
+    knots: Array = 2 * np.log(np.tan(angle))
+    return knots
+
+
+def _rising(slope: float, name: str) -> float:
+    number = check_number(slope, name)
+    if number < 0:
+        raise UncurseError(f"{name} is {number:g}; a map must not reverse the order of scores, so pass 0 or more")
+    return number
+
+
+__all__ = ["Affine", "Curve", "Steps", "logit_knots"]

@@ -1,0 +1,346 @@
+"""Checks of arrays: scores, labels, weights and groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._types import Array, Float
+from ..errors import UncurseError
+from .values import check_choice, warn_user
+
+#: Scales of scores: log odds, probabilities in [0, 1], or any finite number (regression).
+SCALES = ("logit", "probability", "value")
+
+
+def check_numbers(values: ArrayLike, name: str) -> Float:
+    """Return an array of float32 or float64; convert other numbers to float64.
+
+    Parameters
+    ----------
+    values : array-like
+        Numbers of any shape, finite or not. float32 and float64 arrays are not copied.
+    name : str
+        Name of the argument, for the message.
+
+    Returns
+    -------
+    ndarray of float32 or float64
+        The numbers.
+
+    Examples
+    --------
+    >>> check_numbers([1, 2], "scores")
+    array([1., 2.])
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise UncurseError(f"{name} has masked values; drop or fill those rows first")
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UncurseError(f"{name} must be an array of numbers, not {type(values).__name__}: {error}") from None
+    if array.dtype in (np.float32, np.float64):
+        return array
+    if array.dtype.kind not in "biuf":
+        raise UncurseError(
+            f"{name} must be an array of numbers, not {type(values).__name__}: dtype {array.dtype}; "
+            "convert it to float first"
+        )
+    with np.errstate(over="ignore"):  # a long double may become infinite, which `check_finite` reports
+        return array.astype(np.float64)
+
+
+def check_finite(values: Float, name: str) -> None:
+    """Raise an error that locates the first NaN or infinity.
+
+    Parameters
+    ----------
+    values : ndarray of float
+        Numbers of any shape.
+    name : str
+        Name of the argument, for the message.
+
+    Examples
+    --------
+    >>> check_finite(np.array([0.0, 1.0]), "scores")
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A sum is several times faster than isfinite, and any NaN or infinity survives it.
+        suspicious = not np.isfinite(values.sum())
+    if not suspicious:
+        return
+    bad = np.flatnonzero(~np.isfinite(values.ravel()))
+    if bad.size:
+        where = ", ".join(str(i) for i in np.unravel_index(bad[0], values.shape))
+        raise UncurseError(
+            f"{name}[{where}] is {values.ravel()[bad[0]]} ({bad.size} such values); drop or repair those rows first"
+        )
+
+
+def check_scores(scores: ArrayLike, scale: str, *, name: str = "scores", ndim: int = 1) -> Float:
+    """Return finite scores as a float array; on the probability scale they must lie in [0, 1].
+
+    Parameters
+    ----------
+    scores : array-like of shape (n,) or (n, S)
+        At least one score. float32 and float64 arrays are not copied.
+    scale : {"logit", "probability", "value"}
+        Scale of the scores.
+    name : str, default="scores"
+        Name of the argument, for messages.
+    ndim : {1, 2}, default=1
+        Required number of dimensions.
+
+    Returns
+    -------
+    ndarray of float32 or float64
+        The scores.
+
+    Examples
+    --------
+    >>> check_scores([0, 1], "probability")
+    array([0., 1.])
+    """
+    check_choice("scale", scale, SCALES)
+    values = check_numbers(scores, name)
+    if values.ndim != ndim:
+        expected = "one column, shape (n,)" if ndim == 1 else "a column per replica, shape (n, S)"
+        raise UncurseError(f"{name} has shape {values.shape}; pass {expected}")
+    if values.size == 0:
+        raise UncurseError(f"{name} is empty, shape {values.shape}; pass at least one row")
+    check_finite(values, name)
+    if scale == "probability":
+        low, high = values.min(), values.max()
+        if low < 0 or high > 1:
+            raise UncurseError(
+                f"{name} holds {low if low < 0 else high:g}, which is not a probability; are these logits? "
+                "Use the logit scale, or convert them to probabilities"
+            )
+    return values
+
+
+def warn_if_probabilities(logits: Float, name: str) -> None:
+    """Warn if at least 100 values that should be logits all lie in [0, 1].
+
+    Parameters
+    ----------
+    logits : ndarray of shape (n,) or (n, S)
+        About 1,000 evenly spaced rows are inspected.
+    name : str
+        Name of the argument, for the message.
+
+    Examples
+    --------
+    >>> warn_if_probabilities(np.array([-2.0, 0.5]), "pool")
+    """
+    sample = logits[:: max(1, len(logits) // 1024)]
+    if len(sample) >= 100 and sample.min() >= 0 and sample.max() <= 1:
+        warn_user(f"every value of {name} lies in [0, 1]; if these are probabilities, pass scale='probability'")
+
+
+def check_length(values: NDArray[Any], rows: int, name: str) -> None:
+    """Raise an error unless `values` has shape (rows,).
+
+    Parameters
+    ----------
+    values : ndarray
+        Array to check.
+    rows : int
+        Number of scores.
+    name : str
+        Name of the argument, for the message.
+
+    Examples
+    --------
+    >>> check_length(np.zeros(3), 3, "labels")
+    """
+    if values.ndim != 1 or len(values) != rows:
+        raise UncurseError(f"{name} has shape {values.shape} but there are {rows} scores; pass shape ({rows},)")
+
+
+def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArray[Any]:
+    """Return binary labels, one per row.
+
+    Parameters
+    ----------
+    labels : array-like of shape (rows,)
+        0 or 1, or booleans.
+    rows : int
+        Number of scores.
+    name : str, default="labels"
+        Name of the argument, for messages.
+
+    Returns
+    -------
+    ndarray of shape (rows,)
+        The labels, in their own numeric dtype; booleans become int8.
+
+    Examples
+    --------
+    >>> check_labels([True, False], 2)
+    array([1., 0.])
+    """
+    plain = type(labels) is np.ndarray and labels.dtype.kind in "biuf"
+    y = np.asarray(labels) if plain else check_numbers(labels, name)
+    check_length(y, rows, name)
+    if y.dtype == bool:
+        return y.view(np.int8)
+    if y.dtype.kind in "iu" and (len(y) == 0 or (y.min() >= 0 and y.max() <= 1)):
+        return y
+    bad = np.flatnonzero((y != 0) & (y != 1))
+    if bad.size:
+        raise UncurseError(f"{name}[{bad[0]}] is {y[bad[0]]}; labels must be 0 or 1")
+    return y
+
+
+def check_weights(weights: ArrayLike | None, rows: int) -> Array | None:
+    """Return sample weights as float64, one per row; None stays None.
+
+    Only ratios of weights matter, so any scale is accepted as long as the largest weight lies in [1e-300, 1e300].
+
+    Parameters
+    ----------
+    weights : array-like of shape (rows,) or None
+        Finite numbers of at least 0, not all 0.
+    rows : int
+        Number of scores.
+
+    Returns
+    -------
+    ndarray of float64 of shape (rows,) or None
+        The weights, not rescaled.
+
+    Examples
+    --------
+    >>> check_weights([0, 3], 2)
+    array([0., 3.])
+    """
+    if weights is None:
+        return None
+    w = check_numbers(weights, "sample_weight").astype(np.float64, copy=False)
+    check_length(w, rows, "sample_weight")
+    check_finite(w, "sample_weight")
+    if w.min(initial=0.0) < 0:
+        raise UncurseError(f"sample_weight holds {w.min():g}; weights must be 0 or more")
+    largest = w.max(initial=0.0)
+    if largest == 0:
+        raise UncurseError("every sample_weight is zero; give some row a positive weight")
+    if not 1e-300 <= largest <= 1e300:
+        raise UncurseError(f"the largest sample_weight is {largest:g}; rescale the weights, only their ratios matter")
+    return w
+
+
+def effective_rows(weights: ArrayLike) -> float:
+    """Return the effective number of rows, (Σw)² / Σw².
+
+    Parameters
+    ----------
+    weights : array-like of shape (n,)
+        Sample weights on any scale.
+
+    Returns
+    -------
+    float
+        Between 1 and n; n where all weights are equal.
+
+    Examples
+    --------
+    >>> effective_rows([1e-300, 1e-300, 0.0])
+    2.0
+    """
+    w = check_weights(weights, np.size(check_numbers(weights, "sample_weight")))
+    assert w is not None
+    w = w / w.max()  # neither the sum nor the squares can overflow
+    return float(w.sum() ** 2 / np.dot(w, w))
+
+
+def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
+    """Return one name per row, without missing values.
+
+    Parameters
+    ----------
+    values : array-like of shape (rows,)
+        Text or numbers; 1 and 1.0 are the same name.
+    rows : int
+        Number of scores.
+    name : str
+        Name of the argument, for messages.
+
+    Returns
+    -------
+    ndarray of shape (rows,)
+        The names: text, integers or booleans.
+
+    Examples
+    --------
+    >>> check_names([1.0, 2.5], 2, "groups").tolist()
+    ['1', '2.5']
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise UncurseError(f"{name} has masked values; drop or fill those rows first")
+    try:
+        names = np.asarray(values)
+    except ValueError as error:
+        raise UncurseError(f"{name} must be a list of names: {error}") from None
+    check_length(names, rows, name)
+    if names.dtype.kind in "fO":
+        missing = np.flatnonzero(names != names if names.dtype.kind == "f" else [*map(_is_missing, names.tolist())])
+        if missing.size:
+            raise UncurseError(
+                f"{name}[{missing[0]}] is {names[missing[0]]}; fill missing values, for example with 'unknown'"
+            )
+    if names.dtype.kind == "f":
+        return np.array([int(v) if v.is_integer() else v for v in names.tolist()], object).astype(str)
+    return names.astype(str) if names.dtype.kind == "O" else names
+
+
+def group_rows(groups: ArrayLike, rows: int) -> tuple[list[str], list[NDArray[np.intp]]]:
+    """Return the sorted names of the groups and the row numbers of each.
+
+    Parameters
+    ----------
+    groups : array-like of shape (rows,)
+        Group of each row, text or numbers.
+    rows : int
+        Number of scores.
+
+    Returns
+    -------
+    names : list of str
+        Names of the groups.
+    members : list of ndarray of int
+        Rows of each group, in ascending order.
+
+    Examples
+    --------
+    >>> group_rows(["b", "a", "b"], 3)
+    (['a', 'b'], [array([1]), array([0, 2])])
+    """
+    names, codes = np.unique(check_names(groups, rows, "groups"), return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    return [str(name) for name in names.tolist()], np.split(order, ends[:-1])
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA has no truth value
+        return True
+
+
+__all__ = [
+    "SCALES",
+    "check_finite",
+    "check_labels",
+    "check_length",
+    "check_names",
+    "check_numbers",
+    "check_scores",
+    "check_weights",
+    "effective_rows",
+    "group_rows",
+    "warn_if_probabilities",
+]

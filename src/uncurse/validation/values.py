@@ -1,0 +1,163 @@
+"""Checks of single values, and warnings."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+from ..errors import UncurseError
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def warn_user(message: str) -> None:
+    """Issue a `UserWarning` that points at the first line of code outside this package.
+
+    Parameters
+    ----------
+    message : str
+        What happened and what to do about it.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_user("the replicas are identical; change the seed")
+    >>> str(caught[0].message)
+    'the replicas are identical; change the seed'
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """Return `value` if it is one of `choices`; otherwise raise an error that lists them.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument, for the message.
+    value : object
+        Value to check.
+    choices : tuple of str
+        Allowed values.
+
+    Returns
+    -------
+    str
+        `value`.
+
+    Examples
+    --------
+    >>> check_choice("scale", "logit", ("logit", "probability"))
+    'logit'
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise UncurseError(f"{name}={_shown(value)} is unknown; choose one of {', '.join(choices)}")
+    return value
+
+
+def check_number(value: Any, name: str) -> float:
+    """Return `value` as a float if it is a finite real number; refuse strings and booleans.
+
+    Parameters
+    ----------
+    value : float or int
+        Value to check; NumPy scalars are accepted.
+    name : str
+        Name of the argument, for the message.
+
+    Returns
+    -------
+    float
+        The number.
+
+    Examples
+    --------
+    >>> check_number(1 / 2, "slope")
+    0.5
+    """
+    number = _as_float(value)
+    if not math.isfinite(number):
+        raise UncurseError(f"{name} is {_shown(value)}; pass a finite number")
+    return number
+
+
+def check_share(alpha: Any, name: str = "alpha") -> float:
+    """Return `alpha` as a float if it lies in (0, 1].
+
+    Parameters
+    ----------
+    alpha : float
+        Share of the rows, above 0 and at most 1.
+    name : str, default="alpha"
+        Name of the argument, for the message.
+
+    Returns
+    -------
+    float
+        The share.
+
+    Examples
+    --------
+    >>> check_share(1)
+    1.0
+    """
+    share = _as_float(alpha)
+    if not 0 < share <= 1:
+        raise UncurseError(f"{name}={_shown(alpha)} is not a share; pass a number above 0 and at most 1, such as 0.02")
+    return share
+
+
+def check_count(value: Any, name: str) -> int:
+    """Return `value` as an int if it is an integer of at least 1.
+
+    Parameters
+    ----------
+    value : int
+        Value to check; NumPy integers are accepted, booleans are not.
+    name : str
+        Name of the argument, for the message.
+
+    Returns
+    -------
+    int
+        The count.
+
+    Examples
+    --------
+    >>> check_count(3, "n_bins")
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise UncurseError(f"{name}={_shown(value)}; pass an integer, 1 or more")
+    return int(value)
+
+
+def _as_float(value: object) -> float:
+    """Convert a real number to a float; return NaN for anything else, such as text and booleans."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _shown(value: object) -> str:
+    """Show a value in a message; Python refuses to print integers of more than 4,300 digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "too large"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+__all__ = ["check_choice", "check_count", "check_number", "check_share", "warn_user"]

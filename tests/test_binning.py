@@ -1,0 +1,61 @@
+"""Bins of cells: equal weight, tied scores in one bin, and a last bin as narrow as the selection."""
+
+import numpy as np
+import pytest
+
+from uncurse import Cells
+from uncurse.calibration.binning import make_bins, scores_at, sums_between
+
+
+@pytest.fixture
+def cells():
+    l = np.random.default_rng(0).normal(-2, 1, 10_000)
+    return Cells(exact=True).update(l, l > 0)
+
+
+def test_quantile_bins_have_equal_weight(cells):
+    cuts, edges = make_bins(cells, 20, "quantile", None)
+    np.testing.assert_array_equal(sums_between(cuts, cells.weight), np.full(20, 500.0))
+    assert (np.diff(edges) > 0).all()
+
+
+def test_quantile_bins_split_cells_of_the_grid():
+    l = np.random.default_rng(0).normal(-2, 0.1, 200_000)
+    cells = Cells(exact=False).update(l)
+    cuts, edges = make_bins(cells, 50, "quantile", None)
+    np.testing.assert_allclose(sums_between(cuts, cells.weight), 4_000, rtol=1e-9)
+    np.testing.assert_allclose(edges, np.quantile(l, np.arange(1, 50) / 50), atol=1 / 1024)
+
+
+def test_equal_scores_share_a_bin():
+    cells = Cells(exact=True).update(np.repeat([0.0, 1.0, 2.0], [10, 80, 10]), np.arange(100) % 2)
+    cuts, _ = make_bins(cells, 10, "quantile", None)
+    assert set(sums_between(cuts, cells.weight)) <= {10.0, 80.0, 90.0}
+
+
+@pytest.mark.parametrize("share", [0.01, 0.001, 0.0001])
+def test_refine_top_limits_the_share_of_the_last_bin(cells, share):
+    cuts, _ = make_bins(cells, 10, "quantile", share)
+    weights = sums_between(cuts, cells.weight)
+    assert weights[-1] <= share * 10_000
+    assert weights.sum() == 10_000
+    np.testing.assert_array_equal(weights[:9], 1_000)
+
+
+def test_edge_between_adjacent_floats_is_the_upper_one():
+    low = 1.0
+    high = np.nextafter(low, 2)
+    cells = Cells(exact=True).update([low, high], [0, 1])
+    assert scores_at(cells, np.array([1.0]))[0] == high
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+def test_one_bin_has_no_cuts(cells, strategy):
+    cuts, edges = make_bins(cells, 1, strategy, None)
+    assert len(cuts) == len(edges) == 0
+
+
+def test_number_of_bins_is_limited_for_any_number_of_rows():
+    cells = Cells(exact=False).update(np.random.default_rng(0).normal(size=200_000))
+    cuts, _ = make_bins(cells, 10**12, "quantile", None)
+    assert len(cuts) < 200_000

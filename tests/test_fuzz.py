@@ -1,0 +1,162 @@
+"""A short run of the fuzzer, and tests of the fuzzer itself."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas")
+from tools.fuzz import engine, targets  # noqa: F401  registers the targets
+from tools.fuzz.__main__ import main
+from tools.fuzz.checks import check_fit, check_map, check_predictions
+from tools.fuzz.draws import Draw
+from tools.fuzz.engine import TARGETS, Call, Fault, Finding, Target, run_call, run_workers, schedule
+
+from uncurse import UncurseError
+from uncurse.maps import Affine, ScoreMap
+
+CALLS = 2000
+
+
+@pytest.fixture(scope="module")
+def tally():
+    return run_workers(list(TARGETS), CALLS, seed=0, jobs=1)
+
+
+def test_no_call_of_a_public_name_breaks_a_property(tally):
+    assert not tally.findings, "\n" + "\n".join(map(str, tally.findings.values()))
+
+
+def test_every_target_is_called_and_accepts_some_input(tally):
+    assert tally.calls.total() == CALLS
+    for name in TARGETS:
+        assert tally.calls[name] > tally.refused[name], f"{name} refuses all of {tally.calls[name]} calls"
+
+
+# ---------------------------------------------------------------------------- the fuzzer finds planted faults
+
+
+@pytest.fixture
+def run(tmp_path):
+    def outcome(function, number=0):
+        return run_call(Target("planted", function), 0, number, tmp_path)[1]
+
+    return outcome
+
+
+def raising(error):
+    def function(*arguments):
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize("error", [TypeError("x"), MemoryError("x"), ZeroDivisionError("x"), RecursionError("x")])
+def test_other_exceptions_are_faults(run, error):
+    found = run(lambda call: call.call(raising(error)))
+    assert isinstance(found, Finding)
+    assert type(error).__name__ in found.summary
+
+
+def test_an_uncurse_error_is_a_refusal_and_needs_a_message(run):
+    assert run(lambda call: call.call(raising(UncurseError("slope is -1")))) is True
+    assert "no message" in run(lambda call: call.call(raising(UncurseError("")))).summary
+
+
+def test_user_warnings_pass_and_other_warnings_are_faults(run):
+    assert run(lambda call: warnings.warn("x", UserWarning, stacklevel=1)) is False
+    assert "RuntimeWarning" in run(lambda call: np.log(np.array(0.0))).summary
+
+
+def test_a_slow_call_is_a_fault(run, monkeypatch):
+    monkeypatch.setattr(engine, "SLOW_SECONDS", 0.01)
+    assert "Slow" in run(lambda call: time.sleep(0.02)).summary
+    assert "stopped" in run(lambda call: time.sleep(5)).summary
+
+
+class Falling(Affine):
+    def __call__(self, scores):
+        return 1 - super().__call__(scores)
+
+
+class Missing(Affine):
+    def __call__(self, scores):
+        return np.where(np.asarray(scores) > 3, np.nan, super().__call__(scores))
+
+
+@pytest.mark.parametrize(("kind", "message"), [(Falling, "NotMonotone"), (Missing, "NotFinite")])
+def test_a_map_that_falls_or_is_not_finite_is_a_fault(run, kind, message):
+    assert run(lambda call: check_map(call, Affine(0.5, 1.0))) is False
+    assert message in run(lambda call: check_map(call, kind(0.5, 1.0))).summary
+
+
+def test_a_map_that_a_file_changes_is_a_fault(run, monkeypatch):
+    monkeypatch.setattr(ScoreMap, "save", lambda self, path: path.write_text(Affine(0.5, 1.0 + 1e-9).to_json()))
+    assert "Changed" in run(lambda call: check_map(call, Affine(0.5, 1.0))).summary
+
+
+def test_predictions_out_of_range_are_a_fault():
+    with pytest.raises(Fault, match="OutOfRange"):
+        check_predictions(np.arange(2.0), np.array([0.5, 1.5]), probability=True)
+
+
+@pytest.mark.parametrize(
+    ("fit", "message"),
+    [
+        (lambda scores, weights: scores[:1], "order of rows"),
+        (lambda scores, weights: [1.0 if weights is None else weights.sum() / len(scores)], "weights times"),
+    ],
+)
+def test_a_fit_that_depends_on_order_or_on_the_scale_of_weights_is_a_fault(run, fit, message):
+    def function(call):
+        call.broken = False
+        check_fit(call, fit, (np.arange(9.0),), None)
+
+    assert message in run(function).summary
+    assert run(lambda call: check_fit(call, lambda scores, weights: [scores.mean()], (np.arange(9.0),), None)) is False
+
+
+# ---------------------------------------------------------------------------- the fuzzer is reproducible
+
+
+def test_equal_seeds_draw_equal_values(tmp_path):
+    one, other, third = (Call([0, 1, number], tmp_path) for number in (2, 2, 3))
+    draws = [(d.broken, d.rows(), d.scores(7).tolist(), d.weights(3) is None) for d in (one, other, third)]
+    assert draws[0] == draws[1]
+    assert draws[0] != draws[2]
+
+
+def test_damaged_arrays_have_every_form():
+    draw = Draw([0])
+    kinds = {type(draw.damage(np.arange(4.0))).__name__ for _ in range(2000)}
+    assert {"ndarray", "list", "dict", "generator", "MaskedArray", "NoneType", "Series", "str"} <= kinds
+
+
+def test_the_schedule_spaces_out_slow_targets(monkeypatch):
+    fast, slow = (Target(name, lambda call: None, every) for name, every in (("fast", 1), ("slow", 10)))
+    monkeypatch.setattr(engine, "TARGETS", {"fast": fast, "slow": slow})
+    made = list(schedule(["fast", "slow"], 110))
+    assert len(made) == 110
+    assert sum(name == "slow" for name, _ in made) == 10
+
+
+def test_one_call_is_made_again_by_its_number(capsys, monkeypatch):
+    monkeypatch.setitem(TARGETS, "planted", Target("planted", lambda call: call.call(raising(TypeError("boom")))))
+    assert main(["--only", "planted", "--call", "7", "--seed", "3"]) == 1
+    assert "--seed 3 --only planted --call 7" in capsys.readouterr().out
+    assert main(["--only", "validation.check_share", "--call", "0"]) == 0
+
+
+def test_workers_report_faults_and_processes_that_die(monkeypatch, capsys):
+    import os
+
+    def dies(call):
+        if call.chance(0.5):
+            os._exit(3)
+
+    monkeypatch.setitem(TARGETS, "dies", Target("dies", dies))
+    assert main(["--only", "dies", "--calls", "6", "--jobs", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "Crash" in out
+    assert "6 calls" in out
