@@ -17,7 +17,6 @@ from ..validation import check_choice
 from .base import Debiaser, Fitted, check_replicas
 from .free_shape import FreeShape, LabelFree, Parametric
 from .latent_scores import ReplicaModel
-from .shrinkage import identical_replicas
 from .tower import TowerFit, fit_tower
 from .uncertainty import SHARES, TopShare
 from .vad import VADOptions, fit_vad, label_free
@@ -147,7 +146,11 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
             f"{deviance:.1f}, of which chance is allowed {allowed:.1f}"
         )
         return replace(base, record=replace(base.record, reason=reason, labelled=tower.record.labelled))
-    size = "beyond any doubt" if np.isinf(deviance) else f"deviance {deviance:.1f}, of which chance is allowed {allowed:.1f}"
+    size = (
+        "beyond any doubt"
+        if np.isinf(deviance)
+        else f"deviance {deviance:.1f}, of which chance is allowed {allowed:.1f}"
+    )
     reason = f"the labels contradict the scores even after noise is removed ({size}), so they are calibrated"
     return replace(tower, record=replace(tower.record, reason=reason))
 
@@ -163,17 +166,14 @@ def _fit_label_free(pool: Evidence, replicas: str) -> Fitted:
         negative_rate=spec.negative_rate,
         lambda_floor=0.0,
     )
-    model = ReplicaModel(
-        pool.require("replica_counts", "collect it with replica_counts=True").cells(), replicas
-    )
+    model = ReplicaModel(pool.require("replica_counts", "collect it with replica_counts=True").cells(), replicas)
     vad = fit_vad(replace(pool, replica_counts=None), None, options)
     identity = compose(Affine(1.0, options.offset), scale=spec.scale)
 
     def nothing(reason: str, remaining: LabelFree | None) -> Fitted:
         return Fitted(identity, replace(vad.record, method="nothing", reason=reason), remaining)
 
-    assert vad.record.noise_variance is not None and vad.record.score_variance is not None
-    if identical_replicas(vad.record.noise_variance, vad.record.score_variance):
+    if model.identical:
         return nothing("the replicas are identical, so they show no noise", None)
     free, chosen = label_free(model, pool.moments, options)
     if max(_correction(chosen, alpha) for alpha in SHARES) < _Z_CORRECTION:
@@ -183,8 +183,8 @@ def _fit_label_free(pool: Evidence, replicas: str) -> Fitted:
         reason = one if chosen is not free else "one λ for each group; the shape of noise is not examined by group"
         return Fitted(vad.map, replace(vad.record, method="vad with curvature", reason=reason), chosen)
     reason = (
-        f"noise differs from row to row, or scores have heavy tails: one λ = {vad.record.lambda_:.3f} does not describe "
-        "the replicas"
+        f"noise differs from row to row, or scores have heavy tails: one λ = {vad.record.lambda_:.3f} does not "
+        "describe the replicas"
     )
     steps = [Affine(1.0, options.offset)] if options.offset else []
     record = replace(vad.record, method="free", reason=reason, curvature=False, shape="free")
@@ -243,7 +243,7 @@ def _allowed(base: Fitted, tower: TowerFit) -> float:
     """Return the deviance c below which labels are put down to chance: less where a switch has little to lose.
 
     If the label-free map is right, a switch costs the squared error of `Tower`, which is ρ² times its own. Chance
-    exceeds c with two degrees of freedom at a cost of ρ² (1 + c/2) exp(−c/2), which is kept to a share of its own error.
+    exceeds c with two degrees of freedom at a cost of ρ² (1 + c/2) exp(−c/2), kept to a share of its own error.
     """
     if base.record.method == "nothing" or base.remaining is None:
         return np.inf

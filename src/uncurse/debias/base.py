@@ -140,7 +140,9 @@ class FitRecord:
             known = {f.name for f in fields(cls)}
             values = {name: value for name, value in content.items() if name in known}
             values["lambda_"] = content["lambda"]
-            values["groups"] = {n: GroupRecord(g["lambda"], g["center"], g["rows"]) for n, g in content["groups"].items()}
+            values["groups"] = {
+                n: GroupRecord(g["lambda"], g["center"], g["rows"]) for n, g in content["groups"].items()
+            }
             for role in ("pool", "labelled"):
                 rows = content[role]
                 if rows is not None:

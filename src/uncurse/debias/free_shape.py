@@ -207,7 +207,9 @@ class FreeShape(LabelFree):
 
     def difference(self, other: LabelFree) -> float:
         """Return by how many standard errors two maps differ where they differ most; 0 if that is within chance."""
-        most = max(abs(self.log_mean(a) - other.log_mean(a)) / max(self.map_error(a), 1e-9) for a in _shares(self.cells))
+        most = max(
+            abs(self.log_mean(a) - other.log_mean(a)) / max(self.map_error(a), 1e-9) for a in _shares(self.cells)
+        )
         return most if most > _Z_DIFFERENT else 0.0
 
 

@@ -242,7 +242,9 @@ class ReplicaModel:
         """Distributions fitted to bootstrap samples of the rows; empty if the replicas are identical."""
         return [] if self.latent is None else self._problem.solve(self._problem.resampled(_DRAWS))
 
-    def posterior_logit(self, latent: LatentScores | None, summary: ReplicaSummary | None = None) -> tuple[Array, Array]:
+    def posterior_logit(
+        self, latent: LatentScores | None, summary: ReplicaSummary | None = None
+    ) -> tuple[Array, Array]:
         """Return logit and variance of the posterior of each cell; without a distribution the mean score itself."""
         summary = self.summary if summary is None else summary
         return (summary.mean, np.zeros(len(summary.mean))) if latent is None else latent.posterior_logit(summary)

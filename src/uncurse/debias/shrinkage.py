@@ -21,8 +21,8 @@ def noise_variance(covariance: Array, replicas: str = "seeds") -> Array:
     covariance : array of shape (..., S, S)
         Covariance between replicas.
     replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
-        For seeds V = (tr C − 1ᵀC1/S) / (S − 1), the mean variance across centred replicas. For bootstraps it is the same
-        without the served column 0. For anchored replicas it is the mean of Var(l_b − l_served) over the others.
+        For seeds V = (tr C − 1ᵀC1/S) / (S − 1), the mean variance across centred replicas. For bootstraps it is the
+        same without the served column 0. For anchored replicas it is the mean of Var(l_b − l_served) over the others.
 
     Returns
     -------

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -269,7 +269,9 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
         denoised, _ = labelled_model.posterior_logit(labelled_model.latent)
     curve, contrast = _labelled_curve(labelled_model, denoised)
     level = labelled_model.cells.gap_level
-    by_replicas = _probability(curve, contrast, level, pool_model.posterior_logit(pool_model.latent)[0], pool_model.cells)
+    by_replicas = _probability(
+        curve, contrast, level, pool_model.posterior_logit(pool_model.latent)[0], pool_model.cells
+    )
     projection = project(pool_model.cells, by_replicas)
     fit = TowerFit(cells, scaling, pool_model, labelled_model, bool(lead), curve, contrast, level, projection)
     slope, intercept = scaling

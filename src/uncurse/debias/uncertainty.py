@@ -16,8 +16,8 @@ from ..validation import check_share
 #: Shares on which maps are compared.
 SHARES = (0.01, 0.02, 0.05, 0.1)
 _CERTAIN = 1e-280  # a mean probability below this has no relative error in double precision
-# The served score leads its replicas by 1.4 standard deviations of the gap where it selected the top 20% of rows, and by
-# 0.15 where it selected 90%. Five standard errors are not reached by chance.
+# The served score leads its replicas by one standard deviation of the gap if it selected the top 20% of rows, and by
+# 0.15 if it selected 90%. Five standard errors are not reached by chance.
 _LEAD, _CHANCE = 0.15, 5.0
 
 

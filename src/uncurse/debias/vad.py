@@ -75,9 +75,13 @@ class VADOptions:
                 "shape='free' needs logits or probabilities and the logistic link, without calibrator or curvature"
             )
         if self.scale == "value" and (self.link in ("logistic", "probit") or self.calibrator or self.intervals):
-            raise UncurseError("scale='value' is for regression: use link='identity' or 'log', no calibrator, no intervals")
+            raise UncurseError(
+                "scale='value' is for regression: use link='identity' or 'log', no calibrator, no intervals"
+            )
         if self.lambda_floor is not None and not 0 <= check_number(self.lambda_floor, "lambda_floor") < 1:
-            raise UncurseError(f"lambda_floor={self.lambda_floor}; pass a number from 0 to 1, or None to raise an error")
+            raise UncurseError(
+                f"lambda_floor={self.lambda_floor}; pass a number from 0 to 1, or None to raise an error"
+            )
 
     @property
     def offset(self) -> float:
@@ -185,7 +189,9 @@ class VAD(Debiaser):
         tandem = "" if o.calibrator is None else f", calibrator={o.calibrator!r}"
         text = f"VAD(link={o.link!r}, scale={o.scale!r}, replicas={o.replicas!r}{tandem})"
         if hasattr(self, "map_"):
-            text += f" with λ = {self.lambda_:.4g} ± {self.standard_error_:.2g} (over pool rows) about {self.center_:.4g}"
+            text += (
+                f" with λ = {self.lambda_:.4g} ± {self.standard_error_:.2g} (over pool rows) about {self.center_:.4g}"
+            )
         return text
 
     def fit(
@@ -234,10 +240,10 @@ class VAD(Debiaser):
             negative_rate=o.negative_rate,
             groups=groups,
             sample_weight=sample_weight,
-            cells=o.calibrator is not None,
+            cells=o.calibrator is not None and not _recentred(o),
             replica_counts=counts,
         )
-        rows = None if labelled is None else labelled_evidence(labelled, evidence, replica_counts=counts)
+        rows = None if labelled is None else labelled_evidence(labelled, evidence, cells=True, replica_counts=counts)
         fitted = fit_vad(evidence, rows, o, variance=variance)
         self._set(fitted)
         for name in ("group_lambda_", "group_center_"):
@@ -264,9 +270,7 @@ class _Shrinkage:
     labelled_center: float = 0.0
 
 
-def fit_vad(
-    pool: Evidence, labelled: Evidence | None, options: VADOptions, *, variance: float | None = None
-) -> Fitted:
+def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, variance: float | None = None) -> Fitted:
     """Fit VAD to evidence.
 
     Parameters
@@ -417,8 +421,8 @@ def _check_positive(value: float, shrinkage: _Shrinkage, options: VADOptions, wh
     if value <= 0 and options.lambda_floor is None:
         raise UncurseError(
             f"λ = {value:.3g}{where}: replicas differ more (V = {shrinkage.noise:.3g}) than the served scores vary "
-            f"(variance {shrinkage.variance:.3g}); train on more data, clip extreme scores, or pass lambda_floor=0.0 to "
-            "predict the mean"
+            f"(variance {shrinkage.variance:.3g}); train on more data, clip extreme scores, or pass "
+            "lambda_floor=0.0 to predict the mean"
         )
 
 
@@ -442,8 +446,8 @@ def _in_tandem(shrinkage: _Shrinkage, pool: Moments, labelled: Moments, options:
     lead = served_lead(pool, labelled, options.replicas)
     if lead:
         warn_user(
-            f"the served scores lead the other replicas by {lead:+.2f} more on the labelled rows than on the pool, as if "
-            "the served score had selected them; then λ is wrong: label rows that were selected without it"
+            f"the served scores lead the other replicas by {lead:+.2f} more on the labelled rows than on the pool, as "
+            "if the served score had selected them; then λ is wrong: label rows that were selected without it"
         )
     ratio = shrinkage.value / rows.value
     error = float(np.hypot(shrinkage.error, ratio * rows.error)) / rows.value

@@ -39,6 +39,7 @@ def collapse_cells(keys: NDArray[Any], table: Array) -> tuple[NDArray[Any], Arra
 
 
 def exact_table(values: Float, labels: NDArray[Any] | None, weights: Array | None) -> tuple[Array, Array]:
+    """Return distinct scores in order, and their table."""
     order = np.argsort(values, kind="stable")
     keys = values[order].astype(np.float64, copy=False)
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
@@ -122,12 +123,12 @@ def split_at_cut(
     table: Array, cut: int, top: Array, labels: NDArray[Any] | None, weights: Array | None
 ) -> tuple[Array, Array, NDArray[np.int64], Array, int]:
     """Return slots of the sums below step `cut`, and exact cells of the rows from there on."""
-    exact_keys, exact_table = np.empty(0), np.zeros((len(table), 0))
+    keys, exact = np.empty(0), np.zeros((len(table), 0))
     if len(top):
-        exact_keys, exact_table = collapse_cells(*exact_table(top, labels, weights))
+        keys, exact = collapse_cells(*exact_table(top, labels, weights))
     table[:, cut:] = 0.0
     slots, sums = collapse_cells(SLOT_STARTS, np.add.reduceat(table, SLOT_STARTS, axis=1))
-    return exact_keys, exact_table, slots, sums, cut
+    return keys, exact, slots, sums, cut
 
 
 __all__ = ["exact_table", "grid_table", "join_cells", "split_at_cut"]

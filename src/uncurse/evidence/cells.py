@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._types import Array, Float
+from .._types import Array
 from ..documents import reading
 from ..errors import UncurseError
-from ..links import logistic, logit
-from ..threads import chunks
+from ..links import logit
 from ..validation import check_choice, check_labels, check_scores, check_weights
 from .cell_tables import exact_table, grid_table, join_cells, split_at_cut
 from .score_grid import EXACT_ROWS, EXACT_TOP, GRID_SIZE, SLOT_OF_STEP, SLOT_STARTS, grid_steps, step_edges

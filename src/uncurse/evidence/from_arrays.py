@@ -145,9 +145,7 @@ def from_arrays(
 def column_names(count: int) -> tuple[str, ...]:
     """Return names for the columns of an array."""
     if count > _MAX_COLUMNS:
-        raise UncurseError(
-            f"there are {count} score columns; columns are replicas: pass the transpose"
-        )
+        raise UncurseError(f"there are {count} score columns; columns are replicas: pass the transpose")
     return tuple(f"column {i}" for i in range(count))
 
 
@@ -184,7 +182,7 @@ def pool_evidence(
     )
 
 
-def labelled_evidence(labelled: Any, pool: Evidence, *, replica_counts: bool = False) -> Evidence:
+def labelled_evidence(labelled: Any, pool: Evidence, *, cells: bool = False, replica_counts: bool = False) -> Evidence:
     """Return the evidence of labelled rows that are passed as ``(scores, labels[, weights])`` or as evidence."""
     spec = pool.spec
     if isinstance(labelled, Evidence):
@@ -209,15 +207,18 @@ def labelled_evidence(labelled: Any, pool: Evidence, *, replica_counts: bool = F
             labels,
             spec=replace(spec, label=None, weight=None, group=None),
             sample_weight=weights[0] if weights else None,
+            cells=cells,
             replica_counts=replica_counts,
         )
-    cells = evidence.require("cells", "collect logits or probabilities")
-    if cells.label is None:
+    if evidence.spec.label is None:
         raise UncurseError("the labelled evidence holds no labels; collect it with its label column")
-    positives = float(cells.label.sum())
-    for missing, count in (("positives", positives), ("negatives", float(cells.weight.sum()) - positives)):
-        if count <= 0:
-            raise UncurseError(f"the labels hold no {missing}; collect rows until both kinds are present")
+    counted = evidence.require("cells", "collect logits or probabilities") if cells else evidence.replica_counts
+    if counted is not None:
+        sums = counted if cells else counted.cells()
+        positives = float(sums.label.sum())
+        for missing, count in (("positives", positives), ("negatives", float(sums.weight.sum()) - positives)):
+            if count <= 0:
+                raise UncurseError(f"the labels hold no {missing}; collect rows until both kinds are present")
     return evidence
 
 
