@@ -62,7 +62,7 @@ def teacher(cells: ReplicaCells) -> Array:
     # The contrast is one coordinate of a vector of known length and unknown direction in others − 1 dimensions.
     nodes, weights = roots_jacobi(5, (others - 4) / 2, (others - 4) / 2)
     parts = [w * _complex_mean(mean, radius * x) for x, w in zip(nodes, weights / weights.sum(), strict=True)]
-    return np.sum(parts, axis=0)
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def _complex_mean(mean: Array, contrast: Array) -> Array:

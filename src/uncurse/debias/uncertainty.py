@@ -11,7 +11,7 @@ from ..errors import UncurseError
 from ..evidence import Moments, ReplicaCells
 from ..links import logistic
 from ..maps import Grouped, ScoreMap
-from ..validation import check_share
+from ..validation import check_number, check_share
 
 #: Shares on which maps are compared.
 SHARES = (0.01, 0.02, 0.05, 0.1)
@@ -97,7 +97,7 @@ def normal_quantile(level: float) -> float:
     """Return the half-width of a two-sided normal interval in standard errors."""
     from scipy.special import ndtri
 
-    if isinstance(level, str | bool) or not np.isscalar(level) or not 0 < level < 1:
+    if not 0 < check_number(level, "level") < 1:
         raise UncurseError(f"level={level!r}; pass a probability between 0 and 1, such as 0.9")
     return float(ndtri(0.5 + level / 2))
 

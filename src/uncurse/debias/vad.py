@@ -229,7 +229,7 @@ class VAD(Debiaser):
             variance = check_number(variance, "variance")
             if variance < 0:
                 raise UncurseError(f"variance={variance:g}; pass V, a number of 0 or more")
-            if np.ndim(pool) == 1 and not isinstance(pool, Evidence):
+            if not isinstance(pool, Evidence) and np.ndim(pool) == 1:
                 pool = np.asarray(pool)[:, None]
         counts = (o.intervals or o.shape == "free") and variance is None
         evidence = pool_evidence(
@@ -304,7 +304,9 @@ def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, v
         if labelled is None:
             raise UncurseError(f"calibrator={options.calibrator!r} needs labelled=(scores, labels) in fit")
         shrinkage = _in_tandem(shrinkage, pool.moments, labelled.moments, options)
-        calibration = fit_calibrator(options.calibrator, labelled.cells, **options.calibrator_options)
+        calibration = fit_calibrator(
+            options.calibrator, labelled.require("cells", "collect it again"), **options.calibrator_options
+        )
         if not _recentred(options):
             shrinkage = replace(shrinkage, center=_calibrated_mean(pool, calibration, options.link))
     score_map = _map(shrinkage, calibration, options)

@@ -6,9 +6,13 @@ from .from_arrays import EvidenceSums, Parts, column_names, from_arrays, labelle
 from .moments import Moments
 from .replica_cells import ReplicaCells, clip_outliers, outlier_fences
 from .replica_counts import ReplicaCounts
+from .score_grid import EXACT_ROWS, GRID, TAIL, grid_steps, step_edges, top_cut
 from .spec import LogSpec, TopK, check_negative_rate
 
 __all__ = [
+    "EXACT_ROWS",
+    "GRID",
+    "TAIL",
     "Cells",
     "Evidence",
     "EvidenceSums",
@@ -22,8 +26,11 @@ __all__ = [
     "clip_outliers",
     "column_names",
     "from_arrays",
+    "grid_steps",
     "labelled_evidence",
     "merged",
     "outlier_fences",
     "pool_evidence",
+    "step_edges",
+    "top_cut",
 ]

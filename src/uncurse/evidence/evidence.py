@@ -103,7 +103,7 @@ class Evidence:
         return self._merged(other)
 
     def _merged(self, other: Evidence) -> Evidence:
-        parts = {
+        parts: dict[str, Any] = {
             name: None if (mine := getattr(self, name)) is None else copy.deepcopy(mine).merge(getattr(other, name))
             for name in ("moments", *_OPTIONAL)
         }

@@ -212,9 +212,11 @@ def labelled_evidence(labelled: Any, pool: Evidence, *, cells: bool = False, rep
         )
     if evidence.spec.label is None:
         raise UncurseError("the labelled evidence holds no labels; collect it with its label column")
-    counted = evidence.require("cells", "collect logits or probabilities") if cells else evidence.replica_counts
-    if counted is not None:
-        sums = counted if cells else counted.cells()
+    if cells:
+        evidence.require("cells", "collect logits or probabilities")
+    counts = evidence.replica_counts
+    sums = evidence.cells if evidence.cells is not None or counts is None else counts.cells()
+    if sums is not None and sums.label is not None:
         positives = float(sums.label.sum())
         for missing, count in (("positives", positives), ("negatives", float(sums.weight.sum()) - positives)):
             if count <= 0:

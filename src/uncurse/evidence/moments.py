@@ -161,9 +161,9 @@ class Moments:
                 f"these rows have {mean.shape[1]} replicas, the ones before {self.n_replicas}; pass the same columns"
             )
         if len(self.block_weight):
-            rows, weight, squares, mean, scatter = (
-                np.concatenate(pair) for pair in zip(self._blocks, (rows, weight, squares, mean, scatter), strict=True)
-            )
+            rows = np.concatenate([self.block_rows, rows])
+            weight, squares = (np.concatenate(p) for p in ((self.block_weight, weight), (self.block_squares, squares)))
+            mean, scatter = (np.concatenate(p) for p in ((self.block_mean, mean), (self.block_scatter, scatter)))
         while len(weight) > _MAX_BLOCKS:
             # Join the lightest neighbours, so that block sizes stay comparable.
             i = int(np.argmin(weight[:-1] + weight[1:]))
@@ -172,11 +172,9 @@ class Moments:
             step = mean[i + 1] - mean[i]
             both = scatter[i] + scatter[i + 1] + np.outer(step, step) * weight[i] * share
             middle, sums = mean[i] + step * share, [c[i] + c[i + 1] for c in (rows, weight, squares)]
-            rows, weight, squares, mean, scatter = (
-                np.delete(column, i + 1, axis=0) for column in (rows, weight, squares, mean, scatter)
-            )
-            rows[i], weight[i], squares[i] = sums
-            mean[i], scatter[i] = middle, both
+            rows = np.delete(rows, i + 1)
+            weight, squares, mean, scatter = (np.delete(c, i + 1, axis=0) for c in (weight, squares, mean, scatter))
+            rows[i], weight[i], squares[i], mean[i], scatter[i] = (*sums, middle, both)
         self.block_rows, self.block_weight, self.block_squares = rows, weight, squares
         self.block_mean, self.block_scatter = mean, scatter
 

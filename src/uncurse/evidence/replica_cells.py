@@ -103,7 +103,7 @@ def replica_cells(
     levels[1:] += float(weight @ (clipped - gap)) / total
     spread, others = np.zeros(len(weight)), len(means) - 1
     if others > 1:
-        contrast = expand((numbers[2] + 0.5) * 2 * width)
+        contrast = expand(np.asarray((numbers[2] + 0.5) * 2 * width, np.float64))
         bounded = clip_outliers(contrast, weight)
         if (bounded != contrast).any():  # the exact means contain the outliers
             half = float(weight @ bounded) / total / 2

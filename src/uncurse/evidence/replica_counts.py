@@ -141,7 +141,7 @@ class ReplicaCounts:
             if sum(len(keys) for keys, _ in outside) > len(values) // 16:
                 self._flush()  # these rows lie elsewhere: the next ones get a histogram of their own
         self._cells = None
-        return np.sum([column for _, column in counted], axis=0)
+        return np.asarray(np.sum([column for _, column in counted], axis=0))
 
     def start(self, n_replicas: int, labelled: bool) -> ReplicaCounts:
         """Fix the number of replicas and whether rows have labels; `update` does this by itself.

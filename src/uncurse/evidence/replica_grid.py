@@ -9,6 +9,8 @@ first.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -97,9 +99,7 @@ def collapse(keys: Keys, table: Array) -> tuple[Keys, Array]:
     return (keys, table) if filled.all() else (keys[filled], table[:, filled])
 
 
-def sparse_counts(
-    numbers: list[Array], labels: NDArray[np.generic] | None, weights: Array | None
-) -> tuple[Keys, Array]:
+def sparse_counts(numbers: list[Array], labels: NDArray[Any] | None, weights: Array | None) -> tuple[Keys, Array]:
     """Return a key for each row, and its weight and weighted label."""
     table = np.zeros((2, len(numbers[0])))
     table[0] = 1.0 if weights is None else weights
@@ -127,7 +127,7 @@ class DenseHistogram:
         return [high - low + 1 for low, high in self.ends]
 
     def count(
-        self, logits: Float, labels: NDArray[np.generic] | None, weights: Array | None, sums: Array
+        self, logits: Float, labels: NDArray[Any] | None, weights: Array | None, sums: Array
     ) -> list[tuple[Keys, Array]]:
         """Add rows to `sums`; return keys and tables of the rows outside the histogram."""
         outside = []
@@ -146,7 +146,7 @@ class DenseHistogram:
             np.add.at(sums, self._places(numbers, y), 1.0 if w is None else w)  # unlike bincount, without a copy
         return outside
 
-    def _places(self, numbers: list[Array], labels: NDArray[np.generic] | None) -> Keys:
+    def _places(self, numbers: list[Array], labels: NDArray[Any] | None) -> Keys:
         place = numbers[0] - self.ends[0][0]
         for x, (low, high) in zip(numbers[1:], self.ends[1:], strict=True):
             place *= high - low + 1
