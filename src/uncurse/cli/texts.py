@@ -24,11 +24,9 @@ def fit_text(
     for left in about["remaining_error"]:
         record |= {f"remaining_error_{end}_{left['alpha']:g}": left[end] for end in ("low", "high")}
     if about["remaining_error"]:
-        said = [
-            f"{100 * one['alpha']:g}%: {_signed(one['low'])} to {_signed(one['high'])}"
-            for one in about["remaining_error"]
-        ]
-        lines.append(f"remaining error on the top, {100 * about['remaining_error'][0]['level']:g}% intervals: {', '.join(said)}")
+        intervals = about["remaining_error"]
+        texts = [f"{100 * one['alpha']:g}%: {_signed(one['low'])} to {_signed(one['high'])}" for one in intervals]
+        lines.append(f"remaining error on the top, {100 * intervals[0]['level']:g}% intervals: {', '.join(texts)}")
     lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {pool.spec.scores[0]} -o OUT")
     return "\n".join(lines), {**record, "out": str(out)}
 
