@@ -76,12 +76,16 @@ def summarize(cells: ReplicaCells, replicas: str, level: float | None = None) ->
     share = (s - 1) / s
     gap_level = cells.gap_level if level is None else level / share
     squares = cells.gap_squared(gap_level)
+    freedom = cells.spread_freedom
     if replicas == "bootstrap":
-        return ReplicaSummary(cells.served, cells.spread, w, 1, s - 2, 0.0)
+        if not freedom:
+            raise UncurseError("the means of the bootstrap columns differ too much; subtract each column's own mean")
+        return ReplicaSummary(cells.served, cells.spread, w, 1, freedom, 0.0)
     if replicas == "anchored":
-        return ReplicaSummary(cells.served, squares + (s - 2) / (s - 1) * cells.spread, w, 1, s - 1, 0.0)
-    variance = ((s - 2) * cells.spread + share * squares) / (s - 1)
-    return ReplicaSummary(cells.served + share * cells.gap, variance, w, s, s - 1, share * gap_level)
+        variance = squares + freedom / (freedom + 1) * cells.spread
+        return ReplicaSummary(cells.served, variance, w, 1, freedom + 1, 0.0)
+    variance = (freedom * cells.spread + share * squares) / (freedom + 1)
+    return ReplicaSummary(cells.served + share * cells.gap, variance, w, s, freedom + 1, share * gap_level)
 
 
 @dataclass(frozen=True)

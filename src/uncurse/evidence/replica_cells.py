@@ -10,6 +10,11 @@ from .._types import Array
 from .replica_grid import Keys, expand
 
 
+# Share of the variance among three or more others that their levels may explain: beyond it the correction for levels
+# would leave more than a fifth of the rows with a negative variance.
+_MAX_OFFSET = 0.2
+
+
 @dataclass(frozen=True)
 class ReplicaCells:
     """Filled cells of `ReplicaCounts`, made by `ReplicaCounts.cells`.
@@ -19,7 +24,10 @@ class ReplicaCells:
     served, gap : arrays of shape (K,)
         Served logit, and mean of the other replicas minus the served logit.
     spread : array of shape (K,)
-        Variance of the other replicas about their mean, each corrected for its own level; 0 for two replicas.
+        Variance of the other replicas about their mean, each corrected for its own level.
+    spread_freedom : int
+        Degrees of freedom of `spread`; 0 if there is one other replica, or if the levels of several others differ too
+        much to tell noise from level.
     weight : array of shape (K,)
         Total weight.
     label : array of shape (K,) or None
@@ -44,6 +52,7 @@ class ReplicaCells:
     served: Array
     gap: Array
     spread: Array
+    spread_freedom: int
     weight: Array
     label: Array | None
     levels: Array
@@ -102,6 +111,7 @@ def replica_cells(
     levels = means - means[0]
     levels[1:] += float(weight @ (clipped - gap)) / total
     spread, others = np.zeros(len(weight)), len(means) - 1
+    freedom = others - 1
     if others > 1:
         contrast = expand(np.asarray((numbers[2] + 0.5) * 2 * width, np.float64))
         bounded = clip_outliers(contrast, weight)
@@ -111,9 +121,12 @@ def replica_cells(
         if others == 2:
             square = np.square(bounded - (levels[1] - levels[2]))
         else:
-            square = np.square(bounded) - 2 * float(np.var(levels[1:], ddof=1))
+            # Only the mean of this correction is exact: without a row's own replicas, its cross term is unknown.
+            offset, raw = 2 * float(np.var(levels[1:], ddof=1)), np.square(bounded)
+            square = raw - offset
+            freedom = 0 if offset > _MAX_OFFSET * float(weight @ raw) / total else freedom
         spread = np.maximum(square - width**2 / 3, 0.0) / 2  # Sheppard's correction: these cells are 2 · width wide
-    return ReplicaCells(served, clipped, spread, weight, label, levels, width, rows, effective_rows)
+    return ReplicaCells(served, clipped, spread, freedom, weight, label, levels, width, rows, effective_rows)
 
 
 def outlier_fences(values: Array, weight: Array) -> tuple[float, float]:
