@@ -37,6 +37,7 @@ _TIE = 1e-6  # slope that breaks ties and changes no prediction
 _ENDS = (0.05, 0.97)
 _MIN_SLOPE = 0.05  # where these few rows are flat or fall by chance, the map must still rise
 _KNOTS = 128
+_BINS = np.array([0.2, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997])  # of the variance at a score
 
 
 def teacher(cells: ReplicaCells) -> Array:
@@ -88,26 +89,22 @@ def project(cells: ReplicaCells, probability: Array) -> SmoothCurve:
     SmoothCurve
     """
     order = np.argsort(cells.served, kind="stable")
-    weight = cells.row_weights()[0][order]
-    return fit_smooth(cells.served[order], weight, weight * probability[order], scatter=True)
+    served, weight, p = cells.served[order], cells.row_weights()[0][order], probability[order]
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(served) > 0]))
+    total, sums, squares = (np.add.reduceat(x, starts) for x in (weight, weight * p, weight * p * p))
+    return fit_smooth(served[starts], total, sums, scatter=_dispersion(total, sums / total, squares / total))
 
 
-def flatten_outliers(curve: Curve, cells: ReplicaCells) -> Curve:
-    """Continue a curve flat beyond the outlier fences of the served score, if scores lie there.
-
-    Extrapolated to a wild score, a slope would predict a certainty that no row supports.
-    """
-    low, high = outlier_fences(cells.served, cells.weight)
-    x, y, left, right = list(curve.x), list(curve.y), curve.left, curve.right
-    if cells.served.max() > high:
-        level = float(curve.transform(np.array([high]))[0])
-        kept = [(a, b) for a, b in zip(x, y, strict=True) if a < high]
-        x, y, right = [*(a for a, _ in kept), high], [*(b for _, b in kept), level], _TIE
-    if cells.served.min() < low:
-        level = float(curve.transform(np.array([low]))[0])
-        kept = [(a, b) for a, b in zip(x, y, strict=True) if a > low]
-        x, y, left = [low, *(a for a, _ in kept)], [level, *(b for _, b in kept)], _TIE
-    return replace(curve, x=x, y=y, left=left, right=right)
+def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
+    """Return the variance of probabilities at a score relative to p(1 − p), in bins that are finer towards the top."""
+    reached = np.cumsum(weight) / weight.sum()
+    bins = np.searchsorted(_BINS, reached - weight / weight.sum() / 2)
+    names, place = np.unique(bins, return_inverse=True)
+    within, binomial, position = (
+        np.bincount(place, weights=weight * x) for x in (np.maximum(square - mean**2, 0.0), mean * (1 - mean), reached)
+    )
+    ratio = np.maximum(within, 1e-12 * within.max() + 1e-300) / np.maximum(binomial, 1e-300)
+    return np.asarray(np.exp(np.interp(reached, position / np.bincount(place, weights=weight), np.log(ratio))))
 
 
 @dataclass(frozen=True)
@@ -184,13 +181,11 @@ class FreeShape(LabelFree):
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
-        bounded = np.clip(served, *outlier_fences(self.cells.served, self.cells.weight))
-        return np.asarray(self.curve(bounded) if isinstance(self.curve, SmoothCurve) else self.curve.transform(bounded))
+        return np.asarray(self.curve(served) if isinstance(self.curve, SmoothCurve) else self.curve.transform(served))
 
     def map(self) -> Curve:
         """Return the map."""
-        curve = self.curve.map() if isinstance(self.curve, SmoothCurve) else self.curve
-        return flatten_outliers(curve, self.cells)
+        return self.curve.map() if isinstance(self.curve, SmoothCurve) else self.curve
 
     def map_error(self, alpha: float) -> float:
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
@@ -268,7 +263,8 @@ def _latent_curve(latent: LatentScores, cells: ReplicaCells) -> Curve:
     reached = np.cumsum(cells.weight[order]) / cells.weight.sum()
     few = max(2e-5, 3 / cells.effective_rows)
     quantiles = np.interp([max(1e-4, few), *_ENDS, 1 - few], reached, served[order])
-    low, bottom, top, high = np.clip(quantiles, *outlier_fences(served, cells.weight))
+    fences = outlier_fences(served, cells.weight)
+    low, bottom, top, high = np.clip(quantiles, *fences)
     if not high > low:
         raise UncurseError(f"nearly all served scores are {low:g}; pass scores that differ")
     x = np.linspace(low, high, _KNOTS)
@@ -276,7 +272,15 @@ def _latent_curve(latent: LatentScores, cells: ReplicaCells) -> Curve:
     i, j = np.clip(np.searchsorted(x, [bottom, top]), 1, _KNOTS - 2)
     slopes = (y[i] - y[0]) / (x[i] - x[0]), (y[-1] - y[j]) / (x[-1] - x[j])
     left, right = (float(np.clip(slope, _MIN_SLOPE, 1.0)) for slope in slopes)
-    return replace(monotone_curve(x, y), left=left, right=right)
+    curve = replace(monotone_curve(x, y), left=left, right=right)
+    # Beyond the fences, where wild scores lie, a slope would predict a certainty that no row supports.
+    outer = (
+        [fences[0]] if served.min() < fences[0] < low else [],
+        [fences[1]] if served.max() > fences[1] > high else [],
+    )
+    x = np.concatenate([outer[0], x, outer[1]])
+    ends = (_TIE if outer[0] else left), (_TIE if outer[1] else right)
+    return Curve(x.tolist(), curve.transform(x).tolist(), *ends)
 
 
-__all__ = ["FreeShape", "LabelFree", "Parametric", "flatten_outliers", "project", "teacher"]
+__all__ = ["FreeShape", "LabelFree", "Parametric", "project", "teacher"]

@@ -25,7 +25,7 @@ from ..links import logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import check_choice, warn_user
 from .base import DataRecord, Debiaser, FitRecord, Fitted, check_columns, check_replicas
-from .free_shape import flatten_outliers, project
+from .free_shape import project
 from .latent_scores import ReplicaModel, summarize
 from .shrinkage import shrink_towards
 from .uncertainty import TopShare, level_variance, relative_level_error, served_lead
@@ -178,8 +178,7 @@ class TowerFit:
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
         slope, intercept = self.scaling
-        fences = outlier_fences(self.pool.cells.served, self.pool.cells.weight)
-        return np.asarray(self.projection(np.clip(slope * served + intercept, *fences)))
+        return np.asarray(self.projection(slope * served + intercept))
 
     def log_error(self, alpha: float) -> float:
         """Return the standard error of the log of predicted over true rate on the top share.
@@ -280,7 +279,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     steps = [first] if (first.slope, first.intercept) != (1.0, 0.0) else []
 
     def composed(step: SmoothCurve) -> ScoreMap:
-        return compose(*steps, flatten_outliers(step.map(), pool_model.cells), scale=pool.spec.scale)
+        return compose(*steps, step.map(), scale=pool.spec.scale)
 
     score_map = composed(projection)
     if pool.groups:

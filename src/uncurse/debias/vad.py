@@ -396,15 +396,15 @@ def _lambda_function(options: VADOptions, variance: float | None) -> Callable[[A
     return function
 
 
-def _shrinkage(moments: Moments, options: VADOptions, variance: float | None) -> _Shrinkage:
+def _shrinkage(moments: Moments, options: VADOptions, variance: float | None, where: str = "") -> _Shrinkage:
     """Return λ of the rows behind some moments, not floored."""
     moments.require_rows()
     if variance is None:
         check_columns(moments.n_replicas, options.replicas)
     covariance, center = moments.covariance, float(moments.mean[0])
     spread = float(covariance[0, 0])
-    if spread <= 1e-18 * center**2 or spread <= 0:
-        raise UncurseError(f"the served scores are constant at {center:g}; pass scores that differ")
+    if np.sqrt(max(spread, 0.0)) <= 1e-9 * abs(center):
+        raise UncurseError(f"the served scores are constant at {center:g}{where}; pass scores that differ")
     noise = float(noise_variance(covariance, options.replicas)) if variance is None else variance
     function = _lambda_function(options, variance)
     value, error = 1 - noise / spread, moments.standard_error(function)
@@ -442,7 +442,7 @@ def _recentred(options: VADOptions) -> bool:
 
 def _in_tandem(shrinkage: _Shrinkage, pool: Moments, labelled: Moments, options: VADOptions) -> _Shrinkage:
     """Return λ_pool / λ_labelled: calibration has already removed the noise of the labelled rows."""
-    rows = _shrinkage(labelled, options, None)
+    rows = _shrinkage(labelled, options, None, " on the labelled rows")
     if rows.value <= 0:
         raise UncurseError(f"λ = {rows.value:.3g} on the labelled rows: replicas differ more than scores vary there")
     lead = served_lead(pool, labelled, options.replicas)
