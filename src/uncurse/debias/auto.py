@@ -61,7 +61,6 @@ class Auto(Debiaser):
     'vad with curvature'
     """
 
-    _without_remaining = "identical replicas show no noise, so the remaining error is unknown"
     method_: str
     reason_: str
 
@@ -171,7 +170,7 @@ def _fit_label_free(pool: Evidence, replicas: str) -> Fitted:
     identity = compose(Affine(1.0, options.offset), scale=spec.scale)
 
     def nothing(reason: str, remaining: LabelFree | None) -> Fitted:
-        return Fitted(identity, replace(vad.record, method="nothing", reason=reason), remaining)
+        return Fitted(identity, replace(vad.record, method="nothing", reason=reason), remaining, reason)
 
     if model.identical:
         return nothing("the replicas are identical, so they show no noise", None)

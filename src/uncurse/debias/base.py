@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -161,7 +161,9 @@ class Fitted:
     record : FitRecord
         How it was fitted.
     remaining : RemainingError, optional
-        What is known of the error that the map leaves; None where replica counts were not collected.
+        What is known of the error that the map leaves.
+    no_interval : str
+        Why that is unknown, if `remaining` is None.
 
     Examples
     --------
@@ -173,6 +175,7 @@ class Fitted:
     map: ScoreMap
     record: FitRecord
     remaining: RemainingError | None = None
+    no_interval: str = ""
 
 
 class Debiaser:
@@ -186,10 +189,10 @@ class Debiaser:
         How it was fitted.
     """
 
-    _without_remaining: ClassVar[str] = "fit with replica counts"
     map_: ScoreMap
     record_: FitRecord
     _remaining: RemainingError | None
+    _no_interval: str
 
     def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
         """Return debiased predictions.
@@ -231,7 +234,7 @@ class Debiaser:
         """
         self._check_fitted()
         if self._remaining is None:
-            raise UncurseError(f"this {type(self).__name__} has no intervals: {self._without_remaining}")
+            raise UncurseError(f"this {type(self).__name__} has no intervals: {self._no_interval}")
         return remaining_error_interval(self.map_, self._remaining, alpha, level, self.record_.negative_rate)
 
     def _check_fitted(self) -> None:
@@ -239,7 +242,8 @@ class Debiaser:
             raise UncurseError(f"this {type(self).__name__} is not fitted; call fit first")
 
     def _set(self, fitted: Fitted) -> None:
-        self.map_, self.record_, self._remaining = fitted.map, fitted.record, fitted.remaining
+        self.map_, self.record_ = fitted.map, fitted.record
+        self._remaining, self._no_interval = fitted.remaining, fitted.no_interval
 
 
 def check_replicas(replicas: str) -> str:

@@ -148,7 +148,6 @@ class VAD(Debiaser):
     array([ True])
     """
 
-    _without_remaining = _COUNTS
     lambda_: float
     center_: float
     standard_error_: float
@@ -314,10 +313,11 @@ def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, v
     if pool.groups:
         maps, groups = _fit_groups(pool, shrinkage, calibration, options, variance)
         score_map = Grouped(score_map, maps)
-    remaining = None
-    if variance is None and pool.replica_counts is not None and options.scale != "value":
-        remaining = _remaining(pool, labelled, shrinkage, options)
-    return Fitted(score_map, _record("vad", pool, labelled, options, shrinkage, groups), remaining)
+    record = _record("vad", pool, labelled, options, shrinkage, groups)
+    try:
+        return Fitted(score_map, record, _remaining(pool, labelled, shrinkage, options, variance))
+    except UncurseError as error:  # the map needs no more than the moments
+        return Fitted(score_map, record, no_interval=str(error))
 
 
 def label_free(model: ReplicaModel, moments: Moments, options: VADOptions) -> tuple[FreeShape, LabelFree]:
@@ -372,16 +372,18 @@ def _fit_free(pool: Evidence, options: VADOptions, shrinkage: _Shrinkage, varian
 
 
 def _remaining(
-    pool: Evidence, labelled: Evidence | None, shrinkage: _Shrinkage, options: VADOptions
+    pool: Evidence, labelled: Evidence | None, shrinkage: _Shrinkage, options: VADOptions, variance: float | None
 ) -> RemainingError | None:
+    if options.scale == "value" or variance is not None:
+        raise UncurseError("they need replicas of logits or probabilities")
+    counts = pool.require("replica_counts", _COUNTS)
     if labelled is not None:
-        if labelled.replica_counts is None or options.link != "logistic":
-            return None
+        if options.link != "logistic":
+            raise UncurseError(f"with a calibrator they need link='logistic', not {options.link!r}")
         return fit_tower(pool, labelled, replicas=options.replicas).remaining
-    assert pool.replica_counts is not None  # checked by the caller
     if identical_replicas(shrinkage.noise, shrinkage.variance):
-        return None
-    return label_free(ReplicaModel(pool.replica_counts.cells(), options.replicas), pool.moments, options)[1]
+        raise UncurseError("the replicas are identical, so they show no noise")
+    return label_free(ReplicaModel(counts.cells(), options.replicas), pool.moments, options)[1]
 
 
 def _lambda_function(options: VADOptions, variance: float | None) -> Callable[[Array, Array], Array]:
