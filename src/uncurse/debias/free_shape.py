@@ -74,7 +74,7 @@ def _complex_mean(mean: Array, contrast: Array) -> Array:
     return np.asarray(np.where(mean >= 0, 1 + cosine, odds * odds + cosine) / below)
 
 
-def project(cells: ReplicaCells, probability: Array) -> SmoothCurve:
+def project(cells: ReplicaCells, probability: Array, scatter_of: Array | None = None) -> SmoothCurve:
     """Fit the curve of the mean probability over the served score.
 
     Parameters
@@ -83,6 +83,8 @@ def project(cells: ReplicaCells, probability: Array) -> SmoothCurve:
         Cells of the pool.
     probability : array of shape (K,)
         Estimated probability of each cell.
+    scatter_of : array of shape (K,), optional
+        Probabilities whose scatter at a score weights the fit; by default `probability` itself.
 
     Returns
     -------
@@ -90,16 +92,17 @@ def project(cells: ReplicaCells, probability: Array) -> SmoothCurve:
     """
     order = np.argsort(cells.served, kind="stable")
     served, weight, p = cells.served[order], cells.row_weights()[0][order], probability[order]
+    q = p if scatter_of is None else scatter_of[order]
     starts = np.flatnonzero(np.concatenate([[True], np.diff(served) > 0]))
-    total, sums, squares = (np.add.reduceat(x, starts) for x in (weight, weight * p, weight * p * p))
-    return fit_smooth(served[starts], total, sums, scatter=_dispersion(total, sums / total, squares / total))
+    total, sums, *moments = (np.add.reduceat(weight * x, starts) for x in (np.ones_like(p), p, q, q * q))
+    return fit_smooth(served[starts], total, sums, scatter=_dispersion(total, *(m / total for m in moments)))
 
 
 def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
     """Return the variance of probabilities at a score relative to p(1 − p), in bins that are finer towards the top."""
     reached = np.cumsum(weight) / weight.sum()
     bins = np.searchsorted(_BINS, reached - weight / weight.sum() / 2)
-    names, place = np.unique(bins, return_inverse=True)
+    place = np.unique(bins, return_inverse=True)[1]
     within, binomial, position = (
         np.bincount(place, weights=weight * x) for x in (np.maximum(square - mean**2, 0.0), mean * (1 - mean), reached)
     )
@@ -201,7 +204,15 @@ class FreeShape(LabelFree):
         return [_latent_curve(latent, self.cells) for latent in self.model.resampled]
 
     def difference(self, other: LabelFree) -> float:
-        """Return by how many standard errors two maps differ where they differ most; 0 if that is within chance."""
+        """Return by how many standard errors two maps differ where they differ most; 0 if that is within chance.
+
+        A smooth curve is compared with the other map smoothed alike: smoothing alone must not make a difference.
+        """
+        if isinstance(self.curve, SmoothCurve):
+            smoothed = project(
+                self.cells, np.asarray(logistic(other.log_odds(self.cells.served)), np.float64), teacher(self.cells)
+            )
+            other = replace(self, curve=smoothed)
         most = max(
             abs(self.log_mean(a) - other.log_mean(a)) / max(self.map_error(a), 1e-9) for a in _shares(self.cells)
         )
@@ -274,12 +285,9 @@ def _latent_curve(latent: LatentScores, cells: ReplicaCells) -> Curve:
     left, right = (float(np.clip(slope, _MIN_SLOPE, 1.0)) for slope in slopes)
     curve = replace(monotone_curve(x, y), left=left, right=right)
     # Beyond the fences, where wild scores lie, a slope would predict a certainty that no row supports.
-    outer = (
-        [fences[0]] if served.min() < fences[0] < low else [],
-        [fences[1]] if served.max() > fences[1] > high else [],
-    )
-    x = np.concatenate([outer[0], x, outer[1]])
-    ends = (_TIE if outer[0] else left), (_TIE if outer[1] else right)
+    wild_low, wild_high = served.min() < fences[0] < low, served.max() > fences[1] > high
+    x = np.concatenate([[fences[0]] if wild_low else [], x, [fences[1]] if wild_high else []])
+    ends = (_TIE if wild_low else left), (_TIE if wild_high else right)
     return Curve(x.tolist(), curve.transform(x).tolist(), *ends)
 
 

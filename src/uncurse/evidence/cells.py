@@ -291,12 +291,19 @@ class Cells:
             cells._grid_keys = np.array(content["grid_keys"], np.int64)
             cells._exact_table = _checked_table(content["exact_table"], cells._exact_keys)
             cells._grid_table = _checked_table(content["grid_table"], cells._grid_keys)
-            if cells._labelled not in (None, True, False) or not 0 <= cells.rows < 1 << 53:
+            if not 0 <= cells.rows < 1 << 53:
                 raise ValueError("its number of rows is not valid")
+            if type(cells._labelled) is not bool and (cells.rows or cells._labelled is not None):
+                raise ValueError("labelled must be true or false")
+            if cells.exact not in (None, not cells._on_grid) or (len(cells._grid_keys) and not cells._on_grid):
+                raise ValueError("exact and grid contradict each other")
             if not 0 <= cells._cut <= GRID_SIZE or not np.isin(cells._grid_keys, SLOT_STARTS).all():
                 raise ValueError("a cell lies outside the grid")
             if bool(cells.rows) != bool(len(cells)):
                 raise ValueError("it has rows without cells, or cells without rows")
+            score = cells.score
+            if (np.diff(score) < -1e-9 * (1 + np.abs(score[1:]))).any():  # sums of slots are rounded
+                raise ValueError("cells must be in ascending order")
         return cells
 
 
