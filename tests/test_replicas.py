@@ -330,6 +330,11 @@ def test_joblib_chooses_the_backend():
             "KNeighborsClassifier does not support sample_weight",
         ),
         (GaussianNB(), {"sample_weight": np.where(Y, 1.0, 1e-9)}, "none of 1000 bootstraps contains every class: the"),
+        (
+            GaussianNB(),
+            {"sample_weight": np.where(Y, 1.0, 1e-99)},
+            "the rarest has 6.3e-98 effective rows",
+        ),
         (Ridge(), {"sample_weight": np.r_[1e3, np.ones(119)]}, "leaves 1.25 effective rows of 120, and a bootstrap n"),
         (GaussianNB(), {"random_state": "x"}, "'x' cannot be used to seed"),
         (GaussianNB, {}, "Cannot clone|class.* instead of an instance"),

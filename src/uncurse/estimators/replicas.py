@@ -128,7 +128,9 @@ def fit_replicas(
     y = np.asarray(y)
     weights = check_weights(sample_weight, len(y))
     if weights is not None:
-        weights = weights * (weights.sum() / np.dot(weights, weights))
+        fraction, exponent = np.frexp(weights * (weights.sum() / np.dot(weights, weights)))
+        # The splits of a tree may depend on the last digits, which a common factor would change.
+        weights = np.ldexp(fraction.round(9), exponent)
     name, seed_names = type(template).__name__, _seed_names(template)
     if replicate == "seeds" and not seed_names:
         raise UncurseError(f"{name} has no random_state; use replicate='bootstrap'")
