@@ -291,3 +291,16 @@ def test_information_variance_depends_on_ratios_of_weights_only(penalty, factor)
         for w in (ROW_WEIGHTS, factor * ROW_WEIGHTS)
     )
     assert_close(one, two)
+
+
+@pytest.mark.parametrize("size", [1e-290, 1e290])
+def test_weights_of_extreme_size_give_the_same_result(size):
+    p = expit(FEATURES[:, 0])
+    one, two = (information_variance(FEATURES, p, CANDIDATES, sample_weight=w * ROW_WEIGHTS) for w in (1.0, size))
+    assert_close(one, two)
+    target = FEATURES.sum(axis=1)
+    one, two = (
+        VADRegressor(Ridge(), random_state=0).fit(FEATURES, target, pool=CANDIDATES, sample_weight=w * ROW_WEIGHTS)
+        for w in (1.0, size)
+    )
+    assert_close(one.predict(CANDIDATES), two.predict(CANDIDATES))
