@@ -38,7 +38,7 @@ def with_prediction(frame: Any, score_map: ScoreMap, *, score: str, column: str,
     column
         The name of the new column.
     group
-        For a map by group: the column of groups, text or whole numbers. Without it the default map is used for every row.
+        For a map by group: the column of groups, text or whole numbers. Without it the default map serves every row.
 
     Returns
     -------
