@@ -132,11 +132,28 @@ class ScoreMap:
         return self._predict(to_link(values, "logit", self.link)).astype(np.float64, copy=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the map as plain data."""
+        """Return the map as plain data.
+
+        Returns
+        -------
+        dict
+            The kind and the fields, as for `from_dict`.
+        """
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
     def to_json(self, record: Mapping[str, Any] | None = None) -> str:
-        """Return the map as a JSON document; `record` is as in `save`."""
+        """Return the map as a JSON document.
+
+        Parameters
+        ----------
+        record : mapping, optional
+            As in `save`.
+
+        Returns
+        -------
+        str
+            The document.
+        """
         content = self.to_dict()
         if record is not None:
             if not isinstance(record, Mapping):

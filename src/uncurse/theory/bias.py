@@ -56,8 +56,12 @@ def selected_slope(link: str, mean: ArrayLike, spread: ArrayLike, alpha: float) 
 
     Parameters
     ----------
-    link, mean, spread, alpha
+    link : {"logistic", "identity", "log", "probit"}
+        Name of φ.
+    mean, spread : array-like
         As in `selected_mean`.
+    alpha : float
+        Selected share, in (0, 1].
 
     Returns
     -------
@@ -139,7 +143,7 @@ def maximization_bias(
 class Geometry:
     """The numbers that determine the bias of selection by β̂ᵀX for X ~ N(μ, Σ); see `score_geometry`.
 
-    Attributes
+    Parameters
     ----------
     mean : ndarray of shape (R,)
         β̂ᵀμ.

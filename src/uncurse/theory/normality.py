@@ -17,7 +17,7 @@ from ..validation import check_scores
 class Gaussianity:
     """Distance of scores to a normal distribution; see `gaussianity`.
 
-    Attributes
+    Parameters
     ----------
     n : int
         Number of rows.
