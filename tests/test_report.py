@@ -18,7 +18,7 @@ from scipy.special import expit
 
 from uncurse import VAD, Affine, Cells, Moments, UncurseError, evaluate
 from uncurse.evidence import Evidence
-from uncurse.metrics.metrics import evaluate_cells
+from uncurse.metrics import evaluate_cells
 from uncurse.report import Method, Report, data, describe, given, sections, words
 from uncurse.report.about import about_fit
 from uncurse.report.given import clean
@@ -139,7 +139,9 @@ def test_what_cannot_be_judged_is_not():
     constant = describe(Cells().update(np.full(100, -2.0)))
     assert constant["gaussianity"] is None
     assert constant["histogram"] == {"edges": [-2.5, -1.5], "weight": [100.0]}
-    weighted = describe(Cells().update(np.random.default_rng(0).normal(size=100), sample_weight=np.arange(1, 101)))
+    weighted = describe(
+        Cells().update(np.random.default_rng(0).normal(size=100), sample_weight=np.linspace(0.5, 1, 100))
+    )
     assert weighted["gaussianity"]["p_value"] is None
     with pytest.raises(UncurseError, match="these cells hold no rows, so there is nothing to describe"):
         describe(Cells())
@@ -494,7 +496,7 @@ def test_a_large_report_stays_below_two_megabytes(world, tmp_path):
 
 def test_a_page_of_one_evaluation_of_one_share(tmp_path):
     scores, clicks = logits(2_000)
-    evaluate(clicks, expit(scores), 0.1).to_html(tmp_path / "r.html")
+    Report([Method("the predictions", evaluate(clicks, expit(scores), 0.1))]).to_html(tmp_path / "r.html")
     content = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "On the top 10% the scores" in content
     assert "the shrinkage" not in content

@@ -24,7 +24,7 @@ from ..documents import SCHEMA_VERSION
 from ..errors import UncurseError
 from ..evidence import Moments
 from ..links import logistic
-from ..metrics.metrics import evaluate
+from ..metrics import evaluate
 from ..threads import in_threads, one_blas_thread
 
 #: The design: features, training rows, test and pool rows, and the means of the features.
