@@ -353,6 +353,12 @@ def test_invalid_arguments_of_the_quadrature_are_refused(function):
             function(*arguments)
 
 
+@pytest.mark.parametrize("signal", [1e300, 1.0, -1.0])
+def test_a_negligible_residual_does_not_change_the_truth(signal):
+    truth = selected_truth("identity", mean=-5.0, signal=signal, residual=1e-300, alpha=0.3)
+    assert truth == selected_mean("identity", -5.0, signal, 0.3)
+
+
 @pytest.mark.parametrize("size", [1e200, 1e308, -1e308])
 def test_numbers_of_extreme_size_give_a_finite_mean_or_our_error(size):
     for link in LINKS:
@@ -371,9 +377,10 @@ def test_negative_standard_deviations_are_refused():
         maximization_bias("logistic", mean=0.0, spread=[1.0, -0.5], signal=0.3, alpha=0.1)
 
 
-def test_shrinkage_must_broadcast_with_the_spread():
-    with pytest.raises(UncurseError, match=re.escape("shapes (2,), (3,) do not broadcast")):
-        maximization_bias("logistic", **GEOMETRY, alpha=0.1, shrinkage=[1.0, 0.9, 0.8])
+def test_arguments_of_the_bias_must_broadcast():
+    for change in ({"shrinkage": [1.0, 0.9, 0.8]}, {"signal": [0.1, 0.2, 0.3]}):
+        with pytest.raises(UncurseError, match=r"shapes \(\), \(2,\), .* do not broadcast; pass numbers or arrays"):
+            maximization_bias("logistic", **{**GEOMETRY, **change}, alpha=0.1)
 
 
 def test_geometry_of_invalid_input_is_refused():

@@ -133,10 +133,16 @@ def maximization_bias(
     >>> maximization_bias("logistic", mean=-3.0, spread=[0.5], signal=[0.4], alpha=0.02, shrinkage=0.8).round(6)
     array([0.])
     """
+    m, t, s, lambda_ = broadcast(
+        finite_numbers("mean", mean),
+        deviations("spread", spread),
+        finite_numbers("signal", signal),
+        finite_numbers("shrinkage", shrinkage),
+    )
     with np.errstate(over="ignore"):  # `selected_mean` reports an infinite spread
-        shrunk = np.multiply(*broadcast(deviations("spread", spread), finite_numbers("shrinkage", shrinkage)))
+        shrunk = lambda_ * t
     # The integral of h' is exactly a difference of h.
-    return selected_mean(link, mean, shrunk, alpha) - selected_mean(link, mean, signal, alpha)
+    return selected_mean(link, m, shrunk, alpha) - selected_mean(link, m, s, alpha)
 
 
 @dataclass(frozen=True)

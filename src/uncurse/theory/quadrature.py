@@ -60,8 +60,8 @@ def tail_average(function: Integrand, mean: ArrayLike, signal: ArrayLike, residu
 def _average_block(function: Integrand, rows: Array, q: float) -> Array:
     m, s, r = rows.T[:, :, None]
     # One dimension is enough: with T·W = s·Z + r·Z₂, W is standard normal and P(Z ≥ q | W) = Φ((ρW − q)/√(1 − ρ²)).
-    # Where r = 0, W is Z itself and this probability is a step at q, so the range of integration ends there.
-    hard = r == 0
+    # Where r = 0 (to rounding), W is Z and this probability is a step at q, so the range of integration ends there.
+    hard = r <= 1e-20 * np.abs(s)
     total = np.where(hard, s, np.hypot(s, r))
     scale = np.where(hard, 1.0, total)
     rho, across = np.where(hard, 1.0, s / scale), np.where(hard, 1.0, r / scale)
