@@ -73,7 +73,7 @@ def _files(source: str) -> list[str]:
 
 def through_evidence(source: str, engine: str = "polars") -> Any:
     from uncurse import VAD
-    from uncurse.metrics.metrics import evaluate_log
+    from uncurse.metrics import evaluate_log
     from uncurse.tables import collect
 
     evidence = collect(source, ["s1", "s2"], label="click", engine=engine)
@@ -82,7 +82,7 @@ def through_evidence(source: str, engine: str = "polars") -> Any:
 
 def reading_twice(source: str) -> Any:
     from uncurse import VAD
-    from uncurse.metrics.metrics import evaluate_log
+    from uncurse.metrics import evaluate_log
     from uncurse.tables import collect
 
     fitted = VAD().fit(collect(source, ["s1", "s2"])).map_

@@ -351,7 +351,7 @@ def test_a_calibrator_that_cannot_be_fitted_is_left_out_and_the_others_stay():
     turned = world(models=2)
     clicks = np.random.default_rng(0).random(len(turned.labelled)) < logistic(-turned.labelled[:, 0])
     turned = replace(turned, labelled_y=clicks.astype(np.uint8))  # labels fall as scores rise
-    with pytest.warns(UserWarning, match="Platt Scaling is left out where it cannot be fitted: platt finds slope"):
+    with pytest.warns(UserWarning, match="Platt Scaling is left out where it cannot be fitted: platt has slope"):
         tables = measure("criteo", turned, alphas=[0.1], bins=[50])
     assert tables.get("calibration_error", 0.1, "Platt Scaling") is None
     assert tables.get("calibration_error", 0.1, "Histogram Binning") is not None

@@ -1,3 +1,4 @@
+import joblib
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -39,12 +40,10 @@ X, Y, POOL = data()
 
 CHECKED = [
     VADClassifier(),
-    VADClassifier(curvature=True, n_replicas=3),
-    VADClassifier(GaussianNB()),
+    VADClassifier(GaussianNB(), curvature=True, n_replicas=3),
     VADClassifier(DecisionTreeClassifier(max_depth=3), link="identity"),
     VADRegressor(),
-    VADRegressor(Ridge(), n_replicas=3),
-    VADRegressor(DecisionTreeRegressor(max_depth=3)),
+    VADRegressor(DecisionTreeRegressor(max_depth=3), n_replicas=3),
 ]
 # `parametrize_with_checks` of scikit-learn 1.6 passes pytest a generator, which pytest 9 warns of.
 # Only ratios of weights matter here, so an integer weight differs from repeated rows: they are a larger sample.
@@ -190,7 +189,8 @@ def test_the_order_of_rows_does_not_change_the_map():
 
 
 def test_results_do_not_depend_on_n_jobs():
-    one, two = (VADClassifier(LOGISTIC, n_jobs=n, random_state=0).fit(X, Y, pool=POOL) for n in (1, 2))
+    with joblib.parallel_config(backend="threading"):
+        one, two = (VADClassifier(LOGISTIC, n_jobs=n, random_state=0).fit(X, Y, pool=POOL) for n in (1, 2))
     assert one.map_ == two.map_
 
 

@@ -311,7 +311,7 @@ def test_a_line_end_in_a_name_is_escaped_where_a_text_may_not_hold_one():
 
 @pytest.mark.parametrize("engine", ["c", "onnx", "torch"])
 def test_elsewhere_groups_are_refused_with_the_remedy(engine, apply):
-    with pytest.raises(UncurseError, match="has groups; export the map of each group, and the whole's, by itself"):
+    with pytest.raises(UncurseError, match="has groups; export the map of each group, and the default map, separately"):
         apply(engine, GROUPED, [0.0])
 
 

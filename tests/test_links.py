@@ -175,6 +175,8 @@ def test_unknown_scales_and_links_are_refused_by_to_link():
         to_link([0.5], "odds", "logistic")
     with pytest.raises(UncurseError, match="link='cloglog' is unknown"):
         to_link([0.5], "probability", "cloglog")
+    with pytest.raises(UncurseError, match="link=array"):
+        to_link([0.5], "logit", np.array(["logistic", "log"]))
 
 
 @pytest.mark.parametrize("function", [logistic, logit, normal_cdf, lambda x: to_link(x, "logit", "log")])

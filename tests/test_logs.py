@@ -330,7 +330,7 @@ def test_a_map_by_group_without_its_column(run):
         ),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--map", "day.json"],
-            "day.json is of kind 'evidence'; a map is",
+            "day.json is of kind 'evidence'; pass a map",
         ),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--negative-rate", "0"],

@@ -283,12 +283,12 @@ def test_a_map_is_refused_or_predicts_finite_numbers(x, y, slope, space, scores)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Curve((-1e308, 1e308), (-1e308, 1e308), 1.0, 1.0), "x holds a number of size 1e.308; .* within ±1e290"),
-        (lambda: Curve((0.0, 1.0), (0.0, 1e308), 1.0, 1.0), "y holds a number of size 1e.308"),
+        (lambda: Curve((-1e308, 1e308), (-1e308, 1e308), 1.0, 1.0), r"x\[0\] is -1e\+308; .* within ±1e290"),
+        (lambda: Curve((0.0, 1.0), (0.0, 1e308), 1.0, 1.0), r"y\[1\] is 1e\+308; "),
         (lambda: Curve((0.0, 5e-324), (0.0, 1.0), 1.0, 1.0), r"the slope after x\[0\] of this curve is too large"),
-        (lambda: Steps((1e300,), (0.0, 1.0)), "edges holds a number of size 1e.300"),
-        (lambda: Steps((1.0,), (0.0, 1e300)), "values holds a number of size 1e.300"),
-        (lambda: Steps((), (0.0,), 1.0, -1e300), "center holds a number of size 1e.300"),
+        (lambda: Steps((1e300,), (0.0, 1.0)), r"edges\[0\] is 1e\+300; "),
+        (lambda: Steps((1.0,), (0.0, 1e300)), r"values\[1\] is 1e\+300; "),
+        (lambda: Steps((), (0.0,), 1.0, -1e300), r"center\[0\] is -1e\+300; "),
         (lambda: Affine(10**400, 0.0), "slope is 1000.*; pass a finite number"),
         (lambda: Affine(10**5000, 0.0), "slope is too large; pass a finite number"),
         (lambda: Curve((0, 10**400), (0, 1), 1, 1), r"x\[1\] is 1000.*; pass a finite number"),
@@ -345,7 +345,7 @@ def test_a_record_that_is_not_an_object_is_refused(tmp_path):
     path = tmp_path / "map.json"
     with pytest.raises(UncurseError, match="record is of type list; pass a mapping of plain data"):
         EXAMPLES["affine"].save(path, [1])
-    with pytest.raises(UncurseError, match="cannot write this affine as JSON: .*; pass plain, finite data"):
+    with pytest.raises(UncurseError, match=r"cannot write this affine as JSON: .*; pass plain, finite data"):
         EXAMPLES["affine"].save(path, {"lambda": np.nan})
     path.write_text(EXAMPLES["affine"].to_json()[:-1] + ', "record": [1]}')
     with pytest.raises(UncurseError, match=r"the record in .*map\.json is of type list, not an object; fit it again"):
@@ -369,7 +369,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 @pytest.mark.parametrize("path", [None, 5.0, b"\0", "\0"])
 def test_a_path_that_is_not_a_path_is_refused(path):
-    with pytest.raises(UncurseError, match="cannot read .*; pass the path of a file"):
+    with pytest.raises(UncurseError, match=r"cannot read .*; pass the path of a file"):
         load(path)
 
 

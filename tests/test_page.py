@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from uncurse import Affine, Cells
-from uncurse.metrics.metrics import evaluate_cells
+from uncurse.metrics import evaluate_cells
 from uncurse.report import Method, Report, describe
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page's tests drive a browser: pip install playwright")

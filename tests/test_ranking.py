@@ -1,11 +1,11 @@
-"""The ranked set: the top found by a sample is the top, and a label travels with its score."""
+"""Ranking of rows: the top rows found from a sample, and labels sorted along with scores."""
 
 import numpy as np
 
 from uncurse.metrics.ranking import Ranked, rank, top_rows
 
 
-def test_the_top_rows_are_those_of_a_partition_whatever_the_sample():
+def test_top_rows_equal_a_partition_for_any_sample():
     rng = np.random.default_rng(0)
     rows = 300_000
     plain = rng.random(rows)
@@ -22,7 +22,7 @@ def test_the_top_rows_are_those_of_a_partition_whatever_the_sample():
                 assert len(kept) >= count
 
 
-def test_labels_travel_with_their_scores_and_nothing_is_rounded():
+def test_rank_keeps_labels_with_their_scores_exactly():
     rng = np.random.default_rng(1)
     for dtype in (np.float32, np.float64):
         f = rng.random(5_000).astype(dtype)
@@ -37,7 +37,7 @@ def test_labels_travel_with_their_scores_and_nothing_is_rounded():
         assert running[0] == y[order[-1000:]].sum()
 
 
-def test_predictions_out_of_order_are_ranked_by_what_they_say():
+def test_unordered_predictions_are_ranked():
     w = np.ones(3)
     y = np.array([0.0, 1.0, 1.0])
     ranked = Ranked(np.array([0.2, 0.9, 0.5]), (w, y, w, y))

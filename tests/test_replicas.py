@@ -330,7 +330,14 @@ def test_joblib_chooses_the_backend():
             "KNeighborsClassifier does not support sample_weight",
         ),
         (GaussianNB(), {"sample_weight": np.where(Y, 1.0, 1e-9)}, "none of 1000 bootstraps contains every class: the"),
+        (
+            GaussianNB(),
+            {"sample_weight": np.where(Y, 1.0, 1e-99)},
+            "the rarest has 6.3e-98 effective rows",
+        ),
         (Ridge(), {"sample_weight": np.r_[1e3, np.ones(119)]}, "leaves 1.25 effective rows of 120, and a bootstrap n"),
+        (GaussianNB(), {"n_jobs": 0}, "n_jobs=0; pass None, a number of processes"),
+        (GaussianNB(), {"n_jobs": "x"}, "n_jobs='x'; pass None"),
         (GaussianNB(), {"random_state": "x"}, "'x' cannot be used to seed"),
         (GaussianNB, {}, "Cannot clone|class.* instead of an instance"),
         (5, {}, "Cannot clone object"),
@@ -349,5 +356,7 @@ def test_weights_that_are_not_requested_are_an_error():
 def test_lengths_that_differ_are_an_error():
     with pytest.raises(UncurseError, match="inconsistent numbers of samples"):
         fit_replicas(GaussianNB(), X, Y[:-1])
+    with pytest.raises(UncurseError, match="y is None; pass a target"):
+        fit_replicas(GaussianNB(), X, None)
     with pytest.raises(UncurseError, match="Expected sequence or array-like"):
         fit_replicas(GaussianNB(), 5, Y)

@@ -17,14 +17,14 @@ from uncurse.metrics.selection import count_of_share, top_k, top_share
         (1 / 3, 3, 1),
     ],
 )
-def test_a_share_is_a_rounded_number_of_rows(alpha, rows, count):
+def test_share_is_a_rounded_number_of_rows(alpha, rows, count):
     assert count_of_share(alpha, rows) == count
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("decimals", [12, 1, 0])
 @pytest.mark.parametrize("alpha", [0.001, 0.02, 0.37, 1.0])
-def test_the_top_share_is_the_head_of_a_stable_sort(alpha, decimals, dtype):
+def test_top_share_is_the_head_of_a_stable_sort(alpha, decimals, dtype):
     scores = np.random.default_rng(0).normal(size=5000).round(decimals).astype(dtype)
     chosen = top_share(scores, alpha)
     expected = np.argsort(-scores, kind="stable")[: round(5000 * alpha)]
@@ -32,13 +32,13 @@ def test_the_top_share_is_the_head_of_a_stable_sort(alpha, decimals, dtype):
     np.testing.assert_array_equal(np.flatnonzero(chosen), np.sort(expected))
 
 
-def test_without_ties_the_order_of_rows_does_not_matter():
+def test_row_order_does_not_matter_without_ties():
     rng = np.random.default_rng(0)
     scores, order = rng.normal(size=1000), rng.permutation(1000)
     np.testing.assert_array_equal(top_share(scores[order], 0.1), top_share(scores, 0.1)[order])
 
 
-def test_a_monotone_map_selects_the_same_rows():
+def test_monotone_map_selects_the_same_rows():
     scores = np.random.default_rng(0).normal(size=1000)
     np.testing.assert_array_equal(top_share(np.exp(scores), 0.1), top_share(scores, 0.1))
 
@@ -95,10 +95,10 @@ def test_top_k_takes_lists():
         (lambda: top_k([0.1, 0.2], np.array(["a", None], dtype=object)), "requests"),
     ],
 )
-def test_an_empty_or_senseless_selection_is_named(call, message):
+def test_invalid_selection_is_named(call, message):
     with pytest.raises(UncurseError, match=message):
         call()
 
 
-def test_large_float_requests_stay_apart():
+def test_large_float_requests_stay_distinct():
     assert top_k([0.1, 0.2, 0.3, 0.4], [1.1e19, 1.1e19, 1.2e19, 1.3e19], 1).tolist() == [False, True, True, True]

@@ -8,7 +8,7 @@ import pytest
 
 from uncurse import VAD, Affine, Evidence, UncurseError, collect, evaluate
 from uncurse.links import logistic
-from uncurse.metrics.metrics import evaluate_log
+from uncurse.metrics import evaluate_log
 from uncurse.tables import apply_to_files, with_prediction
 from uncurse.tables.files import find_files, located
 

@@ -7,7 +7,7 @@ import pytest
 from uncurse import VAD, UncurseError
 from uncurse.evidence import Cells, Evidence, Moments
 from uncurse.links import logistic
-from uncurse.metrics.metrics import evaluate_log
+from uncurse.metrics import evaluate_log
 from uncurse.tables import SMALL, collect
 
 SPARK = pytest.param("spark", marks=pytest.mark.spark)

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -11,9 +12,9 @@ from scipy.integrate import quad
 from scipy.special import kolmogorov, ndtr, ndtri
 
 from uncurse.errors import UncurseError
+from uncurse.evidence import Cells
 from uncurse.links import LINKS, get_link
 from uncurse.theory import (
-    _lilliefors,
     best_of,
     gaussianity,
     lemma1_bounds,
@@ -23,6 +24,7 @@ from uncurse.theory import (
     selected_slope,
     selected_truth,
 )
+from uncurse.theory.normality import _lilliefors
 
 ALPHAS = [1e-6, 1e-3, 0.02, 0.2, 0.5, 0.9, 1.0]
 
@@ -85,7 +87,7 @@ def test_quadrature_agrees_with_an_adaptive_one(name, alpha, t):
     )
 
 
-def test_a_steep_link_is_a_step():
+def test_a_steep_link_acts_as_a_step():
     # t = 10⁴: φ(tZ − 3) is 1 above Z = 0, to the width of the step.
     np.testing.assert_allclose(selected_mean("logistic", -3.0, 1e4, 0.8), 0.5 / 0.8, atol=2e-4)
     np.testing.assert_allclose(selected_mean("probit", -3.0, 1e4, 1.0), ndtr(-3 / np.hypot(1, 1e4)), rtol=1e-13)
@@ -266,7 +268,7 @@ def test_example_1_is_the_mean_maximum_over_all_outcomes(n):
 # ---------------------------------------------------------------------------- Gaussianity
 
 
-def test_moments_and_distance_are_scipys():
+def test_moments_and_distance_agree_with_scipy():
     x = np.random.default_rng(2).gamma(3.0, size=500)
     g = gaussianity(x)
     distance = stats.kstest(x, "norm", args=(x.mean(), x.std(ddof=1))).statistic
@@ -296,7 +298,7 @@ def test_published_lilliefors_critical_values(n, level, critical):
 
 
 @pytest.mark.parametrize("n", [20, 50, 100])
-def test_small_p_values_are_dallal_and_wilkinsons(n):
+def test_small_p_values_agree_with_dallal_and_wilkinson(n):
     for d in np.linspace(0.85, 1.1, 6) / np.sqrt(n):
         m = n + 2.78019
         published = np.exp(
@@ -322,25 +324,50 @@ def test_at_the_size_of_a_log_a_negligible_distance_is_rejected():
     assert g.p_value < 1e-6
 
 
-# ---------------------------------------------------------------------------- every raise
+@pytest.mark.parametrize("scale", [0.5, 2.0, 1e10])
+def test_gaussianity_does_not_depend_on_the_scale_of_the_weights(scale):
+    x = np.random.default_rng(0).gamma(4.0, 0.5, 500)
+    once, scaled = gaussianity(x), gaussianity(Cells().update(x, sample_weight=np.full(500, scale)))
+    np.testing.assert_allclose(dataclasses.astuple(scaled), dataclasses.astuple(once), rtol=1e-9)
+    assert np.isnan(gaussianity(Cells().update(x, sample_weight=scale * np.linspace(1, 2, 500))).p_value)
+
+
+# ---------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("function", [selected_mean, selected_slope])
-def test_bad_arguments_of_the_quadrature(function):
-    with pytest.raises(UncurseError, match="alpha=0 is not a share"):
-        function("logistic", 0.0, 1.0, 0)
-    with pytest.raises(UncurseError, match="link='logit' is unknown"):
-        function("logit", 0.0, 1.0, 0.1)
-    with pytest.raises(UncurseError, match=re.escape("mean[1] is nan")):
-        function("logistic", [0.0, np.nan], 1.0, 0.1)
-    with pytest.raises(UncurseError, match=re.escape("spread or signal[0] is inf")):
-        function("logistic", 0.0, np.inf, 0.1)
-    with pytest.raises(UncurseError, match="mean must be numbers: could not convert string to float"):
-        function("logistic", "low", 1.0, 0.1)
-    with pytest.raises(UncurseError, match=re.escape("shapes (2,), (3,), () do not broadcast")):
-        function("logistic", [0.0, 1.0], [1.0, 2.0, 3.0], 0.1)
-    with pytest.raises(UncurseError, match="the mean overflows at mean=0, spread=60; is the link right"):
-        function("log", 0.0, [1.0, 60.0], 0.1)
+def test_invalid_arguments_of_the_quadrature_are_refused(function):
+    for arguments, message in (
+        (("logistic", 0.0, 1.0, 0), "alpha=0 is not a share"),
+        (("logistic", 0.0, 1.0, "0.1"), "alpha='0.1' is not a share"),
+        (("logit", 0.0, 1.0, 0.1), "link='logit' is unknown"),
+        (("logistic", [0.0, np.nan], 1.0, 0.1), "mean[1] is nan"),
+        (("logistic", 0.0, np.inf, 0.1), "spread or signal[0] is inf"),
+        (("logistic", "low", 1.0, 0.1), "mean must be an array of numbers"),
+        (("logistic", 0.0, ["1.0"], 0.1), "spread or signal must be an array of numbers"),
+        (("logistic", None, 1.0, 0.1), "mean must be an array of numbers"),
+        (("logistic", [0.0, 1.0], [1.0, 2.0, 3.0], 0.1), "shapes (2,), (3,), () do not broadcast"),
+        (("log", 0.0, [1.0, 60.0], 0.1), "the mean overflows at mean=0, spread=60; is the link right"),
+    ):
+        with pytest.raises(UncurseError, match=re.escape(message)):
+            function(*arguments)
+
+
+@pytest.mark.parametrize("signal", [1e300, 1.0, -1.0])
+def test_a_negligible_residual_does_not_change_the_truth(signal):
+    truth = selected_truth("identity", mean=-5.0, signal=signal, residual=1e-300, alpha=0.3)
+    assert truth == selected_mean("identity", -5.0, signal, 0.3)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e308, -1e308])
+def test_numbers_of_extreme_size_give_a_finite_mean_or_our_error(size):
+    for link in LINKS:
+        for arguments in ((size, 1.0), (0.0, size), (size, size)):
+            for function in (selected_mean, selected_slope):
+                with contextlib.suppress(UncurseError):  # the mean overflows
+                    assert np.isfinite(function(link, *arguments, 0.05))
+    with pytest.raises(UncurseError, match=r"spread or signal\[0\] is inf|standard deviation"):
+        maximization_bias("logistic", mean=0.0, spread=size, signal=0.3, alpha=0.1, shrinkage=1e200)
 
 
 def test_negative_standard_deviations_are_refused():
@@ -350,12 +377,13 @@ def test_negative_standard_deviations_are_refused():
         maximization_bias("logistic", mean=0.0, spread=[1.0, -0.5], signal=0.3, alpha=0.1)
 
 
-def test_shrinkage_must_fit_the_spread():
-    with pytest.raises(UncurseError, match=re.escape("shapes (2,), (3,) do not broadcast")):
-        maximization_bias("logistic", **GEOMETRY, alpha=0.1, shrinkage=[1.0, 0.9, 0.8])
+def test_arguments_of_the_bias_must_broadcast():
+    for change in ({"shrinkage": [1.0, 0.9, 0.8]}, {"signal": [0.1, 0.2, 0.3]}):
+        with pytest.raises(UncurseError, match=r"shapes \(\), \(2,\), .* do not broadcast; pass numbers or arrays"):
+            maximization_bias("logistic", **{**GEOMETRY, **change}, alpha=0.1)
 
 
-def test_geometry_of_shapes_that_differ_is_refused():
+def test_geometry_of_invalid_input_is_refused():
     good = {"beta": np.ones(2), "mu": np.ones(2), "sigma": np.eye(2)}
     message = "shapes differ: beta_hat (3, 4), beta (2,), mu (2,), sigma (2, 2); pass (R, d), (d,), (d,), (d, d)"
     with pytest.raises(UncurseError, match=re.escape(message)):
@@ -363,8 +391,17 @@ def test_geometry_of_shapes_that_differ_is_refused():
     for name, value in (("beta", np.ones((2, 1))), ("mu", 1.0), ("sigma", np.eye(3))):
         with pytest.raises(UncurseError, match="shapes differ"):
             score_geometry(np.ones((3, 2)), **{**good, name: value})
-    with pytest.raises(UncurseError, match=re.escape("beta_hat[1] gives constant scores; there is no top share")):
-        score_geometry([[1.0, 1.0], [0.0, 0.0]], **good)
+    for beta_hat, change, message in (
+        ([[1.0, 1.0], [0.0, 0.0]], {}, "beta_hat[1] gives constant scores; there is no top share"),
+        ([["1", "1"]], {}, "beta_hat must be an array of numbers"),
+        ([[1.0, np.nan]], {}, "beta_hat[0, 1] is nan"),
+        ([1.0, 1.0], {"sigma": -np.eye(2)}, "sigma is not a covariance; pass a symmetric matrix"),
+        ([1.0, 1.0], {"sigma": [[1.0, 0.5], [0.0, 1.0]]}, "sigma is not a covariance"),
+        ([1.0, 1.0], {"sigma": 1e308 * np.eye(2)}, "the variance of these scores overflows; rescale beta_hat"),
+        ([1e200, 1.0], {}, "the variance of these scores overflows"),
+    ):
+        with pytest.raises(UncurseError, match=re.escape(message)):
+            score_geometry(beta_hat, **{**good, **change})
 
 
 def test_lemma_1_outside_its_conditions_is_refused():
@@ -377,6 +414,13 @@ def test_lemma_1_outside_its_conditions_is_refused():
         ({"spread_range": (-0.1, 1.0)}, "spread_range=(-0.1, 1.0) is not a range; pass 0 <= low < high"),
         ({"spread_range": (1.0, 1.0)}, "spread_range=(1.0, 1.0) is not a range"),
         ({"probability": 0.0}, "probability=0.0 is not a share"),
+        ({"probability": "1"}, "probability='1' is not a share"),
+        ({"mean_range": ("a", "b")}, "mean_range=('a', 'b') is not a range"),
+        ({"mean_range": 3.0}, "mean_range=3.0 is not a range"),
+        ({"mean_range": (1.0, 2.0, 3.0)}, "mean_range=(1.0, 2.0, 3.0) is not a range"),
+        ({"spread_range": (0.0, np.nan)}, "spread_range=(0.0, nan) is not a range"),
+        ({"spread_range": (0.0, np.inf)}, "spread_range=(0.0, inf) is not a range"),
+        ({"spread_range": None}, "spread_range=None is not a range"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
             lemma1_bounds("logistic", **{**good, **change})
@@ -384,19 +428,32 @@ def test_lemma_1_outside_its_conditions_is_refused():
         lemma1_bounds("log", **good)
 
 
-def test_example_1_needs_a_candidate_and_a_deviation():
-    for arguments in ({"n": 0}, {"deviation": -0.1}):
-        with pytest.raises(UncurseError, match="pass 1 candidate or more and a deviation of 0 or more"):
+def test_invalid_arguments_of_example_1_are_refused():
+    for arguments, message in (
+        ({"n": 0}, "n=0; pass an integer, 1 or more"),
+        ({"n": 2.5}, "n=2.5; pass an integer, 1 or more"),
+        ({"n": "2"}, "n='2'; pass an integer, 1 or more"),
+        ({"truth": "a"}, "truth is 'a'; pass a finite number"),
+        ({"truth": np.nan}, "truth is nan; pass a finite number"),
+        ({"deviation": np.inf}, "deviation is inf; pass a finite number"),
+        ({"deviation": -0.1}, "deviation holds -0.1; it is a standard deviation, pass 0 or more"),
+    ):
+        with pytest.raises(UncurseError, match=re.escape(message)):
             best_of(**arguments)
+    assert best_of(10**400) == (0.6, 0.5)
 
 
-def test_gaussianity_refuses_what_it_cannot_judge():
+def test_gaussianity_of_unsuitable_scores_is_refused():
     with pytest.raises(UncurseError, match="19 scores are too few to judge a distribution; pass 20 or more"):
         gaussianity(np.arange(19.0))
     with pytest.raises(UncurseError, match=re.escape("scores are constant (-3.1); there is no distribution to judge")):
         gaussianity(np.full(100, -3.1))
     with pytest.raises(UncurseError, match=re.escape("scores[0] is nan")):
         gaussianity(np.full(100, np.nan))
+    with pytest.raises(UncurseError, match="the variance of these scores overflows; rescale them"):
+        gaussianity(np.linspace(-1e300, 1e300, 100))
+    with pytest.raises(UncurseError, match="scores must be an array of numbers"):
+        gaussianity(["a"] * 100)
 
 
 # ---------------------------------------------------------------------------- simulation, the slow tier

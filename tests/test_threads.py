@@ -1,44 +1,45 @@
-"""Threads give the same answers in the same order, on any number of cores."""
+"""Threads give the same results in the same order on any number of cores."""
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from uncurse import VAD
-from uncurse import threads as cores
+from uncurse import VAD, threads
 
 
 def blas_threads():
     return [entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"]
 
 
-def test_results_come_in_the_order_of_the_items():
-    assert cores.in_threads(lambda i: i * i, range(100)) == [i * i for i in range(100)]
+@pytest.mark.parametrize("cores", [1, 2, 5])
+def test_results_are_in_the_order_of_the_items(cores, monkeypatch):
+    monkeypatch.setattr(threads, "cores", lambda: cores)
+    assert threads.in_threads(lambda i: i * i, range(100)) == [i * i for i in range(100)]
 
 
 @pytest.mark.parametrize("rows", [1, 10, 1 << 18, (1 << 20) + 7])
 def test_shares_and_chunks_cover_every_row_once(rows):
-    for slices in (cores.shares(rows), cores.chunks(rows)):
+    for slices in (threads.shares(rows), threads.chunks(rows)):
         covered = np.zeros(rows, int)
         for part in slices:
             covered[part] += 1
         assert (covered == 1).all()
 
 
-def test_an_error_in_a_thread_is_raised_and_blas_gets_its_threads_back():
+def test_an_error_in_a_thread_is_raised_and_the_blas_limit_is_lifted():
     before = blas_threads()
 
     def fail(item):
         raise ValueError(f"item {item}")
 
-    with pytest.raises(ValueError, match="item 0"), cores.one_blas_thread():
-        cores.in_threads(fail, [0, 1])
+    with pytest.raises(ValueError, match="item 0"), threads.one_blas_thread():
+        threads.in_threads(fail, [0, 1])
     assert blas_threads() == before
 
 
-def test_blas_gets_its_threads_back_whoever_leaves_first():
+def test_the_blas_limit_is_lifted_by_the_last_block_that_ends():
     before = blas_threads()
-    first, second = cores.one_blas_thread(), cores.one_blas_thread()
+    first, second = threads.one_blas_thread(), threads.one_blas_thread()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -47,9 +48,9 @@ def test_blas_gets_its_threads_back_whoever_leaves_first():
     assert blas_threads() == before
 
 
-def test_one_core_gives_the_same_fit(monkeypatch):
+def test_the_fit_does_not_depend_on_the_number_of_cores(monkeypatch):
     pool = np.random.default_rng(0).normal(size=(600_000, 3)).astype(np.float32) + 1
     pool[:, 1:] = pool[:, :1] + 0.1 * pool[:, 1:]
-    many = VAD().fit(pool)
-    monkeypatch.setattr(cores, "cores", lambda: 1)
-    assert VAD().fit(pool).lambda_ == pytest.approx(many.lambda_, rel=1e-12)
+    several = VAD().fit(pool)
+    monkeypatch.setattr(threads, "cores", lambda: 1)
+    assert VAD().fit(pool).lambda_ == pytest.approx(several.lambda_, rel=1e-12)

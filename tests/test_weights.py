@@ -23,7 +23,7 @@ from uncurse.calibration import CALIBRATORS
 # scikit-learn 1.6 uses an option that SciPy 1.17 deprecates.
 pytestmark = pytest.mark.filterwarnings(r"ignore:scipy.optimize. The `disp`:DeprecationWarning")
 
-ROWS, LABELLED_ROWS = 3001, 2003
+ROWS, LABELLED_ROWS = 1201, 1003
 GRID = np.linspace(-6, 3, 50)
 RNG = np.random.default_rng(0)
 
@@ -40,9 +40,12 @@ POOL_WEIGHTS, WEIGHTS = RNG.exponential(size=ROWS), RNG.exponential(size=LABELLE
 GROUPS = np.array(["large", "large", "middle", "small"])[RNG.choice(4, ROWS, p=[0.5, 0.3, 0.17, 0.03])]
 
 
-@pytest.fixture(params=[1e-6, "1/n", 1e6], ids=["1e-6", "1/n", "1e6"])
+FACTORS = [1e-6, 1 / ROWS, 1e6]
+
+
+@pytest.fixture(params=FACTORS, ids=["1e-6", "1/n", "1e6"])
 def factor(request):
-    return 1 / ROWS if request.param == "1/n" else request.param
+    return request.param
 
 
 def assert_close(one, two):
@@ -209,48 +212,50 @@ def test_vad_with_a_known_variance_depends_on_ratios_of_weights_only(factor):
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS)
 @pytest.mark.parametrize("recentre", [True, False])
-def test_a_tandem_depends_on_ratios_of_weights_only(calibrator, recentre, factor):
-    tandem = {"calibrator": calibrator, "recentre": recentre}
-    one, two = (
-        VAD(scale="logit", replicas="seeds", **tandem).fit(
-            POOL, labelled=(SCORES, LABELS, f * WEIGHTS), sample_weight=g * POOL_WEIGHTS
+def test_a_tandem_depends_on_ratios_of_weights_only(calibrator, recentre):
+    first, *others = (
+        VAD(scale="logit", replicas="seeds", calibrator=calibrator, recentre=recentre).fit(
+            POOL, labelled=(SCORES, LABELS, factor * WEIGHTS), sample_weight=3 * factor * POOL_WEIGHTS
         )
-        for f, g in ((1.0, 1.0), (factor, 3 * factor))
+        for factor in (1.0, *FACTORS)
     )
-    assert_same_fit(one, two)
+    for other in others:
+        assert_same_fit(first, other)
 
 
 @pytest.mark.parametrize("groups", [None, GROUPS], ids=["one map", "groups"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_tower_depends_on_ratios_of_weights_only(groups, weighted, factor):
+def test_tower_depends_on_ratios_of_weights_only(groups, weighted):
     pool_weights, weights = (POOL_WEIGHTS, WEIGHTS) if weighted else (np.ones(ROWS), np.ones(LABELLED_ROWS))
-    one, two = (
+    first, *others = (
         Tower(scale="logit", replicas="seeds").fit(
-            POOL, labelled=(SCORES, LABELS, f * weights), sample_weight=g * pool_weights, groups=groups
+            POOL, labelled=(SCORES, LABELS, factor * weights), sample_weight=3 * factor * pool_weights, groups=groups
         )
-        for f, g in ((1.0, 1.0), (factor, 3 * factor))
+        for factor in (1.0, *FACTORS)
     )
-    assert_same_fit(one, two)
-    assert_close(one.interval(0.05), two.interval(0.05))
+    for other in others:
+        assert_same_fit(first, other)
+        assert_close(first.interval(0.05), other.interval(0.05))
 
 
 @pytest.mark.parametrize("groups", [None, GROUPS], ids=["one map", "groups"])
 @pytest.mark.parametrize("labelled", [False, True])
 @pytest.mark.parametrize("shift", [0.0, 1.0], ids=["calibrated", "shifted"])
-def test_auto_depends_on_ratios_of_weights_only(groups, labelled, shift, factor):
-    one, two = (
+def test_auto_depends_on_ratios_of_weights_only(groups, labelled, shift):
+    first, *others = (
         Auto(scale="logit", replicas="seeds").fit(
             POOL + shift,
-            labelled=(SCORES + shift, LABELS, f * WEIGHTS) if labelled else None,
-            sample_weight=g * POOL_WEIGHTS,
+            labelled=(SCORES + shift, LABELS, factor * WEIGHTS) if labelled else None,
+            sample_weight=3 * factor * POOL_WEIGHTS,
             groups=groups,
         )
-        for f, g in ((1.0, 1.0), (factor, 3 * factor))
+        for factor in (1.0, *FACTORS)
     )
-    assert one.method_ == two.method_
-    assert_same_fit(one, two)
-    if groups is None:
-        assert_close(one.interval(0.05), two.interval(0.05))
+    for other in others:
+        assert first.method_ == other.method_
+        assert_same_fit(first, other)
+        if groups is None:
+            assert_close(first.interval(0.05), other.interval(0.05))
 
 
 # ---------------------------------------------------------------------------- estimators
@@ -286,3 +291,16 @@ def test_information_variance_depends_on_ratios_of_weights_only(penalty, factor)
         for w in (ROW_WEIGHTS, factor * ROW_WEIGHTS)
     )
     assert_close(one, two)
+
+
+@pytest.mark.parametrize("size", [1e-290, 1e290])
+def test_weights_of_extreme_size_give_the_same_result(size):
+    p = expit(FEATURES[:, 0])
+    one, two = (information_variance(FEATURES, p, CANDIDATES, sample_weight=w * ROW_WEIGHTS) for w in (1.0, size))
+    assert_close(one, two)
+    target = FEATURES.sum(axis=1)
+    one, two = (
+        VADRegressor(Ridge(), random_state=0).fit(FEATURES, target, pool=CANDIDATES, sample_weight=w * ROW_WEIGHTS)
+        for w in (1.0, size)
+    )
+    assert_close(one.predict(CANDIDATES), two.predict(CANDIDATES))

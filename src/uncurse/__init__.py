@@ -11,7 +11,7 @@ from .debias.vad import VAD
 from .errors import UncurseError
 from .evidence import Cells, Evidence, LogSpec, Moments, ReplicaCounts, TopK
 from .maps import Affine, Chain, Curve, Grouped, Steps, load
-from .metrics.metrics import (
+from .metrics import (
     Evaluation,
     calibration_error,
     evaluate,

@@ -250,11 +250,10 @@ def to_link(scores: ArrayLike, scale: str, link: str) -> Float:
     array([0.5 , 0.25])
     """
     check_choice("scale", scale, SCALES)
-    values = check_numbers(scores, "scores")
-    if scale == "logit" and link == "logistic":
+    target, values = get_link(link), check_numbers(scores, "scores")
+    if scale == "logit" and target.name == "logistic":
         return values
-    prediction = logistic(values) if scale == "logit" else values
-    return get_link(link).inverse(prediction)
+    return target.inverse(logistic(values) if scale == "logit" else values)
 
 
 __all__ = ["LINKS", "Link", "get_link", "inside", "logistic", "logit", "normal_cdf", "to_link"]

@@ -1,4 +1,4 @@
-"""Work shared out over the cores: numpy releases its lock inside every large call, so threads are enough."""
+"""Parallel work: NumPy releases the interpreter lock inside large calls, so threads are enough."""
 
 from __future__ import annotations
 
@@ -15,13 +15,24 @@ from threadpoolctl import ThreadpoolController
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_MOST = 8  # memory bandwidth is used up long before
+_MAX_CORES = 8  # memory bandwidth is exhausted well before
 
 
 def cores() -> int:
-    """How many cores this process may use, up to 8."""
+    """Return the number of cores that this process may use, at most 8.
+
+    Returns
+    -------
+    int
+        Number of cores.
+
+    Examples
+    --------
+    >>> 1 <= cores() <= 8
+    True
+    """
     affinity = getattr(os, "sched_getaffinity", None)
-    return min(_MOST, len(affinity(0)) if affinity else (os.cpu_count() or 1))
+    return min(_MAX_CORES, len(affinity(0)) if affinity else (os.cpu_count() or 1))
 
 
 def in_threads(
@@ -29,8 +40,24 @@ def in_threads(
     items: Sequence[Item],
     progress: Callable[[Iterator[Result]], Iterable[Result]] = iter,
 ) -> list[Result]:
-    """`function` of every item, in order, a thread per core where there is more than one of either.
+    """Apply a function to every item, in one thread per core.
 
+    Parameters
+    ----------
+    function : callable
+        Function of one item.
+    items : sequence
+        Items.
+    progress : callable, optional
+        Wraps the iterator over the results, for a progress bar.
+
+    Returns
+    -------
+    list
+        Results in the order of the items.
+
+    Examples
+    --------
     >>> in_threads(abs, [-1, 2, -3])
     [1, 2, 3]
     """
@@ -41,14 +68,46 @@ def in_threads(
         return list(progress(threads.map(function, items)))
 
 
-def chunks(rows: int, step: int = 1 << 16) -> Iterable[slice]:
-    """Slices of `step` rows, which stay in the cache."""
+def chunks(rows: int, step: int = 1 << 16) -> Iterator[slice]:
+    """Split rows into slices that fit in the cache.
+
+    Parameters
+    ----------
+    rows : int
+        Number of rows.
+    step : int, default=65536
+        Rows per slice.
+
+    Returns
+    -------
+    iterator of slice
+        Consecutive slices.
+
+    Examples
+    --------
+    >>> list(chunks(5, 3))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def shares(rows: int, least: int = 1 << 18) -> list[slice]:
-    """One slice for each core, none of fewer rows than a thread is worth starting for.
+    """Split rows into one slice per core.
 
+    Parameters
+    ----------
+    rows : int
+        Number of rows.
+    least : int, default=262144
+        Rows for which starting a thread pays off; fewer slices are made where they would be smaller.
+
+    Returns
+    -------
+    list of slice
+        Consecutive slices, at least one.
+
+    Examples
+    --------
     >>> shares(10)
     [slice(0, 10, None)]
     """
@@ -57,29 +116,35 @@ def shares(rows: int, least: int = 1 << 18) -> list[slice]:
 
 
 _lock = threading.Lock()
-_inside: list[Any] = []  # one entry for each user of `one_blas_thread`; the first holds what to restore
+_limits: list[Any] = []  # one entry per active `one_blas_thread`, all equal
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread: on products as small as ours two only wait for each other (2–4 times slower).
+    """Limit BLAS to one thread: for small products more threads only wait for each other (2–4 times slower).
 
-    The limit is the process's: it is set by the first to come and lifted by the last to go, whatever their order.
+    The limit applies to the process. The first block that is entered sets it and the last block that is left lifts it,
+    in whatever order they end.
+
+    Examples
+    --------
+    >>> with one_blas_thread():
+    ...     pass
     """
     with _lock:
-        _inside.append(_inside[0] if _inside else _blas().limit(limits=1, user_api="blas"))
+        _limits.append(_limits[0] if _limits else _blas().limit(limits=1, user_api="blas"))
     try:
         yield
     finally:
         with _lock:
-            limiter = _inside.pop()
-            if not _inside:
-                limiter.restore_original_limits()
+            limit = _limits.pop()
+            if not _limits:
+                limit.restore_original_limits()
 
 
 @cache
 def _blas() -> ThreadpoolController:
-    return ThreadpoolController()  # finding the libraries takes milliseconds: once
+    return ThreadpoolController()  # takes milliseconds, so only once
 
 
 __all__ = ["chunks", "cores", "in_threads", "one_blas_thread", "shares"]

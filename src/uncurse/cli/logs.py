@@ -143,7 +143,7 @@ def evaluate(
       uncurse evaluate log.parquet --score s1 --label click --request request_id --top-k 1
     """
     from ..maps import Grouped, load, load_record
-    from ..metrics.metrics import evaluate_log
+    from ..metrics import evaluate_log
     from ..report import Method, Report, describe
 
     check_outputs([json, report, figures], [*log, *(maps or [])])

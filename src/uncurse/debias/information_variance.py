@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike
 from .._types import Array
 from ..errors import UncurseError
 from ..threads import one_blas_thread
-from ..validation import check_finite, check_numbers, check_scores, check_weights
+from ..validation import check_finite, check_number, check_numbers, check_scores, check_weights, effective_rows
 
 
 def information_variance(
@@ -60,10 +59,12 @@ def information_variance(
     x, pool = _check_features(X, len(p), "X"), _check_features(X_pool, None, "X_pool")
     if x.shape[1] != pool.shape[1]:
         raise UncurseError(f"X has {x.shape[1]} columns and X_pool has {pool.shape[1]}; pass the same features")
-    if isinstance(penalty, bool) or not isinstance(penalty, Real) or not 0 <= float(penalty) < math.inf:
-        raise UncurseError(f"penalty={penalty!r}; pass a finite number of 0 or more, such as 1/C of scikit-learn")
+    ridge = check_number(penalty, "penalty")
+    if ridge < 0:
+        raise UncurseError(f"penalty is {ridge:g}; pass 0 or more, such as 1/C of scikit-learn")
     weights = check_weights(sample_weight, len(p))
-    w = np.ones(len(p)) if weights is None else weights * (weights.sum() / np.dot(weights, weights))
+    w = np.ones(len(p)) if weights is None else weights / weights.max()
+    w *= effective_rows(w) / w.sum()
     information = w * p * (1 - p)
     if not information.sum() > 0:
         raise UncurseError("every probability is 0 or 1, so the rows carry no information; pass fitted probabilities")
@@ -77,10 +78,10 @@ def information_variance(
         if fit_intercept:  # orthogonal to the columns once these are centred, so it drops out of Cov(β̂)
             x -= np.average(x, axis=0, weights=information)
         noise = x * np.sqrt(information * w)[:, None]
-        design = np.vstack([x * np.sqrt(information)[:, None], np.diag(math.sqrt(penalty) / units)])
+        design = np.vstack([x * np.sqrt(information)[:, None], np.diag(math.sqrt(ridge) / units)])
         value = _trace(design, noise, pool) if np.isfinite(design).all() and np.isfinite(pool).all() else math.nan
     if not math.isfinite(value):
-        raise UncurseError("X_pool is too large compared with X for a finite variance; check the units of its columns")
+        raise UncurseError("the variance overflows; check that the columns of X and X_pool have the same units")
     return value
 
 

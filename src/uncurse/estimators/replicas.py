@@ -23,7 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from .._types import Array
 from ..errors import UncurseError
-from ..validation import check_choice, check_weights
+from ..validation import check_choice, check_weights, effective_rows
 
 logger = logging.getLogger(__name__)
 
@@ -123,12 +123,19 @@ def fit_replicas(
     check_choice("replicate", replicate, ("auto", "seeds", "bootstrap"))
     if not isinstance(n_replicas, Integral) or n_replicas < 2:
         raise UncurseError(f"n_replicas={n_replicas!r}; pass 2 or more: the served model and at least one replica")
+    if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
+        raise UncurseError(f"n_jobs={n_jobs!r}; pass None, a number of processes, or -1 for all cores")
+    if y is None:
+        raise UncurseError("y is None; pass a target for every row of X")
     frozen = isinstance(estimator, FrozenEstimator)
     template, root = _check_input(estimator.estimator if frozen else estimator, X, y, random_state)
     y = np.asarray(y)
     weights = check_weights(sample_weight, len(y))
     if weights is not None:
-        weights = weights * (weights.sum() / np.dot(weights, weights))
+        weights = weights / weights.max()
+        fraction, exponent = np.frexp(weights * (effective_rows(weights) / weights.sum()))
+        # The splits of a tree may depend on the last digits, which a common factor would change.
+        weights = np.ldexp(fraction.round(9), exponent)
     name, seed_names = type(template).__name__, _seed_names(template)
     if replicate == "seeds" and not seed_names:
         raise UncurseError(f"{name} has no random_state; use replicate='bootstrap'")

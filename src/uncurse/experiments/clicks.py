@@ -23,7 +23,8 @@ from ..errors import UncurseError
 from ..evidence import Cells, Evidence, LogSpec, Moments, column_names
 from ..links import get_link, logistic
 from ..maps import Affine, ScoreMap, compose
-from ..metrics.ranking import Ranked, Row, top_rows
+from ..metrics import SelectionMetrics
+from ..metrics.ranking import Ranked, top_rows
 from ..metrics.selection import count_of_share
 from ..theory import gaussianity
 from ..threads import in_threads, one_blas_thread
@@ -332,7 +333,7 @@ class _Served:
         return made
 
 
-def _binned(rows: Sequence[Row]) -> tuple[list[Any], list[Any]]:
+def _binned(rows: Sequence[SelectionMetrics]) -> tuple[list[Any], list[Any]]:
     return [row.ece for row in rows], [row.mce for row in rows]
 
 

@@ -23,7 +23,7 @@ from ..debias.vad import VAD
 from ..documents import SCHEMA_VERSION
 from ..errors import UncurseError
 from ..links import logistic
-from ..metrics.metrics import evaluate
+from ..metrics import evaluate
 from ..threads import in_threads, one_blas_thread
 
 #: The design: features, training rows, test and pool rows, and the means of the features.

@@ -132,11 +132,28 @@ class ScoreMap:
         return self._predict(to_link(values, "logit", self.link)).astype(np.float64, copy=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the map as plain data."""
+        """Return the map as plain data.
+
+        Returns
+        -------
+        dict
+            The kind and the fields, as for `from_dict`.
+        """
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
     def to_json(self, record: Mapping[str, Any] | None = None) -> str:
-        """Return the map as a JSON document; `record` is as in `save`."""
+        """Return the map as a JSON document.
+
+        Parameters
+        ----------
+        record : mapping, optional
+            As in `save`.
+
+        Returns
+        -------
+        str
+            The document.
+        """
         content = self.to_dict()
         if record is not None:
             if not isinstance(record, Mapping):
@@ -198,10 +215,12 @@ def check_knots(values: Iterable[float], name: str) -> tuple[float, ...]:
     """
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise UncurseError(f"{name} is of type {type(values).__name__}; pass a list of numbers")
-    numbers = tuple(check_number(value, f"{name}[{i}]") for i, value in enumerate(values))
-    largest = max(map(abs, numbers), default=0.0)
-    if largest > _LARGEST_KNOT:
-        raise UncurseError(f"{name} holds a number of size {largest:g}; numbers of a map lie within ±1e290")
+    items = values.tolist() if isinstance(values, np.ndarray) else values
+    numbers = tuple(v if type(v) is float else check_number(v, f"{name}[{i}]") for i, v in enumerate(items))
+    for i, number in enumerate(numbers):
+        if not abs(number) <= _LARGEST_KNOT:
+            check_number(number, f"{name}[{i}]")
+            raise UncurseError(f"{name}[{i}] is {number:g}; numbers of a map must lie within ±1e290")
     return numbers
 
 

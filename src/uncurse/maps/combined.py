@@ -60,7 +60,13 @@ class Chain(ScoreMap):
         return values if link == self.link else get_link(self.link).inverse(get_link(link).phi(values))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the maps as plain data, in order."""
+        """Return the maps as plain data, in order.
+
+        Returns
+        -------
+        dict
+            As for `from_dict`.
+        """
         return {"kind": self.kind, "maps": [step.to_dict() for step in self.maps]}
 
 
@@ -200,7 +206,13 @@ class Grouped(ScoreMap):
         return self.default.transform(l)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the maps as plain data, by group."""
+        """Return the maps as plain data, by group.
+
+        Returns
+        -------
+        dict
+            As for `from_dict`.
+        """
         maps = {name: step.to_dict() for name, step in self.maps.items()}
         return {"kind": self.kind, "default": self.default.to_dict(), "maps": maps}
 

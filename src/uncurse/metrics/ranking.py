@@ -1,9 +1,8 @@
-"""Cells from the best down, and the sums from which every metric of any selection follows."""
+"""Predictions in descending order, and the cumulative sums from which the metrics of any selection follow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,87 +14,55 @@ from ..evidence import Cells
 from ..links import inside, normal_cdf
 from ..threads import chunks, in_threads, shares
 from ..validation import check_choice, check_count
+from .estimates import Bin, Estimate, SelectionMetrics
 
-
-class Estimate(float):
-    """A number with its standard error, and its noise floor where it has one.
-
-    >>> Estimate(0.05, 0.01)
-    0.05 ± 0.01
-    """
-
-    standard_error: float
-    floor: float | None
-
-    def __new__(cls, value: float, standard_error: float, floor: float | None = None) -> Estimate:
-        """A float, with more to say."""
-        self = super().__new__(cls, value)
-        self.standard_error = float(standard_error)
-        self.floor = None if floor is None else float(floor)
-        return self
-
-    def __getnewargs__(self) -> tuple[float, float, float | None]:  # type: ignore[override]
-        return float(self), self.standard_error, self.floor
-
-    def __repr__(self) -> str:
-        tail = "" if self.floor is None else f" (floor {self.floor:.3g})"
-        return f"{float(self):.4g} ± {self.standard_error:.2g}{tail}"
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain data."""
-        content = {"value": float(self), "standard_error": self.standard_error}
-        return content if self.floor is None else {**content, "floor": self.floor}
-
-
-@dataclass(frozen=True)
-class Bin:
-    """One bin of the ECE: what was predicted in it, and what came."""
-
-    weight: float
-    predicted: float  # mean prediction
-    observed: float  # rate of labels
-    standard_error: float  # of `observed`
-
-
-@dataclass(frozen=True)
-class Row:
-    """All metrics of one selection."""
-
-    alpha: float
-    selected: float  # rows, or weight
-    predicted: float  # Σf
-    observed: float  # Σy
-    ratio: Estimate
-    calibration_error: Estimate
-    ece: Estimate
-    mce: Estimate
-    log_loss: Estimate
-    brier: Estimate
-    bins: tuple[Bin, ...]  # of the ECE, those with rows in them, from the lowest prediction up
-
-
-#: Weight, label sum, Σw² and Σw²y of cells in ascending order.
+#: Weight, label sum, Σw² and Σw²y of cells in ascending order of the score.
 Columns = tuple[Array, Array, Array, Array]
 
-# What is added up, with weight w and, for standard errors, w²; the rest follows from these (see `at`).
+_EXACT_ROWS = 1 << 21  # rows that are sorted; those below are summarised by the grid
+_MAX_BINS = 1 << 12  # the standard error of the MCE takes 81 numbers per bin and share
+
+# Terms summed with weight w and, for standard errors, w²; all other sums follow from these (see `at`).
 _BASE = ("1", "f", "y", "fy", "ff", "loss", "loss2", "brier2")
 
 
 class Ranked:
-    """Cells from the best down; every metric of any selection follows from a few sums between places in that order."""
+    """Cells in descending order of the prediction, with the sums that give the metrics of any selection.
+
+    Parameters
+    ----------
+    prediction : array of shape (K,)
+        Prediction of each cell.
+    columns : tuple of arrays of shape (K,)
+        Weight, label sum, Σw² and Σw²y of each cell.
+
+    Attributes
+    ----------
+    f : array of shape (K,)
+        Distinct predictions, descending.
+    reached : array of shape (K + 1,)
+        Cumulative weight.
+    unit : float or None
+        Weight of a row, if all rows have the same weight.
+    """
 
     def __init__(self, prediction: Array, columns: Columns) -> None:
-        if not (prediction[1:] > prediction[:-1]).all():  # a map with ties, or one that falls: rank by the prediction
+        if not (prediction[1:] > prediction[:-1]).all():  # the map has ties or falls: sort and merge
             prediction, place = np.unique(prediction, return_inverse=True)
             columns = tuple(np.asarray(np.bincount(place, column), np.float64) for column in columns)  # type: ignore[assignment]
         self.f = prediction[::-1]
-        self.whole_rows = columns[0] is columns[2] or np.array_equal(columns[0], columns[2])  # weights are counts
         w, y, w2, y2 = (column[::-1] for column in columns)
-        self.pairs = [(w, y)] if self.whole_rows else [(w, y), (w2, y2)]
+        unit = float(w2[0] / w[0])
+        self.unit = unit if columns[0] is columns[2] or np.allclose(w2, unit * w, rtol=1e-12, atol=0.0) else None
+        self.pairs = [(w, y)] if self.unit == 1 else [(w, y), (w2, y2)]
         self.reached = np.append(0.0, np.cumsum(w))
 
+    def limit_bins(self, n_bins: int) -> int:
+        """Return `n_bins`, limited to the number of distinct predictions and 4096."""
+        return min(check_count(n_bins, "n_bins"), len(self.f), _MAX_BINS)
+
     def at(self, weight: Array) -> dict[str, Array]:
-        """Sums over the best rows of that weight in all, a cell taken in part where the weight ends inside one.
+        """Return sums over the top rows of total weight `weight`; a cell at the edge counts in part.
 
         A trailing 1 or 2 is Σw²x or Σw²x²; "r" is y − f, and "noise" the variance of Σwy if predictions were true.
         """
@@ -105,7 +72,7 @@ class Ranked:
         place = place.reshape(inside_of.shape)  # numpy 2.0 and later differ in what they return
         share = np.clip((weight - reached[inside_of]) / (reached[inside_of + 1] - reached[inside_of]), 0.0, 1.0)
         before, terms = self._before(ends)[:, place], self._terms(ends)[:, place]
-        # A row taken with share s has weight s, and s² where weights are squared.
+        # A row selected with share s has weight s, and s² where weights are squared.
         a = dict(zip(_BASE, (before + share * terms)[: len(_BASE)], strict=True))
         b = dict(zip(_BASE, (before + share**2 * terms)[-len(_BASE) :], strict=True))
         squares = b["y"] - 2 * b["fy"] + b["ff"]
@@ -118,7 +85,7 @@ class Ranked:
         }  # fmt: skip
 
     def _terms(self, cells: slice | NDArray[np.intp]) -> Array:
-        """The base terms of some cells, a row each."""
+        """Return the base terms of some cells, one row per term."""
         f = self.f[cells]
         safe = inside(f, 0.0, 1.0)
         hit, miss = np.log(safe), np.log(1 - safe)
@@ -137,7 +104,7 @@ class Ranked:
         return terms
 
     def _before(self, ends: NDArray[np.intp]) -> Array:
-        """Sums of the base terms over all cells before each of `ends`, in steps that stay in the cache."""
+        """Return sums of the base terms over all cells before each of `ends`, in steps that stay in the cache."""
 
         def pieces(share: slice) -> list[tuple[NDArray[np.intp], Array]]:
             made = []
@@ -157,17 +124,16 @@ class Ranked:
         before: Array = running[:, np.searchsorted(np.concatenate(starts), ends)]
         return before
 
-    def rows(self, alphas: Sequence[float], selected: Array, n_bins: int, strategy: str) -> tuple[Row, ...]:
-        """Every metric of the best `selected`, one row each."""
+    def rows(
+        self, alphas: Sequence[float], selected: Array, n_bins: int, strategy: str
+    ) -> tuple[SelectionMetrics, ...]:
+        """Return the metrics of the top rows of each weight in `selected`."""
         s, ece, mce, bins = self._binned(selected, n_bins, strategy)
-        for alpha, count, positives in zip(alphas, selected, s["y"], strict=True):
-            if positives <= 0:
-                raise UncurseError(
-                    f"the top {100 * alpha:g}% ({count:g} rows) has no positive label, so no ratio; select more"
-                )
-        ratio = s["f"] / s["y"]
-        # Rows as a sample: the linearised ratio estimator.
-        error = np.sqrt(np.maximum(s["ff2"] - 2 * ratio * s["fy2"] + ratio**2 * s["yy2"], 0.0)) / s["y"]
+        defined = s["y"] > 0
+        observed = np.where(defined, s["y"], 1.0)
+        ratio = np.where(defined, s["f"] / observed, np.nan)
+        # Linearised ratio estimator of a sample of rows.
+        error = np.sqrt(np.maximum(s["ff2"] - 2 * ratio * s["fy2"] + ratio**2 * s["yy2"], 0.0)) / observed
 
         def means(name: str) -> list[Estimate]:
             value = s[name] / s["w"]
@@ -187,25 +153,28 @@ class Ranked:
             bins,
             strict=True,
         )
-        return tuple(Row(*values) for values in columns)
+        return tuple(SelectionMetrics(*values) for values in columns)
 
     def binned(self, selected: Array, n_bins: int, strategy: str) -> tuple[list[Estimate], list[Estimate]]:
-        """ECE and MCE of the best `selected`."""
+        """Return ECE and MCE of the top rows of each weight in `selected`."""
         return self._binned(selected, n_bins, strategy)[1:3]
 
     def _binned(
         self, selected: Array, n_bins: int, strategy: str
     ) -> tuple[dict[str, Array], list[Estimate], list[Estimate], list[tuple[Bin, ...]]]:
         check_choice("strategy", strategy, ("quantile", "uniform"))
-        edges = np.arange(check_count(n_bins, "n_bins") + 1) / n_bins
+        n_bins = self.limit_bins(n_bins)
+        edges = np.arange(n_bins + 1) / n_bins
         reached, end = self.reached, selected[:, None]
         if strategy == "quantile":
-            # A bin ends where a cell does, the nearest: equal predictions are never torn apart.
+            # A bin ends at the nearest end of a cell: equal predictions share a bin.
             target = end * edges
             i = np.clip(np.searchsorted(reached, target), 1, len(reached) - 1)
-            bounds = np.where(target - reached[i - 1] < reached[i] - target, reached[i - 1], reached[i])
+            below, above = target - reached[i - 1], reached[i] - target
+            # A tie goes to the upper end, whatever the rounding.
+            bounds = np.where(below < above * (1 - 1e-9), reached[i - 1], reached[i])
         else:
-            # Cells with f ≥ edge come first: predictions are in order, from the best down.
+            # Predictions descend, so cells with f ≥ edge come first.
             bounds = np.tile(reached[np.searchsorted(-self.f, -edges[::-1], side="right")], (len(end), 1))
         bounds[:, 0], bounds[:, -1] = 0.0, np.inf
         bounds = np.minimum(bounds, end)
@@ -216,10 +185,10 @@ class Ranked:
         residual = (s["y"] - s["f"]) / w
         gap, spread = np.abs(residual), _deviation(residual, s["w2"], s["r1"], s["r2"]) / w
         floor = np.sqrt(np.maximum(s["noise"], 0.0)) / w
-        spread = np.where(np.square(s["w"]) < 1.5 * s["w2"], floor, spread)  # one row cannot tell its own spread
+        spread = np.where(np.square(s["w"]) < 1.5 * s["w2"], floor, spread)  # a single row has no spread
         gap, spread, floor = (np.where(empty, 0.0, v) for v in (gap, spread, floor))
         share = s["w"] / s["w"].sum(axis=-1, keepdims=True)
-        # Gaps of nothing but noise look as large as the noise. What they are without it, by the James–Stein factor.
+        # Observed gaps include noise. Shrink them by the James–Stein factor to estimate the gaps without it.
         z = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
         filled = np.maximum((spread > 0).sum(axis=-1, keepdims=True), 1)
         mean_gap = gap * np.maximum(1 - filled / np.maximum(np.square(z).sum(axis=-1, keepdims=True), 1e-300), 0.0)
@@ -231,7 +200,7 @@ class Ranked:
             (share * floor).sum(axis=-1) * np.sqrt(2 / np.pi),
         )
         mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], _largest(np.zeros_like(floor), floor)[0])
-        # The rate itself varies by p(1 − p); where all labels of a bin are alike, by what the predictions say.
+        # The rate varies by p(1 − p), with the predictions for p where all labels of a bin are equal.
         rate = s["y"] / w
         error = _deviation(rate, s["w2"], s["yy2"], s["yy2"]) / w
         error = np.where((s["y"] <= 0) | (s["y"] >= s["w"]), floor, error)
@@ -241,19 +210,19 @@ class Ranked:
 
 
 def _deviation(mean: Any, w2: Any, first: Any, second: Any) -> Any:
-    """√Σw²(x − m)² from Σw², Σw²x and Σw²x²."""
+    """Return √Σw²(x − m)² from Σw², Σw²x and Σw²x²."""
     return np.sqrt(np.maximum(second - 2 * mean * first + mean * mean * w2, 0.0))
 
 
 def _folded(mean: Array, sd: Array) -> tuple[Array, Array]:
-    """Mean and variance of |N(mean, sd²)|."""
+    """Return mean and variance of |N(mean, sd²)|."""
     ratio = np.divide(mean, sd, out=np.full_like(mean, np.inf), where=sd > 0)
     expected = sd * np.sqrt(2 / np.pi) * np.exp(-0.5 * np.square(ratio)) + mean * (1 - 2 * normal_cdf(-ratio))
     return expected, np.maximum(mean**2 + sd**2 - expected**2, 0.0)
 
 
 def _largest(mean: Array, sd: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of the largest of independent |N(mean, sd²)|, by ∫ P(max > t) dt."""
+    """Return mean and standard deviation of the largest of independent |N(mean, sd²)|, by ∫ P(max > t) dt."""
     low = np.maximum((mean - 7 * sd).max(axis=-1, keepdims=True), 0.0)  # below it P is 1
     width = (mean + 7 * sd).max(axis=-1, keepdims=True) - low + 1e-300
     u = np.linspace(0.0, 1.0, 81)
@@ -263,7 +232,7 @@ def _largest(mean: Array, sd: Array) -> tuple[Array, Array]:
         above = 1 - np.prod(normal_cdf((t - mean) / sd) - normal_cdf((-t - mean) / sd), axis=-1)
     step = width[..., 0] * (u[1] - u[0])
     start, x = low[..., 0], t[..., 0] - low
-    # Moments about `low`, so that a large gap known well does not lose its small error to rounding.
+    # Moments about `low`: a large gap with a small error would lose the error to rounding.
     first = step * (above.sum(axis=-1) - (above[..., 0] + above[..., -1]) / 2)
     tail = 2 * x * above
     second = step * (tail.sum(axis=-1) - tail[..., -1] / 2)
@@ -271,17 +240,15 @@ def _largest(mean: Array, sd: Array) -> tuple[Array, Array]:
 
 
 def columns_of(cells: Cells) -> Columns:
-    """What `Ranked` needs of labelled cells."""
+    """Return the columns of labelled cells that `Ranked` needs."""
     labels = cells.label
-    assert labels is not None  # callers have labels
+    if labels is None:
+        raise UncurseError("these cells have no labels; update them with scores and labels")
     return cells.weight, labels, cells.weight_squares, cells.label_squares
 
 
-_EXACT_ROWS = 1 << 21
-
-
 def rank(f: Any, labels: NDArray[Any], weights: Array | None) -> Ranked:
-    """The best 2^21 rows exactly; what lies below them in cells of the grid, each with its mean prediction."""
+    """Rank rows: the top 2^21 exactly, those below by cells of the grid with their mean prediction."""
     f = f + 0.0 if f.min() == 0 else f  # −0 would sort last
     parts = [slice(None)]
     if len(f) > _EXACT_ROWS:
@@ -304,10 +271,10 @@ def rank(f: Any, labels: NDArray[Any], weights: Array | None) -> Ranked:
 
 
 def top_rows(f: Any, labels: NDArray[Any], count: int) -> tuple[Any, NDArray[Any]]:
-    """The best `count` rows at least, and rarely many more: those from some prediction on, ties and all.
+    """Return the rows from some prediction upwards: at least `count`, and rarely many more.
 
-    A sample finds a cut that is a little too low: ten times faster than a partition of all rows, which is the
-    way out where the sample was unlucky.
+    A sample gives a cut slightly below the `count`-th prediction, ten times faster than a partition of all rows. If
+    the cut is too high, the partition is used.
     """
     sample = f[:: max(1, len(f) // 100_000)]
     share = count / len(f)
@@ -327,7 +294,7 @@ def top_rows(f: Any, labels: NDArray[Any], count: int) -> tuple[Any, NDArray[Any
 
 
 def _sorted(f: Any, labels: NDArray[Any]) -> tuple[Array, Columns]:
-    """Distinct predictions in order and their columns. A label travels in the bit that is always free below 1."""
+    """Return distinct predictions and their columns. The label is sorted along in the sign bit, which is free."""
     bits = f.view(np.uint32 if f.dtype == np.float32 else np.uint64) << 1
     bits |= labels.astype(bits.dtype)
     bits.sort()
@@ -343,4 +310,4 @@ def _sorted(f: Any, labels: NDArray[Any]) -> tuple[Array, Columns]:
     return scores, (w, y, w, y)
 
 
-__all__ = ["Bin", "Columns", "Estimate", "Ranked", "Row", "columns_of", "rank", "top_rows"]
+__all__ = ["Columns", "Ranked", "columns_of", "rank", "top_rows"]

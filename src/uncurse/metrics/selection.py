@@ -1,4 +1,4 @@
-"""Selection: the top share of all candidates, or the top k of each request."""
+"""Select the top share of all rows, or the top k of each request."""
 
 from __future__ import annotations
 
@@ -10,8 +10,22 @@ from ..validation import check_count, check_names, check_scores, check_share
 
 
 def count_of_share(alpha: float, rows: int) -> int:
-    """How many rows a share is: rounded, and an error where that is none.
+    """Return the number of rows in a share, rounded to the nearest integer.
 
+    Parameters
+    ----------
+    alpha : float
+        Share, above 0 and at most 1.
+    rows : int
+        Number of rows.
+
+    Returns
+    -------
+    int
+        At least 1; a share that rounds to no row is an error.
+
+    Examples
+    --------
     >>> count_of_share(0.02, 30_000)
     600
     """
@@ -22,8 +36,21 @@ def count_of_share(alpha: float, rows: int) -> int:
 
 
 def top_share(scores: ArrayLike, alpha: float) -> NDArray[np.bool_]:
-    """Which rows are the top share `alpha`, as a mask; of equal scores the earlier rows win.
+    """Select the rows with the highest scores. Of equal scores the earlier rows are selected.
 
+    Parameters
+    ----------
+    scores : array-like of shape (n,)
+        Scores on any scale.
+    alpha : float
+        Share of the rows to select.
+
+    Returns
+    -------
+    array of bool of shape (n,)
+
+    Examples
+    --------
     >>> top_share([0.1, 0.9, 0.5, 0.5], 0.5)
     array([False,  True,  True, False])
     """
@@ -37,8 +64,23 @@ def top_share(scores: ArrayLike, alpha: float) -> NDArray[np.bool_]:
 
 
 def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool_]:
-    """Which rows are among the `k` best of their request, as a mask; of equal scores the earlier rows win.
+    """Select the `k` rows of each request with the highest scores. Of equal scores the earlier rows are selected.
 
+    Parameters
+    ----------
+    scores : array-like of shape (n,)
+        Scores on any scale.
+    requests : array-like of shape (n,)
+        Request of each row.
+    k : int, default=1
+        Number of rows per request.
+
+    Returns
+    -------
+    array of bool of shape (n,)
+
+    Examples
+    --------
     >>> top_k([0.1, 0.9, 0.5, 0.4], ["a", "a", "b", "b"], k=1)
     array([False,  True,  True, False])
     """

@@ -83,8 +83,10 @@ class Report:
         from .style import WIDE
 
         methods, chosen = self.methods, self.selection
-        rows, ece, mce = data.errors(methods), data.binned(methods, "ece"), data.binned(methods, "mce")
-        made: dict[str, Figure] = {"calibration-error": draw.calibration_error(rows, WIDE, selection=chosen)}
+        rows, ece, mce = data.defined(data.errors(methods)), data.binned(methods, "ece"), data.binned(methods, "mce")
+        made: dict[str, Figure] = {}
+        if rows:
+            made["calibration-error"] = draw.calibration_error(rows, WIDE, selection=chosen)
         names = data.share_names(methods)
         for place in data.order(methods):
             made[f"reliability-{names[place]}"] = draw.reliability(data.reliability(methods, place), WIDE)

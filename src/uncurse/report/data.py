@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import Any
 
 from ..errors import UncurseError
-from ..metrics.metrics import Evaluation, Row
+from ..metrics import Evaluation, SelectionMetrics
 from .given import clean, finite
 
 Rows = list[dict[str, Any]]
@@ -77,7 +77,7 @@ def interval(value: float, standard_error: float) -> tuple[float, float]:
     return value - Z95 * standard_error, value + Z95 * standard_error
 
 
-def _each(methods: Sequence[Method]) -> list[tuple[int, Method, int, Row]]:
+def _each(methods: Sequence[Method]) -> list[tuple[int, Method, int, SelectionMetrics]]:
     return [(s, m, i, m.evaluation.rows[i]) for s, m in enumerate(methods) for i in order(methods)]
 
 
@@ -94,6 +94,11 @@ def errors(methods: Sequence[Method]) -> Rows:
             }
         )  # fmt: skip
     return made
+
+
+def defined(rows: Rows) -> Rows:
+    """Rows of a selection with a positive label; without one the calibration error is NaN."""
+    return [row for row in rows if row["value"] == row["value"]]
 
 
 def binned(methods: Sequence[Method], metric: str) -> Rows:
@@ -226,6 +231,6 @@ def drift(methods: Sequence[Method], served: Mapping[str, Any] | None) -> Rows:
 
 
 __all__ = [
-    "MOST_GROUPS", "Z95", "Method", "Rows", "binned", "check", "drift", "errors", "groups", "has_straight",
+    "MOST_GROUPS", "Z95", "Method", "Rows", "binned", "check", "defined", "drift", "errors", "groups", "has_straight",
     "histogram", "interval", "lambdas", "order", "reliability", "scores_judged", "share_names",
 ]  # fmt: skip

@@ -72,15 +72,16 @@ def errors(report: Report) -> str:
         for r in rows
     ]  # fmt: skip
     heads = ["method", "share", "selected", "Σ predicted", "Σ observed", "error", "low", "high"]
-    drawn = _drawn(
-        lambda frame: figures.calibration_error(rows, frame, selection=report.selection),
+    shown = data.defined(rows)
+    drawn = shown and _drawn(
+        lambda frame: figures.calibration_error(shown, frame, selection=report.selection),
         "error",
-        words.found_errors(rows),
+        words.found_errors(shown),
     )
     return section(
         "error",
         "Calibration error by share kept" if len(places) > 1 else "Calibration error",
-        figure(drawn, text(caption), legend(_names(report.methods)) if len(places) > 1 else ""),
+        figure(drawn or "", text(caption), legend(_names(report.methods)) if len(places) > 1 else ""),
         overview,
         _numbers(heads, body, "Calibration error, by method and share"),
     )

@@ -9,11 +9,13 @@ from .data import Method, Rows, errors, order
 
 
 def percent(value: float, decimals: int = 1, *, sign: bool = True) -> str:
-    """A share as a percentage, with a true minus.
+    """A share as a percentage, with a true minus; NaN is "n/a".
 
     >>> percent(0.1234), percent(-0.004), percent(0.02, sign=False)
     ('+12.3%', '−0.4%', '2.0%')
     """
+    if value != value:
+        return "n/a"
     text = f"{100 * value:{'+' if sign else ''}.{decimals}f}%"
     return text.replace("-", "−")
 
@@ -62,9 +64,14 @@ def selected(alpha: float, selection: str | None, *, several: bool = True) -> st
 def headline(methods: Sequence[Method], selection: str | None) -> dict[str, Any]:
     """Before and after on the smallest selection: the sentence, and the numbers beside it."""
     rows = methods[0].evaluation.rows
-    first = order(methods)[0]
-    table = [row for row in errors(methods) if row["place"] == first]
+    every = errors(methods)
+    undefined = {row["place"] for row in every if row["value"] != row["value"]}  # no positive label
+    first = next((place for place in order(methods) if place not in undefined), order(methods)[0])
+    table = [row for row in every if row["place"] == first]
     before = table[0]
+    if first in undefined:
+        sentence = [("text", "No selection has a positive label, so its calibration error is undefined.")]
+        return {"sentence": sentence, "before": before, "after": None, "where": ""}
     after = min(table[1:], key=lambda row: abs(row["value"])) if len(table) > 1 else None
     where = selected(before["alpha"], selection, several=len(rows) > 1)
     sentence = [("text", f"On {where} the scores "), *_says(before, first=True)]

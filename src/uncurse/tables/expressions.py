@@ -38,13 +38,13 @@ def with_prediction(frame: Any, score_map: ScoreMap, *, score: str, column: str,
     column
         The name of the new column.
     group
-        For a map by group: the column of groups, text or whole numbers. Without it the whole's map serves all.
+        For a map by group: the column of groups, text or whole numbers. Without it the default map serves every row.
 
     Returns
     -------
     frame
         Native, of the same kind. In memory, a missing score or group is an error that names its row. In a lazy frame
-        a null score stays null and a null group gets the map of the whole; on DuckDB, Spark and Ibis whatever is no
+        a null score stays null and a null group gets the default map; on DuckDB, Spark and Ibis whatever is no
         score (NaN, infinite, a probability outside [0, 1]) gives null too, and on a Polars scan an error when it runs.
 
     Examples

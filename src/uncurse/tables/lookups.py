@@ -166,7 +166,7 @@ def predict(program: Program, score_map: ScoreMap, score: str, group: nw.Expr | 
 
 
 def _group_number(program: Program, names: list[str], group: nw.Expr) -> str:
-    """Which map a row gets: 0 the whole's, i the one of the i-th name."""
+    """Number of each row's map: 0 for the default, i for the i-th name."""
     text = program.hold(group)
     if program.is_ibis:  # warehouses sort text each in their own way, so no binary search
         table = program.frame.to_native()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from uncurse import Cells, calibrate
-from uncurse.calibration import CALIBRATORS, fit
+from uncurse.calibration import CALIBRATORS, fit_calibrator
 
 from ..checks import check_fit, check_invariant, check_map, served_scores
 from ..engine import Call, target
@@ -88,7 +88,7 @@ def from_parts(
             continue
         cells = call.call(Cells(exact=exact).update, scores[rows], labels[rows], scale=scale, sample_weight=w)
         total = cells if total is None else call.call(total.merge, cells)
-    return compose(call.call(fit, method, total, **options), scale=scale)
+    return compose(call.call(fit_calibrator, method, total, **options), scale=scale)
 
 
 for _method in CALIBRATORS:

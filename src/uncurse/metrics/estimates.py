@@ -1,0 +1,108 @@
+"""Results of the metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class Estimate(float):
+    """A float with a standard error and, for ECE and MCE, a noise floor.
+
+    Parameters
+    ----------
+    value : float
+        The estimate; NaN where it is undefined.
+    standard_error : float
+        Its standard error.
+    floor : float, optional
+        Expected value if every prediction were the true probability.
+
+    Examples
+    --------
+    >>> Estimate(0.05, 0.01)
+    0.05 ± 0.01
+    """
+
+    standard_error: float
+    floor: float | None
+
+    def __new__(cls, value: float, standard_error: float, floor: float | None = None) -> Estimate:
+        """Create the float and set its attributes."""
+        self = super().__new__(cls, value)
+        self.standard_error = float(standard_error)
+        self.floor = None if floor is None else float(floor)
+        return self
+
+    def __getnewargs__(self) -> tuple[float, float, float | None]:  # type: ignore[override]
+        return float(self), self.standard_error, self.floor
+
+    def __repr__(self) -> str:
+        tail = "" if self.floor is None else f" (floor {self.floor:.3g})"
+        return f"{float(self):.4g} ± {self.standard_error:.2g}{tail}"
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return plain data; NaN becomes None."""
+        content = {"value": float(self), "standard_error": self.standard_error}
+        if self.floor is not None:
+            content["floor"] = self.floor
+        return {name: None if np.isnan(value) else value for name, value in content.items()}
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One bin of the ECE.
+
+    Attributes
+    ----------
+    weight : float
+        Rows in the bin, or their weight.
+    predicted, observed : float
+        Mean prediction and mean label.
+    standard_error : float
+        Standard error of `observed`.
+    """
+
+    weight: float
+    predicted: float
+    observed: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class SelectionMetrics:
+    """Metrics of one selection.
+
+    Attributes
+    ----------
+    alpha : float
+        Share of the rows that is selected.
+    selected : float
+        Number of selected rows, or their weight.
+    predicted, observed : float
+        Sum of predictions and sum of labels.
+    ratio, calibration_error : Estimate
+        `predicted` / `observed`, and the same minus 1; NaN without a positive label.
+    ece, mce : Estimate
+        Expected and maximum calibration error over bins.
+    log_loss, brier : Estimate
+        Mean log loss and mean squared error.
+    bins : tuple of Bin
+        Non-empty bins of the ECE by ascending prediction.
+    """
+
+    alpha: float
+    selected: float
+    predicted: float
+    observed: float
+    ratio: Estimate
+    calibration_error: Estimate
+    ece: Estimate
+    mce: Estimate
+    log_loss: Estimate
+    brier: Estimate
+    bins: tuple[Bin, ...]
+
+
+__all__ = ["Bin", "Estimate", "SelectionMetrics"]

@@ -1,0 +1,259 @@
+"""Calibration metrics of the top-scored rows, from arrays, cells or the evidence of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import documents
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import Cells, Evidence
+from ..links import logistic
+from ..maps import Affine, Grouped, ScoreMap
+from ..validation import check_labels, check_scores, check_share, check_weights, warn_user
+from .estimates import Estimate, SelectionMetrics
+from .ranking import Ranked, columns_of, rank, top_rows
+from .selection import count_of_share
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of several selections. Prints as a table.
+
+    Attributes
+    ----------
+    rows : tuple of SelectionMetrics
+        Metrics of each share.
+    total : float
+        Number of rows, or their total weight.
+    n_bins : int
+        Number of bins of ECE and MCE, at most the number of distinct predictions and 4096.
+    strategy : str
+        ``"quantile"`` or ``"uniform"``.
+    """
+
+    rows: tuple[SelectionMetrics, ...]
+    total: float
+    n_bins: int
+    strategy: str
+
+    def __str__(self) -> str:
+        header = f"{'top':>6}  {'selected':>10}  {'predicted/observed':>20}  {'calibration error':>18}  "
+        header += f"{'ECE (floor)':>16}  {'MCE (floor)':>16}  {'log loss':>8}  {'Brier':>8}"
+        lines = [header]
+        for row in self.rows:
+            error = f"{100 * row.calibration_error:+.2f}% ± {100 * row.calibration_error.standard_error:.2f}%"
+            ratio = f"{row.ratio:.4f} ± {row.ratio.standard_error:.4f}"
+            ece, mce = f"{row.ece:.4f} ({row.ece.floor:.4f})", f"{row.mce:.4f} ({row.mce.floor:.4f})"
+            lines.append(
+                f"{100 * row.alpha:>5.4g}%  {row.selected:>10,.0f}  {ratio:>20}  {error:>18}  {ece:>16}  {mce:>16}  "
+                f"{row.log_loss:>8.5f}  {row.brier:>8.5f}"
+            )
+        return "\n".join(lines)
+
+    def column(self, name: str) -> Array:
+        """Return one metric of all shares as an array."""
+        return np.array([float(getattr(row, name)) for row in self.rows])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; an undefined ratio is None."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return [dict(vars(one)) for one in value]
+            return value.to_dict() if isinstance(value, Estimate) else value
+
+        rows = [{name: plain(value) for name, value in vars(row).items()} for row in self.rows]
+        return {"total": self.total, "n_bins": self.n_bins, "strategy": self.strategy, "rows": rows}
+
+    def to_json(self) -> str:
+        """Return one JSON document."""
+        return documents.dumps("evaluation", self.to_dict())
+
+
+def evaluate(
+    y: ArrayLike,
+    p: ArrayLike,
+    alphas: Sequence[float] | float = (0.02, 0.05, 0.1, 1.0),
+    *,
+    sample_weight: ArrayLike | None = None,
+    n_bins: int = 10,
+    strategy: str = "quantile",
+) -> Evaluation:
+    """Measure calibration of the top-scored rows, for one or several shares.
+
+    Rows that tie at the edge of a selection are selected in part, so that row order does not matter. Where more than
+    2^21 rows are selected, those below the best 2^21 are summarised by cells of a fine grid.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        Labels, 0 or 1.
+    p : array-like of shape (n,)
+        Predicted probabilities.
+    alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
+        Shares to select.
+    sample_weight : array-like of shape (n,), optional
+        Weights; only ratios matter.
+    n_bins : int, default=10
+        Number of bins of ECE and MCE, limited to the number of distinct predictions and 4096.
+    strategy : {"quantile", "uniform"}, default="quantile"
+        Bins of equal weight, or of equal width in probability.
+
+    Returns
+    -------
+    Evaluation
+        One row of metrics per share. If a share has no positive label, its ratio and calibration error are NaN and a
+        `UserWarning` names the share.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.beta(2, 50, 100_000)
+    >>> noisy = truth * rng.lognormal(0, 0.3, 100_000)
+    >>> result = evaluate(rng.random(100_000) < truth, noisy.clip(0, 1), alphas=[0.02, 1.0])
+    >>> bool(result.rows[0].calibration_error > 0.2)
+    True
+    """
+    shares = _shares(alphas)
+    f = check_scores(p, "probability", name="p")
+    labels = check_labels(y, len(f), name="y")
+    weights = check_weights(sample_weight, len(f))
+    total = float(len(f)) if weights is None else float(weights.sum())
+    if weights is None and max(shares) < 0.5:
+        # Only the top is ever looked at: find its edge first, sort what is above.
+        f, labels = top_rows(f, labels, count_of_share(max(shares), len(f)))
+    return _evaluation(rank(f, labels, weights), shares, total, n_bins, strategy)
+
+
+def evaluate_cells(
+    cells: Cells,
+    score_map: ScoreMap | None = None,
+    alphas: Sequence[float] | float = (0.02, 0.05, 0.1, 1.0),
+    *,
+    n_bins: int = 10,
+    strategy: str = "quantile",
+) -> Evaluation:
+    """Measure calibration of the top-scored rows from labelled cells.
+
+    Parameters
+    ----------
+    cells : Cells
+        Labelled cells of the served score.
+    score_map : ScoreMap, optional
+        Map from scores to predictions; by default the link alone.
+    alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
+        Shares to select.
+    n_bins, strategy
+        Bins of ECE and MCE, as in `evaluate`.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> cells = Cells(exact=False).update([-1.0, 0.0, 1.0], [0, 0, 1])
+    >>> evaluate_cells(cells, alphas=[1.0]).rows[0].observed
+    1.0
+    """
+    if cells.label is None:
+        raise UncurseError("these cells have no labels; update them with scores and labels")
+    if score_map is None:
+        score_map = Affine(1.0, 0.0, scale=cells.scale)
+    elif score_map.scale != cells.scale:
+        raise UncurseError(
+            f"the map takes scale={score_map.scale!r}, the cells hold scale={cells.scale!r}; use one scale"
+        )
+    shares = _shares(alphas)
+    return _evaluation(
+        Ranked(score_map(cells.score), columns_of(cells)), shares, float(cells.weight.sum()), n_bins, strategy
+    )
+
+
+def evaluate_log(
+    log: Evidence,
+    score_map: ScoreMap | None = None,
+    alphas: Sequence[float] | float = (0.02, 0.05, 0.1, 1.0),
+    *,
+    n_bins: int = 10,
+    strategy: str = "quantile",
+) -> Evaluation:
+    """Measure calibration of the top-scored rows from the evidence of a labelled log.
+
+    Parameters
+    ----------
+    log : Evidence
+        Evidence with labels; for a map by group it must be collected by group.
+    score_map : ScoreMap, optional
+        Map from scores to predictions; by default the link alone.
+    alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
+        Shares to select.
+    n_bins, strategy
+        Bins of ECE and MCE, as in `evaluate`.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> from uncurse import Moments
+    >>> log = Evidence(("s",), Moments(), Cells().update([-1.0, 0.0, 1.0], [0, 0, 1]), label="click")
+    >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
+    1.0
+    """
+    if log.cells is None:
+        raise UncurseError("this evidence is of values, which are no predictions of a label; evaluate probabilities")
+    if log.spec.label is None:
+        raise UncurseError("this evidence holds no labels; collect it with its label column")
+    parts: list[tuple[ScoreMap | None, Cells | None]] = [(score_map, log.cells)]
+    if isinstance(score_map, Grouped):
+        if not log.groups:
+            raise UncurseError("this map has a map for each group; collect the log by its group column too")
+        parts = [(score_map.maps.get(name, score_map.default), part.cells) for name, part in log.groups.items()]
+    # The cells are of corrected logits where negatives were sampled; a map corrects them itself.
+    offset = log.spec.logit_offset
+    predictions, columns = [], []
+    for step, cells in parts:
+        if cells is None:
+            raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
+        predictions.append(logistic(cells.score) if step is None else step.at_logits(cells.score - offset))
+        columns.append(columns_of(cells))
+    w, y, w2, y2 = (np.concatenate(column) for column in zip(*columns, strict=True))
+    ranked = Ranked(np.concatenate(predictions).astype(np.float64, copy=False), (w, y, w2, y2))
+    return _evaluation(ranked, _shares(alphas), float(w.sum()), n_bins, strategy)
+
+
+def _shares(alphas: Sequence[float] | float) -> list[float]:
+    try:
+        shares = [check_share(a) for a in np.atleast_1d(np.asarray(alphas)).tolist()]
+    except TypeError:
+        raise UncurseError(f"alphas={alphas!r}; pass shares, such as [0.02, 0.1]") from None
+    if not shares:
+        raise UncurseError("alphas is empty; pass at least one share, such as [0.02, 0.1]")
+    return shares
+
+
+def _evaluation(ranked: Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
+    unit = ranked.unit
+    selected = [
+        alpha * total if unit is None else unit * count_of_share(alpha, round(total / unit)) for alpha in shares
+    ]
+    n_bins = ranked.limit_bins(n_bins)
+    rows = ranked.rows(shares, np.array(selected), n_bins, strategy)
+    for row in rows:
+        if row.observed <= 0:
+            warn_user(
+                f"the top {100 * row.alpha:g}% ({row.selected:g} rows) has no positive label, so its ratio and "
+                "calibration error are undefined (NaN); select more rows"
+            )
+    return Evaluation(rows, total, n_bins, strategy)
+
+
+__all__ = ["Evaluation", "evaluate", "evaluate_cells", "evaluate_log"]

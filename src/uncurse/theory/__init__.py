@@ -1,0 +1,26 @@
+"""Maximization bias computed by quadrature, and a check that scores are Gaussian."""
+
+from .bias import (
+    Geometry,
+    best_of,
+    lemma1_bounds,
+    maximization_bias,
+    score_geometry,
+    selected_mean,
+    selected_slope,
+    selected_truth,
+)
+from .normality import Gaussianity, gaussianity
+
+__all__ = [
+    "Gaussianity",
+    "Geometry",
+    "best_of",
+    "gaussianity",
+    "lemma1_bounds",
+    "maximization_bias",
+    "score_geometry",
+    "selected_mean",
+    "selected_slope",
+    "selected_truth",
+]

@@ -1,0 +1,124 @@
+"""A check that scores are Gaussian, which Theorem 1 assumes (remark 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from ..errors import UncurseError
+from ..evidence import Cells
+from ..validation import check_scores
+
+
+@dataclass(frozen=True)
+class Gaussianity:
+    """Distance of scores to a normal distribution; see `gaussianity`.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    mean, sd : float
+        Mean and standard deviation (ddof 1) of the scores.
+    skewness, excess_kurtosis : float
+        Third and fourth standardised moments; both are 0 for a normal distribution.
+    distance : float
+        Kolmogorov-Smirnov distance to the normal distribution with this mean and sd.
+    p_value : float
+        Lilliefors' p-value; NaN where weights differ between rows, for which there is no test.
+
+    Examples
+    --------
+    >>> gaussianity(np.arange(20.0)).n
+    20
+    """
+
+    n: int
+    mean: float
+    sd: float
+    skewness: float
+    excess_kurtosis: float
+    distance: float
+    p_value: float
+
+
+def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
+    """Compute the Kolmogorov-Smirnov distance of scores to a fitted normal, with Lilliefors' p-value.
+
+    Read the distance, not the p-value: no real distribution is exactly normal, so the test rejects every large log. A
+    distance d changes any tail share by at most d, so compare it with α: 0.01 is harmless for the mean of the pool but
+    not for the top 1%.
+
+    The plain Kolmogorov p-value is far too large because mean and sd are estimated (5% reads as about 40%). Here D·√n
+    has Lilliefors' null distribution, by a formula fitted to 10⁶ simulated samples: within .004 of the simulated p,
+    and within 15% of it down to p = .001, for n ≥ 20.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n,), or Cells
+        At least 20 scores. `Cells` of probabilities are converted to logits; inside a slot of their grid the scores
+        are unknown, so the distance is evaluated at the ends of slots.
+
+    Returns
+    -------
+    Gaussianity
+        Moments, distance and p-value.
+
+    Examples
+    --------
+    >>> g = gaussianity(np.random.default_rng(0).normal(-3.0, 0.5, 10_000))
+    >>> g.distance < 0.01, g.p_value > 0.1
+    (True, True)
+    """
+    if isinstance(scores, Cells):
+        return _gaussianity_of_cells(scores)
+    x = np.sort(check_scores(scores, "value")).astype(np.float64)
+    n = x.size
+    with np.errstate(over="ignore", invalid="ignore"):  # `_check_spread` reports an infinite sd
+        mean, sd = float(x.mean()), float(x.std(ddof=1)) if n > 1 else 0.0
+    _check_spread(n, mean, sd)
+    x = (x - mean) / sd
+    m2 = float(np.mean(x**2))
+    skewness, kurtosis = float(np.mean(x**3)) / m2**1.5, float(np.mean(x**4)) / m2**2 - 3
+    cdf, steps = ndtr(x), np.arange(n + 1) / n
+    distance = float(max((steps[1:] - cdf).max(), (cdf - steps[:-1]).max()))
+    return Gaussianity(n, mean, sd, skewness, kurtosis, distance, _lilliefors(distance, n))
+
+
+def _gaussianity_of_cells(cells: Cells) -> Gaussianity:
+    (x, low, high), w, n = cells.on_logit(), cells.weight, cells.rows
+    total = float(w.sum())
+    effective = total / float(cells.weight_squares.sum()) * total if n else 0.0
+    mean = float(w @ x) / total if n else 0.0
+    variance = float(w @ np.square(x - mean)) / total if n else 0.0
+    sd = float(np.sqrt(variance * effective / (effective - 1))) if effective > 1 else 0.0
+    _check_spread(n, mean, sd)
+    z = (x - mean) / np.sqrt(variance)
+    reached = np.append(0.0, np.cumsum(w)) / total
+    below, above = reached[:-1] - ndtr((low - mean) / sd), reached[1:] - ndtr((high - mean) / sd)
+    distance = float(max(np.abs(below).max(), np.abs(above).max()))
+    skewness, kurtosis = float(w @ z**3) / total, float(w @ z**4) / total - 3
+    equal_weights = effective > n * (1 - 1e-9)
+    p_value = _lilliefors(distance, n) if equal_weights else float("nan")
+    return Gaussianity(n, mean, sd, skewness, kurtosis, distance, p_value)
+
+
+def _check_spread(n: int, mean: float, sd: float) -> None:
+    if n < 20:
+        raise UncurseError(f"{n} scores are too few to judge a distribution; pass 20 or more")
+    if not np.isfinite([mean, sd]).all():
+        raise UncurseError("the variance of these scores overflows; rescale them")
+    if not sd > 1e-12 * abs(mean):
+        raise UncurseError(f"scores are constant ({mean:g}); there is no distribution to judge")
+
+
+def _lilliefors(distance: float, n: int) -> float:
+    k = distance * np.sqrt(n) + 0.153 / np.sqrt(n)
+    u = np.log(k + 0.45 * k**3 / n)  # of D·√n at n → ∞; the two corrections hold each quantile to .001
+    return float(ndtr(-np.polyval([0.8949, 0.8929, 4.5269, 2.0751], u)))
+
+
+__all__ = ["Gaussianity", "gaussianity"]
