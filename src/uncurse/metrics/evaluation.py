@@ -203,8 +203,8 @@ def evaluate_log(
 
     Examples
     --------
-    >>> from uncurse import Moments
-    >>> log = Evidence(("s",), Moments(), Cells().update([-1.0, 0.0, 1.0], [0, 0, 1]), label="click")
+    >>> from uncurse.evidence import from_arrays
+    >>> log = from_arrays([[-1.0], [0.0], [1.0]], [0, 0, 1])
     >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
     1.0
     """
