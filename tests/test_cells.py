@@ -102,7 +102,8 @@ def test_the_grid_keeps_the_sums_and_the_order():
 def test_a_grid_cell_is_never_wider_than_its_section():
     l, _, _ = world(200_000, mean=0.0, sd=6.0)
     score = Cells(exact=False).update(l).score
-    nearest = score[np.argmin(np.abs(l[:2000, None] - score), axis=1)]
+    above = np.clip(np.searchsorted(score, l[:2000]), 1, len(score) - 1)
+    nearest = np.where(l[:2000] - score[above - 1] < score[above] - l[:2000], score[above - 1], score[above])
     width = np.select([np.abs(l[:2000] + 1) < 5, (l[:2000] > -10) & (l[:2000] < 8)], [1, 4], 16) / 1024
     inside = (l[:2000] > -16) & (l[:2000] < 16)
     assert (np.abs(nearest - l[:2000]) <= width)[inside].all()
@@ -272,10 +273,12 @@ def contents():
     [
         ("exact", ("scale",), "odds", "scale='odds' is unknown"),
         ("exact", ("scale",), None, "scale=None is unknown"),
-        ("exact", ("exact",), "yes", "cells document"),
-        ("exact", ("grid",), True, "cells document"),  # with exact=True
-        ("exact", ("labelled",), 2, "cells document"),
-        ("exact", ("labelled",), None, "cells document"),
+        ("exact", ("exact",), "yes", "exact='yes'; pass True, False or None"),
+        ("exact", ("exact",), False, "exact and grid contradict each other"),
+        ("grid", ("exact",), True, "exact and grid contradict each other"),
+        ("grid", ("grid",), False, "exact and grid contradict each other"),
+        ("exact", ("labelled",), 2, "labelled must be true or false"),
+        ("exact", ("labelled",), None, "labelled must be true or false"),
         ("exact", ("rows",), 10**30, "number of rows is not valid"),
         ("exact", ("rows",), -3, "number of rows is not valid"),
         ("exact", ("rows",), 0, "rows without cells, or cells without rows"),
@@ -306,12 +309,11 @@ def contents():
         ("grid", ("grid_table", 3, 5), -1.0, "weights must be positive"),
         ("grid", ("grid_table", 4, 5), 1e9, "label sums at most the weight"),
         ("grid", ("grid_table", 0, 5), float("nan"), "finite numbers"),
-        ("grid", ("grid_table", 0, 5), 1e9, "cells document"),  # a mean outside its slot
+        ("grid", ("grid_table", 0, 5), 1e9, "ascending order"),  # a mean outside its slot
         ("grid", ("grid_keys", 0), -1, "outside the grid"),
-        ("grid", ("grid_keys", 0), 0.5, "cells document"),
         ("grid", ("grid_keys", 0), 3, "outside the grid"),  # no slot starts at this step
         ("grid", ("grid_keys",), None, "cells document"),
-        ("grid", ("exact_keys", 0), -30.0, "cells document"),  # below the cut
+        ("grid", ("exact_keys", 0), -30.0, "ascending order"),  # below the cut
     ],
 )
 def test_inconsistent_content_is_refused(kind, place, value, message):
@@ -373,6 +375,55 @@ def test_a_grid_of_probabilities_keeps_their_sum():
     assert (np.diff(cells.score) > 0).all()
     back = through_json(cells)
     assert_equal_cells(back.merge(Cells("probability", exact=True).update(p, y)), cells.update(p, y))
+
+
+@pytest.mark.parametrize("exact", ["yes", 1, 0])
+def test_exact_must_be_a_boolean_or_none(exact):
+    with pytest.raises(UncurseError, match="exact=.*; pass True, False or None"):
+        Cells(exact=exact)
+
+
+@pytest.mark.parametrize("other", [None, [1.0], "cells"])
+def test_only_cells_merge_into_cells(other):
+    with pytest.raises(UncurseError, match="cannot merge a .* into Cells; pass Cells"):
+        Cells().merge(other)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scores_whose_sum_overflows_are_refused(exact, sign):
+    cells = Cells(exact=exact)
+    with pytest.raises(UncurseError, match="the sum of these scores overflows; pass scores of ordinary size"):
+        cells.update(np.full(5_000, sign * 1e305))
+    assert (cells.rows, len(cells)) == (0, 0)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("rows", [10, 5_000])
+def test_scores_of_any_size_are_summed_without_a_warning(exact, rows):
+    scores = np.random.default_rng(0).choice([-1e300, -1e4, -40.0, 0.0, 40.0, 1e4, 1e300], rows)
+    cells = Cells(exact=exact).update(scores)
+    assert cells.weight.sum() == rows
+    assert (np.diff(cells.score) > 0).all()
+    assert np.isfinite(cells.score).all()
+
+
+@pytest.mark.parametrize("largest", [1e-200, 1e200])
+def test_weights_whose_squares_are_no_numbers_are_refused(largest):
+    cells = Cells()
+    with pytest.raises(UncurseError, match="the largest sample_weight is 1e.*; rescale the weights"):
+        cells.update([0.0, 1.0], sample_weight=[largest, 0.0])
+    assert (cells.rows, len(cells)) == (0, 0)
+
+
+def test_effective_rows_depend_on_ratios_of_weights_alone():
+    l, y, w = world(3_000)
+    for exact in (True, False):
+        for factor in (1e-90, 1.0, 1e90):
+            cells = Cells(exact=exact).update(l, y, sample_weight=factor * w)
+            assert cells.effective_rows == pytest.approx(w.sum() ** 2 / (w @ w), rel=1e-12)
+        assert Cells(exact=exact).update(l, y).effective_rows == 3_000
+    assert Cells().effective_rows == 0
 
 
 def test_an_unknown_scale_is_refused():

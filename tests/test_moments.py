@@ -514,6 +514,24 @@ def test_a_pool_with_rows_for_columns_is_refused():
         Moments().update(np.zeros((2, 100)))
 
 
+@pytest.mark.parametrize("largest", [1e-200, 1e200])
+def test_weights_whose_squares_are_no_numbers_are_refused(largest):
+    with pytest.raises(UncurseError, match="the largest sample_weight is 1e.*; rescale the weights"):
+        Moments().update([[0.0, 1.0], [1.0, 2.0]], sample_weight=[largest, 0.0])
+
+
+@pytest.mark.parametrize("offset", [np.nan, np.inf, "a", None])
+def test_an_offset_that_is_no_finite_number_is_refused(offset):
+    with pytest.raises(UncurseError, match="logit_offset is .*; pass a finite number"):
+        Moments().update([[0.0, 1.0]], logit_offset=offset)
+
+
+@pytest.mark.parametrize("columns", [[2], [-1], [0.5], "a", 0, [[0]]])
+def test_selected_columns_must_exist(columns):
+    with pytest.raises(UncurseError, match="columns=.*; pass numbers from 0 to 1"):
+        Moments().update([[0.0, 1.0]]).select(columns)
+
+
 def test_an_unknown_link_is_refused():
     with pytest.raises(UncurseError, match="link='cloglog' is unknown; choose one of logistic, identity, log, probit"):
         Moments("cloglog")
@@ -521,7 +539,9 @@ def test_an_unknown_link_is_refused():
 
 def test_moments_of_different_links_do_not_merge():
     a, b = Moments().update(pool_of(10)), Moments("probit").update(pool_of(10))
-    with pytest.raises(UncurseError, match="cannot merge moments of the logistic and the probit link; use the same link"):
+    with pytest.raises(
+        UncurseError, match="cannot merge moments of the logistic and the probit link; use the same link"
+    ):
         a.merge(b)
     assert a.rows == 10
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from uncurse import Moments
 from uncurse.errors import UncurseError
+from uncurse.evidence import from_arrays
 from uncurse.validation import (
     SCALES,
     check_choice,
@@ -40,7 +40,7 @@ def test_warnings_point_at_the_file_of_the_caller():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_user("a message")
-        Moments().update(np.linspace(0.1, 0.9, 400).reshape(200, 2))
+        from_arrays(np.linspace(0.1, 0.9, 400).reshape(200, 2))
     assert {warning.filename for warning in caught} == {__file__}
     assert [str(warning.message)[:11] for warning in caught] == ["a message", "every value"]
 
@@ -289,7 +289,11 @@ def test_effective_rows_do_not_depend_on_the_scale_of_the_weights(scale):
     weights = np.random.default_rng(0).exponential(size=1000)
     expected = weights.sum() ** 2 / (weights**2).sum()
     scaled = weights / weights.max() * scale
-    np.testing.assert_array_equal(check_weights(scaled, 1000), scaled)
+    checked = check_weights(scaled, 1000)
+    np.testing.assert_array_equal(checked, scaled if scale == 1 else scaled / scaled.max())
+    if scale != 1:
+        with pytest.raises(UncurseError, match="the largest sample_weight is .*; rescale the weights"):
+            check_weights(scaled, 1000, summed=True)
     assert effective_rows(scaled) == pytest.approx(expected, rel=1e-12)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from ..errors import UncurseError
 from ..evidence import Cells
 from ..maps import ScoreMap, compose
-from ..validation import check_choice
+from ..validation import check_choice, check_scores, check_weights
 from .binning import bbq, histogram, isotonic, scaling_binning, smooth_isotonic
 from .parametric import beta, platt, temperature
 from .spline import spline
@@ -84,7 +84,9 @@ def calibrate(
     >>> round(too_steep.slope, 2)
     0.5
     """
-    cells = Cells(exact=exact).update(scores, labels, scale=scale, sample_weight=sample_weight)
+    values = check_scores(scores, scale)
+    weights = check_weights(sample_weight, len(values))
+    cells = Cells(exact=exact).update(values, labels, scale=scale, sample_weight=weights)
     return compose(fit_calibrator(method, cells, **options), scale=scale)
 
 

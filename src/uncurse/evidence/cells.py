@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,8 @@ class Cells:
 
     def __init__(self, scale: str = "logit", exact: bool | None = None) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability", "value"))
+        if not isinstance(exact, bool | None):
+            raise UncurseError(f"exact={exact!r}; pass True, False or None")
         if exact is False and scale == "value":
             raise UncurseError("the grid of cells lies on the logit; use exact=True on the value scale")
         self.exact = exact
@@ -91,7 +94,10 @@ class Cells:
         given = self.scale if scale is None else scale
         values = check_scores(scores, given)
         y = None if labels is None else check_labels(labels, len(values))
-        weights = check_weights(sample_weight, len(values))
+        weights = check_weights(sample_weight, len(values), summed=True)
+        total = float(len(values)) if weights is None else float(weights.sum())
+        if not math.isfinite(total * max(float(values.max()), -float(values.min()))):
+            raise UncurseError("the sum of these scores overflows; pass scores of ordinary size, such as logits")
         if given != self.scale and (given, self.scale) != ("probability", "logit"):
             raise UncurseError(f"these cells hold scores on the {self.scale} scale; scale={given!r} cannot be added")
         self._check_labels(y is not None)

@@ -180,6 +180,8 @@ def merged(parts: Iterable[Evidence]) -> Evidence:
     """
     total: Evidence | None = None
     for part in parts:
+        if not isinstance(part, Evidence):
+            raise UncurseError(f"cannot merge evidence with a {type(part).__name__}; pass Evidence")
         total = part if total is None else total.merge(part)
     if total is None:
         raise UncurseError("there is no evidence to merge; pass at least one")

@@ -114,9 +114,9 @@ def from_arrays(
     if array.ndim != 2 or not array.size:
         raise UncurseError(f"the scores have shape {array.shape}; pass rows (n, S) with the served model in column 0")
     weights = check_weights(sample_weight, len(array))
-    if weights is not None and not 1e-100 < weights.max() < 1e100:  # their squares must be numbers too
-        weights = weights / weights.max()
     y = None if labels is None else check_labels(labels, len(array))
+    if not isinstance(spec, LogSpec | None):
+        raise UncurseError(f"spec is a {type(spec).__name__}; pass a LogSpec")
     spec = LogSpec(column_names(array.shape[1])) if spec is None else spec
     if len(spec.scores) != array.shape[1]:
         raise UncurseError(f"there are {array.shape[1]} score columns, not {len(spec.scores)}; pass the same columns")

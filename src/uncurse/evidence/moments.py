@@ -12,7 +12,7 @@ from .._types import Array, Float
 from ..documents import reading
 from ..errors import UncurseError
 from ..links import get_link, to_link
-from ..validation import check_count, check_finite, check_scores, check_weights
+from ..validation import check_count, check_finite, check_number, check_scores, check_weights
 from .block_sums import Blocks, block_sums
 
 _MAX_BLOCKS = 64  # kept after merging
@@ -89,7 +89,8 @@ class Moments:
             values = check_scores(scores, scale, name="pool", ndim=2)
         if scale == "value" and np.isfinite(get_link(self.link).upper):
             raise UncurseError(f"scale='value' has no {self.link} score; use the identity or the log link")
-        weights = check_weights(sample_weight, len(values))
+        weights = check_weights(sample_weight, len(values), summed=True)
+        logit_offset = check_number(logit_offset, "logit_offset")
         if values.shape[1] > max(64, len(values)):
             raise UncurseError(
                 f"the pool has {len(values)} rows and {values.shape[1]} columns; rows are candidates and columns "
@@ -149,6 +150,8 @@ class Moments:
         array([6., 1.])
         """
         chosen, i = Moments(self.link), np.asarray(columns)
+        if i.ndim != 1 or i.dtype.kind not in "iu" or not np.isin(i, np.arange(self.n_replicas)).all():
+            raise UncurseError(f"columns={columns!r}; pass numbers from 0 to {self.n_replicas - 1}")
         rows, weight, squares, mean, scatter = self._blocks
         chosen._append(rows, weight, squares, mean[:, i], scatter[:, i[:, None], i])
         return chosen

@@ -12,7 +12,7 @@ from .._types import Array, Float
 from ..documents import reading
 from ..errors import UncurseError
 from ..threads import in_threads, shares
-from ..validation import check_choice, check_labels, check_scores, check_weights
+from ..validation import check_choice, check_labels, check_number, check_scores, check_weights
 from .moments import strict_link
 from .replica_cells import ReplicaCells, replica_cells
 from .replica_grid import (
@@ -101,7 +101,8 @@ class ReplicaCounts:
         check_choice("scale", scale, ("logit", "probability"))
         values = check_scores(scores, scale, name="scores", ndim=2)
         y = None if labels is None else check_labels(labels, len(values))
-        w = check_weights(sample_weight, len(values))
+        w = check_weights(sample_weight, len(values), summed=True)
+        logit_offset = check_number(logit_offset, "logit_offset")
         self.start(values.shape[1], y is not None)
         if len(values) <= _SAMPLE:
             logits = _logits(values, scale, logit_offset)
@@ -337,12 +338,12 @@ def _joined(keys: Keys, table: Array, *more: tuple[Keys, Array]) -> tuple[Keys, 
 
 
 def _logits(values: Float, scale: str, offset: float) -> Float:
-    return strict_link(values, scale, "logistic", offset)
+    logits = strict_link(values, scale, "logistic", offset)
+    return logits if np.abs(logits).max() <= LARGEST else np.clip(logits, -LARGEST, LARGEST)
 
 
 def _column_sums(logits: Float, weights: Array | None) -> Array:
-    bounded = logits if np.abs(logits).max() <= LARGEST else np.clip(logits, -LARGEST, LARGEST)
-    columns = (bounded[:, i] for i in range(bounded.shape[1]))
+    columns = (logits[:, i] for i in range(logits.shape[1]))
     return np.array([float(c.sum(dtype=np.float64)) if weights is None else float(weights @ c) for c in columns])
 
 

@@ -77,7 +77,7 @@ class LogSpec:
     negative_rate: float | None = None
 
     def __post_init__(self) -> None:
-        names = (self.scores,) if isinstance(self.scores, str) else tuple(self.scores)
+        names = tuple(self.scores) if isinstance(self.scores, tuple | list) else (self.scores,)
         object.__setattr__(self, "scores", names)
         if not names:
             raise UncurseError("no score column is named; name the served column first, then its replicas")
@@ -88,6 +88,8 @@ class LogSpec:
         for role in ("label", "weight", "group"):
             if getattr(self, role) is not None:
                 _check_name(role, getattr(self, role))
+        if not isinstance(self.top_k, TopK | None):
+            raise UncurseError(f"top_k={self.top_k!r}; pass a TopK, such as TopK('request', 3)")
         check_choice("scale", self.scale, SCALES)
         if np.isfinite(get_link(self.link).upper) and self.scale == "value":
             raise UncurseError(f"scale='value' has no {self.link} score; use link='identity' or link='log'")

@@ -93,7 +93,7 @@ def _arrays(frame: nw.DataFrame[Any], spec: LogSpec) -> tuple[Float, NDArray[Any
     if spec.weight is not None:
         weights = _column(frame, spec.weight).astype(np.float64)
         if weights.any():
-            weights = check_weights(weights, len(frame))
+            weights = check_weights(weights, len(frame), summed=True)
     return scores, labels, weights
 
 

@@ -19,7 +19,7 @@ def replica_counts(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, R
     """Count all rows (under ``""``) or the rows of each group."""
     replicas, labelled = len(spec.scores), spec.label is not None
     level = _least_level(frame, spec)
-    logits = {f"l{i}": logit_of(name, spec) for i, name in enumerate(spec.scores)}
+    logits = {f"l{i}": logit_of(name, spec).clip(-LARGEST, LARGEST) for i, name in enumerate(spec.scores)}
     w = nw.lit(1.0) if spec.weight is None else as_number(spec.weight)
     y = nw.lit(0.0) if spec.label is None else as_number(spec.label)
     name = nw.lit("") if group is None else nw.col(group).cast(nw.String)
@@ -29,7 +29,7 @@ def replica_counts(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, R
         **axes,
         wy=nw.col("w") * nw.col("y"),
         ww=nw.col("w") * nw.col("w"),
-        **{f"wl{i}": nw.col("w") * column.clip(-LARGEST, LARGEST) for i, column in enumerate(columns)},
+        **{f"wl{i}": nw.col("w") * column for i, column in enumerate(columns)},
     )
     summed = ["w", "wy", "ww", *(f"wl{i}" for i in range(replicas))]
     sums = (nw.col(column).sum().alias(f"sum_{column}") for column in summed)

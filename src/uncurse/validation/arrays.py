@@ -195,10 +195,11 @@ def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArr
     return y
 
 
-def check_weights(weights: ArrayLike | None, rows: int) -> Array | None:
+def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False) -> Array | None:
     """Return sample weights as float64, one per row; None stays None.
 
-    Only ratios of weights matter, so any scale is accepted as long as the largest weight lies in [1e-300, 1e300].
+    Only ratios of weights matter, so weights are divided by the largest if it lies outside [1e-100, 1e100]: squares of
+    weights must be numbers too.
 
     Parameters
     ----------
@@ -206,11 +207,13 @@ def check_weights(weights: ArrayLike | None, rows: int) -> Array | None:
         Finite numbers of at least 0, not all 0.
     rows : int
         Number of scores.
+    summed : bool, default=False
+        Refuse such weights instead, because these rows are added to others.
 
     Returns
     -------
     ndarray of float64 of shape (rows,) or None
-        The weights, not rescaled.
+        The weights.
 
     Examples
     --------
@@ -227,9 +230,11 @@ def check_weights(weights: ArrayLike | None, rows: int) -> Array | None:
     largest = w.max(initial=0.0)
     if largest == 0:
         raise UncurseError("every sample_weight is zero; give some row a positive weight")
-    if not 1e-300 <= largest <= 1e300:
+    if 1e-100 <= largest <= 1e100:
+        return w
+    if summed or not 1e-300 <= largest <= 1e300:
         raise UncurseError(f"the largest sample_weight is {largest:g}; rescale the weights, only their ratios matter")
-    return w
+    return np.asarray(w / largest)
 
 
 def effective_rows(weights: ArrayLike) -> float:
