@@ -38,6 +38,8 @@ _ENDS = (0.05, 0.97)
 _MIN_SLOPE = 0.05  # where these few rows are flat or fall by chance, the map must still rise
 _KNOTS = 128
 _BINS = np.array([0.2, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997])  # of the variance at a score
+_GROUP_ROWS = 10  # rows from which that variance is estimated at least
+_LEAST_NOISE, _MOST_NOISE = 1e-4, 100.0  # of the logit: relative to the largest, and at most
 
 
 def teacher(cells: ReplicaCells) -> Array:
@@ -100,14 +102,22 @@ def project(cells: ReplicaCells, probability: Array, scatter_of: Array | None = 
 
 def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
     """Return the variance of probabilities at a score relative to p(1 − p), in bins that are finer towards the top."""
-    reached = np.cumsum(weight) / weight.sum()
-    bins = np.searchsorted(_BINS, reached - weight / weight.sum() / 2)
-    place = np.unique(bins, return_inverse=True)[1]
-    within, binomial, position = (
-        np.bincount(place, weights=weight * x) for x in (np.maximum(square - mean**2, 0.0), mean * (1 - mean), reached)
+    # Scores of single rows show no variance: neighbours are taken together.
+    group = np.floor((np.cumsum(weight) - weight / 2) / min(_GROUP_ROWS, weight.sum() / 2))
+    starts = np.flatnonzero(np.diff(group, prepend=-1.0) > 0)
+    rows, mean, square = (np.add.reduceat(weight * x, starts) for x in (np.ones_like(weight), mean, square))
+    mean, square = mean / rows, square / rows
+    within = np.maximum(square - mean**2, 0.0) * rows / np.maximum(rows - 1, 0.5)
+    reached = np.cumsum(rows) / rows.sum()
+    place = np.unique(np.searchsorted(_BINS, reached - rows / rows.sum() / 2), return_inverse=True)[1]
+    total, spread, binomial, position = (
+        np.bincount(place, weights=rows * x) for x in (np.ones_like(rows), within, mean * (1 - mean), reached)
     )
-    ratio = np.maximum(within, 1e-12 * within.max() + 1e-300) / np.maximum(binomial, 1e-300)
-    return np.asarray(np.exp(np.interp(reached, position / np.bincount(place, weights=weight), np.log(ratio))))
+    ratio, binomial = spread / np.maximum(binomial, 1e-300), np.maximum(binomial / total, 1e-300)
+    noise = np.minimum(ratio / binomial, _MOST_NOISE)  # variance of the logit
+    ratio = np.maximum(noise, _LEAST_NOISE * noise.max() + 1e-300) * binomial
+    reached = np.cumsum(weight) / weight.sum()
+    return np.asarray(np.exp(np.interp(reached, position / total, np.log(np.maximum(ratio, 1e-300)))))
 
 
 @dataclass(frozen=True)
