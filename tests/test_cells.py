@@ -379,13 +379,13 @@ def test_a_grid_of_probabilities_keeps_their_sum():
 
 @pytest.mark.parametrize("exact", ["yes", 1, 0])
 def test_exact_must_be_a_boolean_or_none(exact):
-    with pytest.raises(UncurseError, match="exact=.*; pass True, False or None"):
+    with pytest.raises(UncurseError, match=r"exact=.*; pass True, False or None"):
         Cells(exact=exact)
 
 
 @pytest.mark.parametrize("other", [None, [1.0], "cells"])
 def test_only_cells_merge_into_cells(other):
-    with pytest.raises(UncurseError, match="cannot merge a .* into Cells; pass Cells"):
+    with pytest.raises(UncurseError, match=r"cannot merge a .* into Cells; pass Cells"):
         Cells().merge(other)
 
 
@@ -411,7 +411,7 @@ def test_scores_of_any_size_are_summed_without_a_warning(exact, rows):
 @pytest.mark.parametrize("largest", [1e-200, 1e200])
 def test_weights_whose_squares_are_no_numbers_are_refused(largest):
     cells = Cells()
-    with pytest.raises(UncurseError, match="the largest sample_weight is 1e.*; rescale the weights"):
+    with pytest.raises(UncurseError, match=r"the largest sample_weight is 1e.*; rescale the weights"):
         cells.update([0.0, 1.0], sample_weight=[largest, 0.0])
     assert (cells.rows, len(cells)) == (0, 0)
 

@@ -432,7 +432,7 @@ def test_content_of_moments_that_rounding_affects_is_accepted(center, weighted):
     rng = np.random.default_rng(3)
     served = center + rng.normal(size=(2_000, 1)) * 1e-3
     weights = rng.exponential(size=2_000) ** 4 if weighted else None
-    for pool in (np.repeat(served, 3, axis=1), served + [0.0, 1.0, 1e5], np.full((9, 2), center)):
+    for pool in (np.repeat(served, 3, axis=1), served + np.array([0.0, 1.0, 1e5]), np.full((9, 2), center)):
         moments = Moments().update(pool, sample_weight=None if weights is None else weights[: len(pool)])
         assert through_json(moments).to_dict() == moments.to_dict()
 
@@ -499,7 +499,7 @@ def test_invalid_weights_are_refused(weights, message):
 
 @pytest.mark.parametrize("other", [None, 3, "moments", Cells()])
 def test_only_moments_merge_into_moments(other):
-    with pytest.raises(UncurseError, match="cannot merge a .* into Moments; pass Moments"):
+    with pytest.raises(UncurseError, match=r"cannot merge a .* into Moments; pass Moments"):
         Moments().merge(other)
 
 
@@ -510,25 +510,25 @@ def test_an_invalid_number_of_blocks_is_refused(blocks):
 
 
 def test_a_pool_with_rows_for_columns_is_refused():
-    with pytest.raises(UncurseError, match="the pool has 2 rows and 100 columns.*pass the transpose"):
+    with pytest.raises(UncurseError, match=r"the pool has 2 rows and 100 columns.*pass the transpose"):
         Moments().update(np.zeros((2, 100)))
 
 
 @pytest.mark.parametrize("largest", [1e-200, 1e200])
 def test_weights_whose_squares_are_no_numbers_are_refused(largest):
-    with pytest.raises(UncurseError, match="the largest sample_weight is 1e.*; rescale the weights"):
+    with pytest.raises(UncurseError, match=r"the largest sample_weight is 1e.*; rescale the weights"):
         Moments().update([[0.0, 1.0], [1.0, 2.0]], sample_weight=[largest, 0.0])
 
 
 @pytest.mark.parametrize("offset", [np.nan, np.inf, "a", None])
 def test_an_offset_that_is_no_finite_number_is_refused(offset):
-    with pytest.raises(UncurseError, match="logit_offset is .*; pass a finite number"):
+    with pytest.raises(UncurseError, match=r"logit_offset is .*; pass a finite number"):
         Moments().update([[0.0, 1.0]], logit_offset=offset)
 
 
 @pytest.mark.parametrize("columns", [[2], [-1], [0.5], "a", 0, [[0]]])
 def test_selected_columns_must_exist(columns):
-    with pytest.raises(UncurseError, match="columns=.*; pass numbers from 0 to 1"):
+    with pytest.raises(UncurseError, match=r"columns=.*; pass numbers from 0 to 1"):
         Moments().update([[0.0, 1.0]]).select(columns)
 
 

@@ -292,7 +292,7 @@ def test_effective_rows_do_not_depend_on_the_scale_of_the_weights(scale):
     checked = check_weights(scaled, 1000)
     np.testing.assert_array_equal(checked, scaled if scale == 1 else scaled / scaled.max())
     if scale != 1:
-        with pytest.raises(UncurseError, match="the largest sample_weight is .*; rescale the weights"):
+        with pytest.raises(UncurseError, match=r"the largest sample_weight is .*; rescale the weights"):
             check_weights(scaled, 1000, summed=True)
     assert effective_rows(scaled) == pytest.approx(expected, rel=1e-12)
 

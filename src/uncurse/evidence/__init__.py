@@ -4,7 +4,7 @@ from .cells import Cells
 from .evidence import Evidence, merged
 from .from_arrays import EvidenceSums, Parts, column_names, from_arrays, labelled_evidence, pool_evidence
 from .moments import Moments
-from .replica_cells import ReplicaCells, clip_outliers, outlier_fences
+from .replica_cells import ReplicaCells, clip_outliers, outlier_fences, point_masses
 from .replica_counts import ReplicaCounts
 from .score_grid import EXACT_ROWS, GRID, TAIL, grid_steps, step_edges, top_cut
 from .spec import LogSpec, TopK, check_negative_rate
@@ -30,6 +30,7 @@ __all__ = [
     "labelled_evidence",
     "merged",
     "outlier_fences",
+    "point_masses",
     "pool_evidence",
     "step_edges",
     "top_cut",

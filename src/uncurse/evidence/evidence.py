@@ -114,7 +114,23 @@ class Evidence:
             missing = [part for part in _OPTIONAL if getattr(one, part) is None or getattr(two, part) is None]
             lacking: dict[str, Any] = dict.fromkeys(missing)
             groups[name] = replace(one, **lacking)._merged(replace(two, **lacking))
-        return replace(self, **parts, groups=groups, sources=self.sources + other.sources)
+        return replace(self, **parts, sources=self.sources + other.sources).with_groups(groups)
+
+    def with_groups(self, groups: Mapping[str, Evidence]) -> Evidence:
+        """Return this evidence with the evidence of its groups.
+
+        Replica counts of groups get the grid of the whole, whatever engine or order of merging they come from.
+        """
+        counts = self.replica_counts
+        if counts is None:
+            return replace(self, groups=groups)
+        parts = {
+            name: part
+            if part.replica_counts is None
+            else replace(part, replica_counts=part.replica_counts.coarsened(counts.level))
+            for name, part in groups.items()
+        }
+        return replace(self, groups=parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""

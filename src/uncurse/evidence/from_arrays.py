@@ -139,7 +139,7 @@ def from_arrays(
                 sums = EvidenceSums(spec, parts, blocks=1)
                 sums.add(array[rows], None if y is None else y[rows], w)
                 by_group[name] = sums.evidence()
-    return replace(total.evidence(), groups=by_group)
+    return total.evidence().with_groups(by_group)
 
 
 def column_names(count: int) -> tuple[str, ...]:

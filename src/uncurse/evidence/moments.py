@@ -316,7 +316,7 @@ class Moments:
 
 def strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Float:
     """Convert scores to scores of `link`; raise UncurseError for a probability of 0 or 1, whose logit is infinite."""
-    if scale != "logit" or logit_offset:
+    if scale != "logit" or link != "logistic" or logit_offset:
         chunk = chunk.astype(np.float64, copy=False)
     if scale == "probability" and get_link(link).lower == 0.0:
         ends = int(np.count_nonzero((chunk == 0) | (chunk == get_link(link).upper)))

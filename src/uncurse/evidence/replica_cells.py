@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._types import Array
 from .replica_grid import Keys, expand
 
-
 # Share of the variance among three or more others that their levels may explain: beyond it the correction for levels
 # would leave more than a fifth of the rows with a negative variance.
 _MAX_OFFSET = 0.2
+_MASS, _MASS_RATIO = 0.02, 2.5  # see `point_masses`
+_ABOVE_CAP = 0.002  # largest share of wild scores above a cap
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,36 @@ class ReplicaCells:
         return float(self.levels[1:].mean())
 
     def gap_squared(self, level: float) -> Array:
-        """Return the squared gap about `level`, corrected for the width of cells (Sheppard's correction)."""
-        return np.asarray(np.maximum(np.square(self.gap - level) - self.width**2 / 12, 0.0))
+        """Return the mean squared gap about `level` of the rows of each cell: they vary about the mean of the cell."""
+        return np.asarray(np.square(self.gap - level) + self.width**2 / 12)
 
     def row_weights(self) -> tuple[Array, Array]:
         """Return weight and label sums (zero without labels) scaled to the effective number of rows."""
         factor = self.effective_rows / float(self.weight.sum())
         return self.weight * factor, np.zeros_like(self.weight) if self.label is None else self.label * factor
+
+    @cached_property
+    def served_masses(self) -> Array:
+        """Served logits that are floors, caps or default values, see `point_masses`."""
+        order = np.argsort(self.served, kind="stable")
+        served = self.served[order]
+        starts = np.flatnonzero(np.concatenate([[True], np.diff(served) > 0]))
+        return np.asarray(served[starts][point_masses(np.add.reduceat(self.weight[order], starts))])
+
+    @property
+    def cap(self) -> str:
+        """Description of a cap on the served score; empty if there is none."""
+        total = float(self.weight.sum())
+        for served in self.served_masses[-1:].tolist():
+            here = self.at(served)
+            if float(self.weight[(self.served > served) & ~here].sum()) <= _ABOVE_CAP * total:
+                share = float(self.weight[here].sum()) / total
+                return f"{100 * share:.1f}% of the served scores are capped at a logit of about {served:.3g}"
+        return ""
+
+    def at(self, served: float, width: float = 0.0) -> NDArray[np.bool_]:
+        """Mark the cells at a served logit, as precisely as the wider of two grids allows."""
+        return np.asarray(np.abs(self.served - served) <= max(self.width, width) / 2)
 
     def rescaled(self, slope: float, intercept: float) -> ReplicaCells:
         """Return the cells of the logits slope · l + intercept."""
@@ -109,13 +135,14 @@ def replica_cells(
     total = float(weight.sum())
     clipped = clip_outliers(gap, weight)
     levels = means - means[0]
-    levels[1:] += float(weight @ (clipped - gap)) / total
+    if (clipped != gap).any():  # the exact means contain the outliers
+        levels[1:] += float(weight @ clipped) / total - levels[1:].mean()
     spread, others = np.zeros(len(weight)), len(means) - 1
     freedom = others - 1
     if others > 1:
-        contrast = expand(np.asarray((numbers[2] + 0.5) * 2 * width, np.float64))
+        contrast = expand(_centers(numbers[2], weight) * 2 * width)
         bounded = clip_outliers(contrast, weight)
-        if (bounded != contrast).any():  # the exact means contain the outliers
+        if (bounded != contrast).any():
             half = float(weight @ bounded) / total / 2
             levels[1:] = levels[1:].mean() + (np.array([half, -half]) if others == 2 else 0.0)
         if others == 2:
@@ -125,8 +152,21 @@ def replica_cells(
             offset, raw = 2 * float(np.var(levels[1:], ddof=1)), np.square(bounded)
             square = raw - offset
             freedom = 0 if offset > _MAX_OFFSET * float(weight @ raw) / total else freedom
-        spread = np.maximum(square - width**2 / 3, 0.0) / 2  # Sheppard's correction: these cells are 2 · width wide
+        spread = np.maximum(square + width**2 / 3, 0.0) / 2  # rows vary about the mean of a cell, 2 · width wide
     return ReplicaCells(served, clipped, spread, freedom, weight, label, levels, width, rows, effective_rows)
+
+
+def point_masses(weight: Array) -> NDArray[np.bool_]:
+    """Mark floors, caps and default values among the weights of neighbouring scores.
+
+    A point mass has more than 2% of the weight and 2.5 times the mean of the three scores on either side. A smooth
+    distribution in cells of half a standard deviation or less has no such score.
+    """
+    marked = np.zeros(len(weight), bool)
+    for i in np.flatnonzero(weight > _MASS * weight.sum()):
+        near = np.concatenate([weight[max(i - 3, 0) : i], weight[i + 1 : i + 4]])
+        marked[i] = len(near) > 0 and weight[i] > _MASS_RATIO * near.mean()
+    return marked
 
 
 def outlier_fences(values: Array, weight: Array) -> tuple[float, float]:
@@ -157,4 +197,4 @@ def _centers(numbers: Keys, weight: Array) -> Array:
     return np.asarray(numbers + 0.5 + aside[place], np.float64)
 
 
-__all__ = ["ReplicaCells", "clip_outliers", "outlier_fences", "replica_cells"]
+__all__ = ["ReplicaCells", "clip_outliers", "outlier_fences", "point_masses", "replica_cells"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from .moments import strict_link
 from .replica_cells import ReplicaCells, replica_cells
 from .replica_grid import (
     FINEST,
+    HALF,
     LARGEST,
     MAX_LEVEL,
     DenseHistogram,
@@ -32,6 +34,7 @@ from .replica_grid import (
 #: The grid is made coarser until at most this many cells are filled: 1/32 of a logit for 10 million rows of 2 replicas.
 MAX_CELLS = 1 << 15
 _SAMPLE = 1 << 17  # rows whose filled cells bound the level from below; as many rows are sorted at once
+_MAX_KEYS = 8 * MAX_CELLS  # cells kept beside a histogram; then they are joined
 _THREAD_ROWS = 1 << 20  # rows for which another thread is worth starting
 
 
@@ -103,6 +106,8 @@ class ReplicaCounts:
         y = None if labels is None else check_labels(labels, len(values))
         w = check_weights(sample_weight, len(values), summed=True)
         logit_offset = check_number(logit_offset, "logit_offset")
+        if scale == "probability" and not (values.min() > 0 and values.max() < 1):
+            _logits(values, scale, 0.0)  # refuse them before anything is counted
         self.start(values.shape[1], y is not None)
         if len(values) <= _SAMPLE:
             logits = _logits(values, scale, logit_offset)
@@ -139,7 +144,7 @@ class ReplicaCounts:
         outside = [cells for some, _ in counted for cells in some]
         if outside:
             self._keys, self._table = _joined(self._keys, self._table, *outside)
-            if sum(len(keys) for keys, _ in outside) > len(values) // 16:
+            if sum(len(keys) for keys, _ in outside) > len(values) // 16 or len(self._keys) > _MAX_KEYS:
                 self._flush()  # these rows lie elsewhere: the next ones get a histogram of their own
         self._cells = None
         return np.asarray(np.sum([column for _, column in counted], axis=0))
@@ -234,6 +239,8 @@ class ReplicaCounts:
         self._keys, self._table = _joined(self._keys, self._table, (keys, table))
         if self._histogram is None:
             self._keys, self._table, self._level = _limited(self._keys, self._table, self._level)
+        elif len(self._keys) > _MAX_KEYS:
+            self._flush()
 
     def _flush(self) -> None:
         """Move the counts of the histogram to the keys."""
@@ -246,7 +253,15 @@ class ReplicaCounts:
             self._flush()
         if level > self._level:
             self._keys, self._table = collapse(coarsen(self._keys, level - self._level), self._table)
-            self._level = level
+            self._level, self._cells = level, None
+
+    def coarsened(self, level: int) -> ReplicaCounts:
+        """Return these counts, or a copy on the grid of `level` if that is coarser."""
+        if level <= self.level:
+            return self
+        coarser = copy.deepcopy(self)
+        coarser._coarsen(level)
+        return coarser
 
     @property
     def level(self) -> int:
@@ -312,12 +327,16 @@ class ReplicaCounts:
             rows, squares = int(content["rows"]), float(content["weight_squares"])
             if {x.shape for x in (*numbers, label)} != {weight.shape} or sums.shape != (replicas,):
                 raise ValueError("its arrays differ in length")
-            if not (0 <= level <= MAX_LEVEL and all((np.abs(x) < 1 << 20).all() for x in numbers)):
+            if not (0 <= level <= MAX_LEVEL and all(((x >= -HALF) & (x < HALF)).all() for x in numbers)):
                 raise ValueError("a cell lies outside the grid")
-            if not (np.isfinite(weight).all() and (weight > 0).all() and ((label >= 0) & (label <= weight)).all()):
+            fits = (weight > 0) & (label >= 0) & (label <= weight * (1 + 1e-9))
+            if not (np.isfinite(weight).all() and fits.all()):
                 raise ValueError("weights must be positive and label sums at most the weight")
             if not (np.isfinite(sums).all() and np.isfinite(squares) and squares > 0 and 0 < rows < 1 << 53):
                 raise ValueError("its totals must be positive numbers")
+            total = float(weight.sum())  # Σw² lies between (Σw)²/n and (Σw)²
+            if not total * total / rows * (1 - 1e-9) <= squares <= total * total * (1 + 1e-9):
+                raise ValueError("its squared weights do not fit its weights")
             counts.start(replicas, bool(content["labelled"]))
             table = np.stack([weight, label])
             counts.update_cells(numbers, table, level, rows=rows, weight_squares=squares, column_sums=sums)

@@ -30,7 +30,8 @@ TAIL_RATE = 2.0
 #: Larger logits are counted as this one.
 LARGEST = 1e6
 _BITS = 21
-_HALF = 1 << (_BITS - 1)
+#: Cell numbers lie between minus and plus this number.
+HALF = 1 << (_BITS - 1)
 _MASK = (1 << _BITS) - 1
 _CHUNK = 1 << 15  # rows whose coordinates stay in the cache
 _MAX_HISTOGRAM = 1 << 22  # cells: 32 MB of float64
@@ -75,12 +76,12 @@ def pack(numbers: list[Keys]) -> Keys:
     """Combine the cell numbers of two or three axes into one sortable key."""
     served, gap = numbers[:2]
     contrast = numbers[2] if len(numbers) > 2 else np.zeros(len(served), np.int64)
-    return ((served + _HALF) << (2 * _BITS)) | ((gap + _HALF) << _BITS) | (contrast + _HALF)
+    return ((served + HALF) << (2 * _BITS)) | ((gap + HALF) << _BITS) | (contrast + HALF)
 
 
 def unpack(keys: Keys) -> list[Keys]:
     """Invert `pack`; always return three axes."""
-    return [(keys >> (2 * _BITS)) - _HALF, ((keys >> _BITS) & _MASK) - _HALF, (keys & _MASK) - _HALF]
+    return [(keys >> (2 * _BITS)) - HALF, ((keys >> _BITS) & _MASK) - HALF, (keys & _MASK) - HALF]
 
 
 def coarsen(keys: Keys, levels: int) -> Keys:
@@ -181,6 +182,7 @@ def _extent(numbers: Array) -> tuple[int, int]:
 
 __all__ = [
     "FINEST",
+    "HALF",
     "LARGEST",
     "LINEAR",
     "MAX_LEVEL",
