@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
@@ -42,6 +43,7 @@ _TABLE = 512  # means at which posteriors are tabulated
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)  # points are narrow, so three nodes are exact enough
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _TINY = 1e-280
+Keys = NDArray[np.int64]
 
 
 class ReplicaSummary(NamedTuple):
@@ -154,10 +156,12 @@ class LatentScores:
 class _Problem:
     """The likelihood of binned means and variances."""
 
+    summary: ReplicaSummary  # without outliers, its weights adding up to 1
+    rows: float
     start: LatentScores
     kernel: Array  # (N, B, L): density of a mean given noise and true score
-    counts: Array  # (B, V): share of rows
-    rows: float
+    place: Keys  # (K,): of each cell among bins and variances
+    shape: tuple[int, int]  # (B, V)
 
     @classmethod
     def of(cls, summary: ReplicaSummary, rows: float) -> _Problem:
@@ -172,29 +176,29 @@ class _Problem:
         width = _POINT_WIDTH * np.gradient(points)
         noises = np.sqrt(noise) * np.geomspace(*_NOISE_RANGE, _NOISES)
         edges = np.concatenate([[0.0], noise * np.geomspace(*_VARIANCE_RANGE, _VARIANCES - 1), [np.inf]])
-        means, counts = _binned(mean, variance, w, _sinh_grid(mean, center, spread, _MEANS + 1), edges)
-        true = max(total - noise / summary.models, _LEAST_TRUE * total)
-        start = np.exp(-0.5 * np.square(points - center) / true) * np.gradient(points)
-        near = np.exp(-0.5 * np.square(np.log(noises**2 / noise) / _NOISE_SPREAD))
-        share = np.outer(start / start.sum(), (1 - _UNIFORM) * near / near.sum() + _UNIFORM / _NOISES)
+        means, place = _binned(mean, variance, w, _sinh_grid(mean, center, spread, _MEANS + 1), edges)
         by_variance = _chance_of_variance(edges, noises, summary.freedom)
-        latent = LatentScores(points, width, noises, share, edges, by_variance, summary.models, summary.level)
+        latent = LatentScores(points, width, noises, np.empty(0), edges, by_variance, summary.models, summary.level)
         deviation = np.sqrt(noises[:, None] ** 2 / summary.models + width**2)  # (N, L)
         kernel = _normal(means[None, :, None] - points, deviation[:, None, :])
-        return cls(latent, kernel, counts, rows)
+        clean = summary._replace(mean=mean, variance=variance, weight=w)
+        return cls(clean, rows, latent, kernel, place, (len(means), _VARIANCES))
 
     def resampled(self, draws: int) -> Array:
-        """Return counts of a Poisson bootstrap of the rows: (R, B, V)."""
+        """Return weights of a Poisson bootstrap of the rows: (R, K)."""
         rng = np.random.default_rng(0)  # the same draws for the same rows
-        return rng.poisson(self.counts * self.rows, (draws, *self.counts.shape)) / self.rows
+        return rng.poisson(self.summary.weight * self.rows, (draws, len(self.summary.weight))) / self.rows
 
-    def solve(self, counts: Array | None = None) -> list[LatentScores]:
-        """Maximise the likelihood by EM, for one table of counts or several side by side (R, B, V)."""
-        observed = self.counts[None] if counts is None else counts
+    def solve(self, weights: Array | None = None) -> list[LatentScores]:
+        """Maximise the likelihood by EM, for one set of weights or several side by side (R, K)."""
+        weights = self.summary.weight[None] if weights is None else weights
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        size = self.shape[0] * self.shape[1]
+        observed = np.stack([np.bincount(self.place, w, size).reshape(self.shape) for w in weights])
         turns = int(np.clip(self.rows / _ROWS_PER_TURN, _MIN_TURNS, _MAX_TURNS))
         by_variance = self.start.by_variance  # (V, N)
         back = np.ascontiguousarray(self.kernel.transpose(0, 2, 1))
-        share = np.repeat(self.start.share.T[:, :, None], len(observed), axis=2)  # (N, L, R)
+        share = np.stack([self._first_share(w).T for w in weights], axis=2)  # (N, L, R)
         with one_blas_thread():
             for _ in range(turns):
                 by_noise = np.matmul(self.kernel, share)  # (N, B, R)
@@ -203,6 +207,16 @@ class _Problem:
                 share = share * np.matmul(back, np.ascontiguousarray(ratio.transpose(2, 1, 0)))
                 share /= share.sum(axis=(0, 1))
         return [replace(self.start, share=np.ascontiguousarray(share[:, :, r].T)) for r in range(len(observed))]
+
+    def _first_share(self, weight: Array) -> Array:
+        """Return the normal prior and the single noise that VAD assumes: (L, N)."""
+        mean, variance, points, noises = self.summary.mean, self.summary.variance, self.start.points, self.start.noises
+        center, noise = float(weight @ mean), max(float(weight @ variance), _TINY)
+        total = float(weight @ np.square(mean - center))
+        true = max(total - noise / self.summary.models, _LEAST_TRUE * total, _TINY)
+        by_score = np.exp(-0.5 * np.square(points - center) / true) * np.gradient(points)
+        near = np.exp(-0.5 * np.square(np.log(noises**2 / noise) / _NOISE_SPREAD))
+        return np.outer(by_score / by_score.sum(), (1 - _UNIFORM) * near / near.sum() + _UNIFORM / _NOISES)
 
 
 class ReplicaModel:
@@ -271,16 +285,13 @@ def _chance_of_variance(edges: Array, noises: Array, freedom: int) -> Array:
     return np.maximum(np.diff(below, axis=0), 1e-300)
 
 
-def _binned(mean: Array, variance: Array, weight: Array, cuts: Array, edges: Array) -> tuple[Array, Array]:
-    """Return the mean score of each filled bin, and the share of rows by bin and variance: (B,) and (B, V)."""
+def _binned(mean: Array, variance: Array, weight: Array, cuts: Array, edges: Array) -> tuple[Array, Keys]:
+    """Return the mean score of each filled bin (B,), and the place of each cell among bins and variances (K,)."""
     size, bins = len(edges) - 1, len(cuts) - 1
     i = np.clip(np.searchsorted(cuts, mean, side="right") - 1, 0, bins - 1)
     j = np.clip(np.searchsorted(edges, variance, side="right") - 1, 0, size - 1)
-    counts = np.bincount(i * size + j, weights=weight, minlength=bins * size).reshape(bins, size)
-    by_bin = counts.sum(axis=1)
-    filled = by_bin > 0
-    means = np.bincount(i, weights=weight * mean, minlength=bins)
-    return means[filled] / by_bin[filled], counts[filled]
+    _, i = np.unique(i, return_inverse=True)
+    return np.bincount(i, weight * mean) / np.bincount(i, weight), i * size + j
 
 
 __all__ = ["LatentScores", "ReplicaModel", "ReplicaSummary", "summarize"]
