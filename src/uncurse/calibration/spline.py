@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Cells
+from ..evidence import Cells, point_masses
 from ..links import logistic, logit
 from ..maps import Curve
 from ..threads import one_blas_thread
@@ -33,9 +33,6 @@ _SPREADS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
 _PRIOR = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02])
 _LEAST_POSTERIOR = 0.025  # drop less probable values of τ: the largest would dominate the covariance
 _CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread: a curve this smooth changes by 0.1% of its slope
-# A single score is heavy (a floor, a cap, a default value) with more than 2% of the weight and 10 times that of the
-# mean cell: smooth distributions do not have such scores, and their label rate need not fit the curve.
-_HEAVY, _HEAVY_RATIO = 0.02, 10
 _TAIL = 0.01  # at most this share of the other scores is an outlier on either side; at least 3 cells
 _FENCE = 3.0  # outliers are outside the 1% to 99% range by 3 times its distance to the median: 9 normal sd
 _REACH = 3.0  # clip other scores at 3 spreads outside the knots
@@ -183,7 +180,7 @@ def fit_smooth(
     center, spread = _location(score[~heavy], positions)
     inside = _inside(score, weight, heavy, positions)
     z = (score[inside] - center) / spread
-    z, w, y = _merged(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD))
+    z, w, y = _merged(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD + 0.5))
     knots = _knots(z, w)
     z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # clip outliers: their leverage is extreme
     basis = make_basis(knots)
@@ -207,7 +204,7 @@ def _merged(score: Array, weight: Array, label: Array, keys: Array) -> tuple[Arr
 
 def _is_heavy(weight: Array) -> NDArray[np.bool_]:
     """Mark floors, caps and default values; none if too few other scores remain for a curve."""
-    heavy = weight > max(_HEAVY, _HEAVY_RATIO / len(weight)) * weight.sum()
+    heavy = point_masses(weight)
     return heavy if np.count_nonzero(~heavy) >= len(_LEVELS) else np.zeros_like(heavy)
 
 

@@ -10,7 +10,14 @@ from numpy.typing import ArrayLike
 from .._types import Array
 from ..calibration import fit_logistic
 from ..errors import UncurseError
-from ..evidence import Evidence, check_negative_rate, labelled_evidence, pool_evidence
+from ..evidence import (
+    Evidence,
+    ReplicaCells,
+    check_negative_rate,
+    labelled_evidence,
+    outlier_fences,
+    pool_evidence,
+)
 from ..links import logistic
 from ..maps import Affine, compose
 from ..validation import check_choice
@@ -23,6 +30,7 @@ from .vad import VADOptions, fit_vad, label_free
 
 _NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
 _MSE_TOLERANCE = 0.15  # accepted increase of the mean squared error of a correct label-free map by misleading labels
+_MAX_WILD = 0.02  # largest share of outliers in the predictions on the top 1%: their true rate is unknown
 _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
 
@@ -133,11 +141,15 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
     Fitted
         Its record holds method and reason.
     """
+    if labelled is not None:
+        tower = fit_tower(pool, labelled, replicas=replicas)
+        assert isinstance(tower.remaining, TowerFit)
+        problem = _problem_of_scores(tower.remaining.cells)
+        if problem:
+            return replace(tower, record=replace(tower.record, reason=f"{problem}, so labels are needed"))
     base = _fit_label_free(pool, replicas)
     if labelled is None:
         return base
-    tower = fit_tower(pool, labelled, replicas=replicas)
-    assert isinstance(tower.remaining, TowerFit)
     deviance, allowed, rarer = _contradiction(base, tower.remaining)
     if deviance <= allowed:
         reason = (
@@ -152,6 +164,19 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
     )
     reason = f"the labels contradict the scores even after noise is removed ({size}), so they are calibrated"
     return replace(tower, record=replace(tower.record, reason=reason))
+
+
+def _problem_of_scores(cells: ReplicaCells) -> str:
+    """Describe what makes label-free maps unreliable on the top of the pool: a cap, or wild scores; empty if neither."""
+    if cells.cap:
+        return f"{cells.cap}, which hides the noise there"
+    alpha = max(SHARES[0], 1 / cells.effective_rows)
+    top = TopShare(cells, alpha)
+    served, p = cells.served[top.cells], logistic(cells.served[top.cells])
+    share = top.mean(p * (served > outlier_fences(cells.served, cells.weight)[1])) / top.mean(p)
+    if share <= _MAX_WILD:
+        return ""
+    return f"wild scores make up {100 * share:.1f}% of the predictions on the top {100 * alpha:g}%"
 
 
 def _fit_label_free(pool: Evidence, replicas: str) -> Fitted:

@@ -21,7 +21,7 @@ import numpy as np
 from .._types import Array
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
-from ..evidence import ReplicaCells, outlier_fences
+from ..evidence import ReplicaCells, outlier_fences, point_masses
 from ..links import logistic
 from ..maps import Affine, Curve
 from .latent_scores import LatentScores, ReplicaModel
@@ -97,19 +97,24 @@ def project(cells: ReplicaCells, probability: Array, scatter_of: Array | None = 
     q = p if scatter_of is None else scatter_of[order]
     starts = np.flatnonzero(np.concatenate([[True], np.diff(served) > 0]))
     total, sums, *moments = (np.add.reduceat(weight * x, starts) for x in (np.ones_like(p), p, q, q * q))
-    return fit_smooth(served[starts], total, sums, scatter=_dispersion(total, *(m / total for m in moments)))
+    position = served[starts]
+    # A floor or a cap lies somewhere in its cell: put it at the end where other scores begin.
+    middle = np.searchsorted(np.cumsum(total), total.sum() / 2)
+    inwards = np.where(np.arange(len(total)) > middle, -0.5, 0.5) * cells.width
+    position = np.where(point_masses(total), position + inwards, position)
+    return fit_smooth(position, total, sums, scatter=_dispersion(total, *(m / total for m in moments)))
 
 
 def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
     """Return the variance of probabilities at a score relative to p(1 − p), in bins that are finer towards the top."""
     # Scores of single rows show no variance: neighbours are taken together.
-    group = np.floor((np.cumsum(weight) - weight / 2) / min(_GROUP_ROWS, weight.sum() / 2))
+    group = np.floor((np.cumsum(weight) - weight / 2 + 0.25) / min(_GROUP_ROWS, weight.sum() / 2))  # no ties
     starts = np.flatnonzero(np.diff(group, prepend=-1.0) > 0)
     rows, mean, square = (np.add.reduceat(weight * x, starts) for x in (np.ones_like(weight), mean, square))
     mean, square = mean / rows, square / rows
     within = np.maximum(square - mean**2, 0.0) * rows / np.maximum(rows - 1, 0.5)
     reached = np.cumsum(rows) / rows.sum()
-    place = np.unique(np.searchsorted(_BINS, reached - rows / rows.sum() / 2), return_inverse=True)[1]
+    place = np.unique(np.searchsorted(_BINS, reached - rows / rows.sum() / 2 + 1e-7), return_inverse=True)[1]
     total, spread, binomial, position = (
         np.bincount(place, weights=rows * x) for x in (np.ones_like(rows), within, mean * (1 - mean), reached)
     )
@@ -185,6 +190,8 @@ class FreeShape(LabelFree):
             raise UncurseError(f"{cells.effective_rows:.3g} rows do not show a shape; pass at least {_MIN_ROWS}")
         if np.ptp(cells.served) <= 0:
             raise UncurseError(f"the served scores are constant at {cells.served[0]:g}; pass scores that differ")
+        if cells.cap:
+            raise UncurseError(f"{cells.cap}, which hides the noise there; pass scores without a cap, or labelled rows")
         others = cells.n_replicas - 1
         if model.replicas == "seeds" and cells.spread_freedom and model.noise / others <= _MAX_NOISE:
             return cls(model, project(cells, teacher(cells)))

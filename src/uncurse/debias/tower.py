@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..calibration import fit_logistic
 from ..calibration.spline import SmoothCurve, fit_smooth
 from ..errors import UncurseError
 from ..evidence import Evidence, ReplicaCells, check_negative_rate, labelled_evidence, outlier_fences, pool_evidence
-from ..links import logistic
+from ..links import logistic, logit
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import check_choice, warn_user
 from .base import DataRecord, Debiaser, FitRecord, Fitted, check_columns, check_replicas
@@ -36,6 +36,8 @@ _SLOPE = (1.0, 0.3)
 # Scores are rescaled to log odds first if labels show that they are far from it: a slope outside ½ to 2, or a level off
 # by 1.5, by more than four standard errors. Nearer than that the curve takes care of it.
 _FAR_SLOPE, _FAR_LEVEL, _FAR_ERRORS = 2.0, 1.5, 4.0
+_MIN_POSITIVES = 20  # fewer do not determine a curve
+_MASS_PRIOR = 0.5  # standard deviation of the extra log odds at a floor or a cap
 _COUNTS = "collect it with replica_counts=True"
 
 
@@ -138,9 +140,38 @@ class Tower(Debiaser):
         fitted = fit_tower(evidence, rows, replicas=self.replicas)
         self._set(fitted)
         assert isinstance(fitted.remaining, TowerFit)
-        self.curve_, self.contrast_ = fitted.remaining.curve, fitted.remaining.contrast
+        self.curve_, self.contrast_ = fitted.remaining.labels.curve, fitted.remaining.labels.contrast
         self.line_probability_ = self.curve_.line_probability
         return self
+
+
+@dataclass(frozen=True)
+class LabelModel:
+    """P(y | all replicas), as labelled rows show it.
+
+    Parameters
+    ----------
+    curve : SmoothCurve
+        Log odds of a positive by denoised score.
+    contrast, contrast_level : float
+        Extra weight of the served score, and the mean gap of the labelled rows.
+    masses : tuple of tuple of float
+        Served logit, cell width and extra log odds of each floor, cap or default value of the served score.
+    """
+
+    curve: SmoothCurve
+    contrast: float
+    contrast_level: float
+    masses: tuple[tuple[float, float, float], ...]
+
+    def probability(self, denoised: Array, cells: ReplicaCells) -> Array:
+        """Return the probability of each cell."""
+        log_odds = self.curve(denoised)
+        if self.contrast:
+            log_odds = log_odds - self.contrast * (cells.gap - self.contrast_level)
+        for served, width, extra in self.masses:
+            log_odds = log_odds + extra * cells.at(served, width)
+        return np.asarray(logistic(log_odds), np.float64)
 
 
 @dataclass(frozen=True)
@@ -157,10 +188,8 @@ class TowerFit:
         Pool and labelled rows, rescaled.
     selected : bool
         Whether the served score selected the labelled rows from the pool.
-    curve : SmoothCurve
-        Log odds of a positive by denoised score.
-    contrast, contrast_level : float
-        Extra weight of the served score, and the mean gap of the labelled rows.
+    labels : LabelModel
+        P(y | all replicas), fitted on the labelled rows.
     projection : SmoothCurve
         Log odds by served score.
     """
@@ -170,9 +199,7 @@ class TowerFit:
     pool: ReplicaModel
     labelled: ReplicaModel
     selected: bool
-    curve: SmoothCurve
-    contrast: float
-    contrast_level: float
+    labels: LabelModel
     projection: SmoothCurve
 
     def log_odds(self, served: Array) -> Array:
@@ -190,7 +217,8 @@ class TowerFit:
         served = self.pool.cells.served[top.cells]
         denoised, variance = (x[top.cells] for x in self._posterior)
         by_score, by_replicas = logistic(self.log_odds(self.cells.served[top.cells])), self._by_replicas[top.cells]
-        by_label = top.squared_error(by_replicas, self.curve.features(denoised), self.curve.covariance)
+        curve = self.labels.curve
+        by_label = top.squared_error(by_replicas, curve.features(denoised), curve.covariance)
         by_pool = top.squared_error(by_score, self.projection.features(served), self.projection.covariance)
         sampling = top.sampling_error(by_replicas, by_score, variance)
         drawn = [np.log(top.mean(p[top.cells])) for p in self._resampled]
@@ -210,11 +238,7 @@ class TowerFit:
 
     @cached_property
     def _by_replicas(self) -> Array:
-        return self.probability(self._posterior[0], self.pool.cells)
-
-    def probability(self, denoised: Array, cells: ReplicaCells) -> Array:
-        """Return P(y | all replicas) of each cell."""
-        return _probability(self.curve, self.contrast, self.contrast_level, denoised, cells)
+        return self.labels.probability(self._posterior[0], self.pool.cells)
 
     @cached_property
     def _resampled(self) -> list[Array]:
@@ -227,7 +251,7 @@ class TowerFit:
                 # The curve moves along with the labelled rows.
                 after = self.labelled.posterior_logit(latent)[0]
                 denoised[i] = denoised[i] - np.interp(denoised[i], *_mean_moves(before, after, weight))
-        return [self.probability(x, self.pool.cells) for x in denoised]
+        return [self.labels.probability(x, self.pool.cells) for x in denoised]
 
 
 def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
@@ -266,13 +290,10 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
         denoised, _ = labelled_model.posterior_logit(pool_model.latent, summary)
     else:
         denoised, _ = labelled_model.posterior_logit(labelled_model.latent)
-    curve, contrast = _labelled_curve(labelled_model, denoised)
-    level = labelled_model.cells.gap_level
-    by_replicas = _probability(
-        curve, contrast, level, pool_model.posterior_logit(pool_model.latent)[0], pool_model.cells
-    )
+    labels = _fit_labels(labelled_model, denoised)
+    by_replicas = labels.probability(pool_model.posterior_logit(pool_model.latent)[0], pool_model.cells)
     projection = project(pool_model.cells, by_replicas)
-    fit = TowerFit(cells, scaling, pool_model, labelled_model, bool(lead), curve, contrast, level, projection)
+    fit = TowerFit(cells, scaling, pool_model, labelled_model, bool(lead), labels, projection)
     slope, intercept = scaling
     offset = pool.spec.logit_offset
     first = Affine(slope, intercept + slope * offset)
@@ -291,17 +312,10 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
         scale=pool.spec.scale,
         replicas=replicas,
         negative_rate=pool.spec.negative_rate,
-        line_probability=curve.line_probability,
-        contrast=contrast,
+        line_probability=labels.curve.line_probability,
+        contrast=labels.contrast,
     )
     return Fitted(score_map, record, fit)
-
-
-def _probability(curve: SmoothCurve, contrast: float, level: float, denoised: Array, cells: ReplicaCells) -> Array:
-    log_odds = curve(denoised)
-    if contrast:
-        log_odds = log_odds - contrast * (cells.gap - level)
-    return np.asarray(logistic(log_odds), np.float64)
 
 
 def _scaling(labelled: ReplicaModel) -> tuple[float, float]:
@@ -329,15 +343,31 @@ def _scaling(labelled: ReplicaModel) -> tuple[float, float]:
     return slope, float(level - slope * center)
 
 
-def _labelled_curve(labelled: ReplicaModel, denoised: Array) -> tuple[SmoothCurve, float]:
-    """Fit the curve of the labels over the denoised score, and the contrast of the served score."""
-    order = np.argsort(denoised, kind="stable")
-    w, y = (x[order] for x in labelled.cells.row_weights())
-    curve = fit_smooth(denoised[order], w, y, slope=_SLOPE)
+def _fit_labels(labelled: ReplicaModel, denoised: Array) -> LabelModel:
+    """Fit P(y | all replicas) to the labelled rows."""
+    cells, order = labelled.cells, np.argsort(denoised, kind="stable")
+    w, y = (x[order] for x in cells.row_weights())
+    # A floor or a cap hides noise: rows there differ from other rows with the same denoised score.
+    masses = cells.served_masses.tolist()
+    free = ~np.any([cells.at(served)[order] for served in masses], axis=0) if masses else np.ones(len(w), bool)
+    if min(float(y[free].sum()), float((w - y)[free].sum())) < _MIN_POSITIVES:
+        free = np.ones(len(w), bool)
+    curve = fit_smooth(denoised[order][free], w[free], y[free], slope=_SLOPE)
     contrast = 0.0
     if labelled.replicas == "seeds":
-        contrast = _contrast(curve(denoised[order]), -labelled.cells.gap[order], w, y)
-    return curve, contrast
+        contrast = _contrast(curve(denoised[order]), -cells.gap[order], w, y)
+    model = LabelModel(curve, contrast, cells.gap_level, ())
+    p = model.probability(denoised, cells)
+    extra = []
+    for served in masses:
+        here = cells.at(served)
+        weight, positives = (x[here] for x in cells.row_weights())
+        level = np.ones((1, len(weight)))
+        offset = fit_logistic(
+            level, weight, positives, offset=logit(p[here]), prior_precision=np.array([_MASS_PRIOR**-2])
+        )
+        extra.append((served, cells.width, float(offset.coefficients[0])))
+    return replace(model, masses=tuple(extra))
 
 
 def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
@@ -369,7 +399,7 @@ def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:
         cells = model.cells
         own = cells.effective_rows >= _MIN_GROUP_ROWS and np.ptp(cells.served) > 0
         denoised, _ = model.posterior_logit(model.latent if own else fit.pool.latent)
-        target = fit.probability(denoised, cells)
+        target = fit.labels.probability(denoised, cells)
         w = cells.row_weights()[0]
         z = (cells.served - fit.projection.center) / fit.projection.spread
         features = np.stack([np.ones_like(z), z])
