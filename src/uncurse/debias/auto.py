@@ -141,33 +141,34 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
     Fitted
         Its record holds method and reason.
     """
-    if labelled is not None:
-        tower = fit_tower(pool, labelled, replicas=replicas)
-        assert isinstance(tower.remaining, TowerFit)
-        problem = _problem_of_scores(tower.remaining.cells)
-        if problem:
-            return replace(tower, record=replace(tower.record, reason=f"{problem}, so labels are needed"))
-    base = _fit_label_free(pool, replicas)
     if labelled is None:
-        return base
-    deviance, allowed, rarer = _contradiction(base, tower.remaining)
+        counts = pool.require("replica_counts", "collect it with replica_counts=True")
+        return _fit_label_free(pool, ReplicaModel(counts.cells(), replicas))
+    tower = fit_tower(pool, labelled, replicas=replicas)
+    fit = tower.remaining
+    assert isinstance(fit, TowerFit)
+    problem = _problem_of_scores(fit.cells)
+    if fit.scaling != (1.0, 0.0):
+        problem = "the labels show that the scores are far from log odds"
+    if problem:
+        return replace(tower, record=replace(tower.record, reason=f"{problem}, so they are calibrated"))
+    base = _fit_label_free(pool, fit.pool)
+    deviance, allowed, rarer = _contradiction(base, fit)
     if deviance <= allowed:
         reason = (
             f"{base.record.reason}; the labels ({rarer:,.0f} of the rarer kind) do not contradict it: deviance "
             f"{deviance:.1f}, of which chance is allowed {allowed:.1f}"
         )
         return replace(base, record=replace(base.record, reason=reason, labelled=tower.record.labelled))
-    size = (
-        "beyond any doubt"
-        if np.isinf(deviance)
-        else f"deviance {deviance:.1f}, of which chance is allowed {allowed:.1f}"
+    reason = (
+        f"the labels contradict the scores even after noise is removed (deviance {deviance:.1f}, of which chance is "
+        f"allowed {allowed:.1f}), so they are calibrated"
     )
-    reason = f"the labels contradict the scores even after noise is removed ({size}), so they are calibrated"
     return replace(tower, record=replace(tower.record, reason=reason))
 
 
 def _problem_of_scores(cells: ReplicaCells) -> str:
-    """Describe what makes label-free maps unreliable on the top of the pool: a cap, or wild scores; empty if neither."""
+    """Describe a cap or wild scores that make label-free maps unreliable on the top; empty if there are none."""
     if cells.cap:
         return f"{cells.cap}, which hides the noise there"
     alpha = max(SHARES[0], 1 / cells.effective_rows)
@@ -179,18 +180,17 @@ def _problem_of_scores(cells: ReplicaCells) -> str:
     return f"wild scores make up {100 * share:.1f}% of the predictions on the top {100 * alpha:g}%"
 
 
-def _fit_label_free(pool: Evidence, replicas: str) -> Fitted:
+def _fit_label_free(pool: Evidence, model: ReplicaModel) -> Fitted:
     """Choose between leaving scores alone, VAD with curvature, and its free shape."""
     spec = pool.spec
     options = VADOptions(
         scale=spec.scale,
         link=spec.link,
-        replicas=replicas,
+        replicas=model.replicas,
         curvature=True,
         negative_rate=spec.negative_rate,
         lambda_floor=0.0,
     )
-    model = ReplicaModel(pool.require("replica_counts", "collect it with replica_counts=True").cells(), replicas)
     vad = fit_vad(replace(pool, replica_counts=None), None, options)
     identity = compose(Affine(1.0, options.offset), scale=spec.scale)
 
@@ -233,8 +233,6 @@ def _contradiction(base: Fitted, tower: TowerFit) -> tuple[float, float, float]:
     w, y = cells.row_weights()
     rarer = min(float(y.sum()), float((w - y).sum()))
     allowed = min(2 * float(np.log(max(rarer, 3.0))), _allowed(base, tower))
-    if tower.scaling != (1.0, 0.0):
-        return np.inf, allowed, rarer
     log_odds = _label_free_odds(base, tower)
     features = np.stack([log_odds, np.ones_like(log_odds)])
     try:

@@ -244,7 +244,7 @@ class ReplicaModel:
         """Whether the replicas are identical as far as cells show."""
         w = self.cells.weight / self.cells.weight.sum()
         variance = float(w @ np.square(self.cells.served - w @ self.cells.served))
-        # Equal differences, which cells place in their middle or on both sides of a border, show two thirds of it at most.
+        # Equal gaps, which cells place in their middle or on both sides of a border, show two thirds of it at most.
         return identical_replicas(self.noise, variance) or self.noise <= self.cells.width**2
 
     @cached_property

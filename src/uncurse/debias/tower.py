@@ -363,10 +363,9 @@ def _fit_labels(labelled: ReplicaModel, denoised: Array) -> LabelModel:
         here = cells.at(served)
         weight, positives = (x[here] for x in cells.row_weights())
         level = np.ones((1, len(weight)))
-        offset = fit_logistic(
-            level, weight, positives, offset=logit(p[here]), prior_precision=np.array([_MASS_PRIOR**-2])
-        )
-        extra.append((served, cells.width, float(offset.coefficients[0])))
+        base = np.asarray(logit(p[here]), np.float64)
+        fit = fit_logistic(level, weight, positives, offset=base, prior_precision=np.array([_MASS_PRIOR**-2]))
+        extra.append((served, cells.width, float(fit.coefficients[0])))
     return replace(model, masses=tuple(extra))
 
 
