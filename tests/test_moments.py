@@ -400,6 +400,10 @@ def replaced(name, *place, value):
         (("rows", 0), 1.5, "moments document"),
         (("rows", 0), 9, "squared weights do not fit"),  # Σw² = 10 is below (Σw)²/n for nine rows
         (("rows",), [10], "arrays differ in length"),
+        (("rows",), [], "arrays differ in length"),
+        (("squares", 0), 1e304, "squared weights do not fit"),
+        (("weight", 0), 1e304, "squared weights do not fit"),
+        (("scatter", 0, 0, 0), 1e307, "not finite"),
         (("rows",), 10, "moments document"),
         (("rows",), "10", "moments document"),
         (("weight", 0), -10.0, "rows and weights must be positive"),

@@ -595,6 +595,7 @@ def test_content_without_a_field_is_refused(key):
     ("place", "value", "message"),
     [
         (("replicas",), 1, "differ in length"),
+        (("replicas",), 0, "differ in length"),
         (("replicas",), -2, "document"),
         (("replicas",), 4, "differ in length"),
         (("replicas",), "x", "document"),
@@ -617,6 +618,7 @@ def test_content_without_a_field_is_refused(key):
         (("weight_squares",), 9.1, "squared weights do not fit"),
         (("column_sums", 0), float("nan"), "totals must be positive"),
         (("column_sums", 0), float("inf"), "totals must be positive"),
+        (("column_sums", 0), 1e200, "column sums do not fit"),
         (("column_sums",), [0.0], "differ in length"),
         (("column_sums",), None, "differ in length"),
         (("served", 0), 1 << 20, "outside the grid"),

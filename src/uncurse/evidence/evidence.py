@@ -156,7 +156,11 @@ class Evidence:
                 {str(name): cls.from_dict(part) for name, part in content["groups"].items()},
                 tuple(map(str, content["sources"])),
             )
-            replicas = len(evidence.spec.scores)
+            replicas, labelled = len(evidence.spec.scores), evidence.spec.label is not None
+            if any(part is not None and part["labelled"] not in (None, labelled) for part in (cells, counts)):
+                raise ValueError("its labels do not fit its columns")
+            if evidence.cells is not None and evidence.cells.scale != "logit":
+                raise ValueError("its cells are not logits")
             if evidence.moments.n_replicas not in (replicas, 0) or evidence.moments.link != evidence.spec.link:
                 raise ValueError("its moments do not fit its columns")
             if evidence.replica_counts is not None and evidence.replica_counts.n_replicas not in (replicas, 0):

@@ -292,19 +292,20 @@ class Moments:
             rows = np.array(content["rows"], np.int64)
             weight, squares, mean, scatter = (np.array(content[name], np.float64) for name in _FIELDS[1:])
             blocks: Blocks = (rows, weight, squares, mean, scatter)
-            if not len(rows):
+            if not any(block.size for block in blocks):
                 return moments
             count, replicas = len(rows), mean.shape[-1]
             shapes = [(count,), (count,), (count,), (count, replicas), (count, replicas, replicas)]
             if [block.shape for block in blocks] != shapes:
                 raise ValueError("its arrays differ in length")
-            if not all(np.isfinite(block).all() for block in blocks):
+            if not all((np.abs(block) < 1e305).all() for block in blocks):  # their sums must be numbers too
                 raise ValueError("it holds numbers that are not finite")
             if (rows < 0).any() or (rows > 1 << 53).any() or (weight < 0).any() or not weight.sum() > 0:
                 raise ValueError("rows and weights must be positive")
             # Σw² lies between (Σw)²/n and (Σw)².
-            total = np.square(weight)
-            if (squares * rows < total * (1 - 1e-9)).any() or (squares > total * (1 + 1e-9)).any():
+            with np.errstate(over="ignore"):
+                total = np.square(weight) * (1 + 1e-9)
+            if (squares > total).any() or (squares < total / np.maximum(rows, 1) * (1 - 2e-9)).any():
                 raise ValueError("its squared weights do not fit its weights")
             size = np.abs(scatter).max(axis=(1, 2))
             twisted = np.abs(scatter - scatter.transpose(0, 2, 1)).max(axis=(1, 2))

@@ -317,7 +317,7 @@ class ReplicaCounts:
         """Rebuild counts from `to_dict`; raise UncurseError where the content is inconsistent."""
         with reading("replica counts"):
             counts, replicas, level = cls(), int(content["replicas"]), int(content["level"])
-            if not replicas:
+            if not replicas and not content["rows"]:
                 return counts
             names = ["served", "gap", *(["contrast"] if replicas > 2 else [])]
             numbers = [np.array(content[name], np.int64) for name in names]
@@ -337,6 +337,8 @@ class ReplicaCounts:
             total = float(weight.sum())  # Σw² lies between (Σw)²/n and (Σw)²
             if not total * total / rows * (1 - 1e-9) <= squares <= total * total * (1 + 1e-9):
                 raise ValueError("its squared weights do not fit its weights")
+            if not (np.abs(sums) <= total * LARGEST * (1 + 1e-9)).all():
+                raise ValueError("its column sums do not fit its weights")
             counts.start(replicas, bool(content["labelled"]))
             table = np.stack([weight, label])
             counts.update_cells(numbers, table, level, rows=rows, weight_squares=squares, column_sums=sums)
