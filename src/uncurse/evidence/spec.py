@@ -94,6 +94,8 @@ class LogSpec:
         if np.isfinite(get_link(self.link).upper) and self.scale == "value":
             raise UncurseError(f"scale='value' has no {self.link} score; use link='identity' or link='log'")
         check_negative_rate(self.negative_rate, self.scale)
+        if self.negative_rate is not None:
+            object.__setattr__(self, "negative_rate", float(self.negative_rate))
 
     @property
     def numbers(self) -> tuple[str, ...]:
