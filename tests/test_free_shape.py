@@ -1,9 +1,15 @@
+import contextlib
+
 import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from uncurse import VAD, Evidence, Joint, Moments, UncurseError
-from uncurse.debias.free_shape import SHARES, Distilled, teacher
+from uncurse import VAD, Evidence, LogSpec, Moments, UncurseError
+from uncurse.debias.free_shape import FreeShape, Parametric, teacher
+from uncurse.debias.latent_scores import ReplicaModel
+from uncurse.debias.uncertainty import SHARES
+from uncurse.debias.vad import VADOptions, label_free
+from uncurse.evidence import ReplicaCells, from_arrays
 from uncurse.metrics.selection import top_share
 
 
@@ -18,7 +24,19 @@ def error_on_top(score_map, truth, served, alpha):
     return float(score_map(served[top]).mean() / expit(truth[top]).mean() - 1)
 
 
+def model_of(pool, replicas="seeds"):
+    return ReplicaModel(from_arrays(pool, replica_counts=True).replica_counts.cells(), replicas)
+
+
 # ---------------------------------------------------------------------------- the teacher
+
+
+def taught_by(others):
+    """The teacher of the columns other than the served one, of rows as they are: cells of width 0, equal levels."""
+    size, count = others.shape
+    mean, spread = others.mean(axis=1), others.var(axis=1, ddof=1)
+    ones, levels = np.ones(size), np.zeros(count + 1)
+    return teacher(ReplicaCells(mean, 0 * mean, spread, count - 1, ones, None, levels, 0.0, size, float(size)))
 
 
 def mean_of_teacher(t, sigma, replicas, points):
@@ -27,7 +45,7 @@ def mean_of_teacher(t, sigma, replicas, points):
     weights = weights / weights.sum()
     columns = np.stack([x.ravel() for x in np.meshgrid(*[nodes] * replicas, indexing="ij")], axis=1)
     chance = np.prod([x.ravel() for x in np.meshgrid(*[weights] * replicas, indexing="ij")], axis=0)
-    return float(chance @ teacher(t + sigma * columns))
+    return float(chance @ taught_by(t + sigma * columns))
 
 
 @pytest.mark.parametrize(("replicas", "points"), [(2, 80), (3, 40), (5, 12)])
@@ -43,7 +61,7 @@ def mean_in_the_plane(t, spread):
     chance = np.exp(-0.5 * np.square(away / spread))
     chance /= chance.sum()
     m, d = np.meshgrid(t + away, away, indexing="ij")
-    values = teacher(np.column_stack([(m + d).ravel(), (m - d).ravel()])).reshape(m.shape)
+    values = taught_by(np.column_stack([(m + d).ravel(), (m - d).ravel()])).reshape(m.shape)
     return float(chance @ values @ chance)
 
 
@@ -58,35 +76,35 @@ def test_to_second_order_it_is_the_taylor_formula():
     m, d = np.linspace(-5, 3, 40), 0.02
     p = expit(m)
     second = p * (1 - p) * (1 - 2 * p)
-    np.testing.assert_allclose(teacher(np.column_stack([m + d, m - d])), p - second * d**2 / 2, atol=1e-8)
+    np.testing.assert_allclose(taught_by(np.column_stack([m + d, m - d])), p - second * d**2 / 2, atol=1e-8)
 
 
 def test_it_is_the_real_part_of_the_logistic_of_a_complex_number():
     rng = np.random.default_rng(0)
     a, b = rng.normal(-1, 1, (2, 500))
     z = (a + b) / 2 + 1j * (a - b) / 2
-    np.testing.assert_allclose(teacher(np.column_stack([a, b])), (1 / (1 + np.exp(-z))).real, rtol=1e-10)
+    np.testing.assert_allclose(taught_by(np.column_stack([a, b])), (1 / (1 + np.exp(-z))).real, rtol=1e-10)
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 5])
 def test_turning_scores_round_turns_the_teacher_round(replicas):
     pool = pool_of(500, replicas)[1]
-    np.testing.assert_allclose(teacher(-pool), 1 - teacher(pool), atol=1e-12)
+    np.testing.assert_allclose(taught_by(-pool), 1 - taught_by(pool), atol=1e-12)
 
 
 def test_replicas_that_agree_teach_what_they_say():
     l = np.linspace(-30, 30, 61)
-    np.testing.assert_allclose(teacher(np.column_stack([l, l, l])), expit(l), rtol=1e-12)
+    np.testing.assert_allclose(taught_by(np.column_stack([l, l, l])), expit(l), rtol=1e-12)
 
 
 def test_scores_far_below_zero_teach_zero():
     with np.errstate(all="ignore"):
-        assert teacher(np.full((1, 2), -800.0))[0] == 0
+        assert taught_by(np.full((1, 2), -800.0))[0] == 0
 
 
 def test_the_teacher_is_finite_on_the_poles():
     with np.errstate(all="ignore"):
-        assert np.isfinite(teacher(np.array([[np.pi, -np.pi]]))).all()
+        assert np.isfinite(taught_by(np.array([[np.pi, -np.pi]]))).all()
 
 
 # ---------------------------------------------------------------------------- free shape
@@ -162,51 +180,70 @@ def test_the_map_rises_strictly_far_beyond_the_pool(replicas):
     assert (np.diff(VAD(shape="free").fit(pool).map_.transform(x)) > 0).all()
 
 
-def test_evidence_with_joint_counts_is_enough():
-    _, pool = pool_of(20_000, 2)
-    evidence = Evidence(("a", "b"), Moments().update(pool), joint=Joint().update(pool))
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_rows_that_were_collected_in_parts_give_the_same_map(replicas):
+    _, pool = pool_of(5_000, replicas)
+    parts = [from_arrays(part, replica_counts=True) for part in (pool[:10], pool[10:4_000], pool[4_000:])]
+    merged, whole = (VAD(shape="free").fit(pool) for pool in (parts[2].merge(parts[0]).merge(parts[1]), pool))
     x = np.linspace(-4, -0.5, 20)
-    of_evidence, of_rows = VAD(shape="free").fit(evidence), VAD(shape="free").fit(pool)
-    np.testing.assert_allclose(of_evidence.predict_proba(x), of_rows.predict_proba(x), rtol=1e-9)
+    np.testing.assert_allclose(merged.predict_proba(x), whole.predict_proba(x), rtol=1e-9)
+    np.testing.assert_allclose(merged.interval(0.1), whole.interval(0.1), rtol=1e-6)
 
 
-def test_what_cannot_have_a_free_shape_says_so():
+def test_what_cannot_have_a_free_shape_is_refused():
     _, pool = pool_of(500)
-    with pytest.raises(UncurseError, match="moments alone do not show the shape of noise"):
-        VAD(shape="free").fit(Moments().update(pool))
-    with pytest.raises(UncurseError, match="has no joint counts"):
-        VAD(shape="free").fit(Evidence(("a", "b"), Moments().update(pool)))
+    with pytest.raises(UncurseError, match="this evidence has no replica counts; collect it with replica_counts=True"):
+        VAD(shape="free").fit(Evidence(LogSpec(("a", "b", "c")), Moments().update(pool)))
     with pytest.raises(UncurseError, match="shape='free' has no groups"):
         VAD(shape="free").fit(pool, groups=np.arange(500) % 2)
+    with pytest.raises(UncurseError, match="takes no variance"):
+        VAD(shape="free").fit(pool, variance=0.1)
     for options in ({"calibrator": "platt"}, {"curvature": True}, {"link": "identity"}):
-        with pytest.raises(UncurseError, match="shape='free' is for logits or probabilities"):
+        with pytest.raises(UncurseError, match="shape='free' needs logits or probabilities and the logistic link"):
             VAD(shape="free", **options)
+    with pytest.raises(UncurseError, match="19 rows do not show a shape; pass at least 20"):
+        VAD(shape="free").fit(pool[:19])
 
 
-def test_one_lambda_is_taken_at_its_word_where_replicas_do_not_contradict_it():
-    _, pool = pool_of(30_000)
-    vad = VAD(curvature=True).fit(pool)
-    free = vad._distilled()
-    assert vad._taken_at_its_word(free) is not free
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_one_lambda_is_used_where_replicas_do_not_contradict_it(replicas):
+    _, pool = pool_of(30_000, replicas)
+    options = VADOptions(curvature=True)
+    free, chosen = label_free(model_of(pool), from_arrays(pool).moments, options)
+    assert isinstance(chosen, Parametric)
+    assert free.difference(chosen) == 0
     rng = np.random.default_rng(1)
-    unequal = rng.normal(-3, 0.8, (30_000, 1)) + np.exp(rng.normal(-1, 0.8, (30_000, 1))) * rng.normal(size=(30_000, 3))
-    vad = VAD(curvature=True).fit(unequal)
-    free = vad._distilled()
-    assert vad._taken_at_its_word(free) is free
+    noise = np.exp(rng.normal(-1, 0.8, (30_000, 1)))
+    unequal = rng.normal(-3, 0.8, (30_000, 1)) + noise * rng.normal(size=(30_000, replicas))
+    free, chosen = label_free(model_of(unequal), from_arrays(unequal).moments, options)
+    assert chosen is free
+
+
+@pytest.mark.parametrize(("replicas", "kind"), [(2, "seeds"), (3, "seeds"), (3, "anchored")])
+def test_a_normal_world_is_rarely_taken_for_another(replicas, kind):
+    options = VADOptions(curvature=True, replicas=kind)
+    taken = 0
+    for seed in range(12):
+        truth, pool = pool_of(4_000, replicas, seed=seed)
+        if kind == "anchored":
+            pool[:, 1:] += pool[:, :1] - truth[:, None]
+        free, chosen = label_free(model_of(pool, kind), from_arrays(pool).moments, options)
+        taken += chosen is free
+    assert taken <= 2  # the largest of four correlated normals exceeds 2.5 in 3%
 
 
 def test_errors_of_the_free_shape_shrink_with_the_root_of_rows():
-    errors = [Distilled.by_teacher(pool_of(rows)[1]).log_error(0.1) for rows in (2_000, 32_000)]
+    errors = [FreeShape.fit(model_of(pool_of(rows)[1])).log_error(0.1) for rows in (2_000, 32_000)]
     assert 3 < errors[0] / errors[1] < 5.5
 
 
 def test_another_draw_of_counts_gives_another_curve_of_the_same_kind():
-    fitted = Distilled.by_mixture(Joint().update(pool_of(5_000, 2)[1]))
-    curves = fitted._drawn
+    fitted = FreeShape.fit(model_of(pool_of(5_000, 2)[1]))
+    curves = fitted._resampled
     top = np.array([-1.0])
     spread = np.std([float(c.transform(top)[0]) for c in curves])
     assert 0.003 < spread < 0.2
-    assert fitted._drawn is curves  # drawn once
+    assert fitted._resampled is curves  # computed once
 
 
 def test_shares_are_where_systems_select():
@@ -251,3 +288,82 @@ def test_scores_above_all_of_the_pool_are_neither_all_alike_nor_certain(kind):
             pool[:, 1] += pool[:, 0] - truth
         slope = VAD(shape="free", replicas=kind).fit(pool).map_.right  # λ is 0.8
         assert 0.4 < slope < 1.2, seed
+
+
+# ---------------------------------------------------------------------------- floors, caps, few rows, no noise
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_a_floor_on_scores_does_no_harm(replicas):
+    truth, pool = pool_of(20_000, replicas)
+    low = np.quantile(pool[:, 0], 0.3)
+    pool = np.maximum(pool, low)
+    vad = VAD(shape="free").fit(pool)
+    p = vad.predict_proba(np.linspace(-9, 3, 400))
+    assert np.isfinite(p).all()
+    assert (np.diff(p) > 0).all()
+    for alpha in (0.02, 0.1):
+        error = error_on_top(vad.map_, truth, pool[:, 0], alpha)
+        interval = vad.interval(alpha, 0.999)
+        assert abs(error) < 0.05
+        assert interval[0] < error < interval[1]
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("floor", [0.0, 0.3])
+def test_a_cap_on_scores_is_named(replicas, floor):
+    _, pool = pool_of(20_000, replicas)
+    low, high = np.quantile(pool[:, 0], [floor, 0.95])
+    with pytest.raises(
+        UncurseError, match=r"5\.0% of the served scores are capped at .*; pass scores without a cap, or"
+    ):
+        VAD(shape="free").fit(np.clip(pool, low, high))
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("rows", [20, 30, 60, 99])
+def test_few_rows_give_a_rising_map_that_is_not_flat(replicas, rows):
+    for seed in range(3):
+        _, pool = pool_of(rows, replicas, seed=seed)
+        vad = VAD(shape="free").fit(pool)
+        l = vad.map_.transform(np.linspace(-6, 1, 50))
+        assert np.isfinite(l).all()
+        assert (np.diff(l) > 0).all()
+        assert l[-1] - l[0] > 0.05 * 7
+        assert np.isfinite(vad.interval(0.1)).all()
+
+
+@pytest.mark.filterwarnings("ignore:the replicas are identical")
+@pytest.mark.parametrize("offset", [0.0, 0.3, -2.0])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_identical_columns_give_the_scores_back_or_an_error_that_names_the_cause(replicas, offset):
+    pool = pool_of(1_000)[1][:, :1] + offset * np.arange(replicas)
+    if replicas == 2:
+        with pytest.raises(UncurseError, match="the replicas are identical, so they show no noise"):
+            VAD(shape="free").fit(pool)
+        return
+    vad = VAD(shape="free").fit(pool)
+    x = np.linspace(-4, -1, 20)
+    level = offset * (replicas - 1) / 2  # every replica at the mean level of all of them
+    np.testing.assert_allclose(vad.map_.transform(x), x + level, atol=0.01)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize(("mean", "sd"), [(30.0, 3.0), (-1000.0, 40.0)])
+def test_saturated_logits_have_a_finite_interval_or_an_error(mean, sd, replicas):
+    _, pool = pool_of(2_000, replicas, mean=mean, sd=sd, noise=0.3 * sd)
+    for options in ({"shape": "free"}, {"intervals": True}, {"curvature": True, "intervals": True}):
+        with contextlib.suppress(UncurseError):
+            vad = VAD(**options).fit(pool)
+            assert np.isfinite(vad.predict_proba(pool[:, 0])).all()
+            assert np.isfinite(vad.interval(0.01)).all()
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_scores_one_unit_in_the_last_place_apart_are_one_score(replicas):
+    _, pool = pool_of(2_000, replicas)
+    x = np.linspace(-4, -1, 20)
+    moved = np.nextafter(pool, np.where(np.arange(2_000) % 2, np.inf, -np.inf)[:, None])
+    one, other = (VAD(shape="free").fit(each) for each in (pool, moved))
+    np.testing.assert_allclose(other.predict_proba(x), one.predict_proba(x), rtol=1e-3)

@@ -253,7 +253,7 @@ def check_replicas(replicas: str) -> str:
 
 def check_columns(count: int, replicas: str) -> None:
     """Raise UncurseError if there are too few score columns for the kind of replica."""
-    needed = _LEAST_COLUMNS[replicas]
+    needed = _LEAST_COLUMNS[check_replicas(replicas)]
     if count < needed:
         remedy = {"seeds": "train the model once more with another seed"}.get(
             replicas, "column 0 is the served model, each bootstrap another column"

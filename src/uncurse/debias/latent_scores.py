@@ -84,7 +84,8 @@ def summarize(cells: ReplicaCells, replicas: str, level: float | None = None) ->
             raise UncurseError("the means of the bootstrap columns differ too much; subtract each column's own mean")
         return ReplicaSummary(cells.served, cells.spread, w, 1, freedom, 0.0)
     if replicas == "anchored":
-        variance = squares + freedom / (freedom + 1) * cells.spread
+        # Without a spread there is the mean of s − 1 differences alone, whose variance is as many times smaller.
+        variance = squares + freedom / (freedom + 1) * cells.spread if freedom else (s - 1) * squares
         return ReplicaSummary(cells.served, variance, w, 1, freedom + 1, 0.0)
     variance = (freedom * cells.spread + share * squares) / (freedom + 1)
     return ReplicaSummary(cells.served + share * cells.gap, variance, w, s, freedom + 1, share * gap_level)
