@@ -77,6 +77,15 @@ def test_labels_of_any_numeric_type_are_accepted(dtype, exact):
     assert_equal_cells(Cells(exact=exact).update(l, y.astype(dtype)), Cells(exact=exact).update(l, y))
 
 
+@pytest.mark.parametrize("score", [0.0, 1e-300, -3.7, 16.0, 1e5])
+def test_scores_one_unit_in_the_last_place_apart_are_two_cells(score):
+    pair = np.array([np.nextafter(score, np.inf), score])
+    cells = Cells().update(pair, [0, 1])
+    assert (cells.score == pair[::-1]).all()
+    assert cells.label.tolist() == [1.0, 0.0]
+    assert (Cells().update(pair[:1], [0]).merge(Cells().update(pair[1:], [1])).score == cells.score).all()
+
+
 def test_distinct_float32_probabilities_stay_distinct_cells():
     p = np.unique(np.float32(1e-3) * (1 + 1.2e-7 * np.arange(1000)).astype(np.float32))
     assert len(Cells().update(p, scale="probability")) == len(p)

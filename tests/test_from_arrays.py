@@ -20,12 +20,13 @@ def arrays(rows=500, size=2, seed=0):
 
 
 def assert_equal_content(a, b):
-    """Equal content; the layout of the memory may only change the rounding of the column sums."""
+    """Equal content; the layout of the memory may only change the rounding of dot products."""
     left, right = a.to_dict(), b.to_dict()
     pairs = [(left, right), *((left["groups"][name], right["groups"][name]) for name in right["groups"])]
     for one, two in pairs:
-        sums, expected = (content["replica_counts"].pop("column_sums") for content in (one, two))
-        np.testing.assert_allclose(sums, expected, rtol=1e-13)
+        for name in ("column_sums", "weight_squares"):
+            sums, expected = (content["replica_counts"].pop(name) for content in (one, two))
+            np.testing.assert_allclose(sums, expected, rtol=1e-13)
     assert left == right
 
 
