@@ -59,6 +59,8 @@ def information_variance(
     x, pool = _check_features(X, len(p), "X"), _check_features(X_pool, None, "X_pool")
     if x.shape[1] != pool.shape[1]:
         raise UncurseError(f"X has {x.shape[1]} columns and X_pool has {pool.shape[1]}; pass the same features")
+    if not isinstance(fit_intercept, bool | np.bool_):
+        raise UncurseError(f"fit_intercept={fit_intercept!r}; pass True or False")
     ridge = check_number(penalty, "penalty")
     if ridge < 0:
         raise UncurseError(f"penalty is {ridge:g}; pass 0 or more, such as 1/C of scikit-learn")
@@ -79,7 +81,8 @@ def information_variance(
             x -= np.average(x, axis=0, weights=information)
         noise = x * np.sqrt(information * w)[:, None]
         design = np.vstack([x * np.sqrt(information)[:, None], np.diag(math.sqrt(ridge) / units)])
-        value = _trace(design, noise, pool) if np.isfinite(design).all() and np.isfinite(pool).all() else math.nan
+        rank = x.shape[1] if ridge > 0 else int(np.count_nonzero(information)) - int(fit_intercept)
+        value = _trace(design, noise, pool, rank) if np.isfinite(design).all() and np.isfinite(pool).all() else math.nan
     if not math.isfinite(value):
         raise UncurseError("the variance overflows; check that the columns of X and X_pool have the same units")
     return value
@@ -94,8 +97,8 @@ def _check_features(values: ArrayLike, rows: int | None, name: str) -> Array:
     return x
 
 
-def _trace(design: Array, noise: Array, pool: Array) -> float:
-    """tr(Cov(pool) H⁻¹ J H⁻¹) for H = designᵀ design and J = noiseᵀ noise.
+def _trace(design: Array, noise: Array, pool: Array, rank: int) -> float:
+    """Return tr(Cov(pool) H⁻¹ J H⁻¹) for H = designᵀ design and J = noiseᵀ noise, of at most some rank.
 
     A QR factorisation keeps twice as many digits as H itself does, and a sum of squares cannot be negative.
     """
@@ -103,6 +106,7 @@ def _trace(design: Array, noise: Array, pool: Array) -> float:
     norms[norms == 0] = 1.0
     _, singular, rotation = np.linalg.svd(np.linalg.qr(design / norms, mode="r"))
     kept = singular > max(design.shape) * np.finfo(np.float64).eps * singular[0]
+    kept &= np.arange(len(singular)) < rank
     whitening = (rotation[: len(singular)][kept] / singular[kept, None] / norms).T  # H⁻¹ = whitening · whiteningᵀ
     root = np.linalg.qr(noise @ whitening, mode="r") @ whitening.T  # rootᵀ root = H⁻¹ J H⁻¹
     return float(np.square(pool @ root.T).sum() / len(pool))

@@ -188,7 +188,8 @@ class _Problem:
     def resampled(self, draws: int) -> Array:
         """Return weights of a Poisson bootstrap of the rows: (R, K)."""
         rng = np.random.default_rng(0)  # the same draws for the same rows
-        return rng.poisson(self.summary.weight * self.rows, (draws, len(self.summary.weight))) / self.rows
+        drawn = rng.poisson(self.summary.weight * self.rows, (draws, len(self.summary.weight))) / self.rows
+        return np.where(drawn.any(axis=1, keepdims=True), drawn, self.summary.weight)  # a draw of no rows tells nothing
 
     def solve(self, weights: Array | None = None) -> list[LatentScores]:
         """Maximise the likelihood by EM, for one set of weights or several side by side (R, K)."""
@@ -215,7 +216,8 @@ class _Problem:
         center, noise = float(weight @ mean), max(float(weight @ variance), _TINY)
         total = float(weight @ np.square(mean - center))
         true = max(total - noise / self.summary.models, _LEAST_TRUE * total, _TINY)
-        by_score = np.exp(-0.5 * np.square(points - center) / true) * np.gradient(points)
+        exponent = 0.5 * np.square(points - center) / true
+        by_score = np.exp(exponent.min() - exponent) * np.gradient(points)
         near = np.exp(-0.5 * np.square(np.log(noises**2 / noise) / _NOISE_SPREAD))
         return np.outer(by_score / by_score.sum(), (1 - _UNIFORM) * near / near.sum() + _UNIFORM / _NOISES)
 

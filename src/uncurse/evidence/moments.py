@@ -236,7 +236,7 @@ class Moments:
         if kept.sum() < 2:
             return float("nan")
         whole = function(self.mean, self.covariance)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             away = self.block_mean - self.mean
             first = self.block_weight[:, None] * away
             second = self.block_scatter + np.einsum("b,bi,bj->bij", self.block_weight, away, away)
@@ -246,11 +246,12 @@ class Moments:
             without = function((mean + self.mean)[kept], covariance[kept])
         if not np.isfinite(without).all():  # a handful of rows, of which one holds all the variation
             return float("nan")
-        inverse_share = self.block_weight.sum() / self.block_weight[kept]
-        pseudo = inverse_share * whole - (inverse_share - 1) * without
-        estimate = whole + np.sum((1 - 1 / inverse_share) * (whole - without))
-        variance = np.mean(np.square(pseudo - estimate) / (inverse_share - 1))
-        return float(np.sqrt(variance))
+        with np.errstate(over="ignore", invalid="ignore"):
+            inverse_share = self.block_weight.sum() / self.block_weight[kept]
+            pseudo = inverse_share * whole - (inverse_share - 1) * without
+            estimate = whole + np.sum((1 - 1 / inverse_share) * (whole - without))
+            variance = np.mean(np.square(pseudo - estimate) / (inverse_share - 1))
+        return float(np.sqrt(variance)) if np.isfinite(variance) else float("nan")
 
     def require_rows(self) -> None:
         """Raise UncurseError if there are no rows."""
@@ -309,7 +310,9 @@ class Moments:
                 raise ValueError("its squared weights do not fit its weights")
             size = np.abs(scatter).max(axis=(1, 2))
             twisted = np.abs(scatter - scatter.transpose(0, 2, 1)).max(axis=(1, 2))
-            if (twisted > 1e-9 * size).any() or (np.linalg.eigvalsh(scatter).min(axis=1) < -1e-9 * size).any():
+            # A block of one row has no scatter beyond the rounding of its squares.
+            slack = 1e-9 * size + 1e-14 * weight * np.square(mean).max(axis=1, initial=0.0)
+            if (twisted > slack).any() or (np.linalg.eigvalsh(scatter).min(axis=1) < -slack).any():
                 raise ValueError("a scatter matrix is not symmetric and positive semi-definite")
             moments._append(*blocks)
         return moments
