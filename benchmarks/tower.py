@@ -1,7 +1,7 @@
 """``python -m benchmarks.tower [--rows 1e6,1e7] [--replicas 2,3] [--json FILE]``: logs to a `Tower` against one decode.
 
 Two parquet logs are made once: a pool (scores of S replicas) and labelled rows (scores and clicks). Then `collect` of
-both with ``joint=True`` and `Tower.fit` run against PyArrow's decode of the same columns (the faster of two ways),
+both with replica counts and `Tower.fit` run against PyArrow's decode of the same columns (the faster of two ways),
 interleaved, the minimum of each. On a busy machine compare the seconds of all cores together, which load moves less.
 Resident memory is the peak of a fresh process that does nothing else.
 """
@@ -71,11 +71,11 @@ def decode_whole(files: dict[str, str], replicas: int) -> None:
         pq.read_table(file, columns=scores(replicas) + ["click"] * (kind == "labelled"))
 
 
-def collected(files: dict[str, str], replicas: int, joint: bool = True) -> tuple[Any, Any]:
+def collected(files: dict[str, str], replicas: int, replica_counts: bool = True) -> tuple[Any, Any]:
     from uncurse import collect
 
-    pool = collect(files["pool"], scores(replicas), joint=joint)
-    return pool, collect(files["labelled"], scores(replicas), label="click", joint=joint)
+    pool = collect(files["pool"], scores(replicas), replica_counts=replica_counts)
+    return pool, collect(files["labelled"], scores(replicas), label="click", replica_counts=replica_counts)
 
 
 def to_tower(files: dict[str, str], replicas: int) -> Any:
@@ -88,11 +88,11 @@ def to_tower(files: dict[str, str], replicas: int) -> Any:
 RUNS: dict[str, Callable[[dict[str, str], int], Any]] = {
     "decode, batches": decode_batches,
     "decode, whole": decode_whole,
-    "collect without joint": lambda files, replicas: collected(files, replicas, joint=False),
-    "collect with joint": collected,
-    "collect with joint + Tower.fit": to_tower,
+    "collect without replica counts": lambda files, replicas: collected(files, replicas, replica_counts=False),
+    "collect with replica counts": collected,
+    "collect with replica counts + Tower.fit": to_tower,
 }
-OURS = "collect with joint + Tower.fit"
+OURS = "collect with replica counts + Tower.fit"
 
 
 def peak_megabytes(name: str, folder: str, replicas: int, rows: int) -> float:

@@ -23,7 +23,7 @@ clicks = rng.random(len(truth)) < logistic(truth)
 _, pool = scored(-2.6, 0.8, 200_000)
 
 tower = uncurse.Tower().fit(pool, labelled=(labelled, clicks))
-auto = uncurse.fit_auto(pool, labelled=(labelled, clicks))
+auto = uncurse.Auto().fit(pool, labelled=(labelled, clicks))
 print(auto)
 
 # New candidates arrive. Here, and only here, the truth is known.

@@ -1,6 +1,7 @@
 """Bad logs: one line that names the file and the column, exit 2, and nothing written."""
 
 import sys
+import warnings
 
 import numpy as np
 import polars as pl
@@ -163,12 +164,19 @@ def test_a_log_without_rows_and_a_selection_without_rows(engine, run, tmp_path):
     assert error == (f"uncurse: {small}, label 'click': alpha=0.001 of 100 rows selects none; use at least 0.01\n")
 
 
-def test_a_selection_without_positives(run, tmp_path):
+def test_shares_without_positives_are_not_a_number_with_a_warning(run, tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     make().with_columns(click=pl.lit(0)).write_parquet(path)
-    code, _, error = run("evaluate", path, "--score", "s1", "--label", "click")
-    assert code == 2
-    assert f"{path}, label 'click': the top 2% (20 rows) has no positive label" in error
+    monkeypatch.setattr(sys.modules["uncurse.cli.app"], "_warned", set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        code, said, error = run("evaluate", path, "--score", "s1", "--label", "click")
+    assert code == 0
+    assert error.startswith("uncurse: warning: the top 2% (20 rows) has no positive label, so its ratio and calibrat")
+    assert error.count("\n") == 9  # one line for each share
+    rows = [line.split("\t") for line in said.strip().splitlines()]
+    assert len(rows) == 10
+    assert {row[rows[0].index("calibration_error")] for row in rows[1:]} == {"nan"}
 
 
 @pytest.mark.parametrize(
@@ -203,9 +211,9 @@ def test_what_is_no_probability(value, message, engine, run, tmp_path):
         ),
         (["collect", "log.parquet", "--scale", "odds"], "scale='odds' is unknown"),
         (["collect", "log.parquet", "--group", "s1"], "the group column 's1' holds Float64; groups are text or whole"),
-        (["collect", "log.parquet", "--negative-rate", "3"], "negative_rate=3.0 with scale='logit'; pass the share"),
+        (["collect", "log.parquet", "--negative-rate", "3"], "negative_rate=3.0; pass the share of negatives kept"),
         (["collect", "log.parquet", "-o", "no/such/day.json"], "cannot write no/such/day.json"),
-        (["collect", "log.parquet", "--scores", "s1,s1"], "column 's1' is named twice among the scores"),
+        (["collect", "log.parquet", "--scores", "s1,s1"], "score column 's1' is named twice; name a different column"),
         (["collect", "log.parquet", "--scores", ","], "--scores is empty; name the served column and its replicas"),
     ],
 )

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from uncurse import VAD, evaluate, load, top_k
-from uncurse.evidence import Evidence
+from uncurse.evidence import Evidence, TopK
 from uncurse.links import logistic
 from uncurse.maps import load_record
 
@@ -133,7 +133,7 @@ def test_the_best_of_each_request(run, engine, k):
     assert float(said[0]["predicted"]) == pytest.approx(p.sum(), rel=1e-9)
     assert float(said[0]["observed"]) == log["click"].to_numpy()[chosen].sum()
     run("collect", "log.parquet", "--scores", "s1", "--label", "click", *options, "-o", "winners.json")
-    assert Evidence.load("winners.json").selection == f"top {k} of each request"
+    assert Evidence.load("winners.json").spec.top_k == TopK("request", k)
     assert records(run("evaluate", "winners.json")) == said  # all of them, as from the log
 
 
@@ -313,7 +313,7 @@ def test_a_map_by_group_without_its_column(run):
             "--scores is s2,s1, but day.json was collected with",
         ),
         (["fit", "day.json", "--negative-rate", "0.1", "-o", "m.json"], "--negative-rate is 0.1, but day.json was"),
-        (["fit", "map.json", "-o", "m.json"], "map.json is of kind 'affine'; evidence is what"),
+        (["fit", "map.json", "-o", "m.json"], "map.json holds a 'affine'; pass evidence, which"),
         (["fit", "bad.json", "-o", "m.json"], "bad.json is not valid JSON"),
         (["evaluate", "log.parquet", "--score", "s1"], "--label is missing; name the column of labels, 0 or 1"),
         (["evaluate", "log.parquet", "--label", "click"], "--score is missing; name the column of the scores"),
@@ -401,7 +401,7 @@ def test_evidence_of_overlapping_sources_is_warned_of(run):
     make(500).write_parquet("log.parquet")
     for name in ("a.json", "b.json"):
         run("collect", "log.parquet", "--scores", "s1,s2", "-o", name)
-    with pytest.warns(UserWarning, match=r"log\.parquet is in both of the evidence"):
+    with pytest.warns(UserWarning, match=r"log\.parquet is a source of both; if its rows are the same they count"):
         Evidence.load("a.json").merge(Evidence.load("b.json"))
 
 

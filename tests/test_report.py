@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from uncurse import VAD, Affine, Cells, Moments, UncurseError, evaluate
-from uncurse.evidence import Evidence
+from uncurse import VAD, Affine, Cells, UncurseError, evaluate
+from uncurse.evidence import from_arrays
 from uncurse.metrics import evaluate_cells
 from uncurse.report import Method, Report, data, describe, given, sections, words
 from uncurse.report.about import about_fit
@@ -585,7 +585,7 @@ def test_what_is_right_in_a_fit_is_kept_as_it_is(world):
     assert given.scores(world[1]) == world[1]
     for name, one in whole["groups"].items():
         assert kept["groups"][name] == {key: one[key] for key in ("lambda", "standard_error", "rows")}
-    pool = Evidence(("a", "b"), Moments().update([[0.0, 0.1], [1.0, 0.9], [2.0, 2.2]]))
+    pool = from_arrays([[0.0, 0.1], [1.0, 0.9], [2.0, 2.2]])
     whole = about_fit(VAD().fit(pool), pool, command="c")
     shown = ("method", "link", "replicas", "shape", "command", "version", "lambda", "standard_error", "pool", "groups")
     assert given.about(whole) == {key: whole[key] for key in shown}

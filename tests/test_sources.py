@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from uncurse import VAD, Affine, Evidence, UncurseError, collect, evaluate
+from uncurse.evidence import TopK
 from uncurse.links import logistic
 from uncurse.metrics import evaluate_log
 from uncurse.tables import apply_to_files, with_prediction
@@ -176,12 +177,14 @@ def test_the_error_of_lambda_from_sums_holds_for_coarse_scores(engine, request):
     assert 0.4 < error / VAD().fit(scores).standard_error_ < 2.5
 
 
-def test_merging_leaves_the_other_evidence_alone_and_counts_every_row():
+def test_merging_changes_neither_side_and_counts_every_row():
     a, b, c = (collect(make(seed=i).with_columns(g=pl.lit(f"{min(i, 1)}")), ["s1"], group="g") for i in range(3))
-    a.merge(b).merge(c)
-    assert a.rows == a.cells.rows == 1_800
-    assert b.groups["1"].rows == b.rows == 600
-    assert isinstance(a, Evidence)
+    merged = a.merge(b).merge(c)
+    assert merged.rows == merged.cells.rows == 1_800
+    assert {name: part.rows for name, part in merged.groups.items()} == {"0": 600, "1": 1_200}
+    assert [part.rows for part in (a, b, c)] == [600] * 3
+    assert b.groups["1"].rows == b.groups["1"].cells.rows == 600
+    assert isinstance(merged, Evidence)
 
 
 def test_scores_of_one_group_may_look_like_probabilities():
@@ -194,12 +197,12 @@ def test_scores_of_one_group_may_look_like_probabilities():
 
 def test_a_column_that_is_called_as_ours_is(tmp_path):
     log = make().rename({"y": "uncurse_rank"})
-    expected = collect(log, "s1", label="uncurse_rank", request="q")
+    expected = collect(log, "s1", label="uncurse_rank", top_k=TopK("q"))
     duckdb, ibis = pytest.importorskip("duckdb"), pytest.importorskip("ibis")
     connection = duckdb.connect()
     connection.execute("create table log as select 42 as a")
     for source in (log.lazy(), connection.from_arrow(log.to_arrow()), ibis.memtable(log.to_arrow())):
-        found = collect(source, "s1", label="uncurse_rank", request="q")
+        found = collect(source, "s1", label="uncurse_rank", top_k=TopK("q"))
         assert found.rows == 60
         assert found.cells.label.sum() == expected.cells.label.sum()
 

@@ -106,6 +106,7 @@ def fit(
         "--lambda-floor": lambda_floor,
         "--link": link,
         "--shape": shape,
+        "--scale value": scale == "value" or None,
     }
     _check_method(method, labelled, own)
     counts = method != "vad" or shape == "free"

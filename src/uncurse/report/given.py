@@ -74,7 +74,7 @@ def scores(value: Any) -> dict[str, Any] | None:
 
 
 def _text(value: Any) -> str | None:
-    return clean(value) if isinstance(value, str) else None
+    return clean(value) if isinstance(value, str) and value else None
 
 
 def _positive(value: Any, *, least: float = 0.0) -> float | None:

@@ -115,16 +115,16 @@ def _collect(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | Non
         rows = row_count(frame)
         if rows > SMALL:
             evidence = query(frame, spec, parts)
-            return evidence if spec.group is None else replace(evidence, groups=query_groups(frame, spec, parts))
+            return evidence if spec.group is None else evidence.with_groups(query_groups(frame, spec, parts))
         frame = fetch(frame, spec.wanted)
     evidence = stream(frame, spec, parts, progress)
     if spec.group is None:
         return evidence
     if evidence.rows <= SMALL:
         small = fetch(frame, spec.wanted) if isinstance(frame, nw.LazyFrame) else frame
-        return replace(evidence, groups=rows_by_group(small, spec, parts))
+        return evidence.with_groups(rows_by_group(small, spec, parts))
     lazy = frame if isinstance(frame, nw.LazyFrame) else frame.select(*spec.wanted).lazy("polars")
-    return replace(evidence, groups=query_groups(lazy, spec, parts))
+    return evidence.with_groups(query_groups(lazy, spec, parts))
 
 
 def _check_group(table: Table, group: str) -> None:

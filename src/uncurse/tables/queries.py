@@ -28,8 +28,8 @@ from ..evidence import (
 )
 from ..links import get_link
 from ..validation import check_names
+from .replica_queries import replica_counts
 from .sql import Lazy, as_number, fetch, link_score, logit_of, total
-from .together import replica_counts
 
 MOST_GROUP_CELLS = 200  # groups beyond this many get moments alone: cells of all would be a file of gigabytes
 _BLOCKS = 32
@@ -164,6 +164,8 @@ def _check(found: dict[str, NDArray[Any]], spec: LogSpec) -> None:
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise UncurseError(f"column {titles[name]!r} holds NaN or infinite values; drop or repair those rows first")
         _check_range(titles[name], name, float(low.min()), float(high.max()), spec)
+    if not np.isfinite(found["sum_ww"].astype(np.float64).sum()):
+        raise UncurseError(f"the squares of column {spec.weight!r} are no numbers; rescale the weights")
     if not all(np.isfinite(found[name].astype(np.float64)).all() for name in found if name.startswith("sum_")):
         raise UncurseError(f"the squares of columns {', '.join(spec.scores)} overflow or are not numbers")
     if not found["sum_w"].sum() > 0:
