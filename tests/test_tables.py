@@ -146,6 +146,14 @@ def test_evidence_survives_its_file(tmp_path):
     assert VAD(negative_rate=0.5).fit(again).lambda_ == VAD(negative_rate=0.5).fit(found).lambda_
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 33, 50, 70])
+def test_evidence_of_blocks_of_one_row_survives_its_file(rows, tmp_path):
+    for seed in range(5):
+        found = collect(make_log(rows, seed, np.float64), ["s1", "s2"])
+        found.save(tmp_path / "day.json")
+        assert Evidence.load(tmp_path / "day.json").to_dict() == found.to_dict()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
