@@ -3,6 +3,7 @@
 import copy
 import json
 import tracemalloc
+from functools import cache
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_cells_and_their_sums_follow_the_definition(rows, size, weighted):
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
-@pytest.mark.parametrize("rows", [100, 60_000, 300_000])
+@pytest.mark.parametrize("rows", [100, 60_000, 140_000])
 def test_the_grid_is_the_finest_whose_filled_cells_fit(rows, size):
     scores, _, _ = replicas(rows, size, seed=1)
     counts = ReplicaCounts().update(scores)
@@ -198,7 +199,7 @@ def test_any_split_and_any_order_give_the_same_cells(rows, size, kind):
 
     tolerance = 0.0 if kind != "weights" else 1e-12
     assert_same(some(rng.permutation(rows)), one_pass, tolerance)
-    for cuts in ([1], [10, rows - 10], [rows - 1], np.sort(rng.integers(1, rows, 7))):
+    for cuts in ([10, rows - 1], np.sort(rng.integers(1, rows, 5))):
         parts = [part for part in np.split(rng.permutation(rows), cuts) if len(part)]
         updated = ReplicaCounts()
         for i in parts:
@@ -211,7 +212,7 @@ def test_any_split_and_any_order_give_the_same_cells(rows, size, kind):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("rows", [99_999, 250_000])
+@pytest.mark.parametrize("rows", [99_999, DENSE_ROWS + 1])
 @pytest.mark.parametrize("few", [1, 10])
 def test_a_tiny_shard_merged_first_or_last_changes_nothing_bitwise(rows, size, few):
     scores, y, _ = replicas(rows + few, size, seed=3)
@@ -341,9 +342,10 @@ def test_cells_of_an_engine_are_added_as_rows_are():
 # ---------------------------------------------------------------------------- outliers, levels, memory
 
 
-@pytest.mark.parametrize("rows", [50_000, 200_000])
 @pytest.mark.parametrize("size", [2, 3, 5])
-@pytest.mark.parametrize("wild", [1e4, 1e6, 1e9, 1e150, 1e300, 1.7e308])
+@pytest.mark.parametrize(
+    ("rows", "wild"), [(50_000, 1e4), (50_000, 1e6), (50_000, 1e9), (50_000, 1e300), (50_000, 1.7e308), (150_000, 1e5)]
+)
 def test_a_few_outliers_change_neither_the_noise_nor_the_levels(rows, size, wild):
     scores, y, _ = replicas(rows, size)
     clean = ReplicaCounts().update(scores, y).cells()
@@ -442,6 +444,7 @@ def test_spread_and_gap_have_the_mean_squares_of_the_rows(size):
         assert not cells.spread.any()
 
 
+@cache
 def spreads():
     rng = np.random.default_rng(0)
     normal = rng.normal(size=(DENSE_ROWS + 20_000, 4))
@@ -458,7 +461,7 @@ def spreads():
     }
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", spreads())
 def test_memory_is_bounded_for_any_spread(name, size):
     scores = spreads()[name][:, :size].copy()
