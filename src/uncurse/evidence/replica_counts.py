@@ -26,6 +26,7 @@ from .replica_grid import (
     cell_numbers,
     coarsen,
     collapse,
+    least_level,
     pack,
     sparse_counts,
     unpack,
@@ -125,9 +126,11 @@ class ReplicaCounts:
         if self._histogram is None:
             rows = slice(None, None, len(values) // _SAMPLE)
             logits = _logits(values[rows], scale, offset)
-            sample = sparse_counts(cell_numbers(logits, self._level), None, None if weights is None else weights[rows])
+            keys, table = sparse_counts(
+                cell_numbers(logits, self._level), None, None if weights is None else weights[rows]
+            )
             # A sample fills no more cells than all rows do, so the final level is at least that of the sample.
-            _, _, level = _limited(*collapse(*sample), self._level)
+            level = least_level(keys[table[0] > 0], self._level, MAX_CELLS)
             self._coarsen(level)
             self._histogram = DenseHistogram(cell_numbers(logits, level), level, labels is not None)
         histogram, pieces = self._histogram, shares(len(values), _THREAD_ROWS)
@@ -347,9 +350,10 @@ class ReplicaCounts:
 
 def _limited(keys: Keys, table: Array, level: int) -> tuple[Keys, Array, int]:
     """Coarsen until at most `MAX_CELLS` cells are filled."""
-    while len(keys) > MAX_CELLS and level < MAX_LEVEL:
-        (keys, table), level = collapse(coarsen(keys, 1), table), level + 1
-    return keys, table, level
+    if len(keys) <= MAX_CELLS:
+        return keys, table, level
+    wanted = least_level(keys, level, MAX_CELLS)
+    return *collapse(coarsen(keys, wanted - level), table), wanted
 
 
 def _joined(keys: Keys, table: Array, *more: tuple[Keys, Array]) -> tuple[Keys, Array]:

@@ -9,6 +9,7 @@ first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ _BITS = 21
 #: Cell numbers lie between minus and plus this number.
 HALF = 1 << (_BITS - 1)
 _MASK = (1 << _BITS) - 1
-_CHUNK = 1 << 15  # rows whose coordinates stay in the cache
+_CHUNK = 1 << 16  # rows whose coordinates stay in the cache
 _MAX_HISTOGRAM = 1 << 22  # cells: 32 MB of float64
 _MARGIN = 0.25  # share of its extent by which a histogram exceeds the sample that it is made for
 
@@ -41,8 +42,6 @@ _MARGIN = 0.25  # share of its extent by which a histogram exceeds the sample th
 def compress(x: Array) -> Array:
     """Map logits to grid coordinates: the identity up to ±16, logarithmic beyond."""
     size = np.abs(x)
-    if not len(x) or size.max() <= LINEAR:
-        return x
     far = LINEAR + TAIL_RATE * np.log(np.clip(size, LINEAR, LARGEST) / LINEAR)
     return np.where(size > LINEAR, np.copysign(far, x), x)
 
@@ -53,23 +52,39 @@ def expand(t: Array) -> Array:
     return np.where(far > 0, np.copysign(LINEAR * np.exp(far / TAIL_RATE), t), t)
 
 
-def coordinates(logits: Float) -> list[Array]:
-    """Return served logit, gap and, for three replicas or more, contrast of rows (n, S)."""
-    served, *others = (logits[:, i].astype(np.float64, copy=False) for i in range(logits.shape[1]))
+def coordinates(logits: Float) -> list[Float]:
+    """Return served logit, gap and, for three replicas or more, contrast of rows (n, S).
+
+    The served logit keeps its type: a power of two times a float32 is exact. The others are float64.
+    """
+    served, *others = (logits[:, i] for i in range(logits.shape[1]))
     if len(others) == 1:
-        return [served, others[0] - served]
-    mean = sum(others[1:], others[0]) / len(others)
+        return [served, np.subtract(others[0], served, dtype=np.float64)]
+    mean = np.add(others[0], others[1], dtype=np.float64)
+    for column in others[2:]:
+        mean += column
+    mean /= len(others)
     if len(others) == 2:
-        return [served, mean - served, others[0] - others[1]]
+        return [served, mean - served, np.subtract(others[0], others[1], dtype=np.float64)]
     squares = sum((np.square(c - mean) for c in others[1:]), np.square(others[0] - mean))
     return [served, mean - served, np.sqrt(2 / (len(others) - 1) * squares)]
 
 
-def cell_numbers(logits: Float, level: int) -> list[Array]:
+def cell_numbers(logits: Float, level: int) -> list[Float]:
     """Return the cell of each row on each axis, as whole floats."""
+    return [numbers for numbers, _, _ in _numbered(logits, level)]
+
+
+def _numbered(logits: Float, level: int) -> Iterator[tuple[Float, float, float]]:
+    """Yield the cells of rows on each axis, and the first and the last of them."""
     scale = 2.0**-level / FINEST
-    factors = (scale, scale, scale / 2)
-    return [np.floor(compress(x) * factor) for x, factor in zip(coordinates(logits), factors, strict=False)]
+    for x, factor in zip(coordinates(logits), (scale, scale, scale / 2), strict=False):
+        ends = np.array([x.min(), x.max()], np.float64)
+        if not (ends[0] >= -LINEAR and ends[1] <= LINEAR):
+            x, ends = compress(x.astype(np.float64)), compress(ends)
+        numbers = x * x.dtype.type(factor)
+        np.floor(numbers, out=numbers)
+        yield numbers, *np.floor(ends * factor).tolist()
 
 
 def pack(numbers: list[Keys]) -> Keys:
@@ -89,6 +104,29 @@ def coarsen(keys: Keys, levels: int) -> Keys:
     return keys if levels == 0 else pack([number >> levels for number in unpack(keys)])
 
 
+def least_level(keys: Keys, level: int, most: int) -> int:
+    """Return the lowest level, from `level` on, at which these keys fill at most `most` cells."""
+    axes = unpack(keys)
+    ends = [(int(x.min()), int(x.max())) for x in axes]
+    for coarser in range(MAX_LEVEL, level - 1, -1):
+        by = coarser - level
+        shape = [(high >> by) - (low >> by) + 1 for low, high in ends]
+        if np.prod(shape, dtype=float) <= most:
+            continue
+        if np.prod(shape, dtype=float) <= _MAX_HISTOGRAM:
+            place = np.zeros(len(keys), np.int64)
+            for x, (low, _), width in zip(axes, ends, shape, strict=True):
+                place = place * width + ((x >> by) - (low >> by))
+            filled = np.zeros(int(np.prod(shape)), bool)
+            filled[place] = True
+            count = int(np.count_nonzero(filled))
+        else:
+            count = len(np.unique(coarsen(keys, by)))
+        if count > most:
+            return coarser + 1
+    return level
+
+
 def collapse(keys: Keys, table: Array) -> tuple[Keys, Array]:
     """Sort by key, add up the columns that share one, and drop cells without weight."""
     if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
@@ -100,7 +138,7 @@ def collapse(keys: Keys, table: Array) -> tuple[Keys, Array]:
     return (keys, table) if filled.all() else (keys[filled], table[:, filled])
 
 
-def sparse_counts(numbers: list[Array], labels: NDArray[Any] | None, weights: Array | None) -> tuple[Keys, Array]:
+def sparse_counts(numbers: list[Float], labels: NDArray[Any] | None, weights: Array | None) -> tuple[Keys, Array]:
     """Return a key for each row, and its weight and weighted label."""
     table = np.zeros((2, len(numbers[0])))
     table[0] = 1.0 if weights is None else weights
@@ -112,7 +150,7 @@ def sparse_counts(numbers: list[Array], labels: NDArray[Any] | None, weights: Ar
 class DenseHistogram:
     """Counts of the cells around a sample of rows; rows outside come back as keys."""
 
-    def __init__(self, sample: list[Array], level: int, labelled: bool) -> None:
+    def __init__(self, sample: list[Float], level: int, labelled: bool) -> None:
         self.level, self.pairs = level, 2 if labelled else 1
         self.ends = [_extent(numbers) for numbers in sample]
         while self.pairs * np.prod(self.shape) > _MAX_HISTOGRAM:
@@ -133,10 +171,10 @@ class DenseHistogram:
         """Add rows to `sums`; return keys and tables of the rows outside the histogram."""
         outside = []
         for chunk in chunks(len(logits), _CHUNK):
-            numbers = cell_numbers(logits[chunk], self.level)
+            axes = list(_numbered(logits[chunk], self.level))
+            numbers = [x for x, _, _ in axes]
             y, w = (None if column is None else column[chunk] for column in (labels, weights))
-            # Two reductions per axis are faster than a mask.
-            if not all(x.min() >= low and x.max() <= high for x, (low, high) in zip(numbers, self.ends, strict=True)):
+            if not all(low <= a and b <= high for (_, a, b), (low, high) in zip(axes, self.ends, strict=True)):
                 kept = np.ones(len(numbers[0]), bool)
                 for x, (low, high) in zip(numbers, self.ends, strict=True):
                     kept &= (x >= low) & (x <= high)
@@ -147,12 +185,13 @@ class DenseHistogram:
             np.add.at(sums, self._places(numbers, y), 1.0 if w is None else w)  # unlike bincount, without a copy
         return outside
 
-    def _places(self, numbers: list[Array], labels: NDArray[Any] | None) -> Keys:
-        place = numbers[0] - self.ends[0][0]
+    def _places(self, numbers: list[Float], labels: NDArray[Any] | None) -> Keys:
+        place = numbers[0]
+        place -= self.ends[0][0]
         for x, (low, high) in zip(numbers[1:], self.ends[1:], strict=True):
             place *= high - low + 1
-            place += x
-            place -= low
+            x -= low
+            np.add(place, x, out=place, casting="unsafe")  # whole numbers below 2**24 are exact in float32
         if labels is not None:
             place *= 2
             place += labels
@@ -171,10 +210,11 @@ class DenseHistogram:
         return pack([x.astype(np.int64) + low for x, (low, _) in zip(places, self.ends, strict=True)]), table
 
 
-def _extent(numbers: Array) -> tuple[int, int]:
+def _extent(numbers: Float) -> tuple[int, int]:
     """Return the first and the last cell of a histogram around the bulk of a sample."""
     # 12 standard deviations hold every row of a well-behaved pool; outliers are counted by key instead.
-    center, spread = float(np.median(numbers)), float(numbers.std())
+    few = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
+    center, spread = float(np.median(few)), float(few.std())
     low, high = max(numbers.min(), center - 12 * spread), min(numbers.max(), center + 12 * spread)
     margin = _MARGIN * (high - low) + 4
     return int(low - margin), int(high + margin)
@@ -193,6 +233,7 @@ __all__ = [
     "coarsen",
     "collapse",
     "expand",
+    "least_level",
     "pack",
     "sparse_counts",
     "unpack",
