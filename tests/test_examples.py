@@ -37,7 +37,7 @@ def test_the_third_example_chooses_tower_and_shows_less_bias_than_all_others(tmp
     script = EXAMPLES / "03_labels_and_a_choice.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("Auto: tower (the labels contradict")
+    assert result.stdout.startswith("Auto(scale='logit', replicas='seeds') chose tower: the labels contradict")
     errors = {
         name: [abs(float(e)) for e in re.findall(rf"  {re.escape(name)} +([+-]\d+\.\d+)%", result.stdout)]
         for name in ("as served", "platt", "platt + VAD", "tower", "auto")
