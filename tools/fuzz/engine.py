@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import resource
@@ -268,7 +269,7 @@ class _Worker:
 
 def _serve(work: list[tuple[str, int]], seed: int, sender: Any) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # invalid paths may name files here
         for name, number in work:
             sender.send(run_call(TARGETS[name], seed, number, Path(folder)))
 

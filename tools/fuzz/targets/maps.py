@@ -184,12 +184,4 @@ def target_at_logits(call: Call) -> None:
     check_predictions(predictions, predictions, probability=made.scale != "value", monotone=False)
 
 
-@target("maps.group_rows")
-def target_group_rows(call: Call) -> None:
-    groups = call.groups(call.rows())
-    names, members = call.call(maps.group_rows, call.wrap(groups), len(groups))
-    if len(names) != len(members) or sorted(np.concatenate(members)) != list(range(len(groups))):
-        raise Fault("the groups do not hold every row once")
-
-
 __all__: list[str] = []
