@@ -1,3 +1,5 @@
+"""`Cells`: exact scores and the grid, merging, content as plain data."""
+
 import json
 
 import numpy as np
@@ -54,7 +56,7 @@ def test_unlabelled_cells_have_no_labels():
     assert Cells().update([0.0, 1.0]).label is None
 
 
-def test_rows_without_weight_leave_no_cell():
+def test_rows_without_weight_have_no_cell():
     cells = Cells().update([0.0, 1.0, 2.0], [0, 1, 1], sample_weight=[1.0, 0.0, 2.0])
     assert cells.score.tolist() == [0.0, 2.0]
 
@@ -63,14 +65,14 @@ def test_minus_zero_and_zero_are_one_score():
     assert len(Cells().update([-0.0, 0.0])) == 1
 
 
-def test_probabilities_are_held_as_logits():
+def test_probabilities_are_stored_as_logits():
     p = np.array([0.1, 0.5, 0.9])
     np.testing.assert_allclose(Cells().update(p, scale="probability").score, logit(p), rtol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.float32, np.float64])
 @pytest.mark.parametrize("exact", [True, False])
-def test_any_kind_of_binary_label_will_do(dtype, exact):
+def test_labels_of_any_numeric_type_are_accepted(dtype, exact):
     l, y, _ = world(1000)
     assert_equal_cells(Cells(exact=exact).update(l, y.astype(dtype)), Cells(exact=exact).update(l, y))
 
@@ -83,7 +85,7 @@ def test_distinct_float32_probabilities_stay_distinct_cells():
 # ---------------------------------------------------------------------------- the grid
 
 
-def test_the_grid_is_never_larger_than_promised():
+def test_the_grid_never_exceeds_its_documented_size():
     l = np.linspace(-40, 40, 2_000_001)
     assert len(Cells(exact=False).update(l)) <= 16_384
 
@@ -109,7 +111,7 @@ def test_a_grid_cell_is_never_wider_than_its_section():
 @pytest.mark.parametrize(
     ("logit_", "step"), [(-1e300, 0), (-1000.0, 0), (-16.0, 2048), (0.0, 18432), (15.9999, 34815), (1e300, 36863)]
 )
-def test_the_ends_of_the_grid_take_what_lies_beyond_them(logit_, step):
+def test_logits_beyond_the_grid_belong_to_its_first_or_last_step(logit_, step):
     assert grid_steps(np.array([logit_]))[0] == step
 
 
@@ -194,21 +196,21 @@ def test_exact_cells_join_a_grid_from_either_side():
     assert_equal_cells(Cells().merge(exact).merge(grid), whole)
 
 
-def test_merging_leaves_the_other_untouched():
+def test_a_merge_does_not_change_the_other_cells_then_or_later():
     l, y, _ = world(500)
     a, b = Cells().update(l, y), Cells().update(l + 1, y)
-    before = b.to_json()
+    before = b.to_dict()
     Cells().merge(b).merge(a).update(l, y)
-    assert b.to_json() == before
+    assert b.to_dict() == before
 
 
-def test_merging_nothing_changes_nothing():
+def test_merging_empty_cells_changes_nothing():
     a = Cells().update([0.0, 1.0], [0, 1])
-    before = a.to_json()
-    assert a.merge(Cells()).to_json() == before
+    before = a.to_dict()
+    assert a.merge(Cells()).to_dict() == before
 
 
-def test_weights_equal_repetition():
+def test_integer_weights_give_the_sums_of_repeated_rows():
     l, y, _ = world(1000)
     counts = np.random.default_rng(0).integers(0, 4, 1000)
     for exact in (True, False):
@@ -221,15 +223,19 @@ def test_weights_equal_repetition():
 # ---------------------------------------------------------------------------- documents
 
 
+def through_json(cells):
+    return Cells.from_dict(json.loads(json.dumps(cells.to_dict(), allow_nan=False)))
+
+
 @pytest.mark.parametrize("exact", [True, False, None])
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_json_round_trip_is_exact(exact, labelled, weighted):
-    l, y, w = world(500)
+    l, y, w = world(5_000)
     cells = Cells(exact=exact).update(l, y if labelled else None, sample_weight=w if weighted else None)
-    back = Cells.from_json(cells.to_json())
+    back = through_json(cells)
     assert_equal_cells(back, cells, tolerance=0)
-    assert back.to_json() == cells.to_json()
+    assert back.to_dict() == cells.to_dict()
     more = world(100, seed=1)[:2]
     for each in (back, cells):
         each.update(more[0], more[1] if labelled else None)
@@ -237,29 +243,85 @@ def test_a_json_round_trip_is_exact(exact, labelled, weighted):
 
 
 def test_empty_cells_make_a_json_round_trip():
-    back = Cells.from_json(Cells().to_json())
+    back = through_json(Cells())
     assert (back.rows, len(back)) == (0, 0)
 
 
 @pytest.mark.parametrize(
     "key", ["scale", "exact", "grid", "rows", "labelled", "cut", "exact_keys", "exact_table", "grid_keys", "grid_table"]
 )
-def test_cells_with_a_part_missing_are_refused(key):
-    content = json.loads(Cells().update([0.0, 1.0], [0, 1]).to_json())
+def test_content_without_a_field_is_refused(key):
+    content = Cells().update([0.0, 1.0], [0, 1]).to_dict()
     del content[key]
-    with pytest.raises(UncurseError, match=key):
-        Cells.from_json(json.dumps(content))
+    with pytest.raises(UncurseError, match=f"not a complete cells document .*{key}"):
+        Cells.from_dict(content)
 
 
-def test_a_document_of_another_kind_is_no_cells():
-    with pytest.raises(UncurseError, match="kind='moments' is unknown; choose one of cells"):
-        Cells.from_json('{"kind": "moments", "schema_version": 2}')
+def contents():
+    """Valid content: three exact cells; and a grid, of which the top is exact."""
+    rng = np.random.default_rng(0)
+    scores, weights = rng.normal(-3, 1, 6_000), rng.exponential(size=6_000)
+    return {
+        "exact": Cells().update([-1.0, 0.0, 2.0], [0, 1, 1]).to_dict(),
+        "grid": Cells(exact=False).update(scores, rng.integers(0, 2, 6_000), sample_weight=weights).to_dict(),
+    }
 
 
-def test_truncated_cells_are_refused():
-    text = Cells().update([0.0, 1.0]).to_json()
-    with pytest.raises(UncurseError, match="cells is not valid JSON"):
-        Cells.from_json(text[:-5])
+@pytest.mark.parametrize(
+    ("kind", "place", "value", "message"),
+    [
+        ("exact", ("scale",), "odds", "scale='odds' is unknown"),
+        ("exact", ("scale",), None, "scale=None is unknown"),
+        ("exact", ("exact",), "yes", "cells document"),
+        ("exact", ("grid",), True, "cells document"),  # with exact=True
+        ("exact", ("labelled",), 2, "cells document"),
+        ("exact", ("labelled",), None, "cells document"),
+        ("exact", ("rows",), 10**30, "number of rows is not valid"),
+        ("exact", ("rows",), -3, "number of rows is not valid"),
+        ("exact", ("rows",), 0, "rows without cells, or cells without rows"),
+        ("exact", ("rows",), float("nan"), "cells document"),
+        ("exact", ("rows",), float("inf"), "cells document"),
+        ("exact", ("rows",), "x", "cells document"),
+        ("grid", ("cut",), 10**9, "outside the grid"),
+        ("grid", ("cut",), -1, "outside the grid"),
+        ("grid", ("cut",), float("inf"), "cells document"),
+        ("grid", ("cut",), float("nan"), "cells document"),
+        ("exact", ("exact_keys",), [0.0, -1.0, 2.0], "ascending order"),
+        ("exact", ("exact_keys",), [-1.0, -1.0, 2.0], "ascending order"),
+        ("exact", ("exact_keys", 0), float("-inf"), "finite numbers"),
+        ("exact", ("exact_keys", 0), float("nan"), "finite numbers"),
+        ("exact", ("exact_keys", 0), None, "cells document"),
+        ("exact", ("exact_keys",), [-1.0, 0.0], "cells document"),
+        ("exact", ("exact_keys",), [], "cells document"),
+        ("exact", ("exact_table", 1, 1), 0.0, "weights must be positive"),
+        ("exact", ("exact_table", 1, 1), -1.0, "weights must be positive"),
+        ("exact", ("exact_table", 1, 1), float("inf"), "finite numbers"),
+        ("exact", ("exact_table", 2, 1), 1.5, "label sums at most the weight"),
+        ("exact", ("exact_table", 2, 1), -0.5, "label sums at most the weight"),
+        ("exact", ("exact_table", 0), [0.0], "cells document"),
+        ("exact", ("exact_table",), [[0.0] * 3], "3 or 5 rows"),
+        ("exact", ("exact_table",), [], "cells document"),
+        ("grid", ("grid_table", 1, 5), -1.0, "weights must be positive"),
+        ("grid", ("grid_table", 2, 5), 1e9, "label sums at most the weight"),
+        ("grid", ("grid_table", 3, 5), -1.0, "weights must be positive"),
+        ("grid", ("grid_table", 4, 5), 1e9, "label sums at most the weight"),
+        ("grid", ("grid_table", 0, 5), float("nan"), "finite numbers"),
+        ("grid", ("grid_table", 0, 5), 1e9, "cells document"),  # a mean outside its slot
+        ("grid", ("grid_keys", 0), -1, "outside the grid"),
+        ("grid", ("grid_keys", 0), 0.5, "cells document"),
+        ("grid", ("grid_keys", 0), 3, "outside the grid"),  # no slot starts at this step
+        ("grid", ("grid_keys",), None, "cells document"),
+        ("grid", ("exact_keys", 0), -30.0, "cells document"),  # below the cut
+    ],
+)
+def test_inconsistent_content_is_refused(kind, place, value, message):
+    content = contents()[kind]
+    target = content
+    for step in place[:-1]:
+        target = target[step]
+    target[place[-1]] = value
+    with pytest.raises(UncurseError, match=message):
+        Cells.from_dict(content)
 
 
 # ---------------------------------------------------------------------------- bad input
@@ -290,7 +352,7 @@ def test_truncated_cells_are_refused():
     ],
 )
 @pytest.mark.parametrize("exact", [True, False])
-def test_bad_rows_are_named_and_not_added(arguments, options, message, exact):
+def test_invalid_rows_are_refused_and_not_added(arguments, options, message, exact):
     cells = Cells(exact=exact)
     with pytest.raises(UncurseError, match=message):
         cells.update(*arguments, **options)
@@ -309,11 +371,11 @@ def test_a_grid_of_probabilities_keeps_their_sum():
     assert len(cells) < 16_384
     np.testing.assert_allclose(cells.weight @ cells.score, w @ p, rtol=1e-11)
     assert (np.diff(cells.score) > 0).all()
-    back = Cells.from_json(cells.to_json())
+    back = through_json(cells)
     assert_equal_cells(back.merge(Cells("probability", exact=True).update(p, y)), cells.update(p, y))
 
 
-def test_an_unknown_scale_is_named():
+def test_an_unknown_scale_is_refused():
     with pytest.raises(UncurseError, match="scale='odds' is unknown; choose one of logit, probability, value"):
         Cells("odds")
 
@@ -333,10 +395,10 @@ def test_labelled_and_unlabelled_rows_do_not_mix():
 
 def test_a_refused_merge_changes_nothing():
     exact, grid = Cells(exact=True).update([1.0, 2.0]), Cells(exact=False).update([1.0])
-    before = exact.to_json()
+    before = exact.to_dict()
     with pytest.raises(UncurseError, match="cannot merge cells of a grid into exact ones; use exact=None or exact=F"):
         exact.merge(grid)
-    assert exact.to_json() == before
+    assert exact.to_dict() == before
 
 
 @pytest.mark.parametrize("rows", [100, 2_048, 2_049, 5_000, 8_192, 8_193, 20_000])
@@ -355,5 +417,5 @@ def test_no_row_is_lost_on_the_grid_however_low_its_score(rows, scale):
     np.testing.assert_allclose(cells.weight @ cells.score, given.sum(), rtol=1e-9)
 
 
-def test_cells_and_their_kind_show_in_their_repr():
+def test_the_repr_shows_the_number_of_cells_and_their_kind():
     assert repr(Cells().update([0.5, -1.0])) == "Cells(scale='logit') of 2 rows in 2 cells, exact scores"

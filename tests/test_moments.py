@@ -1,10 +1,13 @@
+"""`Moments`: sums of replica scores that merge, their jackknife, their content as plain data."""
+
 import json
 
 import numpy as np
 import pytest
 
-from uncurse import Moments, UncurseError
+from uncurse import Cells, Moments, UncurseError
 from uncurse.debias.vad import noise_variance
+from uncurse.evidence import block_sums
 from uncurse.links import LINKS, get_link, logistic
 
 
@@ -45,7 +48,7 @@ def test_mean_and_covariance_are_those_of_numpy(rows, replicas):
 
 
 @pytest.mark.parametrize("center", [0.0, 4.9, 5.1, 1e4, -1e6])
-def test_a_mean_far_from_zero_costs_no_digits(center):
+def test_covariance_is_accurate_for_means_far_from_zero(center):
     pool = pool_of(20_000, 3, mean=0.0, sd=1.0) + center
     # Tolerance: the data themselves are rounded to ε·|center|, half a unit each, which averages out.
     centred = pool - center
@@ -53,7 +56,7 @@ def test_a_mean_far_from_zero_costs_no_digits(center):
     np.testing.assert_allclose(Moments().update(pool).covariance, covariance, rtol=1e-12)
 
 
-def test_columns_with_different_means_and_spreads_all_keep_their_digits():
+def test_covariance_is_accurate_for_columns_of_different_mean_and_spread():
     rng = np.random.default_rng(0)
     pool = rng.normal(size=(10_000, 3)) * [1e-3, 1.0, 100.0] + [1e4, 0.0, -1e5]
     _, expected = literal(pool - [1e4, 0.0, -1e5])
@@ -61,7 +64,7 @@ def test_columns_with_different_means_and_spreads_all_keep_their_digits():
     assert np.abs((Moments().update(pool).covariance - expected) / np.outer(scale, scale)).max() < 1e-9
 
 
-def test_rows_that_drift_from_far_below_to_far_above_keep_their_digits():
+def test_covariance_is_accurate_for_rows_that_drift():
     rng = np.random.default_rng(0)
     pool = np.linspace(-1e4, 1e4, 20_000)[:, None] + rng.normal(size=(20_000, 2))
     assert_same(Moments().update(pool), pool)
@@ -86,9 +89,10 @@ def splits(rows, kind):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["one by one", "uneven", "halves", "one and the rest", "many"])
 def test_any_split_into_chunks_merges_to_the_same_moments(kind, weighted, center):
-    pool = pool_of(1500, 3, mean=center, sd=1.0)
-    weights = np.random.default_rng(1).exponential(size=1500) if weighted else None
-    parts = np.split(np.arange(1500), splits(1500, kind))
+    count = 300 if kind == "one by one" else 1500
+    pool = pool_of(count, 3, mean=center, sd=1.0)
+    weights = np.random.default_rng(1).exponential(size=count) if weighted else None
+    parts = np.split(np.arange(count), splits(count, kind))
     whole = Moments().update(pool, sample_weight=weights)
     updated = Moments()
     pieces = []
@@ -103,14 +107,14 @@ def test_any_split_into_chunks_merges_to_the_same_moments(kind, weighted, center
         backwards.merge(piece)
     # Cells of 1e4 ± 1 are themselves known to 1e-12 of their spread: compare with the whole, at the same scale.
     for moments in (updated, merged, backwards):
-        assert moments.rows == 1500
+        assert moments.rows == count
         np.testing.assert_allclose(moments.weight, whole.weight, rtol=1e-12)
         np.testing.assert_allclose(moments.mean, whole.mean, rtol=1e-12)
         np.testing.assert_allclose(moments.covariance, whole.covariance, rtol=1e-12)
     assert_same(whole, pool, weights, 1e-12 if center > 0 else 1e-13)
 
 
-def test_a_tree_of_merges_is_the_same_as_a_row_of_them():
+def test_a_tree_of_merges_equals_one_pass():
     pool = pool_of(4096, 2)
     level = [Moments().update(part) for part in np.split(pool, 64)]
     while len(level) > 1:
@@ -118,24 +122,24 @@ def test_a_tree_of_merges_is_the_same_as_a_row_of_them():
     assert_same(level[0], pool)
 
 
-def test_merging_leaves_the_other_untouched_then_and_later():
+def test_a_merge_does_not_change_the_other_moments_then_or_later():
     a, b = Moments().update(pool_of(500, seed=1)), Moments().update(pool_of(500, seed=2))
-    before = b.to_json()
+    before = b.to_dict()
     both = Moments().merge(b)
     both.merge(a).merge(a).update(pool_of(300, seed=3))
-    assert b.to_json() == before
+    assert b.to_dict() == before
 
 
-def test_merging_nothing_changes_nothing():
+def test_merging_empty_moments_changes_nothing():
     a = Moments().update(pool_of(100))
-    before = a.to_json()
-    assert a.merge(Moments()).to_json() == before
-    assert Moments().merge(a).to_json() == before
+    before = a.to_dict()
+    assert a.merge(Moments()).to_dict() == before
+    assert Moments().merge(a).to_dict() == before
 
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("scale", ["logit", "probability"])
-def test_moments_are_those_of_the_link_scores(link, scale):
+def test_moments_are_those_of_the_scores_of_the_link(link, scale):
     pool = pool_of(3000)
     expected = get_link(link).inverse(logistic(pool))
     moments = Moments(link).update(pool if scale == "logit" else logistic(pool), scale=scale)
@@ -145,7 +149,7 @@ def test_moments_are_those_of_the_link_scores(link, scale):
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_an_offset_is_added_to_the_logit_whatever_the_scale(link):
+def test_an_offset_is_added_to_the_logit_on_every_scale(link):
     pool = pool_of(1000)
     expected, _ = literal(get_link(link).inverse(logistic(pool - 1.5)))
     for values, scale in ((pool, "logit"), (logistic(pool), "probability")):
@@ -153,7 +157,7 @@ def test_an_offset_is_added_to_the_logit_whatever_the_scale(link):
         np.testing.assert_allclose(moments.mean, expected, rtol=1e-10)
 
 
-def test_weights_equal_repetition_and_rows_without_weight_do_not_count():
+def test_integer_weights_give_the_mean_and_covariance_of_repeated_rows():
     pool = pool_of(2000)
     counts = np.random.default_rng(0).integers(0, 4, 2000)
     weighted = Moments().update(pool, sample_weight=counts)
@@ -163,17 +167,60 @@ def test_weights_equal_repetition_and_rows_without_weight_do_not_count():
     assert weighted.weight == repeated.weight == counts.sum()
 
 
+def test_only_ratios_of_weights_matter():
+    pool = pool_of(2000)
+    weights = np.random.default_rng(0).exponential(size=2000)
+    expected = Moments().update(pool, sample_weight=weights)
+    assert expected.effective_rows == pytest.approx(weights.sum() ** 2 / (weights @ weights), rel=1e-12)
+    for factor in (1e-12, 1 / 2000, 1e20):
+        moments = Moments().update(pool, sample_weight=factor * weights)
+        assert moments.effective_rows == pytest.approx(expected.effective_rows, rel=1e-12)
+        np.testing.assert_allclose(moments.mean, expected.mean, rtol=1e-12)
+        np.testing.assert_allclose(moments.covariance, expected.covariance, rtol=1e-12)
+        assert moments.standard_error(lambda_of) == pytest.approx(expected.standard_error(lambda_of), rel=1e-9)
+
+
+def test_effective_rows_of_unweighted_rows_are_the_rows_also_after_merging():
+    moments = Moments().update(pool_of(300))
+    assert moments.effective_rows == 300
+    assert Moments().effective_rows == 0
+    moments.merge(Moments().update(pool_of(100), sample_weight=np.full(100, 3.0)))
+    assert moments.effective_rows == pytest.approx(600**2 / (300 + 900))
+
+
+def test_rows_without_weight_do_not_contribute():
+    pool = pool_of(40)
+    pool[7] = [1e6, -1e6]
+    weights = np.where(np.arange(40) == 7, 0.0, 1.0)
+    rest = np.delete(pool, 7, axis=0)
+    assert_same(Moments().update(pool, sample_weight=weights), rest)
+
+
+def test_blocks_of_an_engine_are_added_without_changing_them():
+    pool = pool_of(2000, 3)
+    source = Moments().update(pool)
+    blocks = (source.block_rows, source.block_weight, source.block_squares, source.block_mean, source.block_scatter)
+    copies = [block.copy() for block in blocks]
+    moments = Moments().update_blocks(*blocks)
+    for _ in range(3):
+        moments.update_blocks(*blocks)
+    assert moments.rows == 8000
+    assert_same(moments, pool)
+    for block, copy in zip(blocks, copies, strict=True):
+        np.testing.assert_array_equal(block, copy)
+
+
 @pytest.mark.parametrize("columns", [[0], [2, 0], [3, 1, 0, 2]])
 def test_selected_columns_have_the_moments_of_those_columns(columns):
     pool = pool_of(3000, 4) + np.arange(4.0)
     whole, chosen = Moments().update(pool), Moments().update(pool[:, columns])
-    before = whole.to_json()
+    before = whole.to_dict()
     ours = whole.select(columns)
     np.testing.assert_allclose(ours.mean, chosen.mean, rtol=1e-12)
     np.testing.assert_allclose(ours.covariance, chosen.covariance, rtol=1e-12)
     assert ours.rows == chosen.rows
     ours.update(pool[:, columns])
-    assert whole.to_json() == before
+    assert whole.to_dict() == before
 
 
 def test_float32_agrees_with_float64():
@@ -183,30 +230,56 @@ def test_float32_agrees_with_float64():
     np.testing.assert_allclose(lambda_of(None, single.covariance), lambda_of(None, double.covariance), rtol=1e-5)
 
 
-def test_many_threads_and_one_give_the_same_bits():
-    pool = pool_of(1 << 21)  # two steps a worker
-    whole = Moments().update(pool)
-    assert_same(whole, pool, tolerance=1e-11)
-    assert whole.to_json() == Moments().update(pool).to_json()
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_number_of_threads_does_not_change_a_bit(monkeypatch, weighted):
+    rows = 1 << (20 if weighted else 21)  # two steps a worker
+    pool = pool_of(rows)
+    weights = np.random.default_rng(1).exponential(size=rows) if weighted else None
+    results = []
+    for count in (1, 2, 5):
+        monkeypatch.setattr(block_sums, "cores", lambda count=count: count)
+        results.append(Moments().update(pool, sample_weight=weights))
+    assert_same(results[0], pool, weights, tolerance=1e-11)
+    assert all(result.to_dict() == results[0].to_dict() for result in results)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_memory_order_does_not_matter(order):
     pool = pool_of(1000, 3)
-    assert Moments().update(np.array(pool, order=order)).to_json() == Moments().update(pool).to_json()
+    assert Moments().update(np.array(pool, order=order)).to_dict() == Moments().update(pool).to_dict()
 
 
 # ---------------------------------------------------------------------------- the jackknife
 
 
-def test_leave_one_out_is_all_rows_but_a_block():
-    pool = pool_of(320, 2)
-    weight, mean, covariance = Moments().update(pool).leave_one_out()
-    for i in (0, 7, 31):
-        rest = np.delete(pool, slice(10 * i, 10 * i + 10), axis=0)
-        assert weight[i] == 310
-        np.testing.assert_allclose(mean[i], rest.mean(axis=0), rtol=1e-12)
-        np.testing.assert_allclose(covariance[i], np.cov(rest, rowvar=False, ddof=0), rtol=1e-11)
+def delete_a_group_jackknife(values, groups, weights, function):
+    """The formula of Busing, Meijer and van der Leeden (1999), on the rows themselves."""
+    total, estimate = weights.sum(), function(*literal(values, weights))
+    terms, estimates, shares = [], [], []
+    for group in np.unique(groups):
+        rest = groups != group
+        estimates.append(function(*literal(values[rest], weights[rest])))
+        shares.append(total / weights[~rest].sum())
+    shares, estimates = np.array(shares), np.array(estimates)
+    jackknife = len(shares) * estimate - np.sum((1 - 1 / shares) * estimates)
+    terms = np.square(shares * estimate - (shares - 1) * estimates - jackknife) / (shares - 1)
+    return np.sqrt(terms.mean())
+
+
+@pytest.mark.parametrize("sizes", [[10] * 32, [1, 2], [40, 3, 3, 200, 17]])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_standard_error_is_that_of_the_delete_a_group_jackknife(sizes, weighted):
+    rows = sum(sizes)
+    pool = pool_of(rows, 2, mean=-3.0)
+    weights = np.random.default_rng(5).exponential(size=rows) if weighted else np.ones(rows)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    moments = Moments(blocks=1)
+    for group in range(len(sizes)):
+        some = groups == group
+        moments.update(pool[some], sample_weight=weights[some] if weighted else None)
+    for function in (lambda mean, _: mean[..., 1], lambda _, covariance: covariance[..., 0, 1]):
+        expected = delete_a_group_jackknife(pool, groups, weights, function)
+        np.testing.assert_allclose(moments.standard_error(function), expected, rtol=1e-9)
 
 
 def test_the_standard_error_of_a_mean_is_the_textbook_one():
@@ -232,7 +305,7 @@ def whole(pool, rng):
 def uneven(pool, rng):
     moments = Moments()
     for part in np.split(pool, np.unique((len(pool) * rng.random(12) ** 2).astype(int))[1:]):
-        moments.merge(Moments().update(part))
+        moments.merge(Moments(blocks=8).update(part))
     return moments
 
 
@@ -241,20 +314,33 @@ def importance(pool, rng):
 
 
 @pytest.mark.parametrize("collect", [whole, uneven, importance])
-def test_the_standard_error_of_lambda_is_the_spread_over_redrawn_pools(collect):
+def test_the_standard_error_of_lambda_equals_its_spread_over_new_pools(collect):
     spread, error = spread_and_errors(collect)
     # The spread of 250 draws is known to 1/√500 = 4.5%; 25% is more than 5 of these.
     assert abs(error / spread - 1) < 0.25
 
 
-def test_the_standard_error_survives_a_thousand_small_chunks():
+def test_the_standard_error_of_a_thousand_small_chunks_agrees_with_that_of_one_pass():
     pool = pool_of(30_000)
     moments = Moments()
     for part in np.array_split(pool, 1000):
         moments.update(part)
+        moments.blocks = 4  # as a pass over a log does
     # Both have 32 to 64 groups: each is known to 1/√62 = 13%, their ratio to 18%; 2.5 of these.
     ratio = moments.standard_error(lambda_of) / Moments().update(pool).standard_error(lambda_of)
     assert abs(np.log(ratio)) < 2.5 * 0.18
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_a_standard_error_of_few_rows_is_a_number_or_nan(rows):
+    error = Moments().update(pool_of(rows)).standard_error(lambda_of)
+    assert np.isnan(error) or 0 <= error < np.inf
+
+
+def test_a_standard_error_is_nan_where_one_row_holds_all_variation():
+    pool = np.zeros((5, 2))
+    pool[3] = [1.0, 2.0]
+    assert np.isnan(Moments().update(pool).standard_error(lambda_of))
 
 
 def test_one_row_has_no_standard_error():
@@ -264,30 +350,91 @@ def test_one_row_has_no_standard_error():
 # ---------------------------------------------------------------------------- documents
 
 
+def through_json(moments):
+    return Moments.from_dict(json.loads(json.dumps(moments.to_dict(), allow_nan=False)))
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_json_round_trip_is_exact(weighted):
     weights = np.random.default_rng(0).exponential(size=5000) if weighted else None
     moments = Moments("probit").update(pool_of(5000, 3), sample_weight=weights)
-    back = Moments.from_json(moments.to_json())
+    back = through_json(moments)
     assert back.link == "probit"
-    assert back.rows == moments.rows
+    assert (back.rows, back.effective_rows) == (moments.rows, moments.effective_rows)
     assert (back.mean == moments.mean).all()
     assert (back.covariance == moments.covariance).all()
     assert back.standard_error(lambda_of) == moments.standard_error(lambda_of)
-    assert back.to_json() == moments.to_json()
+    assert back.to_dict() == moments.to_dict()
 
 
 def test_empty_moments_make_a_json_round_trip():
-    back = Moments.from_json(Moments("log").to_json())
+    back = through_json(Moments("log"))
     assert (back.link, back.rows) == ("log", 0)
 
 
-@pytest.mark.parametrize("key", ["link", "rows", "weight", "mean", "scatter"])
-def test_moments_with_a_part_missing_are_refused(key):
-    content = json.loads(Moments().update(pool_of(50)).to_json())
+@pytest.mark.parametrize("key", ["link", "rows", "weight", "squares", "mean", "scatter"])
+def test_content_without_a_field_is_refused(key):
+    content = Moments().update(pool_of(50)).to_dict()
     del content[key]
-    with pytest.raises(UncurseError, match=key):
-        Moments.from_json(json.dumps(content))
+    with pytest.raises(UncurseError, match=f"not a complete moments document .*{key}"):
+        Moments.from_dict(content)
+
+
+def replaced(name, *place, value):
+    """Content of valid moments of two blocks of ten rows, with one value replaced."""
+    content = Moments(blocks=2).update(pool_of(20)).to_dict()
+    target = content
+    for step in (name, *place)[:-1]:
+        target = target[step]
+    target[(name, *place)[-1]] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("link",), "cloglog", "link='cloglog' is unknown"),
+        (("rows", 0), -1, "rows and weights must be positive"),
+        (("rows", 0), 10**30, "moments document"),
+        (("rows", 0), 1 << 54, "rows and weights must be positive"),
+        (("rows", 0), 1.5, "moments document"),
+        (("rows", 0), 9, "squared weights do not fit"),  # Σw² = 10 is below (Σw)²/n for nine rows
+        (("rows",), [10], "arrays differ in length"),
+        (("rows",), 10, "moments document"),
+        (("rows",), "10", "moments document"),
+        (("weight", 0), -10.0, "rows and weights must be positive"),
+        (("weight", 0), float("nan"), "not finite"),
+        (("weight",), [0.0, 0.0], "rows and weights must be positive"),
+        (("squares", 0), 9.9, "squared weights do not fit"),
+        (("squares", 0), 100.1, "squared weights do not fit"),
+        (("squares", 0), 0.0, "squared weights do not fit"),
+        (("squares", 0), float("inf"), "not finite"),
+        (("mean", 0, 1), float("inf"), "not finite"),
+        (("mean", 0, 1), "a", "moments document"),
+        (("mean", 0), [0.0], "moments document"),
+        (("mean",), [[0.0], [0.0]], "arrays differ in length"),
+        (("scatter", 1, 0, 0), float("nan"), "not finite"),
+        (("scatter", 1, 0, 1), 3.0, "not symmetric and positive semi-definite"),
+        (("scatter", 1, 0, 0), -1.0, "not symmetric and positive semi-definite"),
+        (("scatter", 1), [[1.0, 2.0], [2.0, 1.0]], "not symmetric and positive semi-definite"),
+        (("scatter",), [[[1.0]], [[1.0]]], "arrays differ in length"),
+        (("scatter",), None, "moments document"),
+    ],
+)
+def test_inconsistent_content_is_refused(place, value, message):
+    with pytest.raises(UncurseError, match=message):
+        Moments.from_dict(replaced(*place, value=value))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("center", [0.0, 1e4, -1e8])
+def test_content_of_moments_that_rounding_affects_is_accepted(center, weighted):
+    rng = np.random.default_rng(3)
+    served = center + rng.normal(size=(2_000, 1)) * 1e-3
+    weights = rng.exponential(size=2_000) ** 4 if weighted else None
+    for pool in (np.repeat(served, 3, axis=1), served + [0.0, 1.0, 1e5], np.full((9, 2), center)):
+        moments = Moments().update(pool, sample_weight=None if weights is None else weights[: len(pool)])
+        assert through_json(moments).to_dict() == moments.to_dict()
 
 
 # ---------------------------------------------------------------------------- bad input
@@ -296,7 +443,7 @@ def test_moments_with_a_part_missing_are_refused(key):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", ["logit", "probability"])
-def test_what_is_not_finite_is_named_by_its_place(bad, dtype, scale):
+def test_an_error_locates_the_first_value_that_is_not_finite(bad, dtype, scale):
     pool = logistic(pool_of(3000)).astype(dtype)
     pool[1234, 1] = bad
     with pytest.raises(UncurseError, match=rf"pool\[1234, 1\] is {bad} \(1 such values\); drop or repair"):
@@ -325,7 +472,7 @@ ONE = np.array([[0.5, 1.0], [0.25, 0.5]])
         ("logistic", "odds", [[1.0, 2.0]], "scale='odds' is unknown; choose one of logit, probability, value"),
     ],
 )
-def test_a_bad_pool_is_named_with_the_remedy(link, scale, pool, message):
+def test_an_invalid_pool_is_refused_with_a_remedy(link, scale, pool, message):
     moments = Moments(link)
     with pytest.raises(UncurseError, match=message):
         moments.update(pool, scale=scale)
@@ -345,46 +492,52 @@ def test_a_probability_of_one_has_a_logarithm():
         ([1.0, np.nan], r"sample_weight\[1\] is nan"),
     ],
 )
-def test_bad_weights_are_named(weights, message):
+def test_invalid_weights_are_refused(weights, message):
     with pytest.raises(UncurseError, match=message):
         Moments().update([[0.0, 1.0], [1.0, 2.0]], sample_weight=weights)
 
 
-def test_an_unknown_link_is_named():
+@pytest.mark.parametrize("other", [None, 3, "moments", Cells()])
+def test_only_moments_merge_into_moments(other):
+    with pytest.raises(UncurseError, match="cannot merge a .* into Moments; pass Moments"):
+        Moments().merge(other)
+
+
+@pytest.mark.parametrize("blocks", [0, -1, 1.5, "4", None])
+def test_an_invalid_number_of_blocks_is_refused(blocks):
+    with pytest.raises(UncurseError, match="blocks="):
+        Moments(blocks=blocks)
+
+
+def test_a_pool_with_rows_for_columns_is_refused():
+    with pytest.raises(UncurseError, match="the pool has 2 rows and 100 columns.*pass the transpose"):
+        Moments().update(np.zeros((2, 100)))
+
+
+def test_an_unknown_link_is_refused():
     with pytest.raises(UncurseError, match="link='cloglog' is unknown; choose one of logistic, identity, log, probit"):
         Moments("cloglog")
 
 
 def test_moments_of_different_links_do_not_merge():
     a, b = Moments().update(pool_of(10)), Moments("probit").update(pool_of(10))
-    with pytest.raises(UncurseError, match="cannot merge moments of the logistic and the probit link; collect them"):
+    with pytest.raises(UncurseError, match="cannot merge moments of the logistic and the probit link; use the same link"):
         a.merge(b)
     assert a.rows == 10
 
 
-def test_another_number_of_replicas_is_refused_and_nothing_is_added():
+def test_rows_with_another_number_of_replicas_are_refused_and_not_added():
     moments = Moments().update(pool_of(10, 2))
-    before = moments.to_json()
+    before = moments.to_dict()
     message = "these rows have 3 replicas, the ones before 2; pass the same columns"
     with pytest.raises(UncurseError, match=message):
         moments.update(pool_of(10, 3))
     with pytest.raises(UncurseError, match=message):
         moments.merge(Moments().update(pool_of(10, 3)))
-    assert moments.to_json() == before
+    assert moments.to_dict() == before
 
 
 @pytest.mark.parametrize("ask", ["mean", "covariance"])
-def test_empty_moments_say_so(ask):
+def test_empty_moments_have_no_mean_and_no_covariance(ask):
     with pytest.raises(UncurseError, match="these moments hold no rows; update them with scores first"):
         getattr(Moments(), ask)
-
-
-def test_a_document_of_another_kind_is_no_moments():
-    with pytest.raises(UncurseError, match="kind='cells' is unknown; choose one of moments"):
-        Moments.from_json('{"kind": "cells", "schema_version": 2}')
-
-
-def test_truncated_moments_are_refused():
-    text = Moments().update(pool_of(50)).to_json()
-    with pytest.raises(UncurseError, match="moments is not valid JSON"):
-        Moments.from_json(text[: len(text) // 2])

@@ -7,9 +7,11 @@ from scipy.special import expit
 from scipy.special import logit as true_logit
 from sklearn.linear_model import LogisticRegression
 
-from uncurse import VAD, Affine, Cells, Chain, Grouped, Moments, UncurseError, calibrate
+from uncurse import VAD, Affine, Chain, Evidence, Grouped, LogSpec, Moments, TopK, UncurseError, calibrate
 from uncurse.calibration.calibrators import CALIBRATORS
-from uncurse.debias.vad import REPLICAS, curved, noise_variance
+from uncurse.debias import REPLICAS
+from uncurse.debias.shrinkage import lambda_error, noise_variance, with_curvature
+from uncurse.evidence import column_names, from_arrays
 from uncurse.links import LINKS, get_link
 from uncurse.metrics.selection import top_share
 
@@ -18,6 +20,17 @@ def pool_of(rows, replicas=2, *, seed=0, mean=-3.0, sd=0.8, noise=0.4):
     """Exchangeable replicas; λ = sd² / (sd² + noise²), 0.8 by default."""
     rng = np.random.default_rng(seed)
     return rng.normal(mean, sd, (rows, 1)) + noise * rng.normal(size=(rows, replicas))
+
+
+def evidence_of(scores, labels=None, *, groups=None, sample_weight=None, replica_counts=False, **spec):
+    return from_arrays(
+        scores,
+        labels,
+        spec=LogSpec(column_names(np.shape(scores)[1]), **spec),
+        groups=groups,
+        sample_weight=sample_weight,
+        replica_counts=replica_counts,
+    )
 
 
 def labelled_of(rows, replicas=2, *, seed=1, mean=-2.5, sd=1.0, noise=0.4):
@@ -216,7 +229,7 @@ def test_curvature_is_the_integral_over_the_posterior(lam, noise, center):
     density /= density.sum()
     l = np.linspace(-14, 10, 121)
     points = (lam * l + (1 - lam) * center)[:, None] + np.sqrt(lam * noise) * z
-    step = curved(lam, center, noise, "logistic")
+    step = with_curvature(lam, center, noise, "logistic")
     np.testing.assert_allclose(step(l), expit(points) @ density, rtol=1e-4)
     np.testing.assert_allclose(1 - step(l), expit(-points) @ density, rtol=1e-4)
 
@@ -226,13 +239,13 @@ def test_curvature_is_exact_on_the_other_links(link):
     z, w = np.polynomial.hermite_e.hermegauss(80)
     l = np.linspace(-4, -0.5, 31)
     expected = get_link(link).phi((0.7 * l + 0.3 * -2)[:, None] + np.sqrt(0.7 * 0.2) * z) @ w / w.sum()
-    step = curved(0.7, -2.0, 0.2, link)
+    step = with_curvature(0.7, -2.0, 0.2, link)
     np.testing.assert_allclose(get_link(link).phi(step.transform(l)), expected, rtol=1e-9)
 
 
 def test_without_noise_curvature_does_nothing():
     l = np.linspace(-9, 5, 57)
-    np.testing.assert_allclose(curved(1.0, -2.0, 0.0, "logistic")(l), expit(l), rtol=1e-9)
+    np.testing.assert_allclose(with_curvature(1.0, -2.0, 0.0, "logistic")(l), expit(l), rtol=1e-9)
 
 
 def test_curvature_of_a_group_is_that_of_its_own_noise():
@@ -297,8 +310,9 @@ def test_a_recentred_tandem_calibrates_the_labelled_score_of_the_same_truth(meth
     served = np.linspace(-6, 1, 101)
     vad = VAD(calibrator=method).fit(pool, labelled=(scores, y))
     np.testing.assert_allclose(vad.predict_proba(served), literal_recentred(pool, scores, y, method, served), rtol=1e-9)
-    from_moments = VAD(calibrator=method).fit(Moments().update(pool), labelled=(scores, y))
-    np.testing.assert_allclose(from_moments.predict_proba(served), vad.predict_proba(served), rtol=1e-12)
+    without_cells = Evidence(LogSpec(column_names(2)), Moments().update(pool))  # this tandem needs no cells of the pool
+    from_evidence = VAD(calibrator=method).fit(without_cells, labelled=(scores, y))
+    np.testing.assert_allclose(from_evidence.predict_proba(served), vad.predict_proba(served), rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic", "spline"])
@@ -360,6 +374,32 @@ def test_a_tandem_in_identity_space_shrinks_probabilities(method):
     expected = ratio * step(served) + (1 - ratio) * step(pool[:, 0]).mean()
     vad = VAD(link="identity", calibrator=method).fit(pool, labelled=(scores, y))
     np.testing.assert_allclose(vad.predict_proba(served), expected, rtol=1e-9)
+
+
+def weighted_lambda(scores, w):
+    """λ of weighted rows, by Algorithm 1 with weighted means."""
+    centred = scores - np.average(scores, axis=0, weights=w)
+    noise = np.average(centred.var(axis=1, ddof=1), weights=w)
+    return 1 - noise / np.average(centred[:, 0] ** 2, weights=w)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_weighted_tandem_shrinks_calibrated_scores_about_their_weighted_mean(link):
+    pool, (scores, y) = pool_of(1000), labelled_of(1500)
+    rng = np.random.default_rng(5)
+    m, k = np.exp(pool[:, 1] + 3) * rng.exponential(size=1000), np.exp(scores[:, 1] / 2) * rng.exponential(size=1500)
+    served = np.linspace(-6, 1, 101)
+    step, phi = calibrate("platt", scores[:, 0], y, sample_weight=k), get_link(link)
+    ratio = weighted_lambda(phi.inverse(expit(pool)), m) / weighted_lambda(phi.inverse(expit(scores)), k)
+    center = np.average(phi.inverse(step(pool[:, 0])), weights=m)
+    vad = VAD(calibrator="platt", recentre=False, link=link).fit(pool, labelled=(scores, y, k), sample_weight=m)
+    np.testing.assert_allclose(vad.lambda_, ratio, rtol=1e-9)
+    np.testing.assert_allclose(vad.center_, center, rtol=1e-9)
+    expected = phi.phi(ratio * phi.inverse(step(served)) + (1 - ratio) * center)
+    inner = expected < 1 - 1e-9  # the log link is clipped there
+    np.testing.assert_allclose(vad.predict_proba(served)[inner], expected[inner], rtol=1e-9)
+    unweighted = VAD(calibrator="platt", recentre=False, link=link).fit(pool, labelled=(scores, y))
+    assert np.abs(vad.predict_proba(served) / unweighted.predict_proba(served) - 1).max() > 0.02  # weights matter
 
 
 def test_a_tandem_depends_only_on_ratios_of_weights():
@@ -478,6 +518,42 @@ def test_a_group_without_weight_is_unseen():
     assert list(vad.group_lambda_) == ["0"]
 
 
+def test_groups_with_a_known_variance_have_the_lambda_of_their_own_score_variance():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(["narrow", "wide"], 50_000)
+    served = rng.normal(-3, np.where(groups == "narrow", 0.6, 1.5))
+    vad = VAD().fit(served, groups=groups, variance=0.16)
+    for name in ("narrow", "wide"):
+        own = 1 - 0.16 / served[groups == name].var()
+        assert abs(vad.group_lambda_[name] - own) < 0.003  # 50,000 rows: a standard error of λ is 0.0028 and 0.0005
+    assert vad.lambda_ == pytest.approx(1 - 0.16 / served.var(), rel=1e-12)
+
+
+def test_groups_with_a_known_variance_share_information():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(20), 200)
+    served = rng.normal(-3, 0.8, 4_000)
+    vad = VAD().fit(served, groups=groups, variance=0.16)
+    own = np.array([1 - 0.16 / served[groups == g].var() for g in range(20)])
+    shrunk = np.array([vad.group_lambda_[str(g)] for g in range(20)])
+    assert shrunk.std() < 0.5 * own.std()  # they differ by chance alone
+
+
+@pytest.mark.parametrize("calibrator", [None, "platt"])
+@pytest.mark.parametrize("scale", [1 / 120_000, 1.0, 1e9])
+def test_groups_with_equal_weights_of_any_size_equal_groups_without_weights(calibrator, scale):
+    pool, groups = grouped_pool([2_000] * 3, [0.2, 0.4, 0.62], [-3.0] * 3)
+    labelled = None if calibrator is None else labelled_of(500)
+    plain, weighted = (
+        VAD(calibrator=calibrator).fit(pool, groups=groups, labelled=labelled, sample_weight=w)
+        for w in (None, np.full(6_000, scale))
+    )
+    assert np.ptp(list(plain.group_lambda_.values())) > 0.2
+    for name, lam in plain.group_lambda_.items():
+        np.testing.assert_allclose(weighted.group_lambda_[name], lam, rtol=1e-9)
+        np.testing.assert_allclose(weighted.group_center_[name], plain.group_center_[name], rtol=1e-9)
+
+
 def test_one_group_is_the_whole():
     pool = pool_of(500)
     vad = VAD().fit(pool, groups=["all"] * 500)
@@ -543,55 +619,71 @@ def test_a_negative_rate_moves_labelled_rows_too(method):
     np.testing.assert_allclose(vad.predict_proba(l + shift), plain.predict_proba(l), rtol=1e-9)
 
 
-def test_moments_of_a_down_sampled_model_are_collected_with_its_offset():
-    trained = pool_of(2000) - np.log(0.1)
-    from_arrays = VAD(negative_rate=0.1).fit(trained)
-    from_moments = VAD(negative_rate=0.1).fit(Moments().update(trained, logit_offset=np.log(0.1)))
-    same_fit(from_moments, from_arrays, np.linspace(-4, 3, 29))
-
-
 def same_fit(a, b, l, groups=None):
     np.testing.assert_allclose(a.lambda_, b.lambda_, rtol=1e-12)
+    np.testing.assert_allclose(a.center_, b.center_, rtol=1e-12)
     np.testing.assert_allclose(a.standard_error_, b.standard_error_, rtol=1e-9)
     np.testing.assert_allclose(a.predict_proba(l, groups), b.predict_proba(l, groups), rtol=1e-12)
 
 
+def test_evidence_of_a_down_sampled_model_gives_the_fit_of_arrays():
+    trained = pool_of(2000) - np.log(0.1)
+    arrays, evidence = (VAD(negative_rate=0.1).fit(pool) for pool in (trained, evidence_of(trained, negative_rate=0.1)))
+    same_fit(evidence, arrays, np.linspace(-4, 3, 29))
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("curvature", [False, True])
-def test_a_fit_from_moments_is_the_fit_from_arrays(link, curvature):
-    pool = pool_of(3000)
-    l = np.linspace(-6, 1, 57)
-    vad = VAD(link=link, curvature=curvature)
-    from_arrays = VAD(link=link, curvature=curvature).fit(pool)
-    same_fit(vad.fit(Moments(link).update(pool)), from_arrays, l)
+def test_evidence_gives_the_fit_of_arrays(link, curvature, replicas):
+    pool = pool_of(3000, replicas)
+    arrays, evidence = (VAD(link=link, curvature=curvature).fit(each) for each in (pool, evidence_of(pool, link=link)))
+    same_fit(evidence, arrays, np.linspace(-6, 1, 57))
 
 
-@pytest.mark.parametrize("method", CALIBRATORS)
-def test_a_tandem_from_evidence_is_the_tandem_from_arrays(method):
-    pool, (scores, y) = pool_of(2000), labelled_of(2000)
-    from_arrays = VAD(calibrator=method).fit(pool, labelled=(scores, y))
-    evidence = (Moments().update(pool), Cells().update(pool[:, 0]))
-    labelled = (Moments().update(scores), Cells().update(scores[:, 0], y))
-    l = np.linspace(-6, 1, 57)
-    same_fit(VAD(calibrator=method).fit(evidence, labelled=labelled), from_arrays, l)
+@pytest.mark.parametrize("options", [{"recentre": False}, {"link": "probit"}, {}])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_evidence_gives_the_tandem_of_arrays(options, replicas):
+    pool, (scores, y) = pool_of(2000, replicas), labelled_of(2000, replicas)
+    link = {"link": options.get("link", "logistic")}
+    for method in CALIBRATORS:
+        arrays = VAD(calibrator=method, **options).fit(pool, labelled=(scores, y))
+        evidence = VAD(calibrator=method, **options).fit(
+            evidence_of(pool, **link), labelled=evidence_of(scores, y, **link)
+        )
+        same_fit(evidence, arrays, np.linspace(-6, 1, 57))
 
 
-def test_a_fit_from_moments_by_group_is_the_fit_from_arrays():
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("options", [{"shape": "free"}, {"intervals": True}, {"curvature": True, "intervals": True}])
+def test_evidence_with_replica_counts_gives_map_and_interval_of_arrays(options, replicas):
+    pool = pool_of(2000, replicas)
+    arrays, evidence = (VAD(**options).fit(each) for each in (pool, evidence_of(pool, replica_counts=True)))
+    same_fit(evidence, arrays, np.linspace(-6, 1, 57))
+    np.testing.assert_allclose(evidence.interval(0.05), arrays.interval(0.05), rtol=1e-12)
+
+
+@pytest.mark.parametrize("calibrator", [None, "platt"])
+def test_evidence_gives_the_fit_of_arrays_by_group(calibrator):
     pool, groups = grouped_pool([500, 700, 2000], [0.2, 0.4, 0.6], [-3, -2, -4])
-    from_arrays = VAD().fit(pool, groups=groups)
-    from_moments = VAD().fit({str(g): Moments().update(pool[groups == g]) for g in range(3)})
-    np.testing.assert_allclose(from_moments.lambda_, from_arrays.lambda_, rtol=1e-12)
-    for name, lam in from_arrays.group_lambda_.items():
-        np.testing.assert_allclose(from_moments.group_lambda_[name], lam, rtol=1e-9)
-        np.testing.assert_allclose(from_moments.group_center_[name], from_arrays.group_center_[name], rtol=1e-9)
+    labelled = None if calibrator is None else labelled_of(2000)
+    vad = {"calibrator": calibrator, "recentre": False}
+    arrays = VAD(**vad).fit(pool, groups=groups, labelled=labelled)
+    evidence = VAD(**vad).fit(evidence_of(pool, groups=groups), labelled=labelled)
+    names = np.resize([*map(str, range(3)), "unseen"], 57)
+    same_fit(evidence, arrays, np.linspace(-6, 1, 57), names)
+    for name, lam in arrays.group_lambda_.items():
+        np.testing.assert_allclose(evidence.group_lambda_[name], lam, rtol=1e-9)
+        np.testing.assert_allclose(evidence.group_center_[name], arrays.group_center_[name], rtol=1e-9)
 
 
-def test_moments_that_went_through_json_and_merges_give_the_same_lambda():
+def test_evidence_that_was_saved_in_parts_and_merged_gives_the_same_lambda(tmp_path):
     pool = pool_of(3000)
-    parts = [Moments.from_json(Moments().update(part).to_json()) for part in np.array_split(pool, 7)]
-    merged = Moments()
-    for part in parts:
-        merged.merge(part)
+    merged = None
+    for i, part in enumerate(np.array_split(pool, 7)):
+        evidence_of(part).save(tmp_path / f"{i}.json")
+        day = Evidence.load(tmp_path / f"{i}.json")
+        merged = day if merged is None else merged.merge(day)
     np.testing.assert_allclose(VAD().fit(merged).lambda_, VAD().fit(pool).lambda_, rtol=1e-12)
 
 
@@ -613,6 +705,107 @@ def test_fitting_again_forgets_the_groups():
     assert not hasattr(vad, "group_lambda_")
 
 
+def test_a_failed_fit_keeps_the_previous_one():
+    vad = VAD(intervals=True).fit(pool_of(500), groups=np.arange(500) % 2)
+    before = dict(vars(vad))
+    interval = vad.interval(0.1)
+    failures = [
+        ({"pool": DISAGREEING}, "λ = "),
+        ({"pool": np.full((20, 2), 1.5)}, "constant"),
+        ({"pool": np.vstack([pool_of(20_000), DISAGREEING]), "groups": np.repeat([0, 1], [20_000, 500])}, "group '1'"),
+        ({"pool": pool_of(500), "labelled": labelled_of(500)}, "no calibrator"),
+        ({"pool": pool_of(500)[:, :1]}, "two or more columns"),
+    ]
+    for arguments, message in failures:
+        with pytest.raises(UncurseError, match=message):
+            vad.fit(**arguments)
+        assert vars(vad).keys() == before.keys()
+        assert all(vars(vad)[name] is value for name, value in before.items())
+    assert vad.interval(0.1) == interval
+
+
+@pytest.mark.parametrize("options", [{}, {"shape": "free"}, {"calibrator": "platt"}, {"curvature": True}])
+def test_arrays_that_change_after_the_fit_change_nothing(options):
+    pool, (scores, y) = pool_of(1_000), labelled_of(1_000)
+    weights, k = np.ones(1_000), np.ones(1_000)
+    vad = VAD(intervals=True, **options)
+    vad.fit(pool, labelled=(scores, y, k) if "calibrator" in options else None, sample_weight=weights)
+    before = vad.predict_proba([-3.0, -1.0]), vad.interval(0.1)
+    fitted = VAD(intervals=True, **options)
+    fitted.fit(pool, labelled=(scores, y, k) if "calibrator" in options else None, sample_weight=weights)
+    for array in (pool, scores, y, weights, k):
+        array[:] = 0
+    np.testing.assert_array_equal(fitted.predict_proba([-3.0, -1.0]), before[0])
+    assert fitted.interval(0.1) == before[1]  # computed for the first time only now
+
+
+# ---------------------------------------------------------------------------- few rows, no noise
+
+
+def test_two_rows_have_the_standard_error_of_normal_theory():
+    vad = VAD().fit([[0.0, 0.1], [2.0, 1.8]])
+    noise, variance = 0.0225 / 2, 1.0  # differences 0.1 and −0.2, centred: ±0.15
+    assert vad.lambda_ == pytest.approx(1 - noise / variance, rel=1e-12)
+    assert vad.standard_error_ == pytest.approx(lambda_error(vad.lambda_, 2, 1, True), rel=1e-12)
+    assert vad.standard_error_ == pytest.approx(noise * np.sqrt(2 - noise), rel=1e-12)
+
+
+def test_two_rows_with_a_known_variance_have_the_standard_error_of_normal_theory():
+    vad = VAD().fit([0.0, 2.0], variance=0.1)
+    assert vad.standard_error_ == pytest.approx(0.1, rel=1e-12)  # (1 − λ) √(2/n)
+
+
+@pytest.mark.parametrize("replicas", REPLICAS)
+def test_at_few_rows_the_standard_error_of_lambda_is_its_spread(replicas):
+    fits = [
+        VAD(replicas=replicas).fit(simulated(replicas, 20, np.random.default_rng(i), noise=0.2)) for i in range(400)
+    ]
+    spread = np.std([f.lambda_ for f in fits], ddof=1)
+    # 400 draws of a skewed λ: 10% each, and the jackknife of 20 rows is biased by one in 20.
+    assert abs(np.sqrt(np.mean([f.standard_error_**2 for f in fits])) / spread - 1) < 0.35
+
+
+@pytest.mark.filterwarnings("ignore:λ")
+@pytest.mark.parametrize("rows", [2, 3, 5, 10, 20, 40, 60])
+@pytest.mark.parametrize("options", [{}, {"curvature": True}, {"link": "identity"}, {"intervals": True}])
+def test_few_rows_give_a_finite_rising_map(rows, options):
+    for replicas in (2, 3):
+        vad = VAD(lambda_floor=0.1, **options).fit(pool_of(rows, replicas, seed=rows))
+        p = vad.predict_proba(np.linspace(-9, 3, 50))
+        assert np.isfinite(vad.standard_error_)
+        assert ((p > 0) & (p < 1)).all()
+        assert (np.diff(p) > 0).all()
+        if "intervals" not in options:
+            continue
+        if rows < 20:
+            with pytest.raises(UncurseError, match=f"no intervals: {rows} rows do not show a shape; pass at least 20"):
+                vad.interval(0.5)
+        elif vad.lambda_ > 0.1:
+            assert np.isfinite(vad.interval(0.5)).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.1, -2.5])
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("rows", [200, 100_000])
+def test_columns_that_differ_by_a_constant_show_no_noise(offset, replicas, rows):
+    served = pool_of(rows)[:, :1]
+    with pytest.warns(UserWarning, match="the replicas are identical, so they show no noise"):
+        vad = VAD(curvature=True).fit(served + offset * np.arange(replicas))
+    assert 0 <= vad.noise_variance_ < 1e-12
+    assert vad.lambda_ == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(vad.predict_proba(served[:200, 0]), expit(served[:200, 0]), rtol=1e-9)
+
+
+def test_scores_one_unit_in_the_last_place_apart_are_constant_or_a_fit():
+    pool = np.full((100, 2), -3.0)
+    pool[::2, 0] = np.nextafter(-3.0, 0)
+    with pytest.raises(UncurseError, match="the served scores are constant at -3"):
+        VAD().fit(pool)
+    pool = pool_of(100)
+    pool[1] = np.nextafter(pool[0], 0)  # such rows among others are no trouble
+    assert 0 < VAD(shape="free").fit(pool).predict_proba(pool[:2, 0])[0] < 1
+
+
 # ---------------------------------------------------------------------------- λ ≤ 0
 
 DISAGREEING = np.random.default_rng(0).normal(size=(500, 2)) * [0.1, 3.0]
@@ -620,14 +813,14 @@ DISAGREEING = np.random.default_rng(0).normal(size=(500, 2)) * [0.1, 3.0]
 
 def test_replicas_that_differ_more_than_scores_vary_are_an_error():
     message = (
-        r"λ = -\d+: replicas differ by more \(V = .*\) than the served scores vary \(Var = .*\); train on more data"
+        r"λ = -\d+: replicas differ more \(V = .*\) than the served scores vary \(variance .*\); train on more data"
     )
     with pytest.raises(UncurseError, match=message):
         VAD().fit(DISAGREEING)
 
 
 def test_a_floor_warns_and_predicts_the_mean():
-    with pytest.warns(UserWarning, match=r"λ = -\d+: replicas differ by more .*; using lambda_floor=0") as caught:
+    with pytest.warns(UserWarning, match=r"λ = -\d+ is too low; using lambda_floor=0") as caught:
         vad = VAD(lambda_floor=0.0).fit(DISAGREEING)
     assert len(caught) == 1
     assert caught[0].filename == __file__
@@ -688,22 +881,35 @@ def with_value(value, place=(3, 1)):
         (with_value(-np.inf), {}, r"pool\[3, 1\] is -inf"),
         (GOOD, {"scale": "probability"}, r"pool holds -.*, which is not a probability; are these logits"),
         (expit(with_value(np.inf)), {"scale": "probability"}, "1 probabilities of the pool are exactly 0 or 1.*clip"),
-        (GOOD[:, :1], {}, r"there are 1 column\(s\) and replicas='seeds' needs 2; train the model once more with ano"),
-        (GOOD, {"replicas": "bootstrap"}, r"there are 2 column\(s\) and replicas='bootstrap' needs 3; the served mod"),
-        (GOOD[:, :1], {"replicas": "anchored"}, r"there are 1 column\(s\) and replicas='anchored' needs 2"),
-        (GOOD[:, 0], {}, r"pool has shape \(200,\); pass a column per replica, shape \(n, S\)"),
-        (GOOD[None], {}, r"pool has shape \(1, 200, 2\)"),
-        (GOOD[:0], {}, r"pool is empty, shape \(0, 2\); pass at least one row"),
+        (GOOD[:, :1], {}, "there are 1 score columns and replicas='seeds' needs 2; train the model once more with ano"),
+        (
+            GOOD,
+            {"replicas": "bootstrap"},
+            "there are 2 score columns and replicas='bootstrap' needs 3; column 0 is the served model",
+        ),
+        (GOOD[:, :1], {"replicas": "anchored"}, "there are 1 score columns and replicas='anchored' needs 2"),
+        (GOOD[:, 0], {}, r"the scores have shape \(200,\); pass rows \(n, S\) with the served model in column 0"),
+        (GOOD[None], {}, r"the scores have shape \(1, 200, 2\)"),
+        (GOOD[:0], {}, r"the scores have shape \(0, 2\); pass rows"),
         (GOOD[:1], {}, "the served scores are constant at"),
-        (np.column_stack([np.full(200, 1.5), GOOD[:, 0]]), {}, r"served scores are constant at 1\.5; a pool must hold"),
+        (
+            np.column_stack([np.full(200, 1.5), GOOD[:, 0]]),
+            {},
+            r"the served scores are constant at 1\.5; pass scores that differ",
+        ),
         (np.full((200, 2), 1 / 3), {"link": "identity", "scale": "value"}, "the served scores are constant at"),
         ([["a", "b"]], {}, "pool must be an array of numbers"),
-        (Moments(), {}, "column|no rows"),
-        ((), {}, "pool"),
-        ((Moments().update(GOOD),), {}, "pool|cells"),
-        ({}, {}, "pool|no rows|column"),
-        (Moments("probit").update(GOOD), {}, r"these moments are of the probit link; VAD\(link='logistic'\) needs its"),
-        ({"a": Moments("probit").update(GOOD)}, {}, "cannot merge moments of the logistic and the probit link"),
+        (5, {}, r"the scores have shape \(\)"),
+        ((), {}, r"the scores have shape \(0,\)"),
+        ({"a": GOOD}, {}, "pool must be an array of numbers, not dict"),
+        (Moments().update(GOOD), {}, "pool must be an array of numbers, not Moments"),
+        (Evidence(LogSpec(("a", "b")), Moments()), {}, "no rows"),
+        (evidence_of(GOOD, link="probit"), {}, "collected with link='probit', not 'logistic'; use the same link"),
+        (evidence_of(expit(GOOD), scale="probability"), {}, "collected with scale='probability', not 'logit'"),
+        (evidence_of(GOOD, negative_rate=0.1), {}, r"collected with negative_rate=0\.1, not None"),
+        (evidence_of(GOOD, top_k=TopK("auction", 3)), {}, "the pool holds only the top 3 of each auction; collect all"),
+        (np.full((5, 2), 1e300), {}, r"the served scores are constant at 1e\+300"),
+        (1e300 * GOOD, {}, "the squares of these scores overflow; pass scores of ordinary size"),
     ],
 )
 def test_a_bad_pool_is_named_with_the_remedy(pool, options, message):
@@ -718,15 +924,29 @@ def test_a_bad_pool_is_named_with_the_remedy(pool, options, message):
         ({"scale": "odds"}, "scale='odds' is unknown; choose one of logit, probability, value"),
         ({"replicas": "folds"}, "replicas='folds' is unknown; choose one of seeds, bootstrap, anchored"),
         ({"calibrator": "plat"}, "calibrator='plat' is unknown; choose one of platt"),
-        ({"calibrator": "platt", "curvature": True}, "curvature=True corrects VAD alone; leave it out beside"),
-        ({"scale": "value"}, "scale='value' is for regression: use link='identity' or 'log', and no calibrator"),
+        (
+            {"calibrator": "platt", "curvature": True},
+            "curvature=True corrects VAD alone; leave it out with a calibrator",
+        ),
+        (
+            {"scale": "value"},
+            "scale='value' is for regression: use link='identity' or 'log', no calibrator, no intervals",
+        ),
         ({"scale": "value", "link": "probit"}, "scale='value' is for regression"),
         ({"scale": "value", "link": "identity", "calibrator": "platt"}, "scale='value' is for regression"),
-        ({"scale": "value", "link": "identity", "negative_rate": 0.1}, "scale='value' is for regression"),
-        ({"negative_rate": 0.0}, r"negative_rate=0\.0; pass the share of negatives kept, such as 0\.1"),
+        ({"scale": "value", "link": "identity", "intervals": True}, "scale='value' is for regression"),
+        ({"scale": "value", "link": "identity", "negative_rate": 0.1}, "negative_rate applies to logits and prob"),
+        ({"negative_rate": 0.0}, r"negative_rate=0\.0; pass the share of negatives kept in training, such as 0\.1"),
         ({"negative_rate": 10.0}, r"negative_rate=10\.0; pass the share"),
-        ({"lambda_floor": -0.1}, r"lambda_floor=-0\.1; pass a number from 0 to 1, or None for an error"),
+        ({"lambda_floor": -0.1}, r"lambda_floor=-0\.1; pass a number from 0 to 1, or None to raise an error"),
         ({"lambda_floor": 1.0}, r"lambda_floor=1\.0; pass a number from 0 to 1"),
+        ({"lambda_floor": "a"}, "lambda_floor is 'a'; pass a finite number"),
+        ({"negative_rate": "a"}, "negative_rate='a'; pass the share"),
+        ({"curvature": 1}, "curvature=1; pass True or False"),
+        ({"recentre": "no"}, "recentre='no'; pass True or False"),
+        ({"intervals": None}, "intervals=None; pass True or False"),
+        ({"shape": "curved"}, "shape='curved' is unknown; choose one of straight, free"),
+        ({"calibrator_options": ["n_bins"]}, r"calibrator_options=\['n_bins'\]; pass a dict"),
     ],
 )
 def test_a_bad_option_is_named(options, message):
@@ -737,33 +957,37 @@ def test_a_bad_option_is_named(options, message):
 @pytest.mark.parametrize(
     ("options", "arguments", "message"),
     [
-        ({}, {"labelled": GOOD_LABELLED}, r"labelled rows are given but no calibrator; pass one, such as VAD\(calib"),
+        ({}, {"labelled": GOOD_LABELLED}, "there are labelled rows but no calibrator; pass one"),
         ({"calibrator": "platt"}, {}, r"calibrator='platt' needs labelled=\(scores, labels\) in fit"),
         (
             {"calibrator": "platt"},
             {"labelled": (GOOD_LABELLED[0][:, 0], GOOD_LABELLED[1])},
-            r"labelled scores have shape \(200,\); a tandem needs every replica there too, shape \(m, S\)",
+            r"the labelled scores have shape \(200,\); pass the 2 replicas of the pool, shape \(m, S\)",
         ),
         (
             {"calibrator": "platt"},
             {"labelled": (GOOD_LABELLED[0][:, :1], GOOD_LABELLED[1])},
-            r"there are 1 column\(s\) and replicas='seeds' needs 2",
+            r"the labelled scores have shape \(200, 1\); pass the 2 replicas of the pool",
         ),
         (
             {"calibrator": "platt"},
             {"labelled": (DISAGREEING, np.arange(500) % 2)},
             r"λ = -\d+ on the labelled rows: replicas differ more than scores vary there",
         ),
-        ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.zeros(200))}, "the labels have no positives"),
+        ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.zeros(200))}, "the labels hold no positives"),
         ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.zeros(199))}, r"labels has shape \(199,\)"),
         ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.full(200, 2))}, "labels must be 0 or 1"),
         (
             {"calibrator": "platt"},
             {"labelled": (np.full((200, 2), 1.5), GOOD_LABELLED[1])},
-            "labelled.*constant|every score is 1",
+            r"the served scores are constant at 1\.5 on the labelled rows",
         ),
         ({"calibrator": "platt"}, {"labelled": (with_value(np.nan), GOOD_LABELLED[1])}, r"\[3, 1\] is nan"),
-        ({"calibrator": "platt"}, {"labelled": GOOD_LABELLED, "variance": 0.1}, "a tandem needs replicas on pool and"),
+        (
+            {"calibrator": "platt"},
+            {"labelled": GOOD_LABELLED, "variance": 0.1},
+            "a calibrator needs replicas on pool and labelled rows; leave variance out",
+        ),
         (
             {"calibrator": "histogram", "calibrator_options": {"bins": 5}},
             {"labelled": GOOD_LABELLED},
@@ -774,9 +998,13 @@ def test_a_bad_option_is_named(options, message):
         ({}, {"sample_weight": [1.0]}, r"sample_weight has shape \(1,\) but there are 200 scores"),
         ({}, {"sample_weight": np.zeros(200)}, "every sample_weight is zero; give some row a positive weight"),
         ({}, {"sample_weight": np.full(200, -1.0)}, "sample_weight holds -1; weights must be 0 or more"),
-        ({}, {"variance": -0.1}, "variance"),
-        ({}, {"variance": np.nan}, "variance|λ = nan"),
-        ({}, {"variance": 100.0}, r"λ = -.*: replicas differ by more \(V = 100\)"),
+        ({}, {"variance": -0.1}, r"variance=-0\.1; pass V, a number of 0 or more"),
+        ({}, {"variance": np.nan}, "variance"),
+        ({}, {"variance": "x"}, "variance"),
+        ({"calibrator": "platt"}, {"labelled": []}, r"labelled must be \(scores, labels\)"),
+        ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], None)}, r"labelled must be \(scores, labels\)"),
+        ({"calibrator": "platt"}, {"labelled": evidence_of(GOOD_LABELLED[0])}, "the labelled evidence holds no labels"),
+        ({}, {"variance": 100.0}, r"λ = -.*: replicas differ more \(V = 100\)"),
     ],
 )
 def test_a_bad_fit_is_named_with_the_remedy(options, arguments, message):
@@ -784,26 +1012,25 @@ def test_a_bad_fit_is_named_with_the_remedy(options, arguments, message):
         VAD(**options).fit(GOOD, **arguments)
 
 
-def test_a_tandem_from_moments_needs_the_cells_of_the_pool():
-    with pytest.raises(
-        UncurseError, match=r"a tandem from moments needs the pool's cells too: pass pool=\(moments, ce"
-    ):
-        VAD(calibrator="platt", recentre=False).fit(Moments().update(GOOD), labelled=GOOD_LABELLED)
+def test_a_tandem_without_recentring_needs_the_cells_of_the_pool():
+    without_cells = Evidence(LogSpec(column_names(2)), Moments().update(GOOD))
+    with pytest.raises(UncurseError, match="this evidence has no cells; a calibrator with recentre=False needs them"):
+        VAD(calibrator="platt", recentre=False).fit(without_cells, labelled=GOOD_LABELLED)
 
 
 @pytest.mark.parametrize("argument", [{"groups": np.zeros(200)}, {"sample_weight": np.ones(200)}])
-def test_groups_and_weights_beside_moments_are_refused_not_ignored(argument):
-    with pytest.raises(UncurseError, match=r"moments|Moments"):
-        VAD().fit(Moments().update(GOOD), **argument)
+def test_groups_and_weights_beside_evidence_are_refused(argument):
+    with pytest.raises(UncurseError, match="groups and sample_weight go with arrays; evidence already holds its own"):
+        VAD().fit(evidence_of(GOOD), **argument)
 
 
 def test_an_unfitted_vad_says_so():
-    with pytest.raises(UncurseError, match="this VAD is not fitted; call fit with the pool first"):
+    with pytest.raises(UncurseError, match="this VAD is not fitted; call fit first"):
         VAD().predict_proba([0.0])
 
 
 def test_groups_unknown_at_the_fit_are_refused_at_prediction():
-    with pytest.raises(UncurseError, match="this VAD was fitted without groups; leave groups out, or fit with them"):
+    with pytest.raises(UncurseError, match="this VAD was fitted without groups; leave groups out"):
         VAD().fit(GOOD).predict_proba([0.0], ["a"])
 
 
@@ -854,7 +1081,7 @@ def test_a_floor_does_not_lift_other_groups():
     groups = np.repeat(["calm", "noisy"], 20_000)
     noise = np.where(groups == "calm", 0.3, 0.8)
     pool = rng.normal(-3, 0.6, (40_000, 1)) + noise[:, None] * rng.normal(size=(40_000, 2))
-    with pytest.warns(UserWarning, match="below the floor"):
+    with pytest.warns(UserWarning, match=r"λ = .* is too low; using lambda_floor=0\.7"):
         vad = VAD(lambda_floor=0.7).fit(pool, groups=groups)
     assert vad.group_lambda_["calm"] == pytest.approx(0.8, abs=0.02)
     assert vad.group_lambda_["noisy"] == 0.7
@@ -866,7 +1093,7 @@ def test_labelled_rows_selected_by_the_served_score_are_warned_of():
     scores = truth[:, None] + rng.normal(0, 0.4, (40_000, 2))
     y = rng.random(40_000) < expit(truth)
     winners = scores[:, 0] > np.quantile(scores[:, 0], 0.8)
-    with pytest.warns(UserWarning, match=r"above the other replicas, .* label rows chosen without it"):
+    with pytest.warns(UserWarning, match=r"lead the other replicas .*: label rows that were selected without it"):
         VAD(calibrator="platt").fit(scores, labelled=(scores[winners], y[winners]))
     earlier = truth + rng.normal(0, 0.6, 40_000)
     shown = earlier > np.quantile(earlier, 0.8)
@@ -874,12 +1101,12 @@ def test_labelled_rows_selected_by_the_served_score_are_warned_of():
 
 
 def test_identical_replicas_are_warned_of():
-    with pytest.warns(UserWarning, match="the replicas are identical, so no noise shows; was the seed changed"):
+    with pytest.warns(UserWarning, match="the replicas are identical, so they show no noise; was the seed changed"):
         VAD().fit(np.column_stack([GOOD[:, 0], GOOD[:, 0]]))
 
 
 def test_probabilities_taken_for_logits_are_warned_of():
-    with pytest.warns(UserWarning, match=r"every value of pool lies in \[0, 1\]; if these are probabilities"):
+    with pytest.warns(UserWarning, match=r"every value of the scores lies in \[0, 1\]; if these are probabilities"):
         VAD().fit(expit(GOOD))
 
 
@@ -888,15 +1115,19 @@ def test_a_transposed_pool_is_refused():
         VAD().fit(GOOD.T)
 
 
-def test_evidence_of_another_scale_or_link_is_refused_in_a_tandem():
-    cells = Cells("probability").update(expit(GOOD[:, 0]))
-    with pytest.raises(
-        UncurseError, match="the pool's cells are on the probability scale; a tandem needs them on the logit"
-    ):
-        VAD(calibrator="platt").fit((Moments().update(GOOD), cells), labelled=GOOD_LABELLED)
-    labelled = (Moments("probit").update(GOOD), Cells().update(GOOD[:, 0], GOOD_LABELLED[1]))
-    with pytest.raises(UncurseError, match="the labelled moments are of the probit link"):
-        VAD(calibrator="platt").fit(GOOD, labelled=labelled)
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"link": "probit"}, "the labelled rows were collected with link='probit', not 'logistic'"),
+        ({"negative_rate": 0.5}, r"the labelled rows were collected with negative_rate=0\.5, not None"),
+        ({"names": ("column 1", "column 0")}, "pool and labelled rows have other columns"),
+    ],
+)
+def test_labelled_evidence_collected_with_other_options_is_refused(spec, message):
+    names = spec.pop("names", column_names(2))
+    labelled = from_arrays(*GOOD_LABELLED, spec=LogSpec(names, **spec))
+    with pytest.raises(UncurseError, match=message):
+        VAD(calibrator="platt").fit(evidence_of(GOOD), labelled=labelled)
 
 
 def test_a_masked_pool_is_refused():

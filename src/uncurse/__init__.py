@@ -4,12 +4,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .calibration.calibrators import calibrate
-from .debias.auto import Auto, fit_auto
+from .debias.auto import Auto
 from .debias.information_variance import information_variance
 from .debias.tower import Tower
 from .debias.vad import VAD
 from .errors import UncurseError
-from .evidence import Cells, Evidence, Joint, Moments
+from .evidence import Cells, Evidence, LogSpec, Moments, ReplicaCounts, TopK
 from .maps import Affine, Chain, Curve, Grouped, Steps, load
 from .metrics import (
     Evaluation,
@@ -57,9 +57,11 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Grouped",
-    "Joint",
+    "LogSpec",
     "Moments",
+    "ReplicaCounts",
     "Steps",
+    "TopK",
     "Tower",
     "UncurseError",
     "VADClassifier",
@@ -69,7 +71,6 @@ __all__ = [
     "collect",
     "evaluate",
     "expected_calibration_error",
-    "fit_auto",
     "fold",
     "information_variance",
     "load",

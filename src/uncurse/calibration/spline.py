@@ -144,7 +144,12 @@ def spline(cells: Cells) -> Curve:
 
 
 def fit_smooth(
-    score: Array, weight: Array, label: Array, *, scatter: bool = False, slope: tuple[float, float] | None = None
+    score: Array,
+    weight: Array,
+    label: Array,
+    *,
+    scatter: bool | Array = False,
+    slope: tuple[float, float] | None = None,
 ) -> SmoothCurve:
     """Fit the log odds of `label` as a smooth curve of `score`.
 
@@ -154,8 +159,9 @@ def fit_smooth(
         Score of each cell, ascending.
     weight, label : array of shape (K,)
         Weight and weighted label sum of each cell, in effective rows.
-    scatter : bool, default=False
-        Labels are probabilities: estimate their variance about the curve instead of assuming p(1 − p).
+    scatter : bool or array of shape (K,), default=False
+        Labels are probabilities, whose variance about the curve is not p(1 − p). True: estimate it from the cells.
+        Array: their variance relative to p(1 − p).
     slope : tuple of float, optional
         Mean and standard deviation of a normal prior of the slope.
 
@@ -170,6 +176,7 @@ def fit_smooth(
     >>> curve(np.array([0.0, 1.0])).round(2)
     array([-1. , -0.3])
     """
+    ends = score
     score, weight, label = _merged(score, weight, label, score)
     heavy = _is_heavy(weight)
     positions = (np.cumsum(weight[~heavy]) - weight[~heavy] / 2) / weight[~heavy].sum()
@@ -182,7 +189,8 @@ def fit_smooth(
     basis = make_basis(knots)
     known = (0.0, 0.0) if slope is None else (slope[0] * spread, (slope[1] * spread) ** -2)
     with one_blas_thread():
-        coefficients, covariance, line = _averaged(basis(z), w, y, scatter, known)
+        dispersion = scatter if isinstance(scatter, bool) else np.interp(z * spread + center, ends, scatter)
+        coefficients, covariance, line = _averaged(basis(z), w, y, dispersion, known)
     curve = SmoothCurve(center, spread, (-np.inf, np.inf), (-np.inf, np.inf), basis, coefficients, covariance, line)
     return _limited(curve, score, weight, label, inside)
 
@@ -261,14 +269,14 @@ def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, insi
 
 
 def _averaged(
-    features: Array, weight: Array, label: Array, scatter: bool, slope: tuple[float, float]
+    features: Array, weight: Array, label: Array, scatter: bool | Array, slope: tuple[float, float]
 ) -> tuple[Array, Array, float]:
     """Average the fits over τ. Return coefficients, covariance and the posterior probability of the line.
 
     `slope` is the prior of the slope per spread: mean and precision.
     """
     size = len(features)
-    dispersion = np.ones(len(weight))
+    dispersion = np.ones(len(weight)) if isinstance(scatter, bool) else scatter
 
     def fit(tau: float, start: Array) -> tuple[Array, Array, float]:
         """Coefficients, covariance and log marginal likelihood (Laplace) for one τ."""
@@ -290,7 +298,7 @@ def _averaged(
         return coefficients, covariance, result.log_likelihood - 0.5 * result.log_determinant - prior
 
     start = np.zeros(size)
-    if scatter:
+    if scatter is True:
         start = fit(_SPREADS[-1], start)[0]
         p = logistic(start @ features)
         pearson = np.square(label - weight * p) / (weight * np.maximum(p * (1 - p), 1e-12))

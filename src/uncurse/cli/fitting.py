@@ -108,21 +108,34 @@ def fit(
         "--shape": shape,
     }
     _check_method(method, labelled, own)
-    joint = method != "vad" or shape == "free"
+    counts = method != "vad" or shape == "free"
     options = (weight, group, None, None, scale or "logit", link or "logistic", negative_rate, engine)
     given: dict[str, Any] = {"scores": scores, "scale": scale, "link": link, "group": group, "weight": weight}
     given["negative_rate"] = negative_rate
-    evidence = evidence_of(pool, scores, None, options, given, need_joint=joint)
+    evidence = evidence_of(pool, scores, None, options, given, need_counts=counts)
     check_pool(pool, evidence)
     rows = None
     if labelled:
-        columns = ",".join(evidence.columns)
-        options = (weight, None, None, None, evidence.scale, evidence.link, evidence.negative_rate, engine)
-        rows = evidence_of(labelled, columns, label, options, {"label": label}, need_label=True, need_joint=joint)
-    where = f"{', '.join(pool)}, columns {', '.join(evidence.columns)}"
-    settings: dict[str, Any] = {"scale": evidence.scale, "negative_rate": evidence.negative_rate, "replicas": replicas}
+        columns = ",".join(evidence.spec.scores)
+        options = (
+            weight,
+            None,
+            None,
+            None,
+            evidence.spec.scale,
+            evidence.spec.link,
+            evidence.spec.negative_rate,
+            engine,
+        )
+        rows = evidence_of(labelled, columns, label, options, {"label": label}, need_label=True, need_counts=counts)
+    where = f"{', '.join(pool)}, columns {', '.join(evidence.spec.scores)}"
+    settings: dict[str, Any] = {
+        "scale": evidence.spec.scale,
+        "negative_rate": evidence.spec.negative_rate,
+        "replicas": replicas,
+    }
     if method == "vad":
-        settings |= {"link": evidence.link, "calibrator": calibrator, "curvature": curvature}
+        settings |= {"link": evidence.spec.link, "calibrator": calibrator, "curvature": curvature}
         settings |= {"lambda_floor": lambda_floor, "shape": shape or "straight"}
     try:
         with working("fitting"):
@@ -155,10 +168,10 @@ def _check_method(method: str, labelled: Sequence[str] | None, own: dict[str, An
 
 
 def _fitted(method: str, pool: Evidence, labelled: Evidence | None, settings: dict[str, Any]) -> VAD | Tower | Auto:
-    from ..debias import VAD, Tower, fit_auto
+    from .. import VAD, Auto, Tower
 
     if method == "auto":
-        return fit_auto(pool, labelled=labelled, **settings)
+        return Auto(**settings).fit(pool, labelled=labelled)
     if method == "tower":
         assert labelled is not None  # checked
         return Tower(**settings).fit(pool, labelled=labelled)

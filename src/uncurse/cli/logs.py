@@ -47,8 +47,9 @@ def collect(
     top_k: TopK = None,
     negative_rate: NegativeRate = None,
     link: Link = "logistic",
-    joint: Annotated[
-        bool, typer.Option("--joint", help="Also count how replicas lie together: for --method tower and auto.")
+    replica_counts: Annotated[
+        bool,
+        typer.Option("--replica-counts", help="Also count how replicas lie together: for --method tower and auto."),
     ] = False,
     engine: Engine = "polars",
     json: JsonOption = None,
@@ -58,19 +59,21 @@ def collect(
     Example: uncurse collect 'logs/2026-11-15/*.parquet' --scores s1,s2 --label click -o day.json
     """
     check_outputs([out, json], log)
-    found = read(log, names_of(scores), label, weight, group, request, top_k, scale, link, negative_rate, engine, joint)
+    options = (weight, group, request, top_k, scale, link, negative_rate, engine, replica_counts)
+    found = read(log, names_of(scores), label, *options)
+    selection = found.spec.top_k
     found.save(out)
     record: dict[str, Any] = {
         "out": str(out),
         "rows": found.rows,
-        "columns": ",".join(found.columns),
+        "columns": ",".join(found.spec.scores),
         "groups": len(found.groups),
-        "selection": found.selection or "all rows",
-        "joint": "no" if found.joint is None else f"{len(found.joint)} cells",
+        "selection": str(selection or "all rows"),
+        "replica_counts": 0 if found.replica_counts is None else len(found.replica_counts),
     }
-    text = f"{found.rows:,} rows of {', '.join(found.columns)}"
+    text = f"{found.rows:,} rows of {', '.join(found.spec.scores)}"
     text += f" in {len(found.groups):,} groups" if found.groups else ""
-    text += f", {found.selection}" if found.selection else ""
+    text += f", {selection}" if selection else ""
     finish(f"{text}: written to {out}", documents.dumps("collected", record), json, [record])
 
 
@@ -153,15 +156,17 @@ def evaluate(
     options = (weight, group, request, top_k, scale or "logit", "logistic", None, engine)
     given = {"score": score, "label": label, "request": request, "weight": weight, "scale": scale}
     evidence = evidence_of(log, score, label, options, given, need_label=True)
-    shares = shares_of(alpha, evidence.selection)
+    spec = evidence.spec
+    selection = None if spec.top_k is None else str(spec.top_k)
+    shares = shares_of(alpha, selection)
     for path, one, about in loaded:
         if isinstance(one, Grouped) and not evidence.groups:
             column = about.get("group") or "COLUMN"
             raise UncurseError(f"{path} has a map for each group; collect {', '.join(log)} with --group {column}")
     for path, one, _ in loaded:
-        if one.scale != evidence.scale:
+        if one.scale != spec.scale:
             raise UncurseError(
-                f"{path} takes scores on the {one.scale} scale and these are {evidence.scale}s; say --scale "
+                f"{path} takes scores on the {one.scale} scale and these are {spec.scale}s; say --scale "
                 f"{one.scale} if they are, or fit a map to them"
             )
     plain = as_served(evidence, negative_rate)
@@ -173,13 +178,13 @@ def evaluate(
             for name, (_, one, about) in zip(names, loaded, strict=True)
         ]
     except UncurseError as error:
-        raise UncurseError(f"{', '.join(log)}, label {evidence.label!r}: {error}") from None
+        raise UncurseError(f"{', '.join(log)}, label {spec.label!r}: {error}") from None
     facts = _facts(log, evidence, names)
     assert evidence.cells is not None  # a log with labels has a logit
-    page = Report(methods, served=describe(evidence.cells), facts=facts, selection=evidence.selection)
+    page = Report(methods, served=describe(evidence.cells), facts=facts, selection=selection)
     content = {
         "facts": facts,
-        "selection": evidence.selection,
+        "selection": selection,
         "methods": [{"name": m.name, "evaluation": m.evaluation.to_dict(), "about": m.about} for m in methods],
     }
     if report is not None:
@@ -209,17 +214,18 @@ def _facts(log: Sequence[str], evidence: Evidence, maps: list[str]) -> dict[str,
     import platform
     from importlib.metadata import version
 
+    spec = evidence.spec
     versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
     facts: dict[str, str | list[str]] = {
         "Log": list(log),
         "Rows": f"{evidence.rows:,}",
-        "Served score": f"{evidence.columns[0]} ({evidence.scale})",
-        "Label": str(evidence.label),
+        "Served score": f"{spec.scores[0]} ({spec.scale})",
+        "Label": str(spec.label),
     }
-    if evidence.weight is not None:
-        facts["Weight"] = evidence.weight
-    if evidence.selection is not None:
-        facts["Selection"] = evidence.selection
+    if spec.weight is not None:
+        facts["Weight"] = spec.weight
+    if spec.top_k is not None:
+        facts["Selection"] = str(spec.top_k)
     if maps:
         facts["Maps"] = maps
     return {**facts, "Command": command(), "Versions": ", ".join([*versions, f"Python {platform.python_version()}"])}

@@ -9,7 +9,7 @@ import typer
 
 from .. import links, validation
 from ..calibration import calibrators
-from ..debias import vad
+from ..debias.base import REPLICAS as KINDS
 
 
 def words(*known: str) -> Callable[[str], list[str]]:
@@ -21,7 +21,7 @@ def words(*known: str) -> Callable[[str], list[str]]:
     return complete
 
 
-SCALES, LINKS, REPLICAS = words(*validation.SCALES), words(*links.LINKS), words(*vad.REPLICAS)
+SCALES, LINKS, REPLICAS = words(*validation.SCALES), words(*links.LINKS), words(*KINDS)
 METHODS, SHAPES = words("vad", "tower", "auto"), words("straight", "free")
 CALIBRATORS, ENGINES = words(*calibrators.CALIBRATORS), words("polars", "duckdb", "spark")
 

@@ -36,9 +36,10 @@ def read(
     link: str,
     negative_rate: float | None,
     engine: str,
-    joint: bool = False,
+    replica_counts: bool = False,
 ) -> Evidence:
     """Evidence of logs, with a bar while they are read."""
+    from ..evidence import TopK
     from ..tables import collect as collect_log
     from ..tables.files import count_rows
 
@@ -51,12 +52,11 @@ def read(
             label=label,
             weight=weight,
             group=group,
-            request=request,
-            top_k=top_k or 1,
+            top_k=None if request is None else TopK(request, top_k or 1),
             scale=scale,
             link=link,
             negative_rate=negative_rate,
-            joint=joint,
+            replica_counts=replica_counts,
             engine=engine,
             progress=advance,
         )
@@ -70,7 +70,7 @@ def evidence_of(
     given: dict[str, Any],
     *,
     need_label: bool = False,
-    need_joint: bool = False,
+    need_counts: bool = False,
 ) -> Evidence:
     """Evidence of logs, or evidence files merged: then what was said of columns must be what they hold."""
     from ..evidence import Evidence, merged
@@ -89,13 +89,14 @@ def evidence_of(
             raise UncurseError(f"--score is {scores}; name the served column alone")
         if need_label and label is None:
             raise UncurseError("--label is missing; name the column of labels, 0 or 1")
-        return read(sources, names_of(scores), label, *(*options, need_joint))
+        return read(sources, names_of(scores), label, *(*options, need_counts))
     evidence = merged(Evidence.load(source) for source in sources)
+    spec = evidence.spec
     held = {
-        "scores": ",".join(evidence.columns),
-        "score": evidence.columns[0],
-        **{name: getattr(evidence, name) for name in ("scale", "link", "group", "weight", "label", "negative_rate")},
-        "request": evidence.selection and evidence.selection.rpartition(" of each ")[2],
+        "scores": ",".join(spec.scores),
+        "score": spec.scores[0],
+        **{name: getattr(spec, name) for name in ("scale", "link", "group", "weight", "label", "negative_rate")},
+        "request": None if spec.top_k is None else spec.top_k.request,
     }
     for name, value in given.items():
         if value is not None and held[name] != value:
@@ -103,24 +104,26 @@ def evidence_of(
                 f"--{name.replace('_', '-')} is {value}, but {', '.join(sources)} was collected with {held[name]}; "
                 "leave it out, or collect anew"
             )
-    if need_label and evidence.label is None:
+    if need_label and spec.label is None:
         raise UncurseError(f"{', '.join(sources)} was collected without labels; collect it with --label")
-    if need_joint and evidence.joint is None:
-        raise UncurseError(f"{', '.join(sources)} was collected without --joint; collect it anew, with --joint")
+    if need_counts and evidence.replica_counts is None:
+        raise UncurseError(
+            f"{', '.join(sources)} was collected without --replica-counts; collect it anew, with --replica-counts"
+        )
     return evidence
 
 
 def check_pool(names: Sequence[str], pool: Evidence) -> None:
     """A pool is all candidates, scored by more than one model."""
-    if pool.selection is not None:
+    if pool.spec.top_k is not None:
         raise UncurseError(
-            f"{', '.join(names)} holds the {pool.selection} only, where λ would be far too low; collect the whole "
+            f"{', '.join(names)} holds the {pool.spec.top_k} only, where λ would be far too low; collect the whole "
             "pool, without --request"
         )
-    if len(pool.columns) < 2:
+    if len(pool.spec.scores) < 2:
         raise UncurseError(
-            f"--scores names one column, {pool.columns[0]!r}; name two or more, the served one first: train the model "
-            "once more, with another seed, and score the pool with it"
+            f"--scores names one column, {pool.spec.scores[0]!r}; name two or more, the served one first: train the "
+            "model once more, with another seed, and score the pool with it"
         )
 
 
@@ -134,9 +137,9 @@ def as_served(evidence: Evidence, rate: float | None) -> ScoreMap | None:
         return None
     if not 0 < rate <= 1:
         raise UncurseError(f"--negative-rate is {rate:g}; pass the share of negatives kept, such as 0.1")
-    if evidence.negative_rate is not None:
+    if evidence.spec.negative_rate is not None:
         raise UncurseError("this evidence was collected with its negative rate; leave --negative-rate out")
-    return Affine(1.0, float(np.log(rate)), scale=evidence.scale)
+    return Affine(1.0, float(np.log(rate)), scale=evidence.spec.scale)
 
 
 def shares_of(text: str | None, selection: str | None) -> list[float]:

@@ -21,12 +21,13 @@ def fit_text(
     from ..debias.vad import VAD
 
     lines, record = _vad_text(fitted, pool) if isinstance(fitted, VAD) else _other_text(fitted, about, pool)
-    for left in about["left"]:
-        record |= {f"left_{end}_{left['alpha']:g}": left[end] for end in ("low", "high")}
-    if about["left"]:
-        said = [f"{100 * one['alpha']:g}%: {_signed(one['low'])} to {_signed(one['high'])}" for one in about["left"]]
-        lines.append(f"left on the top, {100 * about['left'][0]['level']:g}% intervals: {', '.join(said)}")
-    lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {pool.columns[0]} -o OUT")
+    for left in about["remaining_error"]:
+        record |= {f"remaining_error_{end}_{left['alpha']:g}": left[end] for end in ("low", "high")}
+    if about["remaining_error"]:
+        intervals = about["remaining_error"]
+        texts = [f"{100 * one['alpha']:g}%: {_signed(one['low'])} to {_signed(one['high'])}" for one in intervals]
+        lines.append(f"remaining error on the top, {100 * intervals[0]['level']:g}% intervals: {', '.join(texts)}")
+    lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {pool.spec.scores[0]} -o OUT")
     return "\n".join(lines), {**record, "out": str(out)}
 
 
@@ -35,7 +36,7 @@ def _signed(share: float) -> str:
 
 
 def _other_text(fitted: Tower | Auto, about: Mapping[str, Any], pool: Evidence) -> tuple[list[str], dict[str, Any]]:
-    """Of `Tower`, and of what `fit_auto` chose."""
+    """Of `Tower`, and of what `Auto` chose."""
     labelled = (about["labelled"] or {}).get("rows", 0)
     straight = about.get("line_probability")
     record: dict[str, Any] = {
@@ -45,12 +46,12 @@ def _other_text(fitted: Tower | Auto, about: Mapping[str, Any], pool: Evidence) 
         "labelled_rows": labelled,
         "groups": len(pool.groups),
         "line_probability": "" if straight is None else straight,
-        "lambda": about.get("lambda", ""),
+        "lambda": "" if about.get("lambda") is None else about["lambda"],
         "map": fitted.map_.kind,
     }
     rows = f"{pool.rows:,} pool rows" + (f" and {labelled:,} labelled rows" if labelled else "")
-    lines = [f"{about['method']}, from {rows} of {', '.join(pool.columns)}"]
-    if "reason" in about:
+    lines = [f"{about['method']}, from {rows} of {', '.join(pool.spec.scores)}"]
+    if about.get("reason"):
         lines.append(f"why: {about['reason']}")
     if straight is not None:
         lines.append(f"P(the labels lie on a straight line of the denoised logit) = {straight:.2f}")
@@ -76,7 +77,7 @@ def _vad_text(vad: VAD, pool: Evidence) -> tuple[list[str], dict[str, Any]]:
     }
     lines = [
         f"λ = {vad.lambda_:.4f} ± {vad.standard_error_:.4f} (over pool rows) about {vad.center_:.4f}, from "
-        f"{pool.rows:,} rows of {', '.join(pool.columns)}"
+        f"{pool.rows:,} rows of {', '.join(pool.spec.scores)}"
     ]
     if isinstance(vad.map_, Affine) and vad.map_.link == "logistic":
         sign = "-" if vad.map_.intercept < 0 else "+"
@@ -93,9 +94,9 @@ def _vad_text(vad: VAD, pool: Evidence) -> tuple[list[str], dict[str, Any]]:
 def evaluation_text(methods: Sequence[Method], log: Evidence) -> str:
     """A line for each share, a column for each method; then ECE with its floor."""
     width = max(20, *(len(m.name) + 2 for m in methods))
-    chosen = log.selection or f"selected by {log.columns[0]}"
+    chosen = log.spec.top_k or f"selected by {log.spec.scores[0]}"
     lines = [
-        f"{log.rows:,} rows, label {log.label}, {chosen}",
+        f"{log.rows:,} rows, label {log.spec.label}, {chosen}",
         "",
         "Calibration error (predicted / observed − 1), ± one standard error",
     ]

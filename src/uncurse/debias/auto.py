@@ -1,9 +1,8 @@
-"""Choose the method from what is there, and say why: labels or none, how many replicas, what they show."""
+"""Choose a method from the evidence, and state why."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,192 +10,249 @@ from numpy.typing import ArrayLike
 from .._types import Array
 from ..calibration import fit_logistic
 from ..errors import UncurseError
-from ..evidence import Evidence, Joint
+from ..evidence import Evidence, check_negative_rate, labelled_evidence, pool_evidence
 from ..links import logistic
-from ..maps import Affine, ScoreMap, compose
-from .free_shape import SHARES, Distilled
-from .tower import LabelledReplicas, Tower
-from .uncertainty import Selected, left_on_top
-from .vad import VAD
+from ..maps import Affine, compose
+from ..validation import check_choice
+from .base import Debiaser, Fitted, check_replicas
+from .free_shape import FreeShape, LabelFree, Parametric
+from .latent_scores import ReplicaModel
+from .tower import TowerFit, fit_tower
+from .uncertainty import SHARES, TopShare
+from .vad import VADOptions, fit_vad, label_free
 
-_NOTHING = 0.002  # a smaller correction than this everywhere is none
-_WASTE = 0.15  # by so much may labels that mislead by chance raise the mean squared error of the label-free map
-
-
-@dataclass(frozen=True)
-class Auto:
-    """The method that was chosen: `method_`, why: `reason_`, and its score map."""
-
-    method_: str
-    reason_: str
-    map_: ScoreMap
-    fitted: VAD | Tower | None
-    _reference: Tower | Distilled | None
-
-    def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
-        """Predictions for served scores of shape (n,)."""
-        if groups is None:
-            return self.map_(served)
-        if self.fitted is None:
-            return self.map_(served)
-        return self.fitted.predict_proba(served, groups)
-
-    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
-        """Where the calibration error left on the top share `alpha` of such a pool lies, with probability `level`."""
-        if self._reference is None:
-            raise UncurseError("identical replicas show no noise, so nothing can be said of the error left")
-        return left_on_top(getattr(self.map_, "whole", self.map_), self._reference, alpha, level)
-
-    def __repr__(self) -> str:
-        return f"Auto: {self.method_} ({self.reason_})"
+_NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
+_MSE_TOLERANCE = 0.15  # accepted increase of the mean squared error of a correct label-free map by misleading labels
+_Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
 
-def fit_auto(
-    pool: ArrayLike | Evidence,
-    *,
-    labelled: LabelledReplicas | None = None,
-    scale: str = "logit",
-    replicas: str = "seeds",
-    negative_rate: float | None = None,
-    groups: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
-) -> Auto:
-    """Fit what the evidence calls for, from doing nothing to `Tower`.
+class Auto(Debiaser):
+    """Fit the method that the evidence calls for.
 
-    Without labels it is VAD with curvature, or its free shape where replicas show that one λ will not do. Labels are
-    first asked whether they contradict that map: it needs none, so it has no noise of theirs. Where they do, beyond
-    what chance is allowed (at most as much as BIC would, less where a switch has little to lose), `Tower` takes their
-    word. Where no replica shows noise that matters, scores stay.
+    Without labels this is VAD with curvature, or its free shape if replicas show that one λ is not enough. Labels are
+    used only if they contradict the label-free map, which carries no label noise; then it is `Tower`. If replicas show
+    no noise that matters, scores stay as they are.
 
     Parameters
     ----------
-    pool, labelled, groups, sample_weight
-        As for `Tower.fit`, arrays or `Evidence`.
-    scale, replicas, negative_rate
-        As for `Tower`.
+    scale : {"logit", "probability"}, default="logit"
+        Scale of the scores.
+    replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
+        How the score columns are related, see `VAD`.
+    negative_rate : float, optional
+        Negative-sampling rate used in training; scores are corrected for it.
+
+    Attributes
+    ----------
+    method_ : str
+        Chosen method: "nothing", "vad with curvature", "free" or "tower".
+    reason_ : str
+        Why it was chosen.
+    map_ : ScoreMap
+        Fitted map of the served score.
+    record_ : FitRecord
+        How the map was fitted.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> pool = rng.normal(-2, 0.8, 50_000)[:, None] + rng.normal(0, 0.3, (50_000, 3))
-    >>> fit_auto(pool).method_
+    >>> Auto().fit(pool).method_
     'vad with curvature'
     """
-    arguments: dict[str, Any] = {"scale": scale, "replicas": replicas, "negative_rate": negative_rate}
-    tower = Tower(**arguments)
-    base = _label_free(pool, arguments, groups, sample_weight)
+
+    method_: str
+    reason_: str
+
+    def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
+        self.scale = check_choice("scale", scale, ("logit", "probability"))
+        self.replicas = check_replicas(replicas)
+        check_negative_rate(negative_rate, scale)
+        self.negative_rate = negative_rate
+
+    def __repr__(self) -> str:
+        chosen = f" chose {self.method_}: {self.reason_}" if hasattr(self, "map_") else ""
+        return f"Auto(scale={self.scale!r}, replicas={self.replicas!r}){chosen}"
+
+    def fit(
+        self,
+        pool: ArrayLike | Evidence,
+        *,
+        labelled: tuple[ArrayLike, ...] | Evidence | None = None,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Auto:
+        """Fit to a sample of the candidate pool, and to labelled rows if there are some.
+
+        Parameters
+        ----------
+        pool : array-like of shape (n, S), or Evidence
+            Replica scores, the served one in column 0.
+        labelled : tuple (scores, labels) or (scores, labels, weights), or Evidence
+            Labelled rows, scored by every replica, see `Tower.fit`.
+        groups : array-like of shape (n,), optional
+            Group of each pool row.
+        sample_weight : array-like of shape (n,), optional
+            Weights of pool rows; only their ratios matter.
+
+        Returns
+        -------
+        Auto
+            Itself. If fitting fails, the previous fit stays.
+        """
+        evidence = pool_evidence(
+            pool,
+            labelled,
+            scale=self.scale,
+            negative_rate=self.negative_rate,
+            groups=groups,
+            sample_weight=sample_weight,
+            replica_counts=True,
+        )
+        rows = None if labelled is None else labelled_evidence(labelled, evidence, replica_counts=True)
+        fitted = fit_auto(evidence, rows, replicas=self.replicas)
+        self._set(fitted)
+        self.method_, self.reason_ = fitted.record.method, fitted.record.reason
+        return self
+
+
+def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fitted:
+    """Choose and fit a method.
+
+    Parameters
+    ----------
+    pool : Evidence
+        Evidence of the candidate pool, with replica counts.
+    labelled : Evidence, optional
+        Evidence of labelled rows, with replica counts.
+    replicas : {"seeds", "bootstrap", "anchored"}
+        How the score columns are related.
+
+    Returns
+    -------
+    Fitted
+        Its record holds method and reason.
+    """
+    base = _fit_label_free(pool, replicas)
     if labelled is None:
         return base
-    tower.fit(pool, labelled=labelled, groups=groups, sample_weight=sample_weight)
-    doubt, allowed, rarer = _contradiction(base, tower, arguments)
-    if doubt <= allowed:
+    tower = fit_tower(pool, labelled, replicas=replicas)
+    assert isinstance(tower.remaining, TowerFit)
+    deviance, allowed, rarer = _contradiction(base, tower.remaining)
+    if deviance <= allowed:
         reason = (
-            f"{base.reason_}; the labels ({rarer:,.0f} of the rarer kind) do not contradict it: "
-            f"deviance {doubt:.1f}, of which chance is allowed {allowed:.1f}"
+            f"{base.record.reason}; the labels ({rarer:,.0f} of the rarer kind) do not contradict it: deviance "
+            f"{deviance:.1f}, of which chance is allowed {allowed:.1f}"
         )
-        return Auto(base.method_, reason, base.map_, base.fitted, base._reference)
-    reason = (
-        f"the labels contradict the scores even after noise is taken off (deviance {doubt:.1f}, of which "
-        f"chance is allowed {allowed:.1f}), so they are calibrated"
+        return replace(base, record=replace(base.record, reason=reason, labelled=tower.record.labelled))
+    size = (
+        "beyond any doubt"
+        if np.isinf(deviance)
+        else f"deviance {deviance:.1f}, of which chance is allowed {allowed:.1f}"
     )
-    return Auto("tower", reason, tower.map_, tower, tower)
+    reason = f"the labels contradict the scores even after noise is removed ({size}), so they are calibrated"
+    return replace(tower, record=replace(tower.record, reason=reason))
 
 
-def _label_free(
-    pool: Any, arguments: dict[str, Any], groups: ArrayLike | None, sample_weight: ArrayLike | None
-) -> Auto:
-    vad = VAD(curvature=True, lambda_floor=0.0, **arguments).fit(pool, groups=groups, sample_weight=sample_weight)
-    identity = compose(Affine(1.0, vad._offset), scale=arguments["scale"])
-    if vad.noise_variance_ <= 1e-12 * vad.score_variance_:
-        return Auto("nothing", "the replicas are identical, so no noise shows", identity, None, None)
-    free = vad._distilled()
-    straight = vad._taken_at_its_word(free)
-    vad._reference = straight
-    if max(_correction(straight, alpha) for alpha in SHARES) < 2:
-        reason = "the correction would be smaller than what it is known to"
-        return Auto("nothing", reason, identity, None, straight)
-    if straight is not free:
-        reason = f"one λ = {vad.lambda_:.3f} describes the replicas"
-        return Auto("vad with curvature", reason, vad.map_, vad, straight)
-    if groups is not None or (isinstance(pool, Evidence) and pool.groups):
-        reason = "one λ for each group; the shape of noise is not looked at by group"
-        return Auto("vad with curvature", reason, vad.map_, vad, free)
-    shaped = VAD(shape="free", **arguments).fit(pool, sample_weight=sample_weight)
-    reason = (
-        f"noise differs from row to row or tails are heavy: one λ = {vad.lambda_:.3f} does not describe the replicas"
+def _fit_label_free(pool: Evidence, replicas: str) -> Fitted:
+    """Choose between leaving scores alone, VAD with curvature, and its free shape."""
+    spec = pool.spec
+    options = VADOptions(
+        scale=spec.scale,
+        link=spec.link,
+        replicas=replicas,
+        curvature=True,
+        negative_rate=spec.negative_rate,
+        lambda_floor=0.0,
     )
-    return Auto("free", reason, shaped.map_, shaped, free)
+    model = ReplicaModel(pool.require("replica_counts", "collect it with replica_counts=True").cells(), replicas)
+    vad = fit_vad(replace(pool, replica_counts=None), None, options)
+    identity = compose(Affine(1.0, options.offset), scale=spec.scale)
+
+    def nothing(reason: str, remaining: LabelFree | None) -> Fitted:
+        return Fitted(identity, replace(vad.record, method="nothing", reason=reason), remaining, reason)
+
+    if model.identical:
+        return nothing("the replicas are identical, so they show no noise", None)
+    free, chosen = label_free(model, pool.moments, options)
+    if max(_correction(chosen, alpha) for alpha in SHARES) < _Z_CORRECTION:
+        return nothing("the correction is smaller than its standard error", chosen)
+    if chosen is not free or pool.groups:
+        one = f"one λ = {vad.record.lambda_:.3f} describes the replicas"
+        reason = one if chosen is not free else "one λ for each group; the shape of noise is not examined by group"
+        return Fitted(vad.map, replace(vad.record, method="vad with curvature", reason=reason), chosen)
+    reason = (
+        f"noise differs from row to row, or scores have heavy tails: one λ = {vad.record.lambda_:.3f} does not "
+        "describe the replicas"
+    )
+    steps = [Affine(1.0, options.offset)] if options.offset else []
+    record = replace(vad.record, method="free", reason=reason, curvature=False, shape="free")
+    return Fitted(compose(*steps, free.map(), scale=spec.scale), record, free)
 
 
-def _correction(reference: Distilled, alpha: float) -> float:
-    """What taking noise off changes on the top share, in standard errors or in halves of a permille."""
-    top = Selected(reference.joint, alpha)
-    served = reference.joint.served[top.cells]
-    after, before = (top.mean(logistic(l)) for l in (reference.odds(served), served))
-    return abs(float(np.log(before / after))) / max(reference.map_error(alpha), _NOTHING / 2)
+def _correction(estimate: LabelFree, alpha: float) -> float:
+    """Return the change of predictions on the top share in standard errors, or in units of half of 0.2%."""
+    if alpha * estimate.cells.effective_rows < 1:
+        return 0.0
+    top = TopShare(estimate.cells, alpha)
+    before = float(np.log(top.mean(logistic(estimate.cells.served[top.cells]))))
+    return abs(before - estimate.log_mean(alpha)) / max(estimate.map_error(alpha), _NEGLIGIBLE / 2)
 
 
-def _contradiction(base: Auto, tower: Tower, arguments: dict[str, Any]) -> tuple[float, float, float]:
-    """Deviance of labels about the same label-free method on the labelled rows, what chance may be, and the rarer.
+def _contradiction(base: Fitted, tower: TowerFit) -> tuple[float, float, float]:
+    """Return the deviance of the labels from the label-free method, what chance is allowed, and the rarer label.
 
-    The method is fitted to the labelled rows' own replicas, for theirs is another distribution.
+    The method is fitted to the replicas of the labelled rows, whose distribution differs from that of the pool.
     """
-    joint = tower._labelled
-    label = joint.label
-    assert label is not None
-    worth = joint.worth
-    w, y = joint.weight * worth, label * worth
+    cells = tower.labelled.cells
+    w, y = cells.row_weights()
     rarer = min(float(y.sum()), float((w - y).sum()))
     allowed = min(2 * float(np.log(max(rarer, 3.0))), _allowed(base, tower))
-    if tower._scale != (1.0, 0.0):
+    if tower.scaling != (1.0, 0.0):
         return np.inf, allowed, rarer
-    if base.method_ == "nothing" or base._reference is None:
-        l = joint.served
-    elif tower._chosen:  # by the served score from this pool, so the pool's map is theirs too
-        l = base._reference.odds(joint.served)
-    elif base.method_ == "free":
-        l = Distilled.by_mixture(joint, arguments["replicas"]).odds(joint.served)
-    else:
-        l = _straight_odds(joint, arguments["replicas"])
+    log_odds = _label_free_odds(base, tower)
+    features = np.stack([log_odds, np.ones_like(log_odds)])
     try:
-        line = fit_logistic(np.stack([l, np.ones_like(l)]), w, y).coefficients
-    except UncurseError:
+        line = fit_logistic(features, w, y).coefficients @ features
+    except UncurseError:  # too few labels to contradict anything
         return 0.0, np.inf, rarer
-    fitted = line @ np.stack([l, np.ones_like(l)])
 
     def likelihood(l: Array) -> float:
         return float(y @ l - w @ np.logaddexp(0.0, l))
 
-    return 2 * (likelihood(fitted) - likelihood(l)), allowed, rarer
+    return max(2 * (likelihood(line) - likelihood(log_odds)), 0.0), allowed, rarer
 
 
-def _allowed(base: Auto, tower: Tower) -> float:
-    """The deviance c below which labels are taken to speak by chance: less where a switch has little to lose.
+def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
+    """Return the log odds of labelled rows by the label-free method."""
+    model, served = tower.labelled, tower.labelled.cells.served
+    if base.record.method == "nothing" or not isinstance(base.remaining, LabelFree):
+        return served
+    if tower.selected:  # selected from this pool by the served score: the map of the pool applies
+        return base.remaining.log_odds(served)
+    if base.record.method == "free":
+        return FreeShape.fit(model).log_odds(served)
+    w = model.cells.weight / model.cells.weight.sum()
+    center = float(w @ served)
+    variance = float(w @ np.square(served - center))
+    return Parametric(model, max(1 - model.noise / variance, 0.0), center, variance).log_odds(served)
 
-    If the label-free map is right, a switch costs Tower's squared error, ρ² times its own, and chance exceeds c with
-    two degrees of freedom at a cost of ρ² (1 + c/2) exp(−c/2): that much is kept to a share of what it has anyway.
+
+def _allowed(base: Fitted, tower: TowerFit) -> float:
+    """Return the deviance c below which labels are put down to chance: less where a switch has little to lose.
+
+    If the label-free map is right, a switch costs the squared error of `Tower`, which is ρ² times its own. Chance
+    exceeds c with two degrees of freedom at a cost of ρ² (1 + c/2) exp(−c/2), kept to a share of its own error.
     """
-    if base._reference is None or base.method_ == "nothing":
+    if base.record.method == "nothing" or base.remaining is None:
         return np.inf
-    stake = max((tower.log_error(alpha) / base._reference.log_error(alpha)) ** 2 for alpha in SHARES)
+    estimate = base.remaining
+    shares = [alpha for alpha in SHARES if alpha * estimate.cells.effective_rows >= 1] or [1.0]
+    stake = max((tower.log_error(alpha) / max(estimate.log_error(alpha), 1e-9)) ** 2 for alpha in shares)
     half = 1.0
     for _ in range(50):
-        half = float(np.log(max(stake, 1.0) / _WASTE * (1 + half)))
+        half = float(np.log(max(stake, 1.0) / _MSE_TOLERANCE * (1 + half)))
     return 2 * half
-
-
-def _straight_odds(joint: Joint, replicas: str) -> Array:
-    """VAD with curvature from joint counts."""
-    from .latent_scores import seen
-    from .shrinkage import curved
-
-    data = seen(joint, replicas)
-    w = joint.weight / joint.weight.sum()
-    center = float(w @ joint.served)
-    variance = float(w @ np.square(joint.served - center))
-    noise = float(w @ data.variance)
-    slope = max(1 - noise / variance, 0.0)
-    return np.asarray(curved(slope, center, noise, "logistic").transform(joint.served))
 
 
 __all__ = ["Auto", "fit_auto"]

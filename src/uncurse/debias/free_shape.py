@@ -1,222 +1,294 @@
-"""What the replicas say of each other, without labels: E[φ(t) | served score] of any shape, as a map of one score.
+"""Label-free estimates of E[φ(t) | served score]: of any shape, or with one λ.
 
-With three replicas and more the others teach: given the true score t they are t plus noise, independent of the served
-score's noise, so the mean of an unbiased teacher given the served score is what that score is worth (double learning,
-distilled: no second model is served). φ bends, so φ of their mean is biased; but normal noise in the plane, as much of
-it across as along, averages out of any analytic function: the real part of φ(m + i·d), with m the mean of the others
-and d a contrast of the same variance as m, has the mean φ(t), wherever noise stays clear of φ's poles at ±iπ. To second
-order it is φ(m) − ½φ''(m)·d².
+With three replicas or more, the others teach. Given the true score t they are t plus noise that is independent of the
+served score's noise, so the mean of an unbiased teacher given the served score is the wanted probability (double
+learning, without serving a second model). φ of their mean m is biased because φ is curved. The real part of
+φ(m + i·d), with d a contrast of the same variance as m, has the mean φ(t): normal noise in the complex plane, as large
+across as along, averages out of any analytic function. To second order it is φ(m) − ½φ''(m)·d². Noise need not be
+normal for that.
 
-With two replicas, or bootstraps, nobody is left to teach: the distribution of truth and noise (`mixtures`) tells the
-same, if noise is normal.
+With two replicas, or bootstraps, there is no independent teacher. Then the distribution of true scores and noise
+(`latent_scores`) gives the same, if noise is normal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
-from ..evidence import Evidence, Joint
-from ..links import logistic, to_link
+from ..evidence import ReplicaCells, outlier_fences
+from ..links import logistic
 from ..maps import Affine, Curve
-from ..threads import chunks
-from ..validation import check_scores, check_weights
-from .latent_scores import Mixture, redrawn, seen
-from .shrinkage import curved
-from .uncertainty import Selected, level_variance, levels_of
+from .latent_scores import LatentScores, ReplicaModel
+from .shrinkage import with_curvature
+from .uncertainty import SHARES, TopShare, level_variance, relative_level_error
 
-_STEPS = 128  # cells of one spread
-_DRAWS = 12  # of the bootstrap
-SHARES = (0.01, 0.02, 0.05, 0.1)  # where maps are compared
-_POLE = 0.01  # as near to a pole of φ as noise may come
-_SHARED = 0.75  # of what turns say that one of them says already: 0.6 to 0.85 as measured
-_MOST_NOISE = 1.0  # of the others' mean, beyond which a teacher meets the poles: 0.3% of bias there, 6% at 1.4
-_STRANGE = 2.5  # standard errors at which two maps are not the same
+_MIN_ROWS = 20  # fewer do not show a shape
+_POLE = 0.01  # least denominator of the teacher: φ has poles at ±iπ
+_MAX_NOISE = 1.0  # variance of the others' mean beyond which a teacher meets the poles: 0.3% of bias there, 6% at 1.4²
+_Z_DIFFERENT = 2.5  # standard errors at which two maps differ
+_TIE = 1e-6  # slope that breaks ties and changes no prediction
+# End slopes follow the curve over the outer 5% of the rows at the bottom and 3% at the top.
+_ENDS = (0.05, 0.97)
+_MIN_SLOPE = 0.05  # where these few rows are flat or fall by chance, the map must still rise
+_KNOTS = 128
+_BINS = np.array([0.2, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997])  # of the variance at a score
 
 
-def teacher(others: NDArray[Any]) -> Array:
-    """An unbiased estimate of φ(t) from replicas (n, K ≥ 2) that are t plus normal noise.
+def teacher(cells: ReplicaCells) -> Array:
+    """Return an unbiased estimate of φ(t) for each cell, from the replicas other than the served one.
 
-    >>> rng = np.random.default_rng(0)
-    >>> replicas = -3 + rng.normal(0, 0.8, (200_000, 2))
-    >>> true, naive = logistic(np.array(-3.0)), logistic(replicas.mean(axis=1)).mean()
-    >>> bool(abs(teacher(replicas).mean() / true - 1) < 0.01), bool(naive / true - 1 > 0.1)
-    (True, True)
+    Parameters
+    ----------
+    cells : ReplicaCells
+        Cells of three replicas or more that were trained alike.
+
+    Returns
+    -------
+    array of shape (K,)
     """
-    columns = [np.asarray(others[:, i], np.float64) for i in range(others.shape[1])]
-    count = len(columns)
-    mean = np.asarray(sum(columns) / count)
-    low = np.exp(-np.abs(mean))  # odds or one over them, whichever does not overflow
-    up = mean >= 0
-    total = np.zeros(len(mean))
-    running = columns[0].copy()
-    for j in range(1, count):  # contrasts of Helmert: the sum of those before against the next
-        contrast = (running - j * columns[j]) / np.sqrt(j * (j + 1) * count)
-        cosine = low * np.cos(contrast)
-        bottom = np.maximum(1 + 2 * cosine + low * low, _POLE)
-        total += np.where(up, 1 + cosine, low * low + cosine) / bottom
-        running += columns[j]
-    return total / (count - 1)
+    from scipy.special import roots_jacobi
+
+    others = cells.n_replicas - 1
+    # Every replica at the mean level of all of them.
+    mean = cells.served + cells.gap - cells.gap_level / cells.n_replicas
+    radius = np.sqrt((others - 1) / others * cells.spread)
+    if others == 2:
+        return _complex_mean(mean, radius)
+    # The contrast is one coordinate of a vector of known length and unknown direction in others − 1 dimensions.
+    nodes, weights = roots_jacobi(5, (others - 4) / 2, (others - 4) / 2)
+    parts = [w * _complex_mean(mean, radius * x) for x, w in zip(nodes, weights / weights.sum(), strict=True)]
+    return np.asarray(np.sum(parts, axis=0))
 
 
-@dataclass
-class Distilled:
-    """A label-free map of any shape, and how well it is known."""
+def _complex_mean(mean: Array, contrast: Array) -> Array:
+    """Return the real part of φ(mean + i·contrast)."""
+    odds = np.exp(-np.abs(mean))  # or their inverse, whichever does not overflow
+    cosine = odds * np.cos(contrast)
+    below = np.maximum(1 + 2 * cosine + odds * odds, _POLE)
+    return np.asarray(np.where(mean >= 0, 1 + cosine, odds * odds + cosine) / below)
+
+
+def project(cells: ReplicaCells, probability: Array, scatter_of: Array | None = None) -> SmoothCurve:
+    """Fit the curve of the mean probability over the served score.
+
+    Parameters
+    ----------
+    cells : ReplicaCells
+        Cells of the pool.
+    probability : array of shape (K,)
+        Estimated probability of each cell.
+    scatter_of : array of shape (K,), optional
+        Probabilities whose scatter at a score weights the fit; by default `probability` itself.
+
+    Returns
+    -------
+    SmoothCurve
+    """
+    order = np.argsort(cells.served, kind="stable")
+    served, weight, p = cells.served[order], cells.row_weights()[0][order], probability[order]
+    q = p if scatter_of is None else scatter_of[order]
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(served) > 0]))
+    total, sums, *moments = (np.add.reduceat(weight * x, starts) for x in (np.ones_like(p), p, q, q * q))
+    return fit_smooth(served[starts], total, sums, scatter=_dispersion(total, *(m / total for m in moments)))
+
+
+def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
+    """Return the variance of probabilities at a score relative to p(1 − p), in bins that are finer towards the top."""
+    reached = np.cumsum(weight) / weight.sum()
+    bins = np.searchsorted(_BINS, reached - weight / weight.sum() / 2)
+    place = np.unique(bins, return_inverse=True)[1]
+    within, binomial, position = (
+        np.bincount(place, weights=weight * x) for x in (np.maximum(square - mean**2, 0.0), mean * (1 - mean), reached)
+    )
+    ratio = np.maximum(within, 1e-12 * within.max() + 1e-300) / np.maximum(binomial, 1e-300)
+    return np.asarray(np.exp(np.interp(reached, position / np.bincount(place, weights=weight), np.log(ratio))))
+
+
+@dataclass(frozen=True)
+class LabelFree:
+    """What label-free estimates share: their errors on the top of the pool."""
+
+    model: ReplicaModel
+
+    @property
+    def cells(self) -> ReplicaCells:
+        """Cells of the pool."""
+        return self.model.cells
+
+    def log_odds(self, served: Array) -> Array:
+        """Return the estimated log odds at served logits."""
+        raise NotImplementedError
+
+    def map_error(self, alpha: float) -> float:
+        """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
+        raise NotImplementedError
+
+    def log_error(self, alpha: float) -> float:
+        """Return the standard error of the log of predicted over true rate on the top share."""
+        top = TopShare(self.cells, alpha)
+        logit, variance = (x[top.cells] for x in self._posterior)
+        by_score = logistic(self.log_odds(self.cells.served[top.cells]))
+        sampling = top.sampling_error(logistic(logit), by_score, variance)
+        return float(np.hypot(np.sqrt(sampling), self.map_error(alpha)))
+
+    @cached_property
+    def _posterior(self) -> tuple[Array, Array]:
+        return self.model.posterior_logit(self.model.latent)
+
+    def level_error(self, alpha: float) -> tuple[float, int]:
+        """Return the relative error by the level of all replicas, and its degrees of freedom."""
+        top = TopShare(self.cells, alpha)
+        variance, freedom = level_variance(self.cells.levels, self.model.replicas)
+        return relative_level_error(top, self.log_odds(self.cells.served[top.cells]), variance), freedom
+
+    def log_mean(self, alpha: float) -> float:
+        """Return the log of the mean prediction on the top share."""
+        top = TopShare(self.cells, alpha)
+        return float(np.log(top.mean(logistic(self.log_odds(self.cells.served[top.cells])))))
+
+
+@dataclass(frozen=True)
+class FreeShape(LabelFree):
+    """A label-free map of any shape.
+
+    Parameters
+    ----------
+    model : ReplicaModel
+        The pool.
+    curve : SmoothCurve or Curve
+        Log odds by served logit.
+    """
 
     curve: SmoothCurve | Curve
-    joint: Joint
-    replicas: str = "seeds"
-    offset: float = 0.0  # that the joint's logits have and the scores that are given have not
-    ends: tuple[Curve, ...] | None = None  # of VAD with curvature: one standard error of λ to either side
 
     @classmethod
-    def by_teacher(
-        cls, pool: ArrayLike, *, scale: str = "logit", sample_weight: ArrayLike | None = None, offset: float = 0.0
-    ) -> Distilled:
-        """From replicas (n, S ≥ 3) trained alike; each takes its turn as the served one."""
-        values = check_scores(pool, scale, name="pool", ndim=2)
-        weights = check_weights(sample_weight, len(values))
-        joint = Joint().update(values, scale=scale, sample_weight=weights, logit_offset=offset)
-        size = values.shape[1]
-        sample = to_link(values[:: max(1, len(values) // 65_536)], scale, "logistic").astype(np.float64) + offset
-        step = float(sample[:, 0].std()) / _STEPS or 1.0
-        low = np.floor(sample.min() / step) - 8 * _STEPS
-        bins = int(np.ceil(sample.max() / step) - low) + 8 * _STEPS
-        sums = np.zeros((size, 3, bins))
-        totals, means = 0.0, np.zeros(size)
-        for chunk in chunks(len(values), 1 << 16):
-            l = to_link(values[chunk], scale, "logistic").astype(np.float64) + offset
-            w = np.ones(len(l)) if weights is None else weights[chunk]
-            totals += float(w.sum())
-            means += w @ l
-            for turn in range(size):
-                taught = teacher(np.delete(l, turn, axis=1))
-                place = np.clip(np.floor(l[:, turn] / step) - low, 0, bins - 1).astype(np.int64)
-                for row, column in enumerate((w, w * l[:, turn], w * taught)):
-                    sums[turn, row] += np.bincount(place, weights=column, minlength=bins)
-        means /= totals
-        filled = sums[:, 0] > 0
-        served = np.concatenate([(s[1] / np.maximum(s[0], 1e-300))[f] for s, f in zip(sums, filled, strict=True)])
-        # Every replica at the level of the served one.
-        served += np.concatenate([np.full(f.sum(), means[0] - m) for f, m in zip(filled, means, strict=True)])
-        w, y = (np.concatenate([s[row][f] for s, f in zip(sums, filled, strict=True)]) for row in (0, 2))
-        order = np.argsort(served, kind="stable")
-        worth = joint.worth
-        curve = fit_smooth(served[order], w[order] * worth, y[order] * worth, scatter=True)
-        # Turns share their rows, and what differs most from row to row is the truth: all tell little more than one.
-        return cls(replace(curve, covariance=_SHARED * size * curve.covariance), joint, offset=offset)
+    def fit(cls, model: ReplicaModel) -> FreeShape:
+        """Fit to a pool: from the teacher if there is one and noise allows it, else from the latent scores."""
+        cells = model.cells
+        if cells.effective_rows < _MIN_ROWS:
+            raise UncurseError(f"{cells.effective_rows:.3g} rows do not show a shape; pass at least {_MIN_ROWS}")
+        if np.ptp(cells.served) <= 0:
+            raise UncurseError(f"the served scores are constant at {cells.served[0]:g}; pass scores that differ")
+        others = cells.n_replicas - 1
+        if model.replicas == "seeds" and cells.spread_freedom and model.noise / others <= _MAX_NOISE:
+            return cls(model, project(cells, teacher(cells)))
+        if model.latent is None:
+            raise UncurseError("the replicas are identical, so they show no noise; train them with other seeds")
+        return cls(model, _latent_curve(model.latent, cells))
 
-    @classmethod
-    def by_mixture(cls, joint: Joint, replicas: str = "seeds", offset: float = 0.0) -> Distilled:
-        """From counts of two replicas or more, whose noise is normal."""
-        return cls(_mixture_curve(joint, replicas), joint, replicas, offset)
-
-    def straight(self, slope: float, error: float, center: float, variance: float) -> Distilled:
-        """VAD with curvature instead, of a λ known to a standard error."""
-        slopes = np.clip(slope + error * np.array([0.0, -1.0, 1.0]), 1e-3, 1.0)
-        maps = [curved(k, center, (1 - k) * variance, "logistic") for k in slopes.tolist()]
-        own, *ends = (
-            Curve((0.0,), (m.intercept,), m.slope, m.slope) if isinstance(m, Affine) else cast(Curve, m) for m in maps
-        )
-        return replace(self, curve=own, ends=tuple(ends))
-
-    def as_given(self, served: Array) -> Array:
-        """Served logits of the joint as scores are given."""
-        return served - self.offset
-
-    def odds(self, served: Array) -> Array:
-        """Log odds at served scores."""
+    def log_odds(self, served: Array) -> Array:
+        """Return the estimated log odds at served logits."""
         return np.asarray(self.curve(served) if isinstance(self.curve, SmoothCurve) else self.curve.transform(served))
 
     def map(self) -> Curve:
-        """As a score map."""
+        """Return the map."""
         return self.curve.map() if isinstance(self.curve, SmoothCurve) else self.curve
 
-    def log_error(self, alpha: float) -> float:
-        """Standard error of the logarithm of predicted over true on the top share, if the replicas' level is true."""
-        top = Selected(self.joint, alpha)
-        data = seen(self.joint, self.replicas)
-        told, left = self._prior.told(data._replace(mean=data.mean[top.cells], variance=data.variance[top.cells]))
-        scatter = top.scatter(logistic(told), logistic(self.odds(self.joint.served[top.cells])), left)
-        return float(np.hypot(np.sqrt(scatter), self.map_error(alpha)))
+    def map_error(self, alpha: float) -> float:
+        """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
+        top = TopShare(self.cells, alpha)
+        served = self.cells.served[top.cells]
+        if isinstance(self.curve, SmoothCurve):
+            p = logistic(self.log_odds(served))
+            return float(np.sqrt(top.squared_error(p, self.curve.features(served), self.curve.covariance)))
+        return float(np.std([np.log(top.mean(logistic(c.transform(served)))) for c in self._resampled]))
+
+    @cached_property
+    def _resampled(self) -> list[Curve]:
+        return [_latent_curve(latent, self.cells) for latent in self.model.resampled]
+
+    def difference(self, other: LabelFree) -> float:
+        """Return by how many standard errors two maps differ where they differ most; 0 if that is within chance.
+
+        A smooth curve is compared with the other map smoothed alike: smoothing alone must not make a difference.
+        """
+        if isinstance(self.curve, SmoothCurve):
+            smoothed = project(
+                self.cells, np.asarray(logistic(other.log_odds(self.cells.served)), np.float64), teacher(self.cells)
+            )
+            other = replace(self, curve=smoothed)
+        most = max(
+            abs(self.log_mean(a) - other.log_mean(a)) / max(self.map_error(a), 1e-9) for a in _shares(self.cells)
+        )
+        return most if most > _Z_DIFFERENT else 0.0
+
+
+@dataclass(frozen=True)
+class Parametric(LabelFree):
+    """VAD with curvature: one λ for all rows.
+
+    Parameters
+    ----------
+    model : ReplicaModel
+        The pool.
+    shrinkage, center, variance : float
+        λ, mean and variance of the served score.
+    """
+
+    shrinkage: float
+    center: float
+    variance: float
+
+    def log_odds(self, served: Array) -> Array:
+        """Return the estimated log odds at served logits."""
+        return self._transform(self.shrinkage, served)
+
+    def _transform(self, shrinkage: float, served: Array) -> Array:
+        bounded = float(np.clip(shrinkage, 1e-3, 1.0))
+        curve = with_curvature(bounded, self.center, (1 - bounded) * self.variance, "logistic")
+        assert isinstance(curve, Affine | Curve)
+        return np.asarray(curve.transform(served))
+
+    @cached_property
+    def shrinkage_error(self) -> float:
+        """Standard error of λ over rows, by its influence function."""
+        w, served = self.cells.weight / self.cells.weight.sum(), self.cells.served
+        noise = self.model.summary.variance
+        square = np.square(served - self.center)
+        ratio = 1 - self.shrinkage
+        influence = (noise - w @ noise - ratio * (square - w @ square)) / self.variance
+        return float(np.sqrt(w @ np.square(influence) / self.cells.effective_rows))
 
     def map_error(self, alpha: float) -> float:
-        """The part of it that another sample of the pool would change in the map."""
-        top = Selected(self.joint, alpha)
-        served = self.joint.served[top.cells]
-        if isinstance(self.curve, SmoothCurve):
-            p = logistic(self.odds(served))
-            return float(np.sqrt(top.relative(p, self.curve.features(served), self.curve.covariance)))
-        return float(np.std([np.log(top.mean(logistic(curve.transform(served)))) for curve in self._drawn]))
-
-    @cached_property
-    def _drawn(self) -> tuple[Curve, ...]:
-        """Curves that could as well have come out."""
-        if self.ends is not None:
-            return self.ends
-        rng = np.random.default_rng(0)
-        return tuple(_mixture_curve(redrawn(self.joint, rng), self.replicas) for _ in range(_DRAWS))
-
-    def differs_from(self, other: Distilled) -> float:
-        """By how many standard errors, where it is most, if by more than 2.5; else 0."""
-        most = 0.0
-        for alpha in SHARES:
-            top = Selected(self.joint, alpha)
-            served = self.joint.served[top.cells]
-            ours, theirs = (np.log(top.mean(logistic(one.odds(served)))) for one in (self, other))
-            most = max(most, abs(float(ours - theirs)) / self.map_error(alpha))
-        return most if most > _STRANGE else 0.0
-
-    def level_error(self, alpha: float) -> tuple[float, int]:
-        """Standard error by the level of all replicas together, and its degrees of freedom."""
-        top = Selected(self.joint, alpha)
-        p = logistic(self.odds(self.joint.served[top.cells]))
-        variance, freedom = level_variance(levels_of(self.joint), self.replicas)
-        return float(np.sqrt(variance)) * top.mean(p * (1 - p)) / top.mean(p), freedom
-
-    @cached_property
-    def _prior(self) -> Mixture:
-        return Mixture.fit(self.joint, self.replicas)
+        """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
+        top = TopShare(self.cells, alpha)
+        served = self.cells.served[top.cells]
+        ends = [self.shrinkage + sign * self.shrinkage_error for sign in (-1, 1)]
+        return float(np.std([np.log(top.mean(logistic(self._transform(k, served)))) for k in ends]))
 
 
-def distil(
-    pool: Any, sample_weight: ArrayLike | None, *, scale: str, replicas: str, offset: float, noise: float
-) -> Distilled:
-    """By teachers where there are any and noise lets them, else by the mixture; of scores (n, S) or of `Evidence`."""
-    if isinstance(pool, Evidence):
-        if pool.joint is None:
-            raise UncurseError("this evidence has no joint counts of two or more replicas; collect it with joint=True")
-        return Distilled.by_mixture(pool.joint, replicas, offset)
-    array = np.asarray(pool)
-    if array.ndim != 2 or array.shape[1] < 2:
-        raise UncurseError(f"the pool has shape {array.shape}; this needs two columns of scores or more")
-    if replicas == "seeds" and array.shape[1] > 2 and noise <= _MOST_NOISE**2 * (array.shape[1] - 1):
-        return Distilled.by_teacher(array, scale=scale, sample_weight=sample_weight, offset=offset)
-    joint = Joint().update(array, scale=scale, sample_weight=sample_weight, logit_offset=offset)
-    return Distilled.by_mixture(joint, replicas, offset)
+def _shares(cells: ReplicaCells) -> list[float]:
+    """Return the shares on which maps are compared: those that select a row."""
+    return [alpha for alpha in SHARES if alpha * cells.effective_rows >= 1] or [1.0]
 
 
-def _mixture_curve(joint: Joint, replicas: str) -> Curve:
-    mixture = Mixture.fit(joint, replicas)
-    served = joint.served
-    order = np.argsort(served)
-    reached = np.cumsum(joint.weight[order]) / joint.weight.sum()
-    few = max(2e-5, 3 / joint.effective_rows)
-    low, knee, bend, high = np.interp([max(1e-4, few), 0.05, 0.97, 1 - few], reached, served[order])
-    x = np.linspace(low, high, 128)
-    y = mixture.odds(x)
-    curve = monotone_curve(x, y)
-    # Beyond all rows as steep as over the outer few percent, and no steeper than the score itself.
-    ends = [(y[0], low, knee), (y[-1], high, bend)]
-    left, right = (float(np.clip((end - np.interp(k, x, y)) / (at - k), 0.05, 1.0)) for end, at, k in ends)
-    return replace(curve, left=left, right=right)
+def _latent_curve(latent: LatentScores, cells: ReplicaCells) -> Curve:
+    """Return the curve of E[φ(t) | served score] between the quantiles that hold three rows or 0.002% outside."""
+    served, order = cells.served, np.argsort(cells.served, kind="stable")
+    reached = np.cumsum(cells.weight[order]) / cells.weight.sum()
+    few = max(2e-5, 3 / cells.effective_rows)
+    quantiles = np.interp([max(1e-4, few), *_ENDS, 1 - few], reached, served[order])
+    fences = outlier_fences(served, cells.weight)
+    low, bottom, top, high = np.clip(quantiles, *fences)
+    if not high > low:
+        raise UncurseError(f"nearly all served scores are {low:g}; pass scores that differ")
+    x = np.linspace(low, high, _KNOTS)
+    y = latent.log_odds(x)
+    i, j = np.clip(np.searchsorted(x, [bottom, top]), 1, _KNOTS - 2)
+    slopes = (y[i] - y[0]) / (x[i] - x[0]), (y[-1] - y[j]) / (x[-1] - x[j])
+    left, right = (float(np.clip(slope, _MIN_SLOPE, 1.0)) for slope in slopes)
+    curve = replace(monotone_curve(x, y), left=left, right=right)
+    # Beyond the fences, where wild scores lie, a slope would predict a certainty that no row supports.
+    wild_low, wild_high = served.min() < fences[0] < low, served.max() > fences[1] > high
+    x = np.concatenate([[fences[0]] if wild_low else [], x, [fences[1]] if wild_high else []])
+    ends = (_TIE if wild_low else left), (_TIE if wild_high else right)
+    return Curve(x.tolist(), curve.transform(x).tolist(), *ends)
 
 
-__all__ = ["SHARES", "Distilled", "distil", "teacher"]
+__all__ = ["FreeShape", "LabelFree", "Parametric", "project", "teacher"]

@@ -1,16 +1,15 @@
-"""The distribution of true scores and of noise behind replicas, from how replicas scatter: no labels.
+"""The distribution of true scores and of noise behind replicas, estimated without labels.
 
-A row has a true score t and a noise of standard deviation σ; its replicas are t plus normal noise. What is seen of a
-row is their mean m ~ N(t, σ²/n) and their variance v ~ σ² χ²_d / d. The joint distribution of (t, σ) is left free: a
-mixture on a grid, fitted by maximum likelihood (Kiefer and Wolfowitz 1956), beginning from the normal prior and the
-single noise that VAD assumes. It gives what scores are worth, E[φ(t) | served score] and E[φ(t) | m, v], where noise
-differs from row to row and true scores have heavy tails.
+A row has a true score t and a noise of standard deviation σ; its replicas are t plus normal noise. Their mean m is
+N(t, σ²/n) and their variance v is σ² χ²_d / d. The joint distribution of (t, σ) is a mixture on a grid, fitted by
+maximum likelihood (Kiefer and Wolfowitz 1956), starting from the normal prior and the single noise that VAD assumes.
+It gives E[φ(t) | served score] and E[φ(t) | m, v], also where noise differs from row to row and true scores have heavy
+tails.
 """
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,208 +17,251 @@ import numpy as np
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Joint
+from ..evidence import ReplicaCells, clip_outliers
 from ..links import logistic
 from ..threads import one_blas_thread
-from ..validation import check_choice
+from .base import check_columns
+from .shrinkage import identical_replicas
 
-_POINTS, _NOISES, _BINS, _VARIANCES = 48, 10, 128, 16
-_TURNS = 400  # of the EM algorithm, at most
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)  # points are narrow
+# The grid of true scores, of noises, of observed means and of observed variances. Twice as many points of each change
+# predictions on the top by less than 0.1% and cost eight times as much.
+_POINTS, _NOISES, _MEANS, _VARIANCES = 48, 10, 128, 16
+# Noises and variances that are told apart, relative to the mean noise: from a tenth of it, below which rows are as good
+# as noiseless, to where no more than a row in a thousand lies.
+_NOISE_RANGE = (0.1, 3.2)
+_VARIANCE_RANGE = (0.02, 16.0)
+# The start puts 85% of its weight near the mean noise (log standard deviation 0.35) and 15% on all noises alike: EM
+# never gives weight to a point that has none.
+_NOISE_SPREAD, _UNIFORM = 0.35, 0.15
+# EM is stopped early, after one turn per 100 rows: few rows must not fit their own scatter. 400 turns change no more.
+_ROWS_PER_TURN, _MIN_TURNS, _MAX_TURNS = 100, 10, 400
+_LEAST_TRUE = 0.02  # least share of the variance of means that is put down to true scores
+_POINT_WIDTH = 0.6  # width of a point relative to the distance of points, so that their sum is smooth
+_DRAWS = 12  # of the Poisson bootstrap: its standard error is known to 20%
+_TABLE = 512  # means at which posteriors are tabulated
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)  # points are narrow, so three nodes are exact enough
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_TINY = 1e-280
 
 
-class Seen(NamedTuple):
-    """What cells of a `Joint` show of the truth."""
+class ReplicaSummary(NamedTuple):
+    """Mean and variance of the replicas of each cell, each replica corrected for its own level."""
 
-    mean: Array  # of the replicas that tell of it
+    mean: Array  # over the models that estimate the truth
     variance: Array
     weight: Array
     models: int  # in the mean: its noise is σ²/models
     freedom: int  # of the variance
-    level: float  # mean of `mean` less that of the served score
+    level: float  # mean of `mean` minus that of the served score
 
 
-def seen(joint: Joint, replicas: str, level: float | None = None) -> Seen:
-    """Mean and variance of each cell by how its columns came about, each column less its own level.
+def summarize(cells: ReplicaCells, replicas: str, level: float | None = None) -> ReplicaSummary:
+    """Summarize the replicas of each cell.
 
-    `level` is that of another set of rows, to be seen as these are.
+    Parameters
+    ----------
+    cells : ReplicaCells
+        Cells of a set of rows.
+    replicas : {"seeds", "bootstrap", "anchored"}
+        How the columns are related.
+    level : float, optional
+        Level of another set of rows, to treat these rows as part of it.
+
+    Returns
+    -------
+    ReplicaSummary
     """
-    s, w = joint.n_replicas, joint.weight
-    if replicas == "bootstrap" and s < 3:
-        raise UncurseError(f"there are {s} columns and replicas='bootstrap' needs 3: the served model and two others")
+    s, w = cells.n_replicas, cells.weight
+    check_columns(s, replicas)
     share = (s - 1) / s
-    apart = joint.apart
-    higher = float(w @ apart / w.sum()) if level is None else level / share
-    squares = joint.apart_squared(higher)
+    gap_level = cells.gap_level if level is None else level / share
+    squares = cells.gap_squared(gap_level)
+    freedom = cells.spread_freedom
     if replicas == "bootstrap":
-        return Seen(joint.served, joint.variance, w, 1, s - 2, 0.0)
+        if not freedom:
+            raise UncurseError("the means of the bootstrap columns differ too much; subtract each column's own mean")
+        return ReplicaSummary(cells.served, cells.spread, w, 1, freedom, 0.0)
     if replicas == "anchored":
-        return Seen(joint.served, squares + (s - 2) / (s - 1) * joint.variance, w, 1, s - 1, 0.0)
-    check_choice("replicas", replicas, ("seeds", "bootstrap", "anchored"))
-    variance = ((s - 2) * joint.variance + share * squares) / (s - 1)
-    return Seen(joint.served + share * apart, variance, w, s, s - 1, share * higher)
-
-
-def redrawn(joint: Joint, rng: np.random.Generator) -> Joint:
-    """The same cells with counts drawn anew, to see what chance does."""
-    drawn = copy(joint)
-    worth = joint.worth
-    weight = rng.poisson(joint.weight * worth) / worth
-    kept = weight > 0
-    drawn._keys, drawn._table = drawn._keys[kept], np.stack([weight[kept], drawn._table[1, kept]])
-    return drawn
-
-
-class Rescaled(Joint):
-    """The same cells with every logit l as slope · l + start."""
-
-    def __init__(self, joint: Joint, slope: float, start: float) -> None:
-        vars(self).update(vars(copy(joint)))
-        self._by = slope, start
-
-    def __copy__(self) -> Rescaled:
-        return Rescaled(super().__copy__(), *self._by)
-
-    @property
-    def served(self) -> Array:
-        """Served logit of each cell; its width is scaled already, and with it `apart`."""
-        return super().served + self._by[1]
-
-    @property
-    def variance(self) -> Array:
-        """Variance of the other replicas about their mean."""
-        return self._by[0] ** 2 * super().variance
-
-    @property
-    def levels(self) -> Array:
-        """By how much each of the others lies above their mean."""
-        return self._by[0] * super().levels
-
-    @property
-    def step(self) -> float:
-        """How wide cells are."""
-        return self._by[0] * super().step
+        variance = squares + freedom / (freedom + 1) * cells.spread
+        return ReplicaSummary(cells.served, variance, w, 1, freedom + 1, 0.0)
+    variance = (freedom * cells.spread + share * squares) / (freedom + 1)
+    return ReplicaSummary(cells.served + share * cells.gap, variance, w, s, freedom + 1, share * gap_level)
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """Weights of (true score, noise) on a grid; each point is a narrow normal, so that the whole is smooth."""
+class LatentScores:
+    """Weights of (true score, noise) on a grid; each true score is a narrow normal."""
 
     points: Array  # (L,)
-    width: Array  # (L,): their standard deviations
+    width: Array  # (L,): standard deviations of the points
     noises: Array  # (N,)
     share: Array  # (L, N)
-    edges: Array  # of the variances that are told apart
-    by_variance: Array  # (V, N): their probabilities
+    edges: Array  # (V + 1,): of the variances that are told apart
+    by_variance: Array  # (V, N): their probabilities given the noise
     models: int
     level: float
 
     @classmethod
-    def fit(cls, joint: Joint, replicas: str = "seeds") -> Mixture:
-        """From the cells of a pool or of labelled rows, whose labels are not looked at."""
-        data = seen(joint, replicas)
-        # A few rows far out must not set the scale of all.
-        data = data._replace(mean=_trimmed(data.mean, data.weight), variance=_trimmed(data.variance, data.weight))
-        w = data.weight / data.weight.sum()
-        center = float(w @ data.mean)
-        total = float(w @ np.square(data.mean - center))
-        noise = float(w @ data.variance)
-        if total <= 0 or noise <= 0:
-            raise UncurseError(
-                "the replicas are identical, or their scores constant, so no noise shows; pass more rows"
-            )
-        true = max(total - noise / data.models, 0.02 * total)
-        points, width = _grid(data.mean, center, np.sqrt(total))
-        noises = np.sqrt(noise) * np.exp(np.linspace(np.log(0.1), np.log(3.2), _NOISES))
-        edges = np.concatenate(
-            [[0.0], noise * np.exp(np.linspace(np.log(0.02), np.log(16.0), _VARIANCES - 1)), [np.inf]]
-        )
-        by_variance = _chance_of_variance(edges, noises, data.freedom)
-        bins, counts = _binned(data, edges)
-        start = np.exp(-0.5 * np.square(points - center) / true) * _spacing(points)
-        levels = np.exp(-0.5 * np.square(np.log(noises**2 / noise) / 0.35))
-        start = np.outer(start / start.sum(), 0.85 * levels / levels.sum() + 0.15 / _NOISES)
-        spread = np.sqrt(noises[None] ** 2 / data.models + width[:, None] ** 2)  # (L, N)
-        kernel = _normal(bins[None, :, None] - points[None, None, :], spread.T[:, None, :])  # (N, B, L)
-        turns = int(np.clip(joint.effective_rows / 100, 10, _TURNS))
-        with one_blas_thread():
-            share = _expectation_maximisation(kernel, by_variance, counts, start, turns)
-        return cls(points, width, noises, share, edges, by_variance, data.models, data.level)
+    def fit(cls, summary: ReplicaSummary, effective_rows: float) -> LatentScores:
+        """Fit by the EM algorithm."""
+        return _Problem.of(summary, effective_rows).solve()[0]
 
-    def told(self, data: Seen) -> tuple[Array, Array]:
-        """Of each cell, logit E[φ(t) | m, v], and the variance of φ(t) that is left."""
-        grid, odds, variance = self._table
-        place = np.clip(np.searchsorted(self.edges, data.variance, side="right") - 1, 0, len(odds) - 1)
-        at = (data.mean - grid[0]) / (grid[1] - grid[0])
-        left = np.clip(np.floor(at), 0, len(grid) - 2).astype(np.int64)
-        part = np.clip(at - left, 0.0, 1.0)
-
-        def between(table: Array) -> Array:
-            return np.asarray(table[place, left] * (1 - part) + table[place, left + 1] * part)
-
-        return between(odds), between(variance)
+    def posterior_logit(self, summary: ReplicaSummary) -> tuple[Array, Array]:
+        """Return logit E[φ(t) | m, v] of each cell, and the posterior variance of φ(t)."""
+        grid, log_odds, variance = self._table
+        row = np.clip(np.searchsorted(self.edges, summary.variance, side="right") - 1, 0, len(log_odds) - 1)
+        at = (summary.mean - grid[0]) / (grid[1] - grid[0])
+        before = np.clip(np.floor(at), 0, len(grid) - 2).astype(np.int64)
+        part = np.clip(at - before, 0.0, 1.0)
+        values = (table[row, before] * (1 - part) + table[row, before + 1] * part for table in (log_odds, variance))
+        return next(values), next(values)
 
     @cached_property
     def _table(self) -> tuple[Array, Array, Array]:
-        """A grid of means, and for each variance and mean what `told` tells."""
-        grid = np.linspace(self.points[0], self.points[-1], 512)
-        spread = np.square(self.noises)[None] / self.models + np.square(self.width)[:, None]  # (L, N)
-        up, down, squares = self._posterior(grid, spread, np.square(self.noises)[None] / self.models)  # (G, N)
-        odds, variance = np.empty((2, len(self.by_variance), len(grid)))
-        for i, row in enumerate(self.by_variance):
-            p, q, square = up @ row, down @ row, squares @ row
-            known = np.minimum(p, q) > 1e-280
-            odds[i] = np.where(known, np.log(np.maximum(p, 1e-300)) - np.log(np.maximum(q, 1e-300)), grid)
-            total = np.maximum(p + q, 1e-300)
-            variance[i] = np.where(known, np.maximum(square / total - np.square(p / total), 0.0), 0.0)
-        return grid, odds, variance
+        """A grid of means; for each variance and mean the logit and the variance of the posterior."""
+        grid = np.linspace(self.points[0], self.points[-1], _TABLE)
+        up, down, squares = self._posterior(grid, np.square(self.noises) / self.models)  # (G, N)
+        p, q, square = (values @ self.by_variance.T for values in (up, down, squares))  # (G, V)
+        known = np.minimum(p, q) > _TINY
+        p, q = np.maximum(p, _TINY), np.maximum(q, _TINY)
+        log_odds = np.where(known, np.log(p) - np.log(q), grid[:, None])
+        variance = np.where(known, np.maximum(square / (p + q) - np.square(p / (p + q)), 0.0), 0.0)
+        return grid, log_odds.T, variance.T
 
-    def odds(self, served: Array) -> Array:
-        """logit E[φ(t) | served score], the label-free map; a score beyond all points counts as the last of them."""
-        spread = np.square(self.noises)[None] + np.square(self.width)[:, None]
+    def log_odds(self, served: Array) -> Array:
+        """Return logit E[φ(t) | served score]; scores beyond all points count as the outermost."""
         x = np.clip(served + self.level, self.points[0], self.points[-1])
-        up, down, _ = self._posterior(x, spread, np.square(self.noises)[None])
-        return np.asarray(np.log(up.sum(axis=1)) - np.log(down.sum(axis=1)))
+        up, down, _ = self._posterior(x, np.square(self.noises))
+        return np.asarray(np.log(np.maximum(up.sum(axis=1), _TINY)) - np.log(np.maximum(down.sum(axis=1), _TINY)))
 
-    def _posterior(self, x: Array, spread: Array, noise: Array) -> tuple[Array, Array, Array]:
-        """∫φ, ∫(1 − φ) and ∫φ² against the prior and a normal likelihood at `x`, apart for each noise: (X, N)."""
+    def _posterior(self, x: Array, noise: Array) -> tuple[Array, Array, Array]:
+        """Return ∫φ, ∫(1 − φ) and ∫φ² against prior and likelihood of `x` for each noise: (X, N)."""
+        variance = noise[None] + np.square(self.width)[:, None]  # (L, N)
         away = x[:, None, None] - self.points[:, None]
-        chance = _normal(away, np.sqrt(spread)) * self.share  # (X, L, N)
-        pull = np.square(self.width)[:, None] / spread
-        mean = self.points[:, None] + pull * away
-        left = np.sqrt(noise * pull)  # posterior spread within a point
+        chance = _normal(away, np.sqrt(variance)) * self.share  # (X, L, N)
+        pull = np.square(self.width)[:, None] / variance
+        mean, deviation = self.points[:, None] + pull * away, np.sqrt(noise * pull)
         up, down, squares = (np.zeros_like(chance) for _ in range(3))
         for weight, node in zip(_WEIGHTS, _NODES, strict=True):
-            p = logistic(mean + left * node)
+            p = logistic(mean + deviation * node)
             up += weight * p
-            down += weight * logistic(-mean - left * node)
+            down += weight * logistic(-mean - deviation * node)
             squares += weight * np.square(p)
         return (chance * up).sum(axis=1), (chance * down).sum(axis=1), (chance * squares).sum(axis=1)
 
 
-def _trimmed(values: Array, weight: Array) -> Array:
-    """What lies more than twice as far out as nearly all rows, drawn in to there."""
-    order = np.argsort(values, kind="stable")
-    reached = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
-    low, high = np.interp([0.001, 0.999], reached, values[order])
-    reach = high - low
-    return np.clip(values, low - reach, high + reach) if reach > 0 else values
+@dataclass(frozen=True)
+class _Problem:
+    """The likelihood of binned means and variances."""
+
+    start: LatentScores
+    kernel: Array  # (N, B, L): density of a mean given noise and true score
+    counts: Array  # (B, V): share of rows
+    rows: float
+
+    @classmethod
+    def of(cls, summary: ReplicaSummary, rows: float) -> _Problem:
+        w = summary.weight / summary.weight.sum()
+        mean, variance = (clip_outliers(x, w) for x in (summary.mean, summary.variance))
+        center = float(w @ mean)
+        total, noise = float(w @ np.square(mean - center)), float(w @ variance)
+        if not (total > 0 and noise > 0):
+            raise UncurseError("the replicas are identical or their scores constant, so they show no noise")
+        spread = np.sqrt(total)
+        points = _sinh_grid(mean, center, spread, _POINTS)
+        width = _POINT_WIDTH * np.gradient(points)
+        noises = np.sqrt(noise) * np.geomspace(*_NOISE_RANGE, _NOISES)
+        edges = np.concatenate([[0.0], noise * np.geomspace(*_VARIANCE_RANGE, _VARIANCES - 1), [np.inf]])
+        means, counts = _binned(mean, variance, w, _sinh_grid(mean, center, spread, _MEANS + 1), edges)
+        true = max(total - noise / summary.models, _LEAST_TRUE * total)
+        start = np.exp(-0.5 * np.square(points - center) / true) * np.gradient(points)
+        near = np.exp(-0.5 * np.square(np.log(noises**2 / noise) / _NOISE_SPREAD))
+        share = np.outer(start / start.sum(), (1 - _UNIFORM) * near / near.sum() + _UNIFORM / _NOISES)
+        by_variance = _chance_of_variance(edges, noises, summary.freedom)
+        latent = LatentScores(points, width, noises, share, edges, by_variance, summary.models, summary.level)
+        deviation = np.sqrt(noises[:, None] ** 2 / summary.models + width**2)  # (N, L)
+        kernel = _normal(means[None, :, None] - points, deviation[:, None, :])
+        return cls(latent, kernel, counts, rows)
+
+    def resampled(self, draws: int) -> Array:
+        """Return counts of a Poisson bootstrap of the rows: (R, B, V)."""
+        rng = np.random.default_rng(0)  # the same draws for the same rows
+        return rng.poisson(self.counts * self.rows, (draws, *self.counts.shape)) / self.rows
+
+    def solve(self, counts: Array | None = None) -> list[LatentScores]:
+        """Maximise the likelihood by EM, for one table of counts or several side by side (R, B, V)."""
+        observed = self.counts[None] if counts is None else counts
+        turns = int(np.clip(self.rows / _ROWS_PER_TURN, _MIN_TURNS, _MAX_TURNS))
+        by_variance = self.start.by_variance  # (V, N)
+        back = np.ascontiguousarray(self.kernel.transpose(0, 2, 1))
+        share = np.repeat(self.start.share.T[:, :, None], len(observed), axis=2)  # (N, L, R)
+        with one_blas_thread():
+            for _ in range(turns):
+                by_noise = np.matmul(self.kernel, share)  # (N, B, R)
+                chance = by_noise.transpose(2, 1, 0) @ by_variance.T  # (R, B, V)
+                ratio = (observed / np.maximum(chance, _TINY)) @ by_variance  # (R, B, N)
+                share = share * np.matmul(back, np.ascontiguousarray(ratio.transpose(2, 1, 0)))
+                share /= share.sum(axis=(0, 1))
+        return [replace(self.start, share=np.ascontiguousarray(share[:, :, r].T)) for r in range(len(observed))]
 
 
-def _grid(mean: Array, center: float, spread: float) -> tuple[Array, Array]:
-    """Points from the lowest to the highest mean, closer in the middle, and how wide each is."""
-    ends = np.arcsinh((np.array([mean.min(), mean.max()]) - center) / (2 * spread))
-    points = center + 2 * spread * np.sinh(np.linspace(ends[0], ends[1], _POINTS))
-    return points, 0.6 * _spacing(points)
+class ReplicaModel:
+    """Cells of one set of rows with all that is derived from them, each computed once.
+
+    Parameters
+    ----------
+    cells : ReplicaCells
+        Cells of the rows.
+    replicas : {"seeds", "bootstrap", "anchored"}
+        How the columns are related.
+    """
+
+    def __init__(self, cells: ReplicaCells, replicas: str) -> None:
+        self.cells, self.replicas = cells, replicas
+        self.summary = summarize(cells, replicas)
+
+    @cached_property
+    def noise(self) -> float:
+        """Mean variance between replicas."""
+        return float(self.summary.weight @ self.summary.variance / self.summary.weight.sum())
+
+    @cached_property
+    def identical(self) -> bool:
+        """Whether the replicas are identical, so that no noise shows."""
+        w = self.cells.weight / self.cells.weight.sum()
+        variance = float(w @ np.square(self.cells.served - w @ self.cells.served))
+        return identical_replicas(self.noise, variance)
+
+    @cached_property
+    def _problem(self) -> _Problem:
+        return _Problem.of(self.summary, self.cells.effective_rows)
+
+    @cached_property
+    def latent(self) -> LatentScores | None:
+        """Distribution of true scores and noise; None if the replicas are identical."""
+        return None if self.identical else self._problem.solve()[0]
+
+    @cached_property
+    def resampled(self) -> list[LatentScores]:
+        """Distributions fitted to bootstrap samples of the rows; empty if the replicas are identical."""
+        return [] if self.latent is None else self._problem.solve(self._problem.resampled(_DRAWS))
+
+    def posterior_logit(
+        self, latent: LatentScores | None, summary: ReplicaSummary | None = None
+    ) -> tuple[Array, Array]:
+        """Return logit and variance of the posterior of each cell; without a distribution the mean score itself."""
+        summary = self.summary if summary is None else summary
+        return (summary.mean, np.zeros(len(summary.mean))) if latent is None else latent.posterior_logit(summary)
 
 
-def _spacing(points: Array) -> Array:
-    return np.asarray(np.gradient(points))
+def _sinh_grid(values: Array, center: float, spread: float, count: int) -> Array:
+    """Return points from the lowest to the highest value, closer in the middle."""
+    ends = np.arcsinh((np.array([values.min(), values.max()]) - center) / (2 * spread))
+    return np.asarray(center + 2 * spread * np.sinh(np.linspace(ends[0], ends[1], count)))
 
 
-def _normal(away: Array, spread: Array) -> Array:
-    return np.asarray(np.exp(-0.5 * np.square(away / spread)) / spread)
+def _normal(away: Array, deviation: Array) -> Array:
+    return np.asarray(np.exp(-0.5 * np.square(away / deviation)) / deviation)
 
 
 def _chance_of_variance(edges: Array, noises: Array, freedom: int) -> Array:
@@ -229,35 +271,16 @@ def _chance_of_variance(edges: Array, noises: Array, freedom: int) -> Array:
     return np.maximum(np.diff(below, axis=0), 1e-300)
 
 
-def _binned(data: Seen, edges: Array) -> tuple[Array, Array]:
-    """Mean scores of bins, and the share of rows in each (mean, variance) bin: (B,), (B, V)."""
-    low, high = float(data.mean.min()), float(data.mean.max())
-    center = float(data.weight @ data.mean / data.weight.sum())
-    spread = float(np.sqrt(data.weight @ np.square(data.mean - center) / data.weight.sum()))
-    ends = np.arcsinh((np.array([low, high]) - center) / (2 * spread))
-    cuts = center + 2 * spread * np.sinh(np.linspace(ends[0], ends[1], _BINS + 1))
-    i = np.clip(np.searchsorted(cuts, data.mean, side="right") - 1, 0, _BINS - 1)
-    j = np.clip(np.searchsorted(edges, data.variance, side="right") - 1, 0, len(edges) - 2)
-    size = len(edges) - 1
-    counts = np.bincount(i * size + j, weights=data.weight, minlength=_BINS * size).reshape(_BINS, size)
+def _binned(mean: Array, variance: Array, weight: Array, cuts: Array, edges: Array) -> tuple[Array, Array]:
+    """Return the mean score of each filled bin, and the share of rows by bin and variance: (B,) and (B, V)."""
+    size, bins = len(edges) - 1, len(cuts) - 1
+    i = np.clip(np.searchsorted(cuts, mean, side="right") - 1, 0, bins - 1)
+    j = np.clip(np.searchsorted(edges, variance, side="right") - 1, 0, size - 1)
+    counts = np.bincount(i * size + j, weights=weight, minlength=bins * size).reshape(bins, size)
     by_bin = counts.sum(axis=1)
-    mean = np.bincount(i, weights=data.weight * data.mean, minlength=_BINS)
     filled = by_bin > 0
-    return mean[filled] / by_bin[filled], counts[filled] / counts.sum()
+    means = np.bincount(i, weights=weight * mean, minlength=bins)
+    return means[filled] / by_bin[filled], counts[filled]
 
 
-def _expectation_maximisation(kernel: Array, by_variance: Array, counts: Array, start: Array, turns: int) -> Array:
-    """Shares (L, N) that make the counts (B, V) most likely; kernel (N, B, L), by_variance (V, N)."""
-    share = start
-    back = np.ascontiguousarray(kernel.transpose(0, 2, 1))
-    for _ in range(turns):
-        by_noise = np.matmul(kernel, share.T[:, :, None])[:, :, 0]  # (N, B)
-        chance = by_noise.T @ by_variance.T  # (B, V)
-        weight = counts / np.maximum(chance, 1e-300)
-        factor = np.matmul(back, (weight @ by_variance).T[:, :, None])[:, :, 0].T  # (L, N)
-        share = share * factor
-        share /= share.sum()
-    return share
-
-
-__all__ = ["Mixture", "Rescaled", "Seen", "redrawn", "seen"]
+__all__ = ["LatentScores", "ReplicaModel", "ReplicaSummary", "summarize"]

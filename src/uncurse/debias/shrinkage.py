@@ -1,4 +1,4 @@
-"""The arithmetic of shrinking: how much is noise, what a bent link does to it, and how small groups borrow."""
+"""Noise variance of replicas, λ, and how groups share information."""
 
 from __future__ import annotations
 
@@ -9,89 +9,151 @@ from .._types import Array
 from ..links import logistic
 from ..maps import Affine, Curve, ScoreMap, logit_knots
 
+# Sums of squares of identical columns differ by rounding: some 1e-16 of the variance for each of 10,000 rows.
+_IDENTICAL = 1e-12
+
 
 def noise_variance(covariance: Array, replicas: str = "seeds") -> Array:
-    """V from the S×S covariance (ddof 0) of replica scores; leading axes are kept.
+    """Return the noise variance V from the covariance (ddof 0) of replica scores.
 
-    ``seeds``: (tr C − 1ᵀC1/S) / (S − 1), the mean over rows of the variance across centred replicas.
-    ``bootstrap``: the same over columns 1…, column 0 being served and no bootstrap itself.
-    ``anchored``: the mean over bootstraps b of Var(l_b − l_served): each is the served fit plus one noise.
+    Parameters
+    ----------
+    covariance : array of shape (..., S, S)
+        Covariance between replicas.
+    replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
+        For seeds V = (tr C − 1ᵀC1/S) / (S − 1), the mean variance across centred replicas. For bootstraps it is the
+        same without the served column 0. For anchored replicas it is the mean of Var(l_b − l_served) over the others.
 
+    Returns
+    -------
+    array of shape (...)
+        Never negative.
+
+    Examples
+    --------
     >>> round(float(noise_variance(np.array([[1.0, 0.8], [0.8, 1.0]]))), 6)
     0.2
     """
     if replicas == "anchored":
         others = np.diagonal(covariance, axis1=-2, axis2=-1)[..., 1:]
-        return np.asarray((others + covariance[..., :1, 0] - 2 * covariance[..., 0, 1:]).mean(axis=-1))
-    c = covariance[..., 1:, 1:] if replicas == "bootstrap" else covariance
-    size = c.shape[-1]
-    return np.asarray((np.trace(c, axis1=-2, axis2=-1) - c.sum(axis=(-2, -1)) / size) / (size - 1))
+        noise = (others + covariance[..., :1, 0] - 2 * covariance[..., 0, 1:]).mean(axis=-1)
+    else:
+        c = covariance[..., 1:, 1:] if replicas == "bootstrap" else covariance
+        size = c.shape[-1]
+        noise = (np.trace(c, axis1=-2, axis2=-1) - c.sum(axis=(-2, -1)) / size) / (size - 1)
+    return np.asarray(np.maximum(noise, 0.0))
+
+
+def identical_replicas(noise: float, variance: float) -> bool:
+    """Return whether the noise variance is 0 to rounding."""
+    return noise <= _IDENTICAL * variance
+
+
+def lambda_error(shrinkage: float, rows: float, differences: int, served_in_noise: bool) -> float:
+    """Return the standard error of λ by normal theory.
+
+    The variance of log(V / Var) is 2/n for the served scores and 2/(n · differences) for V, minus twice their
+    covariance if the served score is one of the replicas. `differences` is 0 for a known V.
+    """
+    factor = 1 + (1 / differences if differences else 0.0)
+    if differences and served_in_noise:
+        factor -= 2 * (1 - shrinkage) / (differences + 1)
+    return abs(1 - shrinkage) * float(np.sqrt(2 / rows * max(factor, 0.0)))
 
 
 def group_lambdas(
-    own: Array,
-    spread: Array,
-    weight: Array,
-    known: NDArray[np.bool_],
-    whole: float,
-    *,
-    others: int,
-    served_in_noise: bool,
+    own: Array, spread: Array, rows: Array, known: NDArray[np.bool_], pool: float, *, differences: int, in_noise: bool
 ) -> Array:
-    """λ of each group, pulled towards λ within groups; those not `known` get it, and the whole's where none is.
+    """Return λ of each group, shrunk towards the mean λ within groups.
 
-    What groups share is λ within them: the spread of their centres is not theirs to shrink. Errors are by normal
-    theory there, so they depend on neither row order nor a few rows' luck: the variance of log(V / Var) is 2/n for the
-    served scores, 2/(n · others) for V from so many differences (none where V is given), less what the two have in
-    common where the served score is one of the replicas.
+    Parameters
+    ----------
+    own, spread : arrays of shape (G,)
+        λ and score variance of each group.
+    rows : array of shape (G,)
+        Effective number of rows.
+    known : array of bool of shape (G,)
+        Groups that have a λ of their own.
+    pool : float
+        λ of the whole pool, used if no group is known.
+    differences, in_noise
+        See `lambda_error`.
+
+    Returns
+    -------
+    array of shape (G,)
     """
-    within = whole
+    # Groups share the λ within groups: the spread between their centers is not noise.
+    within = pool
     if known.any():
-        within = 1 - float(weight[known] @ ((1 - own) * spread)[known]) / float(weight[known] @ spread[known])
-    factor = 1 + (1 / others if others else 0.0)
-    if others and served_in_noise:
-        factor -= 2 * (1 - within) / (others + 1)
-    error = (1 - within) * np.sqrt(2 / weight * factor)
-    return pull_towards(within, np.where(known, own, within), np.where(known, error, np.inf))
+        within = 1 - float(rows[known] @ ((1 - own) * spread)[known]) / float(rows[known] @ spread[known])
+    error = np.array([lambda_error(within, n, differences, in_noise) for n in rows])
+    return shrink_towards(within, np.where(known, own, within), np.where(known, error, np.inf))
 
 
-def pull_towards(whole: float, values: Array, errors: Array) -> Array:
-    """Empirical Bayes: the spread τ² between groups by DerSimonian and Laird, then τ²/(τ² + s²) of each group's own.
+def shrink_towards(target: float, values: Array, errors: Array) -> Array:
+    """Shrink estimates of groups towards a common value by empirical Bayes.
 
-    >>> pull_towards(0.0, np.array([-1.0, 1.0, 1.0]), np.array([0.1, 0.1, np.inf])).round(2)
+    Parameters
+    ----------
+    target : float
+        Common value.
+    values, errors : arrays of shape (G,)
+        Estimates and standard errors; an infinite error means that nothing is known.
+
+    Returns
+    -------
+    array of shape (G,)
+        With the variance τ² between groups by DerSimonian and Laird, each keeps the share τ²/(τ² + s²) of its own.
+
+    Examples
+    --------
+    >>> shrink_towards(0.0, np.array([-1.0, 1.0, 1.0]), np.array([0.1, 0.1, np.inf])).round(2)
     array([-1.,  1.,  0.])
     """
     known = np.isfinite(errors) & (errors > 0)
     if known.sum() < 2:
-        return np.where(errors == 0, values, whole)
+        return np.where(errors == 0, values, target)
     w = 1 / np.square(errors[known])
     mean = np.average(values[known], weights=w)
     excess = w @ np.square(values[known] - mean) - (known.sum() - 1)
     between = max(0.0, excess / (w.sum() - np.square(w).sum() / w.sum()))
-    share = between / (between + np.square(errors))
-    return np.asarray(whole + share * (values - whole))
+    share = np.where(errors == 0, 1.0, between / (between + np.square(np.where(errors == 0, 1.0, errors))))
+    return np.asarray(target + share * (values - target))
 
 
-def curved(slope: float, center: float, noise: float, link: str) -> ScoreMap:
-    """The map E[φ(l*) | l] where l* | l is normal with mean λl + (1 − λ)c and variance τ² = λV.
+def with_curvature(shrinkage: float, center: float, noise: float, link: str) -> ScoreMap:
+    """Return the map E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV).
 
-    Exact for the identity, log and probit links; a curve through 256 points of a Gauss–Hermite rule for the logistic.
+    It is exact for the identity, log and probit links. For the logistic link it is a curve through 256 points of a
+    Gauss–Hermite rule.
+
+    Parameters
+    ----------
+    shrinkage, center, noise : float
+        λ, c and V.
+    link : str
+        Name of the link.
+
+    Returns
+    -------
+    ScoreMap
     """
-    intercept = (1 - slope) * center
-    variance = slope * noise
-    if link == "identity" or slope == 0:
-        return Affine(slope, intercept, link)
+    intercept = (1 - shrinkage) * center
+    variance = shrinkage * max(noise, 0.0)
+    if link == "identity" or shrinkage == 0:
+        return Affine(shrinkage, intercept, link)
     if link == "log":
-        return Affine(slope, intercept + variance / 2, link)
+        return Affine(shrinkage, intercept + variance / 2, link)
     if link == "probit":
-        root = np.sqrt(1 + variance)
-        return Affine(float(slope / root), float(intercept / root), link)
+        root = float(np.sqrt(1 + variance))
+        return Affine(shrinkage / root, intercept / root, link)
     nodes, weights = np.polynomial.hermite_e.hermegauss(61)
     m = logit_knots()
     l = m[:, None] + np.sqrt(variance) * nodes
-    # The mean of φ and of 1 − φ apart, so that neither tail loses digits.
+    # φ and 1 − φ separately, so that neither tail loses digits.
     odds = (logistic(l) @ weights) / (logistic(-l) @ weights)
-    return Curve(((m - intercept) / slope).tolist(), np.log(odds).tolist(), slope, slope)
+    return Curve(((m - intercept) / shrinkage).tolist(), np.log(odds).tolist(), shrinkage, shrinkage)
 
 
-__all__ = ["curved", "group_lambdas", "noise_variance", "pull_towards"]
+__all__ = ["group_lambdas", "identical_replicas", "lambda_error", "noise_variance", "shrink_towards", "with_curvature"]

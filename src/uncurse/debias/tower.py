@@ -1,68 +1,69 @@
-"""Tower calibration: all replicas calibrated where there are labels, then projected on the served score over the pool.
+"""Tower calibration: calibrate all replicas where there are labels, then project on the served score over the pool.
 
     P(y | served) = E[ P(y | all replicas) | served ]    over the pool
 
-1. What each row's replicas say of its probability, E[φ(t) | replicas], by the distribution of truth and noise of its
-   own set (`mixtures`): so labelled rows and the pool, which differ, speak the same language.
-2. On labelled rows, the curve of P(y) over that, from a line to a smooth curve as the labels allow (`curves`).
-3. On the pool, its mean given the served score alone: a monotone map of one score. Nothing is added to serving.
+1. Estimate E[φ(t) | replicas] for each row from the distribution of true scores and noise of its own set of rows, so
+   that labelled rows and pool, which differ, become comparable (`latent_scores`).
+2. On labelled rows, fit the curve of P(y) over that estimate: a line, or a smooth curve if the labels show one.
+3. On the pool, fit the mean of that probability given the served score alone: a monotone map of one score.
 """
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
+from ..calibration import fit_logistic
 from ..calibration.spline import SmoothCurve, fit_smooth
 from ..errors import UncurseError
-from ..evidence import Evidence, Joint
+from ..evidence import Evidence, ReplicaCells, check_negative_rate, labelled_evidence, outlier_fences, pool_evidence
 from ..links import logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
-from ..threads import one_blas_thread
-from ..validation import check_choice, check_numbers, check_weights, group_rows
-from .latent_scores import Mixture, Rescaled, redrawn, seen
-from .pools import Reader
-from .shrinkage import pull_towards
-from .tower_steps import contrast_of, group_move, mixture_of, moves_of, project, scale_of, told_by
-from .uncertainty import Selected, left_on_top, level_variance, levels_of
-from .vad import REPLICAS
+from ..validation import check_choice, warn_user
+from .base import DataRecord, Debiaser, FitRecord, Fitted, check_columns, check_replicas
+from .free_shape import project
+from .latent_scores import ReplicaModel, summarize
+from .shrinkage import shrink_towards
+from .uncertainty import TopShare, level_variance, relative_level_error, served_lead
 
-LabelledReplicas = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Joint | Evidence
-_SCALES = ("logit", "probability")
-_OWN = 2_000  # rows of a group from which on it has a distribution of its own
-_DRAWS = 6  # of the bootstrap of both distributions
-# What is known of the curve before any label: scores are log odds, give or take. Two hundred clicks outweigh it.
+_MIN_GROUP_ROWS = 2_000  # a group with as many rows has a distribution of true scores of its own
+# Prior of the slope of the curve: scores are log odds, give or take. Two hundred positives outweigh it.
 _SLOPE = (1.0, 0.3)
+# Scores are rescaled to log odds first if labels show that they are far from it: a slope outside ½ to 2, or a level off
+# by 1.5, by more than four standard errors. Nearer than that the curve takes care of it.
+_FAR_SLOPE, _FAR_LEVEL, _FAR_ERRORS = 2.0, 1.5, 4.0
+_COUNTS = "collect it with replica_counts=True"
 
 
-class Tower:
-    """Calibrate all replicas on labelled rows, and distil that into a map of the served score on the pool.
+class Tower(Debiaser):
+    """Calibrate all replicas on labelled rows, and project the result on the served score over the pool.
 
     Parameters
     ----------
-    scale
-        What the numbers are: ``"logit"`` or ``"probability"``. Never guessed.
-    replicas
-        As for `VAD`: ``"seeds"`` (models trained alike, column 0 served), ``"bootstrap"`` or ``"anchored"``.
-    negative_rate
-        The share of negatives kept when the model was trained, undone first; labelled rows are expected at their
-        natural rate.
+    scale : {"logit", "probability"}, default="logit"
+        Scale of the scores.
+    replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
+        How the score columns are related, see `VAD`.
+    negative_rate : float, optional
+        Negative-sampling rate used in training; scores are corrected for it. Labelled rows must have their natural
+        rate.
 
     Attributes
     ----------
-    map_
-        The score map.
-    curve_
-        Log odds of a click by denoised score, as labelled rows show them, with a covariance.
-    line_probability_
-        How probable it is that this curve is a straight line.
-    contrast_
-        How much more the served score counts than its replicas, where labels show it beyond doubt; else 0.
+    map_ : ScoreMap
+        Fitted map of the served score.
+    curve_ : SmoothCurve
+        Log odds of a positive by denoised score, as the labelled rows show them.
+    line_probability_ : float
+        Probability that this curve is a straight line.
+    contrast_ : float
+        Extra weight of the served score relative to its replicas; 0 unless labels show it clearly.
+    record_ : FitRecord
+        How the map was fitted.
 
     Examples
     --------
@@ -72,7 +73,7 @@ class Tower:
     ...     return truth, truth[:, None] + rng.normal(0, 0.4, (rows, 2))
     >>> truth, scores = replicas(-1.5, 50_000)
     >>> clicks = rng.random(50_000) < logistic(truth)
-    >>> pool_truth, pool = replicas(-2.0, 50_000)  # candidates are not what was labelled
+    >>> pool_truth, pool = replicas(-2.0, 50_000)  # candidates differ from the labelled rows
     >>> tower = Tower().fit(pool, labelled=(scores, clicks))
     >>> top = pool[:, 0] > np.quantile(pool[:, 0], 0.95)
     >>> before, after = logistic(pool[top, 0]).mean(), tower.predict_proba(pool[top, 0]).mean()
@@ -81,294 +82,320 @@ class Tower:
     (True, True)
     """
 
-    map_: ScoreMap
     curve_: SmoothCurve
     line_probability_: float
     contrast_: float
 
     def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
-        self.scale = check_choice("scale", scale, _SCALES)
-        self.replicas = check_choice("replicas", replicas, REPLICAS)
-        if negative_rate is not None and not 0 < negative_rate <= 1:
-            raise UncurseError(f"negative_rate={negative_rate}; pass the share of negatives kept, such as 0.1")
+        self.scale = check_choice("scale", scale, ("logit", "probability"))
+        self.replicas = check_replicas(replicas)
+        check_negative_rate(negative_rate, scale)
         self.negative_rate = negative_rate
 
     def __repr__(self) -> str:
         text = f"Tower(scale={self.scale!r}, replicas={self.replicas!r})"
-        if hasattr(self, "map_"):
-            text += f" of {self._labelled.rows:,} labelled and {self._pool.rows:,} pool rows"
+        if hasattr(self, "map_") and self.record_.labelled is not None:
+            text += f" of {self.record_.labelled.rows:,} labelled and {self.record_.pool.rows:,} pool rows"
         return text
 
     def fit(
         self,
-        pool: ArrayLike | Joint | Evidence,
+        pool: ArrayLike | Evidence,
         *,
-        labelled: LabelledReplicas,
+        labelled: tuple[ArrayLike, ...] | Evidence,
         groups: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Tower:
-        """Fit to a sample of the candidate pool and to labelled rows, both scored by every replica.
+        """Fit to a sample of the candidate pool and to labelled rows.
 
         Parameters
         ----------
-        pool
-            Replica scores (n, S), column 0 served; or the `Evidence` of a log, or a `Joint`.
-        labelled
-            (scores (m, S), labels (m,)[, weights]), `Evidence` with labels, or a labelled `Joint`. Rows may have been
-            chosen by an earlier model, or by the served score itself if they were chosen from this pool (which is
-            seen, and warned of); not by the mean of these replicas, which nothing shows.
-        groups
-            A group of each pool row: one map each, small groups pulled towards the whole.
-        sample_weight
-            Weights of pool rows. Weights say how much rows matter to each other; their scale does not.
+        pool : array-like of shape (n, S), or Evidence
+            Replica scores, the served one in column 0.
+        labelled : tuple (scores, labels) or (scores, labels, weights), or Evidence
+            Labelled rows, scored by every replica. An earlier model may have selected them, or the served score from
+            this pool (which is detected, with a warning); not the mean of these replicas.
+        groups : array-like of shape (n,), optional
+            Group of each pool row. Each group gets its own map, shrunk towards that of the pool.
+        sample_weight : array-like of shape (n,), optional
+            Weights of pool rows; only their ratios matter.
 
-        Noise is taken to be normal. A `Joint` must hold logits as they are served, sampled negatives undone
-        (``logit_offset=log(negative_rate)``).
+        Returns
+        -------
+        Tower
+            Itself. If fitting fails, the previous fit stays.
         """
-        with one_blas_thread():  # products here are small, and two threads would wait for each other
-            return self._fit(pool, labelled, groups, sample_weight)
-
-    def _fit(self, pool: Any, labelled: Any, groups: ArrayLike | None, sample_weight: ArrayLike | None) -> Tower:
-        self._pool, parts = self._joints(pool, groups, sample_weight)
-        self._labelled = self._labels(labelled)
-        if self._pool.n_replicas != self._labelled.n_replicas:
-            raise UncurseError(
-                f"the pool has {self._pool.n_replicas} replicas and the labelled rows {self._labelled.n_replicas}; "
-                "pass the same columns of both"
-            )
-        for joint, name in ((self._pool, "pool"), (self._labelled, "labelled rows")):
-            if float(np.ptp(joint.served)) <= 0:
-                raise UncurseError(f"the served scores are constant on the {name}; pass rows whose scores differ")
-        self._scale = scale_of(self._labelled, self.replicas)
-        if self._scale != (1.0, 0.0):
-            self._pool, self._labelled = (Rescaled(j, *self._scale) for j in (self._pool, self._labelled))
-            parts = {name: Rescaled(joint, *self._scale) for name, joint in parts.items()}
-        pool_seen, own = seen(self._pool, self.replicas), seen(self._labelled, self.replicas)
-        prior = mixture_of(self._pool, self.replicas)
-        self._chosen = self._chosen_by_served()
-        if self._chosen:
-            # What the served score chose from this pool: given all replicas, truth is distributed as in the pool.
-            level = pool_seen.level
-            own = seen(self._labelled, self.replicas, level=level)
-            x, _ = told_by(prior, own)
-        else:
-            x, _ = told_by(mixture_of(self._labelled, self.replicas), own)
-        self._labelled_told = x
-        vars(self).pop("_redrawn", None)
-        self._fit_curve(x)
-        self._denoised, self._uncertain = told_by(prior, pool_seen)
-        taught = self._taught(self._denoised, self._pool)
-        self._projection = project(self._pool, taught)
-        whole = self._projection.map()
-        self.map_ = self._composed(whole)
-        if parts:
-            self.map_ = Grouped(self.map_, self._by_group(parts, prior))
+        evidence = pool_evidence(
+            pool,
+            labelled,
+            scale=self.scale,
+            negative_rate=self.negative_rate,
+            groups=groups,
+            sample_weight=sample_weight,
+            replica_counts=True,
+        )
+        rows = labelled_evidence(labelled, evidence, replica_counts=True)
+        fitted = fit_tower(evidence, rows, replicas=self.replicas)
+        self._set(fitted)
+        assert isinstance(fitted.remaining, TowerFit)
+        self.curve_, self.contrast_ = fitted.remaining.curve, fitted.remaining.contrast
+        self.line_probability_ = self.curve_.line_probability
         return self
 
-    def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
-        """Calibrated predictions for served scores of shape (n,): 1-D in, 1-D out."""
-        if not hasattr(self, "map_"):
-            raise UncurseError("this Tower is not fitted; call fit with the pool and labelled rows first")
-        if groups is not None:
-            if not isinstance(self.map_, Grouped):
-                raise UncurseError("this Tower was fitted without groups; leave groups out, or fit with them")
-            return self.map_(served, groups)
-        return self.map_(served)
 
-    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
-        """Where the calibration error left on the top share `alpha` of such a pool lies, with probability `level`.
+@dataclass(frozen=True)
+class TowerFit:
+    """A fitted tower: what it knows of the true rates on the pool, and how well.
 
-        It counts the noise of labels, of the projection, and of the true rate among so many selected rows; not a
-        change of the world between the labelled rows and the pool. With groups it is that of the whole's map.
+    Parameters
+    ----------
+    cells : ReplicaCells
+        Cells of the pool.
+    scaling : tuple of float
+        Slope and intercept that turn logits into log odds, applied before all else.
+    pool, labelled : ReplicaModel
+        Pool and labelled rows, rescaled.
+    selected : bool
+        Whether the served score selected the labelled rows from the pool.
+    curve : SmoothCurve
+        Log odds of a positive by denoised score.
+    contrast, contrast_level : float
+        Extra weight of the served score, and the mean gap of the labelled rows.
+    projection : SmoothCurve
+        Log odds by served score.
+    """
 
-        >>> rng = np.random.default_rng(0)
-        >>> truth = rng.normal(-1, 1, (2, 20_000))
-        >>> labelled, pool = (t[:, None] + rng.normal(0, 0.4, (20_000, 2)) for t in truth)
-        >>> low, high = Tower().fit(pool, labelled=(labelled, rng.random(20_000) < logistic(truth[0]))).interval(0.05)
-        >>> -0.1 < low < 0 < high < 0.1
-        True
-        """
-        if not hasattr(self, "map_"):
-            raise UncurseError("this Tower is not fitted; call fit with the pool and labelled rows first")
-        whole = self.map_.default if isinstance(self.map_, Grouped) else self.map_
-        return left_on_top(whole, self, alpha, level)
+    cells: ReplicaCells
+    scaling: tuple[float, float]
+    pool: ReplicaModel
+    labelled: ReplicaModel
+    selected: bool
+    curve: SmoothCurve
+    contrast: float
+    contrast_level: float
+    projection: SmoothCurve
+
+    def log_odds(self, served: Array) -> Array:
+        """Return the estimated log odds at served logits."""
+        slope, intercept = self.scaling
+        return np.asarray(self.projection(slope * served + intercept))
 
     def log_error(self, alpha: float) -> float:
-        """Standard error of the logarithm of predicted over true on the top share `alpha`."""
-        top = Selected(self._pool, alpha)
-        p = logistic(self._projection(self._pool.served[top.cells]))
-        taught = self._taught(self._denoised, self._pool)[top.cells]
-        by_label = top.relative(taught, self.curve_.features(self._denoised[top.cells]), self.curve_.covariance)
-        by_pool = top.relative(p, self._projection.features(self._pool.served[top.cells]), self._projection.covariance)
-        scatter = top.scatter(taught, p, self._uncertain[top.cells])
-        drawn = [np.log(top.mean(taught[top.cells])) for taught in self._redrawn]
-        return float(np.sqrt(by_label + by_pool + scatter + np.var(drawn, ddof=1)))
+        """Return the standard error of the log of predicted over true rate on the top share.
 
-    @cached_property
-    def _redrawn(self) -> list[Array]:
-        """P(y | all replicas) of the pool's cells if both distributions of truth and noise had come out otherwise."""
-        rng = np.random.default_rng(0)
-        pool_seen, own = seen(self._pool, self.replicas), seen(self._labelled, self.replicas)
-        made = []
-        for _ in range(_DRAWS):
-            prior = mixture_of(redrawn(self._pool, rng), self.replicas)
-            taught, _ = told_by(prior, pool_seen)
-            if not self._chosen:
-                # Where labelled rows would be told otherwise, the curve moves along with them.
-                told, _ = told_by(mixture_of(redrawn(self._labelled, rng), self.replicas), own)
-                taught = taught - np.interp(taught, *moves_of(self._labelled_told, told, self._labelled.weight))
-            made.append(self._taught(taught, self._pool))
-        return made
+        It counts label noise, the projection, the true rate among the selected rows, and the distributions of true
+        scores on both sets of rows.
+        """
+        top = TopShare(self.cells, alpha)
+        served = self.pool.cells.served[top.cells]
+        denoised, variance = (x[top.cells] for x in self._posterior)
+        by_score, by_replicas = logistic(self.log_odds(self.cells.served[top.cells])), self._by_replicas[top.cells]
+        by_label = top.squared_error(by_replicas, self.curve.features(denoised), self.curve.covariance)
+        by_pool = top.squared_error(by_score, self.projection.features(served), self.projection.covariance)
+        sampling = top.sampling_error(by_replicas, by_score, variance)
+        drawn = [np.log(top.mean(p[top.cells])) for p in self._resampled]
+        return float(np.sqrt(by_label + by_pool + sampling + (np.var(drawn, ddof=1) if drawn else 0.0)))
 
     def level_error(self, alpha: float) -> tuple[float, int]:
-        """Standard error by how replicas' levels move apart from labelled rows to pool, and its degrees of freedom."""
-        top = Selected(self._pool, alpha)
-        p = logistic(self._projection(self._pool.served[top.cells]))
-        if self._chosen:  # their levels differ by how they were chosen
+        """Return the relative error by how the levels of replicas move from labelled rows to pool."""
+        if self.selected:  # levels differ because of the selection
             return 0.0, 1
-        moved = levels_of(self._pool) - levels_of(self._labelled)
-        variance, freedom = level_variance(moved, self.replicas)
-        return float(np.sqrt(variance)) * top.mean(p * (1 - p)) / top.mean(p), freedom
+        top = TopShare(self.cells, alpha)
+        variance, freedom = level_variance(self.pool.cells.levels - self.labelled.cells.levels, self.pool.replicas)
+        return relative_level_error(top, self.log_odds(self.cells.served[top.cells]), variance), freedom
 
-    def as_given(self, served: Array) -> Array:
-        """Served logits of the joint as scores are given."""
-        return (served - self._scale[1]) / self._scale[0] - self._offset
+    @cached_property
+    def _posterior(self) -> tuple[Array, Array]:
+        return self.pool.posterior_logit(self.pool.latent)
 
-    @property
-    def joint(self) -> Joint:
-        """Counts of the pool."""
-        return self._pool
+    @cached_property
+    def _by_replicas(self) -> Array:
+        return self.probability(self._posterior[0], self.pool.cells)
 
-    def odds(self, served: Array) -> Array:
-        """Log odds at served logits."""
-        return self._projection(served)
+    def probability(self, denoised: Array, cells: ReplicaCells) -> Array:
+        """Return P(y | all replicas) of each cell."""
+        return _probability(self.curve, self.contrast, self.contrast_level, denoised, cells)
 
-    # ------------------------------------------------------------------ parts
+    @cached_property
+    def _resampled(self) -> list[Array]:
+        """P(y | all replicas) of the pool with distributions of true scores from bootstrap samples."""
+        denoised = [self.pool.posterior_logit(latent)[0] for latent in self.pool.resampled]
+        if not self.selected and self.labelled.latent is not None:
+            before = self.labelled.posterior_logit(self.labelled.latent)[0]
+            weight = self.labelled.cells.weight
+            for i, latent in enumerate(self.labelled.resampled[: len(denoised)]):
+                # The curve moves along with the labelled rows.
+                after = self.labelled.posterior_logit(latent)[0]
+                denoised[i] = denoised[i] - np.interp(denoised[i], *_mean_moves(before, after, weight))
+        return [self.probability(x, self.pool.cells) for x in denoised]
 
-    @property
-    def _offset(self) -> float:
-        return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
 
-    def _composed(self, step: ScoreMap) -> ScoreMap:
-        slope, start = self._scale
-        first = [Affine(slope, start + slope * self._offset)] if (slope, start + self._offset) != (1.0, 0.0) else []
-        return compose(*first, step, scale=self.scale)
+def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
+    """Fit a tower to evidence.
 
-    def _joint(self, scores: ArrayLike, labels: ArrayLike | None, weights: ArrayLike | None) -> Joint:
-        return Joint().update(scores, labels, scale=self.scale, sample_weight=weights, logit_offset=self._offset)
+    Parameters
+    ----------
+    pool, labelled : Evidence
+        Evidence of the candidate pool and of labelled rows, with replica counts.
+    replicas : {"seeds", "bootstrap", "anchored"}
+        How the score columns are related.
 
-    def _joints(self, pool: Any, groups: ArrayLike | None, weights: ArrayLike | None) -> tuple[Joint, dict[str, Joint]]:
-        if isinstance(pool, Evidence | Joint):
-            if groups is not None or weights is not None:
-                raise UncurseError("groups and sample_weight go with arrays; evidence was collected with its own")
-            if isinstance(pool, Joint):
-                return pool, {}
-            return self._of_log(pool), {name: self._of_log(part) for name, part in pool.groups.items() if part.joint}
-        array = check_numbers(pool, "pool")
-        if array.ndim != 2:
-            raise UncurseError(f"the pool has shape {array.shape}; pass (n, S), column 0 the served model")
-        parts = {}
-        if groups is not None:
-            names, members = group_rows(groups, len(array))
-            w = check_weights(weights, len(array))
-            for name, rows in zip(names, members, strict=True):
-                if w is None or w[rows].sum() > 0:
-                    parts[name] = self._joint(array[rows], None, None if w is None else w[rows])
-        return self._joint(array, None, weights), parts
-
-    def _of_log(self, log: Evidence) -> Joint:
-        Reader("logistic", self.scale, self.negative_rate).check(log, "Tower")
-        if log.joint is None:
-            raise UncurseError("this evidence has no joint counts of two or more replicas; collect it with joint=True")
-        return log.joint
-
-    def _labels(self, given: Any) -> Joint:
-        labelled = self._of_log(given) if isinstance(given, Evidence) else given
-        if not isinstance(labelled, Joint):
-            if not isinstance(labelled, tuple) or len(labelled) not in (2, 3):
-                raise UncurseError(
-                    "labelled rows are (scores, labels) or (scores, labels, weights), or evidence of a log"
-                )
-            scores = np.asarray(labelled[0])
-            if scores.ndim != 2:
-                raise UncurseError(
-                    f"labelled scores have shape {scores.shape}; Tower needs every replica there too, shape (m, S)"
-                )
-            labelled = self._joint(scores, labelled[1], labelled[2] if len(labelled) == 3 else None)
-        y = labelled.label
-        if y is None:
-            raise UncurseError("the labelled evidence holds no labels; collect it with its label column")
-        for missing, count in (("positives", y.sum()), ("negatives", (labelled.weight - y).sum())):
-            if count <= 0:
-                raise UncurseError(f"the labels hold no {missing}; collect rows until both kinds are there")
-        return labelled
-
-    def _chosen_by_served(self) -> bool:
-        """Whether the served score itself selected the labelled rows: there it lies far above its replicas.
-
-        Of two columns either may have: the one that did is the one that is ahead.
-        """
-        if self.replicas != "seeds":
-            return False
-        means = [float(j.weight @ j.apart / j.weight.sum()) for j in (self._pool, self._labelled)]
-        ahead = means[0] - means[1]
-        w = self._labelled.weight
-        spread = float(np.sqrt(w @ np.square(self._labelled.apart - means[1]) / w.sum()))
-        chance = np.sqrt(1 / self._labelled.effective_rows + 1 / self._pool.effective_rows)
-        if (abs(ahead) if self._pool.n_replicas == 2 else ahead) <= max(0.15, 5 * chance) * spread:
-            return False
-        who = "served" if ahead > 0 else "second column's"
-        warnings.warn(
-            f"on the labelled rows the {who} scores are {abs(ahead):.2f} further above the other replicas than on the "
-            f"pool, as if the {who} score had selected them; they are taken as selected from this pool",
-            UserWarning,
-            stacklevel=4,
+    Returns
+    -------
+    Fitted
+    """
+    cells, rows = (e.require("replica_counts", _COUNTS).cells() for e in (pool, labelled))
+    check_columns(cells.n_replicas, replicas)
+    for one, name in ((cells, "pool"), (rows, "labelled rows")):
+        if np.ptp(one.served) <= 0:
+            raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
+    scaling = _scaling(ReplicaModel(rows, replicas))
+    pool_model = ReplicaModel(cells.rescaled(*scaling), replicas)
+    labelled_model = ReplicaModel(rows.rescaled(*scaling), replicas)
+    if pool_model.identical or labelled_model.identical:
+        warn_user("the replicas are identical, so they show no noise; was the seed changed?")
+    lead = served_lead(pool.moments, labelled.moments, replicas) if pool.spec.link == "logistic" else 0.0
+    if lead:
+        who = "served" if lead > 0 else "second column's"
+        warn_user(
+            f"on the labelled rows the {who} scores are {abs(lead):.2f} further above the other replicas than on the "
+            f"pool, as if the {who} score had selected them; they are treated as selected from this pool"
         )
-        return True
+        # Given all replicas, truth is then distributed on the labelled rows as on the pool.
+        summary = summarize(labelled_model.cells, replicas, level=pool_model.summary.level)
+        denoised, _ = labelled_model.posterior_logit(pool_model.latent, summary)
+    else:
+        denoised, _ = labelled_model.posterior_logit(labelled_model.latent)
+    curve, contrast = _labelled_curve(labelled_model, denoised)
+    level = labelled_model.cells.gap_level
+    by_replicas = _probability(
+        curve, contrast, level, pool_model.posterior_logit(pool_model.latent)[0], pool_model.cells
+    )
+    projection = project(pool_model.cells, by_replicas)
+    fit = TowerFit(cells, scaling, pool_model, labelled_model, bool(lead), curve, contrast, level, projection)
+    slope, intercept = scaling
+    offset = pool.spec.logit_offset
+    first = Affine(slope, intercept + slope * offset)
+    steps = [first] if (first.slope, first.intercept) != (1.0, 0.0) else []
 
-    def _fit_curve(self, x: Array) -> None:
-        joint = self._labelled
-        y = joint.label
-        assert y is not None  # checked
-        order = np.argsort(x, kind="stable")
-        # Weighted rows count as many as they are worth.
-        worth = joint.worth
-        w, y = joint.weight[order] * worth, y[order] * worth
-        self.curve_ = fit_smooth(x[order], w, y, slope=_SLOPE)
-        self.line_probability_ = self.curve_.line_probability
-        self.contrast_ = 0.0
-        if self.replicas == "seeds":
-            self.contrast_ = contrast_of(self.curve_(x[order]), -joint.apart[order], w, y)
-        self._contrast_level = float(joint.weight @ joint.apart / joint.weight.sum())
+    def composed(step: SmoothCurve) -> ScoreMap:
+        return compose(*steps, step.map(), scale=pool.spec.scale)
 
-    def _taught(self, denoised: Array, joint: Joint) -> Array:
-        """P(y | all replicas) of each cell."""
-        l = self.curve_(denoised)
-        if self.contrast_:
-            l = l - self.contrast_ * (joint.apart - self._contrast_level)
-        return np.asarray(logistic(l), np.float64)
-
-    def _by_group(self, parts: dict[str, Joint], whole: Mixture | None) -> dict[str, ScoreMap]:
-        """The whole's curve, moved and tilted in each group by what its pool shows, pulled towards none.
-
-        A group of many rows has its own distribution of truth and noise; a small one is seen as part of the whole.
-        """
-        moves, errors, spread = [], [], self._projection.spread
-        for joint in parts.values():
-            data, prior = seen(joint, self.replicas), whole
-            if joint.effective_rows >= _OWN and float(np.ptp(joint.served)) > 0:
-                prior = mixture_of(joint, self.replicas)
-            taught = self._taught(told_by(prior, data)[0], joint)
-            z = (joint.served - self._projection.center) / spread
-            move, error = group_move(self._projection(joint.served), z, joint.weight, taught, joint.effective_rows)
-            moves.append(move)
-            errors.append(error)
-        by, error = np.array(moves), np.array(errors)
-        level_by, tilt_by = (pull_towards(0.0, by[:, i], error[:, i]) for i in (0, 1))
-        maps: dict[str, ScoreMap] = {}
-        for name, moved, tilted in zip(parts, level_by.tolist(), tilt_by.tolist(), strict=True):
-            maps[name] = self._composed(self._projection.moved(moved, tilted).map())
-        return maps
+    score_map = composed(projection)
+    if pool.groups:
+        score_map = Grouped(score_map, {name: composed(c) for name, c in _group_curves(pool, fit).items()})
+    record = FitRecord(
+        "tower",
+        DataRecord.of(pool),
+        DataRecord.of(labelled),
+        scale=pool.spec.scale,
+        replicas=replicas,
+        negative_rate=pool.spec.negative_rate,
+        line_probability=curve.line_probability,
+        contrast=contrast,
+    )
+    return Fitted(score_map, record, fit)
 
 
-__all__ = ["LabelledReplicas", "Tower"]
+def _probability(curve: SmoothCurve, contrast: float, level: float, denoised: Array, cells: ReplicaCells) -> Array:
+    log_odds = curve(denoised)
+    if contrast:
+        log_odds = log_odds - contrast * (cells.gap - level)
+    return np.asarray(logistic(log_odds), np.float64)
+
+
+def _scaling(labelled: ReplicaModel) -> tuple[float, float]:
+    """Return slope and intercept that make scores log odds, if labels show clearly that they are far from it."""
+    (w, y), mean = labelled.cells.row_weights(), labelled.summary.mean
+    center = float(w @ mean / w.sum())
+    fences = outlier_fences(mean, w)
+    z = np.clip(mean, *fences) - center
+    spread = float(np.sqrt(w @ np.square(z) / w.sum()))
+    z = z / spread
+    try:
+        fit = fit_logistic(np.stack([z, np.ones_like(z)]), w, y)
+    except UncurseError:  # the scores separate the labels: use them as they are
+        return 1.0, 0.0
+    tilt, level = fit.coefficients
+    tilt_error, level_error = np.sqrt(np.diagonal(fit.covariance))
+    slope = float(tilt / spread)
+    if tilt + 3 * tilt_error < 0:
+        raise UncurseError(f"labels fall as scores rise (slope {slope:.3g}); is the label, or the score, inverted?")
+    far = not 1 / _FAR_SLOPE <= slope <= _FAR_SLOPE and abs(tilt - spread) > _FAR_ERRORS * tilt_error and slope > 0
+    moved = abs(level - center) > max(_FAR_LEVEL, _FAR_ERRORS * level_error)
+    if not far and not moved:
+        return 1.0, 0.0
+    slope = slope if far else 1.0
+    return slope, float(level - slope * center)
+
+
+def _labelled_curve(labelled: ReplicaModel, denoised: Array) -> tuple[SmoothCurve, float]:
+    """Fit the curve of the labels over the denoised score, and the contrast of the served score."""
+    order = np.argsort(denoised, kind="stable")
+    w, y = (x[order] for x in labelled.cells.row_weights())
+    curve = fit_smooth(denoised[order], w, y, slope=_SLOPE)
+    contrast = 0.0
+    if labelled.replicas == "seeds":
+        contrast = _contrast(curve(denoised[order]), -labelled.cells.gap[order], w, y)
+    return curve, contrast
+
+
+def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
+    """Return the extra weight of the served score by one Newton step; 0 unless it is significant.
+
+    The squared z must exceed 2 log(positives) + 4: BIC's penalty and four more, for a term that is 0 for replicas that
+    are exchangeable.
+    """
+    p = logistic(log_odds)
+    information = w * p * (1 - p)
+    c = lead - float(information @ lead / information.sum())
+    total = float(information @ np.square(c))
+    if total <= 0:
+        return 0.0
+    value = float(c @ (y - w * p)) / total
+    rarer = min(float(y.sum()), float((w - y).sum()))
+    return value if value**2 * total > 2 * np.log(max(rarer, 3.0)) + 4 else 0.0
+
+
+def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:
+    """Shift and tilt the curve of the pool for each group, shrunk towards no change."""
+    models = {
+        name: ReplicaModel(part.replica_counts.cells().rescaled(*fit.scaling), fit.pool.replicas)
+        for name, part in pool.groups.items()
+        if part.replica_counts is not None
+    }
+    moves, errors = [], []
+    for model in models.values():
+        cells = model.cells
+        own = cells.effective_rows >= _MIN_GROUP_ROWS and np.ptp(cells.served) > 0
+        denoised, _ = model.posterior_logit(model.latent if own else fit.pool.latent)
+        target = fit.probability(denoised, cells)
+        w = cells.row_weights()[0]
+        z = (cells.served - fit.projection.center) / fit.projection.spread
+        features = np.stack([np.ones_like(z), z])
+        base = fit.projection(cells.served)
+        # A weak prior keeps groups of a row or two finite.
+        moved = fit_logistic(features, w, w * target, offset=base, prior_precision=np.full(2, 1e-9))
+        p = logistic(base + moved.coefficients @ features)
+        # Probabilities scatter less than labels.
+        scatter = float(w @ np.square(target - p)) / max(float(w @ (p * (1 - p))), 1e-300)
+        moves.append(moved.coefficients)
+        errors.append(np.sqrt(np.maximum(np.diagonal(moved.covariance) * scatter, 1e-12)))
+    if not models:
+        return {}
+    level, tilt = (shrink_towards(0.0, np.array(moves)[:, i], np.array(errors)[:, i]) for i in (0, 1))
+    return {name: fit.projection.moved(float(level[i]), float(tilt[i])) for i, name in enumerate(models)}
+
+
+def _mean_moves(before: Array, after: Array, weight: Array) -> tuple[Array, Array]:
+    """Return positions and mean moves of rows in 64 bins of equal weight."""
+    order = np.argsort(before, kind="stable")
+    w = weight[order]
+    starts = np.unique(np.searchsorted(np.cumsum(w), np.arange(64) / 64 * w.sum()))
+    total = np.add.reduceat(w, starts)
+    place, move = (np.add.reduceat(w * column[order], starts) / total for column in (after, after - before))
+    rise = np.concatenate([[True], np.diff(place) > 0])
+    return place[rise], move[rise]
+
+
+__all__ = ["Tower", "TowerFit", "fit_tower"]

@@ -1,65 +1,84 @@
-"""How far predictions may still be off on what gets selected: intervals for the calibration error that is left."""
+"""Intervals for the calibration error that a map leaves on the top of the pool."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..evidence import Joint
+from ..evidence import Moments, ReplicaCells
 from ..links import logistic
-from ..maps import ScoreMap
-from ..validation import check_share
+from ..maps import Grouped, ScoreMap
+from ..validation import check_number, check_share
 
-if TYPE_CHECKING:
-    from .free_shape import Distilled
-    from .tower import Tower
+#: Shares on which maps are compared.
+SHARES = (0.01, 0.02, 0.05, 0.1)
+_CERTAIN = 1e-280  # a mean probability below this has no relative error in double precision
+# The served score leads its replicas by one standard deviation of the gap if it selected the top 20% of rows, and by
+# 0.15 if it selected 90%. Five standard errors are not reached by chance.
+_LEAD, _CHANCE = 0.15, 5.0
 
 
-class Selected:
-    """The cells of a pool that hold its top share, the last of them in part."""
+class RemainingError(Protocol):
+    """What is known of the true rates on the pool: an estimate that maps are compared with, and its errors."""
 
-    def __init__(self, joint: Joint, alpha: float) -> None:
-        check_share(alpha)
-        order = np.argsort(-joint.served, kind="stable")
-        w = joint.weight[order]
-        before = np.cumsum(w) - w
-        part = np.clip(alpha * float(joint.weight.sum()) - before, 0.0, w)
+    @property
+    def cells(self) -> ReplicaCells:
+        """Cells of the pool."""
+
+    def log_odds(self, served: Array) -> Array:
+        """Return the estimated log odds at served logits."""
+
+    def log_error(self, alpha: float) -> float:
+        """Return the standard error of the log of the mean estimate on the top share."""
+
+    def level_error(self, alpha: float) -> tuple[float, int]:
+        """Return the part of the error that all scores share, and its degrees of freedom."""
+
+
+class TopShare:
+    """Cells of a pool that hold its top share; the last cell counts in part."""
+
+    def __init__(self, cells: ReplicaCells, alpha: float) -> None:
+        share = check_share(alpha)
+        self.rows = share * cells.effective_rows
+        if self.rows < 0.5:
+            raise UncurseError(
+                f"alpha={alpha:g} of {cells.effective_rows:,.0f} rows selects none; "
+                f"use at least {1 / cells.effective_rows:.2g}"
+            )
+        order = np.argsort(-cells.served, kind="stable")
+        weight = cells.weight[order]
+        part = np.clip(share * float(weight.sum()) - (np.cumsum(weight) - weight), 0.0, weight)
         self.cells = order[part > 0]
-        self.weight = part[part > 0]
-        self.rows = alpha * joint.effective_rows
-        self.share = self.weight / self.weight.sum()
+        self.share = part[part > 0] / part.sum()
 
     def mean(self, values: Float) -> float:
-        """Over the selected rows."""
+        """Return the mean over the selected rows."""
         return float(self.share @ values)
 
-    def relative(self, p: Float, features: Array, covariance: Array) -> float:
-        """Squared relative error of the mean of `p`, whose log odds are coefficients times `features`."""
-        gradient = features @ (self.share * p * (1 - p)) / self.mean(p)
+    def squared_error(self, p: Float, features: Array, covariance: Array) -> float:
+        """Return the squared relative error of the mean of `p` whose log odds are coefficients times `features`."""
+        gradient = features @ (self.share * (p / self.mean(p)) * (1 - p))
         return float(gradient @ covariance @ gradient)
 
-    def scatter(self, p: Float, by_score: Float, uncertain: Array) -> float:
-        """Squared relative error of the true rate among so many rows.
+    def sampling_error(self, p: Float, by_score: Float, variance: Array) -> float:
+        """Return the squared relative error of the true rate among the selected rows.
 
-        Probabilities `p` differ from what scores tell, `by_score`, and truth differs from `p`, by what is not known.
+        True probabilities differ from `p` with the given variance, and `p` differs from the mean at the same score.
         """
-        variance = self.mean(np.square(p - by_score)) + self.mean(uncertain)
-        return float(variance / self.rows / self.mean(p) ** 2)
-
-
-def levels_of(joint: Joint) -> Array:
-    """Mean score of every replica on these rows, above that of the served one: (S,)."""
-    others = float(joint.weight @ joint.apart / joint.weight.sum()) + joint.levels
-    return np.append(0.0, others)
+        mean = self.mean(p)
+        relative = self.mean(np.square((p - by_score) / mean)) + self.mean(variance / mean / mean)
+        return relative / self.rows
 
 
 def level_variance(levels: Array, replicas: str) -> tuple[float, int]:
-    """Variance of the level that predictions are built on, from how replicas' levels differ; degrees of freedom.
+    """Return the variance of the level that predictions are built on, and its degrees of freedom.
 
-    Models trained alike: of their mean. Bootstraps: of the served one, about which theirs lie.
+    It follows from how the mean scores of the replicas differ. For seeds it is that of their mean; for bootstraps that
+    of the served model.
     """
     if replicas == "seeds":
         return float(np.var(levels, ddof=1)) / len(levels), len(levels) - 1
@@ -68,38 +87,68 @@ def level_variance(levels: Array, replicas: str) -> tuple[float, int]:
     return float(np.var(levels[1:], ddof=1)), len(levels) - 2
 
 
-def interval_of(
-    log_error: float, standard_error: float, level: float, by_level: tuple[float, int] = (0.0, 1)
-) -> tuple[float, float]:
-    """An interval of the calibration error from the logarithm of predicted over true and its standard error.
-
-    `by_level` is a second error with few degrees of freedom: its quantile is Student's.
-    """
-    reach = normal_quantile(level) * standard_error
-    if by_level[0] > 0:
-        from scipy.special import stdtrit
-
-        reach = float(np.hypot(reach, float(stdtrit(by_level[1], 0.5 + level / 2)) * by_level[0]))
-    return float(np.expm1(log_error - reach)), float(np.expm1(log_error + reach))
+def relative_level_error(top: TopShare, log_odds: Array, variance: float) -> float:
+    """Return the relative error of the mean prediction on the top for a level with some variance."""
+    p = logistic(log_odds)
+    return float(np.sqrt(variance)) * top.mean(p / top.mean(p) * (1 - p))
 
 
 def normal_quantile(level: float) -> float:
-    """Of a two-sided interval."""
+    """Return the half-width of a two-sided normal interval in standard errors."""
     from scipy.special import ndtri
 
-    if not 0 < level < 1:
-        raise UncurseError(f"level={level}; pass a probability between 0 and 1, such as 0.9")
+    if not 0 < check_number(level, "level") < 1:
+        raise UncurseError(f"level={level!r}; pass a probability between 0 and 1, such as 0.9")
     return float(ndtri(0.5 + level / 2))
 
 
-def left_on_top(score_map: ScoreMap, reference: Tower | Distilled, alpha: float, level: float) -> tuple[float, float]:
-    """An interval for the calibration error that a map leaves, judged by a reference and how well that is known."""
-    joint = reference.joint
-    top = Selected(joint, alpha)
-    served = joint.served[top.cells]
-    theirs = top.mean(logistic(reference.odds(served)))
-    ours = top.mean(score_map.at_logits(reference.as_given(served)))
-    return interval_of(float(np.log(ours / theirs)), reference.log_error(alpha), level, reference.level_error(alpha))
+def remaining_error_interval(
+    score_map: ScoreMap, remaining: RemainingError, alpha: float, level: float, negative_rate: float | None
+) -> tuple[float, float]:
+    """Return an interval for the calibration error that a map leaves on the top share."""
+    from scipy.special import stdtrit
+
+    quantile = normal_quantile(level)
+    top = TopShare(remaining.cells, alpha)
+    served = remaining.cells.served[top.cells]
+    default = score_map.default if isinstance(score_map, Grouped) else score_map
+    offset = float(np.log(negative_rate)) if negative_rate else 0.0
+    ours, theirs = top.mean(default.at_logits(served - offset)), top.mean(logistic(remaining.log_odds(served)))
+    if min(ours, theirs) < _CERTAIN:
+        raise UncurseError(f"predictions on the top {100 * alpha:g}% are 0 to double precision; are the scores logits?")
+    shared, freedom = remaining.level_error(alpha)
+    reach = quantile * remaining.log_error(alpha)
+    if shared > 0:  # few degrees of freedom: Student's quantile
+        reach = float(np.hypot(reach, float(stdtrit(freedom, 0.5 + level / 2)) * shared))
+    error = float(np.log(ours / theirs))
+    return float(np.expm1(error - reach)), float(np.expm1(min(error + reach, 700.0)))
 
 
-__all__ = ["Selected", "interval_of", "left_on_top", "level_variance", "levels_of", "normal_quantile"]
+def served_lead(pool: Moments, labelled: Moments, replicas: str) -> float:
+    """Return how far the served score leads the other replicas on labelled rows, more than on the pool.
+
+    A model that selected the labelled rows leads there: its noise helped to select them. 0 means that the difference
+    is within chance, or that replicas are not exchangeable. Of two columns either may lead; a negative value means
+    that the other one does.
+    """
+    if replicas != "seeds":
+        return 0.0
+    weights = np.full(labelled.n_replicas, -1 / (labelled.n_replicas - 1))
+    weights[0] = 1.0
+    lead = float(weights @ (labelled.mean - pool.mean))
+    spread = float(np.sqrt(max(weights @ labelled.covariance @ weights, 0.0)))
+    chance = np.sqrt(1 / labelled.effective_rows + 1 / pool.effective_rows)
+    enough = max(_LEAD, _CHANCE * chance) * spread + 1e-9 * float(np.sqrt(labelled.covariance[0, 0]))
+    return lead if (abs(lead) if labelled.n_replicas == 2 else lead) > enough else 0.0
+
+
+__all__ = [
+    "SHARES",
+    "RemainingError",
+    "TopShare",
+    "level_variance",
+    "normal_quantile",
+    "relative_level_error",
+    "remaining_error_interval",
+    "served_lead",
+]

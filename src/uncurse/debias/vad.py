@@ -1,83 +1,140 @@
-"""Variance-adjusting debiasing: moments of replica scores to λ to a score map.
+"""Variance-adjusting debiasing (Algorithm 1 of the paper).
 
     λ = 1 − V / Var(l_served),    f = φ(λ · l_served + (1 − λ) · mean(l_served))
 
-V is the part of the variance that a retrained model would not repeat (Algorithm 1 of the paper).
+V is the variance between replicas: the part of the score variance that a retrained model would not repeat.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
-from ..calibration import calibrators
+from ..calibration import CALIBRATORS, fit_calibrator
 from ..errors import UncurseError
-from ..evidence import Cells, Evidence, Moments
-from ..links import get_link
+from ..evidence import Evidence, Moments, check_negative_rate, labelled_evidence, pool_evidence
+from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
-from ..validation import SCALES, check_choice, check_weights
-from .free_shape import Distilled, distil
-from .pools import Pool, Reader
-from .shrinkage import curved, group_lambdas, noise_variance, pull_towards
-from .uncertainty import left_on_top
+from ..validation import SCALES, check_choice, check_number, warn_user
+from .base import DataRecord, Debiaser, FitRecord, Fitted, GroupRecord, check_columns, check_replicas
+from .free_shape import FreeShape, LabelFree, Parametric
+from .latent_scores import ReplicaModel
+from .shrinkage import (
+    group_lambdas,
+    identical_replicas,
+    lambda_error,
+    noise_variance,
+    shrink_towards,
+    with_curvature,
+)
+from .tower import fit_tower
+from .uncertainty import RemainingError, served_lead
 
-if TYPE_CHECKING:
-    from .tower import Tower
-
-#: How the columns of a pool came about; see `VAD`.
-REPLICAS = ("seeds", "bootstrap", "anchored")
-_NEEDED = {"seeds": 2, "bootstrap": 3, "anchored": 2}
-
-LabelledScores = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | tuple[Moments, Cells] | Evidence
+_COUNTS = "pass scores (n, S) with VAD(intervals=True), or evidence collected with replica_counts=True"
 
 
-class VAD:
+@dataclass(frozen=True)
+class VADOptions:
+    """Options of `VAD`, validated; see there."""
+
+    link: str = "logistic"
+    scale: str = "logit"
+    replicas: str = "seeds"
+    calibrator: str | None = None
+    curvature: bool = False
+    shape: str = "straight"
+    recentre: bool = True
+    negative_rate: float | None = None
+    lambda_floor: float | None = None
+    calibrator_options: Mapping[str, Any] = field(default_factory=dict)
+    intervals: bool = False
+
+    def __post_init__(self) -> None:
+        get_link(self.link)
+        check_choice("scale", self.scale, SCALES)
+        check_replicas(self.replicas)
+        check_choice("shape", self.shape, ("straight", "free"))
+        check_negative_rate(self.negative_rate, self.scale)
+        for name in ("curvature", "recentre", "intervals"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise UncurseError(f"{name}={getattr(self, name)!r}; pass True or False")
+        if self.calibrator is not None:
+            check_choice("calibrator", self.calibrator, tuple(CALIBRATORS))
+            if self.curvature:
+                raise UncurseError("curvature=True corrects VAD alone; leave it out with a calibrator")
+        if not isinstance(self.calibrator_options, Mapping):
+            raise UncurseError(f"calibrator_options={self.calibrator_options!r}; pass a dict such as {{'n_bins': 50}}")
+        straight = self.calibrator is None and not self.curvature and self.link == "logistic" and self.scale != "value"
+        if self.shape == "free" and not straight:
+            raise UncurseError(
+                "shape='free' needs logits or probabilities and the logistic link, without calibrator or curvature"
+            )
+        if self.scale == "value" and (self.link in ("logistic", "probit") or self.calibrator or self.intervals):
+            raise UncurseError(
+                "scale='value' is for regression: use link='identity' or 'log', no calibrator, no intervals"
+            )
+        if self.lambda_floor is not None and not 0 <= check_number(self.lambda_floor, "lambda_floor") < 1:
+            raise UncurseError(
+                f"lambda_floor={self.lambda_floor}; pass a number from 0 to 1, or None to raise an error"
+            )
+
+    @property
+    def offset(self) -> float:
+        """Logarithm of the negative-sampling rate."""
+        return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
+
+
+class VAD(Debiaser):
     """Debias served scores with the variance between replicas on the candidate pool.
 
     Parameters
     ----------
-    link
-        Where scores are shrunk: ``logistic``; ``identity`` is the paper's VAD(p); ``log``; ``probit``.
-    scale
-        What the numbers are: ``"logit"``, ``"probability"`` or ``"value"`` (regression). Never guessed.
-    replicas
-        ``"seeds"``: models trained alike, column 0 served. ``"bootstrap"``: column 0 served, the others
-        each on a bootstrap of their own. ``"anchored"``: bootstraps around column 0.
-    calibrator
-        A calibrator to work in tandem with, by name; `fit` then needs labelled rows.
-    curvature
-        Add what φ's bend does to the posterior mean: E[φ(l*)] instead of φ(E[l*]). For VAD alone.
-    shape
-        ``"straight"``: one λ for all scores. ``"free"``: whatever curve the replicas show, where noise differs from
-        row to row or scores have heavy tails (see `distilled`); best with three replicas or more.
-    recentre
-        Of a tandem, on the logistic link: shrink scores before they are calibrated, so that labelled rows of another
-        mean do no harm. False is the paper's: after the calibrator, about the mean of calibrated scores.
-    negative_rate
-        The share of negatives kept when the model was trained, undone first. Labelled rows are expected at
-        their natural rate: weight their negatives by 1/negative_rate where they are not. Moments and cells given in
-        place of arrays must be of corrected scores (``logit_offset=log(negative_rate)``).
-    lambda_floor
-        What to do if replicas differ more than scores do (λ ≤ 0): None is an error; a number warns and is used.
-    calibrator_options
+    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+        Link on which scores are shrunk; "identity" is the paper's VAD(p).
+    scale : {"logit", "probability", "value"}, default="logit"
+        Scale of the scores; "value" is for regression.
+    replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
+        "seeds": models trained alike, of which column 0 is served. "bootstrap": column 0 is served, each other column
+        is trained on its own bootstrap sample. "anchored": bootstraps around column 0.
+    calibrator : str, optional
+        Calibrator that is fitted on labelled rows; VAD then corrects the remaining bias on the pool.
+    curvature : bool, default=False
+        Predict E[φ(l*)] instead of φ(E[l*]), which differ because φ is curved.
+    shape : {"straight", "free"}, default="straight"
+        "straight": one λ for all scores. "free": any monotone curve that the replicas show, for noise that differs from
+        row to row or scores with heavy tails; best with three replicas or more.
+    recentre : bool, default=True
+        With a calibrator and the logistic link: shrink scores before calibration, so that a different mean of the
+        labelled rows does no harm. False shrinks calibrated scores about their mean, as the paper does.
+    negative_rate : float, optional
+        Negative-sampling rate used in training; scores are corrected for it. Labelled rows must have their natural
+        rate.
+    lambda_floor : float, optional
+        λ to use, with a warning, if replicas differ more than scores vary (λ ≤ 0). By default that is an error.
+    calibrator_options : dict, optional
         Options of the calibrator, such as ``{"n_bins": 50}``.
+    intervals : bool, default=False
+        Collect what `interval` needs from arrays: one more pass over the rows.
 
     Attributes
     ----------
-    lambda_, center_, standard_error_
-        λ, the point that scores are pulled towards (in link space), and the standard error of λ: a jackknife over
-        pool rows, which says nothing of how λ would differ with other training data.
-    noise_variance_, score_variance_
+    map_ : ScoreMap
+        Fitted map of the served score.
+    lambda_, center_ : float
+        λ, and the point that scores are shrunk towards, on the link.
+    standard_error_ : float
+        Standard error of λ over pool rows. It does not include how λ varies with the training data.
+    noise_variance_, score_variance_ : float
         V and Var(l_served) on the pool.
-    group_lambda_, group_center_
-        By group, where there are groups.
-    map_
-        The score map.
+    group_lambda_, group_center_ : dict of str to float
+        The same for each group, if there are groups.
+    record_ : FitRecord
+        How the map was fitted.
 
     Examples
     --------
@@ -96,9 +153,6 @@ class VAD:
     standard_error_: float
     noise_variance_: float
     score_variance_: float
-    group_lambda_: dict[str, float]
-    group_center_: dict[str, float]
-    map_: ScoreMap
 
     def __init__(
         self,
@@ -113,49 +167,37 @@ class VAD:
         negative_rate: float | None = None,
         lambda_floor: float | None = None,
         calibrator_options: Mapping[str, Any] | None = None,
+        intervals: bool = False,
     ) -> None:
-        self.link = get_link(link).name
-        self.scale = check_choice("scale", scale, SCALES)
-        self.replicas = check_choice("replicas", replicas, REPLICAS)
-        self.calibrator = calibrator
-        self.curvature = curvature
-        self.shape = check_choice("shape", shape, ("straight", "free"))
-        self.recentre = recentre and self.link == "logistic"
-        self.negative_rate = negative_rate
-        self.lambda_floor = lambda_floor
-        self.calibrator_options = dict(calibrator_options or {})
-        if calibrator is not None:
-            check_choice("calibrator", calibrator, tuple(calibrators.CALIBRATORS))
-            if curvature:
-                raise UncurseError("curvature=True corrects VAD alone; leave it out beside a calibrator")
-        if shape == "free" and (calibrator is not None or curvature or self.link != "logistic" or scale == "value"):
-            raise UncurseError(
-                "shape='free' is for logits or probabilities on the logistic link, without calibrator and curvature, "
-                "which it holds already"
-            )
-        if scale == "value" and (self.link in ("logistic", "probit") or calibrator or negative_rate):
-            raise UncurseError("scale='value' is for regression: use link='identity' or 'log', and no calibrator")
-        if negative_rate is not None and not 0 < negative_rate <= 1:
-            raise UncurseError(f"negative_rate={negative_rate}; pass the share of negatives kept, such as 0.1")
-        if lambda_floor is not None and not 0 <= lambda_floor < 1:
-            raise UncurseError(f"lambda_floor={lambda_floor}; pass a number from 0 to 1, or None for an error")
+        self.options = VADOptions(
+            link,
+            scale,
+            replicas,
+            calibrator,
+            curvature,
+            shape,
+            recentre,
+            negative_rate,
+            lambda_floor,
+            {} if calibrator_options is None else calibrator_options,
+            intervals,
+        )
 
     def __repr__(self) -> str:
-        tandem = "" if self.calibrator is None else f", calibrator={self.calibrator!r}"
-        text = f"VAD(link={self.link!r}, scale={self.scale!r}, replicas={self.replicas!r}{tandem})"
+        o = self.options
+        tandem = "" if o.calibrator is None else f", calibrator={o.calibrator!r}"
+        text = f"VAD(link={o.link!r}, scale={o.scale!r}, replicas={o.replicas!r}{tandem})"
         if hasattr(self, "map_"):
             text += (
                 f" with λ = {self.lambda_:.4g} ± {self.standard_error_:.2g} (over pool rows) about {self.center_:.4g}"
             )
         return text
 
-    # ------------------------------------------------------------------ fitting
-
     def fit(
         self,
-        pool: ArrayLike | Evidence | Moments | tuple[Moments, Cells] | Mapping[str, Moments],
+        pool: ArrayLike | Evidence,
         *,
-        labelled: LabelledScores | None = None,
+        labelled: tuple[ArrayLike, ...] | Evidence | None = None,
         groups: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         variance: float | None = None,
@@ -164,297 +206,313 @@ class VAD:
 
         Parameters
         ----------
-        pool
-            Replica scores (n, S), column 0 served; or the `Evidence` of a log; or `Moments` of scores (with the
-            `Cells` of the served score for a tandem), or `Moments` by group.
-        labelled
-            For a tandem: (scores (m, S), labels (m,)[, weights]), `Evidence` with labels, or (Moments, Cells). The
-            rows are of the training distribution and must not have been selected by the served score: what an
-            earlier model showed is fine.
-        groups
-            A group per row: one λ and centre each, small groups pulled towards the whole.
-        sample_weight
-            Weights of pool rows, such as importance weights.
-        variance
-            V itself, for one column of scores; see `information_variance`.
+        pool : array-like of shape (n, S), or Evidence
+            Replica scores, the served one in column 0.
+        labelled : tuple (scores, labels) or (scores, labels, weights), or Evidence
+            Labelled rows for the calibrator, scored by every replica. They come from the training distribution and
+            must not have been selected by the served score.
+        groups : array-like of shape (n,), optional
+            Group of each pool row. Each group gets its own λ and center, shrunk towards those of all groups.
+        sample_weight : array-like of shape (n,), optional
+            Weights of pool rows; only their ratios matter.
+        variance : float, optional
+            V, if it is known; then one score column is enough. See `information_variance`.
+
+        Returns
+        -------
+        VAD
+            Itself. If fitting fails, the previous fit stays.
         """
-        if variance is not None and not 0 <= variance < np.inf:
-            raise UncurseError(f"variance={variance}; pass V, a finite number of 0 or more")
+        o = self.options
+        if variance is not None:
+            variance = check_number(variance, "variance")
+            if variance < 0:
+                raise UncurseError(f"variance={variance:g}; pass V, a number of 0 or more")
+            if not isinstance(pool, Evidence) and np.ndim(pool) == 1:
+                pool = np.asarray(pool)[:, None]
+        counts = (o.intervals or o.shape == "free") and variance is None
+        evidence = pool_evidence(
+            pool,
+            labelled,
+            scale=o.scale,
+            link=o.link,
+            negative_rate=o.negative_rate,
+            groups=groups,
+            sample_weight=sample_weight,
+            cells=o.calibrator is not None and not _recentred(o),
+            replica_counts=counts,
+        )
+        rows = None if labelled is None else labelled_evidence(labelled, evidence, cells=True, replica_counts=counts)
+        fitted = fit_vad(evidence, rows, o, variance=variance)
+        self._set(fitted)
         for name in ("group_lambda_", "group_center_"):
             vars(self).pop(name, None)
-        evidence = self._reader.pool(
-            pool, groups, sample_weight, tandem=self.calibrator is not None, single=variance is not None
-        )
-        self._fit_lambda(evidence.moments, variance)
-        if (
-            not isinstance(pool, Evidence | Moments | Mapping | tuple)
-            and self.noise_variance_ <= 1e-12 * self.score_variance_
-        ):
-            message = "the replicas are identical, so no noise shows; was the seed changed?"
-            warnings.warn(message, UserWarning, stacklevel=2)
-        step = None
-        if self.calibrator is not None:
-            step = self._fit_calibrator(labelled, variance)
-            if not self.recentre:
-                self.center_ = evidence.center(step, self.link)
-        elif labelled is not None:
-            raise UncurseError("labelled rows are given but no calibrator; pass one, such as VAD(calibrator='platt')")
-        self._given = pool, labelled, sample_weight
-        self._reference: Tower | Distilled | None = None
-        if self.shape == "free":
-            self.map_ = self._free(groups, variance)
-            return self
-        self.map_ = self._map(self.lambda_, self.center_, self.noise_variance_, step)
-        if evidence.groups:
-            self.map_ = Grouped(self.map_, self._fit_groups(evidence, step, variance))
+        record = fitted.record
+        for name in ("lambda_", "standard_error", "center", "noise_variance", "score_variance"):
+            setattr(self, name.rstrip("_") + "_", getattr(record, name))
+        if record.groups:
+            self.group_lambda_ = {name: group.lambda_ for name, group in record.groups.items()}
+            self.group_center_ = {name: group.center for name, group in record.groups.items()}
         return self
 
-    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
-        """Where the calibration error left on the top share `alpha` of such a pool lies, with probability `level`.
 
-        Judged by what replicas say of each other (`shape="free"`), or by `Tower` where there are labels. Without
-        labels it cannot see what all replicas have in common: an error of their training data, or of their kind. It
-        looks at the pool again, which is kept, not copied: do not write over it before.
+@dataclass(frozen=True)
+class _Shrinkage:
+    """λ of a set of rows, and what it was computed from."""
 
-        >>> rng = np.random.default_rng(0)
-        >>> pool = rng.normal(-2, 0.8, 50_000)[:, None] + rng.normal(0, 0.4, (50_000, 3))
-        >>> low, high = VAD(curvature=True).fit(pool).interval(0.05)
-        >>> -0.05 < low < 0 < high < 0.05
-        True
-        """
-        if not hasattr(self, "map_"):
-            raise UncurseError("this VAD is not fitted; call fit with the pool first")
-        if self._given is None:
-            raise UncurseError("a VAD that was pickled has let its pool go; fit it again for an interval")
-        if self._reference is None:
-            self._reference = self._make_reference()
-        whole = self.map_.default if isinstance(self.map_, Grouped) else self.map_
-        return left_on_top(whole, self._reference, alpha, level)
+    value: float
+    error: float
+    center: float
+    noise: float
+    variance: float
+    labelled: float = 1.0  # λ of the labelled rows
+    labelled_center: float = 0.0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_given": None, "_reference": None}
 
-    def _make_reference(self) -> Tower | Distilled:
-        from .tower import Tower
+def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, variance: float | None = None) -> Fitted:
+    """Fit VAD to evidence.
 
-        pool, labelled, weights = self._given
-        if labelled is not None and not isinstance(pool, Moments | Mapping | tuple):
-            tower = Tower(scale=self.scale, replicas=self.replicas, negative_rate=self.negative_rate)
-            return tower.fit(pool, labelled=labelled, sample_weight=weights)  # type: ignore[arg-type]
-        return self._taken_at_its_word(self._distilled())
+    Parameters
+    ----------
+    pool : Evidence
+        Evidence of the candidate pool.
+    labelled : Evidence, optional
+        Evidence of labelled rows, for a calibrator.
+    options : VADOptions
+        See `VAD`.
+    variance : float, optional
+        V, if it is known.
 
-    def _taken_at_its_word(self, free: Distilled) -> Distilled:
-        """VAD with curvature itself, where the replicas' own shape does not contradict it: it is known better."""
-        if self.link != "logistic" or not self.lambda_ > 0:
-            return free
-        straight = free.straight(self.lambda_, self.standard_error_, self.center_, self.score_variance_)
-        return free if free.differs_from(straight) else straight
-
-    def _distilled(self) -> Distilled:
-        pool, _, weights = self._given
-        if self.scale == "value":
-            raise UncurseError("scale='value' are no probabilities; this needs logits or probabilities")
-        if isinstance(pool, Moments | Mapping | tuple):
-            raise UncurseError(
-                "moments alone do not show the shape of noise; pass scores (n, S) or evidence with joint"
-            )
-        return distil(
-            pool, weights, scale=self.scale, replicas=self.replicas, offset=self._offset, noise=self.noise_variance_
-        )
-
-    def _free(self, groups: ArrayLike | None, variance: float | None) -> ScoreMap:
-        if (
-            groups is not None
-            or variance is not None
-            or (isinstance(self._given[0], Evidence) and self._given[0].groups)
-        ):
-            raise UncurseError("shape='free' has no groups and takes no variance; fit one VAD for each group")
-        self._reference = self._distilled()
-        offset = [Affine(1.0, self._offset)] if self._offset else []
-        return compose(*offset, self._reference.map(), scale=self.scale)
-
-    def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
-        """Debiased predictions for served scores of shape (n,): 1-D in, 1-D out."""
-        if not hasattr(self, "map_"):
-            raise UncurseError("this VAD is not fitted; call fit with the pool first")
-        if groups is not None:
-            if not isinstance(self.map_, Grouped):
-                raise UncurseError("this VAD was fitted without groups; leave groups out, or fit with them")
-            return self.map_(served, groups)
-        return self.map_(served)
-
-    @property
-    def _reader(self) -> Reader:
-        return Reader(self.link, self.scale, self.negative_rate)
-
-    @property
-    def _offset(self) -> float:
-        return self._reader.offset
-
-    def _lambda(self, variance: float | None) -> Any:
-        """λ as a function of mean and covariance, for the jackknife."""
-
-        def function(mean: Array, covariance: Array) -> Array:
-            served = covariance[..., 0, 0]
-            noise = (
-                np.full_like(served, variance) if variance is not None else noise_variance(covariance, self.replicas)
-            )
-            with np.errstate(divide="ignore", invalid="ignore"):
-                result: Array = 1 - noise / served
-            return result
-
-        return function
-
-    def _warn_if_selected(self, labelled: Moments) -> None:
-        """Rows that the served score itself selected show as a served column far above its twins."""
-        ahead = [float(m.mean[0] - m.mean[1:].mean()) for m in (labelled, self._pool_moments)]
-        noise = max(self.noise_variance_, float(noise_variance(labelled.covariance)), 1e-9 * self.score_variance_)
-        clear = max(0.2, 5 * np.sqrt(2 / labelled.weight)) * np.sqrt(noise)
-        if self.replicas == "seeds" and ahead[0] - ahead[1] > clear:
-            warnings.warn(
-                f"on the labelled rows the served scores are {ahead[0]:+.2f} above the other replicas, on the pool "
-                f"{ahead[1]:+.2f}; if the served score selected them, λ is wrong: label rows chosen without it",
-                UserWarning,
-                stacklevel=4,
-            )
-
-    def _check_columns(self, moments: Moments, variance: float | None) -> None:
-        needed = 1 if variance is not None else _NEEDED[self.replicas]
-        if moments.n_replicas < needed:
-            extra = {"seeds": "train the model once more with another seed"}.get(
-                self.replicas, "the served model is column 0, each bootstrap another"
-            )
-            raise UncurseError(
-                f"there are {moments.n_replicas} column(s) and replicas={self.replicas!r} needs {needed}; {extra}"
-            )
-
-    def _fit_lambda(self, moments: Moments, variance: float | None) -> None:
-        moments.require_rows()
-        self._check_columns(moments, variance)
-        self._pool_moments, self._labelled_lambda = moments, 1.0
-        covariance = moments.covariance
-        self.center_ = float(moments.mean[0])
-        self.score_variance_ = float(covariance[0, 0])
-        self._check_spread(covariance, self.center_)
-        self.noise_variance_ = float(noise_variance(covariance, self.replicas) if variance is None else variance)
-        function = self._lambda(variance)
-        value = float(function(moments.mean, covariance))
-        self.lambda_ = value if self.shape == "free" else self._usable(value, "")
-        self.standard_error_ = moments.standard_error(function)
-
-    def _check_spread(self, covariance: Array, center: float) -> None:
-        if covariance[0, 0] <= 1e-18 * center**2:
-            raise UncurseError(f"the served scores are constant at {center:g}; a pool must hold scores that differ")
-
-    def _usable(self, value: float, where: str) -> float:
-        if value > 0 and (self.lambda_floor is None or value >= self.lambda_floor):
-            return value
-        message = (
-            f"λ = {value:.3g}{where}: replicas differ by more (V = {self.noise_variance_:.3g}) than the served scores "
-            f"vary (Var = {self.score_variance_:.3g})"
-        )
-        if self.lambda_floor is None:
-            raise UncurseError(f"{message}; train on more data, or pass lambda_floor=0.0 to predict the mean")
-        if value > 0:
-            message = f"λ = {value:.3g}{where} is below the floor"
-        warnings.warn(f"{message}; using lambda_floor={self.lambda_floor:g}", UserWarning, stacklevel=4)
-        return self.lambda_floor
-
-    def _fit_calibrator(self, labelled: LabelledScores | None, variance: float | None) -> ScoreMap:
+    Returns
+    -------
+    Fitted
+    """
+    if options.calibrator is None and labelled is not None:
+        raise UncurseError("there are labelled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
+    shrinkage = _shrinkage(pool.moments, options, variance)
+    if variance is None and identical_replicas(shrinkage.noise, shrinkage.variance):
+        warn_user("the replicas are identical, so they show no noise; was the seed changed?")
+    if options.shape == "free":
+        return _fit_free(pool, options, shrinkage, variance)
+    _check_positive(shrinkage.value, shrinkage, options)
+    shrinkage = replace(shrinkage, value=_floored(shrinkage.value, options))
+    calibration = None
+    if options.calibrator is not None:
         if variance is not None:
-            raise UncurseError("a tandem needs replicas on pool and labelled rows; leave variance out")
+            raise UncurseError("a calibrator needs replicas on pool and labelled rows; leave variance out")
         if labelled is None:
-            raise UncurseError(f"calibrator={self.calibrator!r} needs labelled=(scores, labels) in fit")
-        if isinstance(labelled, Evidence):
-            self._reader.check(labelled, "VAD")
-            if labelled.cells is None or labelled.cells.label is None:
-                raise UncurseError("the labelled evidence holds no labels; collect it with its label column")
-            labelled = labelled.moments, labelled.cells
-        if isinstance(labelled[0], Moments) and isinstance(labelled[1], Cells):
-            moments, cells = labelled[0], labelled[1]
-            if moments.link != self.link:
-                raise UncurseError(
-                    f"the labelled moments are of the {moments.link} link; this VAD has link={self.link!r}"
-                )
-        else:
-            scores, labels, *rest = labelled
-            array = np.asarray(scores)
-            if array.ndim != 2:
-                raise UncurseError(
-                    f"labelled scores have shape {array.shape}; a tandem needs every replica there too, shape (m, S)"
-                )
-            weights = rest[0] if rest else None
-            moments = self._reader.moments(array, check_weights(weights, len(array)))
-            cells = Cells().update(self._reader.served(array[:, 0]), labels, sample_weight=weights)
-        self._check_columns(moments, None)
-        function = self._lambda(None)
-        pool_lambda, pool_error = self.lambda_, self.standard_error_
-        labelled_lambda = float(function(moments.mean, moments.covariance))
-        if labelled_lambda <= 0:
-            raise UncurseError(
-                f"λ = {labelled_lambda:.3g} on the labelled rows: replicas differ more than scores vary there"
-            )
-        self._warn_if_selected(moments)
-        # Calibration has undone the noise of the labelled rows already; only the ratio is left to do.
-        self._labelled_lambda, self._labelled_center = labelled_lambda, float(moments.mean[0])
-        self.lambda_ = pool_lambda / labelled_lambda
-        error = np.hypot(pool_error, self.lambda_ * moments.standard_error(function)) / labelled_lambda
-        self.standard_error_ = float(error)
-        return calibrators.fit_calibrator(str(self.calibrator), cells, **self.calibrator_options)
-
-    # ------------------------------------------------------------------ groups
-
-    def _fit_groups(self, evidence: Pool, step: ScoreMap | None, variance: float | None) -> dict[str, ScoreMap]:
-        """A map per group: its own λ and centre, pulled towards what groups share."""
-        function = self._lambda(variance)
-        whole, parts = evidence.moments, evidence.groups.values()
-        covariance = whole.covariance
-        whole_lambda = float(function(whole.mean, covariance))
-        weight = np.array([part.moments.weight for part in parts])
-        spread = np.array([part.moments.covariance[0, 0] for part in parts])
-        known = (np.array([part.moments.rows for part in parts]) > 2) & (spread > 0)
-        own = [float(function(part.moments.mean, part.moments.covariance)) for part in parts]
-        others = max(1, whole.n_replicas - (2 if self.replicas == "bootstrap" else 1))
-        pulled = group_lambdas(
-            np.array(own),
-            spread,
-            weight,
-            known,
-            whole_lambda,
-            others=0 if variance is not None else others,
-            served_in_noise=self.replicas == "seeds",
+            raise UncurseError(f"calibrator={options.calibrator!r} needs labelled=(scores, labels) in fit")
+        shrinkage = _in_tandem(shrinkage, pool.moments, labelled.moments, options)
+        calibration = fit_calibrator(
+            options.calibrator, labelled.require("cells", "collect it again"), **options.calibrator_options
         )
-        ratio = 1 / self._labelled_lambda
-        self.group_lambda_ = {
-            name: self._usable(float(value * ratio), f" in group {name!r}")
-            for name, value in zip(evidence.groups, pulled, strict=True)
-        }
-        own = [part.center(None if self.recentre else step, self.link) for part in parts]
-        center_error = np.sqrt(np.maximum(spread, covariance[0, 0]) / weight)
-        pulled = pull_towards(self.center_, np.array(own), center_error)
-        self.group_center_ = dict(zip(evidence.groups, pulled.tolist(), strict=True))
-        noise = np.where(known, (1 - np.array(list(self.group_lambda_.values()))) * spread, self.noise_variance_)
-        return {
-            name: self._map(self.group_lambda_[name], self.group_center_[name], float(v), step)
-            for name, v in zip(evidence.groups, noise, strict=True)
-        }
-
-    # ------------------------------------------------------------------ maps
-
-    def _map(self, slope: float, center: float, noise: float, step: ScoreMap | None) -> ScoreMap:
-        steps: list[ScoreMap] = [Affine(1.0, self._offset)] if self._offset else []
-        if step is not None and self.recentre:
-            # To the labelled score that means the same: both are shrunk to the truth, each about its own mean.
-            away = self._labelled_center
-            start = away + ((1 - slope * self._labelled_lambda) * center - away) / self._labelled_lambda
-            return compose(*steps, Affine(slope, start, self.link), step, scale=self.scale)
-        if step is not None:
-            steps.append(step)
-        if self.curvature:
-            steps.append(curved(slope, center, noise, self.link))
-        else:
-            steps.append(Affine(slope, (1 - slope) * center, self.link))
-        return compose(*steps, scale=self.scale)
+        if not _recentred(options):
+            shrinkage = replace(shrinkage, center=_calibrated_mean(pool, calibration, options.link))
+    score_map = _map(shrinkage, calibration, options)
+    groups: dict[str, GroupRecord] = {}
+    if pool.groups:
+        maps, groups = _fit_groups(pool, shrinkage, calibration, options, variance)
+        score_map = Grouped(score_map, maps)
+    record = _record("vad", pool, labelled, options, shrinkage, groups)
+    try:
+        return Fitted(score_map, record, _remaining(pool, labelled, shrinkage, options, variance))
+    except UncurseError as error:  # the map needs no more than the moments
+        return Fitted(score_map, record, no_interval=str(error))
 
 
-__all__ = ["REPLICAS", "VAD", "curved", "noise_variance"]
+def label_free(model: ReplicaModel, moments: Moments, options: VADOptions) -> tuple[FreeShape, LabelFree]:
+    """Return the free shape of a pool, and VAD with curvature instead if the replicas do not contradict it.
+
+    One λ is known more precisely than a curve.
+    """
+    free = FreeShape.fit(model)
+    shrinkage = _shrinkage(moments, options, None)
+    if options.link != "logistic" or not shrinkage.value > 0:
+        return free, free
+    parametric = Parametric(model, shrinkage.value, shrinkage.center, shrinkage.variance)
+    return free, free if free.difference(parametric) else parametric
+
+
+def _record(
+    method: str,
+    pool: Evidence,
+    labelled: Evidence | None,
+    options: VADOptions,
+    shrinkage: _Shrinkage,
+    groups: Mapping[str, GroupRecord],
+) -> FitRecord:
+    return FitRecord(
+        method,
+        DataRecord.of(pool),
+        None if labelled is None else DataRecord.of(labelled),
+        scale=options.scale,
+        link=options.link,
+        replicas=options.replicas,
+        negative_rate=options.negative_rate,
+        calibrator=options.calibrator,
+        curvature=options.curvature,
+        shape=options.shape,
+        lambda_=shrinkage.value,
+        standard_error=shrinkage.error,
+        center=shrinkage.center,
+        noise_variance=shrinkage.noise,
+        score_variance=shrinkage.variance,
+        groups=groups,
+    )
+
+
+def _fit_free(pool: Evidence, options: VADOptions, shrinkage: _Shrinkage, variance: float | None) -> Fitted:
+    if pool.groups or variance is not None:
+        raise UncurseError("shape='free' has no groups and takes no variance; fit one VAD for each group")
+    counts = pool.require("replica_counts", "collect it with replica_counts=True")
+    shape = FreeShape.fit(ReplicaModel(counts.cells(), options.replicas))
+    steps = [Affine(1.0, options.offset)] if options.offset else []
+    score_map = compose(*steps, shape.map(), scale=options.scale)
+    return Fitted(score_map, _record("vad", pool, None, options, shrinkage, {}), shape)
+
+
+def _remaining(
+    pool: Evidence, labelled: Evidence | None, shrinkage: _Shrinkage, options: VADOptions, variance: float | None
+) -> RemainingError | None:
+    if options.scale == "value" or variance is not None:
+        raise UncurseError("they need replicas of logits or probabilities")
+    counts = pool.require("replica_counts", _COUNTS)
+    if labelled is not None:
+        if options.link != "logistic":
+            raise UncurseError(f"with a calibrator they need link='logistic', not {options.link!r}")
+        return fit_tower(pool, labelled, replicas=options.replicas).remaining
+    if identical_replicas(shrinkage.noise, shrinkage.variance):
+        raise UncurseError("the replicas are identical, so they show no noise")
+    return label_free(ReplicaModel(counts.cells(), options.replicas), pool.moments, options)[1]
+
+
+def _lambda_function(options: VADOptions, variance: float | None) -> Callable[[Array, Array], Array]:
+    """Return λ as a function of mean and covariance, for the jackknife."""
+
+    def function(mean: Array, covariance: Array) -> Array:
+        served = covariance[..., 0, 0]
+        noise = noise_variance(covariance, options.replicas) if variance is None else np.full_like(served, variance)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(1 - noise / served)
+
+    return function
+
+
+def _shrinkage(moments: Moments, options: VADOptions, variance: float | None, where: str = "") -> _Shrinkage:
+    """Return λ of the rows behind some moments, not floored."""
+    moments.require_rows()
+    if variance is None:
+        check_columns(moments.n_replicas, options.replicas)
+    covariance, center = moments.covariance, float(moments.mean[0])
+    spread = float(covariance[0, 0])
+    if np.sqrt(max(spread, 0.0)) <= 1e-9 * abs(center):
+        raise UncurseError(f"the served scores are constant at {center:g}{where}; pass scores that differ")
+    noise = float(noise_variance(covariance, options.replicas)) if variance is None else variance
+    function = _lambda_function(options, variance)
+    value, error = 1 - noise / spread, moments.standard_error(function)
+    if not np.isfinite(error):  # too few rows for a jackknife
+        error = lambda_error(value, moments.effective_rows, *_differences(moments.n_replicas, options, variance))
+    return _Shrinkage(value, error, center, noise, spread)
+
+
+def _differences(columns: int, options: VADOptions, variance: float | None) -> tuple[int, bool]:
+    """Return the number of differences between replicas behind V, and whether the served score is in them."""
+    count = 0 if variance is not None else max(1, columns - (2 if options.replicas == "bootstrap" else 1))
+    return count, options.replicas == "seeds"
+
+
+def _check_positive(value: float, shrinkage: _Shrinkage, options: VADOptions, where: str = "") -> None:
+    if value <= 0 and options.lambda_floor is None:
+        raise UncurseError(
+            f"λ = {value:.3g}{where}: replicas differ more (V = {shrinkage.noise:.3g}) than the served scores vary "
+            f"(variance {shrinkage.variance:.3g}); train on more data, clip extreme scores, or pass "
+            "lambda_floor=0.0 to predict the mean"
+        )
+
+
+def _floored(value: float, options: VADOptions, where: str = "") -> float:
+    floor = options.lambda_floor
+    if floor is None or (value >= floor and value > 0):
+        return value
+    warn_user(f"λ = {value:.3g}{where} is too low; using lambda_floor={floor:g}")
+    return floor
+
+
+def _recentred(options: VADOptions) -> bool:
+    return options.recentre and options.link == "logistic"
+
+
+def _in_tandem(shrinkage: _Shrinkage, pool: Moments, labelled: Moments, options: VADOptions) -> _Shrinkage:
+    """Return λ_pool / λ_labelled: calibration has already removed the noise of the labelled rows."""
+    rows = _shrinkage(labelled, options, None, " on the labelled rows")
+    if rows.value <= 0:
+        raise UncurseError(f"λ = {rows.value:.3g} on the labelled rows: replicas differ more than scores vary there")
+    lead = served_lead(pool, labelled, options.replicas)
+    if lead:
+        warn_user(
+            f"the served scores lead the other replicas by {lead:+.2f} more on the labelled rows than on the pool, as "
+            "if the served score had selected them; then λ is wrong: label rows that were selected without it"
+        )
+    ratio = shrinkage.value / rows.value
+    error = float(np.hypot(shrinkage.error, ratio * rows.error)) / rows.value
+    return replace(shrinkage, value=ratio, error=error, labelled=rows.value, labelled_center=rows.center)
+
+
+def _calibrated_mean(evidence: Evidence, calibration: ScoreMap | None, link: str) -> float:
+    """Return the mean (calibrated) served score, on the link."""
+    if calibration is None:
+        return float(evidence.moments.mean[0])
+    cells = evidence.require("cells", "a calibrator with recentre=False needs them; use fewer groups")
+    calibrated = calibration.transform(cells.score)
+    if link != "logistic":
+        calibrated = get_link(link).inverse(logistic(calibrated))
+    return float(np.average(calibrated, weights=cells.weight))
+
+
+def _fit_groups(
+    pool: Evidence, shrinkage: _Shrinkage, calibration: ScoreMap | None, options: VADOptions, variance: float | None
+) -> tuple[dict[str, ScoreMap], dict[str, GroupRecord]]:
+    """Fit a map for each group, its λ and center shrunk towards those that groups share."""
+    function = _lambda_function(options, variance)
+    parts = {name: part.moments for name, part in pool.groups.items()}
+    rows = np.array([part.effective_rows for part in parts.values()])
+    spread = np.array([part.covariance[0, 0] for part in parts.values()])
+    known = (np.array([part.rows for part in parts.values()]) > 2) & (spread > 0)
+    own = np.array([float(function(part.mean, part.covariance)) for part in parts.values()])
+    differences, in_noise = _differences(pool.moments.n_replicas, options, variance)
+    whole = 1 - shrinkage.noise / shrinkage.variance
+    lambdas = group_lambdas(own, spread, rows, known, whole, differences=differences, in_noise=in_noise)
+    step = None if _recentred(options) else calibration
+    own = np.array([_calibrated_mean(part, step, options.link) for part in pool.groups.values()])
+    centers = shrink_towards(shrinkage.center, own, np.sqrt(np.maximum(spread, shrinkage.variance) / rows))
+    maps: dict[str, ScoreMap] = {}
+    records = {}
+    for i, (name, part) in enumerate(parts.items()):
+        value, where = float(lambdas[i]), f" in group {name!r}"
+        _check_positive(value, shrinkage, options, where)
+        value = _floored(value, options, where) / shrinkage.labelled
+        noise = (1 - value) * float(spread[i]) if known[i] else shrinkage.noise
+        group = replace(shrinkage, value=value, center=float(centers[i]), noise=noise)
+        maps[name] = _map(group, calibration, options)
+        records[name] = GroupRecord(value, float(centers[i]), part.rows)
+    return maps, records
+
+
+def _map(shrinkage: _Shrinkage, calibration: ScoreMap | None, options: VADOptions) -> ScoreMap:
+    value, center = shrinkage.value, shrinkage.center
+    steps: list[ScoreMap] = [Affine(1.0, options.offset)] if options.offset else []
+    if calibration is not None and _recentred(options):
+        # Move a pool score to the labelled score with the same expected truth: both are shrunk about their own mean.
+        own = shrinkage.labelled * value
+        start = shrinkage.labelled_center + ((1 - own) * center - shrinkage.labelled_center) / shrinkage.labelled
+        return compose(*steps, Affine(value, start, options.link), calibration, scale=options.scale)
+    if calibration is not None:
+        steps.append(calibration)
+    if options.curvature:
+        steps.append(with_curvature(value, center, shrinkage.noise, options.link))
+    else:
+        steps.append(Affine(value, (1 - value) * center, options.link))
+    return compose(*steps, scale=options.scale)
+
+
+__all__ = ["VAD", "VADOptions", "fit_vad", "label_free"]

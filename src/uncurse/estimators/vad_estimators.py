@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._types import Array
 from ..debias.vad import VAD
 from ..errors import UncurseError
-from ..evidence import Moments
+from ..evidence import Evidence, LogSpec, Moments, column_names
 from ..links import get_link
 from ..maps import Affine, Curve, ScoreMap, compose
 from ..validation import check_weights, warn_user
@@ -122,7 +122,9 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         vad = None
         score_map: ScoreMap = Affine(1.0, 0.0, link, self._scale)
         if moments.covariance[0, 0] > 1e-18 * max(1.0, moments.mean[0] ** 2):
-            vad = VAD(**options, replicas=fitted.regime).fit(moments)
+            vad = VAD(**options, replicas=fitted.regime).fit(
+                Evidence(LogSpec(column_names(scores.shape[1]), self._scale, link=link), moments)
+            )
             score_map = vad.map_
         else:
             warn_user(

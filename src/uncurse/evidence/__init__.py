@@ -1,13 +1,13 @@
-"""What one pass over the data leaves behind: `Moments` of replica scores and `Cells` of served scores.
+"""What one pass over the data leaves behind: `Moments`, `Cells` and `ReplicaCounts`, together `Evidence`."""
 
-Both update, merge and serialise, so chunks, files and engines all end in the same small object; `Evidence` holds
-both for a log, and is a file.
-"""
-
-from .cells import EXACT_ROWS, GRID, TAIL, Cells, grid_steps, step_edges, top_cut
+from .cells import Cells
 from .evidence import Evidence, merged
+from .from_arrays import EvidenceSums, Parts, column_names, from_arrays, labelled_evidence, pool_evidence
 from .moments import Moments
-from .replica_counts import Joint
+from .replica_cells import ReplicaCells, clip_outliers, outlier_fences
+from .replica_counts import ReplicaCounts
+from .score_grid import EXACT_ROWS, GRID, TAIL, grid_steps, step_edges, top_cut
+from .spec import LogSpec, TopK, check_negative_rate
 
 __all__ = [
     "EXACT_ROWS",
@@ -15,10 +15,22 @@ __all__ = [
     "TAIL",
     "Cells",
     "Evidence",
-    "Joint",
+    "EvidenceSums",
+    "LogSpec",
     "Moments",
+    "Parts",
+    "ReplicaCells",
+    "ReplicaCounts",
+    "TopK",
+    "check_negative_rate",
+    "clip_outliers",
+    "column_names",
+    "from_arrays",
     "grid_steps",
+    "labelled_evidence",
     "merged",
+    "outlier_fences",
+    "pool_evidence",
     "step_edges",
     "top_cut",
 ]

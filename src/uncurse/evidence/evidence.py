@@ -1,145 +1,189 @@
-"""`Evidence`: what one pass over a log leaves behind, as one object and one file."""
+"""`Evidence`: the result of one pass over the data, as one object and one file."""
 
 from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import documents
 from ..errors import UncurseError
+from ..validation import warn_user
 from .cells import Cells
 from .moments import Moments
-from .replica_counts import Joint
+from .replica_counts import ReplicaCounts
+from .spec import LogSpec
+
+_OPTIONAL = ("cells", "replica_counts")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Evidence:
-    """Moments of the replica scores of a log and cells of the served one, whole and by group.
+    """Everything that methods and metrics need to know about a set of rows.
 
-    Days, shards and files merge: a changing pool is followed by merging the newest of them. What `uncurse collect`
-    writes, `uncurse fit` and `uncurse evaluate` read.
+    Parameters
+    ----------
+    spec : LogSpec
+        Description of the columns.
+    moments : Moments
+        Weights, means and covariances of the replica scores.
+    cells : Cells, optional
+        Served logits in order, with label sums. Calibrators and metrics need them.
+    replica_counts : ReplicaCounts, optional
+        How the replicas lie together. `Tower`, `Auto` and intervals need them.
+    groups : dict of str to Evidence
+        The same for each group of rows.
+    sources : tuple of str
+        Files that were read.
 
     Examples
     --------
-    >>> a, b = (Evidence(("s1", "s2"), Moments().update([[0.0, 1.0], [x, 2.0]])) for x in (1.0, 2.0))
-    >>> a.merge(b).rows
-    4
+    >>> spec = LogSpec(("s0", "s1"))
+    >>> a, b = (Evidence(spec, Moments().update([[0.0, 1.0], [x, 2.0]])) for x in (1.0, 2.0))
+    >>> a.merge(b).rows, a.rows
+    (4, 2)
     """
 
-    columns: tuple[str, ...]  # of the replica scores, the served one first
+    spec: LogSpec
     moments: Moments
-    cells: Cells | None = None  # of the served logit; none on the value scale
-    joint: Joint | None = None  # of the served logit and the other replicas'
-    groups: dict[str, Evidence] = field(default_factory=dict)
-    scale: str = "logit"  # of the columns
-    negative_rate: float | None = None  # undone in moments and cells
-    label: str | None = None
-    weight: str | None = None
-    group: str | None = None
-    selection: str | None = None  # which rows these are, where not all
+    cells: Cells | None = None
+    replica_counts: ReplicaCounts | None = None
+    groups: Mapping[str, Evidence] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
-        """How many rows were seen."""
+        """Number of rows."""
         return self.moments.rows if self.cells is None else self.cells.rows
 
-    @property
-    def link(self) -> str:
-        """The link whose scores the moments are of."""
-        return self.moments.link
+    def require(self, part: str, remedy: str) -> Any:
+        """Return a part, or raise UncurseError with a remedy if it is missing.
+
+        Parameters
+        ----------
+        part : {"cells", "replica_counts"}
+            Name of the part.
+        remedy : str
+            What the user should do.
+
+        Returns
+        -------
+        Cells or ReplicaCounts
+        """
+        value = getattr(self, part)
+        if value is None:
+            raise UncurseError(f"this evidence has no {part.replace('_', ' ')}; {remedy}")
+        return value
 
     def merge(self, other: Evidence) -> Evidence:
-        """Add the rows behind `other`, which must be of the same columns, scale and selection."""
-        for name in ("columns", "scale", "link", "negative_rate", "label", "group", "selection"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                raise UncurseError(
-                    f"cannot merge evidence: {name} is {_text(mine)} in one and {_text(theirs)} in the other; "
-                    "collect both alike"
-                )
-        both = sorted(set(self.sources) & set(other.sources))
-        if both:
-            message = f"{both[0]} is in both of the evidence that is merged; if its rows are the same they count double"
-            warnings.warn(message, UserWarning, stacklevel=2)
-        self.moments.merge(other.moments)
-        if self.cells is None or other.cells is None:
-            self.cells = None
-        else:
-            self.cells.merge(other.cells)
-        if self.joint is None or other.joint is None:
-            self.joint = None
-        else:
-            self.joint.merge(other.joint)
-        for name, part in other.groups.items():
-            if name in self.groups:
-                self.groups[name].merge(part)
-            else:
-                self.groups[name] = copy.deepcopy(part)
-        self.sources += other.sources
-        return self
+        """Return the evidence of the rows of both; neither changes.
+
+        Parameters
+        ----------
+        other : Evidence
+            Evidence with an equal `spec` and the same parts.
+
+        Returns
+        -------
+        Evidence
+        """
+        if not isinstance(other, Evidence):
+            raise UncurseError(f"cannot merge evidence with a {type(other).__name__}; pass Evidence")
+        difference = self.spec.difference(other.spec)
+        for name in _OPTIONAL:
+            if difference is None and (getattr(self, name) is None) != (getattr(other, name) is None):
+                difference = f"only one side has {name}"
+        if difference:
+            raise UncurseError(f"cannot merge evidence: {difference}; collect both with the same options")
+        repeated = sorted(set(self.sources) & set(other.sources))
+        if repeated:
+            warn_user(f"{repeated[0]} is a source of both; if its rows are the same they count twice")
+        return self._merged(other)
+
+    def _merged(self, other: Evidence) -> Evidence:
+        parts: dict[str, Any] = {
+            name: None if (mine := getattr(self, name)) is None else copy.deepcopy(mine).merge(getattr(other, name))
+            for name in ("moments", *_OPTIONAL)
+        }
+        groups = {**self.groups, **other.groups}
+        for name in self.groups.keys() & other.groups.keys():
+            one, two = self.groups[name], other.groups[name]
+            # Logs of many groups are collected without the optional parts of groups.
+            missing = [part for part in _OPTIONAL if getattr(one, part) is None or getattr(two, part) is None]
+            lacking: dict[str, Any] = dict.fromkeys(missing)
+            groups[name] = replace(one, **lacking)._merged(replace(two, **lacking))
+        return replace(self, **parts, groups=groups, sources=self.sources + other.sources)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {
-            "columns": list(self.columns),
-            "scale": self.scale,
-            "negative_rate": self.negative_rate,
-            "label": self.label,
-            "weight": self.weight,
-            "group": self.group,
-            "selection": self.selection,
+            "spec": self.spec.to_dict(),
             "sources": list(self.sources),
             "moments": self.moments.to_dict(),
             "cells": None if self.cells is None else self.cells.to_dict(),
-            "joint": None if self.joint is None else self.joint.to_dict(),
+            "replica_counts": None if self.replica_counts is None else self.replica_counts.to_dict(),
             "groups": {name: part.to_dict() for name, part in self.groups.items()},
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Evidence:
-        """Back from `to_dict`."""
+        """Rebuild evidence from `to_dict`; raise UncurseError where the content is inconsistent."""
         with documents.reading("evidence"):
-            cells, joint = content["cells"], content.get("joint")
-            return cls(
-                columns=tuple(content["columns"]),
-                moments=Moments.from_dict(content["moments"]),
-                cells=None if cells is None else Cells.from_dict(cells),
-                joint=None if joint is None else Joint.from_dict(joint),
-                groups={name: cls.from_dict(part) for name, part in content["groups"].items()},
-                sources=tuple(content["sources"]),
-                **{name: content[name] for name in ("scale", "negative_rate", "label", "weight", "group", "selection")},
+            cells, counts = content["cells"], content["replica_counts"]
+            evidence = cls(
+                LogSpec.from_dict(content["spec"]),
+                Moments.from_dict(content["moments"]),
+                None if cells is None else Cells.from_dict(cells),
+                None if counts is None else ReplicaCounts.from_dict(counts),
+                {str(name): cls.from_dict(part) for name, part in content["groups"].items()},
+                tuple(map(str, content["sources"])),
             )
+            replicas = len(evidence.spec.scores)
+            if evidence.moments.n_replicas not in (replicas, 0) or evidence.moments.link != evidence.spec.link:
+                raise ValueError("its moments do not fit its columns")
+            if evidence.replica_counts is not None and evidence.replica_counts.n_replicas not in (replicas, 0):
+                raise ValueError("its replica counts do not fit its columns")
+        return evidence
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON file, atomically."""
-        documents.write(path, documents.dumps("evidence", self.to_dict()) + "\n")
+        documents.write(path, documents.dumps("evidence", self.to_dict(), checksum=True) + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Evidence:
-        """Read what `save` wrote."""
+        """Read a file that `save` wrote."""
         content = documents.read(path)
         if content["kind"] != "evidence":
-            raise UncurseError(f"{path} is of kind {content['kind']!r}; evidence is what `uncurse collect` writes")
+            raise UncurseError(f"{path} holds a {content['kind']!r}; pass evidence, which `uncurse collect` writes")
         return cls.from_dict(content)
 
 
 def merged(parts: Iterable[Evidence]) -> Evidence:
-    """All parts as one; the parts are used up."""
-    whole: Evidence | None = None
+    """Merge several evidences into one.
+
+    Parameters
+    ----------
+    parts : iterable of Evidence
+        At least one.
+
+    Returns
+    -------
+    Evidence
+
+    Examples
+    --------
+    >>> spec = LogSpec(("s0", "s1"))
+    >>> merged(Evidence(spec, Moments().update([[x, 1.0]])) for x in (0.0, 1.0, 2.0)).rows
+    3
+    """
+    total: Evidence | None = None
     for part in parts:
-        whole = part if whole is None else whole.merge(part)
-    if whole is None:
-        raise UncurseError("there is no evidence to merge; pass at least one file")
-    return whole
-
-
-def _text(value: object) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else repr(value)
+        total = part if total is None else total.merge(part)
+    if total is None:
+        raise UncurseError("there is no evidence to merge; pass at least one")
+    return total
 
 
 __all__ = ["Evidence", "merged"]

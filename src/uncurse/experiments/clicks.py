@@ -20,7 +20,7 @@ from .._types import Array
 from ..calibration import calibrators
 from ..debias.vad import VAD
 from ..errors import UncurseError
-from ..evidence import Cells, Moments
+from ..evidence import Cells, Evidence, LogSpec, Moments, column_names
 from ..links import get_link, logistic
 from ..maps import Affine, ScoreMap, compose
 from ..metrics import SelectionMetrics
@@ -281,7 +281,8 @@ class _Served:
             for variant, link in _LINKS.items():
                 if variant != "vad" and s != 2:
                     continue
-                part = {side: moments[side, link].select(columns) for side in ("pool", "labelled")}
+                spec = LogSpec(column_names(s), link=link)
+                part = {side: Evidence(spec, moments[side, link].select(columns)) for side in ("pool", "labelled")}
                 pool, labelled = (VAD(link=link, lambda_floor=_LEAST).fit(part[side]) for side in ("pool", "labelled"))
                 lambdas[s, link] = pool.lambda_, labelled.lambda_
                 maps = {

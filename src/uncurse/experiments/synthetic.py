@@ -22,7 +22,6 @@ from ..debias.information_variance import information_variance
 from ..debias.vad import VAD
 from ..documents import SCHEMA_VERSION
 from ..errors import UncurseError
-from ..evidence import Moments
 from ..links import logistic
 from ..metrics import evaluate
 from ..threads import in_threads, one_blas_thread
@@ -185,14 +184,13 @@ def _replicate(rng: np.random.Generator) -> tuple[NDArray[np.float64], dict[str,
     pool = scores_of(x_pool, np.stack([served, *bootstraps]))
     test = scores_of(x_test, served[None])[:, 0]
     variance = information_variance(x, logistic(scores_of(x, served[None])[:, 0]), x_pool)
-    moments = Moments().update(pool)
     fits = {
-        "VAD": VAD(replicas="bootstrap").fit(moments.select([0, 1, 2])),
+        "VAD": VAD(replicas="bootstrap").fit(pool[:, :3]),
         "VAD(p)": VAD(replicas="bootstrap", link="identity").fit(pool[:, :3]),
-        "VAD (S=3)": VAD(replicas="bootstrap").fit(moments),
-        "Algorithm 1, literal": VAD(replicas="seeds").fit(moments.select([0, 1])),
-        "anchored, S=2": VAD(replicas="anchored").fit(moments.select([0, 1])),
-        "information, S=1": VAD().fit(moments.select([0]), variance=variance),
+        "VAD (S=3)": VAD(replicas="bootstrap").fit(pool),
+        "Algorithm 1, literal": VAD(replicas="seeds").fit(pool[:, :2]),
+        "anchored, S=2": VAD(replicas="anchored").fit(pool[:, :2]),
+        "information, S=1": VAD().fit(pool[:, :1], variance=variance),
     }
     predictions = {"Vanilla": logistic(test)} | {name: fit.predict_proba(test) for name, fit in fits.items()}
     most = round(max(ALPHAS) * TEST)

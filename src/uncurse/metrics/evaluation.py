@@ -203,14 +203,14 @@ def evaluate_log(
 
     Examples
     --------
-    >>> from uncurse import Moments
-    >>> log = Evidence(("s",), Moments(), Cells().update([-1.0, 0.0, 1.0], [0, 0, 1]), label="click")
+    >>> from uncurse.evidence import from_arrays
+    >>> log = from_arrays([[-1.0], [0.0], [1.0]], [0, 0, 1])
     >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
     1.0
     """
     if log.cells is None:
         raise UncurseError("this evidence is of values, which are no predictions of a label; evaluate probabilities")
-    if log.label is None:
+    if log.spec.label is None:
         raise UncurseError("this evidence holds no labels; collect it with its label column")
     parts: list[tuple[ScoreMap | None, Cells | None]] = [(score_map, log.cells)]
     if isinstance(score_map, Grouped):
@@ -218,7 +218,7 @@ def evaluate_log(
             raise UncurseError("this map has a map for each group; collect the log by its group column too")
         parts = [(score_map.maps.get(name, score_map.default), part.cells) for name, part in log.groups.items()]
     # The cells are of corrected logits where negatives were sampled; a map corrects them itself.
-    offset = float(np.log(log.negative_rate)) if log.negative_rate else 0.0
+    offset = log.spec.logit_offset
     predictions, columns = [], []
     for step, cells in parts:
         if cells is None:

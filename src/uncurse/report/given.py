@@ -55,7 +55,7 @@ def about(value: Any) -> dict[str, Any] | None:
         **{key: _text(value.get(key)) for key in _TEXTS},
         **_shrinkage(value),
         "line_probability": _positive(value.get("line_probability")),
-        "left": _left(value.get("left")),
+        "remaining_error": _remaining_error(value.get("remaining_error")),
         **{role: _summary(value.get(role)) for role in ("pool", "labelled")},
     }
     groups = value.get("groups")
@@ -91,7 +91,7 @@ def _counted(value: Mapping[str, Any]) -> dict[str, int]:
     return {} if rows is None else {"rows": int(rows)}
 
 
-def _left(value: Any) -> list[dict[str, float]] | None:
+def _remaining_error(value: Any) -> list[dict[str, float]] | None:
     """Intervals for what is left on the top, those that are whole."""
     keys = ("alpha", "low", "high", "level")
     made = []

@@ -97,9 +97,12 @@ def _about(method: Method) -> list[str]:
         lines.append(text(f"why: {about['reason']}"))
     if "line_probability" in about:
         lines.append(text(f"probability that the labels lie on a straight line: {about['line_probability']:.2f}"))
-    if about.get("left"):
-        left = [f"{share(one['alpha'])}: {percent(one['low'])} to {percent(one['high'])}" for one in about["left"]]
-        level = share(about["left"][0]["level"])
+    if about.get("remaining_error"):
+        left = [
+            f"{share(one['alpha'])}: {percent(one['low'])} to {percent(one['high'])}"
+            for one in about["remaining_error"]
+        ]
+        level = share(about["remaining_error"][0]["level"])
         lines.append(text(f"error expected on the top of its pool, {level} intervals: {', '.join(left)}"))
     for role in ("pool", "labelled"):
         summary = about.get(role) or {}

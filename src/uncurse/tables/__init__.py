@@ -7,7 +7,6 @@ moments, one for the cells and, where it is wanted, one for how replicas lie tog
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,9 +14,8 @@ from typing import Any
 import narwhals as nw
 
 from ..errors import UncurseError
-from ..evidence import EXACT_ROWS, Evidence
-from ..validation import check_count
-from .columns import Columns
+from ..evidence import EXACT_ROWS, Evidence, EvidenceSums, LogSpec, Parts, TopK
+from ..validation import warn_user
 from .expressions import with_prediction
 from .faults import blamed
 from .queries import query, query_groups
@@ -39,40 +37,43 @@ def collect(
     label: str | None = None,
     weight: str | None = None,
     group: str | None = None,
-    request: str | None = None,
-    top_k: int = 1,
+    top_k: TopK | None = None,
     scale: str = "logit",
     link: str = "logistic",
     negative_rate: float | None = None,
-    joint: bool = False,
+    replica_counts: bool = False,
     engine: str = "polars",
     progress: Progress | None = None,
 ) -> Evidence:
-    """Evidence of a log: moments of its replica scores and cells of the served one.
+    """Collect the evidence of a log.
 
     Parameters
     ----------
-    source
-        A path, glob or folder of parquet or CSV files, a list of them, or a frame: Polars (lazy ones stream),
-        DuckDB, PySpark, pandas, PyArrow, Ibis.
-    scores
-        Columns of the replica scores, the served one first. With one alone there are cells but no moments.
-    label, weight, group
-        Columns of 0/1 labels, of weights, and of groups (text or whole numbers) to be collected apart as well.
-    request, top_k
-        Only the `top_k` best rows of each request, by the served score.
-    scale
-        What the scores are: ``"logit"``, ``"probability"`` or ``"value"``.
-    link
-        Where `VAD` will shrink them.
-    negative_rate
-        The share of negatives kept when the model was trained, undone first.
-    joint
-        Also count how replicas lie together, which `Tower` needs: two score columns or more.
-    engine
-        What reads files: ``"polars"``, ``"duckdb"`` or ``"spark"``. Frames bring their own.
-    progress
+    source : str, path, list of these, or frame
+        A path, glob or folder of parquet or CSV files, a list of them, or a frame: Polars (lazy frames stream), DuckDB,
+        PySpark, pandas, PyArrow, Ibis.
+    scores : str or sequence of str
+        Columns of the replica scores, the served one first. A single column has cells but no moments.
+    label, weight, group : str, optional
+        Columns of 0/1 labels, of row weights, and of groups (text or whole numbers).
+    top_k : TopK, optional
+        Keep only the best rows of each request, by the served score.
+    scale : {"logit", "probability", "value"}, default="logit"
+        Scale of the scores.
+    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+        Link on which `VAD` will shrink them.
+    negative_rate : float, optional
+        Negative-sampling rate used in training; scores are corrected for it.
+    replica_counts : bool, default=False
+        Also count how replicas lie together, which `Tower`, `Auto` and intervals need: two score columns or more.
+    engine : {"polars", "duckdb", "spark"}, default="polars"
+        Engine that reads files. Frames bring their own.
+    progress : callable, optional
         Called with the number of rows read since the last call, where rows are read in batches.
+
+    Returns
+    -------
+    Evidence
 
     Examples
     --------
@@ -81,55 +82,49 @@ def collect(
     >>> collect(log, ["s1", "s2"], label="click").rows
     3
     """
-    columns = Columns(
-        (scores,) if isinstance(scores, str) else tuple(scores), label, weight, group, scale, link, negative_rate, joint
+    if top_k is not None and not isinstance(top_k, TopK):
+        raise UncurseError(f"top_k={top_k!r}; pass TopK(request, k), with the column of requests")
+    spec = LogSpec(
+        (scores,) if isinstance(scores, str) else tuple(scores), scale, label, weight, group, top_k, link, negative_rate
     )
-    names = [name for name in (group, request) if name is not None]
-    table = open_table(source, columns.numbers, names, engine=engine)
+    parts = Parts(spec.has_logits, replica_counts)
+    EvidenceSums(spec, parts)  # refuses parts that these columns cannot have, before anything is read
+    names = [name for name in (group, None if top_k is None else top_k.request) if name is not None]
+    table = open_table(source, spec.numbers, names, engine=engine)
     if group is not None:
         _check_group(table, group)
-    if request is not None:
-        check_count(top_k, "top_k")
-        frame: Any = table.frame  # lazy or not, winners are as it is
-        table = replace(table, frame=winners(frame, columns.scores[0], request, top_k, columns=columns.wanted))
-    with blamed(table, columns), warnings.catch_warnings():
-        # What is said of a batch or a group; the whole is judged below.
-        warnings.filterwarnings("ignore", "every value of .* lies in")
-        evidence = _collect(table.frame, columns, progress)
+    if top_k is not None:
+        frame: Any = table.frame  # lazy or not
+        table = replace(table, frame=winners(frame, spec.scores[0], top_k.request, top_k.k, columns=spec.wanted))
+    with blamed(table, spec):
+        evidence = _collect(table.frame, spec, parts, progress)
     if scale == "logit" and evidence.cells is not None and evidence.rows >= 100:
         score = evidence.cells.score
         if score[0] >= 0 and score[-1] <= 1:
-            warnings.warn(
-                f"every value of {columns.scores[0]} lies in [0, 1]; if these are probabilities, not logits, say "
-                "scale='probability'",
-                UserWarning,
-                stacklevel=2,
+            warn_user(
+                f"every value of {spec.scores[0]} lies in [0, 1]; if these are probabilities, pass scale='probability'"
             )
-    evidence.selection = None if request is None else f"top {top_k} of each {request}"
-    if not is_frame(source):
-        sources = [source] if isinstance(source, str | os.PathLike) else source
-        evidence.sources = tuple(str(path) for path in sources)
-    return evidence
+    if is_frame(source):
+        return evidence
+    sources = [source] if isinstance(source, str | os.PathLike) else source
+    return replace(evidence, sources=tuple(str(path) for path in sources))
 
 
-def _collect(frame: Frame, columns: Columns, progress: Progress | None) -> Evidence:
+def _collect(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | None) -> Evidence:
     if isinstance(frame, nw.LazyFrame) and not frame.implementation.is_polars():
         rows = row_count(frame)
         if rows > SMALL:
-            evidence = query(frame, columns)
-            if columns.group is not None:
-                evidence.groups = query_groups(frame, columns, evidence.joint)
-            return evidence
-        frame = fetch(frame, columns.wanted)
-    evidence = stream(frame, columns, progress)
-    if columns.group is not None:
-        if evidence.rows <= SMALL:
-            small = fetch(frame, columns.wanted) if isinstance(frame, nw.LazyFrame) else frame
-            evidence.groups = rows_by_group(small, columns, evidence.joint)
-        else:
-            lazy = frame if isinstance(frame, nw.LazyFrame) else frame.select(*columns.wanted).lazy("polars")
-            evidence.groups = query_groups(lazy, columns, evidence.joint)
-    return evidence
+            evidence = query(frame, spec, parts)
+            return evidence if spec.group is None else replace(evidence, groups=query_groups(frame, spec, parts))
+        frame = fetch(frame, spec.wanted)
+    evidence = stream(frame, spec, parts, progress)
+    if spec.group is None:
+        return evidence
+    if evidence.rows <= SMALL:
+        small = fetch(frame, spec.wanted) if isinstance(frame, nw.LazyFrame) else frame
+        return replace(evidence, groups=rows_by_group(small, spec, parts))
+    lazy = frame if isinstance(frame, nw.LazyFrame) else frame.select(*spec.wanted).lazy("polars")
+    return replace(evidence, groups=query_groups(lazy, spec, parts))
 
 
 def _check_group(table: Table, group: str) -> None:
@@ -140,4 +135,4 @@ def _check_group(table: Table, group: str) -> None:
         )
 
 
-__all__ = ["ENGINES", "Columns", "Table", "apply_to_files", "collect", "open_table", "winners", "with_prediction"]
+__all__ = ["ENGINES", "Table", "apply_to_files", "collect", "open_table", "winners", "with_prediction"]

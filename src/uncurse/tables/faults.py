@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UncurseError
+from ..evidence import LogSpec
 from ..links import get_link
-from .columns import Columns
 from .files import first_line, kind_of
 from .scans import number_of, scan_polars
 from .sources import Table, is_foreign
@@ -20,7 +20,7 @@ _PLACE = "uncurse row"
 
 
 @contextmanager
-def blamed(table: Table, columns: Columns) -> Iterator[None]:
+def blamed(table: Table, columns: LogSpec) -> Iterator[None]:
     """Run what reads the table; if that fails, name the file and the column at fault."""
     try:
         yield
@@ -37,7 +37,7 @@ def blamed(table: Table, columns: Columns) -> Iterator[None]:
         raise
 
 
-def fault_in(file: str, columns: Columns) -> str | None:
+def fault_in(file: str, columns: LogSpec) -> str | None:
     """What is wrong with one file, in one line, or None."""
     import polars as pl
 
@@ -60,7 +60,7 @@ def fault_in(file: str, columns: Columns) -> str | None:
     return None
 
 
-def _fault_of(scan: pl.LazyFrame, name: str, columns: Columns | None) -> str | None:
+def _fault_of(scan: pl.LazyFrame, name: str, columns: LogSpec | None) -> str | None:
     import polars as pl
 
     column = pl.col(name)
@@ -99,7 +99,7 @@ def _fault_of(scan: pl.LazyFrame, name: str, columns: Columns | None) -> str | N
     return None
 
 
-def _impossible(x: pl.Expr, name: str, columns: Columns) -> dict[str, pl.Expr]:
+def _impossible(x: pl.Expr, name: str, columns: LogSpec) -> dict[str, pl.Expr]:
     tests = {}
     if name == columns.label:
         tests["labels must be 0 or 1"] = (x != 0) & (x != 1)

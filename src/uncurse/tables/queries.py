@@ -6,7 +6,6 @@ which `Cells` keeps exactly, are fetched, by a filter whose edge the grid has to
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
@@ -15,49 +14,51 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import GRID, TAIL, Cells, Evidence, Joint, Moments, grid_steps, step_edges, top_cut
+from ..evidence import (
+    GRID,
+    TAIL,
+    Cells,
+    Evidence,
+    LogSpec,
+    Moments,
+    Parts,
+    grid_steps,
+    step_edges,
+    top_cut,
+)
 from ..links import get_link
 from ..validation import check_names
-from .columns import Columns
 from .sql import Lazy, as_number, fetch, link_score, logit_of, total
-from .streams import evidence_of
-from .together import joint_of
+from .together import replica_counts
 
 MOST_GROUP_CELLS = 200  # groups beyond this many get moments alone: cells of all would be a file of gigabytes
 _BLOCKS = 32
 _SAMPLE = 4_096
 
 
-def query(frame: Lazy, columns: Columns) -> Evidence:
-    """Evidence of every row, without groups: an aggregated query for the moments, one for the cells, one for both."""
-    moments = _moments(frame, columns, _shift(frame, columns), None)[""]
-    cells = _cells(frame, columns, None)[""] if columns.has_cells else None
-    joint = None
-    if columns.joint:
-        logits = moments
-        if columns.link != "logistic":  # the grid lies on the logit
-            plain = replace(columns, link="logistic")
-            logits = _moments(frame, plain, _shift(frame, plain), None)[""]
-        empty = Joint().settle_by(logits.mean, logits.covariance, columns.label is not None)
-        joint = joint_of(frame, columns, empty, None)[""]
-    return evidence_of(columns, moments, cells, joint)
+def query(frame: Lazy, spec: LogSpec, parts: Parts) -> Evidence:
+    """Evidence of every row, without groups: an aggregated query for the moments, one for the cells, one for counts."""
+    moments = _moments(frame, spec, _shift(frame, spec), None)[""]
+    cells = _cells(frame, spec, None)[""] if parts.cells else None
+    counts = replica_counts(frame, spec, None)[""] if parts.replica_counts else None
+    return Evidence(spec, moments, cells, counts)
 
 
-def query_groups(frame: Lazy, columns: Columns, joint: Joint | None = None) -> dict[str, Evidence]:
-    """Evidence of each group; `joint` is that of all rows, whose grid groups share."""
-    moments = _moments(frame, columns, _shift(frame, columns), columns.group)
-    many = len(moments) > MOST_GROUP_CELLS or not columns.has_cells
-    cells = {} if many else _cells(frame, columns, columns.group)
-    joints = {} if many or joint is None else joint_of(frame, columns, joint, columns.group)
-    return {name: evidence_of(columns, part, cells.get(name), joints.get(name)) for name, part in moments.items()}
+def query_groups(frame: Lazy, spec: LogSpec, parts: Parts) -> dict[str, Evidence]:
+    """Evidence of each group."""
+    moments = _moments(frame, spec, _shift(frame, spec), spec.group)
+    many = len(moments) > MOST_GROUP_CELLS
+    cells = {} if many or not parts.cells else _cells(frame, spec, spec.group)
+    counts = {} if many or not parts.replica_counts else replica_counts(frame, spec, spec.group)
+    return {name: Evidence(spec, part, cells.get(name), counts.get(name)) for name, part in moments.items()}
 
 
 # ---------------------------------------------------------------------------- moments
 
 
-def _shift(frame: Lazy, columns: Columns) -> Array:
+def _shift(frame: Lazy, spec: LogSpec) -> Array:
     """About which point squares are added up: the mean of the first rows, so that no digits are lost."""
-    sample = fetch(frame.head(_SAMPLE), [link_score(n, columns).alias(f"l{i}") for i, n in enumerate(columns.scores)])
+    sample = fetch(frame.head(_SAMPLE), [link_score(n, spec).alias(f"l{i}") for i, n in enumerate(spec.scores)])
     if not len(sample):
         raise UncurseError("there are no rows; pass a log that holds some")
     values = sample.to_numpy().astype(np.float64)
@@ -67,20 +68,18 @@ def _shift(frame: Lazy, columns: Columns) -> Array:
     return mean
 
 
-def _moments(
-    frame: Lazy, columns: Columns, shift: Array, group: str | None, *, drawn: bool = False
-) -> dict[str, Moments]:
+def _moments(frame: Lazy, spec: LogSpec, shift: Array, group: str | None, *, drawn: bool = False) -> dict[str, Moments]:
     """Moments by group, or of all rows in blocks drawn by the low digits of the scores, which engines agree on.
 
     Where scores are coarse, equal ones would share a block: then blocks are drawn at random instead.
     """
-    replicas = range(len(columns.scores))
+    replicas = range(len(spec.scores))
     pairs = [(i, j) for i in replicas for j in replicas if i <= j]
-    parts = {f"l{i}": link_score(n, columns) - float(shift[i]) for i, n in enumerate(columns.scores)}
-    weight = nw.lit(1.0) if columns.weight is None else as_number(columns.weight)
-    raw = {f"x{i}": as_number(n) for i, n in enumerate(columns.scores)}
-    if columns.label is not None:
-        y = as_number(columns.label)
+    parts = {f"l{i}": link_score(n, spec) - float(shift[i]) for i, n in enumerate(spec.scores)}
+    weight = nw.lit(1.0) if spec.weight is None else as_number(spec.weight)
+    raw = {f"x{i}": as_number(n) for i, n in enumerate(spec.scores)}
+    if spec.label is not None:
+        y = as_number(spec.label)
         raw |= {"y": y}
     if group is not None:
         raw |= {"key": nw.col(group).cast(nw.String)}
@@ -93,8 +92,9 @@ def _moments(
     rows = rows.with_columns(
         *(((nw.col("w") * nw.col(f"l{i}")).alias(f"a{i}")) for i in replicas),
         *((nw.col("w") * nw.col(f"l{i}") * nw.col(f"l{j}")).alias(f"b{i}_{j}") for i, j in pairs),
+        (nw.col("w") * nw.col("w")).alias("ww"),
     )
-    sums = ["w", *(f"a{i}" for i in replicas), *(f"b{i}_{j}" for i, j in pairs)]
+    sums = ["w", "ww", *(f"a{i}" for i in replicas), *(f"b{i}_{j}" for i, j in pairs)]
     checked = list(raw)
     result = fetch(
         rows.group_by("key").agg(
@@ -107,14 +107,14 @@ def _moments(
         [nw.all()],
     )
     found = {name: result[name].to_numpy() for name in result.columns}
-    _check(found, columns)
+    _check(found, spec)
     if group is None:
         if not drawn and found["rows"].max() * _BLOCKS > 2 * found["rows"].sum():
-            return _moments(frame, columns, shift, group, drawn=True)
-        return {"": _from_sums(columns.link, found, np.argsort(found["key"]), shift, pairs)}
+            return _moments(frame, spec, shift, group, drawn=True)
+        return {"": _from_sums(spec.link, found, np.argsort(found["key"]), shift, pairs)}
     keys = check_names(found["key"], len(result), group)
     order = np.argsort(keys)
-    made = {str(keys[i]): _from_sums(columns.link, found, order[k : k + 1], shift, pairs) for k, i in enumerate(order)}
+    made = {str(keys[i]): _from_sums(spec.link, found, order[k : k + 1], shift, pairs) for k, i in enumerate(order)}
     return {name: part for name, part in made.items() if part.weight > 0}
 
 
@@ -145,14 +145,15 @@ def _from_sums(
     scatter = np.empty((len(rows), len(shift), len(shift)))
     for i, j in pairs:
         scatter[:, i, j] = scatter[:, j, i] = found[f"sum_b{i}_{j}"][rows] - w * first[:, i] * first[:, j]
-    return Moments(link).update_blocks(found["rows"][rows].astype(np.int64), w, first + shift, scatter)
+    squares = found["sum_ww"][rows].astype(np.float64)
+    return Moments(link).update_blocks(found["rows"][rows].astype(np.int64), w, squares, first + shift, scatter)
 
 
-def _check(found: dict[str, NDArray[Any]], columns: Columns) -> None:
+def _check(found: dict[str, NDArray[Any]], spec: LogSpec) -> None:
     """What the sums tell of missing, infinite and impossible values."""
     rows = found["rows"].sum()
-    titles = {f"x{i}": name for i, name in enumerate(columns.scores)}
-    titles |= {"y": str(columns.label), "w": str(columns.weight), "key": str(columns.group)}
+    titles = {f"x{i}": name for i, name in enumerate(spec.scores)}
+    titles |= {"y": str(spec.label), "w": str(spec.weight), "key": str(spec.group)}
     for name in (n for n in titles if f"count_{n}" in found):
         missing = rows - found[f"count_{name}"].sum()
         if missing:
@@ -162,42 +163,42 @@ def _check(found: dict[str, NDArray[Any]], columns: Columns) -> None:
         low, high = (found[f"{end}_{name}"].astype(np.float64) for end in ("min", "max"))
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise UncurseError(f"column {titles[name]!r} holds NaN or infinite values; drop or repair those rows first")
-        _check_range(titles[name], name, float(low.min()), float(high.max()), columns)
+        _check_range(titles[name], name, float(low.min()), float(high.max()), spec)
     if not all(np.isfinite(found[name].astype(np.float64)).all() for name in found if name.startswith("sum_")):
-        raise UncurseError(f"the squares of columns {', '.join(columns.scores)} overflow or are not numbers")
+        raise UncurseError(f"the squares of columns {', '.join(spec.scores)} overflow or are not numbers")
     if not found["sum_w"].sum() > 0:
-        raise UncurseError(f"every weight in column {columns.weight!r} is zero; give some row a positive weight")
+        raise UncurseError(f"every weight in column {spec.weight!r} is zero; give some row a positive weight")
 
 
-def _check_range(title: str, name: str, low: float, high: float, columns: Columns) -> None:
+def _check_range(title: str, name: str, low: float, high: float, spec: LogSpec) -> None:
     worst = low if low < 0 else high
     if name == "w" and low < 0:
         raise UncurseError(f"column {title!r} holds {low:g}; weights must be 0 or more")
     if name == "y" and (low < 0 or high > 1):
         raise UncurseError(f"column {title!r} holds {worst:g}; labels must be 0 or 1")
-    if name.startswith("x") and columns.scale == "probability":
+    if name.startswith("x") and spec.scale == "probability":
         if low < 0 or high > 1:
             raise UncurseError(f"column {title!r} holds {worst:g}, which is not a probability; are these logits?")
-        link = get_link(columns.link)
-        if ((low == 0 and link.lower == 0) or high == link.upper) and len(columns.scores) > 1:
+        link = get_link(spec.link)
+        if ((low == 0 and link.lower == 0) or high == link.upper) and len(spec.scores) > 1:
             raise UncurseError(
-                f"column {title!r} holds probabilities of exactly 0 or 1, where the {columns.link} score is infinite; "
+                f"column {title!r} holds probabilities of exactly 0 or 1, where the {spec.link} score is infinite; "
                 "pass logits, or clip them first"
             )
-    if name.startswith("x") and columns.scale == "value" and columns.link == "log" and low <= 0:
+    if name.startswith("x") and spec.scale == "value" and spec.link == "log" and low <= 0:
         raise UncurseError(f"column {title!r} holds {low:g}, which has no logarithm; use the identity link")
 
 
 # ---------------------------------------------------------------------------- cells
 
 
-def _cells(frame: Lazy, columns: Columns, group: str | None) -> dict[str, Cells]:
+def _cells(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, Cells]:
     low, steps, size = GRID
     one, zero = nw.lit(1.0), nw.lit(0.0)
-    w = one if columns.weight is None else as_number(columns.weight)
-    y = zero if columns.label is None else as_number(columns.label)
+    w = one if spec.weight is None else as_number(spec.weight)
+    y = zero if spec.label is None else as_number(spec.label)
     names = {"name": nw.lit("") if group is None else nw.col(group).cast(nw.String)}
-    rows = frame.select(l=logit_of(columns.scores[0], columns), w=w, y=y, **names)
+    rows = frame.select(l=logit_of(spec.scores[0], spec), w=w, y=y, **names)
     begins, rate = TAIL
     tail = begins + rate * (nw.col("l").abs().clip(begins, None) / begins).log()
     on_grid = nw.when(nw.col("l") > begins).then(tail).when(nw.col("l") < -begins).then(-tail).otherwise(nw.col("l"))
@@ -217,10 +218,10 @@ def _cells(frame: Lazy, columns: Columns, group: str | None) -> dict[str, Cells]
     found = {name: result[name].to_numpy() for name in result.columns}
     squares = found["sum_ww"].astype(np.float64).sum()
     if not (np.isfinite(squares) and squares > 0):
-        raise UncurseError(f"the squares of column {columns.weight!r} are no numbers; rescale the weights")
+        raise UncurseError(f"the squares of column {spec.weight!r} are no numbers; rescale the weights")
     if found["sum_half"].any():
-        raise UncurseError(f"column {columns.label!r} holds values between 0 and 1; labels must be 0 or 1")
-    table_rows = kept[: 3 if columns.weight is None else 5]
+        raise UncurseError(f"column {spec.label!r} holds values between 0 and 1; labels must be 0 or 1")
+    table_rows = kept[: 3 if spec.weight is None else 5]
     whole = [""] * len(result) if group is None else check_names(found["name"], len(result), group).tolist()
     places: dict[str, list[int]] = {}
     for i, name in enumerate(whole):
@@ -236,12 +237,12 @@ def _cells(frame: Lazy, columns: Columns, group: str | None) -> dict[str, Cells]
             continue
         # The top of a group is left on the grid: one more scan for each is not worth its 1/1024.
         cut = top_cut(count) if group is None else size
-        top, labels, weights = _top(rows, cut, columns)
+        top, labels, weights = _top(rows, cut, spec)
         made[name] = Cells().update_steps(table, int(count.sum()), cut, top, labels, weights)
     return made
 
 
-def _top(rows: Lazy, cut: int, columns: Columns) -> tuple[Array, NDArray[Any] | None, Array | None]:
+def _top(rows: Lazy, cut: int, spec: LogSpec) -> tuple[Array, NDArray[Any] | None, Array | None]:
     """All rows from step `cut` on."""
     l = labels = weights = np.empty(0)
     if cut < GRID[2]:
@@ -251,7 +252,7 @@ def _top(rows: Lazy, cut: int, columns: Columns) -> tuple[Array, NDArray[Any] | 
         l = top["l"].to_numpy().astype(np.float64)
         inside = grid_steps(l) >= cut
         l, labels, weights = (top[n].to_numpy().astype(np.float64)[inside] for n in ("l", "y", "w"))
-    return l, None if columns.label is None else labels, None if columns.weight is None else weights
+    return l, None if spec.label is None else labels, None if spec.weight is None else weights
 
 
 __all__ = ["MOST_GROUP_CELLS", "query", "query_groups"]

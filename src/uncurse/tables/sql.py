@@ -10,7 +10,7 @@ import narwhals as nw
 import numpy as np
 
 from ..errors import UncurseError
-from .columns import Columns
+from ..evidence import LogSpec
 
 Lazy = nw.LazyFrame[Any]
 
@@ -38,21 +38,21 @@ def _logit(p: nw.Expr) -> nw.Expr:
     return p.log() - (1.0 - p).log()
 
 
-def logit_of(name: str, columns: Columns) -> nw.Expr:
+def logit_of(name: str, columns: LogSpec) -> nw.Expr:
     """The logit of one replica, with what sampling negatives has put on it taken off."""
     x = as_number(name)
     l = x if columns.scale == "logit" else _logit(x)
-    return l + columns.offset if columns.offset else l
+    return l + columns.logit_offset if columns.logit_offset else l
 
 
-def link_score(name: str, columns: Columns) -> nw.Expr:
+def link_score(name: str, columns: LogSpec) -> nw.Expr:
     """l = φ⁻¹(f) of one replica."""
     x, scale = as_number(name), columns.scale
     if columns.link == "logistic":
         return logit_of(name, columns)
     if columns.link == "probit":
         raise UncurseError("the probit link has no form in SQL; collect with Polars, or use the logistic link")
-    if scale == "logit" or (scale == "probability" and columns.offset):
+    if scale == "logit" or (scale == "probability" and columns.logit_offset):
         x = 1.0 / (1.0 + (-logit_of(name, columns)).exp())
     return x if columns.link == "identity" else x.log()
 

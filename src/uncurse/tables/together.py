@@ -6,61 +6,89 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evidence import Joint
-from ..evidence.dense_histogram import REACH, SLOTS, Grid
+from ..evidence import LogSpec, ReplicaCounts
+from ..evidence.replica_grid import FINEST, LARGEST, LINEAR, TAIL_RATE
+from ..links import to_link
 from ..validation import check_names
-from .columns import Columns
 from .sql import Lazy, as_number, fetch, logit_of, total
 
+_SAMPLE = 1 << 17  # rows that bound the level of the grid from below
 
-def joint_of(frame: Lazy, columns: Columns, grid: Joint, group: str | None) -> dict[str, Joint]:
-    """A `Joint` on the same grid as `grid`, of all rows (under ``""``) or of each group."""
-    logits = {f"l{i}": logit_of(name, columns) for i, name in enumerate(columns.scores)}
-    w = nw.lit(1.0) if columns.weight is None else as_number(columns.weight)
-    y = nw.lit(0.0) if columns.label is None else as_number(columns.label)
+
+def replica_counts(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, ReplicaCounts]:
+    """Count all rows (under ``""``) or the rows of each group."""
+    replicas, labelled = len(spec.scores), spec.label is not None
+    level = _least_level(frame, spec)
+    logits = {f"l{i}": logit_of(name, spec) for i, name in enumerate(spec.scores)}
+    w = nw.lit(1.0) if spec.weight is None else as_number(spec.weight)
+    y = nw.lit(0.0) if spec.label is None else as_number(spec.label)
     name = nw.lit("") if group is None else nw.col(group).cast(nw.String)
-    others = [nw.col(f"l{i}") for i in range(1, len(logits))]
-    middle = total(others) / float(len(others))
+    columns = [nw.col(f"l{i}") for i in range(replicas)]
+    axes = _axes(columns, level)
     rows = frame.select(**logits, w=w, y=y, name=name).with_columns(
-        served=_steps(nw.col("l0"), grid.grid),
-        apart=_steps(middle - nw.col("l0"), grid.grid),
-        slot=_slots(others, grid.grid),
+        **axes,
         wy=nw.col("w") * nw.col("y"),
         ww=nw.col("w") * nw.col("w"),
+        **{f"wl{i}": nw.col("w") * column.clip(-LARGEST, LARGEST) for i, column in enumerate(columns)},
     )
-    keys = ["served", "apart", "slot"] if group is None else ["name", "served", "apart", "slot"]
-    sums = (nw.col(column).sum().alias(f"sum_{column}") for column in ("w", "wy", "ww"))
+    summed = ["w", "wy", "ww", *(f"wl{i}" for i in range(replicas))]
+    sums = (nw.col(column).sum().alias(f"sum_{column}") for column in summed)
+    keys = [*(["name"] if group is not None else []), *axes]
     result = fetch(rows.group_by(*keys).agg(nw.len().alias("rows"), *sums), [nw.all()])
     found = {column: result[column].to_numpy() for column in result.columns}
-    if group is None:
-        return {"": _filled(grid.like(), found, np.arange(len(result)))}
-    names = check_names(found["name"], len(result), group)
-    places: dict[str, list[int]] = {}
-    for i, one in enumerate(names.tolist()):
-        places.setdefault(str(one), []).append(i)
-    return {one: _filled(grid.like(), found, np.array(here)) for one, here in places.items()}
+    places: dict[str, NDArray[np.intp]] = {"": np.arange(len(result))}
+    if group is not None:
+        names, codes = np.unique(check_names(found["name"], len(result), group), return_inverse=True)
+        places = {str(one): np.flatnonzero(codes == i) for i, one in enumerate(names.tolist())}
+    counted = {}
+    for one, here in places.items():
+        table = np.stack([found[column][here].astype(np.float64) for column in ("sum_w", "sum_wy")])
+        if table[0].any():
+            counted[one] = (
+                ReplicaCounts()
+                .start(replicas, labelled)
+                .update_cells(
+                    [found[axis][here].astype(np.int64) for axis in axes],
+                    table,
+                    level,
+                    rows=int(found["rows"][here].sum()),
+                    weight_squares=float(found["sum_ww"][here].astype(np.float64).sum()),
+                    column_sums=np.array([found[f"sum_wl{i}"][here].astype(np.float64).sum() for i in range(replicas)]),
+                )
+            )
+    return counted
 
 
-def _steps(x: nw.Expr, grid: Grid) -> nw.Expr:
-    return (x * (1 / grid.step)).floor().clip(1.0 - REACH, REACH - 1.0).cast(nw.Int64)
+def _least_level(frame: Lazy, spec: LogSpec) -> int:
+    """Return the level that the first rows need: all rows need at least that."""
+    wanted = [*spec.scores, *([] if spec.weight is None else [spec.weight])]
+    sample = fetch(frame.head(_SAMPLE), wanted)
+    scores = np.column_stack([sample[name].to_numpy().astype(np.float64) for name in spec.scores])
+    weights = None if spec.weight is None else sample[spec.weight].to_numpy().astype(np.float64)
+    if weights is not None and not weights.any():
+        return 0
+    logits = to_link(scores, spec.scale, "logistic") + spec.logit_offset
+    return ReplicaCounts().update(logits, sample_weight=weights).level
 
 
-def _slots(others: list[nw.Expr], grid: Grid) -> nw.Expr:
-    """⌊2 log₂⌋ of their variance, each less its level."""
-    if len(others) == 1:
-        return nw.lit(0).cast(nw.Int64)
-    columns = [column - level for column, level in zip(others, grid.levels, strict=True)]
-    mean = total(columns) / float(len(columns))
-    variance = total((column - mean) * (column - mean) for column in columns) / float(len(columns) - 1)
-    twice = variance.clip(2.0 ** (SLOTS[0] / 2 - 1), None).log() * float(2 / np.log(2.0))
-    return twice.floor().clip(float(grid.lowest), SLOTS[1] - 1.0).cast(nw.Int64)
+def _axes(columns: list[nw.Expr], level: int) -> dict[str, nw.Expr]:
+    """Return the cell numbers of rows as `replica_grid.cell_numbers` computes them."""
+    served, *others = columns
+    mean = total(others) / float(len(others))
+    scale = 2.0**-level / FINEST
+    axes = {"served": _number(served, scale), "gap": _number(mean - served, scale)}
+    if len(others) == 2:
+        axes["contrast"] = _number(others[0] - others[1], scale / 2)
+    elif len(others) > 2:
+        squares = total((column - mean) * (column - mean) for column in others)
+        axes["contrast"] = _number((squares * (2.0 / (len(others) - 1))).sqrt(), scale / 2)
+    return axes
 
 
-def _filled(joint: Joint, found: dict[str, NDArray[np.generic]], here: NDArray[np.intp]) -> Joint:
-    numbers = [found[name][here].astype(np.int64) for name in ("served", "apart", "slot")]
-    table = np.stack([found[name][here].astype(np.float64) for name in ("sum_w", "sum_wy")])
-    squares = float(found["sum_ww"][here].astype(np.float64).sum())
-    return joint.update_cells(numbers[0], numbers[1], numbers[2], table, int(found["rows"][here].sum()), squares)
+def _number(x: nw.Expr, scale: float) -> nw.Expr:
+    far = LINEAR + TAIL_RATE * (x.abs().clip(LINEAR, LARGEST) / LINEAR).log()
+    compressed = nw.when(x > LINEAR).then(far).when(x < -LINEAR).then(-far).otherwise(x)
+    return (compressed * scale).floor().cast(nw.Int64)
 
 
-__all__ = ["joint_of"]
+__all__ = ["replica_counts"]

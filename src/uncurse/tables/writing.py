@@ -11,9 +11,9 @@ from typing import Any
 
 from ..documents import replacing, umask
 from ..errors import UncurseError
+from ..evidence import LogSpec
 from ..maps import Grouped, ScoreMap
 from ..validation import check_choice
-from .columns import Columns
 from .expressions import with_prediction
 from .faults import fault_in
 from .files import Located, check_files, first_line, is_data, kind_of, located
@@ -53,7 +53,7 @@ def apply_to_files(
     check_choice("engine", engine, ENGINES)
     if isinstance(score_map, Grouped) and group is None:
         raise UncurseError("this map has a map for each group; name the group column too")
-    columns = Columns((score,), group=group, scale=score_map.scale, link=score_map.link)
+    columns = LogSpec((score,), score_map.scale, group=group, link=score_map.link)
     files = located([source])
     check_files(files, [score], [group] if group is not None else [])
     target = Path(out)

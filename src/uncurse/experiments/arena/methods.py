@@ -20,7 +20,7 @@ import numpy as np
 from ..._types import Array, Float
 from ...calibration.calibrators import CALIBRATORS, calibrate
 from ...calibration.spline import fit_smooth
-from ...debias import VAD, Tower, fit_auto
+from ...debias import VAD, Auto, Tower
 from ...links import logistic
 from .worlds import Draw
 
@@ -103,8 +103,10 @@ def tandem(name: str, recentre: bool, draw: Draw) -> Fitted:
     """A calibrator, then VAD, S=2; or VAD first, about the mean of each set."""
     count = _columns(draw, 2)
     labelled = draw.labelled[:, :count], draw.labels
-    vad = VAD(replicas=draw.replicas, calibrator=name, recentre=recentre).fit(draw.pool[:, :count], labelled=labelled)
-    return _fitted(vad) if recentre and name == "platt" else _map(vad.predict_proba)
+    intervals = recentre and name == "platt"
+    vad = VAD(replicas=draw.replicas, calibrator=name, recentre=recentre, intervals=intervals)
+    vad.fit(draw.pool[:, :count], labelled=labelled)
+    return _fitted(vad) if intervals else _map(vad.predict_proba)
 
 
 def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> Fitted | None:
@@ -112,7 +114,7 @@ def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> Fitted | None:
     count = _columns(draw, replicas)
     if count is None:
         return None
-    vad = VAD(replicas=draw.replicas, **options).fit(draw.pool[:, :count])
+    vad = VAD(replicas=draw.replicas, intervals="link" not in options, **options).fit(draw.pool[:, :count])
     return _map(vad.predict_proba) if "link" in options else _fitted(vad)
 
 
@@ -151,13 +153,13 @@ for _s in REPLICAS:
 @method("auto")
 def auto(draw: Draw) -> Fitted:
     """What the library chooses of all that is there."""
-    return _fitted(fit_auto(draw.pool, labelled=(draw.labelled, draw.labels), replicas=draw.replicas))
+    return _fitted(Auto(replicas=draw.replicas).fit(draw.pool, labelled=(draw.labelled, draw.labels)))
 
 
 @method("auto without labels")
 def auto_without_labels(draw: Draw) -> Fitted:
     """What it chooses of the pool alone."""
-    return _fitted(fit_auto(draw.pool, replicas=draw.replicas))
+    return _fitted(Auto(replicas=draw.replicas).fit(draw.pool))
 
 
 # ---------------------------------------------------------------------------- others

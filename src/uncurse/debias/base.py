@@ -1,0 +1,273 @@
+"""What methods return: `Fitted`, with its map, a typed `FitRecord` and what is known of the remaining error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from .._types import Array
+from ..documents import reading
+from ..errors import UncurseError
+from ..evidence import Evidence
+from ..maps import Grouped, ScoreMap
+from ..validation import check_choice
+from ..version import __version__
+from .uncertainty import RemainingError, remaining_error_interval
+
+#: How the score columns of a pool are related; see `VAD`.
+REPLICAS = ("seeds", "bootstrap", "anchored")
+_LEAST_COLUMNS = {"seeds": 2, "bootstrap": 3, "anchored": 2}
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """Rows that a method has seen.
+
+    Parameters
+    ----------
+    rows : int
+        Number of rows.
+    columns : tuple of str
+        Score columns, the served one first.
+    sources : tuple of str
+        Files that were read.
+
+    Examples
+    --------
+    >>> DataRecord(1000, ("s0", "s1")).rows
+    1000
+    """
+
+    rows: int
+    columns: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> DataRecord:
+        """Return the record of some evidence."""
+        return cls(evidence.rows, evidence.spec.scores, evidence.sources)
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """λ, center and number of rows of one group.
+
+    Parameters
+    ----------
+    lambda_, center : float
+        Slope of the group, and the point that its scores are shrunk towards.
+    rows : int
+        Number of rows.
+
+    Examples
+    --------
+    >>> GroupRecord(0.8, -2.0, 100).lambda_
+    0.8
+    """
+
+    lambda_: float
+    center: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """How a map was fitted: the provenance that ``map.json`` carries.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method.
+    pool, labelled : DataRecord
+        Rows that the method has seen; `labelled` is None without labels.
+    reason : str
+        Why `Auto` chose the method.
+    scale, link, replicas, negative_rate, calibrator, curvature, shape : optional
+        Options, see `VAD`.
+    lambda_, standard_error, center, noise_variance, score_variance : float, optional
+        Estimates of `VAD`.
+    groups : dict of str to GroupRecord
+        Estimates of `VAD` for each group.
+    line_probability, contrast : float, optional
+        Estimates of `Tower`.
+    version : str
+        Version of this package.
+
+    Examples
+    --------
+    >>> record = FitRecord("vad", DataRecord(1000, ("s0", "s1")), lambda_=0.8)
+    >>> FitRecord.from_dict(record.to_dict()) == record
+    True
+    """
+
+    method: str
+    pool: DataRecord
+    labelled: DataRecord | None = None
+    reason: str = ""
+    scale: str = "logit"
+    link: str = "logistic"
+    replicas: str = "seeds"
+    negative_rate: float | None = None
+    calibrator: str | None = None
+    curvature: bool = False
+    shape: str = "straight"
+    lambda_: float | None = None
+    standard_error: float | None = None
+    center: float | None = None
+    noise_variance: float | None = None
+    score_variance: float | None = None
+    groups: Mapping[str, GroupRecord] = field(default_factory=dict)
+    line_probability: float | None = None
+    contrast: float | None = None
+    version: str = __version__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; `lambda_` is called "lambda" there."""
+        content = asdict(self)
+        content["lambda"] = content.pop("lambda_")
+        content["groups"] = {
+            name: {"lambda": g.lambda_, "center": g.center, "rows": g.rows} for name, g in self.groups.items()
+        }
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
+        """Rebuild a record from `to_dict`; other keys are ignored."""
+        with reading("fit record"):
+            known = {f.name for f in fields(cls)}
+            values = {name: value for name, value in content.items() if name in known}
+            values["lambda_"] = content["lambda"]
+            values["groups"] = {
+                n: GroupRecord(g["lambda"], g["center"], g["rows"]) for n, g in content["groups"].items()
+            }
+            for role in ("pool", "labelled"):
+                rows = content[role]
+                if rows is not None:
+                    values[role] = DataRecord(rows["rows"], tuple(rows["columns"]), tuple(rows["sources"]))
+            return cls(**values)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Result of a method.
+
+    Parameters
+    ----------
+    map : ScoreMap
+        Map of the served score.
+    record : FitRecord
+        How it was fitted.
+    remaining : RemainingError, optional
+        What is known of the error that the map leaves.
+    no_interval : str
+        Why that is unknown, if `remaining` is None.
+
+    Examples
+    --------
+    >>> from uncurse.maps import Affine
+    >>> Fitted(Affine(0.8, -0.4), FitRecord("vad", DataRecord(1000, ("s0", "s1")))).map.slope
+    0.8
+    """
+
+    map: ScoreMap
+    record: FitRecord
+    remaining: RemainingError | None = None
+    no_interval: str = ""
+
+
+class Debiaser:
+    """Interface that `VAD`, `Tower` and `Auto` share.
+
+    Attributes
+    ----------
+    map_ : ScoreMap
+        Fitted map of the served score.
+    record_ : FitRecord
+        How it was fitted.
+    """
+
+    map_: ScoreMap
+    record_: FitRecord
+    _remaining: RemainingError | None
+    _no_interval: str
+
+    def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
+        """Return debiased predictions.
+
+        Parameters
+        ----------
+        served : array-like of shape (n,)
+            Served scores.
+        groups : array-like of shape (n,), optional
+            Group of each row, if `fit` had groups. Unseen groups get the map of the whole pool.
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        self._check_fitted()
+        if groups is None:
+            return self.map_(served)
+        if not isinstance(self.map_, Grouped):
+            raise UncurseError(f"this {type(self).__name__} was fitted without groups; leave groups out")
+        return self.map_(served, groups)
+
+    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
+        """Return an interval for the remaining calibration error on the top share of the pool.
+
+        With groups it concerns the map of the whole pool.
+
+        Parameters
+        ----------
+        alpha : float
+            Selected share of the pool, in (0, 1].
+        level : float, default=0.9
+            Confidence level.
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper bound; +0.05 means that predictions are 5% too high.
+        """
+        self._check_fitted()
+        if self._remaining is None:
+            raise UncurseError(f"this {type(self).__name__} has no intervals: {self._no_interval}")
+        return remaining_error_interval(self.map_, self._remaining, alpha, level, self.record_.negative_rate)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "map_"):
+            raise UncurseError(f"this {type(self).__name__} is not fitted; call fit first")
+
+    def _set(self, fitted: Fitted) -> None:
+        self.map_, self.record_ = fitted.map, fitted.record
+        self._remaining, self._no_interval = fitted.remaining, fitted.no_interval
+
+
+def check_replicas(replicas: str) -> str:
+    """Return `replicas` if it is a known kind."""
+    return check_choice("replicas", replicas, REPLICAS)
+
+
+def check_columns(count: int, replicas: str) -> None:
+    """Raise UncurseError if there are too few score columns for the kind of replica."""
+    needed = _LEAST_COLUMNS[replicas]
+    if count < needed:
+        remedy = {"seeds": "train the model once more with another seed"}.get(
+            replicas, "column 0 is the served model, each bootstrap another column"
+        )
+        raise UncurseError(f"there are {count} score columns and replicas={replicas!r} needs {needed}; {remedy}")
+
+
+__all__ = [
+    "REPLICAS",
+    "DataRecord",
+    "Debiaser",
+    "FitRecord",
+    "Fitted",
+    "GroupRecord",
+    "check_columns",
+    "check_replicas",
+]

@@ -1,0 +1,134 @@
+"""Tables of cells: rows summed by exact score or by slot of the grid. The numerical kernel of `Cells`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._types import Array, Float
+from ..links import logistic, logit
+from ..threads import chunks
+from .score_grid import GRID_SIZE, SLOT_STARTS, grid_steps, step_edges, top_cut
+
+
+def join_cells(keys: NDArray[Any], table: Array, more_keys: NDArray[Any], more: Array) -> tuple[NDArray[Any], Array]:
+    """Concatenate cells and add up those with the same key."""
+    if not len(more_keys):
+        return keys, table
+    if len(keys):
+        # Without weights Σw² and Σw²y are the weight and the label sum.
+        size = max(len(table), len(more))
+        table, more = (np.concatenate([t, t[1:3]]) if len(t) < size else t for t in (table, more))
+        more_keys, more = np.concatenate([keys, more_keys]), np.concatenate([table, more], axis=1)
+    return collapse_cells(more_keys, more)
+
+
+def collapse_cells(keys: NDArray[Any], table: Array) -> tuple[NDArray[Any], Array]:
+    """Sort by key, add up cells that share one, and drop cells without weight."""
+    if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+        order = np.argsort(keys, kind="stable")
+        keys, table = keys[order], table[:, order]
+        first = np.concatenate([[True], keys[1:] != keys[:-1]])
+        if not first.all():
+            starts = np.flatnonzero(first)
+            keys, table = keys[starts], np.add.reduceat(table, starts, axis=1)
+    filled = table[1] > 0
+    return (keys, table) if filled.all() else (keys[filled], table[:, filled])
+
+
+def exact_table(values: Float, labels: NDArray[Any] | None, weights: Array | None) -> tuple[Array, Array]:
+    """Return distinct scores in order, and their table."""
+    order = np.argsort(values, kind="stable")
+    keys = values[order].astype(np.float64, copy=False)
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    tied = len(starts) < len(keys)
+
+    def total(column: NDArray[Any]) -> Array:
+        column = column[order].astype(np.float64, copy=False)
+        result: Array = np.add.reduceat(column, starts) if tied else column
+        return result
+
+    table = np.zeros((3 if weights is None else 5, len(starts)))
+    if tied:
+        keys = keys[starts]
+    if weights is None:
+        table[1] = np.diff(starts, append=len(values))
+        if labels is not None:
+            table[2] = total(labels)
+    else:
+        table[1], table[3] = total(weights), total(weights * weights)
+        if labels is not None:
+            table[2], table[4] = total(weights * labels), total(weights * weights * labels)
+    table[0] = keys * table[1]
+    return keys, table
+
+
+def grid_table(
+    values: Float, labels: NDArray[Any] | None, weights: Array | None, given: str, kept: str, cut: int
+) -> tuple[Array, Array, NDArray[np.int64], Array, int]:
+    """Return exact cells of the top, slots below it and the step between them; no cell below `cut` is exact.
+
+    The label is the lowest bit of the step number, so that one `bincount` counts rows and labels.
+    """
+    pairs = 1 if labels is None else 2
+    size = pairs * GRID_SIZE
+    steps_seen = np.zeros((2, size))
+    score_sum, rows_seen = np.zeros(GRID_SIZE), np.zeros(GRID_SIZE)
+
+    def read(chunk: slice | NDArray[np.intp]) -> tuple[Array, NDArray[np.int64]]:
+        x = values[chunk].astype(np.float64, copy=False)
+        l = (x if given == "logit" else logit(x)).astype(np.float64, copy=False)
+        return (l if kept == "logit" else x), grid_steps(l)
+
+    for chunk in chunks(len(values), 1 << 17):
+        x, steps = read(chunk)
+        w = None if weights is None else weights[chunk]
+        if w is not None:
+            rows_seen += np.bincount(steps, minlength=GRID_SIZE)
+        score_sum += np.bincount(steps, weights=x if w is None else x * w, minlength=GRID_SIZE)
+        if labels is not None:
+            steps *= 2
+            np.add(steps, labels[chunk], out=steps, casting="unsafe")
+        if w is None:
+            steps_seen[0] += np.bincount(steps, minlength=size)
+        else:
+            steps_seen[0] += np.bincount(steps, weights=w, minlength=size)
+            steps_seen[1] += np.bincount(steps, weights=w * w, minlength=size)
+    counts = steps_seen[0].reshape(GRID_SIZE, pairs)
+    table = np.zeros((3 if weights is None else 5, GRID_SIZE))
+    table[0], table[1] = score_sum, counts.sum(axis=1)
+    if labels is not None:
+        table[2] = counts[:, 1]
+    if weights is None:
+        rows_seen = table[1]
+    else:
+        squares = steps_seen[1].reshape(GRID_SIZE, pairs)
+        table[3] = squares.sum(axis=1)
+        table[4] = squares[:, 1] if labels is not None else 0.0
+    # Read the top again, exactly.
+    cut = max(cut, top_cut(rows_seen))
+    lowest = np.array(-np.inf)  # without a cut all rows are exact, also those below the grid
+    if cut:
+        edge = step_edges(np.array(cut)) - 1e-6
+        lowest = edge if given == "logit" else np.asarray(logistic(edge) * (1 - 1e-6))
+    top = np.flatnonzero(values >= lowest)
+    x, steps = read(top)
+    top, x = top[steps >= cut], x[steps >= cut]
+    return split_at_cut(table, cut, x, *(None if column is None else column[top] for column in (labels, weights)))
+
+
+def split_at_cut(
+    table: Array, cut: int, top: Array, labels: NDArray[Any] | None, weights: Array | None
+) -> tuple[Array, Array, NDArray[np.int64], Array, int]:
+    """Return slots of the sums below step `cut`, and exact cells of the rows from there on."""
+    keys, exact = np.empty(0), np.zeros((len(table), 0))
+    if len(top):
+        keys, exact = collapse_cells(*exact_table(top, labels, weights))
+    table[:, cut:] = 0.0
+    slots, sums = collapse_cells(SLOT_STARTS, np.add.reduceat(table, SLOT_STARTS, axis=1))
+    return keys, exact, slots, sums, cut
+
+
+__all__ = ["exact_table", "grid_table", "join_cells", "split_at_cut"]

@@ -1,0 +1,234 @@
+"""The one conversion of arrays to `Evidence`, for every method; the same sums serve logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..links import to_link
+from ..validation import check_labels, check_numbers, check_weights, group_rows, warn_if_probabilities
+from .cells import Cells
+from .evidence import Evidence
+from .moments import Moments
+from .replica_counts import ReplicaCounts
+from .spec import LogSpec
+
+_BLOCKS, _LATER_BLOCKS = 32, 4  # jackknife blocks: merging leaves 33 to 64 of comparable size
+_MAX_COLUMNS = 1_000  # more columns than this are rows
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of the evidence to build besides the moments."""
+
+    cells: bool = False
+    replica_counts: bool = False
+
+
+class EvidenceSums:
+    """Sums over rows that become `Evidence`; a streaming pass has one for each thread."""
+
+    def __init__(self, spec: LogSpec, parts: Parts, blocks: int = _BLOCKS) -> None:
+        if parts.replica_counts and (len(spec.scores) < 2 or not spec.has_logits):
+            raise UncurseError(
+                f"replica counts need two or more columns of logits or probabilities, not {', '.join(spec.scores)} "
+                f"with scale={spec.scale!r}; name a replica, or leave them out"
+            )
+        self.spec = spec
+        self.moments = Moments(spec.link, blocks)
+        self.cells = Cells() if parts.cells and spec.has_logits else None
+        self.replica_counts = ReplicaCounts() if parts.replica_counts else None
+
+    def add(self, scores: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
+        """Add rows: scores (n, S), labels and weights (n,)."""
+        if weights is not None and not weights.any():
+            return  # one batch of a log may have no weight
+        spec, offset = self.spec, self.spec.logit_offset
+        if self.cells is None or scores.shape[1] > 1:  # a single score column needs no moments
+            self.moments.update(scores, scale=spec.scale, sample_weight=weights, logit_offset=offset)
+            self.moments.blocks = min(self.moments.blocks, _LATER_BLOCKS)
+        if self.cells is not None:
+            served, scale = scores[:, 0], spec.scale
+            if offset:
+                served, scale = to_link(served.astype(np.float64), scale, "logistic") + offset, "logit"
+            self.cells.update(served, labels, scale=scale, sample_weight=weights)
+        if self.replica_counts is not None:
+            self.replica_counts.update(scores, labels, scale=spec.scale, sample_weight=weights, logit_offset=offset)
+
+    def merge(self, other: EvidenceSums) -> None:
+        """Add the sums of another thread."""
+        self.moments.merge(other.moments)
+        if self.cells is not None and other.cells is not None:
+            self.cells.merge(other.cells)
+        if self.replica_counts is not None and other.replica_counts is not None:
+            self.replica_counts.merge(other.replica_counts)
+
+    def evidence(self) -> Evidence:
+        """Return the evidence of all rows that were added."""
+        return Evidence(self.spec, self.moments, self.cells, self.replica_counts)
+
+
+def from_arrays(
+    scores: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    spec: LogSpec | None = None,
+    groups: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    cells: bool = True,
+    replica_counts: bool = False,
+) -> Evidence:
+    """Convert arrays to evidence.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n, S)
+        Scores of the replicas, the served one first.
+    labels : array-like of shape (n,), optional
+        Labels, 0 or 1.
+    spec : LogSpec, optional
+        Description of the columns; by default logits in columns named ``column 0``, ``column 1``, …
+    groups : array-like of shape (n,), optional
+        Group of each row.
+    sample_weight : array-like of shape (n,), optional
+        Row weights; only their ratios matter.
+    cells, replica_counts : bool
+        Parts to build besides the moments.
+
+    Returns
+    -------
+    Evidence
+
+    Examples
+    --------
+    >>> from_arrays([[0.0, 0.5], [1.0, 0.5]], [0, 1]).cells.label
+    array([0., 1.])
+    """
+    plain = type(scores) is np.ndarray and scores.dtype in (np.float32, np.float64)
+    array: Float = np.asarray(scores) if plain else check_numbers(scores, "scores")
+    if array.ndim != 2 or not array.size:
+        raise UncurseError(f"the scores have shape {array.shape}; pass rows (n, S) with the served model in column 0")
+    weights = check_weights(sample_weight, len(array))
+    if weights is not None and not 1e-100 < weights.max() < 1e100:  # their squares must be numbers too
+        weights = weights / weights.max()
+    y = None if labels is None else check_labels(labels, len(array))
+    spec = LogSpec(column_names(array.shape[1])) if spec is None else spec
+    if len(spec.scores) != array.shape[1]:
+        raise UncurseError(f"there are {array.shape[1]} score columns, not {len(spec.scores)}; pass the same columns")
+    spec = replace(
+        spec,
+        label=None if y is None else spec.label or "label",
+        weight=None if weights is None else spec.weight or "weight",
+        group=None if groups is None else spec.group or "group",
+    )
+    if spec.scale == "logit":
+        warn_if_probabilities(array, "the scores")
+    parts = Parts(cells, replica_counts)
+    total = EvidenceSums(spec, parts)
+    total.add(array, y, weights)
+    by_group = {}
+    if groups is not None:
+        for name, rows in zip(*group_rows(groups, len(array)), strict=True):
+            w = None if weights is None else weights[rows]
+            if w is None or w.any():
+                sums = EvidenceSums(spec, parts, blocks=1)
+                sums.add(array[rows], None if y is None else y[rows], w)
+                by_group[name] = sums.evidence()
+    return replace(total.evidence(), groups=by_group)
+
+
+def column_names(count: int) -> tuple[str, ...]:
+    """Return names for the columns of an array."""
+    if count > _MAX_COLUMNS:
+        raise UncurseError(f"there are {count} score columns; columns are replicas: pass the transpose")
+    return tuple(f"column {i}" for i in range(count))
+
+
+def pool_evidence(
+    pool: ArrayLike | Evidence,
+    labelled: object,
+    *,
+    scale: str,
+    link: str = "logistic",
+    negative_rate: float | None = None,
+    groups: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    cells: bool = False,
+    replica_counts: bool = False,
+) -> Evidence:
+    """Return the evidence of a pool that is passed as an array or as evidence.
+
+    An array has the column names of labelled evidence, if there is some.
+    """
+    if isinstance(pool, Evidence):
+        if groups is not None or sample_weight is not None:
+            raise UncurseError("groups and sample_weight go with arrays; evidence already holds its own")
+        if pool.spec.top_k is not None:
+            raise UncurseError(f"the pool holds only the {pool.spec.top_k}; collect all candidates")
+        _check_options(pool, "pool", scale=scale, link=link, negative_rate=negative_rate)
+        return pool
+    array = pool if type(pool) is np.ndarray else check_numbers(pool, "pool")
+    names = column_names(np.shape(array)[1] if np.ndim(array) == 2 else 1)
+    if isinstance(labelled, Evidence) and len(labelled.spec.scores) == len(names):
+        names = labelled.spec.scores
+    spec = LogSpec(names, scale, link=link, negative_rate=negative_rate)
+    return from_arrays(
+        array, spec=spec, groups=groups, sample_weight=sample_weight, cells=cells, replica_counts=replica_counts
+    )
+
+
+def labelled_evidence(labelled: Any, pool: Evidence, *, cells: bool = False, replica_counts: bool = False) -> Evidence:
+    """Return the evidence of labelled rows that are passed as ``(scores, labels[, weights])`` or as evidence."""
+    spec = pool.spec
+    if isinstance(labelled, Evidence):
+        evidence = labelled
+        names = ("scale", "link", "negative_rate")
+        _check_options(evidence, "labelled rows", **{name: getattr(spec, name) for name in names})
+        difference = spec.difference(evidence.spec, "scores")
+        if difference:
+            raise UncurseError(f"pool and labelled rows have other columns: {difference}; collect the same columns")
+    else:
+        if not isinstance(labelled, tuple | list) or len(labelled) not in (2, 3) or labelled[1] is None:
+            raise UncurseError("labelled must be (scores, labels), (scores, labels, weights) or Evidence with labels")
+        scores, labels, *weights = labelled
+        array = scores if type(scores) is np.ndarray else check_numbers(scores, "labelled scores")
+        if np.ndim(array) != 2 or np.shape(array)[1] != len(spec.scores):
+            raise UncurseError(
+                f"the labelled scores have shape {np.shape(array)}; pass the {len(spec.scores)} replicas "
+                "of the pool, shape (m, S)"
+            )
+        evidence = from_arrays(
+            array,
+            labels,
+            spec=replace(spec, label=None, weight=None, group=None),
+            sample_weight=weights[0] if weights else None,
+            cells=cells,
+            replica_counts=replica_counts,
+        )
+    if evidence.spec.label is None:
+        raise UncurseError("the labelled evidence holds no labels; collect it with its label column")
+    if cells:
+        evidence.require("cells", "collect logits or probabilities")
+    counts = evidence.replica_counts
+    sums = evidence.cells if evidence.cells is not None or counts is None else counts.cells()
+    if sums is not None and sums.label is not None:
+        positives = float(sums.label.sum())
+        for missing, count in (("positives", positives), ("negatives", float(sums.weight.sum()) - positives)):
+            if count <= 0:
+                raise UncurseError(f"the labels hold no {missing}; collect rows until both kinds are present")
+    return evidence
+
+
+def _check_options(evidence: Evidence, role: str, **options: object) -> None:
+    for name, wanted in options.items():
+        found = getattr(evidence.spec, name)
+        if wanted != found:
+            raise UncurseError(f"the {role} were collected with {name}={found!r}, not {wanted!r}; use the same {name}")
+
+
+__all__ = ["EvidenceSums", "Parts", "column_names", "from_arrays", "labelled_evidence", "pool_evidence"]

@@ -1,0 +1,160 @@
+"""`ReplicaCells`: the filled cells of `ReplicaCounts` as arrays, which is what the methods read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .._types import Array
+from .replica_grid import Keys, expand
+
+
+# Share of the variance among three or more others that their levels may explain: beyond it the correction for levels
+# would leave more than a fifth of the rows with a negative variance.
+_MAX_OFFSET = 0.2
+
+
+@dataclass(frozen=True)
+class ReplicaCells:
+    """Filled cells of `ReplicaCounts`, made by `ReplicaCounts.cells`.
+
+    Parameters
+    ----------
+    served, gap : arrays of shape (K,)
+        Served logit, and mean of the other replicas minus the served logit.
+    spread : array of shape (K,)
+        Variance of the other replicas about their mean, each corrected for its own level.
+    spread_freedom : int
+        Degrees of freedom of `spread`; 0 if there is one other replica, or if the levels of several others differ too
+        much to tell noise from level.
+    weight : array of shape (K,)
+        Total weight.
+    label : array of shape (K,) or None
+        Weighted sum of labels.
+    levels : array of shape (S,)
+        Mean logit of each replica minus that of the served one.
+    width : float
+        Width of a cell.
+    rows : int
+        Number of rows.
+    effective_rows : float
+        (Σw)² / Σw².
+
+    Examples
+    --------
+    >>> from uncurse import ReplicaCounts
+    >>> cells = ReplicaCounts().update([[0.0, 1.0], [2.0, 2.5]]).cells()
+    >>> cells.served.round(3), cells.gap.round(3), cells.levels
+    (array([0., 2.]), array([1. , 0.5]), array([0.  , 0.75]))
+    """
+
+    served: Array
+    gap: Array
+    spread: Array
+    spread_freedom: int
+    weight: Array
+    label: Array | None
+    levels: Array
+    width: float
+    rows: int
+    effective_rows: float
+
+    @property
+    def n_replicas(self) -> int:
+        """Number of replicas, the served one included."""
+        return len(self.levels)
+
+    @property
+    def gap_level(self) -> float:
+        """Mean gap."""
+        return float(self.levels[1:].mean())
+
+    def gap_squared(self, level: float) -> Array:
+        """Return the squared gap about `level`, corrected for the width of cells (Sheppard's correction)."""
+        return np.asarray(np.maximum(np.square(self.gap - level) - self.width**2 / 12, 0.0))
+
+    def row_weights(self) -> tuple[Array, Array]:
+        """Return weight and label sums (zero without labels) scaled to the effective number of rows."""
+        factor = self.effective_rows / float(self.weight.sum())
+        return self.weight * factor, np.zeros_like(self.weight) if self.label is None else self.label * factor
+
+    def rescaled(self, slope: float, intercept: float) -> ReplicaCells:
+        """Return the cells of the logits slope · l + intercept."""
+        return replace(
+            self,
+            served=slope * self.served + intercept,
+            gap=slope * self.gap,
+            spread=slope**2 * self.spread,
+            levels=slope * self.levels,
+            width=slope * self.width,
+        )
+
+
+def replica_cells(
+    numbers: list[Keys],
+    width: float,
+    weight: Array,
+    label: Array | None,
+    means: Array,
+    *,
+    rows: int,
+    effective_rows: float,
+) -> ReplicaCells:
+    """Turn cell numbers and exact column means into `ReplicaCells`.
+
+    Outliers of gap and contrast are clipped: a few wild scores must not decide what noise is.
+    """
+    served, gap = (expand(_centers(x, weight) * width) for x in numbers[:2])
+    total = float(weight.sum())
+    clipped = clip_outliers(gap, weight)
+    levels = means - means[0]
+    levels[1:] += float(weight @ (clipped - gap)) / total
+    spread, others = np.zeros(len(weight)), len(means) - 1
+    freedom = others - 1
+    if others > 1:
+        contrast = expand(np.asarray((numbers[2] + 0.5) * 2 * width, np.float64))
+        bounded = clip_outliers(contrast, weight)
+        if (bounded != contrast).any():  # the exact means contain the outliers
+            half = float(weight @ bounded) / total / 2
+            levels[1:] = levels[1:].mean() + (np.array([half, -half]) if others == 2 else 0.0)
+        if others == 2:
+            square = np.square(bounded - (levels[1] - levels[2]))
+        else:
+            # Only the mean of this correction is exact: without a row's own replicas, its cross term is unknown.
+            offset, raw = 2 * float(np.var(levels[1:], ddof=1)), np.square(bounded)
+            square = raw - offset
+            freedom = 0 if offset > _MAX_OFFSET * float(weight @ raw) / total else freedom
+        spread = np.maximum(square - width**2 / 3, 0.0) / 2  # Sheppard's correction: these cells are 2 · width wide
+    return ReplicaCells(served, clipped, spread, freedom, weight, label, levels, width, rows, effective_rows)
+
+
+def outlier_fences(values: Array, weight: Array) -> tuple[float, float]:
+    """Return the ends of the central 99.8% of the weight, each moved out by the range between them."""
+    order = np.argsort(values, kind="stable")
+    reached = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
+    low, high = np.interp([0.001, 0.999], reached, values[order])
+    reach = high - low
+    return (float(low - reach), float(high + reach)) if reach > 0 else (float(values.min()), float(values.max()))
+
+
+def clip_outliers(values: Array, weight: Array) -> Array:
+    """Clip values at the outlier fences."""
+    return np.clip(values, *outlier_fences(values, weight))
+
+
+def _centers(numbers: Keys, weight: Array) -> Array:
+    """Return the mean position of the rows of each cell, in units of the width.
+
+    Where the density falls by a factor e per logit, the mean of a cell lies width²/12 below its middle: half a percent
+    of a prediction at the top if cells are wide. The counts of the neighbouring cells show the slope of the density.
+    """
+    columns, place = np.unique(numbers, return_inverse=True)
+    count = np.bincount(place, weights=weight)
+    before, after = np.diff(columns, prepend=columns[0] - 2) == 1, np.diff(columns, append=columns[-1] + 2) == 1
+    rise = np.where(after, np.roll(count, -1), 0.0) - np.where(before, np.roll(count, 1), 0.0)
+    aside = np.clip(rise / count / 24, -0.2, 0.2)
+    return np.asarray(numbers + 0.5 + aside[place], np.float64)
+
+
+__all__ = ["ReplicaCells", "clip_outliers", "outlier_fences", "replica_cells"]

@@ -1,0 +1,197 @@
+"""The cells of `ReplicaCounts`: a grid that does not depend on the data, and a dense histogram for large batches.
+
+A row of replica logits has three coordinates: the served logit; the gap, which is the mean of the other replicas minus
+the served logit; and the contrast among the others, which is their difference if there are two and √2 times their
+standard deviation if there are more. Cells are ``FINEST · 2**level`` wide, on the contrast axis twice as wide. Grids of
+different levels are nested, so counts can be made coarser at any time, and the result is the same whichever rows came
+first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._types import Array, Float
+from ..threads import chunks
+
+Keys = NDArray[np.int64]
+
+#: Width of cells at level 0: three coordinates of 21 bits fit into one 64-bit key.
+FINEST = 2.0**-14
+#: Cells are 64 wide at this level, so that any rows fill few of them.
+MAX_LEVEL = 20
+#: Beyond ±16 a logit is a probability of 0 or 1 to seven digits, and the width of cells grows with the logit.
+LINEAR = 16.0
+#: Growth of the coordinate per unit of log |logit| beyond `LINEAR`.
+TAIL_RATE = 2.0
+#: Larger logits are counted as this one.
+LARGEST = 1e6
+_BITS = 21
+_HALF = 1 << (_BITS - 1)
+_MASK = (1 << _BITS) - 1
+_CHUNK = 1 << 15  # rows whose coordinates stay in the cache
+_MAX_HISTOGRAM = 1 << 22  # cells: 32 MB of float64
+_MARGIN = 0.25  # share of its extent by which a histogram exceeds the sample that it is made for
+
+
+def compress(x: Array) -> Array:
+    """Map logits to grid coordinates: the identity up to ±16, logarithmic beyond."""
+    size = np.abs(x)
+    if not len(x) or size.max() <= LINEAR:
+        return x
+    far = LINEAR + TAIL_RATE * np.log(np.clip(size, LINEAR, LARGEST) / LINEAR)
+    return np.where(size > LINEAR, np.copysign(far, x), x)
+
+
+def expand(t: Array) -> Array:
+    """Invert `compress`."""
+    far = np.maximum(np.abs(t) - LINEAR, 0.0)
+    return np.where(far > 0, np.copysign(LINEAR * np.exp(far / TAIL_RATE), t), t)
+
+
+def coordinates(logits: Float) -> list[Array]:
+    """Return served logit, gap and, for three replicas or more, contrast of rows (n, S)."""
+    served, *others = (logits[:, i].astype(np.float64, copy=False) for i in range(logits.shape[1]))
+    if len(others) == 1:
+        return [served, others[0] - served]
+    mean = sum(others[1:], others[0]) / len(others)
+    if len(others) == 2:
+        return [served, mean - served, others[0] - others[1]]
+    squares = sum((np.square(c - mean) for c in others[1:]), np.square(others[0] - mean))
+    return [served, mean - served, np.sqrt(2 / (len(others) - 1) * squares)]
+
+
+def cell_numbers(logits: Float, level: int) -> list[Array]:
+    """Return the cell of each row on each axis, as whole floats."""
+    scale = 2.0**-level / FINEST
+    factors = (scale, scale, scale / 2)
+    return [np.floor(compress(x) * factor) for x, factor in zip(coordinates(logits), factors, strict=False)]
+
+
+def pack(numbers: list[Keys]) -> Keys:
+    """Combine the cell numbers of two or three axes into one sortable key."""
+    served, gap = numbers[:2]
+    contrast = numbers[2] if len(numbers) > 2 else np.zeros(len(served), np.int64)
+    return ((served + _HALF) << (2 * _BITS)) | ((gap + _HALF) << _BITS) | (contrast + _HALF)
+
+
+def unpack(keys: Keys) -> list[Keys]:
+    """Invert `pack`; always return three axes."""
+    return [(keys >> (2 * _BITS)) - _HALF, ((keys >> _BITS) & _MASK) - _HALF, (keys & _MASK) - _HALF]
+
+
+def coarsen(keys: Keys, levels: int) -> Keys:
+    """Return the keys of the same cells on a grid that is `levels` coarser."""
+    return keys if levels == 0 else pack([number >> levels for number in unpack(keys)])
+
+
+def collapse(keys: Keys, table: Array) -> tuple[Keys, Array]:
+    """Sort by key, add up the columns that share one, and drop cells without weight."""
+    if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+        order = np.argsort(keys, kind="stable")
+        keys, table = keys[order], table[:, order]
+        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        keys, table = keys[starts], np.add.reduceat(table, starts, axis=1)
+    filled = table[0] > 0
+    return (keys, table) if filled.all() else (keys[filled], table[:, filled])
+
+
+def sparse_counts(numbers: list[Array], labels: NDArray[Any] | None, weights: Array | None) -> tuple[Keys, Array]:
+    """Return a key for each row, and its weight and weighted label."""
+    table = np.zeros((2, len(numbers[0])))
+    table[0] = 1.0 if weights is None else weights
+    if labels is not None:
+        table[1] = table[0] * labels
+    return pack([number.astype(np.int64) for number in numbers]), table
+
+
+class DenseHistogram:
+    """Counts of the cells around a sample of rows; rows outside come back as keys."""
+
+    def __init__(self, sample: list[Array], level: int, labelled: bool) -> None:
+        self.level, self.pairs = level, 2 if labelled else 1
+        self.ends = [_extent(numbers) for numbers in sample]
+        while self.pairs * np.prod(self.shape) > _MAX_HISTOGRAM:
+            widest = int(np.argmax(self.shape))
+            low, high = self.ends[widest]
+            middle, quarter = (low + high) // 2, (high - low) // 4
+            self.ends[widest] = middle - quarter, middle + quarter
+        self.sums: Array = np.zeros(self.pairs * int(np.prod(self.shape)))
+
+    @property
+    def shape(self) -> list[int]:
+        """Number of cells on each axis."""
+        return [high - low + 1 for low, high in self.ends]
+
+    def count(
+        self, logits: Float, labels: NDArray[Any] | None, weights: Array | None, sums: Array
+    ) -> list[tuple[Keys, Array]]:
+        """Add rows to `sums`; return keys and tables of the rows outside the histogram."""
+        outside = []
+        for chunk in chunks(len(logits), _CHUNK):
+            numbers = cell_numbers(logits[chunk], self.level)
+            y, w = (None if column is None else column[chunk] for column in (labels, weights))
+            # Two reductions per axis are faster than a mask.
+            if not all(x.min() >= low and x.max() <= high for x, (low, high) in zip(numbers, self.ends, strict=True)):
+                kept = np.ones(len(numbers[0]), bool)
+                for x, (low, high) in zip(numbers, self.ends, strict=True):
+                    kept &= (x >= low) & (x <= high)
+                rest = (None if column is None else column[~kept] for column in (y, w))
+                outside.append(sparse_counts([x[~kept] for x in numbers], *rest))
+                numbers = [x[kept] for x in numbers]
+                y, w = (None if column is None else column[kept] for column in (y, w))
+            np.add.at(sums, self._places(numbers, y), 1.0 if w is None else w)  # unlike bincount, without a copy
+        return outside
+
+    def _places(self, numbers: list[Array], labels: NDArray[Any] | None) -> Keys:
+        place = numbers[0] - self.ends[0][0]
+        for x, (low, high) in zip(numbers[1:], self.ends[1:], strict=True):
+            place *= high - low + 1
+            place += x
+            place -= low
+        if labels is not None:
+            place *= 2
+            place += labels
+        return place.astype(np.int64)
+
+    def cells(self) -> tuple[Keys, Array]:
+        """Return keys and a table of Σw and Σwy of the filled cells."""
+        counts = self.sums.reshape(-1, self.pairs)
+        total = counts.sum(axis=1)
+        filled = np.flatnonzero(total)
+        table = np.zeros((2, len(filled)))
+        table[0] = total[filled]
+        if self.pairs == 2:
+            table[1] = counts[filled, 1]
+        places = np.unravel_index(filled, self.shape)
+        return pack([x.astype(np.int64) + low for x, (low, _) in zip(places, self.ends, strict=True)]), table
+
+
+def _extent(numbers: Array) -> tuple[int, int]:
+    """Return the first and the last cell of a histogram around the bulk of a sample."""
+    # 12 standard deviations hold every row of a well-behaved pool; outliers are counted by key instead.
+    center, spread = float(np.median(numbers)), float(numbers.std())
+    low, high = max(numbers.min(), center - 12 * spread), min(numbers.max(), center + 12 * spread)
+    margin = _MARGIN * (high - low) + 4
+    return int(low - margin), int(high + margin)
+
+
+__all__ = [
+    "FINEST",
+    "LARGEST",
+    "LINEAR",
+    "MAX_LEVEL",
+    "TAIL_RATE",
+    "DenseHistogram",
+    "Keys",
+    "cell_numbers",
+    "coarsen",
+    "collapse",
+    "expand",
+    "pack",
+    "sparse_counts",
+    "unpack",
+]

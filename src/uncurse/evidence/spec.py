@@ -1,0 +1,173 @@
+"""`LogSpec`: what the columns of a log are, and how their scores are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..documents import reading
+from ..errors import UncurseError
+from ..links import get_link
+from ..validation import SCALES, check_choice, check_count
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Selection of the best rows of each request.
+
+    Parameters
+    ----------
+    request : str
+        Column that identifies the request of a row.
+    k : int, default=1
+        Number of rows kept per request.
+
+    Examples
+    --------
+    >>> str(TopK("auction", 3))
+    'top 3 of each auction'
+    """
+
+    request: str
+    k: int = 1
+
+    def __post_init__(self) -> None:
+        _check_name("request", self.request)
+        object.__setattr__(self, "k", check_count(self.k, "top_k"))
+
+    def __str__(self) -> str:
+        return f"top {self.k} of each {self.request}"
+
+
+@dataclass(frozen=True)
+class LogSpec:
+    """Description of a log of scores; part of every `Evidence`.
+
+    Parameters
+    ----------
+    scores : tuple of str
+        Columns of the replica scores, the served one first.
+    scale : {"logit", "probability", "value"}, default="logit"
+        Scale of the scores.
+    label, weight, group : str, optional
+        Columns of 0/1 labels, of row weights and of groups.
+    top_k : TopK, optional
+        Selection that was applied to the rows.
+    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+        Link of the moments.
+    negative_rate : float, optional
+        Negative-sampling rate used in training. Logits are corrected by its logarithm.
+
+    Examples
+    --------
+    >>> LogSpec(("s0", "s1"), label="click").numbers
+    ('s0', 's1', 'click')
+    """
+
+    scores: tuple[str, ...]
+    scale: str = "logit"
+    label: str | None = None
+    weight: str | None = None
+    group: str | None = None
+    top_k: TopK | None = None
+    link: str = "logistic"
+    negative_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        names = (self.scores,) if isinstance(self.scores, str) else tuple(self.scores)
+        object.__setattr__(self, "scores", names)
+        if not names:
+            raise UncurseError("no score column is named; name the served column first, then its replicas")
+        for name in names:
+            _check_name("scores", name)
+            if names.count(name) > 1:
+                raise UncurseError(f"score column {name!r} is named twice; name a different column for each replica")
+        for role in ("label", "weight", "group"):
+            if getattr(self, role) is not None:
+                _check_name(role, getattr(self, role))
+        check_choice("scale", self.scale, SCALES)
+        if np.isfinite(get_link(self.link).upper) and self.scale == "value":
+            raise UncurseError(f"scale='value' has no {self.link} score; use link='identity' or link='log'")
+        check_negative_rate(self.negative_rate, self.scale)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Columns that must hold numbers."""
+        return (*self.scores, *(name for name in (self.label, self.weight) if name is not None))
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """All columns to read, each once."""
+        return tuple(dict.fromkeys((*self.numbers, *((self.group,) if self.group is not None else ()))))
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether the scores have a logit: False for ``scale="value"``."""
+        return self.scale != "value"
+
+    @property
+    def logit_offset(self) -> float:
+        """Logarithm of the negative-sampling rate, added to every logit."""
+        return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
+
+    def difference(self, other: LogSpec, *names: str) -> str | None:
+        """Describe the first field that differs.
+
+        Parameters
+        ----------
+        other : LogSpec
+            Description to compare with.
+        *names : str
+            Fields to compare; all by default.
+
+        Returns
+        -------
+        str or None
+            None where all are equal.
+
+        Examples
+        --------
+        >>> LogSpec(("s0",)).difference(LogSpec(("s0",), scale="probability"))
+        'scale is logit in one and probability in the other'
+        """
+        for name in names or tuple(self.__dataclass_fields__):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                return f"{name} is {_text(mine)} in one and {_text(theirs)} in the other"
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {**asdict(self), "scores": list(self.scores)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> LogSpec:
+        """Rebuild a description from `to_dict`."""
+        with reading("log description"):
+            top_k = content["top_k"]
+            return cls(**{**content, "top_k": None if top_k is None else TopK(**top_k)})
+
+
+def check_negative_rate(rate: Any, scale: str) -> None:
+    """Raise UncurseError unless `rate` is None or a negative-sampling rate in (0, 1] of logits or probabilities."""
+    if rate is None:
+        return
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate <= 1:
+        raise UncurseError(f"negative_rate={rate!r}; pass the share of negatives kept in training, such as 0.1")
+    if scale == "value":
+        raise UncurseError("negative_rate applies to logits and probabilities; leave it out for scale='value'")
+
+
+def _check_name(role: str, name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise UncurseError(f"{role}={name!r} is not a column name; pass a non-empty string")
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+__all__ = ["LogSpec", "TopK", "check_negative_rate"]
