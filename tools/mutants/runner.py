@@ -132,7 +132,7 @@ def start(slot: Slot, work: Callable[[], int], limit: float, done: Callable[[int
         log = os.open(slot.root / "log.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))  # not address space: V8 reserves much
         os.chdir(slot.root)
         # The checkout may be installed in place: this copy comes first.
         sys.path[:0] = [str(slot.root / "src"), str(slot.root)]
@@ -270,8 +270,9 @@ def first_pass(slots: list[Slot], files: list[str], note: Callable[[str], None])
                     note(f"left out: {file} ({'too slow' if status is None else f'exit status {status}'})")
                     return
                 content = json.loads(answer.read_text())
-                for name in content["failed"]:
-                    note(f"left out: {name} fails on the unchanged source")
+                if content["failed"]:
+                    names = ", ".join(name.split("::", 1)[-1] for name in content["failed"][:3])
+                    note(f"left out: {len(content['failed'])} tests of {file} fail on the unchanged source: {names}")
                 for name, record in content["tests"].items():
                     if name not in content["failed"]:
                         functions = {(path, line) for path, line in record["functions"]}
