@@ -21,6 +21,7 @@ def changed(source, kind=None):
     ("source", "kind", "expected"),
     [
         ("x = a < b\n", "comparison", {"x = (a <= b)\n", "x = (a > b)\n"}),
+        ("x = a < 1e-12\n", "comparison", {"x = (a > 1e-12)\n"}),
         ("x = a is None\n", "comparison", {"x = (a is not None)\n"}),
         ("x = a + b\n", "arithmetic", {"x = (a - b)\n"}),
         ("x = a * (b - c)\n", "arithmetic", {"x = (a / (b - c))\n", "x = a * ((b + c))\n"}),
@@ -56,6 +57,8 @@ def test_each_kind_of_mutation(source, kind, expected):
         "x = f'{a + 1} rows'\n",
         "assert a > 1\n",
         "x = f(copy=False)\n",
+        "x = f(axis=-1)\n",
+        "x = 1e-300\n",
     ],
 )
 def test_text_and_types_are_not_mutated(source):

@@ -45,11 +45,23 @@ SWAPPED = {
     "expm1": "exp",
 }
 #: Calls that are replaced by their first argument.
-REMOVED_CALLS = ("abs", "sqrt", "square", "negative", "clip", "sort", "unique", "float", "int", "round")
+REMOVED_CALLS = ("abs", "sqrt", "square", "negative", "clip", "sort", "unique", "round")
 #: Functions whose body shows text only.
 TEXT_ONLY = ("__repr__", "__str__")
 #: Keyword arguments that change no result.
-IRRELEVANT_KEYWORDS = ("stacklevel", "copy", "strict", "kind", "over", "invalid", "under", "divide", "source", "name")
+IRRELEVANT_KEYWORDS = (
+    "stacklevel",
+    "copy",
+    "strict",
+    "kind",
+    "over",
+    "invalid",
+    "under",
+    "divide",
+    "source",
+    "name",
+    "axis",
+)
 
 
 @dataclass(frozen=True)
@@ -199,8 +211,9 @@ class _Finder(ast.NodeVisitor):
     # -------------------------------------------------------------------- expressions
 
     def visit_Compare(self, node: ast.Compare) -> None:
+        rounded = any(isinstance(part, ast.Constant) and is_tolerance(part.value) for part in ast.walk(node))
         for place, op in enumerate(node.ops):
-            for swapped in COMPARISONS[type(op)]:
+            for swapped in COMPARISONS[type(op)][-1 if rounded else 0 :]:  # < and <= do the same there
 
                 def change(made: ast.expr, place: int = place, swapped: type[ast.cmpop] = swapped) -> ast.expr:
                     assert isinstance(made, ast.Compare)
@@ -275,9 +288,14 @@ def nudged(value: object) -> Iterator[str]:
     elif isinstance(value, int):
         yield f"({value + 1})"
         yield f"({value - 1})"
-    elif isinstance(value, float):
+    elif isinstance(value, float) and not is_tolerance(value):
         yield f"({value * 1.5!r})" if value else "(1.0)"
         yield f"({value / 1.5!r})" if value else "(-1.0)"
+
+
+def is_tolerance(value: object) -> bool:
+    """Tell a tolerance or a guard against overflow, where a nearby value does the same."""
+    return isinstance(value, float) and value != 0 and not 1e-5 < abs(value) < 1e5
 
 
 def called_name(node: ast.Call) -> str | None:

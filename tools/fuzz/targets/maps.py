@@ -128,7 +128,7 @@ def target_compose(call: Call) -> None:
     check_made(call, made)
     if call.moderate:
         x = served_scores(call, spaces[1])[5:-5]
-        check_close("composition", made(x), Chain(tuple(parts))(x))
+        check_close("composition", made(x), call.call(Chain, tuple(parts))(x))
 
 
 @target("maps.load")

@@ -80,7 +80,7 @@ def evaluate(call: Call) -> None:
     )
 
     def values(result: Any) -> list[float]:
-        return [v for row in result.rows for v in (row.predicted / row.observed, *numbers(row.ece), *numbers(row.mce))]
+        return [v for row in result.rows for v in (*numbers(row.log_loss), *numbers(row.ece), *numbers(row.mce))]
 
     check_finite("a metric", values(result))
     call.call(result.to_json)
@@ -94,7 +94,7 @@ def evaluate(call: Call) -> None:
 
 @target("metrics.top_share")
 def top_share(call: Call) -> None:
-    scores, alpha = call.scores(call.rows()), call.number(0.001, 1.0)
+    scores, alpha = call.scores(call.rows()).clip(-1e30, 1e30).astype(np.float32).astype(float), call.number(0.001, 1.0)
     chosen = call.call(metrics.top_share, call.wrap(scores), alpha)
     expected = int(np.floor(float(alpha) * len(chosen) + 0.5))
     if chosen.sum() != expected:
