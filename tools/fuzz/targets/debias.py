@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from uncurse import VAD, Auto, Evidence, LogSpec, Tower, evidence, information_variance
 from uncurse.calibration import CALIBRATORS
-from uncurse.debias import REPLICAS
+from uncurse.debias import REPLICAS, FitRecord
 
 from ..checks import check_close, check_finite, check_invariant, check_map, check_predictions, served_scores
 from ..engine import Call, Fault, Refused, target
@@ -19,10 +20,11 @@ from .foundations import LINKS
 
 def draw_rows(call: Call, scale: str, columns: int, labelled: bool) -> tuple[np.ndarray, Any]:
     """Draw a pool, and labelled rows of the same kind or None."""
-    pool = call.scores(call.one_of(1, 3, 10, 30, 100, 100, 300, 300, 1000), columns, scale)
+    rows = call.one_of(1, 3, 10, 30, 100, 100, 300, 300, 1000)
     if not labelled:
-        return pool, None
-    scores = call.scores(call.one_of(2, 5, 30, 100, 100, 300, 300), columns, scale)
+        return call.scores(rows, columns, scale), None
+    both = call.scores(rows + call.one_of(2, 5, 30, 100, 100, 300, 300), columns, scale)
+    pool, scores = both[:rows], both[rows:]
     logits = scores if scale == "logit" else np.log(np.maximum(scores, 1e-9)) - np.log1p(-np.minimum(scores, 1 - 1e-9))
     labels, weights = call.labels(logits), call.weights(len(scores))
     return pool, (scores, labels) if weights is None else (scores, labels, weights)
@@ -179,6 +181,8 @@ def run_vad(call: Call, calibrator: str | None) -> None:
     call.call(model.fit, call.wrap(pool), **arguments)
     check_fitted(call, model, pool, groups if arguments["groups"] is not None and not call.broken else None)
     check_finite("λ", model.lambda_)
+    if FitRecord.from_dict(json.loads(json.dumps(model.record_.to_dict()))) != model.record_:
+        raise Fault("Changed: the record after a round trip through JSON")
     if call.chance(0.1):
         check_refit(call, model, pool)
     if call.chance(0.3) and "variance" not in arguments:
@@ -215,12 +219,12 @@ def run_labelled(call: Call, kind: type[Any], labelled: bool) -> None:
         check_method(call, lambda: kind(**options), options, pool, rows, groups, weights)
 
 
-@target("debias.Tower", every=4)
+@target("debias.Tower", every=2)
 def tower(call: Call) -> None:
     run_labelled(call, Tower, labelled=True)
 
 
-@target("debias.Auto", every=4)
+@target("debias.Auto", every=2)
 def auto(call: Call) -> None:
     run_labelled(call, Auto, labelled=call.chance(0.7))
 

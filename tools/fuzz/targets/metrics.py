@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from uncurse import metrics
+from uncurse import Affine, Cells, metrics
 
 from ..checks import check_close, check_finite, check_fit
 from ..engine import Call, Fault, target
@@ -90,6 +90,16 @@ def evaluate(call: Call) -> None:
 
     if not call.broken and call.chance(0.5):
         check_fit(call, measure, (y, p), weights)
+
+
+@target("metrics.evaluate_cells")
+def evaluate_cells(call: Call) -> None:
+    scores = call.scores(call.rows())
+    cells = call.call(Cells().update, scores, call.labels(scores), sample_weight=call.weights(len(scores)))
+    score_map = call.option(None, None, Affine(0.5, 0.1), Affine(0.5, 0.1, scale="probability"))
+    alphas = call.option(1.0, (0.1, 1.0))
+    result = call.call(metrics.evaluate_cells, call.option(cells), score_map, alphas, **bin_options(call))
+    call.call(result.to_json)
 
 
 @target("metrics.top_share")
