@@ -20,7 +20,7 @@ import uncurse
 from uncurse import UncurseError
 from uncurse.maps import Affine, ScoreMap
 
-CALLS = 2000
+CALLS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,8 @@ def test_user_warnings_pass_and_other_warnings_are_faults(run):
 
 def test_a_slow_call_is_a_fault(run, monkeypatch):
     monkeypatch.setattr(engine, "SLOW_SECONDS", 0.01)
-    assert "Slow" in run(lambda call: time.sleep(0.02)).summary
-    assert "stopped" in run(lambda call: time.sleep(5)).summary
+    assert "Slow" in run(lambda call: call.call(time.sleep, 0.02)).summary
+    assert "stopped" in run(lambda call: call.call(time.sleep, 5)).summary
 
 
 class Falling(Affine):
@@ -120,6 +120,11 @@ def test_a_map_that_falls_or_is_not_finite_is_a_fault(run, kind, message):
 def test_a_map_that_a_file_changes_is_a_fault(run, monkeypatch):
     monkeypatch.setattr(ScoreMap, "save", lambda self, path: path.write_text(Affine(0.5, 1.0 + 1e-9).to_json()))
     assert "Changed" in run(lambda call: check_map(call, Affine(0.5, 1.0))).summary
+
+
+def test_a_refusal_of_what_was_written_is_a_fault(run):
+    found = run(lambda call: call.read_back(raising(UncurseError("this is not a map"))))
+    assert "Refused what was written" in found.summary
 
 
 def test_predictions_out_of_range_are_a_fault():

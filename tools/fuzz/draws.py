@@ -175,7 +175,8 @@ class Draw:
         shift = self.rng.uniform(-2, 1) - (np.median(served) if len(served) else 0.0)
         rate = expit(np.clip(served + self.one_of(0.0, shift, shift), -30, 30))
         y = (self.rng.random(len(served)) < rate).astype(int)
-        return self.one_of(y, y, y, y, y, y, y.astype(bool), y.astype(float), 1 - y, np.zeros_like(y), np.ones_like(y))
+        forms = (y, y, y, y.astype(bool), y.astype(float))
+        return self.one_of(*forms, *((1 - y, np.zeros_like(y), np.ones_like(y)) if self.extreme else ()))
 
     def weights(self, rows: int) -> np.ndarray | None:
         """Return weights: none, equal, spread over many powers of ten, or zero in part."""

@@ -20,10 +20,10 @@ from .foundations import LINKS
 
 def draw_rows(call: Call, scale: str, columns: int, labelled: bool) -> tuple[np.ndarray, Any]:
     """Draw a pool, and labelled rows of the same kind or None."""
-    rows = call.one_of(1, 3, 10, 30, 100, 100, 300, 300, 1000)
+    rows = call.one_of(30, 100, 100, 300, 300, 1000, *((1, 3, 10) if call.extreme else ()))
     if not labelled:
         return call.scores(rows, columns, scale), None
-    both = call.scores(rows + call.one_of(2, 5, 30, 100, 100, 300, 300), columns, scale)
+    both = call.scores(rows + call.one_of(30, 100, 100, 300, 300, *((2, 5) if call.extreme else ())), columns, scale)
     pool, scores = both[:rows], both[rows:]
     logits = scores if scale == "logit" else np.log(np.maximum(scores, 1e-9)) - np.log1p(-np.minimum(scores, 1 - 1e-9))
     labels, weights = call.labels(logits), call.weights(len(scores))

@@ -52,7 +52,7 @@ def check_part(call: Call, name: str, collect: Callable[..., Any], values: Calla
     """
     made = collect(*data)
     check_finite(f"a number of {name}", values(made))
-    again = type(made).from_dict(json.loads(json.dumps(made.to_dict())))
+    again = call.read_back(type(made).from_dict, json.loads(json.dumps(made.to_dict())))
     check_close("a round trip through JSON", values(again), values(made), 1e-12, 0.0)
     if call.broken or not call.moderate:
         return
@@ -117,10 +117,9 @@ def cells(call: Call) -> None:
 
     def values(part: Cells) -> Any:
         logits, weight, label = part.on_logit() if part.label is not None else (part.score, part.weight, part.weight)
-        reached = np.cumsum(weight) / weight.sum()
-        at = np.searchsorted(reached, [0.1, 0.5, 0.9], side="left").clip(0, len(logits) - 1)
+        total = weight.sum()  # no row has weight if every logit is infinite
         middle = np.clip(logits, -20, 20)
-        return np.append((weight @ middle + label @ middle) / weight.sum(), [label.sum() / weight.sum(), *(0.0 * at)])
+        return np.array([weight @ middle, label @ middle, label.sum()]) / (total if total > 0 else 1.0)
 
     if not call.broken:
         check_part(call, "Cells", collect, values, scores, labels, weights)
@@ -189,7 +188,7 @@ def from_arrays(call: Call) -> None:
     made = collect(*(call.wrap(column) for column in data))
     path = call.folder / "evidence.json"
     call.call(made.save, path)
-    again = call.call(Evidence.load, path)
+    again = call.read_back(Evidence.load, path)
     if again.to_dict() != made.to_dict():
         raise Fault("Changed: the evidence after save and load")
 

@@ -13,6 +13,8 @@ from ..checks import check_close, check_finite, check_fit
 from ..engine import Call, Fault, target
 
 PLAIN = ("calibration_error", "calibration_ratio", "log_loss", "brier_score")
+#: A standard error is the root of a difference, which rounding makes as large as this.
+ROUNDING = 1e-7
 BINNED = ("expected_calibration_error", "maximum_calibration_error")
 
 
@@ -52,7 +54,7 @@ def _metric(name: str, options_of: Callable[[Call], dict[str, Any]]) -> None:
             return numbers(call.call(function, y, p, sample_weight=weights, **options))
 
         if not call.broken:
-            check_fit(call, measure, (y, p), weights)
+            check_fit(call, measure, (y, p), weights, ROUNDING)
 
 
 for _name in PLAIN:
@@ -89,7 +91,7 @@ def evaluate(call: Call) -> None:
         return values(call.call(metrics.evaluate, y, p, alphas, sample_weight=weights, **options))
 
     if not call.broken and call.chance(0.5):
-        check_fit(call, measure, (y, p), weights)
+        check_fit(call, measure, (y, p), weights, ROUNDING)
 
 
 @target("metrics.evaluate_cells")
