@@ -140,8 +140,10 @@ def find_private_uses(modules: dict[str, Module]) -> list[str]:
                 found.append(f"{module.name}: from {i.target} import {i.name}")
         elsewhere = set().union(*(defined[name] for name in modules if name != module.name))
         for node, _ in run_time_nodes(module.tree):
-            # A private attribute that this file does not define and another file of the package does.
-            if isinstance(node, ast.Attribute) and node.attr in elsewhere - defined[module.name]:
+            # A private attribute that this file does not define and another file of the package does. Classes may call
+            # what they inherit.
+            inherited = isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls", "super()")
+            if isinstance(node, ast.Attribute) and node.attr in elsewhere - defined[module.name] and not inherited:
                 found.append(f"{module.name}: {ast.unparse(node)}")
     return sorted(set(found))
 
@@ -280,6 +282,12 @@ def test_a_private_attribute_of_a_module_and_of_an_object_is_found(tmp_path):
     a = "_x = 1\nclass A:\n    def __init__(self):\n        self._y = 1\n"
     b = "import numpy as np\nfrom . import a\nfrom .a import A\nprint(a._x, A()._y, np._NoValue, A().__dict__)\n"
     assert find_private_uses(write_package(tmp_path, a=a, b=b)) == ["fake.b: A()._y", "fake.b: a._x"]
+
+
+def test_inherited_private_methods_are_allowed(tmp_path):
+    a = "class A:\n    def _set(self): ...\n"
+    b = "from .a import A\nclass B(A):\n    def fit(self):\n        self._set()\n"
+    assert find_private_uses(write_package(tmp_path, a=a, b=b)) == []
 
 
 def test_own_private_names_are_allowed(tmp_path):

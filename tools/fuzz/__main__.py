@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.call is not None:
         if len(names) != 1:
             parser.error("--call needs one target; name it with --only")
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             outcome = run_call(TARGETS[names[0]], options.seed, options.call, Path(folder), show_traceback=True)[1]
         print(outcome if isinstance(outcome, Finding) else "refused" if outcome else "passed")
         return int(isinstance(outcome, Finding))

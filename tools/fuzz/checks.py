@@ -41,7 +41,7 @@ def check_map(call: Call, score_map: ScoreMap, *near: Any, monotone: bool = True
     check_predictions(scores, predictions, probability=score_map.scale != "value", monotone=monotone)
     path = call.folder / "map.json"
     call.call(score_map.save, path)
-    again = call.call(load, path)
+    again = call.read_back(load, path)
     check_equal("a prediction after save and load", again(scores), predictions)
     order = call.rng.permutation(len(scores))
     check_equal("a prediction of permuted served scores", score_map(scores[order]), predictions[order])
@@ -85,7 +85,9 @@ def check_close(what: str, one: Any, other: Any, relative: float = RELATIVE, abs
         raise Fault(f"Depends on {what}: the result changes by {worst}")
 
 
-def check_invariant(call: Call, what: str, fit: Callable[[], Any], other: Callable[[], Any]) -> None:
+def check_invariant(
+    call: Call, what: str, fit: Callable[[], Any], other: Callable[[], Any], absolute: float = ABSOLUTE
+) -> None:
     """Check that two ways to fit the same rows give the same numbers, or that both are refused."""
     outcomes = []
     for function in (fit, other):
@@ -97,14 +99,15 @@ def check_invariant(call: Call, what: str, fit: Callable[[], Any], other: Callab
     if refused[0] != refused[1]:
         raise Fault(f"Depends on {what}: only one is refused, with {outcomes[refused.index(True)]!r}")
     if not refused[0]:
-        check_close(what, *outcomes)
+        check_close(what, outcomes[0], outcomes[1], absolute=absolute)
 
 
 def check_fit(
     call: Call,
-    fit: Callable[..., Callable[[np.ndarray], Any]],
+    fit: Callable[..., Any],
     rows: tuple[np.ndarray, ...],
     weights: np.ndarray | None,
+    absolute: float = ABSOLUTE,
 ) -> None:
     """Check that a fit depends neither on the order of rows nor on the scale of weights.
 
@@ -118,19 +121,21 @@ def check_fit(
         Arrays with a row each: scores, and perhaps labels and groups.
     weights : ndarray or None
         One weight per row.
+    absolute : float
+        Difference that rounding may make.
     """
     if not call.moderate or call.broken:
         return
     order = call.rng.permutation(len(rows[0]))
     permuted = None if weights is None else weights[order]
-    check_invariant(
-        call, "the order of rows", lambda: fit(*rows, weights), lambda: fit(*(part[order] for part in rows), permuted)
-    )
-    scaled = np.ones(len(rows[0])) if weights is None else weights
     factor = call.one_of(2.0**-20, 2.0**20)  # powers of two: the products are exact
-    check_invariant(
-        call, f"weights times {factor:.0e}", lambda: fit(*rows, weights), lambda: fit(*rows, scaled * factor)
-    )
+    scaled = np.full(len(rows[0]), factor) if weights is None else weights * factor
+    others = {
+        "the order of rows": lambda: fit(*(part[order] for part in rows), permuted),
+        f"weights times {factor:.0e}": lambda: fit(*rows, scaled),
+    }
+    for what, other in others.items():
+        check_invariant(call, what, lambda: fit(*rows, weights), other, absolute)
 
 
 __all__ = [

@@ -79,7 +79,9 @@ JUNK: tuple[Callable[[], Any], ...] = (
 
 
 class Draw:
-    """Draws for one call. `moderate` turns False once a value is so large that sums lose digits.
+    """Draws for one call. `extreme` calls may have constant or huge scores, and one row with all the weight.
+
+    `moderate` turns False once a value is so large that sums lose digits.
 
     Parameters
     ----------
@@ -90,6 +92,7 @@ class Draw:
     def __init__(self, seed: Sequence[int]) -> None:
         self.rng = np.random.default_rng(list(seed))
         self.broken = self.chance(BROKEN_CALLS)
+        self.extreme = self.chance(0.5)
         self.moderate = True
         self.calls: list[str] = []
 
@@ -140,9 +143,8 @@ class Draw:
         center, spread = self.rng.uniform(-5, 2), self.one_of(0.3, 1.0, 2.0)
         noise = self.one_of(0.0, 0.01, 0.2, 0.5) * spread
         values = self.rng.normal(center, spread, (rows, 1)) + noise * self.rng.normal(size=shape)
-        shape_of = self.one_of(
-            "plain", "plain", "plain", "ties", "floor", "cap", "constant", "outliers", "huge", "tails", "near"
-        )
+        kinds = ("plain", "plain", "plain", "ties", "floor", "cap", "tails")
+        shape_of = self.one_of(*kinds, *(("constant", "outliers", "huge", "near") if self.extreme else ()))
         if shape_of == "ties":
             values = np.round(values * 4) / 4
         elif shape_of == "floor":
@@ -161,7 +163,7 @@ class Draw:
             values[chosen, self.rng.integers(shape[1])] = self.one_of(-1.0, 1.0) * 10.0**power
         if scale == "probability":
             values = expit(values)
-            if rows and self.chance(0.1):
+            if rows and self.extreme and self.chance(0.2):
                 values[self.rng.integers(rows)] = self.one_of(0.0, 1.0, 5e-324, 1 - 2.0**-53)
         if np.abs(values).max(initial=0.0) > MODERATE:
             self.moderate = False
@@ -170,15 +172,17 @@ class Draw:
     def labels(self, scores: np.ndarray) -> np.ndarray:
         """Return labels whose rate rises with the (first) score on the logit, or constant ones."""
         served = scores if scores.ndim == 1 else scores[:, 0]
-        y = (self.rng.random(len(served)) < expit(np.clip(served + self.one_of(0.0, 2.0), -30, 30))).astype(int)
-        return self.one_of(y, y, y, y, y, y, y.astype(bool), y.astype(float), 1 - y, np.zeros_like(y), np.ones_like(y))
+        shift = self.rng.uniform(-2, 1) - (np.median(served) if len(served) else 0.0)
+        rate = expit(np.clip(served + self.one_of(0.0, shift, shift), -30, 30))
+        y = (self.rng.random(len(served)) < rate).astype(int)
+        forms = (y, y, y, y.astype(bool), y.astype(float))
+        return self.one_of(*forms, *((1 - y, np.zeros_like(y), np.ones_like(y)) if self.extreme else ()))
 
     def weights(self, rows: int) -> np.ndarray | None:
         """Return weights: none, equal, spread over many powers of ten, or zero in part."""
         w = self.rng.exponential(size=rows)
-        kind = self.one_of(
-            "none", "none", "plain", "plain", "ones", "counts", "zeros", "tiny", "huge", "spread", "single"
-        )
+        kinds = ("none", "none", "plain", "plain", "ones", "counts", "zeros", "tiny", "huge")
+        kind = self.one_of(*kinds, *(("spread", "single") if self.extreme else ()))
         if kind == "none":
             return None
         if kind == "ones":

@@ -169,7 +169,7 @@ def _check_method(method: str, labelled: Sequence[str] | None, own: dict[str, An
 
 
 def _fitted(method: str, pool: Evidence, labelled: Evidence | None, settings: dict[str, Any]) -> VAD | Tower | Auto:
-    from .. import VAD, Auto, Tower
+    from ..debias import VAD, Auto, Tower
 
     if method == "auto":
         return Auto(**settings).fit(pool, labelled=labelled)

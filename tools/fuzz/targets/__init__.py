@@ -1,5 +1,5 @@
 """Targets of the fuzzer, a module for each package of the core."""
 
-from . import calibration, foundations, maps, metrics, theory
+from . import calibration, debias, estimators, evidence, foundations, maps, metrics, theory
 
-__all__ = ["calibration", "foundations", "maps", "metrics", "theory"]
+__all__ = ["calibration", "debias", "estimators", "evidence", "foundations", "maps", "metrics", "theory"]

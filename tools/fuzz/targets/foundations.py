@@ -76,6 +76,32 @@ def check_choice(call: Call) -> None:
         raise Fault("the choice is not one of the choices")
 
 
+@target("validation.check_number")
+def check_number(call: Call) -> None:
+    check_finite("the number", call.call(validation.check_number, call.number(-3, 3), "x"))
+
+
+@target("validation.effective_rows")
+def effective_rows(call: Call) -> None:
+    weights = call.weights(call.rows())
+    rows = call.call(validation.effective_rows, call.wrap(np.ones(3) if weights is None else weights))
+    if not call.broken and not 0 < rows <= len(np.ones(3) if weights is None else weights) * (1 + 1e-9):
+        raise Fault(f"the effective number of rows is {rows}")
+
+
+@target("validation.group_rows")
+def group_rows(call: Call) -> None:
+    groups = call.groups(call.rows())
+    names, members = call.call(validation.group_rows, call.wrap(groups), len(groups))
+    if len(names) != len(members) or sorted(np.concatenate(members)) != list(range(len(groups))):
+        raise Fault("the groups do not hold every row once")
+
+
+@target("links.normal_cdf")
+def normal_cdf(call: Call) -> None:
+    call.call(links.normal_cdf, call.wrap(call.scores(call.rows())))
+
+
 @target("links.get_link")
 def get_link(call: Call) -> None:
     link = call.call(links.get_link, call.option(*LINKS))

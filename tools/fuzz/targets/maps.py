@@ -128,7 +128,7 @@ def target_compose(call: Call) -> None:
     check_made(call, made)
     if call.moderate:
         x = served_scores(call, spaces[1])[5:-5]
-        check_close("composition", made(x), Chain(tuple(parts))(x))
+        check_close("composition", made(x), call.call(Chain, tuple(parts))(x))
 
 
 @target("maps.load")
@@ -176,20 +176,27 @@ def change_values(call: Call, text: str) -> str:
     return json.dumps(content)
 
 
+@target("maps.load_record")
+def target_load_record(call: Call) -> None:
+    path = call.folder / "recorded.json"
+    call.call(simple(call, *call.one_of(*SPACES)).save, path, call.option(None, {}, {"a": 1.0}, {"a": [None, "x"]}))
+    if not isinstance(call.call(maps.load_record, call.option(path, str(path))), dict):
+        raise Fault("the record is no dictionary")
+
+
+@target("maps.logit_knots")
+def target_logit_knots(call: Call) -> None:
+    knots = call.call(maps.logit_knots, call.count(2, 300))
+    if not (np.diff(knots) > 0).all():
+        raise Fault("the knots do not increase")
+
+
 @target("maps.ScoreMap.at_logits")
 def target_at_logits(call: Call) -> None:
     made = simple(call, *call.one_of(*SPACES[:3], *SPACES[7:]))
     logits = np.sort(call.scores(call.rows()))
     predictions = call.call(made.at_logits, call.wrap(logits))
     check_predictions(predictions, predictions, probability=made.scale != "value", monotone=False)
-
-
-@target("maps.group_rows")
-def target_group_rows(call: Call) -> None:
-    groups = call.groups(call.rows())
-    names, members = call.call(maps.group_rows, call.wrap(groups), len(groups))
-    if len(names) != len(members) or sorted(np.concatenate(members)) != list(range(len(groups))):
-        raise Fault("the groups do not hold every row once")
 
 
 __all__: list[str] = []

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from uncurse import metrics
+from uncurse import Affine, Cells, metrics
 
 from ..checks import check_close, check_finite, check_fit
 from ..engine import Call, Fault, target
 
 PLAIN = ("calibration_error", "calibration_ratio", "log_loss", "brier_score")
+#: A standard error is the root of a difference, which rounding makes as large as this.
+ROUNDING = 1e-7
 BINNED = ("expected_calibration_error", "maximum_calibration_error")
 
 
@@ -52,7 +54,7 @@ def _metric(name: str, options_of: Callable[[Call], dict[str, Any]]) -> None:
             return numbers(call.call(function, y, p, sample_weight=weights, **options))
 
         if not call.broken:
-            check_fit(call, measure, (y, p), weights)
+            check_fit(call, measure, (y, p), weights, ROUNDING)
 
 
 for _name in PLAIN:
@@ -80,7 +82,7 @@ def evaluate(call: Call) -> None:
     )
 
     def values(result: Any) -> list[float]:
-        return [v for row in result.rows for v in (row.predicted / row.observed, *numbers(row.ece), *numbers(row.mce))]
+        return [v for row in result.rows for v in (*numbers(row.log_loss), *numbers(row.ece), *numbers(row.mce))]
 
     check_finite("a metric", values(result))
     call.call(result.to_json)
@@ -89,12 +91,22 @@ def evaluate(call: Call) -> None:
         return values(call.call(metrics.evaluate, y, p, alphas, sample_weight=weights, **options))
 
     if not call.broken and call.chance(0.5):
-        check_fit(call, measure, (y, p), weights)
+        check_fit(call, measure, (y, p), weights, ROUNDING)
+
+
+@target("metrics.evaluate_cells")
+def evaluate_cells(call: Call) -> None:
+    scores = call.scores(call.rows())
+    cells = call.call(Cells().update, scores, call.labels(scores), sample_weight=call.weights(len(scores)))
+    score_map = call.option(None, None, Affine(0.5, 0.1), Affine(0.5, 0.1, scale="probability"))
+    alphas = call.option(1.0, (0.1, 1.0))
+    result = call.call(metrics.evaluate_cells, call.option(cells), score_map, alphas, **bin_options(call))
+    call.call(result.to_json)
 
 
 @target("metrics.top_share")
 def top_share(call: Call) -> None:
-    scores, alpha = call.scores(call.rows()), call.number(0.001, 1.0)
+    scores, alpha = call.scores(call.rows()).clip(-1e30, 1e30).astype(np.float32).astype(float), call.number(0.001, 1.0)
     chosen = call.call(metrics.top_share, call.wrap(scores), alpha)
     expected = int(np.floor(float(alpha) * len(chosen) + 0.5))
     if chosen.sum() != expected:

@@ -66,7 +66,7 @@ def lemma1_bounds(call: Call) -> None:
     options = {
         "mean_range": call.option((-3.0, -1.0), (0.0, 0.0), (call.number(-3, 0), call.number(0, 3))),
         "spread_range": call.option((0.1, 1.0), (1.0, 1.0), (call.number(0, 1), call.number(1, 2))),
-        "alpha": call.number(0.001, 1.0),
+        "alpha": call.number(0.001, 0.05),
         "probability": call.number(0.5, 1.0),
     }
     check_finite("a bound", call.call(theory.lemma1_bounds, call.option(*LINKS), **options))
