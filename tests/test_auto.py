@@ -1,3 +1,4 @@
+import contextlib
 import pickle
 
 import numpy as np
@@ -5,7 +6,10 @@ import pytest
 from scipy.special import expit
 
 import uncurse
-from uncurse import VAD, Auto, Evidence, Joint, Moments, Tower, UncurseError, fit_auto
+from uncurse import VAD, Auto, LogSpec, Tower, UncurseError
+from uncurse.debias.auto import _contradiction
+from uncurse.debias.base import Fitted
+from uncurse.evidence import column_names, from_arrays
 from uncurse.metrics.selection import top_share
 
 X = np.linspace(-4.0, 0.0, 21)
@@ -33,17 +37,17 @@ _, SCORES, LABELS = rows_of(30_000, seed=1, mean=-2.0)
 
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_one_noise_and_normal_scores_call_for_vad(replicas):
-    auto = fit_auto(POOL[:, :replicas])
+    auto = Auto().fit(POOL[:, :replicas])
     assert auto.method_ == "vad with curvature"
     np.testing.assert_array_equal(auto.predict_proba(X), VAD(curvature=True).fit(POOL[:, :replicas]).predict_proba(X))
-    assert isinstance(auto.fitted, VAD)
+    assert auto.record_.lambda_ == VAD().fit(POOL[:, :replicas]).lambda_
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("world", [{"unequal": True}, {"tails": True}])
 def test_unequal_noise_or_heavy_tails_call_for_the_free_shape(replicas, world):
     truth, pool, _ = rows_of(60_000, replicas, mean=-3.0, **world)
-    auto = fit_auto(pool)
+    auto = Auto().fit(pool)
     assert auto.method_ == "free"
     straight = VAD(curvature=True).fit(pool)
     free, one = (abs(error_on_top(f.predict_proba, truth, pool[:, 0], 0.01)) for f in (auto, straight))
@@ -53,23 +57,22 @@ def test_unequal_noise_or_heavy_tails_call_for_the_free_shape(replicas, world):
 
 def test_noise_that_does_not_matter_calls_for_nothing():
     _, pool, _ = rows_of(30_000, noise=0.01)
-    auto = fit_auto(pool)
+    auto = Auto().fit(pool)
     assert auto.method_ == "nothing"
-    assert auto.fitted is None
     np.testing.assert_allclose(auto.predict_proba(X), expit(X), rtol=1e-12)
 
 
 def test_labels_that_agree_leave_the_method_that_needs_none():
-    auto = fit_auto(POOL, labelled=(SCORES, LABELS))
+    auto = Auto().fit(POOL, labelled=(SCORES, LABELS))
     assert auto.method_ == "vad with curvature"
-    np.testing.assert_array_equal(auto.predict_proba(X), fit_auto(POOL).predict_proba(X))
+    np.testing.assert_array_equal(auto.predict_proba(X), Auto().fit(POOL).predict_proba(X))
     assert "do not contradict it" in auto.reason_
 
 
 @pytest.mark.parametrize(("slope", "level"), [(1.0, 0.3), (1.3, 0.0), (0.7, 0.0)])
 def test_labels_that_contradict_the_scores_call_for_tower(slope, level):
     pool, scores = slope * POOL + level, slope * SCORES + level
-    auto = fit_auto(pool, labelled=(scores, LABELS))
+    auto = Auto().fit(pool, labelled=(scores, LABELS))
     assert auto.method_ == "tower"
     expected = Tower().fit(pool, labelled=(scores, LABELS))
     np.testing.assert_array_equal(auto.predict_proba(X), expected.predict_proba(X))
@@ -81,7 +84,7 @@ def test_a_few_labels_do_not_tip_it():
     tipped = 0
     for seed in range(30):
         _, scores, labels = rows_of(500, seed=100 + seed, mean=-2.0)
-        tipped += fit_auto(POOL[:3_000], labelled=(scores, labels)).method_ == "tower"
+        tipped += Auto().fit(POOL[:3_000], labelled=(scores, labels)).method_ == "tower"
     assert tipped <= 3  # BIC with 60 positives allows 8.2 of a χ² with two degrees: 1.6%
 
 
@@ -89,7 +92,7 @@ def test_a_few_labels_do_not_tip_it():
 def test_bootstraps_are_taken_as_such(replicas):
     pool = POOL.copy()
     pool[:, 1:] += pool[:, :1] - TRUTH[:, None]  # about the served score
-    auto = fit_auto(pool, replicas=replicas)
+    auto = Auto(replicas=replicas).fit(pool)
     assert auto.method_ == "vad with curvature"
     expected = VAD(curvature=True, replicas=replicas).fit(pool)
     np.testing.assert_array_equal(auto.predict_proba(X), expected.predict_proba(X))
@@ -116,7 +119,7 @@ WORLDS = {
 def test_it_is_never_worse_than_scores_as_they_are(world, replicas):
     truth, pool, _ = rows_of(20_000, replicas, **WORLDS[world])
     _, scores, labels = rows_of(20_000, replicas, seed=1, **WORLDS[world])
-    for auto in (fit_auto(pool), fit_auto(pool, labelled=(scores, labels))):
+    for auto in (Auto().fit(pool), Auto().fit(pool, labelled=(scores, labels))):
         for alpha in (0.02, 0.1):
             ours, theirs = (error_on_top(f, truth, pool[:, 0], alpha) for f in (auto.predict_proba, expit))
             assert abs(ours) < abs(theirs) + 0.02
@@ -130,25 +133,31 @@ def test_it_is_never_worse_than_scores_as_they_are(world, replicas):
 def test_a_reason_is_one_line_and_part_of_its_name():
     unequal = rows_of(30_000, unequal=True)[1]
     still = rows_of(30_000, noise=0.01)[1]
-    for auto in (fit_auto(POOL), fit_auto(unequal), fit_auto(still), fit_auto(POOL, labelled=(SCORES + 1, LABELS))):
+    for auto in (
+        Auto().fit(POOL),
+        Auto().fit(unequal),
+        Auto().fit(still),
+        Auto().fit(POOL, labelled=(SCORES + 1, LABELS)),
+    ):
         assert isinstance(auto, Auto)
         assert "\n" not in auto.reason_
         assert 20 < len(auto.reason_) < 200
-        assert repr(auto) == f"Auto: {auto.method_} ({auto.reason_})"
+        assert repr(auto) == f"Auto(scale='logit', replicas='seeds') chose {auto.method_}: {auto.reason_}"
+        assert (auto.record_.method, auto.record_.reason) == (auto.method_, auto.reason_)
 
 
 def test_its_map_is_an_ordinary_one(tmp_path):
-    for options in ({}, {"negative_rate": 0.5}, {"labelled": (SCORES + 1, LABELS)}):
-        auto = fit_auto(POOL, **options)
+    for options, labelled in (({}, None), ({"negative_rate": 0.5}, None), ({}, (SCORES + 1, LABELS))):
+        auto = Auto(**options).fit(POOL, labelled=labelled)
         auto.map_.save(tmp_path / "map.json")
         np.testing.assert_array_equal(uncurse.load(tmp_path / "map.json")(X), auto.predict_proba(X))
         assert (np.diff(auto.predict_proba(X)) > 0).all()
 
 
 def test_probabilities_and_negatives_left_out_come_to_the_same():
-    plain = fit_auto(POOL)
-    of_probabilities = fit_auto(expit(POOL), scale="probability")
-    thinned = fit_auto(POOL - np.log(0.1), negative_rate=0.1)
+    plain = Auto().fit(POOL)
+    of_probabilities = Auto(scale="probability").fit(expit(POOL))
+    thinned = Auto(negative_rate=0.1).fit(POOL - np.log(0.1))
     assert plain.method_ == of_probabilities.method_ == thinned.method_
     np.testing.assert_allclose(of_probabilities.predict_proba(expit(X)), plain.predict_proba(X), rtol=1e-9)
     np.testing.assert_allclose(thinned.predict_proba(X - np.log(0.1)), plain.predict_proba(X), rtol=1e-9)
@@ -156,61 +165,98 @@ def test_probabilities_and_negatives_left_out_come_to_the_same():
 
 
 def test_doing_nothing_puts_back_the_negatives_left_out():
-    auto = fit_auto(rows_of(30_000, noise=0.01)[1] - np.log(0.1), negative_rate=0.1)
+    auto = Auto(negative_rate=0.1).fit(rows_of(30_000, noise=0.01)[1] - np.log(0.1))
     assert auto.method_ == "nothing"
     np.testing.assert_allclose(auto.predict_proba(X - np.log(0.1)), expit(X))
 
 
 def test_groups_get_maps_of_their_own():
     groups = np.where(np.arange(30_000) % 3, "a", "b")
-    auto = fit_auto(POOL + (groups == "b")[:, None], groups=groups)
+    auto = Auto().fit(POOL + (groups == "b")[:, None], groups=groups)
     assert auto.map_.kind == "grouped"
     a, b = (auto.predict_proba(X, np.full(len(X), name)) for name in ("a", "b"))
     assert (a < b).all()
 
 
-def test_groups_say_that_the_shape_of_noise_is_not_looked_at():
+def test_groups_state_that_the_shape_of_noise_is_not_examined():
     _, pool, _ = rows_of(60_000, mean=-3.0, unequal=True)
-    auto = fit_auto(pool, groups=np.arange(60_000) % 2)
+    auto = Auto().fit(pool, groups=np.arange(60_000) % 2)
     assert auto.method_ == "vad with curvature"
-    assert "not looked at by group" in auto.reason_
+    assert "not examined by group" in auto.reason_
     assert auto.interval(0.01)[0] > 0  # and the interval shows it
 
 
-def test_evidence_with_joint_counts_is_enough():
-    def evidence(scores, labels=None):
-        return Evidence(("a", "b", "c"), Moments().update(scores), joint=Joint().update(scores, labels))
-
-    of_logs = fit_auto(evidence(POOL), labelled=evidence(SCORES + 1, LABELS))
-    assert of_logs.method_ == "tower"
-    of_rows = Tower().fit(POOL, labelled=(SCORES + 1, LABELS))
-    np.testing.assert_array_equal(of_logs.predict_proba(X), of_rows.predict_proba(X))
+def evidence_of(scores, labels=None, **options):
+    spec = LogSpec(column_names(np.shape(scores)[1]), **options)
+    return from_arrays(scores, labels, spec=spec, cells=False, replica_counts=True)
 
 
-def test_what_is_wrong_with_the_input_is_said():
-    with pytest.raises(UncurseError, match=r"there are 1 column\(s\)"):
-        fit_auto(POOL[:, :1])
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize(
+    ("world", "shift", "method"),
+    [({}, None, "vad with curvature"), ({"unequal": True}, None, "free"), ({}, 0.0, "vad with curvature"),
+     ({}, 1.0, "tower")],
+)  # fmt: skip
+def test_evidence_gives_map_reason_and_interval_of_arrays(replicas, world, shift, method):
+    pool, (_, scores, labels) = rows_of(20_000, replicas, mean=-3.0, **world)[1], rows_of(10_000, replicas, seed=1)
+    if shift is None:
+        arrays, evidence = Auto().fit(pool), Auto().fit(evidence_of(pool))
+    else:
+        arrays = Auto().fit(pool, labelled=(scores + shift, labels))
+        evidence = Auto().fit(evidence_of(pool), labelled=evidence_of(scores + shift, labels))
+    assert (evidence.method_, evidence.reason_) == (arrays.method_, arrays.reason_)
+    assert arrays.method_ == method
+    np.testing.assert_allclose(evidence.predict_proba(X), arrays.predict_proba(X), rtol=1e-12)
+    np.testing.assert_allclose(evidence.interval(0.05), arrays.interval(0.05), rtol=1e-12)
+
+
+def test_evidence_without_replica_counts_is_refused():
+    with pytest.raises(UncurseError, match="this evidence has no replica counts; collect it with replica_counts=True"):
+        Auto().fit(from_arrays(POOL))
+
+
+def test_invalid_input_is_named():
+    with pytest.raises(UncurseError, match="two or more columns"):
+        Auto().fit(POOL[:, :1])
     with pytest.raises(UncurseError, match="the labels hold no positives"):
-        fit_auto(POOL, labelled=(SCORES, 0 * LABELS))
+        Auto().fit(POOL, labelled=(SCORES, 0 * LABELS))
     with pytest.raises(UncurseError, match="scale='value' is unknown"):
-        fit_auto(POOL, scale="value")
+        Auto(scale="value")
     with pytest.raises(UncurseError, match="was fitted without groups"):
-        fit_auto(POOL).predict_proba(X, np.zeros(len(X)))
+        Auto().fit(POOL).predict_proba(X, np.zeros(len(X)))
 
 
 # ---------------------------------------------------------------------------- what breaks
 
 
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_identical_replicas_call_for_nothing(replicas):
-    with pytest.warns(UserWarning, match="the replicas are identical"):
-        auto = fit_auto(np.repeat(POOL[:, :1], replicas, axis=1))
+@pytest.mark.parametrize("offset", [0.0, 0.3, -2.0])
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+@pytest.mark.parametrize("rows", [300, 30_000])
+def test_identical_replicas_and_columns_that_differ_by_a_constant_call_for_nothing(replicas, offset, rows):
+    with pytest.warns(UserWarning, match="the replicas are identical, so they show no noise; was the seed changed"):
+        auto = Auto().fit(POOL[:rows, :1] + offset * np.arange(replicas))
     assert auto.method_ == "nothing"
+    assert auto.reason_ == "the replicas are identical, so they show no noise"
+    np.testing.assert_allclose(auto.predict_proba(X), expit(X), rtol=1e-12)
+    with pytest.raises(UncurseError, match="no intervals: the replicas are identical"):
+        auto.interval(0.05)
+
+
+@pytest.mark.filterwarnings("ignore:the replicas are identical")
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize(("shift", "method"), [(0.0, "nothing"), (0.5, "tower"), (3.0, "tower")])
+def test_identical_replicas_with_labels_are_calibrated_only_if_labels_contradict_the_scores(replicas, shift, method):
+    truth, scores, labels = rows_of(30_000, 1, noise=0.0)
+    pool = np.repeat(rows_of(30_000, 1, seed=1, noise=0.0)[1] + shift, replicas, axis=1)
+    auto = Auto().fit(pool, labelled=(np.repeat(scores + shift, replicas, axis=1), labels))
+    assert auto.method_ == method
+    # 30,000 labelled rows at a rate of 10%: 2% each on the top.
+    assert abs(error_on_top(auto.predict_proba, truth, scores[:, 0] + shift, 0.1)) < 0.06
 
 
 @pytest.mark.parametrize("world", [{}, {"unequal": True}])
 def test_it_can_be_pickled(world):
-    auto = fit_auto(rows_of(5_000, 2, **world)[1])
+    auto = Auto().fit(rows_of(5_000, 2, **world)[1])
     again = pickle.loads(pickle.dumps(auto))
     np.testing.assert_array_equal(again.predict_proba(X), auto.predict_proba(X))
 
@@ -220,14 +266,161 @@ def test_a_pool_of_fifty_rows_is_corrected_where_lambda_is_known_to_be_below_one
         _, pool, _ = rows_of(50, seed=seed)
         vad = VAD().fit(pool)
         if vad.lambda_ + 3 * vad.standard_error_ < 1:
-            assert fit_auto(pool).method_ != "nothing", fit_auto(pool).reason_
+            auto = Auto().fit(pool)
+            assert auto.method_ != "nothing", auto.reason_
 
 
 def test_a_negative_rate_below_zero_is_refused_without_a_warning():
     with pytest.raises(UncurseError, match="negative_rate=-1"):
-        fit_auto(POOL, negative_rate=-1.0)
+        Auto(negative_rate=-1.0)
 
 
-def test_replicas_that_contradict_each_other_are_an_error_or_a_warning():
+def test_replicas_that_contradict_each_other_are_a_warning():
     with pytest.warns(UserWarning, match="λ"):
-        fit_auto(np.column_stack([POOL[:, 0], -POOL[:, 1]]))
+        Auto().fit(np.column_stack([POOL[:, 0], -POOL[:, 1]]))
+
+
+# ---------------------------------------------------------------------------- what the labels show
+
+
+def test_the_deviance_is_twice_the_gain_in_log_likelihood_of_the_best_line():
+    """χ² with two degrees of freedom where the scores are right, which is what the threshold assumes."""
+    found = []
+    for seed in range(30):
+        _, scores, labels = rows_of(1_000, 2, seed=seed, noise=1e-3, mean=-1.0)
+        tower = Tower()
+        tower.fit(scores, labelled=(scores, labels))
+        deviance, _, rarer = _contradiction(Fitted(tower.map_, Auto().fit(scores).record_, None), tower._remaining)
+        l, y = scores[:, 0], labels
+        expected = 2 * (log_likelihood(platt(l, y), l, y) - log_likelihood((1.0, 0.0), l, y))
+        # Cells are a twentieth of a logit wide or less.
+        assert deviance == pytest.approx(expected, abs=0.3)
+        assert rarer == pytest.approx(min(y.sum(), (1 - y).sum()), rel=1e-9)
+        found.append(deviance)
+    assert abs(np.mean(found) - 2) < 4 * 2 / np.sqrt(30)  # a χ² of two degrees has mean and deviation 2
+
+
+def log_likelihood(line, l, y):
+    z = line[0] * l + line[1]
+    return float(y @ z - np.logaddexp(0, z).sum())
+
+
+def platt(l, y):
+    slope, intercept = 1.0, 0.0
+    for _ in range(25):
+        p = expit(slope * l + intercept)
+        w = p * (1 - p)
+        hessian = np.array([[w @ l**2, w @ l], [w @ l, w.sum()]])
+        slope, intercept = np.array([slope, intercept]) + np.linalg.solve(hessian, [l @ (y - p), (y - p).sum()])
+    return slope, intercept
+
+
+# ---------------------------------------------------------------------------- floors, caps, few rows
+
+
+def with_floor_and_cap(scores, floor=0.3, cap=0.05):
+    low, high = np.quantile(scores[:, 0], [floor, 1 - cap])
+    return np.clip(scores, low, high)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize(("floor", "cap"), [(0.3, 0.0), (0.0, 0.05), (0.3, 0.05)])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_floor_and_a_cap_on_scores_do_no_harm(replicas, floor, cap, labelled):
+    truth, pool, _ = rows_of(20_000, replicas)
+    _, scores, labels = rows_of(20_000, replicas, seed=1)
+    pool, scores = (with_floor_and_cap(x, floor, cap) for x in (pool, scores))
+    if cap and not labelled:
+        with pytest.raises(UncurseError, match=r"5\.0% of the served scores are capped at .*, or labelled rows"):
+            Auto().fit(pool)
+        return
+    auto = Auto().fit(pool, labelled=(scores, labels) if labelled else None)
+    if cap:
+        assert (auto.method_, "capped" in auto.reason_) == ("tower", True)
+    p = auto.predict_proba(np.linspace(-9, 3, 200))
+    assert np.isfinite(p).all()
+    assert (np.diff(p) > 0).all()
+    low, high = auto.interval(0.1)
+    assert -0.5 < low < high < 0.5
+    before, after = (abs(float(f(pool[:, 0]).mean() / expit(truth).mean() - 1)) for f in (expit, auto.predict_proba))
+    assert after < max(before, 0.05) + 0.02
+
+
+@pytest.mark.filterwarnings("ignore:λ")
+@pytest.mark.parametrize("rows", [2, 5, 10, 19, 20, 30, 60])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_few_rows_give_a_finite_rising_map_or_an_error_that_names_their_number(rows, replicas):
+    for seed in range(3):
+        pool = rows_of(rows, replicas, seed=seed)[1]
+        if rows < 20:
+            with pytest.raises(UncurseError, match=f"{rows} rows do not show a shape; pass at least 20"):
+                Auto().fit(pool)
+            continue
+        auto = Auto().fit(pool)
+        p = auto.predict_proba(np.linspace(-9, 3, 50))
+        assert np.isfinite(p).all()
+        assert (np.diff(p) >= 0).all()
+        assert np.isfinite(auto.interval(0.1)).all()
+
+
+def test_a_failed_fit_keeps_the_previous_one():
+    auto = Auto().fit(POOL[:2_000], labelled=(SCORES[:2_000] + 2, LABELS[:2_000]))
+    before, interval = dict(vars(auto)), auto.interval(0.1)
+    for arguments in ((POOL[:, :1],), (np.full((50, 2), 1.5),), (POOL[:10],)):
+        with pytest.raises(UncurseError):
+            auto.fit(*arguments)
+        assert vars(auto).keys() == before.keys()
+        assert all(vars(auto)[name] is value for name, value in before.items())
+    with pytest.raises(UncurseError, match="labels fall as scores rise"):
+        auto.fit(POOL, labelled=(SCORES, 1 - LABELS))
+    assert auto.interval(0.1) == interval
+
+
+@pytest.mark.parametrize("shift", [None, 0.0, 2.0])
+def test_arrays_that_change_after_the_fit_change_nothing(shift):
+    def fit():
+        pool, scores, labels = POOL[:5_000].copy(), SCORES[:5_000] + (shift or 0.0), LABELS[:5_000].copy()
+        return Auto().fit(pool, labelled=None if shift is None else (scores, labels)), (pool, scores, labels)
+
+    (one, _), (other, arrays) = fit(), fit()
+    for array in arrays:
+        array[:] = 0
+    np.testing.assert_array_equal(other.predict_proba(X), one.predict_proba(X))
+    assert other.interval(0.1) == one.interval(0.1)
+
+
+@pytest.mark.parametrize(("mean", "sd"), [(30.0, 3.0), (-1000.0, 40.0)])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_saturated_logits_have_a_finite_interval_or_an_error(mean, sd, replicas):
+    rng = np.random.default_rng(0)
+    pool = rng.normal(mean, sd, (2_000, 1)) + 0.3 * sd * rng.normal(size=(2_000, replicas))
+    for alpha in (0.01, 1.0):
+        with contextlib.suppress(UncurseError):
+            auto = Auto().fit(pool)
+            assert np.isfinite(auto.predict_proba(pool[:, 0])).all()
+            assert np.isfinite(auto.interval(alpha)).all()
+
+
+def test_a_share_that_selects_no_row_is_refused():
+    auto = Auto().fit(POOL[:2_000])
+    with pytest.raises(UncurseError, match=r"alpha=1e-07 of 2,000 rows selects none; use at least 0\.0005"):
+        auto.interval(1e-7)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_equal_weights_of_any_size_equal_no_weights(labelled):
+    groups = np.arange(3_000) % 3
+    plain, weighted = (
+        Auto().fit(
+            POOL[:3_000],
+            labelled=(SCORES[:3_000] + 1, LABELS[:3_000], *([] if w is None else [w])) if labelled else None,
+            groups=groups,
+            sample_weight=w,
+        )
+        for w in (None, np.full(3_000, 1 / 3_000))
+    )
+    assert plain.reason_ == weighted.reason_
+    for group in range(3):
+        names = np.full(len(X), group)
+        np.testing.assert_allclose(weighted.predict_proba(X, names), plain.predict_proba(X, names), rtol=1e-9)
+    np.testing.assert_allclose(weighted.interval(0.1), plain.interval(0.1), rtol=1e-6)

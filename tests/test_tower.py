@@ -1,13 +1,16 @@
 import pickle
 import time
-import warnings
 
 import numpy as np
 import pytest
 from scipy.special import expit, logit
 
 import uncurse
-from uncurse import VAD, Evidence, Joint, Moments, Tower, UncurseError
+from uncurse import VAD, Evidence, LogSpec, Moments, Tower, UncurseError
+from uncurse.calibration import fit_logistic
+from uncurse.debias.latent_scores import ReplicaModel
+from uncurse.debias.tower import _scaling
+from uncurse.evidence import column_names, from_arrays
 from uncurse.metrics.selection import top_share
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
@@ -108,36 +111,37 @@ def test_negatives_left_out_in_training_are_put_back_first():
     np.testing.assert_allclose(thinned.interval(0.05), FITTED.interval(0.05), atol=1e-3)
 
 
-def evidence_of(scores, labels=None, **options):
-    joint = Joint().update(scores, labels)
-    return Evidence(("a", "b", "c"), Moments().update(scores), joint=joint, **options)
+def evidence_of(scores, labels=None, groups=None, **options):
+    spec = LogSpec(column_names(np.shape(scores)[1]), **options)
+    return from_arrays(scores, labels, spec=spec, groups=groups, cells=False, replica_counts=True)
 
 
-def test_counts_and_evidence_give_what_arrays_give():
-    of_counts = Tower().fit(Joint().update(POOL), labelled=Joint().update(SCORES, LABELS))
-    of_evidence = Tower().fit(evidence_of(POOL), labelled=evidence_of(SCORES, LABELS))
-    for tower in (of_counts, of_evidence):
-        np.testing.assert_array_equal(tower.predict_proba(X), FITTED.predict_proba(X))
-        assert tower.interval(0.05) == FITTED.interval(0.05)
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_evidence_gives_map_and_interval_of_arrays(replicas):
+    pool, scores, labels = POOL[:5_000, :replicas], SCORES[:5_000, :replicas], LABELS[:5_000]
+    arrays = Tower().fit(pool, labelled=(scores, labels))
+    evidence = Tower().fit(evidence_of(pool), labelled=evidence_of(scores, labels))
+    np.testing.assert_allclose(evidence.predict_proba(X), arrays.predict_proba(X), rtol=1e-12)
+    np.testing.assert_allclose(evidence.interval(0.05), arrays.interval(0.05), rtol=1e-12)
+    mixed = Tower().fit(pool, labelled=evidence_of(scores, labels))
+    np.testing.assert_allclose(mixed.predict_proba(X), arrays.predict_proba(X), rtol=1e-12)
 
 
 def test_groups_of_evidence_are_groups_of_rows():
     groups = np.where(np.arange(20_000) % 4, "most", "some")
-    evidence = evidence_of(POOL)
-    evidence.groups = {name: evidence_of(POOL[groups == name]) for name in ("most", "some")}
     of_rows = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups)
-    of_evidence = Tower().fit(evidence, labelled=(SCORES, LABELS))
+    of_evidence = Tower().fit(evidence_of(POOL, groups=groups), labelled=(SCORES, LABELS))
     names = np.resize(["most", "some", "never seen"], len(X))
-    np.testing.assert_allclose(of_evidence.predict_proba(X, names), of_rows.predict_proba(X, names), rtol=1e-9)
+    np.testing.assert_allclose(of_evidence.predict_proba(X, names), of_rows.predict_proba(X, names), rtol=1e-12)
 
 
 def test_evidence_collected_otherwise_is_refused():
-    with pytest.raises(UncurseError, match="collected with scale='probability' and Tower has scale='logit'"):
-        Tower().fit(evidence_of(POOL, scale="probability"), labelled=(SCORES, LABELS))
-    with pytest.raises(UncurseError, match=r"collected with negative_rate=0\.1 and Tower has negative_rate=None"):
+    with pytest.raises(UncurseError, match="collected with scale='probability', not 'logit'; use the same scale"):
+        Tower().fit(evidence_of(expit(POOL), scale="probability"), labelled=(SCORES, LABELS))
+    with pytest.raises(UncurseError, match=r"collected with negative_rate=0\.1, not None"):
         Tower().fit(evidence_of(POOL, negative_rate=0.1), labelled=(SCORES, LABELS))
-    with pytest.raises(UncurseError, match="has no joint counts of two or more replicas"):
-        Tower().fit(Evidence(("a", "b", "c"), Moments().update(POOL)), labelled=(SCORES, LABELS))
+    with pytest.raises(UncurseError, match="this evidence has no replica counts; collect it with replica_counts=True"):
+        Tower().fit(Evidence(LogSpec(column_names(3)), Moments().update(POOL)), labelled=(SCORES, LABELS))
     with pytest.raises(UncurseError, match="holds no labels"):
         Tower().fit(POOL, labelled=evidence_of(SCORES))
     with pytest.raises(UncurseError, match="groups and sample_weight go with arrays"):
@@ -291,9 +295,10 @@ def test_labels_that_the_scores_separate_have_a_finite_map():
     assert (np.diff(l) > 0).all()
 
 
-def test_labels_that_have_nothing_to_do_with_scores_are_predicted_by_their_rate():
+@pytest.mark.parametrize("kind", ["seeds", "anchored"])
+def test_labels_that_have_nothing_to_do_with_scores_are_predicted_by_their_rate(kind):
     labels = np.random.default_rng(8).random(20_000) < 0.1
-    p = Tower().fit(POOL, labelled=(SCORES, labels)).predict_proba(POOL[:, 0])
+    p = Tower(replicas=kind).fit(POOL, labelled=(SCORES, labels)).predict_proba(POOL[:, 0])
     np.testing.assert_allclose(p.mean(), 0.1, rtol=0.1)
     assert p.std() < 0.02
 
@@ -310,10 +315,10 @@ def test_identical_replicas_are_a_warning_and_a_calibration():
 
 
 def test_constant_scores_are_refused():
-    with pytest.raises(UncurseError, match="the served scores are constant"):
-        Tower().fit(np.zeros_like(POOL), labelled=(SCORES, LABELS))
-    with pytest.raises(UncurseError, match="the served scores are constant"):
-        Tower().fit(POOL, labelled=(np.zeros_like(SCORES), LABELS))
+    with pytest.raises(UncurseError, match=r"the served scores of the (pool|labelled rows) are constant"):
+        Tower().fit(np.full_like(POOL, -2.0), labelled=(SCORES, LABELS))
+    with pytest.raises(UncurseError, match=r"the served scores of the (pool|labelled rows) are constant"):
+        Tower().fit(POOL, labelled=(np.full_like(SCORES, -2.0), LABELS))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -329,16 +334,20 @@ def test_scores_that_are_no_numbers_are_named(bad):
 @pytest.mark.parametrize(
     ("pool", "labelled", "message"),
     [
-        (POOL[:, 0], (SCORES, LABELS), r"the pool has shape \(20000,\); pass \(n, S\)"),
-        (POOL, (SCORES[:, 0], LABELS), r"labelled scores have shape \(20000,\); Tower needs every replica"),
-        (POOL, (SCORES[:, :2], LABELS), "the pool has 3 replicas and the labelled rows 2"),
-        (POOL[:, :1], (SCORES[:, :1], LABELS), r"there are 1 column\(s\)"),
+        (POOL[:, 0], (SCORES, LABELS), r"the scores have shape \(20000,\); pass rows \(n, S\)"),
+        (POOL, (SCORES[:, 0], LABELS), r"the labelled scores have shape \(20000,\); pass the 3 replicas of the pool"),
+        (
+            POOL,
+            (SCORES[:, :2], LABELS),
+            r"the labelled scores have shape \(20000, 2\); pass the 3 replicas of the pool",
+        ),
+        (POOL[:, :1], (SCORES[:, :1], LABELS), "replica counts need two or more columns"),
         (POOL, (SCORES, LABELS[:-1]), r"labels has shape \(19999,\) but there are 20000 scores"),
         (POOL, (SCORES, LABELS + 1), "labels must be 0 or 1"),
         (POOL, (SCORES, LABELS, np.ones(3)), r"sample_weight has shape \(3,\)"),
-        (POOL, (SCORES,), "labelled rows are"),
-        (POOL, None, "labelled rows are"),
-        (POOL[:0], (SCORES, LABELS), "pool is empty"),
+        (POOL, (SCORES,), r"labelled must be \(scores, labels\)"),
+        (POOL, None, r"labelled must be \(scores, labels\)"),
+        (POOL[:0], (SCORES, LABELS), r"the scores have shape \(0, 3\)"),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(pool, labelled, message):
@@ -500,20 +509,11 @@ def test_weights_of_another_length_are_named_beside_groups_too():
 def test_a_served_column_that_is_constant_is_refused_where_others_vary():
     pool = POOL.copy()
     pool[:, 0] = 0
-    with np.errstate(all="ignore"), pytest.raises(UncurseError, match="the served scores are constant on the pool"):
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(UncurseError, match="the served scores of the pool are constant; pass rows whose scores differ"),
+    ):
         Tower().fit(pool, labelled=(SCORES, LABELS))
-
-
-def test_a_small_pool_raises_no_false_alarm_of_selection():
-    alarms = 0
-    for seed in range(40):
-        tower = Tower()
-        tower._pool = Joint().update(rows_of(50, seed=seed)[1])
-        tower._labelled = Joint().update(rows_of(5_000, seed=1_000 + seed)[1])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            alarms += tower._chosen_by_served()
-    assert alarms == 0
 
 
 def test_many_groups_take_no_longer_than_their_rows():
@@ -523,3 +523,210 @@ def test_many_groups_take_no_longer_than_their_rows():
     begin = time.process_time()
     Tower().fit(POOL[:1_000], labelled=(SCORES, LABELS), groups=np.arange(1_000) // 10)
     assert time.process_time() - begin < 6 * whole + 0.2
+
+
+# ---------------------------------------------------------------------------- contrast, prior slope, scaling
+
+
+def better_served(rows, mean, seed, noise=0.2):
+    """The served model is better than its twins, which were trained on less data."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(mean, 0.8, rows)
+    scores = truth[:, None] + np.array([noise, 0.8, 0.8]) * rng.normal(size=(rows, 3))
+    return truth, scores, (rng.random(rows) < expit(truth)).astype(int)
+
+
+def test_a_served_model_better_than_its_twins_gets_the_extra_weight_that_labels_show(monkeypatch):
+    truth, pool, _ = better_served(40_000, -2.5, 0)
+    _, scores, labels = better_served(40_000, -2.0, 1)
+    tower = Tower().fit(pool, labelled=(scores, labels))
+    assert tower.record_.contrast == tower.contrast_
+    rows = tower._remaining.labelled
+    (w, y), lead = rows.cells.row_weights(), -rows.cells.gap
+    base = tower.curve_(rows.posterior_logit(rows.latent)[0])
+    fit = fit_logistic(np.stack([lead, np.ones_like(lead)]), w, y, offset=base)
+    assert fit.coefficients[0] > 10 * np.sqrt(fit.covariance[0, 0])
+    assert tower.contrast_ == pytest.approx(fit.coefficients[0], rel=0.1)  # one Newton step of the same regression
+    p = tower.predict_proba(X)
+    assert (np.diff(p) > 0.001).all()
+    assert p.max() < 0.7
+    monkeypatch.setattr("uncurse.debias.tower._contrast", lambda *arguments: 0.0)
+    without = Tower().fit(pool, labelled=(scores, labels))
+    assert without.contrast_ == 0
+    # The served score is trusted more, so predictions rise faster with it.
+    for alpha in (0.05, 0.02):
+        errors = [error_on_top(each, truth, pool[:, 0], alpha) for each in (without, tower)]
+        assert errors[0] + 0.01 < errors[1] < 0.02
+    # 40,000 labelled rows know their own rate to 1.5%.
+    assert abs(tower.predict_proba(pool[:, 0]).mean() / expit(truth).mean() - 1) < 0.045
+
+
+def test_a_served_model_worse_than_its_twins_gets_less_weight():
+    _, scores, labels = rows_of(40_000, seed=1)
+    scores[:, 0] += 0.8 * np.random.default_rng(5).normal(size=40_000)
+    assert Tower().fit(scores, labelled=(scores, labels)).contrast_ < -0.2
+
+
+@pytest.mark.parametrize("kind", ["seeds", "bootstrap"])
+def test_exchangeable_replicas_and_bootstraps_have_no_contrast(kind):
+    assert Tower(replicas=kind).fit(POOL, labelled=(SCORES, LABELS)).contrast_ == 0
+
+
+def test_few_labels_leave_the_slope_of_the_scores_and_many_overrule_it():
+    """The prior is N(1, 0.3²): with information I on the slope it keeps the share 11.1 / (11.1 + I) of it."""
+    slopes = []
+    for rows in (300, 100_000):
+        truth, scores, _ = rows_of(rows, 2, seed=7, noise=0.1, mean=-3.0)
+        labels = (np.random.default_rng(8).random(rows) < expit(-3.0 + 0.6 * (truth + 3.0))).astype(int)
+        tower = Tower().fit(scores, labelled=(scores, labels))
+        slopes.append(float(np.diff(tower.curve_(np.array([-3.5, -2.5])))[0]))
+    # 300 rows at a rate of 5%: I is 14 × 0.64 = 9, so about half of the way to 0.6, give or take 0.22 of noise.
+    assert 0.6 < slopes[0] < 1.05
+    assert abs(slopes[1] - 0.6) < 0.06  # I is 3,000; a standard error is 0.02
+
+
+def test_the_prior_of_the_slope_holds_where_labels_say_nothing_of_it():
+    _, scores, labels = rows_of(5_000, seed=7, mean=-7.2)
+    curve = Tower().fit(scores, labelled=(scores, labels)).curve_
+    assert float(np.diff(curve(np.array([-8.0, -6.0])))[0]) / 2 == pytest.approx(1.0, abs=0.35)
+    # A prior far from 1, or none, would follow the handful of positives: this one is moved by part of a deviation.
+
+
+def scaling_of(scores, labels):
+    return _scaling(ReplicaModel(evidence_of(scores, labels).replica_counts.cells(), "seeds"))
+
+
+@pytest.mark.parametrize(("slope", "level"), [(1.0, 0.0), (1.0, 1.2), (1.6, 0.0), (0.6, 0.0)])
+def test_scores_near_log_odds_are_not_rescaled(slope, level):
+    assert scaling_of(slope * SCORES + level, LABELS) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("level", [2.0, -3.0])
+def test_scores_whose_level_is_far_off_are_moved_and_keep_their_slope(level):
+    slope, intercept = scaling_of(SCORES + level, LABELS)
+    assert slope == 1.0
+    assert intercept == pytest.approx(-level, abs=0.15)
+
+
+@pytest.mark.parametrize(("slope", "level"), [(4.0, 0.0), (10.0, 5.0), (0.1, 0.0), (0.02, -1.0)])
+def test_scores_whose_slope_is_far_off_are_rescaled_to_log_odds(slope, level):
+    found, intercept = scaling_of(slope * SCORES + level, LABELS)
+    # Noise in the mean of three replicas lowers the slope by 0.64 / (0.64 + 0.053).
+    assert found * slope == pytest.approx(0.92, abs=0.06)
+    center = SCORES.mean()
+    assert found * (slope * center + level) + intercept == pytest.approx(center, abs=0.1)
+
+
+def test_a_few_labels_do_not_rescale():
+    for seed in range(20):
+        _, scores, labels = rows_of(40, seed=seed)
+        if 0 < labels.sum() < 40:
+            assert scaling_of(scores, labels) == (1.0, 0.0)
+
+
+def test_labels_that_scores_separate_do_not_rescale():
+    assert scaling_of(SCORES, SCORES.mean(axis=1) > -2) == (1.0, 0.0)
+
+
+# ---------------------------------------------------------------------------- floors, caps, few rows, no noise
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize(("floor", "cap"), [(0.3, 0.0), (0.0, 0.05), (0.3, 0.05)])
+def test_a_floor_and_a_cap_on_scores_do_no_harm(replicas, floor, cap):
+    fences = np.quantile(POOL[:, 0], [floor, 1 - cap])
+
+    def clipped(scores):
+        return np.clip(scores[:, :replicas], *fences)
+
+    pool = clipped(POOL)
+    tower = Tower().fit(pool, labelled=(clipped(SCORES), LABELS))
+    l = tower.map_.transform(np.linspace(-9, 3, 400))
+    assert np.isfinite(l).all()
+    assert (np.diff(l) > 0).all()
+    assert abs(tower.predict_proba(pool[:, 0]).mean() / expit(TRUTH).mean() - 1) < 0.06
+    low, high = tower.interval(0.1)
+    assert -0.3 < low < high < 0.3
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("rows", [2, 3, 5, 10, 30, 60])
+def test_few_rows_give_a_finite_rising_map(rows, replicas):
+    _, scores, _ = rows_of(rows, replicas, seed=rows)
+    labels = np.arange(rows) % 2
+    for pool in (scores, POOL[:1_000, :replicas]):
+        tower = Tower().fit(pool, labelled=(scores, labels))
+        l = tower.map_.transform(X)
+        assert np.isfinite(l).all()
+        assert (np.diff(l) > 0).all()
+        assert np.isfinite(tower.interval(0.5)).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.3, -2.0])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_columns_that_differ_by_a_constant_show_no_noise(offset, replicas):
+    offsets = offset * np.arange(replicas)
+    with pytest.warns(UserWarning, match="the replicas are identical, so they show no noise"):
+        tower = Tower().fit(POOL[:, :1] + offsets, labelled=(SCORES[:, :1] + offsets, LABELS))
+    platt = uncurse.calibrate("platt", SCORES[:, 0], LABELS)
+    np.testing.assert_allclose(tower.map_.transform(X), platt.transform(X), atol=0.2)
+
+
+@pytest.mark.parametrize(("mean", "sd"), [(30.0, 3.0), (-1000.0, 40.0)])
+def test_saturated_logits_have_a_finite_interval_or_an_error(mean, sd):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(mean, sd, (2_000, 1)) + 0.3 * sd * rng.normal(size=(2_000, 3))
+    labels = (rng.random(2_000) < expit((scores.mean(axis=1) - mean) / sd)).astype(int)
+    tower = Tower().fit(scores, labelled=(scores, labels))
+    assert np.isfinite(tower.predict_proba(scores[:, 0])).all()
+    assert np.isfinite(tower.interval(0.05)).all()
+
+
+def test_scores_one_unit_in_the_last_place_apart_are_one_score():
+    moved = np.nextafter(POOL, np.where(np.arange(20_000) % 2, np.inf, -np.inf)[:, None])
+    tower = Tower().fit(moved, labelled=(SCORES, LABELS))
+    np.testing.assert_allclose(tower.predict_proba(X), FITTED.predict_proba(X), rtol=1e-3)
+
+
+def test_a_share_that_selects_no_row_is_refused():
+    with pytest.raises(UncurseError, match=r"alpha=1e-07 of 20,000 rows selects none; use at least 5e-05"):
+        FITTED.interval(1e-7)
+
+
+def test_a_failed_fit_keeps_the_previous_one():
+    tower = Tower().fit(POOL[:2_000], labelled=(SCORES[:2_000], LABELS[:2_000]))
+    before, interval = dict(vars(tower)), tower.interval(0.1)
+    failures = [
+        (POOL, (SCORES, 1 - LABELS)),
+        (np.full_like(POOL, -2.0), (SCORES, LABELS)),
+        (POOL, (SCORES, 0 * LABELS)),
+        (POOL[:, :2], (SCORES, LABELS)),
+    ]
+    for pool, labelled in failures:
+        with pytest.raises(UncurseError):
+            tower.fit(pool, labelled=labelled)
+        assert vars(tower).keys() == before.keys()
+        assert all(vars(tower)[name] is value for name, value in before.items())
+    assert tower.interval(0.1) == interval
+
+
+def test_arrays_that_change_after_the_fit_change_nothing():
+    pool, scores, labels = POOL[:5_000].copy(), SCORES[:5_000].copy(), LABELS[:5_000].copy()
+    one, other = (Tower().fit(pool, labelled=(scores, labels)) for _ in range(2))
+    before = one.interval(0.1)
+    for array in (pool, scores, labels):
+        array[:] = 0
+    np.testing.assert_array_equal(other.predict_proba(X), one.predict_proba(X))
+    assert other.interval(0.1) == before
+
+
+def test_equal_weights_of_any_size_equal_no_weights():
+    groups, w = np.arange(5_000) % 3, np.full(5_000, 1 / 5_000)
+    plain = Tower().fit(POOL[:5_000], labelled=(SCORES[:5_000], LABELS[:5_000]), groups=groups)
+    weighted = Tower().fit(
+        POOL[:5_000], labelled=(SCORES[:5_000], LABELS[:5_000], 1e6 * w), groups=groups, sample_weight=w
+    )
+    for group in range(3):
+        names = np.full(len(X), group)
+        np.testing.assert_allclose(weighted.predict_proba(X, names), plain.predict_proba(X, names), rtol=1e-9)
+    np.testing.assert_allclose(weighted.interval(0.1), plain.interval(0.1), rtol=1e-6)

@@ -6,8 +6,17 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from uncurse import VAD, Affine, Joint, Moments, Tower, UncurseError, fit_auto
-from uncurse.debias.uncertainty import Selected, interval_of, left_on_top, level_variance, levels_of, normal_quantile
+from uncurse import VAD, Affine, Auto, ReplicaCounts, Tower, UncurseError
+from uncurse.debias.uncertainty import (
+    TopShare,
+    level_variance,
+    normal_quantile,
+    relative_level_error,
+    remaining_error_interval,
+    served_lead,
+)
+from uncurse.evidence import from_arrays
+from uncurse.links import logistic
 from uncurse.metrics.selection import top_share
 
 
@@ -16,6 +25,10 @@ def rows_of(rows, replicas=3, *, seed=0, mean=-2.0, sd=0.8, noise=0.4):
     truth = rng.normal(mean, sd, rows)
     scores = truth[:, None] + noise * rng.normal(size=(rows, replicas))
     return truth, scores, (rng.random(rows) < expit(truth)).astype(int)
+
+
+def cells_of(pool, **options):
+    return ReplicaCounts().update(pool, **options).cells()
 
 
 def tower_of(pool_rows, labelled_rows, replicas=3, *, seed=0, shift=0.5):
@@ -28,34 +41,62 @@ def tower_of(pool_rows, labelled_rows, replicas=3, *, seed=0, shift=0.5):
 
 
 @pytest.mark.parametrize("alpha", [0.013, 0.2, 1.0])
-def test_selected_is_the_top_share_of_cells(alpha):
+def test_the_top_share_holds_the_highest_cells(alpha):
     _, pool, _ = rows_of(20_000)
-    joint = Joint().update(pool)
-    top = Selected(joint, alpha)
-    np.testing.assert_allclose(top.weight.sum(), alpha * 20_000)
+    cells = cells_of(pool)
+    top = TopShare(cells, alpha)
+    assert top.rows == pytest.approx(alpha * 20_000, rel=1e-9)
     np.testing.assert_allclose(top.share.sum(), 1)
-    rest = np.setdiff1d(np.arange(len(joint)), top.cells)
-    assert joint.served[top.cells].min() >= joint.served[rest].max(initial=-np.inf)
+    rest = np.setdiff1d(np.arange(len(cells.served)), top.cells)
+    assert cells.served[top.cells].min() >= cells.served[rest].max(initial=-np.inf)
     expected = pool[top_share(pool[:, 0], alpha), 0].mean()
-    np.testing.assert_allclose(top.mean(joint.served[top.cells]), expected, atol=joint.step / 2)
+    np.testing.assert_allclose(top.mean(cells.served[top.cells]), expected, atol=max(cells.width / 2, 1e-3))
+
+
+def test_the_last_cell_of_a_top_share_counts_in_part():
+    cells = cells_of(np.repeat([[0.0, 0.1], [2.0, 2.1]], [70, 30], axis=0))
+    top = TopShare(cells, 0.5)
+    np.testing.assert_allclose(np.sort(top.share), [0.4, 0.6], rtol=1e-12)
 
 
 def test_a_share_outside_zero_to_one_is_refused():
-    joint = Joint().update(rows_of(100)[1])
-    for alpha in (0.0, -0.1, 1.5):
-        with pytest.raises(UncurseError, match="is not a share"):
-            Selected(joint, alpha)
+    cells = cells_of(rows_of(100)[1])
+    for alpha in (0.0, -0.1, 1.5, np.nan):
+        with pytest.raises(UncurseError, match="alpha"):
+            TopShare(cells, alpha)
+    for fitted in (VAD(intervals=True).fit(rows_of(100)[1]), Auto().fit(rows_of(100)[1])):
+        with pytest.raises(UncurseError, match="alpha"):
+            fitted.interval("0.05")
+
+
+@pytest.mark.parametrize("weights", [None, np.full(2_000, 1e-6)])
+def test_a_share_that_selects_no_row_is_refused(weights):
+    _, pool, _ = rows_of(2_000)
+    with pytest.raises(UncurseError, match=r"alpha=1e-07 of 2,000 rows selects none; use at least 0\.0005"):
+        TopShare(cells_of(pool, sample_weight=weights), 1e-7)
+    fitted = [VAD(intervals=True), VAD(shape="free"), VAD(curvature=True, intervals=True)]
+    for each in fitted:
+        with pytest.raises(UncurseError, match="selects none"):
+            each.fit(pool, sample_weight=weights).interval(1e-7)
 
 
 def test_the_relative_error_of_a_mean_is_the_delta_method():
-    joint = Joint().update(rows_of(5_000)[1])
-    top = Selected(joint, 0.1)
-    x = joint.served[top.cells]
+    cells = cells_of(rows_of(5_000)[1])
+    top = TopShare(cells, 0.1)
+    x = cells.served[top.cells]
     features, covariance = np.stack([np.ones_like(x), x]), np.array([[0.04, 0.01], [0.01, 0.02]])
     rng = np.random.default_rng(0)
     b = rng.multivariate_normal([0, 0], 1e-4 * covariance, 20_000)
     drawn = np.log(top.share @ expit(x + (b @ features)).T)
-    np.testing.assert_allclose(1e-4 * top.relative(expit(x), features, covariance), drawn.var(), rtol=0.05)
+    np.testing.assert_allclose(1e-4 * top.squared_error(expit(x), features, covariance), drawn.var(), rtol=0.05)
+
+
+def test_the_sampling_error_is_that_of_rows_that_differ():
+    cells = cells_of(np.repeat([[0.0, 0.1], [2.0, 2.1]], [50, 50], axis=0))
+    top = TopShare(cells, 1.0)
+    p, by_score, variance = np.array([0.2, 0.4]), np.array([0.3, 0.3]), np.array([0.01, 0.03])
+    expected = (0.01 + 0.02) / 0.3**2 / 100  # squares of p − by_score, and the mean variance
+    assert top.sampling_error(p, by_score, variance) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_quantile_is_the_normal_one():
@@ -66,16 +107,57 @@ def test_the_quantile_is_the_normal_one():
             normal_quantile(level)
 
 
+class Known:
+    """An estimate that is exactly the served score moved by a level, with known errors."""
+
+    def __init__(self, cells, level=0.0, error=0.02, level_error=(0.0, 1)):
+        self.cells, self._level, self._error, self._level_error = cells, level, error, level_error
+
+    def log_odds(self, served):
+        return served + self._level
+
+    def log_error(self, alpha):
+        return self._error
+
+    def level_error(self, alpha):
+        return self._level_error
+
+
 def test_an_interval_is_of_the_logarithm_and_adds_students_quantile_in_squares():
-    np.testing.assert_allclose(np.log1p(interval_of(0.1, 0.02, 0.9)), 0.1 + 0.02 * stats.norm.ppf([0.05, 0.95]))
+    cells, identity = cells_of(rows_of(1_000, mean=-12.0)[1]), Affine(1.0, 0.0)
+
+    def interval(*arguments, level=0.9, rate=None, score_map=identity):
+        return np.log1p(remaining_error_interval(score_map, Known(cells, *arguments), 0.2, level, rate))
+
+    # At a rate of 1e-5 log odds are log rates, so a level of −0.1 is a ratio of exp(0.1).
+    np.testing.assert_allclose(interval(-0.1, 0.02), 0.1 + 0.02 * stats.norm.ppf([0.05, 0.95]), atol=1e-4)
     reach = np.hypot(0.02 * stats.norm.ppf(0.95), 0.03 * stats.t.ppf(0.95, 2))
-    np.testing.assert_allclose(np.log1p(interval_of(0.0, 0.02, 0.9, (0.03, 2))), [-reach, reach])
+    np.testing.assert_allclose(interval(0.0, 0.02, (0.03, 2)), [-reach, reach], atol=1e-9)
+    np.testing.assert_allclose(interval(level=0.5), 0.02 * stats.norm.ppf([0.25, 0.75]), atol=1e-9)
+    # Cells hold logits that are corrected for the negative rate; the map corrects for it once more.
+    thinned = interval(rate=0.1, score_map=Affine(1.0, np.log(0.1)))
+    np.testing.assert_allclose(thinned, interval(), atol=1e-9)
+
+
+def test_predictions_that_are_zero_have_no_interval():
+    cells = cells_of(rows_of(1_000, mean=-2_000.0)[1])
+    with pytest.raises(UncurseError, match=r"predictions on the top 20% are 0 .*; are the scores logits\?"):
+        remaining_error_interval(Affine(1.0, 0.0), Known(cells), 0.2, 0.9, None)
+
+
+def test_a_relative_level_error_is_the_effect_of_a_small_move():
+    cells = cells_of(rows_of(1_000)[1])
+    top = TopShare(cells, 0.2)
+    l = cells.served[top.cells]
+    moved = np.log(top.mean(logistic(l + 1e-4)) / top.mean(logistic(l - 1e-4))) / 2
+    np.testing.assert_allclose(relative_level_error(top, l, 1e-8), moved, rtol=1e-6)
 
 
 def test_levels_are_the_means_of_columns_above_the_served_one():
     _, pool, _ = rows_of(30_000, 4)
     pool += [0.0, 0.5, -0.2, 0.1]
-    np.testing.assert_allclose(levels_of(Joint().update(pool)), pool.mean(axis=0) - pool[:, 0].mean(), atol=0.01)
+    np.testing.assert_allclose(cells_of(pool[:, :3]).levels, (pool.mean(axis=0) - pool[:, 0].mean())[:3], atol=0.01)
+    np.testing.assert_allclose(cells_of(pool).levels, pool.mean(axis=0) - pool[:, 0].mean(), atol=0.01)
 
 
 def test_the_variance_of_a_level_is_by_how_replicas_came_about():
@@ -110,15 +192,15 @@ def test_replicas_whose_levels_move_apart_make_it_wider():
 
 def test_a_map_that_is_wrong_is_found_out():
     _, pool, _ = rows_of(20_000)
-    vanilla = left_on_top(Affine(1.0, 0.0), VAD(shape="free").fit(pool)._distilled(), 0.05, 0.9)
+    vanilla = remaining_error_interval(Affine(1.0, 0.0), VAD(shape="free").fit(pool)._remaining, 0.05, 0.9, None)
     assert 0.15 < vanilla[0] < vanilla[1] < 0.4
-    low, high = VAD(curvature=True).fit(pool).interval(0.05)
+    low, high = VAD(curvature=True, intervals=True).fit(pool).interval(0.05)
     assert low < 0 < high
 
 
 def test_the_interval_of_vad_is_about_its_own_error():
     truth, pool, _ = rows_of(200_000)
-    paper, probabilities = VAD().fit(pool), VAD(link="identity").fit(pool)
+    paper, probabilities = VAD(intervals=True).fit(pool), VAD(link="identity", intervals=True).fit(pool)
     for vad in (paper, probabilities):
         top = top_share(pool[:, 0], 0.05)
         error = vad.predict_proba(pool[top, 0]).mean() / expit(truth[top]).mean() - 1
@@ -127,34 +209,106 @@ def test_the_interval_of_vad_is_about_its_own_error():
         assert not low < 0 < high  # without curvature, and in the wrong space: this many rows show it
 
 
-def test_a_tandem_is_judged_by_tower():
-    _, pool, _ = rows_of(5_000)
-    _, scores, labels = rows_of(1_000, seed=1)
-    vad = VAD(calibrator="platt").fit(pool, labelled=(scores, labels))
-    reference = Tower().fit(pool, labelled=(scores, labels))
-    expected = left_on_top(vad.map_, reference, 0.05, 0.9)
-    np.testing.assert_allclose(vad.interval(0.05), expected)
+def of_kind(scores, truth, kind):
+    return (
+        scores if kind == "seeds" else np.column_stack([scores[:, 0], scores[:, :1] + scores[:, 1:] - truth[:, None]])
+    )
+
+
+@pytest.mark.parametrize("kind", ["seeds", "bootstrap", "anchored"])
+def test_a_tandem_is_compared_with_a_tower_of_the_same_kind_of_replicas(kind):
+    truth, pool, _ = rows_of(5_000)
+    of_labelled, scores, labels = rows_of(3_000, seed=1)
+    pool, scores = of_kind(pool, truth, kind), of_kind(scores, of_labelled, kind)
+    vad = VAD(calibrator="platt", replicas=kind, intervals=True).fit(pool, labelled=(scores, labels))
+    reference = Tower(replicas=kind).fit(pool, labelled=(scores, labels))
+    expected = remaining_error_interval(vad.map_, reference._remaining, 0.05, 0.9, None)
+    np.testing.assert_allclose(vad.interval(0.05), expected, rtol=1e-9)
+    other = Tower(replicas="anchored" if kind == "seeds" else "seeds").fit(pool, labelled=(scores, labels))
+    wrong = remaining_error_interval(vad.map_, other._remaining, 0.05, 0.9, None)
+    assert np.abs(np.subtract(wrong, expected)).max() > 0.01  # another kind is another interval
+    top = top_share(pool[:, 0], 0.05)
+    error = vad.predict_proba(pool[top, 0]).mean() / expit(truth[top]).mean() - 1
+    low, high = vad.interval(0.05, 0.99)
+    assert low < error < high
 
 
 def test_negatives_left_out_do_not_change_the_interval():
     _, pool, _ = rows_of(5_000)
-    plain = VAD(curvature=True).fit(pool).interval(0.05)
-    thinned = VAD(curvature=True, negative_rate=0.1).fit(pool - np.log(0.1)).interval(0.05)
+    plain = VAD(curvature=True, intervals=True).fit(pool).interval(0.05)
+    thinned = VAD(curvature=True, negative_rate=0.1, intervals=True).fit(pool - np.log(0.1)).interval(0.05)
     np.testing.assert_allclose(thinned, plain, atol=0.002)
 
 
-def test_what_has_no_interval_says_why():
-    _, pool, _ = rows_of(500)
+@pytest.mark.filterwarnings("ignore:the replicas are identical")
+def test_what_has_no_interval_states_why():
+    _, pool, labels = rows_of(500)
     with pytest.raises(UncurseError, match="this VAD is not fitted"):
         VAD().interval(0.05)
-    with pytest.raises(UncurseError, match="moments alone do not show the shape of noise"):
-        VAD().fit(Moments().update(pool)).interval(0.05)
-    with pytest.raises(UncurseError, match="this needs two columns of scores or more"):
+    with pytest.raises(
+        UncurseError, match=r"no intervals: this evidence has no replica counts; .*VAD\(intervals=True\)"
+    ):
+        VAD().fit(pool).interval(0.05)
+    with pytest.raises(UncurseError, match="no intervals: they need replicas of logits or probabilities"):
         VAD().fit(pool[:, 0], variance=0.1).interval(0.05)
-    with pytest.raises(UncurseError, match="scale='value' are no probabilities"):
+    with pytest.raises(UncurseError, match="no intervals: they need replicas of logits or probabilities"):
         VAD(link="identity", scale="value").fit(pool).interval(0.05)
-    with pytest.raises(UncurseError, match="has let its pool go"):
-        pickle.loads(pickle.dumps(VAD().fit(pool))).interval(0.05)
+    with pytest.raises(UncurseError, match="no intervals: the replicas are identical"):
+        VAD(intervals=True).fit(np.repeat(pool[:, :1], 2, axis=1)).interval(0.05)
+    tandem = VAD(intervals=True, calibrator="platt", link="probit").fit(pool, labelled=(pool, labels))
+    with pytest.raises(UncurseError, match="no intervals: with a calibrator they need link='logistic', not 'probit'"):
+        tandem.interval(0.05)
+
+
+@pytest.mark.parametrize("options", [{"intervals": True}, {"shape": "free"}])
+def test_a_pickled_fit_has_the_same_interval(options):
+    vad = VAD(**options).fit(rows_of(500)[1])
+    assert pickle.loads(pickle.dumps(vad)).interval(0.05) == vad.interval(0.05)
+
+
+def test_the_interval_of_probabilities_is_that_of_their_logits():
+    _, pool, _ = rows_of(2_000)
+    for link in ("logistic", "identity"):
+        plain = VAD(link=link, intervals=True).fit(pool).interval(0.05)
+        other = VAD(link=link, intervals=True, scale="probability").fit(expit(pool)).interval(0.05)
+        np.testing.assert_allclose(other, plain, rtol=1e-5)
+
+
+# ---------------------------------------------------------------------------- labelled rows that were selected
+
+
+def moments_of(scores, weights=None):
+    return from_arrays(scores, sample_weight=weights).moments
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_a_served_score_that_selected_the_labelled_rows_leads(replicas):
+    _, pool, _ = rows_of(20_000, replicas)
+    _, many, _ = rows_of(50_000, replicas, seed=1)
+    selected = many[many[:, 0] > np.quantile(many[:, 0], 0.8)]
+    lead = served_lead(moments_of(pool), moments_of(selected), "seeds")
+    expected = (selected[:, 0] - selected[:, 1:].mean(axis=1)).mean() - (pool[:, 0] - pool[:, 1:].mean(axis=1)).mean()
+    assert lead == pytest.approx(expected, rel=1e-9)
+    assert lead > 0.1
+    assert served_lead(moments_of(pool), moments_of(selected), "anchored") == 0
+    other = many[many[:, 1] > np.quantile(many[:, 1], 0.8)]
+    backwards = served_lead(moments_of(pool), moments_of(other), "seeds")
+    assert (backwards < -0.1) == (replicas == 2)  # of two columns either may lead
+
+
+@pytest.mark.parametrize(("pool_rows", "labelled_rows"), [(50, 5_000), (5_000, 50), (100, 100)])
+def test_few_rows_raise_no_false_alarm_of_selection(pool_rows, labelled_rows):
+    for seed in range(40):
+        pool, labelled = rows_of(pool_rows, seed=seed)[1], rows_of(labelled_rows, seed=1_000 + seed)[1]
+        assert served_lead(moments_of(pool), moments_of(labelled), "seeds") == 0
+
+
+def test_chance_is_that_of_effective_rows():
+    rng = np.random.default_rng(0)
+    for seed in range(40):
+        pool, labelled = rows_of(5_000, seed=seed)[1], rows_of(5_000, seed=1_000 + seed)[1]
+        heavy = np.where(rng.random(5_000) < 0.01, 1e6, 1.0)  # some 50 rows count
+        assert served_lead(moments_of(pool), moments_of(labelled, heavy), "seeds") == 0
 
 
 # ---------------------------------------------------------------------------- coverage
@@ -186,7 +340,7 @@ def test_intervals_of_tower_stated_at_90_percent_hold(pool_rows, labelled_rows, 
 def test_intervals_without_labels_stated_at_90_percent_hold(options, replicas):
     def make(seed):
         truth, pool, _ = rows_of(3_000, replicas, seed=seed)
-        return truth, pool[:, 0], VAD(**options).fit(pool)
+        return truth, pool[:, 0], VAD(intervals=True, **options).fit(pool)
 
     assert covered(make, 60) > 0.9 - 0.116
 
@@ -221,5 +375,7 @@ def test_one_positive_leaves_a_rate_known_to_a_factor_of_a_hundred_at_least():
 
 def test_the_interval_of_auto_is_of_the_map_it_chose():
     _, pool, _ = rows_of(5_000)
-    auto = fit_auto(pool)
-    np.testing.assert_allclose(auto.interval(0.05), VAD(curvature=True).fit(pool).interval(0.05), atol=1e-6)
+    auto = Auto().fit(pool)
+    np.testing.assert_allclose(
+        auto.interval(0.05), VAD(curvature=True, intervals=True).fit(pool).interval(0.05), atol=1e-6
+    )

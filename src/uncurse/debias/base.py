@@ -145,7 +145,7 @@ class FitRecord:
             }
             for role in ("pool", "labelled"):
                 rows = content[role]
-                if rows is not None:
+                if rows is not None or role == "pool":
                     values[role] = DataRecord(rows["rows"], tuple(rows["columns"]), tuple(rows["sources"]))
             return cls(**values)
 

@@ -120,7 +120,7 @@ def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
     )
     ratio, binomial = spread / np.maximum(binomial, 1e-300), np.maximum(binomial / total, 1e-300)
     noise = np.minimum(ratio / binomial, _MOST_NOISE)  # variance of the logit
-    ratio = np.maximum(noise, _LEAST_NOISE * noise.max() + 1e-300) * binomial
+    ratio = np.maximum(noise, _LEAST_NOISE * max(float(noise.max()), 0.01)) * binomial
     reached = np.cumsum(weight) / weight.sum()
     return np.asarray(np.exp(np.interp(reached, position / total, np.log(np.maximum(ratio, 1e-300)))))
 

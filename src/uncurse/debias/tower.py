@@ -331,7 +331,8 @@ def _scaling(labelled: ReplicaModel) -> tuple[float, float]:
     except UncurseError:  # the scores separate the labels: use them as they are
         return 1.0, 0.0
     tilt, level = fit.coefficients
-    tilt_error, level_error = np.sqrt(np.diagonal(fit.covariance))
+    tilt_error = float(np.sqrt(fit.covariance[0, 0]))
+    level_error = float(np.linalg.inv(fit.covariance)[1, 1] ** -0.5)  # of the level where the labels are, not at z = 0
     slope = float(tilt / spread)
     if tilt + 3 * tilt_error < 0:
         raise UncurseError(f"labels fall as scores rise (slope {slope:.3g}); is the label, or the score, inverted?")
