@@ -9,7 +9,8 @@ import uncurse
 from uncurse import VAD, Auto, LogSpec, Tower, UncurseError
 from uncurse.debias.auto import _contradiction
 from uncurse.debias.base import Fitted
-from uncurse.evidence import column_names, from_arrays
+from uncurse.evidence import from_arrays
+from uncurse.evidence.from_arrays import column_names
 from uncurse.metrics.selection import top_share
 
 X = np.linspace(-4.0, 0.0, 21)

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from uncurse import Cells, UncurseError
 from uncurse.calibration.calibrators import CALIBRATORS, fit_calibrator
-from uncurse.evidence import grid_steps
+from uncurse.evidence.score_grid import grid_steps
 from uncurse.links import logistic, logit
 
 EXACT_ROWS = 1 << 17

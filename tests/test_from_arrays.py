@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from uncurse import Cells, Moments, ReplicaCounts, UncurseError
-from uncurse.evidence import LogSpec, TopK, column_names, from_arrays, labelled_evidence, pool_evidence
+from uncurse.evidence import LogSpec, TopK, from_arrays
+from uncurse.evidence.from_arrays import column_names, labelled_evidence, pool_evidence
 from uncurse.links import logistic
 
 

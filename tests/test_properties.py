@@ -11,7 +11,8 @@ from scipy.special import expit
 
 from uncurse import VAD, Cells, Evidence, LogSpec, Moments, Tower, UncurseError, calibrate, load
 from uncurse.calibration.calibrators import CALIBRATORS
-from uncurse.evidence import column_names, from_arrays, merged
+from uncurse.evidence import from_arrays, merged
+from uncurse.evidence.from_arrays import column_names
 from uncurse.links import LINKS
 
 # Worlds of coarse scores and little noise have replicas that are one.

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from uncurse import UncurseError
-from uncurse.evidence import LogSpec, TopK, check_negative_rate
+from uncurse.evidence import LogSpec, TopK
+from uncurse.evidence.spec import check_negative_rate
 from uncurse.links import LINKS
 
 FULL = LogSpec(

@@ -10,7 +10,8 @@ from uncurse import VAD, Evidence, LogSpec, Moments, Tower, UncurseError
 from uncurse.calibration import fit_logistic
 from uncurse.debias.latent_scores import ReplicaModel
 from uncurse.debias.tower import _scaling
-from uncurse.evidence import column_names, from_arrays
+from uncurse.evidence import from_arrays
+from uncurse.evidence.from_arrays import column_names
 from uncurse.metrics.selection import top_share
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)

@@ -11,7 +11,8 @@ from uncurse import VAD, Affine, Chain, Evidence, Grouped, LogSpec, Moments, Top
 from uncurse.calibration.calibrators import CALIBRATORS
 from uncurse.debias import REPLICAS
 from uncurse.debias.shrinkage import lambda_error, noise_variance, with_curvature
-from uncurse.evidence import column_names, from_arrays
+from uncurse.evidence import from_arrays
+from uncurse.evidence.from_arrays import column_names
 from uncurse.links import LINKS, get_link
 from uncurse.metrics.selection import top_share
 

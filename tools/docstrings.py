@@ -1,7 +1,8 @@
 """Check the docstrings of the core's public names: ``python -m tools.docstrings``.
 
-Every function and class in the ``__all__`` of a core module needs a summary, ``Parameters`` with a type for every
-argument, ``Returns`` where something is returned, and ``Examples``. Public methods need all but ``Examples``.
+A public name is one that ``uncurse``, a core package or a top-level core module lists in its ``__all__``. Other names of
+inner modules are for the package alone. A public function or class needs a summary, ``Parameters`` with types,
+``Returns`` if something is returned, and ``Examples``. Public methods need all but ``Examples``.
 """
 
 from __future__ import annotations
@@ -48,21 +49,16 @@ def core_modules() -> Iterator[ModuleType]:
     package = importlib.import_module("uncurse")
     yield package
     for found in pkgutil.iter_modules(package.__path__):
-        if not found.ispkg:
+        if not found.ispkg or found.name not in OUTSIDE:
             yield importlib.import_module(f"uncurse.{found.name}")
-        elif found.name not in OUTSIDE:
-            inner = importlib.import_module(f"uncurse.{found.name}")
-            yield inner
-            for module in pkgutil.iter_modules(inner.__path__):
-                yield importlib.import_module(f"uncurse.{found.name}.{module.name}")
 
 
 def check_module(module: ModuleType) -> Iterator[Violation]:
     """Check the public functions and classes that `module` defines, and their public methods."""
     for name in getattr(module, "__all__", ()):
-        value = inspect.getattr_static(module, name, None)
-        if getattr(value, "__module__", None) != module.__name__:
-            continue  # re-exported, lazy or a constant
+        value = getattr(module, name)
+        if not str(getattr(value, "__module__", "")).startswith("uncurse"):
+            continue  # a constant or a type
         if inspect.isclass(value):
             yield from check_object(f"{module.__name__}.{name}", CHECKS, value)
             for method in public_methods(value):
@@ -97,7 +93,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", type=Path, help="files or folders to report; default all of the core")
     parser.add_argument("--summary", action="store_true", help="print the number of violations of each file")
     options = parser.parse_args(arguments)
-    found = [violation for module in core_modules() for violation in check_module(module)]
+    # A name may be exported by its package and by `uncurse`: report it once.
+    every = [violation for module in core_modules() for violation in check_module(module)]
+    found = list({(v.path, v.line, v.message): v for v in every}.values())
     if options.paths:
         folders = [path.resolve() for path in options.paths]
         found = [v for v in found if any(v.path.resolve().is_relative_to(folder) for folder in folders)]

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Cells, point_masses
+from ..evidence import Cells
+from ..evidence.replica_cells import point_masses
 from ..links import logistic, logit
 from ..maps import Curve
 from ..threads import one_blas_thread

@@ -10,14 +10,10 @@ from numpy.typing import ArrayLike
 from .._types import Array
 from ..calibration import fit_logistic
 from ..errors import UncurseError
-from ..evidence import (
-    Evidence,
-    ReplicaCells,
-    check_negative_rate,
-    labelled_evidence,
-    outlier_fences,
-    pool_evidence,
-)
+from ..evidence import Evidence, ReplicaCells
+from ..evidence.from_arrays import labelled_evidence, pool_evidence
+from ..evidence.replica_cells import outlier_fences
+from ..evidence.spec import check_negative_rate
 from ..links import logistic
 from ..maps import Affine, compose
 from ..validation import check_choice

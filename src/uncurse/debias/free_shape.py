@@ -21,7 +21,8 @@ import numpy as np
 from .._types import Array
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
-from ..evidence import ReplicaCells, outlier_fences, point_masses
+from ..evidence import ReplicaCells
+from ..evidence.replica_cells import outlier_fences, point_masses
 from ..links import logistic
 from ..maps import Affine, Curve
 from .latent_scores import LatentScores, ReplicaModel

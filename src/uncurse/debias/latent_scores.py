@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import ReplicaCells, clip_outliers
+from ..evidence import ReplicaCells
+from ..evidence.replica_cells import clip_outliers
 from ..links import logistic
 from ..threads import one_blas_thread
 from .base import check_columns

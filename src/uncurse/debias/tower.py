@@ -20,7 +20,10 @@ from .._types import Array
 from ..calibration import fit_logistic
 from ..calibration.spline import SmoothCurve, fit_smooth
 from ..errors import UncurseError
-from ..evidence import Evidence, ReplicaCells, check_negative_rate, labelled_evidence, outlier_fences, pool_evidence
+from ..evidence import Evidence, ReplicaCells
+from ..evidence.from_arrays import labelled_evidence, pool_evidence
+from ..evidence.replica_cells import outlier_fences
+from ..evidence.spec import check_negative_rate
 from ..links import logistic, logit
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import check_choice, warn_user

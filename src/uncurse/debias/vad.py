@@ -17,7 +17,9 @@ from numpy.typing import ArrayLike
 from .._types import Array
 from ..calibration import CALIBRATORS, fit_calibrator
 from ..errors import UncurseError
-from ..evidence import Evidence, Moments, check_negative_rate, labelled_evidence, pool_evidence
+from ..evidence import Evidence, Moments
+from ..evidence.from_arrays import labelled_evidence, pool_evidence
+from ..evidence.spec import check_negative_rate
 from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_number, warn_user

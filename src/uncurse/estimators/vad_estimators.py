@@ -19,7 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._types import Array
 from ..debias.vad import VAD
 from ..errors import UncurseError
-from ..evidence import Evidence, LogSpec, Moments, column_names
+from ..evidence import Evidence, LogSpec, Moments
+from ..evidence.from_arrays import column_names
 from ..links import get_link
 from ..maps import Affine, Curve, ScoreMap, compose
 from ..validation import check_weights, warn_user

@@ -20,7 +20,8 @@ from .._types import Array
 from ..calibration import calibrators
 from ..debias.vad import VAD
 from ..errors import UncurseError
-from ..evidence import Cells, Evidence, LogSpec, Moments, column_names
+from ..evidence import Cells, Evidence, LogSpec, Moments
+from ..evidence.from_arrays import column_names
 from ..links import get_link, logistic
 from ..maps import Affine, ScoreMap, compose
 from ..metrics import SelectionMetrics

@@ -14,7 +14,9 @@ from typing import Any
 import narwhals as nw
 
 from ..errors import UncurseError
-from ..evidence import EXACT_ROWS, Evidence, EvidenceSums, LogSpec, Parts, TopK
+from ..evidence import Evidence, LogSpec, TopK
+from ..evidence.from_arrays import EvidenceSums, Parts
+from ..evidence.score_grid import EXACT_ROWS
 from ..validation import warn_user
 from .expressions import with_prediction
 from .faults import blamed

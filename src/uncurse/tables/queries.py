@@ -14,18 +14,9 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import (
-    GRID,
-    TAIL,
-    Cells,
-    Evidence,
-    LogSpec,
-    Moments,
-    Parts,
-    grid_steps,
-    step_edges,
-    top_cut,
-)
+from ..evidence import Cells, Evidence, LogSpec, Moments
+from ..evidence.from_arrays import Parts
+from ..evidence.score_grid import GRID, TAIL, grid_steps, step_edges, top_cut
 from ..links import get_link
 from ..validation import check_names
 from .replica_queries import replica_counts

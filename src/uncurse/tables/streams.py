@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from .._types import Float
 from ..errors import UncurseError
-from ..evidence import Evidence, EvidenceSums, LogSpec, Parts
+from ..evidence import Evidence, LogSpec
+from ..evidence.from_arrays import EvidenceSums, Parts
 from ..threads import cores
 from ..validation import check_labels, check_numbers, check_weights, group_rows
 

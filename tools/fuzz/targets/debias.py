@@ -11,6 +11,7 @@ import numpy as np
 from uncurse import VAD, Auto, Evidence, LogSpec, Tower, evidence, information_variance
 from uncurse.calibration import CALIBRATORS
 from uncurse.debias import REPLICAS, FitRecord
+from uncurse.evidence.from_arrays import column_names
 
 from ..checks import check_close, check_finite, check_invariant, check_map, check_predictions, served_scores
 from ..engine import Call, Fault, Refused, target
@@ -102,7 +103,7 @@ def from_shards(
     call: Call, model: Any, options: dict[str, Any], pool: Any, labelled: Any, groups: Any, weights: Any, served: Any
 ) -> Any:
     """Fit evidence that was collected in shards and merged."""
-    names = evidence.column_names(pool.shape[1])
+    names = column_names(pool.shape[1])
     known = {name: options[name] for name in ("scale", "link", "negative_rate") if name in options}
     spec = LogSpec(names, **known)
     counts = options["scale"] != "value" and pool.shape[1] > 1
