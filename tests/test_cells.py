@@ -358,7 +358,7 @@ def test_inconsistent_content_is_refused(kind, place, value, message):
         (
             ([0.0, 1.0],),
             {"scale": "value"},
-            r"these cells hold scores on the logit scale; scale='value' cannot be added",
+            r"these cells are on the logit scale; scale='value' cannot be added",
         ),
     ],
 )

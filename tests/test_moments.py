@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from uncurse import Cells, Moments, UncurseError
-from uncurse.debias.vad import noise_variance
+from uncurse.debias.shrinkage import noise_variance
 from uncurse.evidence import block_sums
 from uncurse.links import LINKS, get_link, logistic
 

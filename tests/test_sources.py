@@ -240,7 +240,7 @@ def test_what_is_no_frame_and_no_path():
 
 def test_evidence_of_values_is_not_evaluated():
     found = collect(make(), ["s1", "s2"], label="y", scale="value", link="identity")
-    with pytest.raises(UncurseError, match="evidence is of values, which are no predictions of a label"):
+    with pytest.raises(UncurseError, match="has scale='value', which does not predict a label"):
         evaluate_log(found)
 
 

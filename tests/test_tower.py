@@ -9,7 +9,7 @@ import uncurse
 from uncurse import VAD, Evidence, LogSpec, Moments, Tower, UncurseError
 from uncurse.calibration import fit_logistic
 from uncurse.debias.latent_scores import ReplicaModel
-from uncurse.debias.tower import _scaling
+from uncurse.debias.label_model import fit_scaling
 from uncurse.evidence import from_arrays
 from uncurse.evidence.from_arrays import column_names
 from uncurse.metrics.selection import top_share
@@ -551,7 +551,7 @@ def test_a_served_model_better_than_its_twins_gets_the_extra_weight_that_labels_
     p = tower.predict_proba(X)
     assert (np.diff(p) > 0.001).all()
     assert p.max() < 0.7
-    monkeypatch.setattr("uncurse.debias.tower._contrast", lambda *arguments: 0.0)
+    monkeypatch.setattr("uncurse.debias.label_model._contrast", lambda *arguments: 0.0)
     without = Tower().fit(pool, labelled=(scores, labels))
     assert without.contrast_ == 0
     # The served score is trusted more, so predictions rise faster with it.
@@ -594,7 +594,7 @@ def test_the_prior_of_the_slope_holds_where_labels_say_nothing_of_it():
 
 
 def scaling_of(scores, labels):
-    return _scaling(ReplicaModel(evidence_of(scores, labels).replica_counts.cells(), "seeds"))
+    return fit_scaling(ReplicaModel(evidence_of(scores, labels).replica_counts.cells(), "seeds"))
 
 
 @pytest.mark.parametrize(("slope", "level"), [(1.0, 0.0), (1.0, 1.2), (1.6, 0.0), (0.6, 0.0)])

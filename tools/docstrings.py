@@ -1,7 +1,7 @@
 """Check the docstrings of the core's public names: ``python -m tools.docstrings``.
 
-A public name is one that ``uncurse``, a core package or a top-level core module lists in its ``__all__``. Other names of
-inner modules are for the package alone. A public function or class needs a summary, ``Parameters`` with types,
+A public name is one that ``uncurse``, a core package or a top-level core module lists in its ``__all__``. Other names
+of inner modules are for the package alone. A public function or class needs a summary, ``Parameters`` with types,
 ``Returns`` if something is returned, and ``Examples``. Public methods need all but ``Examples``.
 """
 

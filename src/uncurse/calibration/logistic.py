@@ -25,7 +25,7 @@ _EPSILON = float(np.finfo(float).eps)
 class LogisticFit:
     """Result of `fit_logistic`.
 
-    Attributes
+    Parameters
     ----------
     coefficients : array of shape (d,)
         Posterior mode; the maximum-likelihood estimate without a prior.
@@ -35,6 +35,12 @@ class LogisticFit:
         Log likelihood at the mode minus the penalty of the prior.
     log_determinant : float
         Log determinant of the observed information, including the prior precision.
+
+    Examples
+    --------
+    >>> fit = fit_logistic(np.ones((1, 1)), np.array([4.0]), np.array([2.0]))
+    >>> fit.coefficients, fit.covariance
+    (array([0.]), array([[1.]]))
     """
 
     coefficients: Array

@@ -22,7 +22,7 @@ from .free_shape import FreeShape, LabelFree, Parametric
 from .latent_scores import ReplicaModel
 from .tower import TowerFit, fit_tower
 from .uncertainty import SHARES, TopShare
-from .vad import VADOptions, fit_vad, label_free
+from .vad_fit import VADOptions, fit_vad, label_free
 
 _NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
 _MSE_TOLERANCE = 0.15  # accepted increase of the mean squared error of a correct label-free map by misleading labels

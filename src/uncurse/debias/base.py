@@ -1,4 +1,4 @@
-"""What methods return: `Fitted`, with its map, a typed `FitRecord` and what is known of the remaining error."""
+"""Results of the methods (`Fitted`, `FitRecord`), and the interface that the methods share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST_COLUMNS = {"seeds": 2, "bootstrap": 3, "anchored": 2}
 
 @dataclass(frozen=True)
 class DataRecord:
-    """Rows that a method has seen.
+    """Rows that a method was fitted on.
 
     Parameters
     ----------
@@ -47,13 +47,23 @@ class DataRecord:
 
     @classmethod
     def of(cls, evidence: Evidence) -> DataRecord:
-        """Return the record of some evidence."""
+        """Return the record of some evidence.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            Rows that the method sees.
+
+        Returns
+        -------
+        DataRecord
+        """
         return cls(evidence.rows, evidence.spec.scores, evidence.sources)
 
 
 @dataclass(frozen=True)
 class GroupRecord:
-    """λ, center and number of rows of one group.
+    """Estimates of one group: λ, center and number of rows.
 
     Parameters
     ----------
@@ -82,7 +92,7 @@ class FitRecord:
     method : str
         Name of the method.
     pool, labelled : DataRecord
-        Rows that the method has seen; `labelled` is None without labels.
+        Rows that the method was fitted on; `labelled` is None without labels.
     reason : str
         Why `Auto` chose the method.
     scale, link, replicas, negative_rate, calibrator, curvature, shape : optional
@@ -125,7 +135,12 @@ class FitRecord:
     version: str = __version__
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data; `lambda_` is called "lambda" there."""
+        """Return plain data; `lambda_` is called "lambda" there.
+
+        Returns
+        -------
+        dict
+        """
         content = asdict(self)
         content["lambda"] = content.pop("lambda_")
         content["groups"] = {
@@ -135,7 +150,17 @@ class FitRecord:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
-        """Rebuild a record from `to_dict`; other keys are ignored."""
+        """Rebuild a record from `to_dict`; other keys are ignored.
+
+        Parameters
+        ----------
+        content : mapping
+            Plain data.
+
+        Returns
+        -------
+        FitRecord
+        """
         with reading("fit record"):
             known = {f.name for f in fields(cls)}
             values = {name: value for name, value in content.items() if name in known}
@@ -161,9 +186,9 @@ class Fitted:
     record : FitRecord
         How it was fitted.
     remaining : RemainingError, optional
-        What is known of the error that the map leaves.
+        Estimate of the error that remains after the map.
     no_interval : str
-        Why that is unknown, if `remaining` is None.
+        Why `remaining` is None.
 
     Examples
     --------

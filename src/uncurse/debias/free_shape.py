@@ -60,7 +60,8 @@ def teacher(cells: ReplicaCells) -> Array:
     others = cells.n_replicas - 1
     # Every replica at the mean level of all of them.
     mean = cells.served + cells.gap - cells.gap_level / cells.n_replicas
-    radius = np.sqrt((others - 1) / others * cells.spread)
+    # φ of a cell's mean misses half of φ'' times the variance of m within the cell, width²/6, which d² would add to.
+    radius = np.sqrt(np.maximum((others - 1) / others * cells.spread - cells.width**2 / 6, 0.0))
     if others == 2:
         return _complex_mean(mean, radius)
     # The contrast is one coordinate of a vector of known length and unknown direction in others − 1 dimensions.

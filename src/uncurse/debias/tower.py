@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,29 +18,22 @@ from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..calibration import fit_logistic
-from ..calibration.spline import SmoothCurve, fit_smooth
+from ..calibration.spline import SmoothCurve
 from ..errors import UncurseError
 from ..evidence import Evidence, ReplicaCells
 from ..evidence.from_arrays import labelled_evidence, pool_evidence
-from ..evidence.replica_cells import outlier_fences
 from ..evidence.spec import check_negative_rate
-from ..links import logistic, logit
+from ..links import logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import check_choice, warn_user
 from .base import DataRecord, Debiaser, FitRecord, Fitted, check_columns, check_replicas
 from .free_shape import project
+from .label_model import LabelModel, fit_labels, fit_scaling
 from .latent_scores import ReplicaModel, summarize
 from .shrinkage import shrink_towards
 from .uncertainty import TopShare, level_variance, relative_level_error, served_lead
 
 _MIN_GROUP_ROWS = 2_000  # a group with as many rows has a distribution of true scores of its own
-# Prior of the slope of the curve: scores are log odds, give or take. Two hundred positives outweigh it.
-_SLOPE = (1.0, 0.3)
-# Scores are rescaled to log odds first if labels show that they are far from it: a slope outside ½ to 2, or a level off
-# by 1.5, by more than four standard errors. Nearer than that the curve takes care of it.
-_FAR_SLOPE, _FAR_LEVEL, _FAR_ERRORS = 2.0, 1.5, 4.0
-_MIN_POSITIVES = 20  # fewer do not determine a curve
-_MASS_PRIOR = 0.5  # standard deviation of the extra log odds at a floor or a cap
 _COUNTS = "collect it with replica_counts=True"
 
 
@@ -149,35 +142,6 @@ class Tower(Debiaser):
 
 
 @dataclass(frozen=True)
-class LabelModel:
-    """P(y | all replicas), as labelled rows show it.
-
-    Parameters
-    ----------
-    curve : SmoothCurve
-        Log odds of a positive by denoised score.
-    contrast, contrast_level : float
-        Extra weight of the served score, and the mean gap of the labelled rows.
-    masses : tuple of tuple of float
-        Served logit, cell width and extra log odds of each floor, cap or default value of the served score.
-    """
-
-    curve: SmoothCurve
-    contrast: float
-    contrast_level: float
-    masses: tuple[tuple[float, float, float], ...]
-
-    def probability(self, denoised: Array, cells: ReplicaCells) -> Array:
-        """Return the probability of each cell."""
-        log_odds = self.curve(denoised)
-        if self.contrast:
-            log_odds = log_odds - self.contrast * (cells.gap - self.contrast_level)
-        for served, width, extra in self.masses:
-            log_odds = log_odds + extra * cells.at(served, width)
-        return np.asarray(logistic(log_odds), np.float64)
-
-
-@dataclass(frozen=True)
 class TowerFit:
     """A fitted tower: what it knows of the true rates on the pool, and how well.
 
@@ -276,7 +240,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     for one, name in ((cells, "pool"), (rows, "labelled rows")):
         if np.ptp(one.served) <= 0:
             raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
-    scaling = _scaling(ReplicaModel(rows, replicas))
+    scaling = fit_scaling(ReplicaModel(rows, replicas))
     pool_model = ReplicaModel(cells.rescaled(*scaling), replicas)
     labelled_model = ReplicaModel(rows.rescaled(*scaling), replicas)
     if pool_model.identical or labelled_model.identical:
@@ -293,7 +257,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
         denoised, _ = labelled_model.posterior_logit(pool_model.latent, summary)
     else:
         denoised, _ = labelled_model.posterior_logit(labelled_model.latent)
-    labels = _fit_labels(labelled_model, denoised)
+    labels = fit_labels(labelled_model, denoised)
     by_replicas = labels.probability(pool_model.posterior_logit(pool_model.latent)[0], pool_model.cells)
     projection = project(pool_model.cells, by_replicas)
     fit = TowerFit(cells, scaling, pool_model, labelled_model, bool(lead), labels, projection)
@@ -319,75 +283,6 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
         contrast=labels.contrast,
     )
     return Fitted(score_map, record, fit)
-
-
-def _scaling(labelled: ReplicaModel) -> tuple[float, float]:
-    """Return slope and intercept that make scores log odds, if labels show clearly that they are far from it."""
-    (w, y), mean = labelled.cells.row_weights(), labelled.summary.mean
-    center = float(w @ mean / w.sum())
-    fences = outlier_fences(mean, w)
-    z = np.clip(mean, *fences) - center
-    spread = float(np.sqrt(w @ np.square(z) / w.sum()))
-    z = z / spread
-    try:
-        fit = fit_logistic(np.stack([z, np.ones_like(z)]), w, y)
-    except UncurseError:  # the scores separate the labels: use them as they are
-        return 1.0, 0.0
-    tilt, level = fit.coefficients
-    tilt_error = float(np.sqrt(fit.covariance[0, 0]))
-    level_error = float(np.linalg.inv(fit.covariance)[1, 1] ** -0.5)  # of the level where the labels are, not at z = 0
-    slope = float(tilt / spread)
-    if tilt + 3 * tilt_error < 0:
-        raise UncurseError(f"labels fall as scores rise (slope {slope:.3g}); is the label, or the score, inverted?")
-    far = not 1 / _FAR_SLOPE <= slope <= _FAR_SLOPE and abs(tilt - spread) > _FAR_ERRORS * tilt_error and slope > 0
-    moved = abs(level - center) > max(_FAR_LEVEL, _FAR_ERRORS * level_error)
-    if not far and not moved:
-        return 1.0, 0.0
-    slope = slope if far else 1.0
-    return slope, float(level - slope * center)
-
-
-def _fit_labels(labelled: ReplicaModel, denoised: Array) -> LabelModel:
-    """Fit P(y | all replicas) to the labelled rows."""
-    cells, order = labelled.cells, np.argsort(denoised, kind="stable")
-    w, y = (x[order] for x in cells.row_weights())
-    # A floor or a cap hides noise: rows there differ from other rows with the same denoised score.
-    masses = cells.served_masses.tolist()
-    free = ~np.any([cells.at(served)[order] for served in masses], axis=0) if masses else np.ones(len(w), bool)
-    if min(float(y[free].sum()), float((w - y)[free].sum())) < _MIN_POSITIVES:
-        free = np.ones(len(w), bool)
-    curve = fit_smooth(denoised[order][free], w[free], y[free], slope=_SLOPE)
-    contrast = 0.0
-    if labelled.replicas == "seeds":
-        contrast = _contrast(curve(denoised[order]), -cells.gap[order], w, y)
-    model = LabelModel(curve, contrast, cells.gap_level, ())
-    p = model.probability(denoised, cells)
-    extra = []
-    for served in masses:
-        here = cells.at(served)
-        weight, positives = (x[here] for x in cells.row_weights())
-        level = np.ones((1, len(weight)))
-        base = np.asarray(logit(p[here]), np.float64)
-        fit = fit_logistic(level, weight, positives, offset=base, prior_precision=np.array([_MASS_PRIOR**-2]))
-        extra.append((served, cells.width, float(fit.coefficients[0])))
-    return replace(model, masses=tuple(extra))
-
-
-def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
-    """Return the extra weight of the served score by one Newton step; 0 unless it is significant.
-
-    The squared z must exceed 2 log(positives) + 4: BIC's penalty and four more, for a term that is 0 for replicas that
-    are exchangeable.
-    """
-    p = logistic(log_odds)
-    information = w * p * (1 - p)
-    c = lead - float(information @ lead / information.sum())
-    total = float(information @ np.square(c))
-    if total <= 0:
-        return 0.0
-    value = float(c @ (y - w * p)) / total
-    rarer = min(float(y.sum()), float((w - y).sum()))
-    return value if value**2 * total > 2 * np.log(max(rarer, 3.0)) + 4 else 0.0
 
 
 def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:

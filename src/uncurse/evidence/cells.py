@@ -89,25 +89,24 @@ class Cells:
         Returns
         -------
         Cells
-            Itself.
         """
-        given = self.scale if scale is None else scale
-        values = check_scores(scores, given)
+        input_scale = self.scale if scale is None else scale
+        values = check_scores(scores, input_scale)
         y = None if labels is None else check_labels(labels, len(values))
         weights = check_weights(sample_weight, len(values), summed=True)
         total = float(len(values)) if weights is None else float(weights.sum())
         if not math.isfinite(total * max(float(values.max()), -float(values.min()))):
             raise UncurseError("the sum of these scores overflows; pass scores of ordinary size, such as logits")
-        if given != self.scale and (given, self.scale) != ("probability", "logit"):
-            raise UncurseError(f"these cells hold scores on the {self.scale} scale; scale={given!r} cannot be added")
+        if input_scale != self.scale and (input_scale, self.scale) != ("probability", "logit"):
+            raise UncurseError(f"these cells are on the {self.scale} scale; scale={input_scale!r} cannot be added")
         self._check_labels(y is not None)
         self._labelled = y is not None
         self.rows += len(values)
         self._on_grid |= self._too_many()
         if self._on_grid and len(values) > EXACT_TOP:
-            self._add(*grid_table(values, y, weights, given, self.scale, self._cut))
+            self._add(*grid_table(values, y, weights, input_scale, self.scale, self._cut))
         else:
-            exact = values if given == self.scale else logit(values.astype(np.float64, copy=False))
+            exact = values if input_scale == self.scale else logit(values.astype(np.float64, copy=False))
             self._add(*exact_table(exact, y, weights))
         return self
 
@@ -138,7 +137,6 @@ class Cells:
         Returns
         -------
         Cells
-            Itself.
         """
         self._check_labels(labels is not None)
         self._labelled = labels is not None
@@ -148,7 +146,7 @@ class Cells:
         return self
 
     def merge(self, other: Cells) -> Cells:
-        """Add the rows of `other`, which stays as it is.
+        """Add the rows of `other`, which does not change.
 
         Parameters
         ----------
@@ -158,7 +156,6 @@ class Cells:
         Returns
         -------
         Cells
-            Itself.
         """
         if not isinstance(other, Cells):
             raise UncurseError(f"cannot merge a {type(other).__name__} into Cells; pass Cells")
@@ -226,7 +223,13 @@ class Cells:
         return scores
 
     def on_logit(self) -> tuple[Array, Array, Array]:
-        """Return mean score and both bounds of each cell as logits."""
+        """Return mean score and both bounds of each cell as logits.
+
+        Returns
+        -------
+        tuple of three arrays of shape (K,)
+            Mean, lower bound and upper bound.
+        """
         low, high = self.bounds  # the ends of slots are logits already
         if self.scale != "probability":
             return self.score, low, high
@@ -272,7 +275,12 @@ class Cells:
         return f"Cells(scale={self.scale!r}) of {self.rows:,} rows in {len(self):,} cells, {kind}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return plain data.
+
+        Returns
+        -------
+        dict
+        """
         return {
             "scale": self.scale,
             "exact": self.exact,
@@ -288,7 +296,17 @@ class Cells:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Cells:
-        """Rebuild cells from `to_dict`; raise UncurseError where the content is inconsistent."""
+        """Rebuild cells from `to_dict`; raise UncurseError where the content is inconsistent.
+
+        Parameters
+        ----------
+        content : mapping
+            Plain data.
+
+        Returns
+        -------
+        Cells
+        """
         with reading("cells"):
             cells = cls(content["scale"], content["exact"])
             cells._on_grid, cells.rows = bool(content["grid"]), int(content["rows"])

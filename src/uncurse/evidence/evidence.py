@@ -21,7 +21,7 @@ _OPTIONAL = ("cells", "replica_counts")
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that methods and metrics need to know about a set of rows.
+    """Sufficient statistics of a set of rows, for all methods and metrics.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ class Evidence:
     cells : Cells, optional
         Served logits in order, with label sums. Calibrators and metrics need them.
     replica_counts : ReplicaCounts, optional
-        How the replicas lie together. `Tower`, `Auto` and intervals need them.
+        Joint counts of the replica scores. `Tower`, `Auto` and intervals need them.
     groups : dict of str to Evidence
-        The same for each group of rows.
+        Evidence of each group of rows.
     sources : tuple of str
         Files that were read.
 
@@ -104,22 +104,33 @@ class Evidence:
 
     def _merged(self, other: Evidence) -> Evidence:
         parts: dict[str, Any] = {
-            name: None if (mine := getattr(self, name)) is None else copy.deepcopy(mine).merge(getattr(other, name))
+            name: None if (part := getattr(self, name)) is None else copy.deepcopy(part).merge(getattr(other, name))
             for name in ("moments", *_OPTIONAL)
         }
         groups = {**self.groups, **other.groups}
         for name in self.groups.keys() & other.groups.keys():
-            one, two = self.groups[name], other.groups[name]
+            mine, theirs = self.groups[name], other.groups[name]
             # Logs of many groups are collected without the optional parts of groups.
-            missing = [part for part in _OPTIONAL if getattr(one, part) is None or getattr(two, part) is None]
-            lacking: dict[str, Any] = dict.fromkeys(missing)
-            groups[name] = replace(one, **lacking)._merged(replace(two, **lacking))
+            missing: dict[str, Any] = {
+                part: None for part in _OPTIONAL if getattr(mine, part) is None or getattr(theirs, part) is None
+            }
+            groups[name] = replace(mine, **missing)._merged(replace(theirs, **missing))
         return replace(self, **parts, sources=self.sources + other.sources).with_groups(groups)
 
     def with_groups(self, groups: Mapping[str, Evidence]) -> Evidence:
         """Return this evidence with the evidence of its groups.
 
-        Replica counts of groups get the grid of the whole, whatever engine or order of merging they come from.
+        Replica counts of groups are put on the grid of all rows, so they do not depend on the engine or on the order
+        of merging.
+
+        Parameters
+        ----------
+        groups : mapping of str to Evidence
+            Evidence of each group.
+
+        Returns
+        -------
+        Evidence
         """
         counts = self.replica_counts
         if counts is None:
@@ -133,7 +144,12 @@ class Evidence:
         return replace(self, groups=parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return plain data.
+
+        Returns
+        -------
+        dict
+        """
         return {
             "spec": self.spec.to_dict(),
             "sources": list(self.sources),
@@ -145,7 +161,17 @@ class Evidence:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Evidence:
-        """Rebuild evidence from `to_dict`; raise UncurseError where the content is inconsistent."""
+        """Rebuild evidence from `to_dict`; raise UncurseError where the content is inconsistent.
+
+        Parameters
+        ----------
+        content : mapping
+            Plain data.
+
+        Returns
+        -------
+        Evidence
+        """
         with documents.reading("evidence"):
             cells, counts = content["cells"], content["replica_counts"]
             evidence = cls(
@@ -168,12 +194,28 @@ class Evidence:
         return evidence
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one JSON file, atomically."""
+        """Write one JSON file, atomically.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Target.
+        """
         documents.write(path, documents.dumps("evidence", self.to_dict(), checksum=True) + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Evidence:
-        """Read a file that `save` wrote."""
+        """Read a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A JSON file.
+
+        Returns
+        -------
+        Evidence
+        """
         content = documents.read(path)
         if content["kind"] != "evidence":
             raise UncurseError(f"{path} holds a {content['kind']!r}; pass evidence, which `uncurse collect` writes")
@@ -181,7 +223,7 @@ class Evidence:
 
 
 def merged(parts: Iterable[Evidence]) -> Evidence:
-    """Merge several evidences into one.
+    """Merge several `Evidence` objects.
 
     Parameters
     ----------

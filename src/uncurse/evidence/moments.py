@@ -80,7 +80,6 @@ class Moments:
         Returns
         -------
         Moments
-            Itself.
         """
         plain_array = type(scores) is np.ndarray and scores.dtype in (np.float32, np.float64)
         if plain_array and scale != "probability" and scores.ndim == 2 and scores.size:  # type: ignore[union-attr]
@@ -109,7 +108,7 @@ class Moments:
         return self
 
     def merge(self, other: Moments) -> Moments:
-        """Add the rows of `other`, which stays as it is.
+        """Add the rows of `other`, which does not change.
 
         Parameters
         ----------
@@ -119,7 +118,6 @@ class Moments:
         Returns
         -------
         Moments
-            Itself.
         """
         if not isinstance(other, Moments):
             raise UncurseError(f"cannot merge a {type(other).__name__} into Moments; pass Moments")
@@ -235,7 +233,7 @@ class Moments:
         kept = self.block_weight > 0
         if kept.sum() < 2:
             return float("nan")
-        whole = function(self.mean, self.covariance)
+        full = function(self.mean, self.covariance)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             away = self.block_mean - self.mean
             first = self.block_weight[:, None] * away
@@ -244,12 +242,12 @@ class Moments:
             mean = (first.sum(axis=0) - first) / rest[:, None]
             covariance = (second.sum(axis=0) - second) / rest[:, None, None] - mean[:, :, None] * mean[:, None, :]
             without = function((mean + self.mean)[kept], covariance[kept])
-        if not np.isfinite(without).all():  # a handful of rows, of which one holds all the variation
+        if not np.isfinite(without).all():  # a single row may hold all the variation
             return float("nan")
         with np.errstate(over="ignore", invalid="ignore"):
             inverse_share = self.block_weight.sum() / self.block_weight[kept]
-            pseudo = inverse_share * whole - (inverse_share - 1) * without
-            estimate = whole + np.sum((1 - 1 / inverse_share) * (whole - without))
+            pseudo = inverse_share * full - (inverse_share - 1) * without
+            estimate = full + np.sum((1 - 1 / inverse_share) * (full - without))
             variance = np.mean(np.square(pseudo - estimate) / (inverse_share - 1))
         return float(np.sqrt(variance)) if np.isfinite(variance) else float("nan")
 
@@ -264,7 +262,7 @@ class Moments:
     def update_blocks(
         self, rows: NDArray[np.int64], weight: Array, squares: Array, mean: Array, scatter: Array
     ) -> Moments:
-        """Add blocks that an engine has summed up.
+        """Add blocks that a dataframe engine has computed.
 
         Parameters
         ----------
@@ -276,18 +274,32 @@ class Moments:
         Returns
         -------
         Moments
-            Itself.
         """
         self._append(rows, weight, squares, mean, scatter)
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return plain data.
+
+        Returns
+        -------
+        dict
+        """
         return {"link": self.link, **{name: b.tolist() for name, b in zip(_FIELDS, self._blocks, strict=True)}}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Moments:
-        """Rebuild moments from `to_dict`; raise UncurseError where the content is inconsistent."""
+        """Rebuild moments from `to_dict`; raise UncurseError where the content is inconsistent.
+
+        Parameters
+        ----------
+        content : mapping
+            Plain data.
+
+        Returns
+        -------
+        Moments
+        """
         with reading("moments"):
             moments = cls(content["link"])
             rows = np.array(content["rows"], np.int64)
@@ -299,7 +311,7 @@ class Moments:
             shapes = [(count,), (count,), (count,), (count, replicas), (count, replicas, replicas)]
             if [block.shape for block in blocks] != shapes:
                 raise ValueError("its arrays differ in length")
-            if not all((np.abs(block) < 1e305).all() for block in blocks):  # their sums must be numbers too
+            if not all((np.abs(block) < 1e305).all() for block in blocks):  # their sums must be finite too
                 raise ValueError("it holds numbers that are not finite")
             if (rows < 0).any() or (rows > 1 << 53).any() or (weight < 0).any() or not weight.sum() > 0:
                 raise ValueError("rows and weights must be positive")

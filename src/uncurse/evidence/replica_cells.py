@@ -1,4 +1,4 @@
-"""`ReplicaCells`: the filled cells of `ReplicaCounts` as arrays, which is what the methods read."""
+"""`ReplicaCells`: the filled cells of `ReplicaCounts` as arrays, the input of the methods."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from .._types import Array
 from .replica_grid import Keys, expand
 
-# Share of the variance among three or more others that their levels may explain: beyond it the correction for levels
-# would leave more than a fifth of the rows with a negative variance.
+# Largest share of the variance among three or more other replicas that their levels may explain. Above it the
+# correction for levels would give more than a fifth of the rows a negative variance.
 _MAX_OFFSET = 0.2
 _MASS, _MASS_RATIO = 0.02, 2.5  # see `point_masses`
-_ABOVE_CAP = 0.002  # largest share of wild scores above a cap
+_ABOVE_CAP = 0.002  # largest share of outliers above a cap
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,26 @@ class ReplicaCells:
         return float(self.levels[1:].mean())
 
     def gap_squared(self, level: float) -> Array:
-        """Return the mean squared gap about `level` of the rows of each cell: they vary about the mean of the cell."""
+        """Return the mean squared gap about `level` of each cell, with the variance inside a cell.
+
+        Parameters
+        ----------
+        level : float
+            Center of the squares.
+
+        Returns
+        -------
+        array of shape (K,)
+        """
         return np.asarray(np.square(self.gap - level) + self.width**2 / 12)
 
     def row_weights(self) -> tuple[Array, Array]:
-        """Return weight and label sums (zero without labels) scaled to the effective number of rows."""
+        """Return weight and label sums (zero without labels) scaled to the effective number of rows.
+
+        Returns
+        -------
+        tuple of two arrays of shape (K,)
+        """
         factor = self.effective_rows / float(self.weight.sum())
         return self.weight * factor, np.zeros_like(self.weight) if self.label is None else self.label * factor
 
@@ -102,11 +117,33 @@ class ReplicaCells:
         return ""
 
     def at(self, served: float, width: float = 0.0) -> NDArray[np.bool_]:
-        """Mark the cells at a served logit, as precisely as the wider of two grids allows."""
+        """Mark the cells at a served logit, up to half the width of a cell.
+
+        Parameters
+        ----------
+        served : float
+            Served logit.
+        width : float, default=0.0
+            Width of the grid that `served` comes from; the wider of both grids counts.
+
+        Returns
+        -------
+        array of bool of shape (K,)
+        """
         return np.asarray(np.abs(self.served - served) <= max(self.width, width) / 2)
 
     def rescaled(self, slope: float, intercept: float) -> ReplicaCells:
-        """Return the cells of the logits slope · l + intercept."""
+        """Return the cells of the logits slope · l + intercept.
+
+        Parameters
+        ----------
+        slope, intercept : float
+            Coefficients.
+
+        Returns
+        -------
+        ReplicaCells
+        """
         return replace(
             self,
             served=slope * self.served + intercept,
@@ -129,7 +166,7 @@ def replica_cells(
 ) -> ReplicaCells:
     """Turn cell numbers and exact column means into `ReplicaCells`.
 
-    Outliers of gap and contrast are clipped: a few wild scores must not decide what noise is.
+    Clip outliers of gap and contrast: a few extreme scores must not determine the noise.
     """
     served, gap = (expand(_centers(x, weight) * width) for x in numbers[:2])
     total = float(weight.sum())
@@ -152,7 +189,9 @@ def replica_cells(
             offset, raw = 2 * float(np.var(levels[1:], ddof=1)), np.square(bounded)
             square = raw - offset
             freedom = 0 if offset > _MAX_OFFSET * float(weight @ raw) / total else freedom
-        spread = np.maximum(square + width**2 / 3, 0.0) / 2  # rows vary about the mean of a cell, 2 · width wide
+        spread = (
+            np.maximum(square + width**2 / 3, 0.0) / 2
+        )  # the variance inside a cell of width 2 · width is a third of width²
     return ReplicaCells(served, clipped, spread, freedom, weight, label, levels, width, rows, effective_rows)
 
 

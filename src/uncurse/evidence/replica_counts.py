@@ -1,4 +1,4 @@
-"""`ReplicaCounts`: how the scores of replicas lie together, as counts that merge."""
+"""`ReplicaCounts`: a joint histogram of replica scores that can be merged."""
 
 from __future__ import annotations
 
@@ -100,7 +100,6 @@ class ReplicaCounts:
         Returns
         -------
         ReplicaCounts
-            Itself.
         """
         check_choice("scale", scale, ("logit", "probability"))
         values = check_scores(scores, scale, name="scores", ndim=2)
@@ -108,7 +107,7 @@ class ReplicaCounts:
         w = check_weights(sample_weight, len(values), summed=True)
         logit_offset = check_number(logit_offset, "logit_offset")
         if scale == "probability" and not (values.min() > 0 and values.max() < 1):
-            _logits(values, scale, 0.0)  # refuse them before anything is counted
+            _logits(values, scale, 0.0)  # raises before anything is counted
         self.start(values.shape[1], y is not None)
         if len(values) <= _SAMPLE:
             logits = _logits(values, scale, logit_offset)
@@ -142,13 +141,13 @@ class ReplicaCounts:
             return histogram.count(logits, y, w, sums[i]), _column_sums(logits, w)
 
         counted = in_threads(count, range(len(pieces)))
-        for more in sums[1:]:
-            histogram.sums += more
-        outside = [cells for some, _ in counted for cells in some]
+        for thread_sums in sums[1:]:
+            histogram.sums += thread_sums
+        outside = [cells for misses, _ in counted for cells in misses]
         if outside:
             self._keys, self._table = _joined(self._keys, self._table, *outside)
             if sum(len(keys) for keys, _ in outside) > len(values) // 16 or len(self._keys) > _MAX_KEYS:
-                self._flush()  # these rows lie elsewhere: the next ones get a histogram of their own
+                self._flush()  # the histogram misses these rows: start another
         self._cells = None
         return np.asarray(np.sum([column for _, column in counted], axis=0))
 
@@ -165,7 +164,6 @@ class ReplicaCounts:
         Returns
         -------
         ReplicaCounts
-            Itself.
         """
         if n_replicas < 2:
             raise UncurseError(f"there are {n_replicas} score columns; pass the served model and at least one replica")
@@ -180,7 +178,7 @@ class ReplicaCounts:
     def update_cells(
         self, numbers: list[Keys], table: Array, level: int, *, rows: int, weight_squares: float, column_sums: Array
     ) -> ReplicaCounts:
-        """Add cells that an engine has counted; call `start` first.
+        """Add cells that a dataframe engine has counted; call `start` first.
 
         Parameters
         ----------
@@ -200,7 +198,6 @@ class ReplicaCounts:
         Returns
         -------
         ReplicaCounts
-            Itself.
         """
         self._coarsen(level)
         self._add(coarsen(pack(numbers), self._level - level), table)
@@ -208,7 +205,7 @@ class ReplicaCounts:
         return self
 
     def merge(self, other: ReplicaCounts) -> ReplicaCounts:
-        """Add the rows of `other`, which stays as it is.
+        """Add the rows of `other`, which does not change.
 
         Parameters
         ----------
@@ -218,7 +215,6 @@ class ReplicaCounts:
         Returns
         -------
         ReplicaCounts
-            Itself.
         """
         if not isinstance(other, ReplicaCounts):
             raise UncurseError(f"cannot merge a {type(other).__name__} into ReplicaCounts; pass ReplicaCounts")
@@ -240,10 +236,11 @@ class ReplicaCounts:
     def _add(self, keys: Keys, table: Array) -> None:
         self._cells = None
         self._keys, self._table = _joined(self._keys, self._table, (keys, table))
-        if self._histogram is None:
-            self._keys, self._table, self._level = _limited(self._keys, self._table, self._level)
-        elif len(self._keys) > _MAX_KEYS:
-            self._flush()
+        if self._histogram is not None:
+            if len(self._keys) > _MAX_KEYS:
+                self._flush()
+        elif len(self._keys) > MAX_CELLS:
+            self._coarsen(least_level(self._keys, self._level, MAX_CELLS))
 
     def _flush(self) -> None:
         """Move the counts of the histogram to the keys."""
@@ -259,7 +256,17 @@ class ReplicaCounts:
             self._level, self._cells = level, None
 
     def coarsened(self, level: int) -> ReplicaCounts:
-        """Return these counts, or a copy on the grid of `level` if that is coarser."""
+        """Return these counts, or a copy on the grid of `level` if that is coarser.
+
+        Parameters
+        ----------
+        level : int
+            Level of the grid.
+
+        Returns
+        -------
+        ReplicaCounts
+        """
         if level <= self.level:
             return self
         coarser = copy.deepcopy(self)
@@ -273,7 +280,12 @@ class ReplicaCounts:
         return self._level
 
     def cells(self) -> ReplicaCells:
-        """Return the filled cells as arrays."""
+        """Return the filled cells as arrays.
+
+        Returns
+        -------
+        ReplicaCells
+        """
         self._flush()
         if self._cells is None:
             total = float(self._table[0].sum())
@@ -298,7 +310,12 @@ class ReplicaCounts:
         return f"ReplicaCounts of {self.rows:,} rows and {self.n_replicas} replicas in {len(self):,} cells"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return plain data.
+
+        Returns
+        -------
+        dict
+        """
         self._flush()
         served, gap, contrast = unpack(self._keys)
         return {
@@ -317,7 +334,17 @@ class ReplicaCounts:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> ReplicaCounts:
-        """Rebuild counts from `to_dict`; raise UncurseError where the content is inconsistent."""
+        """Rebuild counts from `to_dict`; raise UncurseError where the content is inconsistent.
+
+        Parameters
+        ----------
+        content : mapping
+            Plain data.
+
+        Returns
+        -------
+        ReplicaCounts
+        """
         with reading("replica counts"):
             counts, replicas, level = cls(), int(content["replicas"]), int(content["level"])
             if not replicas and not content["rows"]:
@@ -348,14 +375,6 @@ class ReplicaCounts:
         return counts
 
 
-def _limited(keys: Keys, table: Array, level: int) -> tuple[Keys, Array, int]:
-    """Coarsen until at most `MAX_CELLS` cells are filled."""
-    if len(keys) <= MAX_CELLS:
-        return keys, table, level
-    wanted = least_level(keys, level, MAX_CELLS)
-    return *collapse(coarsen(keys, wanted - level), table), wanted
-
-
 def _joined(keys: Keys, table: Array, *more: tuple[Keys, Array]) -> tuple[Keys, Array]:
     return collapse(
         np.concatenate([keys, *(k for k, _ in more)]), np.concatenate([table, *(t for _, t in more)], axis=1)
@@ -373,9 +392,9 @@ def _column_sums(logits: Float, weights: Array | None) -> Array:
 
 
 def _plain(values: Array) -> list[float] | list[int]:
-    """Return whole numbers as integers: they are half as long in a file."""
-    whole = bool((np.round(values) == values).all() and (values < 2.0**53).all())
-    plain: list[float] | list[int] = (values.astype(np.int64) if whole else values).tolist()
+    """Return integral floats as integers, which are half as long in a file."""
+    integral = bool((np.round(values) == values).all() and (values < 2.0**53).all())
+    plain: list[float] | list[int] = (values.astype(np.int64) if integral else values).tolist()
     return plain
 
 

@@ -1,4 +1,4 @@
-"""`LogSpec`: what the columns of a log are, and how their scores are read."""
+"""`LogSpec`: the columns of a log, and the scale of their scores."""
 
 from __future__ import annotations
 
@@ -144,12 +144,27 @@ class LogSpec:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return plain data.
+
+        Returns
+        -------
+        dict
+        """
         return {**asdict(self), "scores": list(self.scores)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> LogSpec:
-        """Rebuild a description from `to_dict`."""
+        """Rebuild a description from `to_dict`.
+
+        Parameters
+        ----------
+        content : mapping
+            Plain data.
+
+        Returns
+        -------
+        LogSpec
+        """
         with reading("log description"):
             top_k = content["top_k"]
             return cls(**{**content, "top_k": None if top_k is None else TopK(**top_k)})

@@ -43,7 +43,12 @@ class Estimate(float):
         return f"{float(self):.4g} ± {self.standard_error:.2g}{tail}"
 
     def to_dict(self) -> dict[str, float | None]:
-        """Return plain data; NaN becomes None."""
+        """Return plain data; NaN becomes None.
+
+        Returns
+        -------
+        dict
+        """
         content = {"value": float(self), "standard_error": self.standard_error}
         if self.floor is not None:
             content["floor"] = self.floor
@@ -54,7 +59,7 @@ class Estimate(float):
 class Bin:
     """One bin of the ECE.
 
-    Attributes
+    Parameters
     ----------
     weight : float
         Rows in the bin, or their weight.
@@ -62,6 +67,11 @@ class Bin:
         Mean prediction and mean label.
     standard_error : float
         Standard error of `observed`.
+
+    Examples
+    --------
+    >>> Bin(100.0, predicted=0.2, observed=0.18, standard_error=0.04).observed
+    0.18
     """
 
     weight: float
@@ -74,7 +84,7 @@ class Bin:
 class SelectionMetrics:
     """Metrics of one selection.
 
-    Attributes
+    Parameters
     ----------
     alpha : float
         Share of the rows that is selected.
@@ -90,6 +100,12 @@ class SelectionMetrics:
         Mean log loss and mean squared error.
     bins : tuple of Bin
         Non-empty bins of the ECE by ascending prediction.
+
+    Examples
+    --------
+    >>> from uncurse import evaluate
+    >>> evaluate([0, 1, 0, 1], [0.1, 0.4, 0.2, 0.3], alphas=0.5).rows[0].selected
+    2.0
     """
 
     alpha: float

@@ -25,7 +25,7 @@ from .selection import count_of_share
 class Evaluation:
     """Metrics of several selections. Prints as a table.
 
-    Attributes
+    Parameters
     ----------
     rows : tuple of SelectionMetrics
         Metrics of each share.
@@ -35,6 +35,11 @@ class Evaluation:
         Number of bins of ECE and MCE, at most the number of distinct predictions and 4096.
     strategy : str
         ``"quantile"`` or ``"uniform"``.
+
+    Examples
+    --------
+    >>> evaluate([0, 1, 0, 1], [0.1, 0.4, 0.2, 0.3], alphas=[0.5, 1.0]).column("ratio")
+    array([0.35, 0.5 ])
     """
 
     rows: tuple[SelectionMetrics, ...]
@@ -57,22 +62,42 @@ class Evaluation:
         return "\n".join(lines)
 
     def column(self, name: str) -> Array:
-        """Return one metric of all shares as an array."""
+        """Return one metric of all shares as an array.
+
+        Parameters
+        ----------
+        name : str
+            Field of `SelectionMetrics`.
+
+        Returns
+        -------
+        array of shape (shares,)
+        """
         return np.array([float(getattr(row, name)) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data; an undefined ratio is None."""
+        """Return plain data; an undefined ratio is None.
+
+        Returns
+        -------
+        dict
+        """
 
         def plain(value: Any) -> Any:
             if isinstance(value, tuple):
-                return [dict(vars(one)) for one in value]
+                return [dict(vars(part)) for part in value]
             return value.to_dict() if isinstance(value, Estimate) else value
 
         rows = [{name: plain(value) for name, value in vars(row).items()} for row in self.rows]
         return {"total": self.total, "n_bins": self.n_bins, "strategy": self.strategy, "rows": rows}
 
     def to_json(self) -> str:
-        """Return one JSON document."""
+        """Return one JSON document.
+
+        Returns
+        -------
+        str
+        """
         return documents.dumps("evaluation", self.to_dict())
 
 
@@ -126,7 +151,7 @@ def evaluate(
     weights = check_weights(sample_weight, len(f))
     total = float(len(f)) if weights is None else float(weights.sum())
     if weights is None and max(shares) < 0.5:
-        # Only the top is ever looked at: find its edge first, sort what is above.
+        # Only the top is needed: find its edge first, then sort the rows above it.
         f, labels = top_rows(f, labels, count_of_share(max(shares), len(f)))
     return _evaluation(rank(f, labels, weights), shares, total, n_bins, strategy)
 
@@ -149,8 +174,10 @@ def evaluate_cells(
         Map from scores to predictions; by default the link alone.
     alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
         Shares to select.
-    n_bins, strategy
-        Bins of ECE and MCE, as in `evaluate`.
+    n_bins : int, default=10
+        Number of bins of ECE and MCE, as in `evaluate`.
+    strategy : {"quantile", "uniform"}, default="quantile"
+        Kind of bins, as in `evaluate`.
 
     Returns
     -------
@@ -194,8 +221,10 @@ def evaluate_log(
         Map from scores to predictions; by default the link alone.
     alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
         Shares to select.
-    n_bins, strategy
-        Bins of ECE and MCE, as in `evaluate`.
+    n_bins : int, default=10
+        Number of bins of ECE and MCE, as in `evaluate`.
+    strategy : {"quantile", "uniform"}, default="quantile"
+        Kind of bins, as in `evaluate`.
 
     Returns
     -------
@@ -209,7 +238,9 @@ def evaluate_log(
     1.0
     """
     if log.cells is None:
-        raise UncurseError("this evidence is of values, which are no predictions of a label; evaluate probabilities")
+        raise UncurseError(
+            "this evidence has scale='value', which does not predict a label; evaluate logits or probabilities"
+        )
     if log.spec.label is None:
         raise UncurseError("this evidence holds no labels; collect it with its label column")
     parts: list[tuple[ScoreMap | None, Cells | None]] = [(score_map, log.cells)]
@@ -217,13 +248,13 @@ def evaluate_log(
         if not log.groups:
             raise UncurseError("this map has a map for each group; collect the log by its group column too")
         parts = [(score_map.maps.get(name, score_map.default), part.cells) for name, part in log.groups.items()]
-    # The cells are of corrected logits where negatives were sampled; a map corrects them itself.
+    # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
     offset = log.spec.logit_offset
     predictions, columns = [], []
-    for step, cells in parts:
+    for part_map, cells in parts:
         if cells is None:
             raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
-        predictions.append(logistic(cells.score) if step is None else step.at_logits(cells.score - offset))
+        predictions.append(logistic(cells.score) if part_map is None else part_map.at_logits(cells.score - offset))
         columns.append(columns_of(cells))
     w, y, w2, y2 = (np.concatenate(column) for column in zip(*columns, strict=True))
     ranked = Ranked(np.concatenate(predictions).astype(np.float64, copy=False), (w, y, w2, y2))

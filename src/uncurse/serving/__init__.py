@@ -24,19 +24,26 @@ if TYPE_CHECKING:
 def fold(
     score_map: ScoreMap, model: Any, *, layer: str | None = None, example: Any = None, output: str | None = None
 ) -> Any:
-    """The model with the map inside: a copy that predicts what the map makes of the given model's scores.
+    """Return a copy of the model whose predictions are those of the map applied to the model's scores.
 
     Parameters
     ----------
-    score_map
-        An `Affine` map, or a chain of them. An ONNX model takes any map: one that is not straight is appended to it.
-    model
-        A fitted scikit-learn linear model, a pipeline or search that ends in one; a torch module, or its state dict; a
-        model of LightGBM, XGBoost or CatBoost; an ONNX model. It is never changed.
-    layer, example
-        Of a torch module: the name of its last linear layer, and inputs to try it on, where it cannot be traced.
-    output
-        Of an ONNX model with several outputs: the one that is the score.
+    score_map : ScoreMap
+        An `Affine` map or a chain of them. For an ONNX model any map; one that is not affine is appended to the graph.
+    model : object
+        A fitted scikit-learn linear model, or a pipeline or search that ends in one; a torch module or its state dict;
+        a LightGBM, XGBoost, CatBoost or ONNX model. It is not changed.
+    layer : str, optional
+        Name of the last linear layer of a torch module that cannot be traced.
+    example : object, optional
+        Inputs on which to run a torch module that cannot be traced.
+    output : str, optional
+        Name of the score, if an ONNX model has several outputs.
+
+    Returns
+    -------
+    object
+        A model of the same type.
 
     Examples
     --------

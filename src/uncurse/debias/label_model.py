@@ -1,0 +1,125 @@
+"""P(y | all replicas), fitted on labelled rows: the second step of `Tower`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .._types import Array
+from ..calibration import fit_logistic
+from ..calibration.spline import SmoothCurve, fit_smooth
+from ..errors import UncurseError
+from ..evidence import ReplicaCells
+from ..evidence.replica_cells import outlier_fences
+from ..links import logistic, logit
+from .latent_scores import ReplicaModel
+
+# Prior of the slope of the curve: scores are log odds, give or take. Two hundred positives outweigh it.
+_SLOPE = (1.0, 0.3)
+# Scores are rescaled to log odds first if labels show that they are far from it: a slope outside ½ to 2, or a level off
+# by 1.5, by more than four standard errors. Nearer than that the curve takes care of it.
+_FAR_SLOPE, _FAR_LEVEL, _FAR_ERRORS = 2.0, 1.5, 4.0
+_MIN_POSITIVES = 20  # fewer do not determine a curve
+_MASS_PRIOR = 0.5  # standard deviation of the extra log odds at a floor or a cap
+
+
+@dataclass(frozen=True)
+class LabelModel:
+    """P(y | all replicas), as labelled rows show it.
+
+    Parameters
+    ----------
+    curve : SmoothCurve
+        Log odds of a positive by denoised score.
+    contrast, contrast_level : float
+        Extra weight of the served score, and the mean gap of the labelled rows.
+    masses : tuple of tuple of float
+        Served logit, cell width and extra log odds of each floor, cap or default value of the served score.
+    """
+
+    curve: SmoothCurve
+    contrast: float
+    contrast_level: float
+    masses: tuple[tuple[float, float, float], ...]
+
+    def probability(self, denoised: Array, cells: ReplicaCells) -> Array:
+        """Return the probability of each cell."""
+        log_odds = self.curve(denoised)
+        if self.contrast:
+            log_odds = log_odds - self.contrast * (cells.gap - self.contrast_level)
+        for served, width, extra in self.masses:
+            log_odds = log_odds + extra * cells.at(served, width)
+        return np.asarray(logistic(log_odds), np.float64)
+
+
+def fit_scaling(labelled: ReplicaModel) -> tuple[float, float]:
+    """Return slope and intercept that make scores log odds, if labels show clearly that they are far from it."""
+    (w, y), mean = labelled.cells.row_weights(), labelled.summary.mean
+    center = float(w @ mean / w.sum())
+    fences = outlier_fences(mean, w)
+    z = np.clip(mean, *fences) - center
+    spread = float(np.sqrt(w @ np.square(z) / w.sum()))
+    z = z / spread
+    try:
+        fit = fit_logistic(np.stack([z, np.ones_like(z)]), w, y)
+    except UncurseError:  # the scores separate the labels: use them as they are
+        return 1.0, 0.0
+    tilt, level = fit.coefficients
+    tilt_error = float(np.sqrt(fit.covariance[0, 0]))
+    level_error = float(np.linalg.inv(fit.covariance)[1, 1] ** -0.5)  # of the level where the labels are, not at z = 0
+    slope = float(tilt / spread)
+    if tilt + 3 * tilt_error < 0:
+        raise UncurseError(f"labels fall as scores rise (slope {slope:.3g}); is the label, or the score, inverted?")
+    far = not 1 / _FAR_SLOPE <= slope <= _FAR_SLOPE and abs(tilt - spread) > _FAR_ERRORS * tilt_error and slope > 0
+    moved = abs(level - center) > max(_FAR_LEVEL, _FAR_ERRORS * level_error)
+    if not far and not moved:
+        return 1.0, 0.0
+    slope = slope if far else 1.0
+    return slope, float(level - slope * center)
+
+
+def fit_labels(labelled: ReplicaModel, denoised: Array) -> LabelModel:
+    """Fit P(y | all replicas) to the labelled rows."""
+    cells, order = labelled.cells, np.argsort(denoised, kind="stable")
+    w, y = (x[order] for x in cells.row_weights())
+    # A floor or a cap hides noise: rows there differ from other rows with the same denoised score.
+    masses = cells.served_masses.tolist()
+    free = ~np.any([cells.at(served)[order] for served in masses], axis=0) if masses else np.ones(len(w), bool)
+    if min(float(y[free].sum()), float((w - y)[free].sum())) < _MIN_POSITIVES:
+        free = np.ones(len(w), bool)
+    curve = fit_smooth(denoised[order][free], w[free], y[free], slope=_SLOPE)
+    contrast = 0.0
+    if labelled.replicas == "seeds":
+        contrast = _contrast(curve(denoised[order]), -cells.gap[order], w, y)
+    model = LabelModel(curve, contrast, cells.gap_level, ())
+    p = model.probability(denoised, cells)
+    extra = []
+    for served in masses:
+        here = cells.at(served)
+        weight, positives = (x[here] for x in cells.row_weights())
+        level = np.ones((1, len(weight)))
+        base = np.asarray(logit(p[here]), np.float64)
+        fit = fit_logistic(level, weight, positives, offset=base, prior_precision=np.array([_MASS_PRIOR**-2]))
+        extra.append((served, cells.width, float(fit.coefficients[0])))
+    return replace(model, masses=tuple(extra))
+
+
+def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
+    """Return the extra weight of the served score by one Newton step; 0 unless it is significant.
+
+    The squared z must exceed 2 log(positives) + 4: BIC's penalty and four more, for a term that is 0 for replicas that
+    are exchangeable.
+    """
+    p = logistic(log_odds)
+    information = w * p * (1 - p)
+    c = lead - float(information @ lead / information.sum())
+    total = float(information @ np.square(c))
+    if total <= 0:
+        return 0.0
+    value = float(c @ (y - w * p)) / total
+    rarer = min(float(y.sum()), float((w - y).sum()))
+    return value if value**2 * total > 2 * np.log(max(rarer, 3.0)) + 4 else 0.0
+
+
+__all__ = ["LabelModel", "fit_labels", "fit_scaling"]
