@@ -267,11 +267,9 @@ class ReplicaCounts:
         -------
         ReplicaCounts
         """
-        if level <= self.level:
-            return self
-        coarser = copy.deepcopy(self)
-        coarser._coarsen(level)
-        return coarser
+        counts = copy.deepcopy(self) if level > self.level else self
+        counts._coarsen(level)
+        return counts
 
     @property
     def level(self) -> int:
