@@ -65,6 +65,38 @@ def test_text_and_types_are_not_mutated(source):
     assert changed(source) == set()
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "ROWS = 1000  # rows that stay in the cache\n",
+        "# Limits the memory\n# of a table.\nROWS = 1000\n",
+        "x = 1 << 16\n",
+        "x = np.zeros(n, dtype=f(3))\n",
+        "for _ in range(60):\n    pass\n",
+    ],
+)
+def test_changes_of_time_and_memory_only_are_not_made(source):
+    assert changed(source) == set()
+
+
+def test_a_comment_about_resources_excludes_only_its_own_constant():
+    assert changed("A = 1000  # rows in the cache\nB = 3\n") == {
+        "A = 1000  # rows in the cache\nB = (4)\n",
+        "A = 1000  # rows in the cache\nB = (2)\n",
+    }
+    assert changed("def f():\n    a = 3  # memory\n", "constant")
+
+
+@pytest.mark.parametrize("bound", ["0.3", "b / c", "np.sqrt(b)", "LEAST"])
+def test_boundary_of_a_computed_real_number_is_only_reversed(bound):
+    source = f"LEAST = 0.05\nx = a < {bound}\n"
+    assert changed(source, "comparison") == {f"LEAST = 0.05\nx = (a > {bound})\n"}
+
+
+def test_the_body_of_a_loop_of_attempts_is_mutated():
+    assert changed("for _ in range(60):\n    x = a + b\n") == {"for _ in range(60):\n    x = (a - b)\n"}
+
+
 def test_messages_of_errors_are_not_mutated():
     assert changed("raise E('x' if a > 1 else 'y')\n") == {"pass\n"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import difflib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -50,18 +51,13 @@ REMOVED_CALLS = ("abs", "sqrt", "square", "negative", "clip", "sort", "unique", 
 TEXT_ONLY = ("__repr__", "__str__")
 #: Keyword arguments that change no result.
 IRRELEVANT_KEYWORDS = (
-    "stacklevel",
-    "copy",
-    "strict",
-    "kind",
-    "over",
-    "invalid",
-    "under",
-    "divide",
-    "source",
-    "name",
-    "axis",
-)
+    "stacklevel", "copy", "strict", "kind", "over", "invalid", "under", "divide", "source", "name", "axis", "dtype",
+    "rtol", "atol", "frozen",
+)  # fmt: skip
+#: Words in the comment of a module constant that only limits time or memory.
+RESOURCES = re.compile(r"\b(cache|chunks?|cores?|memory|bandwidth|[MG]B|rows per pass|threads?)\b")
+#: Calls whose result is a real number, which equals a bound with probability zero.
+REAL_CALLS = ("sqrt", "exp", "log", "log1p", "expm1", "mean", "quantile", "interp")
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,16 @@ def enumerate_mutations(path: str, source: str) -> list[Mutation]:
 
 
 class _Finder(ast.NodeVisitor):
-    """Visit the code that computes results: no annotations, messages, docstrings, `__all__` or `TYPE_CHECKING`."""
+    """Visit the code that computes results: no annotations, messages, docstrings, `__all__` or `TYPE_CHECKING`.
+
+    Changes that no sensible test can notice are left out as well:
+
+    - keyword arguments that change no result, tolerances, and guards against overflow;
+    - module constants whose comment says that they limit time or memory (`RESOURCES`);
+    - sizes written as a shift of two constants, as in ``1 << 16``: chunks, buffers and limits of memory;
+    - the number of attempts in ``for _ in range(60)``;
+    - < for <= where one side is a computed real number, which equals the other with probability zero.
+    """
 
     def __init__(self, path: str, source: str) -> None:
         self.path, self.source = path, source
@@ -122,12 +127,30 @@ class _Finder(ast.NodeVisitor):
         for line in lines:
             self.starts.append(self.starts[-1] + len(line))
         self.lines = lines
+        self.reals = {
+            target.id
+            for node in ast.parse(source).body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and is_real(node.value.value)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
 
     # -------------------------------------------------------------------- recording
 
     def offset(self, line: int, column: int) -> int:
         # Columns of the parser count bytes.
         return self.starts[line - 1] + len(self.lines[line - 1].encode()[:column].decode())
+
+    def comment(self, node: ast.stmt) -> str:
+        """Return the comment at the end of a statement and those on the lines directly above it."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        text = self.lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode()
+        for line in reversed(self.lines[: node.lineno - 1]):
+            if not line.startswith("#"):
+                break
+            text = line + text
+        return text
 
     def add(self, node: ast.expr | ast.stmt | ast.arg, kind: str, replacement: str) -> None:
         assert node.end_lineno is not None
@@ -156,8 +179,16 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-        if not any(name.startswith("__") for name in names):
+        limit = not self.function_line and RESOURCES.search(self.comment(node))
+        if not limit and not any(name.startswith("__") for name in names):
             self.visit(node.value)
+
+    def visit_For(self, node: ast.For) -> None:
+        if isinstance(node.target, ast.Name) and node.target.id == "_":
+            for statement in (*node.body, *node.orelse):
+                self.visit(statement)
+        else:
+            self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
         if "TYPE_CHECKING" not in ast.dump(node.test):
@@ -211,7 +242,7 @@ class _Finder(ast.NodeVisitor):
     # -------------------------------------------------------------------- expressions
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        rounded = any(isinstance(part, ast.Constant) and is_tolerance(part.value) for part in ast.walk(node))
+        rounded = any(self.computes_real(part) for part in ast.walk(node))
         for place, op in enumerate(node.ops):
             for swapped in COMPARISONS[type(op)][-1 if rounded else 0 :]:  # < and <= do the same there
 
@@ -223,7 +254,23 @@ class _Finder(ast.NodeVisitor):
                 self.replace(node, "comparison", change)
         self.generic_visit(node)
 
+    def computes_real(self, node: ast.AST) -> bool:
+        """Tell whether the value of an expression is a real number, and not a count or an input."""
+        if isinstance(node, ast.Constant):
+            return is_real(node.value)
+        if isinstance(node, ast.Call):
+            return called_name(node) in REAL_CALLS
+        if isinstance(node, ast.BinOp):
+            return isinstance(node.op, ast.Div)
+        return isinstance(node, ast.Name) and node.id in self.reals
+
     def visit_BinOp(self, node: ast.BinOp) -> None:
+        if (
+            isinstance(node.op, ast.LShift)
+            and isinstance(node.left, ast.Constant)
+            and isinstance(node.right, ast.Constant)
+        ):
+            return
         swapped = ARITHMETIC.get(type(node.op))
         text = any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in (node.left, node.right))
         if swapped is not None and not text:
@@ -296,6 +343,11 @@ def nudged(value: object) -> Iterator[str]:
 def is_tolerance(value: object) -> bool:
     """Tell a tolerance or a guard against overflow, where a nearby value does the same."""
     return isinstance(value, float) and value != 0 and not 1e-5 < abs(value) < 1e5
+
+
+def is_real(value: object) -> bool:
+    """Tell a number that is no integer, or is a tolerance."""
+    return isinstance(value, float) and (is_tolerance(value) or not value.is_integer())
 
 
 def called_name(node: ast.Call) -> str | None:
