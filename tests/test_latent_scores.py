@@ -77,7 +77,7 @@ def test_replicas_whose_levels_differ_by_much_show_their_noise_by_the_mean_of_th
     if kind == "anchored":
         pool[:, 1:] = pool[:, :1] + 0.4 * np.random.default_rng(1).normal(size=(30_000, replicas - 1))
     data = summarize(cells_of(pool + np.arange(replicas)), kind)
-    assert data.freedom in (0, 1)
+    assert data.freedom == replicas - 1
     # 30,000 squares of a normal: 0.8% each.
     np.testing.assert_allclose(np.average(data.variance, weights=data.weight), 0.16, rtol=0.03)
 
@@ -157,7 +157,7 @@ def test_rows_that_scatter_more_are_pulled_further():
 # ---------------------------------------------------------------------------- the fit
 
 
-def test_a_turn_of_the_algorithm_never_lowers_the_likelihood(monkeypatch):
+def test_an_em_iteration_never_lowers_the_likelihood(monkeypatch):
     cells = cells_of(pool_of(5_000, 3))
     problem = _Problem.of(summarize(cells, "seeds"), cells.effective_rows)
     counts = np.bincount(problem.place, problem.summary.weight, np.prod(problem.shape)).reshape(problem.shape)
@@ -167,9 +167,9 @@ def test_a_turn_of_the_algorithm_never_lowers_the_likelihood(monkeypatch):
         return float((counts * np.log(np.maximum(chance, 1e-300))).sum())
 
     reached = []
-    for turns in range(1, 41):
-        monkeypatch.setattr(latent_scores, "_MIN_TURNS", turns)
-        monkeypatch.setattr(latent_scores, "_MAX_TURNS", turns)
+    for iterations in range(1, 41):
+        monkeypatch.setattr(latent_scores, "_MIN_ITERATIONS", iterations)
+        monkeypatch.setattr(latent_scores, "_MAX_ITERATIONS", iterations)
         share = problem.solve()[0].share
         np.testing.assert_allclose(share.sum(), 1, rtol=1e-12)
         reached.append(likelihood(share))

@@ -195,7 +195,7 @@ class FreeShape(LabelFree):
         if cells.cap:
             raise UncurseError(f"{cells.cap}, which hides the noise there; pass scores without a cap, or labelled rows")
         others = cells.n_replicas - 1
-        if model.replicas == "seeds" and cells.spread_freedom and model.noise / others <= _MAX_NOISE:
+        if model.replicas == "seeds" and others > 1 and model.noise / others <= _MAX_NOISE:
             return cls(model, project(cells, teacher(cells)))
         if model.latent is None:
             raise UncurseError("the replicas are identical, so they show no noise; train them with other seeds")

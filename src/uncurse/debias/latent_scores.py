@@ -3,8 +3,7 @@
 A row has a true score t and a noise of standard deviation σ; its replicas are t plus normal noise. Their mean m is
 N(t, σ²/n) and their variance v is σ² χ²_d / d. The joint distribution of (t, σ) is a mixture on a grid, fitted by
 maximum likelihood (Kiefer and Wolfowitz 1956), starting from the normal prior and the single noise that VAD assumes.
-It gives E[φ(t) | served score] and E[φ(t) | m, v], also where noise differs from row to row and true scores have heavy
-tails.
+It gives E[φ(t) | served score] and E[φ(t) | m, v], and allows noise that differs between rows and heavy tails.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from .shrinkage import identical_replicas
 # The grid of true scores, of noises, of observed means and of observed variances. Twice as many points of each change
 # predictions on the top by less than 0.1% and cost eight times as much.
 _POINTS, _NOISES, _MEANS, _VARIANCES = 48, 10, 128, 16
-# Noises and variances that are told apart, relative to the mean noise: from a tenth of it, below which rows are as good
-# as noiseless, to where no more than a row in a thousand lies.
+# Ranges of the grids relative to the mean noise. Rows below a tenth of it are nearly noiseless; at most one row in a
+# thousand is above the range.
 _NOISE_RANGE = (0.1, 3.2)
 _VARIANCE_RANGE = (0.02, 16.0)
-# The start puts 85% of its weight near the mean noise (log standard deviation 0.35) and 15% on all noises alike: EM
-# never gives weight to a point that has none.
+# The initial weights are 85% near the mean noise (log standard deviation 0.35) and 15% uniform over all noises: EM
+# never gives weight to a point that starts without.
 _NOISE_SPREAD, _UNIFORM = 0.35, 0.15
-# EM is stopped early, after one turn per 100 rows: few rows must not fit their own scatter. 400 turns change no more.
-_ROWS_PER_TURN, _MIN_TURNS, _MAX_TURNS = 100, 10, 400
-_LEAST_TRUE = 0.02  # least share of the variance of means that is put down to true scores
+# EM is stopped early, after one iteration per 100 rows, to avoid overfitting. More than 400 iterations change nothing.
+_ROWS_PER_ITERATION, _MIN_ITERATIONS, _MAX_ITERATIONS = 100, 10, 400
+_LEAST_TRUE = 0.02  # least share of the variance of means that is attributed to true scores
 _POINT_WIDTH = 0.6  # width of a point relative to the distance of points, so that their sum is smooth
-_DRAWS = 12  # of the Poisson bootstrap: its standard error is known to 20%
+_DRAWS = 12  # of the Poisson bootstrap: the relative error of its standard error is 20%
 _TABLE = 512  # means at which posteriors are tabulated
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)  # points are narrow, so three nodes are exact enough
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -68,7 +67,7 @@ def summarize(cells: ReplicaCells, replicas: str, level: float | None = None) ->
     replicas : {"seeds", "bootstrap", "anchored"}
         How the columns are related.
     level : float, optional
-        Level of another set of rows, to treat these rows as part of it.
+        Level of a larger set that these rows are part of; by default their own.
 
     Returns
     -------
@@ -79,14 +78,11 @@ def summarize(cells: ReplicaCells, replicas: str, level: float | None = None) ->
     share = (s - 1) / s
     gap_level = cells.gap_level if level is None else level / share
     squares = cells.gap_squared(gap_level)
-    freedom = cells.spread_freedom
+    freedom = s - 2  # of the spread of the others
     if replicas == "bootstrap":
-        if not freedom:
-            raise UncurseError("the means of the bootstrap columns differ too much; subtract each column's own mean")
         return ReplicaSummary(cells.served, cells.spread, w, 1, freedom, 0.0)
     if replicas == "anchored":
-        # Without a spread there is the mean of s − 1 differences alone, whose variance is as many times smaller.
-        variance = squares + freedom / (freedom + 1) * cells.spread if freedom else (s - 1) * squares
+        variance = squares + freedom / (freedom + 1) * cells.spread
         return ReplicaSummary(cells.served, variance, w, 1, freedom + 1, 0.0)
     variance = (freedom * cells.spread + share * squares) / (freedom + 1)
     return ReplicaSummary(cells.served + share * cells.gap, variance, w, s, freedom + 1, share * gap_level)
@@ -100,8 +96,8 @@ class LatentScores:
     width: Array  # (L,): standard deviations of the points
     noises: Array  # (N,)
     share: Array  # (L, N)
-    edges: Array  # (V + 1,): of the variances that are told apart
-    by_variance: Array  # (V, N): their probabilities given the noise
+    edges: Array  # (V + 1,): of the variance bins
+    by_variance: Array  # (V, N): probabilities of the bins given the noise
     models: int
     level: float
 
@@ -122,7 +118,7 @@ class LatentScores:
 
     @cached_property
     def _table(self) -> tuple[Array, Array, Array]:
-        """A grid of means; for each variance and mean the logit and the variance of the posterior."""
+        """Grid of means, and posterior logit and variance by variance bin and mean."""
         grid = np.linspace(self.points[0], self.points[-1], _TABLE)
         up, down, squares = self._posterior(grid, np.square(self.noises) / self.models)  # (G, N)
         p, q, square = (values @ self.by_variance.T for values in (up, down, squares))  # (G, V)
@@ -133,7 +129,7 @@ class LatentScores:
         return grid, log_odds.T, variance.T
 
     def log_odds(self, served: Array) -> Array:
-        """Return logit E[φ(t) | served score]; scores beyond all points count as the outermost."""
+        """Return logit E[φ(t) | served score]; scores outside the grid are clipped to it."""
         x = np.clip(served + self.level, self.points[0], self.points[-1])
         up, down, _ = self._posterior(x, np.square(self.noises))
         return np.asarray(np.log(np.maximum(up.sum(axis=1), _TINY)) - np.log(np.maximum(down.sum(axis=1), _TINY)))
@@ -190,20 +186,24 @@ class _Problem:
         """Return weights of a Poisson bootstrap of the rows: (R, K)."""
         rng = np.random.default_rng(0)  # the same draws for the same rows
         drawn = rng.poisson(self.summary.weight * self.rows, (draws, len(self.summary.weight))) / self.rows
-        return np.where(drawn.any(axis=1, keepdims=True), drawn, self.summary.weight)  # a draw of no rows tells nothing
+        return np.where(
+            drawn.any(axis=1, keepdims=True), drawn, self.summary.weight
+        )  # keep the sample if no row is drawn
 
     def solve(self, weights: Array | None = None) -> list[LatentScores]:
-        """Maximise the likelihood by EM, for one set of weights or several side by side (R, K)."""
+        """Maximise the likelihood by EM, for one set of weights or for several at once (R, K)."""
         weights = self.summary.weight[None] if weights is None else weights
         weights = weights / weights.sum(axis=1, keepdims=True)
         size = self.shape[0] * self.shape[1]
         observed = np.stack([np.bincount(self.place, w, size).reshape(self.shape) for w in weights])
-        turns = int(np.clip(self.rows / _ROWS_PER_TURN + 1e-6, _MIN_TURNS, _MAX_TURNS))  # 2,999.9999 rows are 3,000
+        iterations = int(
+            np.clip(self.rows / _ROWS_PER_ITERATION + 1e-6, _MIN_ITERATIONS, _MAX_ITERATIONS)
+        )  # 2,999.9999 rows are 3,000
         by_variance = self.start.by_variance  # (V, N)
         back = np.ascontiguousarray(self.kernel.transpose(0, 2, 1))
         share = np.stack([self._first_share(w).T for w in weights], axis=2)  # (N, L, R)
         with one_blas_thread():
-            for _ in range(turns):
+            for _ in range(iterations):
                 by_noise = np.matmul(self.kernel, share)  # (N, B, R)
                 chance = by_noise.transpose(2, 1, 0) @ by_variance.T  # (R, B, V)
                 ratio = (observed / np.maximum(chance, _TINY)) @ by_variance  # (R, B, N)
@@ -224,7 +224,7 @@ class _Problem:
 
 
 class ReplicaModel:
-    """Cells of one set of rows with all that is derived from them, each computed once.
+    """Cells of a set of rows, with the estimates derived from them, each computed once.
 
     Parameters
     ----------
@@ -245,10 +245,10 @@ class ReplicaModel:
 
     @cached_property
     def identical(self) -> bool:
-        """Whether the replicas are identical as far as cells show."""
+        """Whether the replicas are identical to the precision of the cells."""
         w = self.cells.weight / self.cells.weight.sum()
         variance = float(w @ np.square(self.cells.served - w @ self.cells.served))
-        # Equal gaps, which cells place in their middle or on both sides of a border, show two thirds of it at most.
+        # Rounding to cells gives equal gaps a variance of at most two thirds of the squared width.
         return identical_replicas(self.noise, variance) or self.noise <= self.cells.width**2
 
     @cached_property
@@ -268,7 +268,7 @@ class ReplicaModel:
     def posterior_logit(
         self, latent: LatentScores | None, summary: ReplicaSummary | None = None
     ) -> tuple[Array, Array]:
-        """Return logit and variance of the posterior of each cell; without a distribution the mean score itself."""
+        """Return posterior logit and variance of each cell; for ``latent=None`` the mean score and 0."""
         summary = self.summary if summary is None else summary
         return (summary.mean, np.zeros(len(summary.mean))) if latent is None else latent.posterior_logit(summary)
 

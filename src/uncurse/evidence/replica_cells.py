@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from .._types import Array
 from .replica_grid import Keys, expand
 
-# Largest share of the variance among three or more other replicas that their levels may explain. Above it the
-# correction for levels would give more than a fifth of the rows a negative variance.
-_MAX_OFFSET = 0.2
 _MASS, _MASS_RATIO = 0.02, 2.5  # see `point_masses`
 _ABOVE_CAP = 0.002  # largest share of outliers above a cap
 
@@ -27,10 +24,7 @@ class ReplicaCells:
     served, gap : arrays of shape (K,)
         Served logit, and mean of the other replicas minus the served logit.
     spread : array of shape (K,)
-        Variance of the other replicas about their mean, each corrected for its own level.
-    spread_freedom : int
-        Degrees of freedom of `spread`; 0 if there is one other replica, or if the levels of several others differ too
-        much to tell noise from level.
+        Variance of the other replicas about their mean, each corrected for its own level; 0 for two replicas.
     weight : array of shape (K,)
         Total weight.
     label : array of shape (K,) or None
@@ -55,7 +49,6 @@ class ReplicaCells:
     served: Array
     gap: Array
     spread: Array
-    spread_freedom: int
     weight: Array
     label: Array | None
     levels: Array
@@ -175,7 +168,6 @@ def replica_cells(
     if (clipped != gap).any():  # the exact means contain the outliers
         levels[1:] += float(weight @ clipped) / total - levels[1:].mean()
     spread, others = np.zeros(len(weight)), len(means) - 1
-    freedom = others - 1
     if others > 1:
         contrast = expand(_centers(numbers[2], weight) * 2 * width)
         bounded = clip_outliers(contrast, weight)
@@ -185,14 +177,12 @@ def replica_cells(
         if others == 2:
             square = np.square(bounded - (levels[1] - levels[2]))
         else:
-            # Only the mean of this correction is exact: without a row's own replicas, its cross term is unknown.
-            offset, raw = 2 * float(np.var(levels[1:], ddof=1)), np.square(bounded)
-            square = raw - offset
-            freedom = 0 if offset > _MAX_OFFSET * float(weight @ raw) / total else freedom
-        spread = (
-            np.maximum(square + width**2 / 3, 0.0) / 2
-        )  # the variance inside a cell of width 2 · width is a third of width²
-    return ReplicaCells(served, clipped, spread, freedom, weight, label, levels, width, rows, effective_rows)
+            # Without a row's own replicas, only the mean of this correction can be exact.
+            raw = np.square(bounded)
+            offset = 2 * float(np.var(levels[1:], ddof=1)) * total / max(float(weight @ raw), 1e-300)
+            square = raw * max(1 - offset, 0.0)
+        spread = np.maximum(square + width**2 / 3, 0.0) / 2  # plus the variance inside a cell, which is 2 · width wide
+    return ReplicaCells(served, clipped, spread, weight, label, levels, width, rows, effective_rows)
 
 
 def point_masses(weight: Array) -> NDArray[np.bool_]:
