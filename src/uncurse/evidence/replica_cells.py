@@ -179,8 +179,9 @@ def replica_cells(
         else:
             # Without a row's own replicas, only the mean of this correction can be exact.
             raw = np.square(bounded)
-            offset = 2 * float(np.var(levels[1:], ddof=1)) * total / max(float(weight @ raw), 1e-300)
-            square = raw * max(1 - offset, 0.0)
+            mean = max(float(weight @ raw) / total, 1e-300)
+            share = 1 - 2 * float(np.var(levels[1:], ddof=1)) / mean
+            square = raw * (share if share > 4 * width / np.sqrt(mean) else 0.0)  # less is the rounding of cells
         spread = np.maximum(square + width**2 / 3, 0.0) / 2  # plus the variance inside a cell, which is 2 · width wide
     return ReplicaCells(served, clipped, spread, weight, label, levels, width, rows, effective_rows)
 
