@@ -1,11 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
+from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from uncurse import UncurseError, calibrate
+from uncurse.calibration import spline as spline_module
 from uncurse.calibration.spline import fit_smooth, make_basis, monotone_curve
 
 KNOTS = np.array([-2.5, -1.1, -0.4, 0.0, 0.3, 0.9, 1.0, 2.2, 3.6])
@@ -160,6 +164,60 @@ def test_scatter_scales_errors_by_the_residuals():
     assert 0.3 < errors[1] / (0.1 / np.sqrt(20_000 / 2)) < 3  # about as many rows as lie near
 
 
+def test_dispersion_is_the_mean_of_runs_of_64_cells_and_geometric_between():
+    pearson = np.repeat([1.0, 4.0, 16.0], 64) * np.tile([0.5, 1.5], 96)
+    smooth = spline_module._dispersion(np.append(pearson, np.full(10, 16.0)))  # the rest joins the last run
+    assert len(smooth) == 202
+    np.testing.assert_allclose(smooth[[0, 32, 64, 96, 128, 160, 201]], [1, 1, 2, 4, 8, 16, 16], rtol=1e-12)
+    np.testing.assert_allclose(spline_module._dispersion(np.arange(5.0)), 2.0)  # fewer cells than a run
+
+
+def test_known_scatter_divides_the_weight():
+    x, w, y = rows_of(2_000)
+    known = fit_smooth(x, w, y, scatter=np.full(2_000, 3.0))
+    fewer = fit_smooth(x, w / 3, y / 3)
+    np.testing.assert_allclose(known.coefficients, fewer.coefficients, atol=1e-9)
+    np.testing.assert_allclose(known.covariance, fewer.covariance, atol=1e-9)
+
+
+@pytest.mark.parametrize(("amplitude", "kept"), [(0.4, 6), (0.0, 5)])
+def test_fit_is_the_average_of_penalised_fits_by_their_marginal_likelihood(amplitude, kept):
+    x, w, y = rows_of(300, lambda x: 0.8 * x + amplitude * np.sin(2 * x), seed=1)
+    curve = fit_smooth(x, w, y)
+    cells = np.floor((x - curve.center) / curve.spread * 256 + 0.5)
+    w, y = (np.bincount(np.unique(cells, return_inverse=True)[1], v) for v in (w, y))
+    z = np.bincount(np.unique(cells, return_inverse=True)[1], (x - curve.center) / curve.spread) / w
+    features = curve.basis(z)
+    fits, marginal = [], []
+    for tau in (None, 0.01, 0.03, 0.1, 0.3, 1.0):
+        used = 2 if tau is None else len(features)
+        precision = np.append([0.0, 0.0], np.full(used - 2, 1 / (tau or 1.0) ** 2))
+
+        def loss(b, used=used, precision=precision):
+            l = b @ features[:used]
+            return w @ np.logaddexp(0, l) - y @ l + precision @ b**2 / 2
+
+        b = minimize(loss, np.zeros(used), method="BFGS", options={"gtol": 1e-7}).x
+        p = expit(b @ features[:used])
+        information = (features[:used] * w * p * (1 - p)) @ features[:used].T + np.diag(precision)
+        # Laplace: the prior density at the mode times the volume of the posterior.
+        marginal.append(-loss(b) + np.log(precision[2:]).sum() / 2 - np.linalg.slogdet(information)[1] / 2)
+        fits.append((np.append(b, np.zeros(len(features) - used)), np.linalg.inv(information)))
+    posterior = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02]) * np.exp(np.array(marginal) - max(marginal))
+    posterior /= posterior.sum()
+    posterior[posterior < 0.025] = 0
+    posterior /= posterior.sum()
+    assert np.count_nonzero(posterior) == kept
+    mean = sum(share * b for share, (b, _) in zip(posterior, fits, strict=True))
+    covariance = np.zeros((len(features), len(features)))
+    for share, (b, inverse) in zip(posterior, fits, strict=True):
+        covariance[: len(inverse), : len(inverse)] += share * inverse
+        covariance += share * np.outer(b - mean, b - mean)
+    np.testing.assert_allclose(curve.coefficients, mean, atol=1e-5)
+    np.testing.assert_allclose(curve.covariance, covariance, atol=1e-5)
+    np.testing.assert_allclose(curve.line_probability, posterior[0], atol=1e-5)
+
+
 # ---------------------------------------------------------------------------- floors, caps and outliers
 
 WILD = np.array([-1e6, -1e4, 1e4, 1e4, 3e5, 1e12]), np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0])
@@ -234,6 +292,69 @@ def test_cap_below_the_curve_is_pooled_with_the_top():
     assert (np.diff(curve.map().transform(x)) >= 0).all()
 
 
+def test_level_of_a_floor_is_its_rate_but_at_most_the_lowest_prediction():
+    x = np.append(-30.0, np.linspace(-3, 3, 200))
+    for rate in (0.001, 0.9):
+        w = np.append(300.0, np.full(200, 5.0))
+        y = w * np.append(rate, expit(x[1:] - 1))
+        curve = fit_smooth(x, w, y)
+        lowest = expit(curve(x[1:2]))[0]
+        expected = min((y[0] + lowest) / (w[0] + 1), lowest)
+        np.testing.assert_allclose(expit(curve(np.array([-1e9, -30.0]))), expected, rtol=1e-9)
+        assert curve.limits == (-30.0, np.inf)
+        assert curve(np.array([-29.9]))[0] < curve(x[1:2])[0] - 5  # the line continues above the floor
+
+
+def test_level_of_a_cap_is_its_rate_or_the_mean_of_the_rows_that_share_it():
+    x = np.append(np.linspace(-3, 3, 200), 30.0)
+    w = np.append(np.full(200, 5.0), 300.0)
+    for rate in (0.95, 0.5):
+        y = w * np.append(expit(x[:-1] - 1), rate)
+        curve = fit_smooth(x, w, y)
+        alone = replace(curve, limits=(-np.inf, np.inf))  # the curve without the cap
+        p = expit(alone(x[:-1]))
+        shared = x >= curve.limits[1]
+        assert (shared.sum() == 1) == (rate == 0.95)
+        # One row of the highest prediction smooths the rate of the cap.
+        expected = (y[-1] + p[-1] + w[:-1][shared[:-1]] @ p[shared[:-1]]) / (w[shared].sum() + 1)
+        np.testing.assert_allclose(expit(curve(x[shared])), expected, rtol=1e-9)
+        # No row shares the level that predicts less, and none is excluded that predicts more.
+        assert (p[shared[:-1]] > expected).all()
+        assert (p[~shared[:-1]] <= expected).all()
+
+
+@pytest.mark.parametrize(("rows", "tail"), [(20, 0.1), (100, 0.03), (1_000, 0.01)])
+@pytest.mark.parametrize("side", [0, 1])
+def test_outliers_are_beyond_three_times_the_distance_of_the_tail_to_the_median(rows, tail, side):
+    x = np.arange(rows) / rows
+    y = np.where(np.arange(rows) % 3 == 0, 0.3, 0.6)
+    low, middle, high = np.interp([tail, 0.5, 1 - tail], (np.arange(rows) + 0.5) / rows, x)
+    fence, place = (low - 3 * (middle - low), 0) if side == 0 else (high + 3 * (high - middle), -1)
+    for beyond in (False, True):
+        x[place] = fence + (0.01 if beyond else -0.01) * (1 if side else -1)
+        assert np.isfinite(fit_smooth(x, np.ones(rows), y).limits[side]) == beyond
+
+
+def test_location_and_knots_are_weighted_quantiles_of_the_middle_of_cells():
+    rng = np.random.default_rng(0)
+    x, w = np.arange(40.0) ** 1.5, 10 * rng.random(40) + 10
+    middle = (np.cumsum(w) - w / 2) / w.sum()
+    curve = fit_smooth(x, w, w * expit(0.02 * x - 2))
+    low, center, high = np.interp([1 / 6, 1 / 2, 5 / 6], middle, x)
+    np.testing.assert_allclose([curve.center, curve.spread], [center, (high - low) / 2], rtol=1e-12)
+    quantiles = np.interp(spline_module._LEVELS, middle, x)
+    kept = quantiles[np.append(True, np.diff(quantiles) > 0.05 * curve.spread)]
+    np.testing.assert_allclose(curve.basis.knots * curve.spread + curve.center, kept, rtol=1e-9)
+
+
+def test_knots_are_distinct_and_at_least_four():
+    x = np.append(np.linspace(0, 1e-3, 500), np.linspace(1, 2, 20))
+    w = np.ones(520)
+    knots = fit_smooth(x, w, w * expit(x - 1)).basis.knots
+    assert len(knots) >= 4
+    assert (np.diff(knots) > 0.05).all()
+
+
 @pytest.mark.parametrize("rows", [12, 60, 300])
 def test_map_is_finite_and_increasing_for_extreme_scores(rows):
     rng = np.random.default_rng(rows)
@@ -275,6 +396,32 @@ def test_moved_adds_level_and_tilt():
     x = np.array([-30.0, -1.0, 2.0])
     expected = smooth(x) + 0.3 - 0.1 * (x - smooth.center) / smooth.spread
     np.testing.assert_allclose(smooth.moved(0.3, -0.1)(x), expected, atol=1e-10)
+
+
+def test_moved_adds_level_and_tilt_to_a_floor_and_a_cap():
+    (x, w, y), _ = with_outliers("all", 3_000, 0)
+    curve = fit_smooth(x, w, y)
+    assert np.isfinite(curve.limits).all()
+    change = 0.3 - 0.1 * (np.array(curve.limits) - curve.center) / curve.spread
+    at = np.array(curve.limits)
+    np.testing.assert_allclose(curve.moved(0.3, -0.1)(at), curve(at) + change, rtol=1e-12)
+
+
+def test_map_is_flat_beyond_a_floor_and_a_cap_and_passes_through_their_levels():
+    (x, w, y), _ = with_outliers("all", 3_000, 0)
+    curve = fit_smooth(x, w, y)
+    at = np.array(curve.limits)
+    score_map = curve.map()
+    np.testing.assert_allclose(score_map.transform(at), curve(at), atol=1e-3)
+    assert score_map.left == score_map.right == 1e-6
+    assert len(score_map.x) >= 128
+
+
+def test_monotone_curve_continues_with_the_slopes_of_its_first_and_last_piece():
+    curve = monotone_curve(np.array([0.0, 1.0, 3.0, 7.0]), np.array([0.0, 0.5, 3.0, 4.0]))
+    np.testing.assert_allclose([curve.left, curve.right], [0.5, 0.25])
+    flat = monotone_curve(np.array([0.0, 1.0, 3.0, 7.0]), np.array([1.0, 0.5, 4.0, 3.0]))
+    np.testing.assert_allclose([flat.left, flat.right], 1e-6)
 
 
 def test_monotone_curve_pools_like_isotonic_regression():
