@@ -438,8 +438,8 @@ def test_labelled_evidence_is_used_as_it_is():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (LogSpec(("s", "u")), "pool and labelled rows have other columns: scores is s, t in one and s, u in the other"),
-        (LogSpec(("t", "s")), "pool and labelled rows have other columns"),
+        (LogSpec(("s", "u")), "have different columns: scores is s, t in one and s, u in the other"),
+        (LogSpec(("t", "s")), "pool and labelled rows have different columns"),
         (LogSpec(("s", "t"), "probability"), "labelled rows were collected with scale='probability', not 'logit'"),
         (LogSpec(("s", "t"), link="probit"), "labelled rows were collected with link='probit', not 'logistic'"),
         (LogSpec(("s", "t"), negative_rate=0.5), "labelled rows were collected with negative_rate=0.5, not None"),

@@ -260,7 +260,7 @@ def test_labelled_evidence_of_other_columns_or_another_order_is_refused(method, 
     pool, labelled = LOGS["small"]
     evidence = collect(pool, ["s1", "s2"], replica_counts=True)
     rows = collect(labelled, names, label="click", replica_counts=True)
-    message = f"pool and labelled rows have other columns: scores is s1, s2 in one and {', '.join(names)} in the other"
+    message = f"rows have different columns: scores is s1, s2 in one and {', '.join(names)} in the other"
     with pytest.raises(UncurseError, match=message):
         method.fit(evidence, labelled=rows)
 

@@ -1121,7 +1121,7 @@ def test_a_transposed_pool_is_refused():
     [
         ({"link": "probit"}, "the labelled rows were collected with link='probit', not 'logistic'"),
         ({"negative_rate": 0.5}, r"the labelled rows were collected with negative_rate=0\.5, not None"),
-        ({"names": ("column 1", "column 0")}, "pool and labelled rows have other columns"),
+        ({"names": ("column 1", "column 0")}, "pool and labelled rows have different columns"),
     ],
 )
 def test_labelled_evidence_collected_with_other_options_is_refused(spec, message):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn and dataframe engines take most of a second to import: only for those who use them.
+    # Import on first use: scikit-learn and dataframe engines take most of a second.
     if name in ("VADClassifier", "VADRegressor"):
         from .estimators import vad_estimators as estimators
 

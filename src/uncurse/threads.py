@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_MAX_CORES = 8  # memory bandwidth is exhausted well before
+_MAX_CORES = 8  # memory bandwidth limits the speed of more
 
 
 def cores() -> int:
@@ -99,7 +99,7 @@ def shares(rows: int, least: int = 1 << 18) -> list[slice]:
     rows : int
         Number of rows.
     least : int, default=262144
-        Rows for which starting a thread pays off; fewer slices are made where they would be smaller.
+        Least number of rows per slice if there are several slices.
 
     Returns
     -------
@@ -123,8 +123,7 @@ _limits: list[Any] = []  # one entry per active `one_blas_thread`, all equal
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread: for small products more threads only wait for each other (2–4 times slower).
 
-    The limit applies to the process. The first block that is entered sets it and the last block that is left lifts it,
-    in whatever order they end.
+    The limit applies to the process. The first active block sets it, and the last one to end removes it.
 
     Examples
     --------

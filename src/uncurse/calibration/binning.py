@@ -223,7 +223,7 @@ def _isotonic_starts(values: Array, weight: Array) -> tuple[NDArray[np.intp], Ar
 def _increasing(weight: Array, label: Array) -> tuple[NDArray[np.intp], Array]:
     """Strictly increasing levels inside (0, 1): first bin of each level, and the levels.
 
-    A bin without positives or without negatives gets half a row of each kind; bins that fall are pooled.
+    A bin without positives or without negatives gets half a row of each kind; bins whose rates decrease are pooled.
     """
     certain = np.minimum(label, weight - label) <= 1e-9 * weight  # sums of weights are rarely exactly zero
     return _isotonic_starts(np.where(certain, (label + 0.5) / (weight + 1), label / weight), weight)

@@ -1,9 +1,9 @@
 """Calibrators by name: labelled cells to a score map.
 
-Each calibrator is a function ``(cells, **options) -> ScoreMap``. By default the map can be served: it increases
-strictly and is never certain. For that, falling bins are pooled, ties are broken by the score, and a bin without
+Each calibrator is a function ``(cells, **options) -> ScoreMap``. By default the map increases
+strictly and never predicts 0 or 1: bins whose rates decrease are pooled, the score breaks ties, and a bin without
 positives or negatives gets half a row of each kind. ``strict=False`` (beta and the calibrators with bins) returns the
-textbook's answer; only probabilities of exactly 0 or 1 are moved, to 1e-12 or 1 − 1e-12.
+textbook estimate, except that probabilities of exactly 0 or 1 become 1e-12 or 1 − 1e-12.
 
 With two classes, Dirichlet calibration (Kull et al. 2019) is the same family as beta calibration: use ``beta``.
 """

@@ -1,9 +1,9 @@
 """Penalised spline of the log odds; the data choose its complexity.
 
-The curve is a natural cubic spline with at most twelve knots. Its line is unpenalised. Its bends have a normal prior
-whose standard deviation τ is averaged over by marginal likelihood. Few labels therefore give the two parameters of
-Platt scaling, many labels a curve. The same fit serves labels (the ``spline`` calibrator) and probabilities (a
-projection, whose residual variance is not binomial and is estimated).
+The curve is a natural cubic spline with at most twelve knots. Its linear part is unpenalised. Its bends have a normal
+prior whose standard deviation τ is averaged over by marginal likelihood. The fit is therefore close to Platt scaling
+for few labels, and a curve for many. The same fit serves labels (the ``spline`` calibrator) and probabilities (a
+projection, whose residual variance is estimated because it is not binomial).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..threads import one_blas_thread
 from .logistic import fit_logistic
 from .parametric import MIN_SLOPE, check_overlap, effective_columns, platt
 
-# Quantiles of the score at the knots: closer towards the top, which is what gets selected.
+# Quantiles of the score at the knots: closer towards the top, where rows are selected.
 _LEVELS = np.array([0.001, 0.02, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 0.96, 0.987, 0.997, 0.9995])
 _MIN_KNOTS = 4  # the smallest spline with two bends
-_MIN_GAP = 0.05  # between knots, in spreads: closer knots give bends that no data determine
+_MIN_GAP = 0.05  # between knots, in spreads: closer knots give bends that the data do not determine
 # Values of τ, in logits: how far bends may move the curve from its line over a few spreads. A factor of three between
 # neighbours is finer than the data can resolve. Prior probability of the line, then of each τ: one half that there is
 # no bend, and less for larger bends.
@@ -134,10 +134,10 @@ def make_basis(knots: Array) -> Basis:
 
 
 def spline(cells: Cells) -> Curve:
-    """Penalised spline: the line of Platt scaling where labels are few, a smooth curve where they show one."""
+    """Penalised spline: close to Platt scaling for few labels, a smooth curve if the labels support it."""
     score, weight, label = effective_columns(cells)
     check_overlap(score, weight, label, "spline")
-    platt(cells)  # raises where labels fall as scores rise
+    platt(cells)  # raises if labels decrease with the score
     return fit_smooth(score, weight, label).map()
 
 
@@ -243,11 +243,11 @@ def _knots(z: Array, weight: Array) -> Array:
 
 
 def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, inside: slice) -> SmoothCurve:
-    """Add the levels of the scores that are not inside: their label rate, smoothed by one row of the curve's end.
+    """Add the levels of scores outside the curve: their label rate, smoothed by one row with the rate at its end.
 
-    A map cannot fall. So the level of low scores is at most the curve's end; and where the rate of high scores is
-    below the curve, they share one level with as many of the highest scores inside as have a higher prediction:
-    what is selected keeps its mean.
+    A map must not decrease. So the level of low scores is at most the end of the curve. If the rate of high scores is
+    below the curve, they are pooled with the highest scores inside that have a higher prediction, which keeps the mean
+    of the selected rows.
     """
     if inside == slice(0, len(score)):
         return curve

@@ -227,7 +227,7 @@ class Debiaser:
         served : array-like of shape (n,)
             Served scores.
         groups : array-like of shape (n,), optional
-            Group of each row, if `fit` had groups. Unseen groups get the map of the whole pool.
+            Group of each row, if `fit` had groups. Unseen groups get the default map.
 
         Returns
         -------
@@ -243,7 +243,7 @@ class Debiaser:
     def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
         """Return an interval for the remaining calibration error on the top share of the pool.
 
-        With groups it concerns the map of the whole pool.
+        With groups it applies to the default map, which is fitted to all rows.
 
         Parameters
         ----------

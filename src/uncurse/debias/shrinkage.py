@@ -1,4 +1,4 @@
-"""Noise variance of replicas, λ, and how groups share information."""
+"""Noise variance of replicas, λ, and shrinkage of groups towards each other."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def group_lambdas(
     rows : array of shape (G,)
         Effective number of rows.
     known : array of bool of shape (G,)
-        Groups that have a λ of their own.
+        Groups with their own estimate of λ.
     pool : float
-        λ of the whole pool, used if no group is known.
+        λ of all rows, used if no group is known.
     differences, in_noise
         See `lambda_error`.
 
@@ -83,7 +83,7 @@ def group_lambdas(
     -------
     array of shape (G,)
     """
-    # Groups share the λ within groups: the spread between their centers is not noise.
+    # The common λ is that within groups: the spread between centers is not noise.
     within = pool
     if known.any():
         within = 1 - float(rows[known] @ ((1 - own) * spread)[known]) / float(rows[known] @ spread[known])
@@ -99,12 +99,12 @@ def shrink_towards(target: float, values: Array, errors: Array) -> Array:
     target : float
         Common value.
     values, errors : arrays of shape (G,)
-        Estimates and standard errors; an infinite error means that nothing is known.
+        Estimates and standard errors; infinite for a group without an estimate.
 
     Returns
     -------
     array of shape (G,)
-        With the variance τ² between groups by DerSimonian and Laird, each keeps the share τ²/(τ² + s²) of its own.
+        Each estimate has the weight τ²/(τ² + s²), with the variance τ² between groups by DerSimonian and Laird.
 
     Examples
     --------

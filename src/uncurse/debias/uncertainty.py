@@ -1,4 +1,4 @@
-"""Intervals for the calibration error that a map leaves on the top of the pool."""
+"""Intervals for the calibration error of a map on the top of the pool."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..validation import check_number, check_share
 #: Shares on which maps are compared.
 SHARES = (0.01, 0.02, 0.05, 0.1)
 _CERTAIN = 1e-280  # a mean probability below this has no relative error in double precision
-# The served score leads its replicas by one standard deviation of the gap if it selected the top 20% of rows, and by
-# 0.15 if it selected 90%. Five standard errors are not reached by chance.
+# On rows that the served score selected, it exceeds its replicas: by one standard deviation of the gap on the top 20%,
+# by 0.15 on the top 90%. Chance does not reach five standard errors.
 _LEAD, _CHANCE = 0.15, 5.0
 
 
 class RemainingError(Protocol):
-    """What is known of the true rates on the pool: an estimate that maps are compared with, and its errors."""
+    """Estimate of the true rates on the pool, with standard errors; the prediction of a map is compared with it."""
 
     @property
     def cells(self) -> ReplicaCells:
@@ -60,7 +60,7 @@ class TopShare:
         return float(self.share @ values)
 
     def squared_error(self, p: Float, features: Array, covariance: Array) -> float:
-        """Return the squared relative error of the mean of `p` whose log odds are coefficients times `features`."""
+        """Return the squared relative error of the mean of `p`, whose log odds are linear in `features`."""
         gradient = features @ (self.share * (p / self.mean(p)) * (1 - p))
         return float(gradient @ covariance @ gradient)
 
@@ -75,10 +75,10 @@ class TopShare:
 
 
 def level_variance(levels: Array, replicas: str) -> tuple[float, int]:
-    """Return the variance of the level that predictions are built on, and its degrees of freedom.
+    """Return the variance of the mean logit of the predictions, and its degrees of freedom.
 
-    It follows from how the mean scores of the replicas differ. For seeds it is that of their mean; for bootstraps that
-    of the served model.
+    It is estimated from the differences between the mean logits of replicas. For seeds the predictions follow the mean
+    of the replicas, for bootstraps the served model.
     """
     if replicas == "seeds":
         return float(np.var(levels, ddof=1)) / len(levels), len(levels) - 1
@@ -88,7 +88,7 @@ def level_variance(levels: Array, replicas: str) -> tuple[float, int]:
 
 
 def relative_level_error(top: TopShare, log_odds: Array, variance: float) -> float:
-    """Return the relative error of the mean prediction on the top for a level with some variance."""
+    """Return the standard error of the log mean prediction on the top, if the mean logit has this `variance`."""
     p = logistic(log_odds)
     return float(np.sqrt(variance)) * top.mean(p / top.mean(p) * (1 - p))
 
@@ -105,7 +105,7 @@ def normal_quantile(level: float) -> float:
 def remaining_error_interval(
     score_map: ScoreMap, remaining: RemainingError, alpha: float, level: float, negative_rate: float | None
 ) -> tuple[float, float]:
-    """Return an interval for the calibration error that a map leaves on the top share."""
+    """Return an interval for the calibration error of a map on the top share."""
     from scipy.special import stdtrit
 
     quantile = normal_quantile(level)
@@ -113,23 +113,23 @@ def remaining_error_interval(
     served = remaining.cells.served[top.cells]
     default = score_map.default if isinstance(score_map, Grouped) else score_map
     offset = float(np.log(negative_rate)) if negative_rate else 0.0
-    ours, theirs = top.mean(default.at_logits(served - offset)), top.mean(logistic(remaining.log_odds(served)))
-    if min(ours, theirs) < _CERTAIN:
+    predicted, estimated = top.mean(default.at_logits(served - offset)), top.mean(logistic(remaining.log_odds(served)))
+    if min(predicted, estimated) < _CERTAIN:
         raise UncurseError(f"predictions on the top {100 * alpha:g}% are 0 to double precision; are the scores logits?")
     shared, freedom = remaining.level_error(alpha)
     reach = quantile * remaining.log_error(alpha)
     if shared > 0:  # few degrees of freedom: Student's quantile
         reach = float(np.hypot(reach, float(stdtrit(freedom, 0.5 + level / 2)) * shared))
-    error = float(np.log(ours / theirs))
+    error = float(np.log(predicted / estimated))
     return float(np.expm1(error - reach)), float(np.expm1(min(error + reach, 700.0)))
 
 
 def served_lead(pool: Moments, labelled: Moments, replicas: str) -> float:
-    """Return how far the served score leads the other replicas on labelled rows, more than on the pool.
+    """Return the mean excess of the served score over the other replicas on labelled rows, minus that on the pool.
 
-    A model that selected the labelled rows leads there: its noise helped to select them. 0 means that the difference
-    is within chance, or that replicas are not exchangeable. Of two columns either may lead; a negative value means
-    that the other one does.
+    The model that selected the labelled rows scores higher there, because its noise helped to select them. Return 0 if
+    the difference is within chance or the replicas are not exchangeable. With two columns the result is negative if
+    the other one selected the rows.
     """
     if replicas != "seeds":
         return 0.0

@@ -185,12 +185,12 @@ def _fit(estimator: Any, X: Any, y: NDArray[Any], rows: Rows | None, params: dic
     return estimator.fit(X, y, **params)
 
 
-def _relative_noise(one: Any, other: Any, X: Any, n: int) -> float:
+def _relative_noise(first: Any, second: Any, X: Any, n: int) -> float:
     """V of two models as a share of the variance of their predictions, on a sample of the training rows."""
     if n > _PROBE_ROWS:
         X = _take_rows(X, np.linspace(0, n - 1, _PROBE_ROWS).astype(np.intp))
-    method = next(name for name in ("predict_proba", "decision_function", "predict") if hasattr(one, name))
-    a, b = (np.asarray(getattr(model, method)(X), np.float64) for model in (one, other))
+    method = next(name for name in ("predict_proba", "decision_function", "predict") if hasattr(first, name))
+    a, b = (np.asarray(getattr(model, method)(X), np.float64) for model in (first, second))
     spread = float(a.var(axis=0).sum())
     return float((a - b).var(axis=0).sum()) / 2 / spread if spread > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""What one pass over the data leaves behind: `Moments`, `Cells` and `ReplicaCounts`, together `Evidence`."""
+"""Statistics from one pass over the data: `Moments`, `Cells` and `ReplicaCounts`, combined in `Evidence`."""
 
 from .cells import Cells
 from .evidence import Evidence, merged

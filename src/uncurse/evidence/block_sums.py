@@ -26,22 +26,25 @@ def block_sums(values: Float, weights: Array | None, convert: Callable[[Float], 
     with np.errstate(invalid="ignore", over="ignore"):
         shift = _shift(values, convert)
 
-    def some(numbers: NDArray[np.intp]) -> list[tuple[float, Array, Array]]:
-        buffer = np.empty((replicas, min(step, int(np.diff(bounds).max()))))  # fresh pages cost more than the sums
+    def sum_blocks(numbers: NDArray[np.intp]) -> list[tuple[float, Array, Array]]:
+        buffer = np.empty(
+            (replicas, min(step, int(np.diff(bounds).max())))
+        )  # allocating it for each block costs more than the sums
         result = []
         for i in numbers:
             part = slice(bounds[i], bounds[i + 1])
-            with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinities are looked for in the sums
+            with np.errstate(invalid="ignore", over="ignore"):  # `Moments` checks the sums for NaN and infinities
                 result.append(_block(values[part], None if weights is None else weights[part], convert, buffer, shift))
         return result
 
     workers = min(cores(), max(1, values.size // (1 << 19)))
     shares = np.array_split(np.arange(len(bounds) - 1), workers)
     with one_blas_thread():
-        made = [block for share in in_threads(some, shares) for block in share]
+        sums = [block for share in in_threads(sum_blocks, shares) for block in share]
     rows = np.diff(bounds)
     squares = rows.astype(np.float64) if weights is None else np.add.reduceat(np.square(weights), bounds[:-1])
-    return rows, np.array([b[0] for b in made]), squares, np.array([b[1] for b in made]), np.array([b[2] for b in made])
+    weight, mean, scatter = (np.array(column) for column in zip(*sums, strict=True))
+    return rows, weight, squares, mean, scatter
 
 
 def _block(
@@ -53,13 +56,13 @@ def _block(
     if total <= 0:
         return 0.0, np.zeros(replicas), np.zeros((replicas, replicas))
     first, second = _sums(values, weights, convert, buffer, shift)
-    rest = first / total
-    mean = rest if shift is None else rest + shift
-    return total, mean, second - total * np.outer(rest, rest)
+    shifted = first / total
+    mean = shifted if shift is None else shifted + shift
+    return total, mean, second - total * np.outer(shifted, shifted)
 
 
 def _shift(values: Float, convert: Callable[[Float], Float] | None) -> Array | None:
-    """Return a point to subtract before squaring, or None: a mean of many standard deviations would cost digits."""
+    """Return a point to subtract before squaring, or None if the means are small enough to lose no digits."""
     sample = values[:: max(1, len(values) // 4096)]
     sample = (sample if convert is None else convert(sample)).astype(np.float64)
     mean: Array = sample.mean(axis=0)
@@ -69,7 +72,7 @@ def _shift(values: Float, convert: Callable[[Float], Float] | None) -> Array | N
 def _sums(
     values: Float, weights: Array | None, convert: Callable[[Float], Float] | None, buffer: Array, shift: Array | None
 ) -> tuple[Array, Array]:
-    """Return Σwl and Σwll' of one block, in few calls: threads wait for each other between calls."""
+    """Return Σwl and Σwll' of one block, in few calls because threads wait for each other between calls."""
     replicas, step = buffer.shape
     if replicas == 2 and weights is None and shift is None:
         return _sums_of_pairs(values, convert, buffer)
@@ -78,15 +81,15 @@ def _sums(
     for start in range(0, len(values), step):
         chunk = values[start : start + step]
         columns = buffer[:, : len(chunk)]
-        columns[...] = (chunk if convert is None else convert(chunk)).T  # float32 in, float64 sums
+        columns[...] = (chunk if convert is None else convert(chunk)).T  # sums are float64
         for i in range(replicas):
             if shift is not None:
                 columns[i] -= shift[i]
         for i in range(replicas):
-            left = columns[i] if weights is None else weights[start : start + step] * columns[i]
-            first[i] += float(left.sum())
+            weighted = columns[i] if weights is None else weights[start : start + step] * columns[i]
+            first[i] += float(weighted.sum())
             for j in range(i, replicas):
-                second[i][j] += float(np.dot(left, columns[j]))  # unlike @, it lets other threads run
+                second[i][j] += float(np.dot(weighted, columns[j]))  # unlike @, it lets other threads run
     upper = np.array(second)
     return np.array(first), upper + np.triu(upper, 1).T
 

@@ -66,7 +66,7 @@ def exact_table(values: Float, labels: NDArray[Any] | None, weights: Array | Non
 
 
 def grid_table(
-    values: Float, labels: NDArray[Any] | None, weights: Array | None, given: str, kept: str, cut: int
+    values: Float, labels: NDArray[Any] | None, weights: Array | None, input_scale: str, scale: str, cut: int
 ) -> tuple[Array, Array, NDArray[np.int64], Array, int]:
     """Return exact cells of the top, slots below it and the step between them; no cell below `cut` is exact.
 
@@ -79,8 +79,8 @@ def grid_table(
 
     def read(chunk: slice | NDArray[np.intp]) -> tuple[Array, NDArray[np.int64]]:
         x = values[chunk].astype(np.float64, copy=False)
-        l = (x if given == "logit" else logit(x)).astype(np.float64, copy=False)
-        return (l if kept == "logit" else x), grid_steps(l)
+        l = (x if input_scale == "logit" else logit(x)).astype(np.float64, copy=False)
+        return (l if scale == "logit" else x), grid_steps(l)
 
     for chunk in chunks(len(values), 1 << 17):
         x, steps = read(chunk)
@@ -112,7 +112,7 @@ def grid_table(
     lowest = np.array(-np.inf)  # without a cut all rows are exact, also those below the grid
     if cut:
         edge = step_edges(np.array(cut)) - 1e-6
-        lowest = edge if given == "logit" else np.asarray(logistic(edge) * (1 - 1e-6))
+        lowest = edge if input_scale == "logit" else np.asarray(logistic(edge) * (1 - 1e-6))
     top = np.flatnonzero(values >= lowest)
     x, steps = read(top)
     top, x = top[steps >= cut], x[steps >= cut]

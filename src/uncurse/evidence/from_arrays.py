@@ -1,4 +1,4 @@
-"""The one conversion of arrays to `Evidence`, for every method; the same sums serve logs."""
+"""Convert arrays to `Evidence`. Readers of logs use the same sums, `EvidenceSums`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .moments import Moments
 from .replica_counts import ReplicaCounts
 from .spec import LogSpec
 
-_BLOCKS, _LATER_BLOCKS = 32, 4  # jackknife blocks: merging leaves 33 to 64 of comparable size
-_MAX_COLUMNS = 1_000  # more columns than this are rows
+_BLOCKS, _LATER_BLOCKS = 32, 4  # jackknife blocks: 33 to 64 of comparable size after merging
+_MAX_COLUMNS = 1_000  # an array with more columns is probably transposed
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Parts:
 
 
 class EvidenceSums:
-    """Sums over rows that become `Evidence`; a streaming pass has one for each thread."""
+    """Running sums from which `Evidence` is built; a streaming pass has one for each thread."""
 
     def __init__(self, spec: LogSpec, parts: Parts, blocks: int = _BLOCKS) -> None:
         if parts.replica_counts and (len(spec.scores) < 2 or not spec.has_logits):
@@ -47,7 +47,7 @@ class EvidenceSums:
     def add(self, scores: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
         """Add rows: scores (n, S), labels and weights (n,)."""
         if weights is not None and not weights.any():
-            return  # one batch of a log may have no weight
+            return  # a batch of a log may have zero weight
         spec, offset = self.spec, self.spec.logit_offset
         if self.cells is None or scores.shape[1] > 1:  # a single score column needs no moments
             self.moments.update(scores, scale=spec.scale, sample_weight=weights, logit_offset=offset)
@@ -163,7 +163,7 @@ def pool_evidence(
 ) -> Evidence:
     """Return the evidence of a pool that is passed as an array or as evidence.
 
-    An array has the column names of labelled evidence, if there is some.
+    An array takes its column names from labelled evidence, if there is any.
     """
     if isinstance(pool, Evidence):
         if groups is not None or sample_weight is not None:
@@ -191,7 +191,7 @@ def labelled_evidence(labelled: Any, pool: Evidence, *, cells: bool = False, rep
         _check_options(evidence, "labelled rows", **{name: getattr(spec, name) for name in names})
         difference = spec.difference(evidence.spec, "scores")
         if difference:
-            raise UncurseError(f"pool and labelled rows have other columns: {difference}; collect the same columns")
+            raise UncurseError(f"pool and labelled rows have different columns: {difference}; collect the same columns")
     else:
         if not isinstance(labelled, tuple | list) or len(labelled) not in (2, 3) or labelled[1] is None:
             raise UncurseError("labelled must be (scores, labels), (scores, labels, weights) or Evidence with labels")
@@ -226,9 +226,9 @@ def labelled_evidence(labelled: Any, pool: Evidence, *, cells: bool = False, rep
 
 def _check_options(evidence: Evidence, role: str, **options: object) -> None:
     for name, wanted in options.items():
-        found = getattr(evidence.spec, name)
-        if wanted != found:
-            raise UncurseError(f"the {role} were collected with {name}={found!r}, not {wanted!r}; use the same {name}")
+        actual = getattr(evidence.spec, name)
+        if wanted != actual:
+            raise UncurseError(f"the {role} were collected with {name}={actual!r}, not {wanted!r}; use the same {name}")
 
 
 __all__ = ["EvidenceSums", "Parts", "column_names", "from_arrays", "labelled_evidence", "pool_evidence"]

@@ -3,8 +3,8 @@
 A row of replica logits has three coordinates: the served logit; the gap, which is the mean of the other replicas minus
 the served logit; and the contrast among the others, which is their difference if there are two and √2 times their
 standard deviation if there are more. Cells are ``FINEST · 2**level`` wide, on the contrast axis twice as wide. Grids of
-different levels are nested, so counts can be made coarser at any time, and the result is the same whichever rows came
-first.
+different levels are nested, so counts can be made coarser at any time, and the result does not depend on the order of
+the rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HALF = 1 << (_BITS - 1)
 _MASK = (1 << _BITS) - 1
 _CHUNK = 1 << 16  # rows whose coordinates stay in the cache
 _MAX_HISTOGRAM = 1 << 22  # cells: 32 MB of float64
-_MARGIN = 0.25  # share of its extent by which a histogram exceeds the sample that it is made for
+_MARGIN = 0.25  # share of its extent by which a histogram exceeds its sample
 
 
 def compress(x: Array) -> Array:
@@ -71,7 +71,7 @@ def coordinates(logits: Float) -> list[Float]:
 
 
 def cell_numbers(logits: Float, level: int) -> list[Float]:
-    """Return the cell of each row on each axis, as whole floats."""
+    """Return the cell of each row on each axis, as integral floats."""
     return [numbers for numbers, _, _ in _numbered(logits, level)]
 
 
@@ -148,7 +148,7 @@ def sparse_counts(numbers: list[Float], labels: NDArray[Any] | None, weights: Ar
 
 
 class DenseHistogram:
-    """Counts of the cells around a sample of rows; rows outside come back as keys."""
+    """Counts of the cells around a sample of rows; rows outside are returned as keys."""
 
     def __init__(self, sample: list[Float], level: int, labelled: bool) -> None:
         self.level, self.pairs = level, 2 if labelled else 1
@@ -191,7 +191,7 @@ class DenseHistogram:
         for x, (low, high) in zip(numbers[1:], self.ends[1:], strict=True):
             place *= high - low + 1
             x -= low
-            np.add(place, x, out=place, casting="unsafe")  # whole numbers below 2**24 are exact in float32
+            np.add(place, x, out=place, casting="unsafe")  # integers below 2**24 are exact in float32
         if labels is not None:
             place *= 2
             place += labels
@@ -213,8 +213,8 @@ class DenseHistogram:
 def _extent(numbers: Float) -> tuple[int, int]:
     """Return the first and the last cell of a histogram around the bulk of a sample."""
     # 12 standard deviations hold every row of a well-behaved pool; outliers are counted by key instead.
-    few = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
-    center, spread = float(np.median(few)), float(few.std())
+    sample = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
+    center, spread = float(np.median(sample)), float(sample.std())
     low, high = max(numbers.min(), center - 12 * spread), min(numbers.max(), center + 12 * spread)
     margin = _MARGIN * (high - low) + 4
     return int(low - margin), int(high + margin)

@@ -1,4 +1,4 @@
-"""Maps made of maps: a chain, and one map per group."""
+"""Maps composed of other maps: a chain, and one map per group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .shapes import Affine, Curve, Steps
 
 @dataclass(frozen=True)
 class Chain(ScoreMap):
-    """Maps applied one after the other; where links differ the prediction is passed on.
+    """Maps applied in order; between maps of different links the prediction is passed on.
 
     Parameters
     ----------
@@ -42,17 +42,17 @@ class Chain(ScoreMap):
     def __post_init__(self) -> None:
         maps = _flat(self.maps)
         set_fields(self, maps=maps, link=maps[0].link, scale=maps[0].scale)
-        for step in maps:
-            _check_scale(step, self.scale, "a map of this chain")
+        for part in maps:
+            _check_scale(part, self.scale, "a map of this chain")
 
     def _run(self, link_scores: Float) -> tuple[Float, str]:
         l, link = link_scores, self.link
-        for step in self.maps:
-            if step.link != link:
+        for part in self.maps:
+            if part.link != link:
                 # exp may overflow, and 0 · ∞ is NaN
-                l = inside(get_link(step.link).inverse(get_link(link).phi(l)), -np.inf, np.inf)
-                link = step.link
-            l = step.transform(l)
+                l = inside(get_link(part.link).inverse(get_link(link).phi(l)), -np.inf, np.inf)
+                link = part.link
+            l = part.transform(l)
         return l, link
 
     def _transform(self, l: Float) -> Float:
@@ -67,7 +67,7 @@ class Chain(ScoreMap):
         dict
             As for `from_dict`.
         """
-        return {"kind": self.kind, "maps": [step.to_dict() for step in self.maps]}
+        return {"kind": self.kind, "maps": [part.to_dict() for part in self.maps]}
 
 
 def compose(*maps: ScoreMap, scale: str) -> ScoreMap:
@@ -90,16 +90,16 @@ def compose(*maps: ScoreMap, scale: str) -> ScoreMap:
     >>> compose(Affine(2.0, 1.0), Affine(0.5, 0.0), scale="logit")
     Affine(slope=1.0, intercept=0.5, link='logistic', scale='logit')
     """
-    steps: list[ScoreMap] = []
-    for step in _flat(maps):
-        last = steps[-1] if steps else None
-        if isinstance(last, Affine) and isinstance(step, Affine) and last.link == step.link:
-            slope, intercept = step.slope * last.slope, step.slope * last.intercept + step.intercept
+    merged: list[ScoreMap] = []
+    for part in _flat(maps):
+        last = merged[-1] if merged else None
+        if isinstance(last, Affine) and isinstance(part, Affine) and last.link == part.link:
+            slope, intercept = part.slope * last.slope, part.slope * last.intercept + part.intercept
             if math.isfinite(slope) and math.isfinite(intercept):
-                steps[-1] = replace(last, slope=slope, intercept=intercept)
+                merged[-1] = replace(last, slope=slope, intercept=intercept)
                 continue
-        steps.append(replace(step, scale=scale))
-    return steps[0] if len(steps) == 1 else Chain(steps)
+        merged.append(replace(part, scale=scale))
+    return merged[0] if len(merged) == 1 else Chain(merged)
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,12 @@ class Grouped(ScoreMap):
     def __post_init__(self) -> None:
         if not isinstance(self.maps, Mapping) or not all(isinstance(name, str) for name in self.maps):
             raise UncurseError(f"maps is {self.maps!r:.80}; pass a mapping from names of groups (text) to maps")
-        for name, step in {"default": self.default, **self.maps}.items():
-            if not isinstance(step, ScoreMap) or isinstance(step, Grouped):
+        for name, part in {"default": self.default, **self.maps}.items():
+            if not isinstance(part, ScoreMap) or isinstance(part, Grouped):
                 raise UncurseError(
-                    f"the map of group {name!r} is of type {type(step).__name__}; pass an Affine, Curve, Steps or Chain"
+                    f"the map of group {name!r} is of type {type(part).__name__}; pass an Affine, Curve, Steps or Chain"
                 )
-            _check_scale(step, self.default.scale, f"the map of group {name!r}")
+            _check_scale(part, self.default.scale, f"the map of group {name!r}")
         set_fields(self, maps=dict(self.maps), link=self.default.link, scale=self.default.scale)
 
     def __call__(self, scores: ArrayLike, groups: ArrayLike | None = None) -> Array:
@@ -160,7 +160,7 @@ class Grouped(ScoreMap):
         return self.by_number(values, np.array([number.get(str(name), -1) for name in names.tolist()])[codes])
 
     def by_number(self, scores: ArrayLike, numbers: NDArray[np.integer[Any]]) -> Array:
-        """Return predictions for groups that are given as positions in `maps`.
+        """Return predictions for groups identified by their position in `maps`.
 
         Parameters
         ----------
@@ -185,9 +185,9 @@ class Grouped(ScoreMap):
             raise UncurseError(f"numbers must be integers from -1 to {len(self.maps) - 1}; see `by_number`")
         maps = [*self.maps.values(), self.default]  # position -1 is the default
         out = np.empty(len(values))
-        if all(isinstance(step, Affine) and step.link == self.link for step in maps):
+        if all(isinstance(part, Affine) and part.link == self.link for part in maps):
             # Thousands of groups of few rows: one pass over the rows is much faster than a call per group.
-            slopes, intercepts = np.array([(step.slope, step.intercept) for step in maps]).T  # type: ignore[attr-defined]
+            slopes, intercepts = np.array([(part.slope, part.intercept) for part in maps]).T  # type: ignore[attr-defined]
             link = get_link(self.link)
             bounds = (link.lower, link.upper) if self.scale == "value" else (0.0, 1.0)
             for rows in chunks(len(values)):
@@ -197,8 +197,8 @@ class Grouped(ScoreMap):
                 out[rows] = inside(link.phi(transformed), *bounds)
             return out
         order = np.argsort(numbers, kind="stable")
-        found, starts = np.unique(numbers[order], return_index=True)
-        for i, members in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+        present, starts = np.unique(numbers[order], return_index=True)
+        for i, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
             out[members] = maps[i](values[members])
         return out
 
@@ -213,7 +213,7 @@ class Grouped(ScoreMap):
         dict
             As for `from_dict`.
         """
-        maps = {name: step.to_dict() for name, step in self.maps.items()}
+        maps = {name: part.to_dict() for name, part in self.maps.items()}
         return {"kind": self.kind, "default": self.default.to_dict(), "maps": maps}
 
 
@@ -221,11 +221,13 @@ def _flat(maps: Sequence[ScoreMap]) -> tuple[Affine | Curve | Steps, ...]:
     """Return the maps with chains replaced by their maps."""
     if not isinstance(maps, Iterable):
         raise UncurseError(f"maps is of type {type(maps).__name__}; pass a sequence of maps")
-    flat = tuple(part for step in maps for part in (step.maps if isinstance(step, Chain) else (step,)))
-    for step in flat:
-        if not isinstance(step, Affine | Curve | Steps):
+    flat = tuple(
+        part for score_map in maps for part in (score_map.maps if isinstance(score_map, Chain) else (score_map,))
+    )
+    for part in flat:
+        if not isinstance(part, Affine | Curve | Steps):
             raise UncurseError(
-                f"a {type(step).__name__} cannot be part of a chain; pass Affine, Curve, Steps or Chain maps "
+                f"a {type(part).__name__} cannot be part of a chain; pass Affine, Curve, Steps or Chain maps "
                 "(for a Grouped map, chain the map of each group)"
             )
     if not flat:
@@ -233,10 +235,10 @@ def _flat(maps: Sequence[ScoreMap]) -> tuple[Affine | Curve | Steps, ...]:
     return flat  # type: ignore[return-value]
 
 
-def _check_scale(step: ScoreMap, scale: str, name: str) -> None:
-    if step.scale != scale:
+def _check_scale(part: ScoreMap, scale: str, name: str) -> None:
+    if part.scale != scale:
         raise UncurseError(
-            f"{name} takes scores on the {step.scale} scale and the others on the {scale} scale; use one scale "
+            f"{name} takes scores on the {part.scale} scale and the others on the {scale} scale; use one scale "
             "(`compose` sets it)"
         )
 

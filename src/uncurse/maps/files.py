@@ -42,10 +42,10 @@ def from_dict(content: Mapping[str, Any], *, source: str = "map") -> ScoreMap:
     fields = {key: value for key, value in content.items() if key not in ("kind", "schema_version", "record")}
     try:
         if kind == "grouped":
-            maps = {name: from_dict(step, source=source) for name, step in fields.pop("maps").items()}
+            maps = {name: from_dict(part, source=source) for name, part in fields.pop("maps").items()}
             fields = {**fields, "default": from_dict(fields["default"], source=source), "maps": maps}
         elif kind == "chain":
-            fields = {**fields, "maps": [from_dict(step, source=source) for step in fields["maps"]]}
+            fields = {**fields, "maps": [from_dict(part, source=source) for part in fields["maps"]]}
         score_map: ScoreMap = _KINDS[kind](**fields)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UncurseError(f"{source} is not a complete {kind} map ({error}); write it again") from None

@@ -47,7 +47,7 @@ class Ranked:
     """
 
     def __init__(self, prediction: Array, columns: Columns) -> None:
-        if not (prediction[1:] > prediction[:-1]).all():  # the map has ties or falls: sort and merge
+        if not (prediction[1:] > prediction[:-1]).all():  # the map has ties or decreases: sort and merge
             prediction, place = np.unique(prediction, return_inverse=True)
             columns = tuple(np.asarray(np.bincount(place, column), np.float64) for column in columns)  # type: ignore[assignment]
         self.f = prediction[::-1]
@@ -64,12 +64,12 @@ class Ranked:
     def at(self, weight: Array) -> dict[str, Array]:
         """Return sums over the top rows of total weight `weight`; a cell at the edge counts in part.
 
-        A trailing 1 or 2 is Σw²x or Σw²x²; "r" is y − f, and "noise" the variance of Σwy if predictions were true.
+        A trailing 1 or 2 is Σw²x or Σw²x²; "r" is y − f, and "noise" the variance of Σwy for labels drawn from f.
         """
         reached = self.reached
         inside_of = np.clip(np.searchsorted(reached, weight) - 1, 0, len(self.f) - 1)
         ends, place = np.unique(inside_of, return_inverse=True)
-        place = place.reshape(inside_of.shape)  # numpy 2.0 and later differ in what they return
+        place = place.reshape(inside_of.shape)  # its shape differs between versions of NumPy
         share = np.clip((weight - reached[inside_of]) / (reached[inside_of + 1] - reached[inside_of]), 0.0, 1.0)
         before, terms = self._before(ends)[:, place], self._terms(ends)[:, place]
         # A row selected with share s has weight s, and s² where weights are squared.
@@ -107,19 +107,19 @@ class Ranked:
         """Return sums of the base terms over all cells before each of `ends`, in steps that stay in the cache."""
 
         def pieces(share: slice) -> list[tuple[NDArray[np.intp], Array]]:
-            made = []
+            sums = []
             for part in chunks(share.stop - share.start, 1 << 13):
                 low, high = share.start + part.start, share.start + part.stop
                 inner = ends[np.searchsorted(ends, low, side="right") : np.searchsorted(ends, high)]
                 starts = np.append(low, inner)
-                made.append((starts, np.add.reduceat(self._terms(slice(low, high)), starts - low, axis=1)))
-            return made
+                sums.append((starts, np.add.reduceat(self._terms(slice(low, high)), starts - low, axis=1)))
+            return sums
 
         starts, totals = [np.empty(0, np.intp)], [np.zeros((len(self.pairs) * len(_BASE), 1))]
         if ends[-1] > 0:
-            for made in in_threads(pieces, shares(int(ends[-1]))):
-                starts += [piece[0] for piece in made]
-                totals += [piece[1] for piece in made]
+            for sums in in_threads(pieces, shares(int(ends[-1]))):
+                starts += [piece[0] for piece in sums]
+                totals += [piece[1] for piece in sums]
         running = np.cumsum(np.concatenate(totals, axis=1), axis=1)
         before: Array = running[:, np.searchsorted(np.concatenate(starts), ends)]
         return before
@@ -254,20 +254,20 @@ def rank(f: Any, labels: NDArray[Any], weights: Array | None) -> Ranked:
     if len(f) > _EXACT_ROWS:
         top = f >= np.partition(f, len(f) - _EXACT_ROWS)[len(f) - _EXACT_ROWS]
         parts = [top] if top.all() else [~top, top]
-    made = []
+    ranked = []
     for i, part in enumerate(parts):
         w = None if weights is None else weights[part]
         if w is not None and not w.any():
             continue
         if w is None and i == len(parts) - 1:
-            made.append(_sorted(f[part], labels[part]))
+            ranked.append(_sorted(f[part], labels[part]))
         else:
             cells = Cells("probability", exact=i == len(parts) - 1).update(f[part], labels[part], sample_weight=w)
-            made.append((cells.score, columns_of(cells)))
-    if len(made) == 1:
-        return Ranked(*made[0])
-    w, y, w2, y2 = (np.concatenate(column) for column in zip(*(columns for _, columns in made), strict=True))
-    return Ranked(np.concatenate([scores for scores, _ in made]), (w, y, w2, y2))
+            ranked.append((cells.score, columns_of(cells)))
+    if len(ranked) == 1:
+        return Ranked(*ranked[0])
+    w, y, w2, y2 = (np.concatenate(column) for column in zip(*(columns for _, columns in ranked), strict=True))
+    return Ranked(np.concatenate([scores for scores, _ in ranked]), (w, y, w2, y2))
 
 
 def top_rows(f: Any, labels: NDArray[Any], count: int) -> tuple[Any, NDArray[Any]]:
@@ -294,7 +294,7 @@ def top_rows(f: Any, labels: NDArray[Any], count: int) -> tuple[Any, NDArray[Any
 
 
 def _sorted(f: Any, labels: NDArray[Any]) -> tuple[Array, Columns]:
-    """Return distinct predictions and their columns. The label is sorted along in the sign bit, which is free."""
+    """Return distinct predictions and their columns. The sort key holds the label in its lowest bit."""
     bits = f.view(np.uint32 if f.dtype == np.float32 else np.uint64) << 1
     bits |= labels.astype(bits.dtype)
     bits.sort()

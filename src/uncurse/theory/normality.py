@@ -52,9 +52,9 @@ def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
     distance d changes any tail share by at most d, so compare it with α: 0.01 is harmless for the mean of the pool but
     not for the top 1%.
 
-    The plain Kolmogorov p-value is far too large because mean and sd are estimated (5% reads as about 40%). Here D·√n
-    has Lilliefors' null distribution, by a formula fitted to 10⁶ simulated samples: within .004 of the simulated p,
-    and within 15% of it down to p = .001, for n ≥ 20.
+    The plain Kolmogorov p-value is far too large because mean and sd are estimated (it is about 40% where 5% is
+    right). Here D·√n has Lilliefors' null distribution, by a formula fitted to 10⁶ simulated samples: within .004 of
+    the simulated p, and within 15% of it down to p = .001, for n ≥ 20.
 
     Parameters
     ----------

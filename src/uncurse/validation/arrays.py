@@ -199,7 +199,7 @@ def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False)
     """Return sample weights as float64, one per row; None stays None.
 
     Only ratios of weights matter, so weights are divided by the largest if it lies outside [1e-100, 1e100]: squares of
-    weights must be numbers too.
+    weights must not overflow.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False)
     rows : int
         Number of scores.
     summed : bool, default=False
-        Refuse such weights instead, because these rows are added to others.
+        Raise an error for such weights instead, because these rows are added to rows with other weights.
 
     Returns
     -------
