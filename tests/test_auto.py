@@ -72,12 +72,12 @@ def test_labels_that_agree_leave_the_method_that_needs_none():
 
 @pytest.mark.parametrize(("slope", "level"), [(1.0, 0.3), (1.3, 0.0), (0.7, 0.0)])
 def test_labels_that_contradict_the_scores_call_for_tower(slope, level):
-    pool, scores = slope * POOL + level, slope * SCORES + level
+    pool, scores = slope * POOL[:20_000] + level, slope * SCORES + level
     auto = Auto().fit(pool, labelled=(scores, LABELS))
     assert auto.method_ == "tower"
     expected = Tower().fit(pool, labelled=(scores, LABELS))
     np.testing.assert_array_equal(auto.predict_proba(X), expected.predict_proba(X))
-    assert abs(error_on_top(auto.predict_proba, TRUTH, pool[:, 0], 0.05)) < 0.08
+    assert abs(error_on_top(auto.predict_proba, TRUTH[:20_000], pool[:, 0], 0.05)) < 0.08
 
 
 @pytest.mark.theory
@@ -118,8 +118,8 @@ WORLDS = {
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_it_is_never_worse_than_scores_as_they_are(world, replicas):
-    truth, pool, _ = rows_of(20_000, replicas, **WORLDS[world])
-    _, scores, labels = rows_of(20_000, replicas, seed=1, **WORLDS[world])
+    truth, pool, _ = rows_of(10_000, replicas, **WORLDS[world])
+    _, scores, labels = rows_of(10_000, replicas, seed=1, **WORLDS[world])
     for auto in (Auto().fit(pool), Auto().fit(pool, labelled=(scores, labels))):
         for alpha in (0.02, 0.1):
             ours, theirs = (error_on_top(f, truth, pool[:, 0], alpha) for f in (auto.predict_proba, expit))
@@ -199,7 +199,7 @@ def evidence_of(scores, labels=None, **options):
      ({}, 1.0, "tower")],
 )  # fmt: skip
 def test_evidence_gives_map_reason_and_interval_of_arrays(replicas, world, shift, method):
-    pool, (_, scores, labels) = rows_of(20_000, replicas, mean=-3.0, **world)[1], rows_of(10_000, replicas, seed=1)
+    pool, (_, scores, labels) = rows_of(8_000, replicas, mean=-3.0, **world)[1], rows_of(4_000, replicas, seed=1)
     if shift is None:
         arrays, evidence = Auto().fit(pool), Auto().fit(evidence_of(pool))
     else:
@@ -287,7 +287,7 @@ def test_replicas_that_contradict_each_other_are_a_warning():
 def test_the_deviance_is_twice_the_gain_in_log_likelihood_of_the_best_line():
     """χ² with two degrees of freedom where the scores are right, which is what the threshold assumes."""
     found = []
-    for seed in range(30):
+    for seed in range(20):
         _, scores, labels = rows_of(1_000, 2, seed=seed, noise=1e-3, mean=-1.0)
         tower = Tower()
         tower.fit(scores, labelled=(scores, labels))
@@ -298,7 +298,7 @@ def test_the_deviance_is_twice_the_gain_in_log_likelihood_of_the_best_line():
         assert deviance == pytest.approx(expected, abs=0.3)
         assert rarer == pytest.approx(min(y.sum(), (1 - y).sum()), rel=1e-9)
         found.append(deviance)
-    assert abs(np.mean(found) - 2) < 4 * 2 / np.sqrt(30)  # a χ² of two degrees has mean and deviation 2
+    assert abs(np.mean(found) - 2) < 4 * 2 / np.sqrt(20)  # a χ² of two degrees has mean and deviation 2
 
 
 def log_likelihood(line, l, y):
@@ -328,8 +328,8 @@ def with_floor_and_cap(scores, floor=0.3, cap=0.05):
 @pytest.mark.parametrize(("floor", "cap"), [(0.3, 0.0), (0.0, 0.05), (0.3, 0.05)])
 @pytest.mark.parametrize("labelled", [False, True])
 def test_a_floor_and_a_cap_on_scores_do_no_harm(replicas, floor, cap, labelled):
-    truth, pool, _ = rows_of(20_000, replicas)
-    _, scores, labels = rows_of(20_000, replicas, seed=1)
+    truth, pool, _ = rows_of(8_000, replicas)
+    _, scores, labels = rows_of(8_000, replicas, seed=1)
     pool, scores = (with_floor_and_cap(x, floor, cap) for x in (pool, scores))
     if cap and not labelled:
         with pytest.raises(UncurseError, match=r"5\.0% of the served scores are capped at .*, or labelled rows"):
@@ -380,7 +380,7 @@ def test_a_failed_fit_keeps_the_previous_one():
 @pytest.mark.parametrize("shift", [None, 0.0, 2.0])
 def test_arrays_that_change_after_the_fit_change_nothing(shift):
     def fit():
-        pool, scores, labels = POOL[:5_000].copy(), SCORES[:5_000] + (shift or 0.0), LABELS[:5_000].copy()
+        pool, scores, labels = POOL[:2_000].copy(), SCORES[:2_000] + (shift or 0.0), LABELS[:2_000].copy()
         return Auto().fit(pool, labelled=None if shift is None else (scores, labels)), (pool, scores, labels)
 
     (one, _), (other, arrays) = fit(), fit()

@@ -171,7 +171,7 @@ def test_the_variance_of_a_level_is_by_how_replicas_came_about():
 
 
 def test_more_labels_and_more_rows_make_intervals_narrow():
-    widths = [np.ptp(tower_of(*rows)[2].interval(0.05)) for rows in ((5_000, 300), (5_000, 5_000), (50_000, 50_000))]
+    widths = [np.ptp(tower_of(*rows)[2].interval(0.05)) for rows in ((5_000, 300), (5_000, 5_000), (30_000, 30_000))]
     assert widths[0] > 1.5 * widths[1] > 2.5 * widths[2]
 
 
@@ -217,8 +217,8 @@ def of_kind(scores, truth, kind):
 
 @pytest.mark.parametrize("kind", ["seeds", "bootstrap", "anchored"])
 def test_a_tandem_is_compared_with_a_tower_of_the_same_kind_of_replicas(kind):
-    truth, pool, _ = rows_of(5_000)
-    of_labelled, scores, labels = rows_of(3_000, seed=1)
+    truth, pool, _ = rows_of(3_000)
+    of_labelled, scores, labels = rows_of(2_000, seed=1)
     pool, scores = of_kind(pool, truth, kind), of_kind(scores, of_labelled, kind)
     vad = VAD(calibrator="platt", replicas=kind, intervals=True).fit(pool, labelled=(scores, labels))
     reference = Tower(replicas=kind).fit(pool, labelled=(scores, labels))
@@ -354,13 +354,13 @@ def test_a_tower_that_is_not_fitted_has_no_interval():
 
 
 def test_labels_that_the_served_score_selected_do_not_widen_the_interval_by_that():
-    _, pool, _ = rows_of(20_000, 2)
-    _, many, labels = rows_of(200_000, 2, seed=1)
+    _, pool, _ = rows_of(8_000, 2)
+    _, many, labels = rows_of(80_000, 2, seed=1)
     keep = many[:, 0] > np.quantile(many[:, 0], 0.9)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         selected = Tower().fit(pool, labelled=(many[keep], labels[keep])).interval(0.05)
-    free = Tower().fit(pool, labelled=(many[:20_000], labels[:20_000])).interval(0.05)
+    free = Tower().fit(pool, labelled=(many[:8_000], labels[:8_000])).interval(0.05)
     assert np.ptp(selected) < 2 * np.ptp(free)  # it is ten times as wide
 
 

@@ -20,6 +20,7 @@ from ..validation import check_choice
 from .base import Debiaser, Fitted, check_replicas
 from .free_shape import FreeShape, LabelFree, Parametric
 from .latent_scores import ReplicaModel
+from .shrinkage import identical_replicas
 from .tower import TowerFit, fit_tower
 from .uncertainty import SHARES, TopShare
 from .vad_fit import VADOptions, fit_vad, label_free
@@ -193,7 +194,7 @@ def _fit_label_free(pool: Evidence, model: ReplicaModel) -> Fitted:
     def nothing(reason: str, remaining: LabelFree | None) -> Fitted:
         return Fitted(identity, replace(vad.record, method="nothing", reason=reason), remaining, reason)
 
-    if model.identical:
+    if model.identical or identical_replicas(vad.record.noise_variance or 0.0, vad.record.score_variance or 0.0):
         return nothing("the replicas are identical, so they show no noise", None)
     free, chosen = label_free(model, pool.moments, options)
     if max(_correction(chosen, alpha) for alpha in SHARES) < _Z_CORRECTION:
