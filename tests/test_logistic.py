@@ -118,3 +118,19 @@ def test_problem_without_a_finite_maximum_is_an_error(features, label):
 def test_infinite_features_and_zero_weight_are_errors(features, weight):
     with pytest.raises(UncurseError, match="needs finite features and a positive finite weight"):
         fit_logistic(features, np.full(2, weight), np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: [x, 1 - x, np.ones_like(x)],
+        lambda x: [x, 3 * x],
+        lambda x: [x, np.where(np.arange(len(x)) == 0, 1.0, 0.0)],  # not zero only where the weight is
+    ],
+)
+def test_features_that_are_collinear_to_rounding_are_an_error(make):
+    rng = np.random.default_rng(0)
+    weight = np.append(0.0, np.ones(49))
+    label = weight * (rng.random(50) < 0.5)
+    with pytest.raises(UncurseError, match="did not converge"):
+        fit_logistic(np.array(make(rng.normal(size=50))), weight, label)

@@ -7,7 +7,8 @@ import pytest
 import sklearn.metrics
 from scipy.special import expit
 
-from uncurse import Affine, Cells, Steps, UncurseError, calibrate
+from uncurse import Affine, Cells, Grouped, LogSpec, Steps, UncurseError, calibrate
+from uncurse.evidence import from_arrays
 from uncurse.metrics import (
     Estimate,
     brier_score,
@@ -15,6 +16,7 @@ from uncurse.metrics import (
     calibration_ratio,
     evaluate,
     evaluate_cells,
+    evaluate_log,
     expected_calibration_error,
     log_loss,
     log_loss_reduction,
@@ -93,7 +95,7 @@ def test_ece_of_equal_width_equals_netcal(bins):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_ece_and_mce_of_equal_width_are_plain_sums(weighted):
-    y, p, w = world(2000, decimals=2)  # predictions on the edges of bins too
+    y, p, w = world(2000, decimals=2)  # some predictions lie on the edges of bins
     w = w if weighted else np.ones(2000)
     codes = np.floor(np.nextafter(p, 1) * 20).astype(int)
     total = np.bincount(codes, w, 20)
@@ -216,7 +218,7 @@ def simulations():
 def test_standard_error_is_the_spread_over_resampled_rows(simulations, name, metric, column):
     values, errors, _ = simulations[name]
     spread = values[:, column].std(ddof=1)
-    # The spread of 400 draws is known to 1/√800 = 3.5%.
+    # 400 draws: a standard error of 1/√800 = 3.5%.
     assert abs(np.sqrt(np.mean(errors[:, column] ** 2)) / spread - 1) < 0.15
 
 
@@ -243,7 +245,7 @@ def test_standard_error_of_a_log_loss_reduction_is_paired():
 
 
 @pytest.mark.parametrize("name", [name for name in SIMULATIONS if name.startswith("true")])
-def test_floor_is_the_mean_of_the_metric_if_predictions_are_true(simulations, name):
+def test_floor_is_the_mean_metric_of_the_true_probabilities(simulations, name):
     values, _, floors = simulations[name]
     for column, least in ((1, 0.03), (2, 0.0)):
         mean, error = values[:, column].mean(), values[:, column].std(ddof=1) / np.sqrt(len(values))
@@ -373,7 +375,7 @@ def test_float32_and_float64_agree(strategy):
 
 
 def direct(y, p, alpha, bins, strategy):
-    """Sorted once, summed in float64; nothing shared with the package."""
+    """Compute the metrics directly in float64, independently of the package."""
     order = np.argsort(-p, kind="stable")[: int(np.floor(alpha * len(p) + 0.5))]
     y, p = y[order], p[order]
     if strategy == "quantile":
@@ -461,7 +463,66 @@ def test_evaluate_cells_accepts_a_single_share():
     assert evaluate_cells(cells, alphas=1.0).rows == evaluate_cells(cells, alphas=[1.0]).rows
 
 
-# ---------------------------------------------------------------------------- what is returned
+@pytest.mark.parametrize("weighted", [False, True])
+def test_evaluation_of_a_log_equals_that_of_its_corrected_rows(weighted):
+    rng = np.random.default_rng(0)
+    l = rng.normal(-1, 0.8, 500)
+    y, w = rng.random(500) < expit(l), rng.exponential(size=500) if weighted else None
+    log = from_arrays(l[:, None], y, spec=LogSpec(("s",), negative_rate=0.5), sample_weight=w)
+    corrected = l + np.log(0.5)
+    for score_map, p in ((None, expit(corrected)), (Affine(0.8, -0.2), expit(0.8 * l - 0.2))):
+        for a, b in zip(evaluate_log(log, score_map).rows, evaluate(y, p, sample_weight=w).rows, strict=True):
+            assert_rows_equal(a, b)
+    assert [row.alpha for row in evaluate_log(log).rows] == [0.02, 0.05, 0.1, 1.0]
+    ours, theirs = evaluate_log(log, n_bins=7, strategy="uniform"), evaluate(y, expit(corrected), sample_weight=w)
+    assert (ours.n_bins, ours.strategy, ours.total) == (7, "uniform", pytest.approx(theirs.total))
+
+
+def test_evaluation_of_a_log_maps_each_group_by_its_own_map():
+    rng = np.random.default_rng(0)
+    l, group = rng.normal(-1, 0.8, 500), np.repeat(["a", "b", "other"], [200, 200, 100])
+    y = rng.random(500) < expit(l)
+    grouped = Grouped(Affine(1.0, -1.0), {"a": Affine(1.0, 0.5), "b": Affine(0.5, 0.0)})
+    p = expit(np.select([group == "a", group == "b"], [l + 0.5, 0.5 * l], l - 1))
+    log = from_arrays(l[:, None], y, groups=group)
+    for a, b in zip(evaluate_log(log, grouped).rows, evaluate(y, p).rows, strict=True):
+        assert_rows_equal(a, b)
+    with pytest.raises(UncurseError, match="collect the log by its group column"):
+        evaluate_log(from_arrays(l[:, None], y), grouped)
+
+
+def test_a_log_without_labels_or_probabilities_is_not_evaluated():
+    with pytest.raises(UncurseError, match="holds no labels"):
+        evaluate_log(from_arrays([[0.0], [1.0]]))
+    spec = LogSpec(("s",), scale="value", link="identity")
+    with pytest.raises(UncurseError, match="does not predict a label"):
+        evaluate_log(from_arrays([[0.0], [1.0]], [0, 1], spec=spec))
+
+
+# ---------------------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bins_of_equal_width_are_listed_by_ascending_prediction_without_empty_ones(weighted):
+    rng = np.random.default_rng(0)
+    p = np.append(rng.uniform(0.02, 0.09, 200), rng.uniform(0.71, 0.79, 100))
+    y = rng.random(300) < p
+    w = rng.random(300) if weighted else np.ones(300)
+    (row,) = evaluate(y, p, 1.0, sample_weight=w if weighted else None, strategy="uniform").rows
+    assert len(row.bins) == 2
+    for part, rows in zip(row.bins, (slice(0, 200), slice(200, 300)), strict=True):
+        weight, rate = w[rows], np.average(y[rows], weights=w[rows])
+        np.testing.assert_allclose(part.weight, weight.sum(), rtol=1e-9)
+        np.testing.assert_allclose(part.predicted, np.average(p[rows], weights=weight), rtol=1e-9)
+        np.testing.assert_allclose(part.observed, rate, rtol=1e-9)
+        error = np.sqrt(weight**2 @ np.square(y[rows] - rate)) / weight.sum()
+        np.testing.assert_allclose(part.standard_error, error, rtol=1e-6)
+
+
+def test_bin_whose_labels_are_equal_has_the_error_of_its_predictions():
+    p = np.repeat([0.1, 0.9], 50)
+    (row,) = evaluate(p > 0.5, p, 1.0, strategy="uniform").rows
+    np.testing.assert_allclose([part.standard_error for part in row.bins], np.sqrt(0.09 / 50), rtol=1e-9)
 
 
 def test_estimate_survives_copy_and_pickle():
@@ -487,7 +548,7 @@ def test_evaluation_has_every_number_in_json_and_one_line_per_share_in_print():
     np.testing.assert_array_equal(result.column("ece"), [float(row.ece) for row in result.rows])
 
 
-# ---------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------- invalid input
 
 Y, P = [0, 1, 1], [0.2, 0.5, 0.9]
 SINGLE = (calibration_error, expected_calibration_error, maximum_calibration_error, log_loss, brier_score, evaluate)
@@ -506,7 +567,7 @@ SINGLE = (calibration_error, expected_calibration_error, maximum_calibration_err
         ([0, np.nan, 1], P, r"y\[1\] is nan"),
     ],
 )
-def test_bad_rows_are_named(metric, y, p, message):
+def test_invalid_rows_are_named(metric, y, p, message):
     with pytest.raises(UncurseError, match=message):
         metric(y, p)
 
@@ -522,7 +583,7 @@ def test_probabilities_and_labels_are_checked(metric):
 
 
 @pytest.mark.parametrize("metric", SINGLE)
-def test_bad_weights_are_named(metric):
+def test_invalid_weights_are_named(metric):
     with pytest.raises(UncurseError, match=r"sample_weight has shape \(2,\) but there are 3 scores"):
         metric(Y, P, sample_weight=[1.0, 1.0])
     with pytest.raises(UncurseError, match="sample_weight holds -1; weights must be 0 or more"):
@@ -579,7 +640,7 @@ def test_errors_and_floors_of_a_cut_inside_a_tie_equal_simulation():
         errors.append((row.calibration_error.standard_error, row.ece.standard_error, row.log_loss.standard_error))
         floors.append(row.ece.floor)
     spread = np.std(values, axis=0, ddof=1)
-    for i in (0, 2):  # 400 draws know a spread to 3.5%
+    for i in (0, 2):  # 400 draws: a standard error of 3.5%
         assert np.mean(errors, axis=0)[i] == pytest.approx(spread[i], rel=0.12)
     assert np.mean(floors) == pytest.approx(np.mean(values, axis=0)[1], rel=0.1)
 

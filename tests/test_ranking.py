@@ -1,7 +1,10 @@
-"""Ranking of rows: the top rows found from a sample, and labels sorted along with scores."""
+"""Ranking of rows: selection of the top from a sample, and sorting of scores with labels."""
 
 import numpy as np
+import pytest
+from scipy.stats import foldnorm
 
+from uncurse.metrics import ranking
 from uncurse.metrics.ranking import Ranked, rank, top_rows
 
 
@@ -43,3 +46,46 @@ def test_unordered_predictions_are_ranked():
     ranked = Ranked(np.array([0.2, 0.9, 0.5]), (w, y, w, y))
     np.testing.assert_array_equal(ranked.f, [0.9, 0.5, 0.2])
     np.testing.assert_array_equal(ranked.at(np.array([1.0, 2.0]))["y"], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_below_the_exact_ones_are_summarised_without_changing_totals(monkeypatch, weighted):
+    rng = np.random.default_rng(2)
+    f, y = rng.random(4_000), rng.integers(0, 2, 4_000)
+    w = rng.random(4_000) * (f > 0.2) if weighted else None  # rows below 0.2 have no weight
+    exact = rank(f, y, w)
+    monkeypatch.setattr(ranking, "_EXACT_ROWS", 500)
+    summarised = rank(f, y, w)
+    assert len(summarised.f) < len(exact.f)
+    np.testing.assert_array_equal(summarised.f[:500], exact.f[:500])
+    total = exact.reached[-1]
+    at = np.append(exact.reached[[1, 250, 500]], total)
+    for name, sums in exact.at(at).items():
+        # Above the limit sums are exact; the grid moves a prediction below by at most 1/1024 logits.
+        np.testing.assert_allclose(summarised.at(at)[name][:3], sums[:3], rtol=1e-9, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(summarised.at(at)[name], sums, rtol=2e-3, atol=2e-3, err_msg=name)
+    if weighted:
+        monkeypatch.setattr(ranking, "_EXACT_ROWS", int((f > 0.2).sum()))
+        np.testing.assert_array_equal(rank(f, y, w).f, exact.f)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mean_and_deviation_of_the_largest_absolute_normal_equal_a_simulation(seed):
+    rng = np.random.default_rng(seed)
+    mean, sd = rng.random((2, 5)) * [[1.0], [0.5]]
+    sd[0] = 0.0
+    drawn = np.abs(mean + sd * rng.normal(size=(100_000, 5))).max(axis=1)
+    expected, deviation = ranking._largest(mean[None], sd[None])
+    assert abs(expected[0] - drawn.mean()) < 4 * drawn.std() / np.sqrt(100_000)
+    np.testing.assert_allclose(deviation[0], drawn.std(), rtol=0.02)  # 4 standard errors of a deviation are 0.9%
+
+
+def test_mean_and_variance_of_one_absolute_normal_are_those_of_scipy():
+    mean, sd = np.array([0.0, 0.3, 2.0, 1.5]), np.array([1.0, 0.5, 0.1, 0.0])
+    expected, variance = ranking._folded(mean, sd)
+    oracle = foldnorm(mean[:3] / sd[:3], scale=sd[:3])
+    np.testing.assert_allclose(expected, [*oracle.mean(), 1.5], rtol=1e-9)
+    np.testing.assert_allclose(variance, [*oracle.var(), 0.0], rtol=1e-6, atol=1e-15)
+    # The largest of one is the same.
+    np.testing.assert_allclose(ranking._largest(mean[:3, None], sd[:3, None])[0], expected[:3], rtol=1e-3)
+    np.testing.assert_allclose(ranking._largest(mean[:3, None], sd[:3, None])[1] ** 2, variance[:3], rtol=1e-3)
