@@ -100,7 +100,7 @@ def test_beta_equals_betacal(case, weighted, monkeypatch):
         y if w is None else w * y,
     ).coefficients
     assert (free[0] < 0, free[1] < 0) == (case == "a < 0", case == "b < 0")
-    # Their solver stops at a tolerance of 1e-4, which alone makes 1.2e-4: let it finish.
+    # The solver of betacal stops at a tolerance of 1e-4, an error of 1.2e-4: use a smaller tolerance.
     solver = partial(LogisticRegression, tol=1e-10, max_iter=10_000)
     monkeypatch.setattr(beta_calibration, "LogisticRegression", solver)
     oracle = BetaCalibration("abm").fit(expit(l), y, sample_weight=w)
@@ -152,7 +152,7 @@ def test_scaling_binning_equals_uncertainty_calibration():
     oracle = PlattBinnerCalibrator(1, 20)
     oracle.train_calibration(expit(l), y)
     ours = calibrate("scaling-binning", l, y, n_bins=20, strict=False)
-    # Their Platt stops at a tolerance of 1e-4; the same to 1e-6 is the next test, with Platt solved.
+    # Platt scaling of this package stops at a tolerance of 1e-4. The next test compares to 1e-6.
     np.testing.assert_allclose(ours(l), oracle.calibrate(expit(l)), atol=1e-4)
 
 
@@ -179,7 +179,7 @@ def test_histogram_of_equal_width_equals_netcal():
 
 
 def test_uniform_bins_have_edges_at_equal_widths():
-    # Rows far from the edge at one half: a new score of 0.45 belongs to the lower bin all the same.
+    # No row is near the edge at one half, but a score of 0.45 still belongs to the lower bin.
     p = np.concatenate([np.full(10, 0.1), np.full(10, 0.6)])
     y = np.concatenate([np.arange(10) < 1, np.arange(10) < 8])
     ours = calibrate("histogram", logit(p), y, n_bins=2, strategy="uniform", strict=False)
@@ -242,7 +242,7 @@ def test_isotonic_equals_scikit_learn(mean, decimals, weighted):
 
 
 def untouched(levels, w):
-    """Levels that half a row added at the ends does not reach."""
+    """Mark the levels that the smoothing by half a row does not change."""
     low, high = w[levels < 1e-9].sum(), w[levels > 1 - 1e-9].sum()
     return (levels > 0.5 / (low + 1) + 1e-9) & (levels < (high + 0.5) / (high + 1) - 1e-9)
 
@@ -323,7 +323,7 @@ def literal_bbq(l, y, middle):
 def test_bbq_is_the_literal_average_over_binnings(rows, seed):
     l, y, _ = world(rows, seed=seed)
     ours = calibrate("bbq", l, y, strict=False)
-    # Binnings with a posterior below 1e-6 are left out: at most 60 of them here.
+    # Binnings with a posterior below 1e-6 are dropped: at most 60 of them here.
     np.testing.assert_allclose(ours(l), literal_bbq(l, y, "of the scores in the bin"), atol=1e-4)
 
 
@@ -338,13 +338,13 @@ def test_bbq_with_priors_at_the_middle_of_the_interval_is_nearly_the_same():
 
 
 def test_bbq_is_closer_to_the_truth_than_the_raw_score():
-    # netcal's BBQ has equal-width bins scored by BIC, another definition: it is no oracle here.
+    # netcal's BBQ is another definition (equal-width bins scored by BIC), so it is not compared.
     l, y, _ = world(20_000)
     truth = expit(0.7 * l + 0.3)
     assert np.mean((calibrate("bbq", l, y)(l) - truth) ** 2) < 0.2 * np.mean((expit(l) - truth) ** 2)
 
 
-# ---------------------------------------------------------------------------- all of them
+# ---------------------------------------------------------------------------- all calibrators
 
 
 @pytest.mark.parametrize("method", CALIBRATORS)
@@ -381,7 +381,7 @@ def test_map_fitted_to_probabilities_takes_probabilities(method):
 
 
 @pytest.mark.parametrize("method", CALIBRATORS)
-def test_strict_map_is_never_certain(method):
+def test_strict_map_never_predicts_0_or_1(method):
     l, y, _ = world(300, mean=-3.0)
     p = calibrate(method, l, y)(np.array([-1e3, -30.0, l.min(), l.max(), 30.0, 1e3]))
     assert (p > 0).all()
@@ -393,7 +393,7 @@ def test_without_strict_only_certain_bins_change():
     np.testing.assert_allclose(step([0.0, 39.0]), [1e-12, 1 - 1e-12], rtol=1e-4)
 
 
-def test_without_strict_bins_may_fall():
+def test_bins_may_decrease_without_strict():
     l = np.arange(40.0)
     step = calibrate("histogram", l, (l % 2 == 0) & (l < 20), n_bins=2, strict=False)
     assert step(0.0) > step(39.0)
@@ -409,7 +409,7 @@ def test_small_samples_use_exact_cells_by_default(method):
     assert calibrate(method, l, y, exact=False) == fit_calibrator(method, Cells(exact=False).update(l, y))
 
 
-# ---------------------------------------------------------------------------- hard and bad input
+# ---------------------------------------------------------------------------- degenerate and invalid input
 
 SEPARABLE = ([-2.0, -1.0, 1.0, 2.0], [0, 0, 1, 1])
 TOUCHING = ([-2.0, 0.5, 0.5, 2.0], [0, 0, 1, 1])
@@ -452,7 +452,7 @@ def test_temperature_refuses_reversed_labels():
 
 
 @pytest.mark.parametrize("method", ["platt", "temperature", "beta", "scaling-binning"])
-def test_falling_fit_is_an_error(method):
+def test_decreasing_fit_is_an_error(method):
     message = r"has slope -.*: labels fall as scores rise; is the label, or the score, reversed\?"
     with pytest.raises(UncurseError, match=message):
         calibrate(method, *FALLING)
@@ -460,7 +460,7 @@ def test_falling_fit_is_an_error(method):
 
 @pytest.mark.parametrize("method", BINS)
 @pytest.mark.parametrize("data", [TURNED, FALLING])
-def test_falling_labels_become_one_level_in_strict_bins(method, data):
+def test_decreasing_rates_become_one_level_in_strict_bins(method, data):
     p = calibrate(method, *data)(data[0])
     assert (np.diff(p) > 0).all()
     assert np.ptp(p) < (0.2 if method in ("histogram", "isotonic", "bbq") else 1e-4)
@@ -539,7 +539,7 @@ def test_unknown_method_or_option_is_named(method, options, message):
         ([], [], "scores is empty"),
     ],
 )
-def test_bad_rows_are_named(method, scores, labels, message):
+def test_invalid_rows_are_named(method, scores, labels, message):
     with pytest.raises(UncurseError, match=message):
         calibrate(method, scores, labels)
 

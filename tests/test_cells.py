@@ -1,4 +1,4 @@
-"""`Cells`: exact scores and the grid, merging, content as plain data."""
+"""`Cells`: exact scores, the grid, merging and plain data."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_labels_of_any_numeric_type_are_accepted(dtype, exact):
 
 
 @pytest.mark.parametrize("score", [0.0, 1e-300, -3.7, 16.0, 1e5])
-def test_scores_one_unit_in_the_last_place_apart_are_two_cells(score):
+def test_scores_that_differ_in_the_last_bit_are_two_cells(score):
     pair = np.array([np.nextafter(score, np.inf), score])
     cells = Cells().update(pair, [0, 1])
     assert (cells.score == pair[::-1]).all()
@@ -125,7 +125,7 @@ def test_logits_beyond_the_grid_belong_to_its_first_or_last_step(logit_, step):
     assert grid_steps(np.array([logit_]))[0] == step
 
 
-def test_cells_go_to_the_grid_only_beyond_131072_rows():
+def test_grid_is_used_only_above_131072_rows():
     l = np.linspace(-5, 0, EXACT_ROWS)
     cells = Cells().update(l)
     assert len(cells) == EXACT_ROWS
@@ -160,7 +160,7 @@ def test_a_calibrator_fitted_on_the_grid_agrees_at_the_top(exact_and_grid, metho
     exact, grid, top = exact_and_grid[name]
     assert len(grid) <= 16_384
     ours, theirs = fit_calibrator(method, grid)(top).mean(), fit_calibrator(method, exact)(top).mean()
-    # What cuts rows into bins moves a few labels across a cut: far less than the labels' own noise at the top.
+    # Rounding moves a few rows across the edge of a bin: far less than the label noise at the top.
     noise = 1 / np.sqrt(theirs * len(top)) if method in ("histogram", "bbq") else 0.0
     assert abs(ours / theirs - 1) < max(1e-3, 0.1 * noise)
 
@@ -268,7 +268,7 @@ def test_content_without_a_field_is_refused(key):
 
 
 def contents():
-    """Valid content: three exact cells; and a grid, of which the top is exact."""
+    """Return valid content: three exact cells, or a grid with an exact top."""
     rng = np.random.default_rng(0)
     scores, weights = rng.normal(-3, 1, 6_000), rng.exponential(size=6_000)
     return {
@@ -335,7 +335,7 @@ def test_inconsistent_content_is_refused(kind, place, value, message):
         Cells.from_dict(content)
 
 
-# ---------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------- invalid input
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def test_scores_of_any_size_are_summed_without_a_warning(exact, rows):
 
 
 @pytest.mark.parametrize("largest", [1e-200, 1e200])
-def test_weights_whose_squares_are_no_numbers_are_refused(largest):
+def test_weights_whose_squares_overflow_are_refused(largest):
     cells = Cells()
     with pytest.raises(UncurseError, match=r"the largest sample_weight is 1e.*; rescale the weights"):
         cells.update([0.0, 1.0], sample_weight=[largest, 0.0])

@@ -1,4 +1,4 @@
-"""`Evidence`: merging, saving, loading and refusing what is inconsistent."""
+"""`Evidence`: merging, saving, loading and checks of the content."""
 
 import copy
 import dataclasses
@@ -183,7 +183,7 @@ def test_groups_collected_without_a_part_are_merged_without_it():
         assert (both.groups[name].cells, both.groups[name].replica_counts) == (None, None)
 
 
-def test_sources_are_joined_and_a_repeated_source_is_warned_about():
+def test_sources_are_joined_and_a_repeated_source_raises_a_warning():
     a, b = (dataclasses.replace(collected(100, seed), sources=(f"{seed}.csv",)) for seed in (0, 1))
     assert a.merge(b).sources == ("0.csv", "1.csv")
     with pytest.warns(UserWarning, match=r"0\.csv is a source of both; if its rows are the same they count twice"):
@@ -198,7 +198,7 @@ def test_only_evidence_merges_with_evidence(other):
         merged([other])
 
 
-def test_nothing_cannot_be_merged():
+def test_merging_an_empty_list_is_an_error():
     with pytest.raises(UncurseError, match="there is no evidence to merge; pass at least one"):
         merged([])
 

@@ -1,4 +1,4 @@
-"""`FitRecord`: what every method states about its fit, and that files keep it."""
+"""`FitRecord`: the record of every method, and its plain data."""
 
 import json
 from dataclasses import fields, replace
@@ -38,7 +38,7 @@ FITS = list(fits())
 
 
 @pytest.mark.parametrize(("method", "fitted"), FITS)
-def test_a_record_survives_json(method, fitted):
+def test_a_json_round_trip_is_exact(method, fitted):
     record = fitted.record_
     assert record.method == method
     again = FitRecord.from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False)))
@@ -100,7 +100,7 @@ def test_sources_of_evidence_are_part_of_the_record():
     assert VAD().fit(evidence).record_.pool == DataRecord(2_000, ("column 0", "column 1"), evidence.sources)
 
 
-def test_plain_data_names_every_field_and_lambda_without_an_underscore():
+def test_plain_data_has_every_field_and_calls_lambda_lambda():
     content = FITS[1][1].record_.to_dict()
     assert content.keys() == {field.name.replace("lambda_", "lambda") for field in fields(FitRecord)}
     assert content["groups"]["a"].keys() == {"lambda", "center", "rows"}
@@ -124,7 +124,7 @@ def test_unknown_keys_are_ignored():
         lambda content: content.update(labelled=5),
     ],
 )
-def test_content_that_is_no_record_is_refused(change):
+def test_invalid_content_is_refused(change):
     content = FITS[1][1].record_.to_dict()
     change(content)
     with pytest.raises(UncurseError, match="fit record"):

@@ -32,7 +32,7 @@ def model_of(pool, replicas="seeds"):
 
 
 def taught_by(others):
-    """The teacher of the columns other than the served one, of rows as they are: cells of width 0, equal levels."""
+    """Return the teacher of exact rows: cells of width 0 and equal levels."""
     size, count = others.shape
     mean, spread = others.mean(axis=1), others.var(axis=1, ddof=1)
     ones, levels = np.ones(size), np.zeros(count + 1)
@@ -40,7 +40,7 @@ def taught_by(others):
 
 
 def mean_of_teacher(t, sigma, replicas, points):
-    """By a product of Gauss–Hermite rules, one for each replica."""
+    """Integrate by a product of Gauss–Hermite rules, one for each replica."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(points)
     weights = weights / weights.sum()
     columns = np.stack([x.ravel() for x in np.meshgrid(*[nodes] * replicas, indexing="ij")], axis=1)
@@ -51,12 +51,12 @@ def mean_of_teacher(t, sigma, replicas, points):
 @pytest.mark.parametrize(("replicas", "points"), [(2, 80), (3, 40), (5, 12)])
 @pytest.mark.parametrize("t", [-6.0, -3.0, -0.5, 0.0, 2.0])
 @pytest.mark.parametrize("sigma", [0.1, 0.4, 0.7])
-def test_the_teacher_has_the_mean_of_the_true_probability(replicas, points, t, sigma):
-    assert abs(mean_of_teacher(t, sigma, replicas, points) / expit(t) - 1) < 2e-4  # what the rules resolve
+def test_teacher_is_unbiased_for_the_true_probability(replicas, points, t, sigma):
+    assert abs(mean_of_teacher(t, sigma, replicas, points) / expit(t) - 1) < 2e-4  # the accuracy of the rules
 
 
 def mean_in_the_plane(t, spread):
-    """Of two replicas by a fine grid: their mean and half their difference have the standard deviation `spread`."""
+    """Integrate over a fine grid: mean and half difference of two replicas have the standard deviation `spread`."""
     away = spread * (np.linspace(-8, 8, 801) + 1e-4)  # off the poles
     chance = np.exp(-0.5 * np.square(away / spread))
     chance /= chance.sum()
@@ -66,20 +66,20 @@ def mean_in_the_plane(t, spread):
 
 
 @pytest.mark.parametrize(("spread", "most"), [(0.4, 1e-10), (0.57, 1e-6), (0.8, 2e-4), (1.0, 4e-3), (1.41, 0.07)])
-def test_poles_matter_only_where_the_mean_of_the_others_is_off_by_more_than_a_logit(spread, most):
+def test_poles_bias_the_teacher_only_for_noise_above_one_logit(spread, most):
     bias = [mean_in_the_plane(t, spread) / expit(t) - 1 for t in (-5.0, -3.0, -1.0, 0.0, 2.0)]
     assert np.abs(bias).max() < most
     assert np.abs(bias).max() > most / 100_000
 
 
-def test_to_second_order_it_is_the_taylor_formula():
+def test_teacher_equals_the_taylor_formula_to_second_order():
     m, d = np.linspace(-5, 3, 40), 0.02
     p = expit(m)
     second = p * (1 - p) * (1 - 2 * p)
     np.testing.assert_allclose(taught_by(np.column_stack([m + d, m - d])), p - second * d**2 / 2, atol=1e-8)
 
 
-def test_it_is_the_real_part_of_the_logistic_of_a_complex_number():
+def test_teacher_is_the_real_part_of_the_complex_logistic():
     rng = np.random.default_rng(0)
     a, b = rng.normal(-1, 1, (2, 500))
     z = (a + b) / 2 + 1j * (a - b) / 2
@@ -87,17 +87,17 @@ def test_it_is_the_real_part_of_the_logistic_of_a_complex_number():
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 5])
-def test_turning_scores_round_turns_the_teacher_round(replicas):
+def test_teacher_of_negated_scores_is_the_complement(replicas):
     pool = pool_of(500, replicas)[1]
     np.testing.assert_allclose(taught_by(-pool), 1 - taught_by(pool), atol=1e-12)
 
 
-def test_replicas_that_agree_teach_what_they_say():
+def test_teacher_of_equal_replicas_is_their_probability():
     l = np.linspace(-30, 30, 61)
     np.testing.assert_allclose(taught_by(np.column_stack([l, l, l])), expit(l), rtol=1e-12)
 
 
-def test_scores_far_below_zero_teach_zero():
+def test_teacher_of_very_low_scores_is_zero():
     with np.errstate(all="ignore"):
         assert taught_by(np.full((1, 2), -800.0))[0] == 0
 
@@ -114,7 +114,7 @@ def test_the_teacher_is_finite_on_the_poles():
     ("replicas", "kind"),
     [(2, "seeds"), (3, "seeds"), (6, "seeds"), (3, "bootstrap"), (2, "anchored"), (3, "anchored")],
 )
-def test_the_free_shape_is_right_on_the_top_in_a_normal_world(replicas, kind):
+def test_free_shape_is_unbiased_on_the_top_for_normal_scores(replicas, kind):
     truth, pool = pool_of(60_000, replicas)
     if kind == "anchored":
         pool[:, 1:] = pool[:, :1] + (pool[:, 1:] - truth[:, None])
@@ -127,7 +127,7 @@ def test_the_free_shape_is_right_on_the_top_in_a_normal_world(replicas, kind):
     assert error_on_top(expit, truth, pool[:, 0], 0.02) > 0.25
 
 
-def test_where_noise_differs_from_row_to_row_the_free_shape_follows_and_one_lambda_does_not():
+def test_free_shape_is_unbiased_for_unequal_noise_where_one_lambda_is_not():
     rng = np.random.default_rng(0)
     truth = rng.normal(-3, 0.8, 100_000)
     noise = np.exp(rng.uniform(np.log(0.05), np.log(0.9), 100_000))[:, None]
@@ -146,7 +146,7 @@ def test_probabilities_and_logits_give_the_same_map():
     np.testing.assert_allclose(of_probabilities.map_.at_logits(x), of_logits.map_.at_logits(x), rtol=1e-6)
 
 
-def test_negatives_left_out_in_training_are_put_back_first():
+def test_negative_rate_equals_correcting_the_scores():
     _, pool = pool_of(10_000)
     plain = VAD(shape="free").fit(pool)
     thinned = VAD(shape="free", negative_rate=0.1).fit(pool - np.log(0.1))
@@ -165,7 +165,7 @@ def test_the_scale_of_weights_does_not_matter(replicas):
     np.testing.assert_allclose(other.interval(0.1), one.interval(0.1), rtol=1e-5)
 
 
-def test_rows_without_weight_are_as_if_they_were_not_there():
+def test_rows_of_zero_weight_do_not_count():
     truth, pool = pool_of(20_000)
     keep = truth > -2.5
     weighted = VAD(shape="free").fit(pool, sample_weight=keep.astype(float))
@@ -174,7 +174,7 @@ def test_rows_without_weight_are_as_if_they_were_not_there():
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_the_map_rises_strictly_far_beyond_the_pool(replicas):
+def test_map_increases_strictly_far_outside_the_pool(replicas):
     _, pool = pool_of(3_000, replicas)
     x = np.linspace(-50, 50, 3_001)
     assert (np.diff(VAD(shape="free").fit(pool).map_.transform(x)) > 0).all()
@@ -190,7 +190,7 @@ def test_rows_that_were_collected_in_parts_give_the_same_map(replicas):
     np.testing.assert_allclose(merged.interval(0.1), whole.interval(0.1), rtol=1e-6)
 
 
-def test_what_cannot_have_a_free_shape_is_refused():
+def test_invalid_input_for_a_free_shape_is_refused():
     _, pool = pool_of(500)
     with pytest.raises(UncurseError, match="this evidence has no replica counts; collect it with replica_counts=True"):
         VAD(shape="free").fit(Evidence(LogSpec(("a", "b", "c")), Moments().update(pool)))
@@ -206,7 +206,7 @@ def test_what_cannot_have_a_free_shape_is_refused():
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_one_lambda_is_used_where_replicas_do_not_contradict_it(replicas):
+def test_one_lambda_is_used_unless_replicas_contradict_it(replicas):
     _, pool = pool_of(30_000, replicas)
     options = VADOptions(curvature=True)
     free, chosen = label_free(model_of(pool), from_arrays(pool).moments, options)
@@ -220,7 +220,7 @@ def test_one_lambda_is_used_where_replicas_do_not_contradict_it(replicas):
 
 
 @pytest.mark.parametrize(("replicas", "kind"), [(2, "seeds"), (3, "seeds"), (3, "anchored")])
-def test_a_normal_world_is_rarely_taken_for_another(replicas, kind):
+def test_normal_scores_rarely_contradict_one_lambda(replicas, kind):
     options = VADOptions(curvature=True, replicas=kind)
     taken = 0
     for seed in range(12):
@@ -232,12 +232,12 @@ def test_a_normal_world_is_rarely_taken_for_another(replicas, kind):
     assert taken <= 2  # the largest of four correlated normals exceeds 2.5 in 3%
 
 
-def test_errors_of_the_free_shape_shrink_with_the_root_of_rows():
+def test_errors_of_the_free_shape_fall_with_the_root_of_rows():
     errors = [FreeShape.fit(model_of(pool_of(rows)[1])).log_error(0.1) for rows in (2_000, 32_000)]
     assert 3 < errors[0] / errors[1] < 5.5
 
 
-def test_another_draw_of_counts_gives_another_curve_of_the_same_kind():
+def test_bootstrap_samples_give_similar_curves():
     fitted = FreeShape.fit(model_of(pool_of(5_000, 2)[1]))
     curves = fitted._resampled
     top = np.array([-1.0])
@@ -246,20 +246,20 @@ def test_another_draw_of_counts_gives_another_curve_of_the_same_kind():
     assert fitted._resampled is curves  # computed once
 
 
-def test_shares_are_where_systems_select():
+def test_maps_are_compared_on_typical_selected_shares():
     assert SHARES == (0.01, 0.02, 0.05, 0.1)
 
 
-def test_pure_noise_is_worth_its_mean():
+def test_pure_noise_is_predicted_by_its_mean():
     pool = np.random.default_rng(0).normal(-2, 1, (20_000, 3))
     p = VAD(shape="free").fit(pool).predict_proba(np.array([-4.0, -2.0, 0.0]))
     np.testing.assert_allclose(logit(p), -2, atol=0.1)
 
 
-# ---------------------------------------------------------------------------- what breaks
+# ---------------------------------------------------------------------------- edge cases
 
 
-def test_one_row_far_below_the_others_does_no_harm_to_the_free_shape():
+def test_one_low_outlier_does_not_change_the_free_shape():
     truth, pool = pool_of(20_000)
     pool[0] = truth[0] = -800
     with np.errstate(all="ignore"):
@@ -267,21 +267,21 @@ def test_one_row_far_below_the_others_does_no_harm_to_the_free_shape():
 
 
 @pytest.mark.parametrize("far", [-800.0, 800.0])
-def test_one_row_far_out_does_no_harm_to_the_free_shape_of_two_replicas(far):
+def test_one_outlier_does_not_change_the_free_shape_of_two_replicas(far):
     truth, pool = pool_of(20_000, 2)
     pool[0] = truth[0] = far
     with np.errstate(all="ignore"):
         assert abs(error_on_top(VAD(shape="free").fit(pool).map_, truth[1:], pool[1:, 0], 0.05)) < 0.05
 
 
-def test_one_row_whose_two_replicas_disagree_wildly_does_no_harm():
+def test_one_row_with_an_extreme_gap_does_not_change_the_free_shape():
     truth, pool = pool_of(20_000, 2)
     pool[0] = 300, -300
     assert abs(error_on_top(VAD(shape="free").fit(pool).map_, truth[1:], pool[1:, 0], 0.05)) < 0.05
 
 
 @pytest.mark.parametrize("kind", ["seeds", "anchored"])
-def test_scores_above_all_of_the_pool_are_neither_all_alike_nor_certain(kind):
+def test_slope_above_the_pool_is_close_to_lambda(kind):
     for seed in range(4):
         truth, pool = pool_of(20_000, 2, seed=seed)
         if kind == "anchored":
@@ -294,7 +294,7 @@ def test_scores_above_all_of_the_pool_are_neither_all_alike_nor_certain(kind):
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_a_floor_on_scores_does_no_harm(replicas):
+def test_a_floor_on_scores_does_not_bias_the_free_shape(replicas):
     truth, pool = pool_of(20_000, replicas)
     low = np.quantile(pool[:, 0], 0.3)
     pool = np.maximum(pool, low)
@@ -311,7 +311,7 @@ def test_a_floor_on_scores_does_no_harm(replicas):
 
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("floor", [0.0, 0.3])
-def test_a_cap_on_scores_is_named(replicas, floor):
+def test_a_cap_on_scores_is_an_error(replicas, floor):
     _, pool = pool_of(20_000, replicas)
     low, high = np.quantile(pool[:, 0], [floor, 0.95])
     with pytest.raises(
@@ -322,7 +322,7 @@ def test_a_cap_on_scores_is_named(replicas, floor):
 
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("rows", [20, 30, 60, 99])
-def test_few_rows_give_a_rising_map_that_is_not_flat(replicas, rows):
+def test_few_rows_give_an_increasing_map_that_is_not_flat(replicas, rows):
     for seed in range(3):
         _, pool = pool_of(rows, replicas, seed=seed)
         vad = VAD(shape="free").fit(pool)
@@ -336,7 +336,7 @@ def test_few_rows_give_a_rising_map_that_is_not_flat(replicas, rows):
 @pytest.mark.filterwarnings("ignore:the replicas are identical")
 @pytest.mark.parametrize("offset", [0.0, 0.3, -2.0])
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_identical_columns_give_the_scores_back_or_an_error_that_names_the_cause(replicas, offset):
+def test_identical_columns_keep_the_scores_or_raise_an_error(replicas, offset):
     pool = pool_of(1_000)[1][:, :1] + offset * np.arange(replicas)
     if replicas == 2:
         with pytest.raises(UncurseError, match="the replicas are identical, so they show no noise"):
@@ -344,7 +344,7 @@ def test_identical_columns_give_the_scores_back_or_an_error_that_names_the_cause
         return
     vad = VAD(shape="free").fit(pool)
     x = np.linspace(-4, -1, 20)
-    level = offset * (replicas - 1) / 2  # every replica at the mean level of all of them
+    level = offset * (replicas - 1) / 2  # all replicas at their common mean level
     np.testing.assert_allclose(vad.map_.transform(x), x + level, atol=0.01)
 
 
@@ -361,7 +361,7 @@ def test_saturated_logits_have_a_finite_interval_or_an_error(mean, sd, replicas)
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_scores_one_unit_in_the_last_place_apart_are_one_score(replicas):
+def test_scores_that_differ_in_the_last_bit_are_constant(replicas):
     _, pool = pool_of(2_000, replicas)
     x = np.linspace(-4, -1, 20)
     moved = np.nextafter(pool, np.where(np.arange(2_000) % 2, np.inf, -np.inf)[:, None])

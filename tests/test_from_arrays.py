@@ -1,4 +1,4 @@
-"""`from_arrays`, `pool_evidence` and `labelled_evidence`: the one conversion of arrays to evidence."""
+"""`from_arrays`, `pool_evidence` and `labelled_evidence`: conversion of arrays to evidence."""
 
 import warnings
 
@@ -151,7 +151,7 @@ def test_only_ratios_of_weights_matter(factor):
         np.testing.assert_allclose(cells.row_weights()[1], wanted.row_weights()[1], rtol=1e-9)
 
 
-def test_equal_weights_of_any_size_are_no_weights():
+def test_equal_weights_equal_no_weights():
     scores, y, _ = arrays()
     groups = np.where(scores[:, 1] > -1.5, "a", "b")
     for weight in (1e-300, 1 / 500, 7.0, 1e300):
@@ -193,7 +193,7 @@ def test_groups_of_numbers_are_named_by_them(groups, names):
     assert list(from_arrays(arrays(4)[0], groups=groups).groups) == names
 
 
-def test_a_group_without_weight_is_left_out():
+def test_a_group_of_zero_weight_is_omitted():
     scores, y, _ = arrays(4)
     evidence = from_arrays(scores, y, groups=["a", "a", "b", "b"], sample_weight=[1.0, 2.0, 0.0, 0.0])
     assert list(evidence.groups) == ["a"]
@@ -274,7 +274,7 @@ def test_invalid_options_are_refused(options, message):
 
 @pytest.mark.parametrize("replica_counts", [False, True])
 @pytest.mark.parametrize("bad", [0.0, 1.0])
-def test_certain_probabilities_are_refused(replica_counts, bad):
+def test_probabilities_of_0_and_1_are_refused(replica_counts, bad):
     p = logistic(arrays(50)[0])
     p[17, 1] = bad
     with pytest.raises(UncurseError, match=r"1 probabilities of the pool are exactly 0 or 1.*clip them first"):
@@ -291,7 +291,7 @@ def test_replica_counts_need_two_columns_of_logits_or_probabilities():
         from_arrays(scores, spec=LogSpec(("s", "t"), "value", link="identity"), replica_counts=True)
 
 
-def test_logits_that_look_like_probabilities_are_warned_about():
+def test_logits_that_look_like_probabilities_raise_a_warning():
     p = logistic(arrays()[0])
     with pytest.warns(
         UserWarning, match=r"every value of the scores lies in \[0, 1\].*pass scale='probability'"
@@ -385,7 +385,7 @@ def test_labelled_frames_are_converted():
     assert labelled_evidence((scores.tolist(), y.tolist()), pool, cells=True).to_dict() == expected.to_dict()
 
 
-def test_missing_weights_of_a_labelled_tuple_are_no_weights():
+def test_none_as_weights_of_a_labelled_tuple_means_no_weights():
     scores, y, _ = arrays()
     pool = from_arrays(scores)
     expected = labelled_evidence((scores, y), pool, cells=True)
@@ -419,7 +419,7 @@ def test_labelled_scores_of_another_shape_are_refused(scores, message):
 
 @pytest.mark.parametrize(("labels", "missing"), [([0, 0, 0], "positives"), ([1, 1, 1], "negatives")])
 @pytest.mark.parametrize("parts", [{"cells": True}, {"replica_counts": True}, {"cells": True, "replica_counts": True}])
-def test_labels_of_one_kind_are_refused(labels, missing, parts):
+def test_labels_of_one_class_are_refused(labels, missing, parts):
     scores = arrays(3)[0]
     pool = from_arrays(arrays()[0])
     message = f"the labels hold no {missing}; collect rows until both kinds are present"
@@ -445,7 +445,7 @@ def test_labelled_evidence_is_used_as_it_is():
         (LogSpec(("s", "t"), negative_rate=0.5), "labelled rows were collected with negative_rate=0.5, not None"),
     ],
 )
-def test_labelled_evidence_unlike_the_pool_is_refused(spec, message):
+def test_labelled_evidence_with_other_options_is_refused(spec, message):
     scores, y, _ = arrays()
     labelled = from_arrays(logistic(scores) if spec.scale == "probability" else scores, y, spec=spec)
     with pytest.raises(UncurseError, match=message):

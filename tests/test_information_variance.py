@@ -43,7 +43,7 @@ def variance_in_extended_precision(X, p, pool, weights, penalty):
         return float(sum(((c - mean).T * covariance * (c - mean))[0] for c in candidates) / len(candidates))
 
 
-# ---------------------------------------------------------------------------- what it computes
+# ---------------------------------------------------------------------------- values
 
 
 @pytest.mark.parametrize(("penalty", "intercept"), [(0.0, True), (0.0, False), (5.0, True), (5.0, False)])

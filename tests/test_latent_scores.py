@@ -25,21 +25,19 @@ def latent_of(pool, replicas="seeds"):
 
 
 def posterior_mean(x, variance, mean=-2.0, sd=0.8):
-    """logit E[φ(t) | x], and the variance of φ(t) left, where x is normal about t."""
+    """Return logit E[φ(t) | x] and the posterior variance of φ(t), where x is normal about t."""
     slope = sd**2 / (sd**2 + variance)
     l = (slope * x + (1 - slope) * mean)[:, None] + np.sqrt(slope * variance) * NODES
     p = expit(l) @ WEIGHTS
     return logit(p), expit(l) ** 2 @ WEIGHTS - p**2
 
 
-# ---------------------------------------------------------------------------- what is seen
+# ---------------------------------------------------------------------------- summaries
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 6])
-def test_seeds_show_the_mean_and_the_variance_of_all_columns(replicas):
-    pool = pool_of(30_000, replicas) + (0.3 if replicas > 3 else 1.5) * np.linspace(
-        0, 1, replicas
-    )  # levels of their own
+def test_summary_of_seeds_is_the_mean_and_variance_of_all_columns(replicas):
+    pool = pool_of(30_000, replicas) + (0.3 if replicas > 3 else 1.5) * np.linspace(0, 1, replicas)  # different levels
     data = summarize(cells_of(pool), "seeds")
     centred = pool - pool.mean(axis=0)
     w = data.weight / data.weight.sum()
@@ -51,7 +49,7 @@ def test_seeds_show_the_mean_and_the_variance_of_all_columns(replicas):
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 6])
-def test_anchored_bootstraps_show_how_they_scatter_about_the_served_score(replicas):
+def test_summary_of_anchored_bootstraps_is_their_variance_about_the_served_score(replicas):
     pool = pool_of(30_000, replicas) + (0.05 if replicas > 3 else 0.5) * np.arange(replicas)
     data = summarize(cells_of(pool), "anchored")
     away = pool[:, 1:] - pool[:, :1]
@@ -61,7 +59,7 @@ def test_anchored_bootstraps_show_how_they_scatter_about_the_served_score(replic
 
 
 @pytest.mark.parametrize("replicas", [3, 6])
-def test_bootstraps_of_their_own_show_their_variance(replicas):
+def test_summary_of_bootstraps_is_their_variance(replicas):
     pool = pool_of(30_000, replicas) + (0.05 if replicas > 3 else 0.5) * np.arange(replicas)
     data = summarize(cells_of(pool), "bootstrap")
     others = pool[:, 1:] - pool[:, 1:].mean(axis=0)
@@ -72,13 +70,13 @@ def test_bootstraps_of_their_own_show_their_variance(replicas):
 
 @pytest.mark.parametrize("kind", ["seeds", "anchored"])
 @pytest.mark.parametrize("replicas", [4, 6])
-def test_replicas_whose_levels_differ_by_much_show_their_noise_by_the_mean_of_the_others(kind, replicas):
+def test_noise_of_replicas_with_very_different_levels_is_unbiased(kind, replicas):
     pool = pool_of(30_000, replicas)
     if kind == "anchored":
         pool[:, 1:] = pool[:, :1] + 0.4 * np.random.default_rng(1).normal(size=(30_000, replicas - 1))
     data = summarize(cells_of(pool + np.arange(replicas)), kind)
     assert data.freedom == replicas - 1
-    # 30,000 squares of a normal: 0.8% each.
+    # 30,000 squares of a normal: a standard error of 0.8%.
     np.testing.assert_allclose(np.average(data.variance, weights=data.weight), 0.16, rtol=0.03)
 
 
@@ -89,7 +87,7 @@ def test_bootstraps_whose_levels_differ_by_much_keep_their_mean_noise():
     assert means[1] == pytest.approx(means[0], rel=0.02)
 
 
-def test_two_columns_are_too_few_for_bootstraps_of_their_own():
+def test_bootstraps_need_three_columns():
     with pytest.raises(UncurseError, match="there are 2 score columns and replicas='bootstrap' needs 3"):
         summarize(cells_of(pool_of(50)), "bootstrap")
 
@@ -99,11 +97,11 @@ def test_an_unknown_kind_of_replica_is_named():
         summarize(cells_of(pool_of(50)), "jackknife")
 
 
-# ---------------------------------------------------------------------------- a normal world, in closed form
+# ---------------------------------------------------------------------------- normal scores, in closed form
 
 
 @pytest.mark.parametrize(("replicas", "kind"), [(2, "seeds"), (3, "seeds"), (6, "seeds"), (3, "bootstrap")])
-def test_in_a_normal_world_the_label_free_map_is_the_normal_posterior_mean(replicas, kind):
+def test_label_free_map_of_normal_scores_is_the_posterior_mean(replicas, kind):
     latent = latent_of(pool_of(100_000, replicas), kind)
     x = np.linspace(-3.5, -0.2, 30)  # two standard deviations of the served score
     expected, _ = posterior_mean(x, 0.16)
@@ -113,7 +111,7 @@ def test_in_a_normal_world_the_label_free_map_is_the_normal_posterior_mean(repli
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 6])
-def test_in_a_normal_world_what_replicas_tell_together_is_the_normal_posterior_mean(replicas):
+def test_posterior_of_normal_replicas_is_the_normal_posterior(replicas):
     cells = cells_of(pool_of(100_000, replicas))
     data = summarize(cells, "seeds")
     denoised, left = LatentScores.fit(data, cells.effective_rows).posterior_logit(data)
@@ -132,7 +130,7 @@ def test_anchored_bootstraps_give_the_same_map():
     assert np.abs(latent_of(pool, "anchored").log_odds(x) - posterior_mean(x, 0.16)[0]).max() < 0.1
 
 
-def test_levels_of_the_other_replicas_do_not_matter_to_the_served_one_but_for_the_mean_of_all():
+def test_levels_of_other_replicas_matter_only_through_their_mean():
     pool = pool_of(20_000, 3)
     plain = latent_of(pool)
     raised = latent_of(pool + np.array([0.0, 0.4, -0.4]))
@@ -140,7 +138,7 @@ def test_levels_of_the_other_replicas_do_not_matter_to_the_served_one_but_for_th
     np.testing.assert_allclose(raised.log_odds(x), plain.log_odds(x), atol=0.05)
 
 
-def test_rows_that_scatter_more_are_pulled_further():
+def test_rows_with_a_larger_variance_are_shrunk_more():
     rng = np.random.default_rng(0)
     noise = np.where(rng.random((100_000, 1)) < 0.5, 0.1, 0.8)
     pool = rng.normal(-2, 0.8, (100_000, 1)) + noise * rng.normal(size=(100_000, 6))
@@ -179,7 +177,7 @@ def test_an_em_iteration_never_lowers_the_likelihood(monkeypatch):
     assert reached[-1] > reached[0] + 1e-4
 
 
-def test_chances_of_a_variance_are_those_of_chi_squared():
+def test_probabilities_of_variance_bins_are_chi_squared():
     from scipy.stats import chi2
 
     edges, noises = np.array([0.0, 0.1, 0.5, np.inf]), np.array([0.3, 1.0])
@@ -190,7 +188,7 @@ def test_chances_of_a_variance_are_those_of_chi_squared():
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
-def test_shares_are_a_distribution_and_carry_the_mean_of_scores(scale):
+def test_weights_sum_to_one_and_have_the_mean_of_the_scores(scale):
     pool = scale * pool_of(20_000)
     latent = latent_of(pool)
     assert (latent.share >= 0).all()
@@ -208,7 +206,7 @@ def test_rows_without_variance_have_no_latent_scores():
             LatentScores.fit(without, cells.effective_rows)
 
 
-def test_a_score_that_no_row_was_near_is_worth_a_finite_number():
+def test_scores_far_from_every_row_have_finite_log_odds():
     latent = latent_of(pool_of(2_000))
     assert np.isfinite(latent.log_odds(np.array([-60.0, 60.0]))).all()
 
@@ -231,8 +229,8 @@ def test_a_model_of_columns_with_little_noise_has_latent_scores(noise):
 
 
 @pytest.mark.parametrize("kind", ["seeds", "anchored"])
-def test_bootstrap_samples_scatter_as_other_pools_do(kind):
-    """The start of the algorithm is part of the estimate: few turns move the fit away from it."""
+def test_bootstrap_samples_vary_as_new_pools_do(kind):
+    """The start of EM is part of the estimate: it is stopped after few iterations."""
     x = np.array([-1.0, 0.0])
 
     def drawn(seed):
@@ -245,7 +243,7 @@ def test_bootstrap_samples_scatter_as_other_pools_do(kind):
     over_pools = np.std([latent_of(drawn(seed), kind).log_odds(x) for seed in range(40)], axis=0, ddof=1)
     models = [ReplicaModel(cells_of(drawn(seed)), kind) for seed in range(5)]
     estimated = np.sqrt(np.mean([np.var([f.log_odds(x) for f in m.resampled], axis=0, ddof=1) for m in models], axis=0))
-    # 40 pools and 5 times 12 samples: 11% and 10%.
+    # 40 pools and 5 times 12 samples: standard errors of 11% and 10%.
     np.testing.assert_allclose(estimated / over_pools, 1, atol=0.4)
 
 

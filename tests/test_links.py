@@ -42,7 +42,7 @@ def test_logistic_of_minus_l_is_the_complement(l):
 def test_phi_inverts_its_inverse(name):
     p = np.concatenate([10.0 ** np.arange(-300, -2, 7), np.linspace(0.01, 0.99, 99), 1 - 10.0 ** -np.arange(3, 15)])
     link = get_link(name)
-    # A relative error of l·ε in l = φ⁻¹(p), and of l²·ε for probit, is what the float l can hold: |l| ≤ 700 or 37.
+    # Rounding of l gives a relative error of l·ε, and of l²·ε for probit, where |l| ≤ 700 or 37.
     np.testing.assert_allclose(link.phi(link.inverse(p)), p, rtol=2000 * EPS, atol=0)
 
 
@@ -152,7 +152,7 @@ def test_phi_of_a_score_is_the_prediction(link):
     np.testing.assert_allclose(get_link(link).phi(to_link(p, "probability", link)), p, rtol=1e-14)
 
 
-def test_values_of_an_identity_link_are_themselves():
+def test_identity_link_returns_its_input():
     assert to_link([3, -4], "value", "identity").tolist() == [3.0, -4.0]
 
 

@@ -36,7 +36,7 @@ def scores_for(score_map):
     return {"probability": logistic(GRID), "value": np.exp(GRID), "logit": GRID}[score_map.scale]
 
 
-# ---------------------------------------------------------------------------- what each map computes
+# ---------------------------------------------------------------------------- values of each map
 
 
 def test_an_affine_map_is_a_line_in_link_space():
@@ -76,7 +76,7 @@ def test_a_chain_applies_its_maps_in_order():
     np.testing.assert_allclose(Chain((first, second)).transform(GRID), second.transform(first.transform(GRID)))
 
 
-def test_a_chain_passes_the_prediction_on_where_links_differ():
+def test_a_chain_passes_predictions_between_maps_of_different_links():
     p = logistic(STEPS.transform(GRID))
     chain = EXAMPLES["chain of links"]
     np.testing.assert_allclose(chain(GRID), 0.8 * p + 0.01, rtol=1e-12)
@@ -326,7 +326,7 @@ def test_numpy_numbers_are_stored_as_plain_numbers():
         assert from_dict(json.loads(score_map.to_json())) == score_map
 
 
-def test_falling_steps_survive_a_file(tmp_path):
+def test_decreasing_steps_make_a_file_round_trip(tmp_path):
     falling = Steps((0.0,), (2.0, 1.0), monotone=False)
     falling.save(tmp_path / "map.json")
     assert load(tmp_path / "map.json") == falling
@@ -503,7 +503,7 @@ def test_invalid_maps_and_scores_are_refused(make, message):
         make()
 
 
-def test_steps_may_fall_if_they_are_declared_not_monotone():
+def test_steps_may_decrease_if_monotone_is_false():
     falling = Steps((0.0,), (2.0, 1.0), monotone=False)
     np.testing.assert_array_equal(falling.transform(np.array([-1.0, 1.0])), [2.0, 1.0])
 

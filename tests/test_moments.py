@@ -1,4 +1,4 @@
-"""`Moments`: sums of replica scores that merge, their jackknife, their content as plain data."""
+"""`Moments`: sums, merging, jackknife and plain data."""
 
 import json
 
@@ -105,7 +105,7 @@ def test_any_split_into_chunks_merges_to_the_same_moments(kind, weighted, center
         merged.merge(piece)
     for piece in reversed(pieces):
         backwards.merge(piece)
-    # Cells of 1e4 ± 1 are themselves known to 1e-12 of their spread: compare with the whole, at the same scale.
+    # Scores of 1e4 ± 1 have a relative precision of 1e-12 of their spread: compare with one pass at that tolerance.
     for moments in (updated, merged, backwards):
         assert moments.rows == count
         np.testing.assert_allclose(moments.weight, whole.weight, rtol=1e-12)
@@ -196,7 +196,7 @@ def test_rows_without_weight_do_not_contribute():
     assert_same(Moments().update(pool, sample_weight=weights), rest)
 
 
-def test_blocks_of_an_engine_are_added_without_changing_them():
+def test_update_blocks_does_not_change_its_input():
     pool = pool_of(2000, 3)
     source = Moments().update(pool)
     blocks = (source.block_rows, source.block_weight, source.block_squares, source.block_mean, source.block_scatter)
@@ -232,7 +232,7 @@ def test_float32_agrees_with_float64():
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_number_of_threads_does_not_change_a_bit(monkeypatch, weighted):
-    rows = 1 << (20 if weighted else 21)  # two steps a worker
+    rows = 1 << (20 if weighted else 21)  # two steps per thread
     pool = pool_of(rows)
     weights = np.random.default_rng(1).exponential(size=rows) if weighted else None
     results = []
@@ -316,7 +316,7 @@ def importance(pool, rng):
 @pytest.mark.parametrize("collect", [whole, uneven, importance])
 def test_the_standard_error_of_lambda_equals_its_spread_over_new_pools(collect):
     spread, error = spread_and_errors(collect)
-    # The spread of 250 draws is known to 1/√500 = 4.5%; 25% is more than 5 of these.
+    # 250 draws: a standard error of 1/√500 = 4.5%; 25% is more than 5 of these.
     assert abs(error / spread - 1) < 0.25
 
 
@@ -326,7 +326,7 @@ def test_the_standard_error_of_a_thousand_small_chunks_agrees_with_that_of_one_p
     for part in np.array_split(pool, 1000):
         moments.update(part)
         moments.blocks = 4  # as a pass over a log does
-    # Both have 32 to 64 groups: each is known to 1/√62 = 13%, their ratio to 18%; 2.5 of these.
+    # 32 to 64 groups: standard errors of 1/√62 = 13% each and 18% of the ratio; 2.5 of these.
     ratio = moments.standard_error(lambda_of) / Moments().update(pool).standard_error(lambda_of)
     assert abs(np.log(ratio)) < 2.5 * 0.18
 
@@ -337,7 +337,7 @@ def test_a_standard_error_of_few_rows_is_a_number_or_nan(rows):
     assert np.isnan(error) or 0 <= error < np.inf
 
 
-def test_a_standard_error_is_nan_where_one_row_holds_all_variation():
+def test_standard_error_is_nan_if_one_row_has_all_the_variation():
     pool = np.zeros((5, 2))
     pool[3] = [1.0, 2.0]
     assert np.isnan(Moments().update(pool).standard_error(lambda_of))
@@ -432,7 +432,7 @@ def test_inconsistent_content_is_refused(place, value, message):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("center", [0.0, 1e4, -1e8])
-def test_content_of_moments_that_rounding_affects_is_accepted(center, weighted):
+def test_content_with_rounding_errors_is_accepted(center, weighted):
     rng = np.random.default_rng(3)
     served = center + rng.normal(size=(2_000, 1)) * 1e-3
     weights = rng.exponential(size=2_000) ** 4 if weighted else None
@@ -441,7 +441,7 @@ def test_content_of_moments_that_rounding_affects_is_accepted(center, weighted):
         assert through_json(moments).to_dict() == moments.to_dict()
 
 
-# ---------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------- invalid input
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -513,19 +513,19 @@ def test_an_invalid_number_of_blocks_is_refused(blocks):
         Moments(blocks=blocks)
 
 
-def test_a_pool_with_rows_for_columns_is_refused():
+def test_transposed_pool_is_refused():
     with pytest.raises(UncurseError, match=r"the pool has 2 rows and 100 columns.*pass the transpose"):
         Moments().update(np.zeros((2, 100)))
 
 
 @pytest.mark.parametrize("largest", [1e-200, 1e200])
-def test_weights_whose_squares_are_no_numbers_are_refused(largest):
+def test_weights_whose_squares_overflow_are_refused(largest):
     with pytest.raises(UncurseError, match=r"the largest sample_weight is 1e.*; rescale the weights"):
         Moments().update([[0.0, 1.0], [1.0, 2.0]], sample_weight=[largest, 0.0])
 
 
 @pytest.mark.parametrize("offset", [np.nan, np.inf, "a", None])
-def test_an_offset_that_is_no_finite_number_is_refused(offset):
+def test_offset_that_is_not_finite_is_refused(offset):
     with pytest.raises(UncurseError, match=r"logit_offset is .*; pass a finite number"):
         Moments().update([[0.0, 1.0]], logit_offset=offset)
 

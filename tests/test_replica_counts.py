@@ -25,7 +25,7 @@ def replicas(rows, size=2, seed=0, mean=-1.5, dtype=np.float64):
 
 
 def assert_same(a, b, rtol=0.0):
-    """Same cells and same sums; the sums of the columns are rounded."""
+    """Check that cells and sums are equal, column sums up to rounding."""
     left, right = a.to_dict(), b.to_dict()
     for name in ("replicas", "rows", "labelled", "level", "served", "gap", "contrast"):
         assert left[name] == right[name], name
@@ -45,7 +45,7 @@ def compressed(x):
 
 
 def row_cells(scores, level):
-    """Cell of each row, by the definition."""
+    """Return the cell of each row, by the definition."""
     scores, width = np.clip(scores.astype(np.float64), -1e6, 1e6), FINEST * 2.0**level
     others = scores[:, 1:]
     gap = others.mean(axis=1) - scores[:, 0]
@@ -232,7 +232,7 @@ def test_a_tiny_shard_merged_first_or_last_changes_nothing_bitwise(rows, size, f
                 np.testing.assert_allclose(cells.spread, expected.spread, rtol=0, atol=1e-12)
 
 
-def test_a_tiny_shard_far_from_the_other_rows_moves_no_other_cell():
+def test_a_tiny_shard_of_outliers_does_not_change_other_cells():
     scores, y, _ = replicas(60_000, 3)
     far = np.array([[900.0, -900.0, 3e5], [-1e9, 1e9, 0.0]])
     plain = ReplicaCounts().update(scores, y).to_dict()
@@ -296,7 +296,7 @@ def test_counts_of_different_levels_merge_to_at_least_the_coarser_level_both_way
     assert one.to_dict()["weight"] == two.to_dict()["weight"]
 
 
-def test_cells_are_read_between_updates():
+def test_cells_can_be_read_between_updates():
     scores, y, _ = replicas(400_000, 3)
     one_pass, counts = ReplicaCounts().update(scores, y), ReplicaCounts()
     for start in range(0, 400_000, 150_000):
@@ -306,7 +306,7 @@ def test_cells_are_read_between_updates():
     assert_same(counts, one_pass)
 
 
-def test_rows_that_lie_elsewhere_are_counted_after_a_histogram_was_chosen():
+def test_rows_outside_the_histogram_are_counted():
     counts, parts = ReplicaCounts(), []
     for mean in (-1.5, 9.0, -12.0):
         parts.append(replicas(DENSE_ROWS + 1, mean=mean)[0])
@@ -325,7 +325,7 @@ def test_a_copy_is_independent():
     assert duplicate.cells().weight.sum() == 2 * (DENSE_ROWS + 1)
 
 
-def test_cells_of_an_engine_are_added_as_rows_are():
+def test_update_cells_equals_update_with_rows():
     scores, y, w = replicas(40_000, 3)
     expected = ReplicaCounts().update(scores, y, sample_weight=w)
     for level in (0, expected.level, expected.level + 2):
@@ -357,7 +357,7 @@ def test_a_few_outliers_change_neither_the_noise_nor_the_levels(rows, size, wild
     assert (cells.weight.sum(), cells.label.sum()) == (rows, y.sum())
     for values in (cells.served, cells.gap, cells.spread, cells.levels, counts.column_sums):
         assert np.isfinite(values).all()
-    # 1 row in 10,000 at a fence of at most 10 standard deviations: 1%.
+    # One row in 10,000 is clipped at a fence of at most 10 standard deviations: 1% of the variance.
     level, clean_level = cells.gap_level, clean.gap_level
     noise = cells.weight @ cells.gap_squared(level) / rows
     assert noise == pytest.approx(clean.weight @ clean.gap_squared(clean_level) / rows, rel=0.02)
@@ -366,7 +366,7 @@ def test_a_few_outliers_change_neither_the_noise_nor_the_levels(rows, size, wild
         assert cells.weight @ cells.spread == pytest.approx(clean.weight @ clean.spread, rel=0.03)
 
 
-def test_outliers_are_counted_where_they_are():
+def test_outliers_are_counted_in_their_own_cells():
     scores, y, _ = replicas(200_000)
     scores[7] = [900.0, 880.0]
     scores[8] = [-1e9, -1e9]
@@ -405,7 +405,7 @@ def test_columns_shifted_by_constants_change_only_the_levels(rows, size, weighte
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_shifts_that_are_not_multiples_of_the_width_leave_the_noise_as_it_is(size):
+def test_shifts_by_fractions_of_a_cell_do_not_change_the_noise(size):
     scores, _, _ = replicas(200_000, size)
     cells = ReplicaCounts().update(scores).cells()
     shifted = ReplicaCounts().update(scores + np.array([0.123, -2.71, 3.14])[:size]).cells()
@@ -415,7 +415,7 @@ def test_shifts_that_are_not_multiples_of_the_width_leave_the_noise_as_it_is(siz
 
 
 @pytest.mark.parametrize("size", [4, 6])
-def test_levels_of_three_or_more_others_are_no_noise(size):
+def test_level_differences_among_three_or_more_replicas_are_not_noise(size):
     scores, _, _ = replicas(50_000, size)
     cells = ReplicaCounts().update(scores).cells()
     shift = np.zeros(size)
@@ -489,7 +489,7 @@ def test_memory_is_bounded_for_many_batches_outside_a_histogram():
 
 
 @pytest.mark.parametrize("rows", [30_000, DENSE_ROWS + 20_000])
-def test_float32_is_counted_as_float64_is(rows):
+def test_float32_and_float64_agree(rows):
     scores, y, _ = replicas(rows, 3, dtype=np.float32)
     assert_same(ReplicaCounts().update(scores, y), ReplicaCounts().update(scores.astype(np.float64), y))
 
@@ -699,7 +699,7 @@ def test_a_certain_probability_late_in_many_rows_is_refused_and_nothing_is_added
     assert counts.to_dict() == before
 
 
-def test_rows_unlike_the_ones_before_are_refused_and_not_added():
+def test_rows_with_other_columns_or_labels_are_refused_and_not_added():
     counts = ReplicaCounts().update([[0.0, 1.0], [1.0, 2.0]])
     before = counts.to_dict()
     three, labelled = ReplicaCounts().update([[0.0, 1.0, 2.0]]), ReplicaCounts().update([[0.0, 1.0]], [1])

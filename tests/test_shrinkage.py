@@ -1,4 +1,4 @@
-"""How λ is estimated, and how small groups share information."""
+"""Noise variance, standard errors of λ, and shrinkage of groups."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def test_groups_that_differ_by_noise_alone_all_get_the_common_value():
     assert np.abs(shrunk - 0.8).max() < 0.05
 
 
-def test_shrinkage_is_the_best_linear_one_for_known_spreads():
+def test_shrinkage_is_the_best_linear_predictor():
     rng = np.random.default_rng(1)
     errors = rng.uniform(0.02, 0.3, 20_000)
     truth = 0.7 + 0.1 * rng.normal(size=20_000)
@@ -21,10 +21,10 @@ def test_shrinkage_is_the_best_linear_one_for_known_spreads():
     best = 0.7 + 0.01 / (0.01 + errors**2) * (values - 0.7)
     shrunk = shrink_towards(0.7, values, errors)
     ratio = np.mean((shrunk - truth) ** 2) / np.mean((best - truth) ** 2)
-    assert 0.999 < ratio < 1.01  # 20,000 groups know the spread between them to 1%
+    assert 0.999 < ratio < 1.01  # 20,000 groups: the spread has a standard error of 1%
 
 
-def test_a_group_of_unknown_error_gets_the_common_value_and_one_without_error_keeps_its_own():
+def test_infinite_error_gives_the_common_value_and_zero_error_keeps_the_estimate():
     shrunk = shrink_towards(0.5, np.array([0.1, 0.9, 0.3]), np.array([1e-9, 1e-9, np.inf]))
     np.testing.assert_allclose(shrunk, [0.1, 0.9, 0.5], atol=1e-6)
     shrunk = shrink_towards(0.5, np.array([0.1, 0.9, 0.4, 0.7]), np.array([0.0, 0.2, 0.2, np.inf]))
@@ -65,7 +65,7 @@ def test_the_standard_error_of_lambda_by_normal_theory_is_its_spread(replicas, c
     values = 1 - noise_variance(covariance, replicas) / covariance[:, 0, 0]
     true = 1 / (1 + noise**2)
     expected = lambda_error(true, 200, differences, replicas == "seeds")
-    # 3,000 draws know a spread to 1.3%; the linear approximation is good to 5% at 200 rows.
+    # 3,000 draws: a standard error of 1.3%; the linear approximation has an error of 5% at 200 rows.
     assert abs(values.std() / expected - 1) < 0.08
 
 
@@ -80,7 +80,7 @@ def test_the_standard_error_of_lambda_falls_with_the_root_of_rows():
     assert lambda_error(0.8, 2, 0, True) == pytest.approx(0.2, rel=1e-12)
 
 
-def test_groups_share_the_lambda_within_groups():
+def test_groups_are_shrunk_towards_the_lambda_within_groups():
     own, spread = np.array([0.9, 0.5, 0.0]), np.array([1.0, 2.0, 0.0])
     rows, known = np.array([100.0, 300.0, 1.0]), np.array([True, True, False])
     lambdas = group_lambdas(own, spread, rows, known, 0.99, differences=1, in_noise=True)
@@ -92,7 +92,7 @@ def test_groups_share_the_lambda_within_groups():
     np.testing.assert_allclose(none, 0.99, rtol=1e-12)
 
 
-def test_groups_of_more_differences_are_shrunk_less():
+def test_groups_with_more_replicas_are_shrunk_less():
     own, spread, rows, known = np.array([0.7, 0.8, 0.9]), np.ones(3), np.full(3, 50.0), np.ones(3, bool)
     few, many = (group_lambdas(own, spread, rows, known, 0.8, differences=count, in_noise=False) for count in (1, 9))
     assert np.ptp(few) < np.ptp(many) < 0.2

@@ -94,7 +94,7 @@ def test_every_field_is_compared():
     assert FULL.difference(dataclasses.replace(FULL)) is None
 
 
-def test_a_difference_is_written_in_words():
+def test_a_difference_is_described_in_words():
     assert LogSpec(("a", "b")).difference(LogSpec(("a",))) == "scores is a, b in one and a in the other"
     bare = dataclasses.replace(FULL, top_k=None)
     assert FULL.difference(bare) == "top_k is top 3 of each auction in one and None in the other"
@@ -188,7 +188,7 @@ def test_an_unknown_link_is_refused(link):
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_values_need_a_link_without_an_upper_end(link):
+def test_values_need_an_unbounded_link(link):
     if link in ("identity", "log"):
         assert LogSpec(("a",), "value", link=link).link == link
     else:
@@ -226,7 +226,7 @@ def test_a_selection_must_be_a_top_k(top_k):
 # ---------------------------------------------------------------------------- TopK
 
 
-def test_a_selection_is_written_in_words():
+def test_a_selection_is_described_in_words():
     assert str(TopK("auction")) == "top 1 of each auction"
     assert str(TopK("request", 10)) == "top 10 of each request"
     assert type(TopK("request", np.int64(3)).k) is int

@@ -161,7 +161,7 @@ def test_scatter_scales_errors_by_the_residuals():
         at = smooth.features(np.array([-1.0]))
         errors.append(float(np.sqrt(at[:, 0] @ smooth.covariance @ at[:, 0])))
     assert 1.5 < errors[1] / errors[0] < 2.7
-    assert 0.3 < errors[1] / (0.1 / np.sqrt(20_000 / 2)) < 3  # about as many rows as lie near
+    assert 0.3 < errors[1] / (0.1 / np.sqrt(20_000 / 2)) < 3  # half of the rows are nearby
 
 
 def test_dispersion_is_the_mean_of_runs_of_64_cells_and_geometric_between():
@@ -224,7 +224,7 @@ WILD = np.array([-1e6, -1e4, 1e4, 1e4, 3e5, 1e12]), np.array([1.0, 0.0, 1.0, 0.0
 
 
 def with_outliers(kind, rows, seed):
-    """Cells of ascending score, and of the rows with log odds x alone."""
+    """Return all cells by ascending score, and the cells of the rows with log odds x."""
     rng = np.random.default_rng(seed)
     x = rng.normal(-3, 1.2, rows)
     y = (rng.random(rows) < expit(x)).astype(float)
@@ -454,7 +454,7 @@ def test_separable_labels_have_no_spline():
         calibrate("spline", [0.0, 1.0, 2.0, 3.0], [0, 0, 1, 1])
 
 
-def test_falling_labels_are_refused():
+def test_labels_that_decrease_with_the_score_are_refused():
     x, _, y = rows_of(5_000, lambda x: -x)
     with pytest.raises(UncurseError, match="labels fall as scores rise; is the label, or the score, reversed"):
         calibrate("spline", x, y)

@@ -105,13 +105,13 @@ def test_slope_is_the_derivative_of_the_mean(name, m, t, alpha):
 
 @given(st.sampled_from(["logistic", "probit"]), st.floats(-5, 5), st.floats(0.01, 5))
 @settings(deadline=None, max_examples=40)
-def test_fewer_selected_means_a_higher_mean_and_a_probability(name, m, t):
+def test_selected_mean_rises_as_the_share_falls_and_stays_a_probability(name, m, t):
     means = [float(selected_mean(name, m, t, alpha)) for alpha in (1.0, 0.5, 0.1, 0.01, 1e-4)]
     assert all(np.diff(means) > -1e-15)
     assert 0 < means[0] <= means[-1] <= 1
 
 
-def test_mean_and_spread_broadcast_and_a_block_is_like_a_single_row():
+def test_mean_and_spread_broadcast_and_rows_are_independent():
     rng = np.random.default_rng(0)
     mean, spread = rng.normal(size=(1500, 1)), rng.uniform(0.1, 1, 2)
     grid = selected_mean("logistic", mean, spread, 0.05)
@@ -212,7 +212,7 @@ def test_a_perfect_fit_has_no_residual_and_no_bias():
 # ---------------------------------------------------------------------------- Lemma 1 and Example 1
 
 
-def test_the_half_of_lemma_1_holds_up_to_alpha_0_248():
+def test_factor_one_half_of_lemma_1_holds_up_to_alpha_0_248():
     alpha = np.concatenate([10.0 ** np.arange(-12, -1), np.linspace(0.02, 0.3, 2000)])
     q = -ndtri(alpha)
     share = (density(q) - density(2 * q)) / density(q)  # E[Z; q ≤ Z ≤ 2q] / E[Z; Z ≥ q], as ∫z n(z) dz = −n(z)
@@ -284,7 +284,7 @@ def test_distance_does_not_depend_on_location_or_scale(shift, scale, seed):
     np.testing.assert_allclose((a.distance, a.p_value, a.skewness), (b.distance, b.p_value, b.skewness), atol=1e-7)
 
 
-def test_ties_count_in_full():
+def test_distance_counts_ties_in_full():
     x = np.repeat([0.0, 1.0], 50)
     g = gaussianity(x)
     assert g.distance == pytest.approx(ndtr(0.5 / x.std(ddof=1)) - 0.5, abs=1e-12)
@@ -460,7 +460,7 @@ def test_gaussianity_of_unsuitable_scores_is_refused():
 
 
 def fit(name, x, y):
-    """Maximum likelihood by Fisher scoring, R training sets side by side: x (R, N, d), y (R, N)."""
+    """Fit R training sets at once by Fisher scoring: x (R, N, d), y (R, N)."""
     link, beta = get_link(name), np.zeros((len(x), x.shape[2]))
     for _ in range(50):
         scores = (x @ beta[:, :, None])[:, :, 0]
@@ -476,7 +476,7 @@ def fit(name, x, y):
 
 
 def labels(name, scores, rng):
-    """Gaussian noise under the identity, Poisson counts under the log, else clicks."""
+    """Draw labels: normal for the identity link, Poisson for the log link, binary otherwise."""
     p = get_link(name).phi(scores)
     if name == "identity":
         return p + rng.standard_normal(p.shape)
@@ -484,7 +484,7 @@ def labels(name, scores, rng):
 
 
 def fits(name, shift, *, n, draws, seed):
-    """Geometry of `draws` real fits on N(shift.train, I), and what is needed to sample the pool."""
+    """Return the geometry of `draws` fits on N(shift.train, I), and the parameters of the pool."""
     train, mu, sigma = SHIFTS[shift]
     d = len(mu)
     rng, beta = np.random.default_rng(seed), np.full(d, 0.25)
@@ -494,7 +494,7 @@ def fits(name, shift, *, n, draws, seed):
 
 
 def simulate(name, shift, beta_hat, beta, rng, *, alpha, pool, shrinkage=1.0):
-    """Mean prediction less mean truth over the top share of a Gaussian pool of its own for every fit."""
+    """Return mean prediction minus mean truth on the top share, with a new Gaussian pool for every fit."""
     _, mu, sigma = SHIFTS[shift]
     phi, root, k = get_link(name).phi, np.linalg.cholesky(sigma), round(alpha * pool)
     bias = np.empty(len(beta_hat))
@@ -532,7 +532,7 @@ def test_theorem_1_and_corollary_1_agree_with_simulated_fits(name, shift, shrink
     g, beta_hat, beta, rng = fits(name, shift, n=600, draws=500, seed=20)
     simulated = simulate(name, shift, beta_hat, beta, rng, alpha=0.05, pool=10_000, shrinkage=shrinkage)
     leading, exact = leading_and_exact(name, g, 0.05, shrinkage)
-    if shrinkage == 1:  # there is something to agree on
+    if shrinkage == 1:  # the bias is not zero
         bias, error = mean_and_error(simulated)
         assert bias > 5 * error
     difference, error = mean_and_error(simulated - exact)
@@ -560,7 +560,7 @@ def test_the_leading_term_and_the_remainder_of_theorem_1_are_both_of_order_1_ove
 
 @pytest.mark.theory
 def test_the_remainder_of_theorem_1_depends_on_alpha():
-    # The paper says that it does not; the curvature φ'' of the residual is taken where the selected are.
+    # The paper states that it does not. The residual depends on φ'' at the selected candidates.
     g = fits("logistic", "mean and scale", n=600, draws=1500, seed=22)[0]
     (leading, exact), (leading_half, exact_half) = (leading_and_exact("logistic", g, a) for a in (0.02, 0.5))
     difference, error = mean_and_error((exact - leading) - (exact_half - leading_half))

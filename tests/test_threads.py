@@ -37,7 +37,7 @@ def test_an_error_in_a_thread_is_raised_and_the_blas_limit_is_lifted():
     assert blas_threads() == before
 
 
-def test_the_blas_limit_is_lifted_by_the_last_block_that_ends():
+def test_the_blas_limit_ends_with_the_last_block():
     before = blas_threads()
     first, second = threads.one_blas_thread(), threads.one_blas_thread()
     first.__enter__()

@@ -61,8 +61,8 @@ def algorithm_1(pool):
 
 @pytest.mark.parametrize("replicas", [2, 3, 5])
 @pytest.mark.parametrize("offsets", [0.0, 1.0])
-def test_the_closed_form_is_the_triple_loop_of_algorithm_1(replicas, offsets):
-    pool = pool_of(300, replicas) + offsets * np.arange(replicas)  # replicas with means of their own
+def test_noise_variance_equals_the_triple_loop_of_algorithm_1(replicas, offsets):
+    pool = pool_of(300, replicas) + offsets * np.arange(replicas)  # replicas with different means
     V = algorithm_1(pool)
     np.testing.assert_allclose(noise_variance(np.cov(pool, rowvar=False, ddof=0)), V, rtol=1e-12)
     vad = VAD().fit(pool)
@@ -72,7 +72,7 @@ def test_the_closed_form_is_the_triple_loop_of_algorithm_1(replicas, offsets):
 
 
 @pytest.mark.parametrize("replicas", [3, 4, 6])
-def test_the_bootstrap_form_is_algorithm_1_over_the_columns_after_the_served_one(replicas):
+def test_bootstrap_noise_variance_is_algorithm_1_without_the_served_column(replicas):
     pool = pool_of(300, replicas)
     vad = VAD(replicas="bootstrap").fit(pool)
     np.testing.assert_allclose(vad.noise_variance_, algorithm_1(pool[:, 1:]), rtol=1e-12)
@@ -80,14 +80,14 @@ def test_the_bootstrap_form_is_algorithm_1_over_the_columns_after_the_served_one
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 5])
-def test_the_anchored_form_is_the_mean_variance_of_the_differences(replicas):
+def test_anchored_noise_variance_is_the_mean_variance_of_differences(replicas):
     pool = pool_of(300, replicas)
     expected = np.mean([np.var(pool[:, b] - pool[:, 0]) for b in range(1, replicas)])
     np.testing.assert_allclose(VAD(replicas="anchored").fit(pool).noise_variance_, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("replicas", REPLICAS)
-def test_leading_axes_are_kept(replicas):
+def test_noise_variance_keeps_leading_axes(replicas):
     stack = np.stack([np.cov(pool_of(50, 3, seed=i), rowvar=False) for i in range(4)])
     one_by_one = [noise_variance(c, replicas) for c in stack]
     np.testing.assert_allclose(noise_variance(stack, replicas), one_by_one, rtol=1e-14)
@@ -97,7 +97,7 @@ def literal_lambda(pool):
     return 1 - algorithm_1(pool) / np.var(pool[:, 0])
 
 
-def test_the_paper_formula_is_the_map():
+def test_map_equals_the_formula_of_the_paper():
     pool = pool_of(400)
     vad = VAD().fit(pool)
     l = np.linspace(-8, 3, 101)
@@ -106,7 +106,7 @@ def test_the_paper_formula_is_the_map():
     assert isinstance(vad.map_, Affine)
 
 
-def test_vad_p_is_the_formula_on_probabilities_and_stays_inside_0_and_1():
+def test_identity_link_applies_the_formula_to_probabilities_and_stays_inside_0_and_1():
     pool = pool_of(400)
     p = expit(pool)
     lam = literal_lambda(p)
@@ -135,7 +135,7 @@ def test_every_link_shrinks_its_own_scores(link, scores):
 
 @pytest.mark.parametrize("scale", [1.0, 1e6, 1e-10])
 @pytest.mark.parametrize("shift", [0.0, 3.0])
-def test_for_regression_units_do_not_matter(scale, shift):
+def test_units_of_a_regression_target_do_not_matter(scale, shift):
     pool = pool_of(1000)
     plain = VAD(link="identity", scale="value").fit(pool)
     other = VAD(link="identity", scale="value").fit(scale * (pool + shift))
@@ -144,11 +144,11 @@ def test_for_regression_units_do_not_matter(scale, shift):
     np.testing.assert_allclose(other.predict_proba(scale * (pool[:, 0] + shift)), expected, rtol=1e-9)
 
 
-# ---------------------------------------------------------------------------- known worlds
+# ---------------------------------------------------------------------------- simulations
 
 
 def simulated(replicas, rows, rng, sd=0.8, noise=0.4):
-    """Served = truth + one noise. Seeds and bootstraps repeat the noise; anchored bootstraps add it to the served."""
+    """Served = truth + noise. Seeds and bootstraps draw it again; anchored bootstraps add noise to the served score."""
     truth = rng.normal(-3, sd, rows)
     served = truth + noise * rng.normal(size=rows)
     others = {
@@ -160,7 +160,7 @@ def simulated(replicas, rows, rng, sd=0.8, noise=0.4):
 
 
 @pytest.mark.parametrize("replicas", REPLICAS)
-def test_every_regime_recovers_a_known_lambda(replicas):
+def test_every_kind_of_replica_recovers_a_known_lambda(replicas):
     pool = simulated(replicas, 40_000, np.random.default_rng(1))
     vad = VAD(replicas=replicas).fit(pool)
     assert abs(vad.lambda_ - 0.8) < 3 * vad.standard_error_
@@ -171,12 +171,12 @@ def test_every_regime_recovers_a_known_lambda(replicas):
 def test_the_standard_error_of_lambda_is_the_spread_over_redrawn_pools(replicas):
     fits = [VAD(replicas=replicas).fit(simulated(replicas, 1000, np.random.default_rng(i))) for i in range(200)]
     spread = np.std([f.lambda_ for f in fits], ddof=1)
-    # 200 draws: 5% each; 25% is five of these.
+    # 200 draws: a standard error of 5%; 25% is five of these.
     assert abs(np.sqrt(np.mean([f.standard_error_**2 for f in fits])) / spread - 1) < 0.25
 
 
-def test_anchored_bootstraps_read_as_seeds_give_half_the_noise():
-    # The trap of Algorithm 1's text at S = 2: too small by (S − 1)/S.
+def test_anchored_bootstraps_declared_as_seeds_give_half_the_noise():
+    # The wording of Algorithm 1 can be read as a V that is too small by (S − 1)/S.
     pool = simulated("anchored", 40_000, np.random.default_rng(2))[:, :2]
     right, wrong = VAD(replicas="anchored").fit(pool), VAD().fit(pool)
     np.testing.assert_allclose(wrong.noise_variance_, right.noise_variance_ / 2, rtol=1e-9)
@@ -204,15 +204,15 @@ def error_at_the_top(prediction, truth, alpha=0.01):
     [({}, -0.019), ({"curvature": True}, -0.001), ({"link": "identity"}, 0.073)],
     ids=["VAD", "VAD with curvature", "VAD(p)"],
 )
-def test_the_first_world_of_the_method_gives_the_published_errors(first_world, options, published):
+def test_first_simulation_of_the_method_page_gives_the_published_errors(first_world, options, published):
     truth, pool = first_world
     error, standard_error = error_at_the_top(VAD(**options).fit(pool).predict_proba(pool[:, 0]), truth)
-    # Figures printed to 0.1%; 20,000 selected rows make a standard error of 0.2%.
+    # Published to 0.1%; 20,000 selected rows have a standard error of 0.2%.
     assert abs(error - published) < 3 * standard_error + 0.0005
     assert standard_error < 0.003
 
 
-def test_without_a_repair_the_first_world_is_far_too_high(first_world):
+def test_uncorrected_predictions_of_the_first_simulation_are_far_too_high(first_world):
     truth, pool = first_world
     error, standard_error = error_at_the_top(expit(pool[:, 0]), truth)
     assert abs(error - 0.226) < 3 * standard_error + 0.0005
@@ -244,12 +244,12 @@ def test_curvature_is_exact_on_the_other_links(link):
     np.testing.assert_allclose(get_link(link).phi(step.transform(l)), expected, rtol=1e-9)
 
 
-def test_without_noise_curvature_does_nothing():
+def test_curvature_changes_nothing_without_noise():
     l = np.linspace(-9, 5, 57)
     np.testing.assert_allclose(with_curvature(1.0, -2.0, 0.0, "logistic")(l), expit(l), rtol=1e-9)
 
 
-def test_curvature_of_a_group_is_that_of_its_own_noise():
+def test_curvature_of_a_group_uses_its_own_noise():
     rng = np.random.default_rng(0)
     groups = np.repeat([0, 1], 100_000)
     noise = np.where(groups == 0, 0.1, 0.7)
@@ -258,7 +258,7 @@ def test_curvature_of_a_group_is_that_of_its_own_noise():
     l = np.linspace(-5, 0, 11)
     for group in (0, 1):
         alone = VAD(curvature=True).fit(pool[groups == group])
-        # 100,000 rows: λ is known to 0.3%; the bend of the wrong group is worth 4%.
+        # 100,000 rows: the standard error of λ is 0.3%; the curvature of the wrong group would change it by 4%.
         np.testing.assert_allclose(together.predict_proba(l, np.full(11, group)), alone.predict_proba(l), rtol=0.01)
 
 
@@ -274,14 +274,14 @@ def literal_tandem(pool, scores, y, method, served, weights=None, **options):
 
 
 @pytest.mark.parametrize("method", CALIBRATORS)
-def test_a_tandem_shrinks_what_is_calibrated_by_the_ratio_of_lambdas(method):
+def test_a_tandem_shrinks_calibrated_scores_by_the_ratio_of_lambdas(method):
     pool, (scores, y) = pool_of(1000), labelled_of(1500)
     served = np.linspace(-6, 1, 101)
     expected, ratio = literal_tandem(pool, scores, y, method, served)
     vad = VAD(calibrator=method, recentre=False).fit(pool, labelled=(scores, y))
     np.testing.assert_allclose(vad.lambda_, ratio, rtol=1e-12)
     np.testing.assert_allclose(vad.predict_proba(served), expected, rtol=1e-9)
-    # λ_pool = .8 and λ_labelled = .862: the ratio is 0.93, and could as well be above 1.
+    # λ_pool = .8 and λ_labelled = .862: the ratio is 0.93.
     reverse = VAD(calibrator=method).fit(scores, labelled=(scores, y))
     np.testing.assert_allclose(reverse.lambda_, 1.0, rtol=1e-12)
 
@@ -297,7 +297,7 @@ def test_a_tandem_passes_options_to_its_calibrator(method):
 
 
 def literal_recentred(pool, scores, y, method, served):
-    """To the labelled score that stands for the same truth, then calibrate."""
+    """Convert to the labelled score with the same expected truth, then calibrate."""
     step = calibrate(method, scores[:, 0], y)
     ours, theirs = literal_lambda(pool), literal_lambda(scores)
     center, away = pool[:, 0].mean(), scores[:, 0].mean()
@@ -311,13 +311,13 @@ def test_a_recentred_tandem_calibrates_the_labelled_score_of_the_same_truth(meth
     served = np.linspace(-6, 1, 101)
     vad = VAD(calibrator=method).fit(pool, labelled=(scores, y))
     np.testing.assert_allclose(vad.predict_proba(served), literal_recentred(pool, scores, y, method, served), rtol=1e-9)
-    without_cells = Evidence(LogSpec(column_names(2)), Moments().update(pool))  # this tandem needs no cells of the pool
+    without_cells = Evidence(LogSpec(column_names(2)), Moments().update(pool))  # no cells needed
     from_evidence = VAD(calibrator=method).fit(without_cells, labelled=(scores, y))
     np.testing.assert_allclose(from_evidence.predict_proba(served), vad.predict_proba(served), rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic", "spline"])
-def test_a_mean_shift_does_a_recentred_tandem_no_harm(method):
+def test_a_recentred_tandem_is_exact_under_a_mean_shift(method):
     """METHOD: Platt pivots about the labelled mean. Closed form: with normal noise the recentred tandem is exact."""
     rng = np.random.default_rng(3)
     rows = 400_000
@@ -329,11 +329,11 @@ def test_a_mean_shift_does_a_recentred_tandem_no_harm(method):
     for recentre in (True, False):
         vad = VAD(calibrator=method, recentre=recentre).fit(pool, labelled=(scores, y))
         error[recentre] = vad.predict_proba(pool[top, 0]).sum() / expit(truth[top]).sum() - 1
-    assert error[False] > 0.1  # the paper's tandem keeps the pivot
+    assert error[False] > 0.1  # without recentring the error remains
     assert abs(error[True]) < 0.03
 
 
-def test_groups_of_a_recentred_tandem_are_read_about_their_own_mean():
+def test_groups_of_a_recentred_tandem_are_shrunk_about_their_own_mean():
     pool, groups = grouped_pool([20_000] * 2, [0.2, 0.6], [-3.5, -2.0])
     scores, y = labelled_of(20_000)
     vad = VAD(calibrator="platt").fit(pool, labelled=(scores, y), groups=groups)
@@ -343,7 +343,7 @@ def test_groups_of_a_recentred_tandem_are_read_about_their_own_mean():
         np.testing.assert_allclose(vad.predict_proba(l, np.full(41, g)), expected, rtol=0.03)
 
 
-def test_a_tandem_may_stretch():
+def test_a_tandem_may_have_a_lambda_above_one():
     pool, (scores, y) = pool_of(3000, sd=1.5), labelled_of(3000, sd=0.5)
     vad = VAD(calibrator="platt").fit(pool, labelled=(scores, y))
     assert vad.lambda_ > 1
@@ -351,7 +351,7 @@ def test_a_tandem_may_stretch():
 
 
 @pytest.mark.parametrize("replicas", ["bootstrap", "anchored"])
-def test_a_tandem_uses_the_same_regime_on_both_sides(replicas):
+def test_a_tandem_uses_the_same_kind_of_replica_for_pool_and_labelled_rows(replicas):
     pool, (scores, y) = pool_of(2000, 3), labelled_of(2000, 3)
     lambdas = [VAD(replicas=replicas).fit(each).lambda_ for each in (pool, scores)]
     vad = VAD(replicas=replicas, calibrator="platt").fit(pool, labelled=(scores, y))
@@ -367,7 +367,7 @@ def test_a_tandem_on_probabilities_is_the_tandem_on_their_logits():
 
 
 @pytest.mark.parametrize("method", CALIBRATORS)
-def test_a_tandem_in_identity_space_shrinks_probabilities(method):
+def test_a_tandem_with_the_identity_link_shrinks_probabilities(method):
     pool, (scores, y) = pool_of(1000), labelled_of(1500)
     step = calibrate(method, scores[:, 0], y)
     ratio = literal_lambda(expit(pool)) / literal_lambda(expit(scores))
@@ -413,8 +413,8 @@ def test_a_tandem_depends_only_on_ratios_of_weights():
     np.testing.assert_allclose(scaled.predict_proba(served), plain.predict_proba(served), rtol=1e-9)
 
 
-def test_platt_and_vad_in_tandem_is_nearly_unbiased_where_each_alone_is_not():
-    # A model too steep by 1.3, shifted pool: Platt repairs the model, VAD what selection does.
+def test_platt_with_vad_is_nearly_unbiased_where_each_alone_is_biased():
+    # A model too steep by 1.3 and a shifted pool: Platt corrects the slope, VAD the selection bias.
     rng = np.random.default_rng(11)
 
     def draw(rows, mean, sd):
@@ -454,7 +454,7 @@ def test_large_groups_keep_their_own_lambda_and_center():
         assert abs(vad.group_center_[name] - alone.center_) < 0.01
 
 
-def test_tiny_groups_are_pulled_close_to_the_whole():
+def test_tiny_groups_are_shrunk_close_to_the_pool():
     pool, groups = grouped_pool([50_000, 50_000, 5, 3, 1], [0.35, 0.45, 0.4, 0.4, 0.4], [-3.0] * 5)
     vad = VAD().fit(pool, groups=groups)
     between = abs(vad.group_lambda_["0"] - vad.group_lambda_["1"])
@@ -462,7 +462,7 @@ def test_tiny_groups_are_pulled_close_to_the_whole():
         assert abs(vad.group_lambda_[name] - vad.lambda_) < 0.1 * between
 
 
-def test_groups_that_do_not_differ_all_get_nearly_the_whole():
+def test_equal_groups_get_nearly_the_map_of_the_pool():
     pool, groups = grouped_pool([2000] * 20, [0.4] * 20, [-3.0] * 20)
     vad = VAD().fit(pool, groups=groups)
     own = [VAD().fit(pool[groups == g]).lambda_ for g in range(20)]
@@ -470,7 +470,7 @@ def test_groups_that_do_not_differ_all_get_nearly_the_whole():
     assert np.std(pulled) < 0.5 * np.std(own)
 
 
-def test_pulled_lambdas_are_nearer_to_the_truth_than_the_groups_own():
+def test_shrunk_lambdas_are_closer_to_the_truth_than_unshrunk_ones():
     noises = np.linspace(0.3, 0.5, 30)
     pool, groups = grouped_pool([300] * 30, noises, [-3.0] * 30)
     truth = 0.64 / (0.64 + noises**2)
@@ -481,7 +481,7 @@ def test_pulled_lambdas_are_nearer_to_the_truth_than_the_groups_own():
     assert np.mean((pulled - truth) ** 2) < np.mean((vad.lambda_ - truth) ** 2)
 
 
-def test_unseen_groups_get_exactly_the_map_of_the_whole():
+def test_unseen_groups_get_the_default_map():
     pool, groups = grouped_pool([500] * 3, [0.2, 0.4, 0.6], [-3, -2, -4])
     vad, plain = VAD().fit(pool, groups=groups), VAD().fit(pool)
     l = np.linspace(-6, 1, 50)
@@ -498,17 +498,17 @@ def test_groups_of_a_tandem_shrink_about_their_own_calibrated_mean(method):
     l = np.linspace(-5, 0, 41)
     for g in (0, 1):
         expected, _ = literal_tandem(pool[groups == g], scores, y, method, l)
-        # Pulled by at most a standard error of λ (0.3%) over at most 4 logits.
+        # Shrunk by at most a standard error of λ (0.3%) over at most 4 logits.
         np.testing.assert_allclose(vad.predict_proba(l, np.full(41, g)), expected, rtol=0.03)
 
 
-def test_a_group_of_few_rows_with_equal_scores_is_no_trouble():
+def test_a_group_of_few_rows_with_equal_scores_has_a_finite_map():
     pool = np.vstack([pool_of(1000), [[0.0, 0.1], [0.0, 0.0], [1.0, 0.9]]])
     vad = VAD().fit(pool, groups=["a"] * 1000 + ["b"] * 3)
     assert 0 < vad.group_lambda_["b"] < 1
 
 
-def test_a_pool_of_few_rows_with_equal_scores_is_no_trouble():
+def test_few_rows_with_equal_served_scores_have_a_lambda():
     vad = VAD().fit([[0.0, 0.1], [0.0, 0.0], [1.0, 0.9]])
     assert 0 < vad.lambda_ < 1
 
@@ -526,18 +526,18 @@ def test_groups_with_a_known_variance_have_the_lambda_of_their_own_score_varianc
     vad = VAD().fit(served, groups=groups, variance=0.16)
     for name in ("narrow", "wide"):
         own = 1 - 0.16 / served[groups == name].var()
-        assert abs(vad.group_lambda_[name] - own) < 0.003  # 50,000 rows: a standard error of λ is 0.0028 and 0.0005
+        assert abs(vad.group_lambda_[name] - own) < 0.003  # 50,000 rows: standard errors of 0.0028 and 0.0005
     assert vad.lambda_ == pytest.approx(1 - 0.16 / served.var(), rel=1e-12)
 
 
-def test_groups_with_a_known_variance_share_information():
+def test_groups_with_a_known_variance_are_shrunk_towards_each_other():
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(20), 200)
     served = rng.normal(-3, 0.8, 4_000)
     vad = VAD().fit(served, groups=groups, variance=0.16)
     own = np.array([1 - 0.16 / served[groups == g].var() for g in range(20)])
     shrunk = np.array([vad.group_lambda_[str(g)] for g in range(20)])
-    assert shrunk.std() < 0.5 * own.std()  # they differ by chance alone
+    assert shrunk.std() < 0.5 * own.std()  # they differ only by chance
 
 
 @pytest.mark.parametrize("calibrator", [None, "platt"])
@@ -555,7 +555,7 @@ def test_groups_with_equal_weights_of_any_size_equal_groups_without_weights(cali
         np.testing.assert_allclose(weighted.group_center_[name], plain.group_center_[name], rtol=1e-9)
 
 
-def test_one_group_is_the_whole():
+def test_a_single_group_gets_the_map_of_the_pool():
     pool = pool_of(500)
     vad = VAD().fit(pool, groups=["all"] * 500)
     np.testing.assert_allclose(vad.group_lambda_["all"], vad.lambda_, rtol=1e-9)
@@ -564,7 +564,7 @@ def test_one_group_is_the_whole():
 # ---------------------------------------------------------------------------- weights, down-sampling, evidence
 
 
-def test_importance_weights_equal_repetition():
+def test_integer_weights_give_lambda_and_center_of_repeated_rows():
     pool = pool_of(1000)
     counts = np.random.default_rng(0).integers(0, 4, 1000)
     weighted, repeated = VAD().fit(pool, sample_weight=counts), VAD().fit(np.repeat(pool, counts, axis=0))
@@ -572,7 +572,7 @@ def test_importance_weights_equal_repetition():
     np.testing.assert_allclose(weighted.center_, repeated.center_, rtol=1e-9)
 
 
-def test_importance_weights_turn_one_pool_into_another():
+def test_importance_weights_reproduce_the_fit_of_the_target_pool():
     # Rows of N(-3, .8²) weighted by the density ratio to N(-2.5, .8²): λ stays, the centre moves.
     pool = pool_of(200_000)
     truth_like = pool.mean(axis=1)
@@ -586,9 +586,9 @@ def test_importance_weights_turn_one_pool_into_another():
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("scores", ["logit", "probability"])
-def test_a_negative_rate_undoes_known_down_sampling(link, scores):
+def test_negative_rate_corrects_for_known_down_sampling(link, scores):
     pool = pool_of(500)
-    trained = pool - np.log(0.1)  # what a model learns where a tenth of the negatives is kept
+    trained = pool - np.log(0.1)  # the model sees a tenth of the negatives
     plain = VAD(link=link).fit(pool)
     given = trained if scores == "logit" else expit(trained)
     vad = VAD(link=link, scale=scores, negative_rate=0.1).fit(given)
@@ -596,7 +596,7 @@ def test_a_negative_rate_undoes_known_down_sampling(link, scores):
     np.testing.assert_allclose(vad.predict_proba(given[:, 0]), plain.predict_proba(pool[:, 0]), rtol=1e-9)
 
 
-def test_a_negative_rate_gives_true_rates_in_a_simulation():
+def test_negative_rate_gives_true_rates_in_a_simulation():
     rng = np.random.default_rng(3)
     x = rng.normal(size=300_000)
     y = rng.random(len(x)) < expit(x - 4)
@@ -605,13 +605,13 @@ def test_a_negative_rate_gives_true_rates_in_a_simulation():
     l = model.decision_function(x[:, None])
     vad = VAD(negative_rate=0.05).fit(l, variance=1e-6)
     p = vad.predict_proba(l)
-    # 10,000 positives: 1% each; the uncorrected mean is off by a factor of 10.
+    # 10,000 positives: a standard error of 1%; the uncorrected mean is too high by a factor of 10.
     assert abs(p.sum() / y.sum() - 1) < 0.03
     assert expit(l).sum() / y.sum() > 8
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
-def test_a_negative_rate_moves_labelled_rows_too(method):
+def test_negative_rate_also_corrects_labelled_scores(method):
     pool, (scores, y) = pool_of(1000), labelled_of(1500)
     shift = -np.log(0.2)
     plain = VAD(calibrator=method).fit(pool, labelled=(scores, y))
@@ -627,7 +627,7 @@ def same_fit(a, b, l, groups=None):
     np.testing.assert_allclose(a.predict_proba(l, groups), b.predict_proba(l, groups), rtol=1e-12)
 
 
-def test_evidence_of_a_down_sampled_model_gives_the_fit_of_arrays():
+def test_evidence_with_a_negative_rate_gives_the_fit_of_arrays():
     trained = pool_of(2000) - np.log(0.1)
     arrays, evidence = (VAD(negative_rate=0.1).fit(pool) for pool in (trained, evidence_of(trained, negative_rate=0.1)))
     same_fit(evidence, arrays, np.linspace(-4, 3, 29))
@@ -737,7 +737,7 @@ def test_arrays_that_change_after_the_fit_change_nothing(options):
     for array in (pool, scores, y, weights, k):
         array[:] = 0
     np.testing.assert_array_equal(fitted.predict_proba([-3.0, -1.0]), before[0])
-    assert fitted.interval(0.1) == before[1]  # computed for the first time only now
+    assert fitted.interval(0.1) == before[1]  # computed on this call
 
 
 # ---------------------------------------------------------------------------- few rows, no noise
@@ -757,19 +757,19 @@ def test_two_rows_with_a_known_variance_have_the_standard_error_of_normal_theory
 
 
 @pytest.mark.parametrize("replicas", REPLICAS)
-def test_at_few_rows_the_standard_error_of_lambda_is_its_spread(replicas):
+def test_standard_error_of_lambda_equals_its_spread_for_few_rows(replicas):
     fits = [
         VAD(replicas=replicas).fit(simulated(replicas, 20, np.random.default_rng(i), noise=0.2)) for i in range(400)
     ]
     spread = np.std([f.lambda_ for f in fits], ddof=1)
-    # 400 draws of a skewed λ: 10% each, and the jackknife of 20 rows is biased by one in 20.
+    # 400 draws of a skewed λ: a standard error of 10%, and the jackknife of 20 rows has a bias of 5%.
     assert abs(np.sqrt(np.mean([f.standard_error_**2 for f in fits])) / spread - 1) < 0.35
 
 
 @pytest.mark.filterwarnings("ignore:λ")
 @pytest.mark.parametrize("rows", [2, 3, 5, 10, 20, 40, 60])
 @pytest.mark.parametrize("options", [{}, {"curvature": True}, {"link": "identity"}, {"intervals": True}])
-def test_few_rows_give_a_finite_rising_map(rows, options):
+def test_few_rows_give_a_finite_increasing_map(rows, options):
     for replicas in (2, 3):
         vad = VAD(lambda_floor=0.1, **options).fit(pool_of(rows, replicas, seed=rows))
         p = vad.predict_proba(np.linspace(-9, 3, 50))
@@ -797,13 +797,13 @@ def test_columns_that_differ_by_a_constant_show_no_noise(offset, replicas, rows)
     np.testing.assert_allclose(vad.predict_proba(served[:200, 0]), expit(served[:200, 0]), rtol=1e-9)
 
 
-def test_scores_one_unit_in_the_last_place_apart_are_constant_or_a_fit():
+def test_scores_that_differ_in_the_last_bit_are_constant_or_fitted():
     pool = np.full((100, 2), -3.0)
     pool[::2, 0] = np.nextafter(-3.0, 0)
     with pytest.raises(UncurseError, match="the served scores are constant at -3"):
         VAD().fit(pool)
     pool = pool_of(100)
-    pool[1] = np.nextafter(pool[0], 0)  # such rows among others are no trouble
+    pool[1] = np.nextafter(pool[0], 0)  # such rows among others are valid
     assert 0 < VAD(shape="free").fit(pool).predict_proba(pool[:2, 0])[0] < 1
 
 
@@ -820,7 +820,7 @@ def test_replicas_that_differ_more_than_scores_vary_are_an_error():
         VAD().fit(DISAGREEING)
 
 
-def test_a_floor_warns_and_predicts_the_mean():
+def test_lambda_floor_warns_and_predicts_the_mean():
     with pytest.warns(UserWarning, match=r"λ = -\d+ is too low; using lambda_floor=0") as caught:
         vad = VAD(lambda_floor=0.0).fit(DISAGREEING)
     assert len(caught) == 1
@@ -830,39 +830,39 @@ def test_a_floor_warns_and_predicts_the_mean():
 
 
 @pytest.mark.filterwarnings("ignore:λ")
-def test_a_floor_works_with_curvature():
+def test_lambda_floor_works_with_curvature():
     vad = VAD(lambda_floor=0.0, curvature=True).fit(DISAGREEING)
     np.testing.assert_allclose(np.diff(vad.predict_proba([-3.0, 3.0])), 0, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:λ")
 @pytest.mark.parametrize("floor", [0.0, 0.2])
-def test_a_floor_works_in_a_tandem(floor):
+def test_lambda_floor_works_in_a_tandem(floor):
     scores, y = labelled_of(2000)
     vad = VAD(lambda_floor=floor, calibrator="platt").fit(DISAGREEING, labelled=(scores, y))
     np.testing.assert_allclose(vad.lambda_, floor / literal_lambda(scores), rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:λ")
-def test_a_floor_works_with_groups():
+def test_lambda_floor_works_with_groups():
     pool = np.vstack([pool_of(2000), DISAGREEING])
     vad = VAD(lambda_floor=0.1).fit(pool, groups=np.repeat(["good", "bad"], [2000, 500]))
     assert vad.group_lambda_["bad"] == 0.1
     assert vad.group_lambda_["good"] > 0.5
 
 
-def test_a_disagreeing_group_is_named():
+def test_error_names_the_group_with_a_negative_lambda():
     pool = np.vstack([pool_of(20_000), DISAGREEING])
     with pytest.raises(UncurseError, match=r"λ = .* in group 'bad': replicas differ"):
         VAD().fit(pool, groups=np.repeat(["good", "bad"], [20_000, 500]))
 
 
-def test_a_positive_lambda_is_left_alone_by_a_floor():
+def test_lambda_floor_does_not_change_a_positive_lambda():
     pool = pool_of(2000)
     assert VAD(lambda_floor=0.0).fit(pool).lambda_ == VAD().fit(pool).lambda_
 
 
-# ---------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------- invalid input
 
 GOOD = pool_of(200)
 GOOD_LABELLED = labelled_of(200)
@@ -913,7 +913,7 @@ def with_value(value, place=(3, 1)):
         (1e300 * GOOD, {}, "the squares of these scores overflow; pass scores of ordinary size"),
     ],
 )
-def test_a_bad_pool_is_named_with_the_remedy(pool, options, message):
+def test_invalid_pool_is_refused_with_a_remedy(pool, options, message):
     with pytest.raises(UncurseError, match=message):
         VAD(**options).fit(pool)
 
@@ -950,7 +950,7 @@ def test_a_bad_pool_is_named_with_the_remedy(pool, options, message):
         ({"calibrator_options": ["n_bins"]}, r"calibrator_options=\['n_bins'\]; pass a dict"),
     ],
 )
-def test_a_bad_option_is_named(options, message):
+def test_invalid_option_is_named(options, message):
     with pytest.raises(UncurseError, match=message):
         VAD(**options)
 
@@ -1008,7 +1008,7 @@ def test_a_bad_option_is_named(options, message):
         ({}, {"variance": 100.0}, r"λ = -.*: replicas differ more \(V = 100\)"),
     ],
 )
-def test_a_bad_fit_is_named_with_the_remedy(options, arguments, message):
+def test_invalid_arguments_of_fit_are_refused_with_a_remedy(options, arguments, message):
     with pytest.raises(UncurseError, match=message):
         VAD(**options).fit(GOOD, **arguments)
 
@@ -1020,17 +1020,17 @@ def test_a_tandem_without_recentring_needs_the_cells_of_the_pool():
 
 
 @pytest.mark.parametrize("argument", [{"groups": np.zeros(200)}, {"sample_weight": np.ones(200)}])
-def test_groups_and_weights_beside_evidence_are_refused(argument):
+def test_groups_and_weights_are_refused_with_evidence(argument):
     with pytest.raises(UncurseError, match="groups and sample_weight go with arrays; evidence already holds its own"):
         VAD().fit(evidence_of(GOOD), **argument)
 
 
-def test_an_unfitted_vad_says_so():
+def test_unfitted_vad_is_an_error():
     with pytest.raises(UncurseError, match="this VAD is not fitted; call fit first"):
         VAD().predict_proba([0.0])
 
 
-def test_groups_unknown_at_the_fit_are_refused_at_prediction():
+def test_predicting_with_groups_needs_a_fit_with_groups():
     with pytest.raises(UncurseError, match="this VAD was fitted without groups; leave groups out"):
         VAD().fit(GOOD).predict_proba([0.0], ["a"])
 
@@ -1043,12 +1043,12 @@ def test_groups_unknown_at_the_fit_are_refused_at_prediction():
         ([], "scores is empty"),
     ],
 )
-def test_bad_served_scores_are_named(served, message):
+def test_invalid_served_scores_are_named(served, message):
     with pytest.raises(UncurseError, match=message):
         VAD().fit(GOOD).predict_proba(served)
 
 
-def test_the_map_of_a_tandem_is_a_few_floats_of_plain_json():
+def test_map_of_a_tandem_is_short_plain_json():
     vad = VAD(calibrator="histogram").fit(pool_of(1000), labelled=labelled_of(5000))
     assert isinstance(vad.map_, Chain)
     text = vad.map_.to_json()
@@ -1056,13 +1056,13 @@ def test_the_map_of_a_tandem_is_a_few_floats_of_plain_json():
     assert json.loads(text)["kind"] == "chain"
 
 
-def test_a_vad_shows_what_it_found():
+def test_repr_shows_the_estimates():
     vad = VAD(calibrator="platt")
     assert repr(vad) == "VAD(link='logistic', scale='logit', replicas='seeds', calibrator='platt')"
     assert f"with λ = {VAD().fit(GOOD).lambda_:.4g} ± " in repr(VAD().fit(GOOD))
 
 
-# ---------------------------------------------------------------------------- what users slip on
+# ---------------------------------------------------------------------------- common mistakes
 
 
 def test_groups_of_one_lambda_and_different_centres_keep_that_lambda():
@@ -1072,12 +1072,12 @@ def test_groups_of_one_lambda_and_different_centres_keep_that_lambda():
     pool = truth[:, None] + rng.normal(0, 0.4, (len(groups), 2))
     vad = VAD().fit(pool, groups=groups)
     right = 0.25 / (0.25 + 0.16)
-    assert vad.lambda_ > right + 0.05  # the whole's also holds the spread of centres
-    # 5,000 rows know λ to 0.009 each; what is pulled together knows it better.
+    assert vad.lambda_ > right + 0.05  # λ of the pool includes the spread of centers
+    # 5,000 rows: a standard error of 0.009 each; the shrunk values are more precise.
     assert np.abs(np.array(list(vad.group_lambda_.values())) - right).max() < 0.02
 
 
-def test_a_floor_does_not_lift_other_groups():
+def test_lambda_floor_does_not_change_other_groups():
     rng = np.random.default_rng(0)
     groups = np.repeat(["calm", "noisy"], 20_000)
     noise = np.where(groups == "calm", 0.3, 0.8)
@@ -1088,7 +1088,7 @@ def test_a_floor_does_not_lift_other_groups():
     assert vad.group_lambda_["noisy"] == 0.7
 
 
-def test_labelled_rows_selected_by_the_served_score_are_warned_of():
+def test_labelled_rows_selected_by_the_served_score_raise_a_warning():
     rng = np.random.default_rng(0)
     truth = rng.normal(-3, 0.8, 40_000)
     scores = truth[:, None] + rng.normal(0, 0.4, (40_000, 2))
@@ -1101,12 +1101,12 @@ def test_labelled_rows_selected_by_the_served_score_are_warned_of():
     VAD(calibrator="platt").fit(scores, labelled=(scores[shown], y[shown]))  # no warning
 
 
-def test_identical_replicas_are_warned_of():
+def test_identical_replicas_raise_a_warning():
     with pytest.warns(UserWarning, match="the replicas are identical, so they show no noise; was the seed changed"):
         VAD().fit(np.column_stack([GOOD[:, 0], GOOD[:, 0]]))
 
 
-def test_probabilities_taken_for_logits_are_warned_of():
+def test_probabilities_passed_as_logits_raise_a_warning():
     with pytest.warns(UserWarning, match=r"every value of the scores lies in \[0, 1\]; if these are probabilities"):
         VAD().fit(expit(GOOD))
 

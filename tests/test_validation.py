@@ -117,7 +117,7 @@ def test_a_score_of_a_matrix_is_located_by_row_and_column():
 
 
 @pytest.mark.parametrize("infinities", [[np.inf, -np.inf], [-np.inf, np.inf]])
-def test_infinities_that_cancel_are_found(infinities):
+def test_infinities_of_opposite_sign_are_detected(infinities):
     with pytest.raises(UncurseError, match=re.escape("x[0] is ")):
         check_finite(np.array(infinities), "x")
 
