@@ -111,7 +111,7 @@ class _Finder(ast.NodeVisitor):
 
     Changes that no sensible test can notice are left out as well:
 
-    - keyword arguments that change no result, tolerances, and guards against overflow;
+    - keyword arguments that change no result, tolerances and what multiplies them, and guards against overflow;
     - module constants whose comment says that they limit time or memory (`RESOURCES`);
     - sizes written as a shift of two constants, as in ``1 << 16``: chunks, buffers and limits of memory;
     - the number of attempts in ``for _ in range(60)``;
@@ -127,10 +127,11 @@ class _Finder(ast.NodeVisitor):
         for line in lines:
             self.starts.append(self.starts[-1] + len(line))
         self.lines = lines
-        self.reals = {
-            target.id
+        # Values of module constants that are a number.
+        self.numbers = {
+            target.id: node.value.value
             for node in ast.parse(source).body
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and is_real(node.value.value)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
             for target in node.targets
             if isinstance(target, ast.Name)
         }
@@ -256,20 +257,27 @@ class _Finder(ast.NodeVisitor):
 
     def computes_real(self, node: ast.AST) -> bool:
         """Tell whether the value of an expression is a real number, and not a count or an input."""
-        if isinstance(node, ast.Constant):
-            return is_real(node.value)
         if isinstance(node, ast.Call):
             return called_name(node) in REAL_CALLS
         if isinstance(node, ast.BinOp):
             return isinstance(node.op, ast.Div)
-        return isinstance(node, ast.Name) and node.id in self.reals
+        return is_real(self.number(node))
+
+    def is_tolerance(self, node: ast.AST) -> bool:
+        """Tell a tolerance, also by the name of a module constant."""
+        return is_tolerance(self.number(node)) or (isinstance(node, ast.Attribute) and node.attr == "eps")
+
+    def number(self, node: ast.AST) -> object:
+        """Return the value of a constant or of the name of one."""
+        if isinstance(node, ast.Name):
+            return self.numbers.get(node.id)
+        return node.value if isinstance(node, ast.Constant) else None
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        if (
-            isinstance(node.op, ast.LShift)
-            and isinstance(node.left, ast.Constant)
-            and isinstance(node.right, ast.Constant)
-        ):
+        sides = (node.left, node.right)
+        if isinstance(node.op, ast.LShift) and all(isinstance(side, ast.Constant) for side in sides):
+            return
+        if isinstance(node.op, ast.Mult) and any(self.is_tolerance(side) for side in sides):
             return
         swapped = ARITHMETIC.get(type(node.op))
         text = any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in (node.left, node.right))
