@@ -42,6 +42,16 @@ def test_refine_top_limits_the_share_of_the_last_bin(cells, share):
     np.testing.assert_array_equal(weights[:9], 1_000)
 
 
+@pytest.mark.parametrize("tied", [0.1, 0.6])
+def test_no_bin_is_empty_if_refine_top_meets_tied_scores(tied):
+    score = np.append(np.linspace(0, 1, 1_000), np.full(int(1_000 * tied), 2.0))
+    cells = Cells(exact=True).update(score, score > 1)
+    for strategy in ("quantile", "uniform"):
+        cuts, edges = make_bins(cells, 5, strategy, 0.001)
+        assert (sums_between(cuts, cells.weight) > 0).all()
+        assert (np.diff(edges) > 0).all()
+
+
 def test_edge_between_adjacent_floats_is_the_upper_one():
     low = 1.0
     high = np.nextafter(low, 2)

@@ -307,14 +307,14 @@ def test_level_of_a_floor_is_its_rate_but_at_most_the_lowest_prediction():
 
 def test_level_of_a_cap_is_its_rate_or_the_mean_of_the_rows_that_share_it():
     x = np.append(np.linspace(-3, 3, 200), 30.0)
-    w = np.append(np.full(200, 5.0), 300.0)
-    for rate in (0.95, 0.5):
+    for rate, rows in ((0.95, 300.0), (0.5, 300.0), (0.001, 30_000.0)):  # in the last case every row shares the level
+        w = np.append(np.full(200, 5.0), rows)
         y = w * np.append(expit(x[:-1] - 1), rate)
         curve = fit_smooth(x, w, y)
         alone = replace(curve, limits=(-np.inf, np.inf))  # the curve without the cap
         p = expit(alone(x[:-1]))
         shared = x >= curve.limits[1]
-        assert (shared.sum() == 1) == (rate == 0.95)
+        assert shared.sum() == {0.95: 1, 0.001: 201}.get(rate, shared.sum())
         # One row of the highest prediction smooths the rate of the cap.
         expected = (y[-1] + p[-1] + w[:-1][shared[:-1]] @ p[shared[:-1]]) / (w[shared].sum() + 1)
         np.testing.assert_allclose(expit(curve(x[shared])), expected, rtol=1e-9)
