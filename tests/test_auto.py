@@ -33,11 +33,11 @@ TRUTH, POOL, _ = rows_of(30_000)
 _, SCORES, LABELS = rows_of(30_000, seed=1, mean=-2.0)
 
 
-# ---------------------------------------------------------------------------- what it chooses
+# ---------------------------------------------------------------------------- choice of the method
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_one_noise_and_normal_scores_call_for_vad(replicas):
+def test_equal_noise_and_normal_scores_choose_vad(replicas):
     auto = Auto().fit(POOL[:, :replicas])
     assert auto.method_ == "vad with curvature"
     np.testing.assert_array_equal(auto.predict_proba(X), VAD(curvature=True).fit(POOL[:, :replicas]).predict_proba(X))
@@ -46,7 +46,7 @@ def test_one_noise_and_normal_scores_call_for_vad(replicas):
 
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("world", [{"unequal": True}, {"tails": True}])
-def test_unequal_noise_or_heavy_tails_call_for_the_free_shape(replicas, world):
+def test_unequal_noise_or_heavy_tails_choose_the_free_shape(replicas, world):
     truth, pool, _ = rows_of(60_000, replicas, mean=-3.0, **world)
     auto = Auto().fit(pool)
     assert auto.method_ == "free"
@@ -56,14 +56,14 @@ def test_unequal_noise_or_heavy_tails_call_for_the_free_shape(replicas, world):
     assert free < one
 
 
-def test_noise_that_does_not_matter_calls_for_nothing():
+def test_negligible_noise_chooses_nothing():
     _, pool, _ = rows_of(30_000, noise=0.01)
     auto = Auto().fit(pool)
     assert auto.method_ == "nothing"
     np.testing.assert_allclose(auto.predict_proba(X), expit(X), rtol=1e-12)
 
 
-def test_labels_that_agree_leave_the_method_that_needs_none():
+def test_labels_that_agree_keep_the_label_free_method():
     auto = Auto().fit(POOL, labelled=(SCORES, LABELS))
     assert auto.method_ == "vad with curvature"
     np.testing.assert_array_equal(auto.predict_proba(X), Auto().fit(POOL).predict_proba(X))
@@ -71,7 +71,7 @@ def test_labels_that_agree_leave_the_method_that_needs_none():
 
 
 @pytest.mark.parametrize(("slope", "level"), [(1.0, 0.3), (1.3, 0.0), (0.7, 0.0)])
-def test_labels_that_contradict_the_scores_call_for_tower(slope, level):
+def test_labels_that_contradict_the_scores_choose_tower(slope, level):
     pool, scores = slope * POOL[:20_000] + level, slope * SCORES + level
     auto = Auto().fit(pool, labelled=(scores, LABELS))
     assert auto.method_ == "tower"
@@ -81,7 +81,7 @@ def test_labels_that_contradict_the_scores_call_for_tower(slope, level):
 
 
 @pytest.mark.theory
-def test_a_few_labels_do_not_tip_it():
+def test_a_few_labels_rarely_change_the_choice():
     tipped = 0
     for seed in range(30):
         _, scores, labels = rows_of(500, seed=100 + seed, mean=-2.0)
@@ -90,7 +90,7 @@ def test_a_few_labels_do_not_tip_it():
 
 
 @pytest.mark.parametrize("replicas", ["bootstrap", "anchored"])
-def test_bootstraps_are_taken_as_such(replicas):
+def test_bootstrap_replicas_are_supported(replicas):
     pool = POOL.copy()
     pool[:, 1:] += pool[:, :1] - TRUTH[:, None]  # about the served score
     auto = Auto(replicas=replicas).fit(pool)
@@ -99,7 +99,7 @@ def test_bootstraps_are_taken_as_such(replicas):
     np.testing.assert_array_equal(auto.predict_proba(X), expected.predict_proba(X))
 
 
-# ---------------------------------------------------------------------------- that it does no harm
+# ---------------------------------------------------------------------------- accuracy
 
 WORLDS = {
     "normal": {},
@@ -117,7 +117,7 @@ WORLDS = {
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_it_is_never_worse_than_scores_as_they_are(world, replicas):
+def test_auto_is_never_worse_than_the_raw_scores(world, replicas):
     truth, pool, _ = rows_of(10_000, replicas, **WORLDS[world])
     _, scores, labels = rows_of(10_000, replicas, seed=1, **WORLDS[world])
     for auto in (Auto().fit(pool), Auto().fit(pool, labelled=(scores, labels))):
@@ -128,10 +128,10 @@ def test_it_is_never_worse_than_scores_as_they_are(world, replicas):
             assert low < ours < high
 
 
-# ---------------------------------------------------------------------------- what it gives
+# ---------------------------------------------------------------------------- results
 
 
-def test_a_reason_is_one_line_and_part_of_its_name():
+def test_reason_is_one_line_and_part_of_the_repr():
     unequal = rows_of(30_000, unequal=True)[1]
     still = rows_of(30_000, noise=0.01)[1]
     for auto in (
@@ -147,7 +147,7 @@ def test_a_reason_is_one_line_and_part_of_its_name():
         assert (auto.record_.method, auto.record_.reason) == (auto.method_, auto.reason_)
 
 
-def test_its_map_is_an_ordinary_one(tmp_path):
+def test_map_can_be_saved_and_keeps_the_order(tmp_path):
     for options, labelled in (({}, None), ({"negative_rate": 0.5}, None), ({}, (SCORES + 1, LABELS))):
         auto = Auto(**options).fit(POOL, labelled=labelled)
         auto.map_.save(tmp_path / "map.json")
@@ -155,7 +155,7 @@ def test_its_map_is_an_ordinary_one(tmp_path):
         assert (np.diff(auto.predict_proba(X)) > 0).all()
 
 
-def test_probabilities_and_negatives_left_out_come_to_the_same():
+def test_probabilities_and_a_negative_rate_give_the_same_map():
     plain = Auto().fit(POOL)
     of_probabilities = Auto(scale="probability").fit(expit(POOL))
     thinned = Auto(negative_rate=0.1).fit(POOL - np.log(0.1))
@@ -165,13 +165,13 @@ def test_probabilities_and_negatives_left_out_come_to_the_same():
     np.testing.assert_allclose(thinned.interval(0.05), plain.interval(0.05), atol=0.003)
 
 
-def test_doing_nothing_puts_back_the_negatives_left_out():
+def test_nothing_still_corrects_for_the_negative_rate():
     auto = Auto(negative_rate=0.1).fit(rows_of(30_000, noise=0.01)[1] - np.log(0.1))
     assert auto.method_ == "nothing"
     np.testing.assert_allclose(auto.predict_proba(X - np.log(0.1)), expit(X))
 
 
-def test_groups_get_maps_of_their_own():
+def test_groups_get_their_own_maps():
     groups = np.where(np.arange(30_000) % 3, "a", "b")
     auto = Auto().fit(POOL + (groups == "b")[:, None], groups=groups)
     assert auto.map_.kind == "grouped"
@@ -227,13 +227,13 @@ def test_invalid_input_is_named():
         Auto().fit(POOL).predict_proba(X, np.zeros(len(X)))
 
 
-# ---------------------------------------------------------------------------- what breaks
+# ---------------------------------------------------------------------------- edge cases
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.3, -2.0])
 @pytest.mark.parametrize("replicas", [2, 3, 4])
 @pytest.mark.parametrize("rows", [300, 30_000])
-def test_identical_replicas_and_columns_that_differ_by_a_constant_call_for_nothing(replicas, offset, rows):
+def test_identical_replicas_and_columns_that_differ_by_a_constant_choose_nothing(replicas, offset, rows):
     with pytest.warns(UserWarning, match="the replicas are identical, so they show no noise; was the seed changed"):
         auto = Auto().fit(POOL[:rows, :1] + offset * np.arange(replicas))
     assert auto.method_ == "nothing"
@@ -256,7 +256,7 @@ def test_identical_replicas_with_labels_are_calibrated_only_if_labels_contradict
 
 
 @pytest.mark.parametrize("world", [{}, {"unequal": True}])
-def test_it_can_be_pickled(world):
+def test_a_pickled_auto_predicts_the_same(world):
     auto = Auto().fit(rows_of(5_000, 2, **world)[1])
     again = pickle.loads(pickle.dumps(auto))
     np.testing.assert_array_equal(again.predict_proba(X), auto.predict_proba(X))
@@ -276,16 +276,16 @@ def test_a_negative_rate_below_zero_is_refused_without_a_warning():
         Auto(negative_rate=-1.0)
 
 
-def test_replicas_that_contradict_each_other_are_a_warning():
+def test_replicas_that_contradict_each_other_raise_a_warning():
     with pytest.warns(UserWarning, match="λ"):
         Auto().fit(np.column_stack([POOL[:, 0], -POOL[:, 1]]))
 
 
-# ---------------------------------------------------------------------------- what the labels show
+# ---------------------------------------------------------------------------- deviance of the labels
 
 
 def test_the_deviance_is_twice_the_gain_in_log_likelihood_of_the_best_line():
-    """χ² with two degrees of freedom where the scores are right, which is what the threshold assumes."""
+    """The threshold assumes χ² with two degrees of freedom if the scores are right."""
     found = []
     for seed in range(20):
         _, scores, labels = rows_of(1_000, 2, seed=seed, noise=1e-3, mean=-1.0)
@@ -327,7 +327,7 @@ def with_floor_and_cap(scores, floor=0.3, cap=0.05):
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize(("floor", "cap"), [(0.3, 0.0), (0.0, 0.05), (0.3, 0.05)])
 @pytest.mark.parametrize("labelled", [False, True])
-def test_a_floor_and_a_cap_on_scores_do_no_harm(replicas, floor, cap, labelled):
+def test_a_floor_and_a_cap_on_scores_do_not_bias_the_map(replicas, floor, cap, labelled):
     truth, pool, _ = rows_of(8_000, replicas)
     _, scores, labels = rows_of(8_000, replicas, seed=1)
     pool, scores = (with_floor_and_cap(x, floor, cap) for x in (pool, scores))
@@ -350,11 +350,11 @@ def test_a_floor_and_a_cap_on_scores_do_no_harm(replicas, floor, cap, labelled):
 @pytest.mark.filterwarnings("ignore:λ")
 @pytest.mark.parametrize("rows", [2, 5, 10, 19, 20, 30, 60])
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_few_rows_give_a_finite_rising_map_or_an_error_that_names_their_number(rows, replicas):
+def test_few_rows_give_a_finite_increasing_map_or_an_error_with_their_number(rows, replicas):
     for seed in range(3):
         pool = rows_of(rows, replicas, seed=seed)[1]
         if rows < 20:
-            with pytest.raises(UncurseError, match=f"{rows} rows do not show a shape; pass at least 20"):
+            with pytest.raises(UncurseError, match=f"{rows} rows do not determine a shape; pass at least 20"):
                 Auto().fit(pool)
             continue
         auto = Auto().fit(pool)

@@ -152,7 +152,7 @@ def test_scaling_binning_equals_uncertainty_calibration():
     oracle = PlattBinnerCalibrator(1, 20)
     oracle.train_calibration(expit(l), y)
     ours = calibrate("scaling-binning", l, y, n_bins=20, strict=False)
-    # Platt scaling of this package stops at a tolerance of 1e-4. The next test compares to 1e-6.
+    # Platt scaling in uncertainty-calibration stops at a tolerance of 1e-4. The next test compares to 1e-6.
     np.testing.assert_allclose(ours(l), oracle.calibrate(expit(l)), atol=1e-4)
 
 

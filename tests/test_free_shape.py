@@ -201,7 +201,7 @@ def test_invalid_input_for_a_free_shape_is_refused():
     for options in ({"calibrator": "platt"}, {"curvature": True}, {"link": "identity"}):
         with pytest.raises(UncurseError, match="shape='free' needs logits or probabilities and the logistic link"):
             VAD(shape="free", **options)
-    with pytest.raises(UncurseError, match="19 rows do not show a shape; pass at least 20"):
+    with pytest.raises(UncurseError, match="19 rows do not determine a shape; pass at least 20"):
         VAD(shape="free").fit(pool[:19])
 
 

@@ -20,7 +20,7 @@ X = np.linspace(-4.0, 0.0, 21)
 
 
 def rows_of(rows, replicas=3, *, seed=0, mean=-2.0, sd=0.8, noise=0.4):
-    """Truth, scores, labels; replicas are exchangeable."""
+    """Return truth, scores and labels of exchangeable replicas."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(mean, sd, rows)
     scores = truth[:, None] + noise * rng.normal(size=(rows, replicas))
@@ -28,7 +28,7 @@ def rows_of(rows, replicas=3, *, seed=0, mean=-2.0, sd=0.8, noise=0.4):
 
 
 def posterior_mean(x, mean, sd, noise=0.4):
-    """logit E[φ(t) | served score], by Gauss–Hermite."""
+    """Return logit E[φ(t) | served score], by Gauss–Hermite quadrature."""
     slope = sd**2 / (sd**2 + noise**2)
     l = (slope * x + (1 - slope) * mean)[:, None] + np.sqrt(slope) * noise * NODES
     return logit(expit(l) @ WEIGHTS)
@@ -44,12 +44,12 @@ _, SCORES, LABELS = rows_of(20_000, seed=1)
 FITTED = Tower().fit(POOL, labelled=(SCORES, LABELS))
 
 
-# ---------------------------------------------------------------------------- a normal world, in closed form
+# ---------------------------------------------------------------------------- normal scores, in closed form
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 6])
 @pytest.mark.parametrize(("mean", "sd"), [(-2.0, 0.8), (-3.0, 0.8), (-2.5, 1.2), (-2.5, 0.5)])
-def test_in_a_normal_world_the_map_is_the_posterior_mean_on_the_pool_wherever_labels_were(replicas, mean, sd):
+def test_map_is_the_posterior_mean_for_normal_scores_wherever_labels_are(replicas, mean, sd):
     _, pool, _ = rows_of(50_000, replicas, mean=mean, sd=sd)
     _, scores, labels = rows_of(200_000, replicas, seed=1)
     tower = Tower().fit(pool, labelled=(scores, labels))
@@ -59,8 +59,8 @@ def test_in_a_normal_world_the_map_is_the_posterior_mean_on_the_pool_wherever_la
     assert abs(np.mean(tower.map_.transform(x) - posterior_mean(x, mean, sd))) < 0.04
 
 
-def test_scores_that_are_biased_are_calibrated_too():
-    # A model that is too sure of itself and too high: VAD cannot see it, labels do.
+def test_biased_scores_are_calibrated():
+    # Scores that are too steep and too high: only labels show that.
     _, pool, _ = rows_of(50_000, mean=-2.5)
     _, scores, labels = rows_of(200_000, seed=1)
     tower = Tower().fit(1.6 * pool + 1, labelled=(1.6 * scores + 1, labels))
@@ -68,7 +68,7 @@ def test_scores_that_are_biased_are_calibrated_too():
     np.testing.assert_allclose(tower.map_.transform(1.6 * inner + 1), posterior_mean(inner, -2.5, 0.8), atol=0.12)
 
 
-def test_bootstraps_of_their_own_and_around_the_served_one_come_to_the_same():
+def test_bootstrap_and_anchored_replicas_give_the_same_map():
     rng = np.random.default_rng(0)
 
     def served_and(rows, mean, anchored):
@@ -78,7 +78,7 @@ def test_bootstraps_of_their_own_and_around_the_served_one_come_to_the_same():
         return np.column_stack([served, middle[:, None] + 0.4 * rng.normal(size=(rows, 3))]), truth
 
     for kind in ("anchored", "bootstrap"):
-        # A bootstrap scatters about the served fit in either; what differs is what V is taken from.
+        # Bootstraps vary about the served fit in both cases; only the estimate of V differs.
         pool, truth = served_and(50_000, -2.5, True)
         scores, of_labelled = served_and(100_000, -2.0, True)
         tower = Tower(replicas=kind).fit(pool, labelled=(scores, rng.random(100_000) < expit(of_labelled)))
@@ -88,7 +88,7 @@ def test_bootstraps_of_their_own_and_around_the_served_one_come_to_the_same():
 
 @pytest.mark.theory
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_errors_on_the_top_average_to_nothing(replicas):
+def test_errors_on_the_top_average_to_zero(replicas):
     errors = []
     for seed in range(60):
         truth, pool, _ = rows_of(5_000, replicas, seed=2 * seed, mean=-2.5)
@@ -97,7 +97,7 @@ def test_errors_on_the_top_average_to_nothing(replicas):
     assert abs(np.mean(errors)) < 3 * np.std(errors) / np.sqrt(60) + 0.01
 
 
-# ---------------------------------------------------------------------------- what it takes
+# ---------------------------------------------------------------------------- input
 
 
 def test_probabilities_and_logits_give_the_same_map():
@@ -105,7 +105,7 @@ def test_probabilities_and_logits_give_the_same_map():
     np.testing.assert_allclose(other.predict_proba(expit(X)), FITTED.predict_proba(X), rtol=1e-6)
 
 
-def test_negatives_left_out_in_training_are_put_back_first():
+def test_negative_rate_equals_correcting_the_scores():
     shift = -np.log(0.1)
     pool, scores, labels = POOL[:4_000], SCORES[:4_000], LABELS[:4_000]
     plain = Tower().fit(pool, labelled=(scores, labels))
@@ -130,7 +130,7 @@ def test_evidence_gives_map_and_interval_of_arrays(replicas):
     np.testing.assert_allclose(mixed.predict_proba(X), arrays.predict_proba(X), rtol=1e-12)
 
 
-def test_groups_of_evidence_are_groups_of_rows():
+def test_groups_of_evidence_equal_groups_of_arrays():
     groups = np.where(np.arange(20_000) % 4, "most", "some")
     of_rows = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups)
     of_evidence = Tower().fit(evidence_of(POOL, groups=groups), labelled=(SCORES, LABELS))
@@ -138,7 +138,7 @@ def test_groups_of_evidence_are_groups_of_rows():
     np.testing.assert_allclose(of_evidence.predict_proba(X, names), of_rows.predict_proba(X, names), rtol=1e-12)
 
 
-def test_evidence_collected_otherwise_is_refused():
+def test_evidence_collected_with_other_options_is_refused():
     with pytest.raises(UncurseError, match="collected with scale='probability', not 'logit'; use the same scale"):
         Tower().fit(evidence_of(expit(POOL), scale="probability"), labelled=(SCORES, LABELS))
     with pytest.raises(UncurseError, match=r"collected with negative_rate=0\.1, not None"):
@@ -151,7 +151,7 @@ def test_evidence_collected_otherwise_is_refused():
         Tower().fit(evidence_of(POOL), labelled=(SCORES, LABELS), sample_weight=np.ones(20_000))
 
 
-def test_float32_rows_out_of_order_and_rows_twice_change_nothing_that_matters():
+def test_float32_row_order_and_repeated_rows_hardly_change_the_map():
     order = np.random.default_rng(0).permutation(20_000)
     shuffled = Tower().fit(POOL[order], labelled=(SCORES[order], LABELS[order]))
     single = Tower().fit(POOL.astype(np.float32), labelled=(SCORES.astype(np.float32), LABELS))
@@ -162,7 +162,7 @@ def test_float32_rows_out_of_order_and_rows_twice_change_nothing_that_matters():
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_weights_are_importances_and_their_scale_does_not_matter(scale):
+def test_only_ratios_of_importance_weights_matter(scale):
     rng = np.random.default_rng(2)
     pool, scores, labels = POOL[:4_000], SCORES[:4_000], LABELS[:4_000]
     of_pool, of_labelled = rng.random(4_000), rng.random(4_000)
@@ -172,15 +172,15 @@ def test_weights_are_importances_and_their_scale_does_not_matter(scale):
     np.testing.assert_allclose(other.interval(0.05), one.interval(0.05), rtol=1e-4)
 
 
-def test_rows_without_weight_are_as_if_they_were_not_there():
+def test_rows_of_zero_weight_do_not_count():
     keep = np.random.default_rng(3).random(20_000) < 0.5
     part = Tower().fit(POOL[keep], labelled=(SCORES[keep], LABELS[keep]))
     weighted = Tower().fit(POOL, labelled=(SCORES, LABELS, keep.astype(float)), sample_weight=keep.astype(float))
     np.testing.assert_allclose(weighted.predict_proba(X), part.predict_proba(X), rtol=0.02)
 
 
-def test_weights_that_undo_a_selection_give_the_pool_back():
-    # The pool of the truth, kept with a chance that falls with the truth, and weighted by one over it.
+def test_inverse_selection_weights_reproduce_the_pool():
+    # Rows are kept with a probability that decreases with the truth, and weighted by its inverse.
     truth, pool, _ = rows_of(100_000, mean=-2.5)
     chance = expit(-2 - truth)
     keep = np.random.default_rng(4).random(100_000) < chance
@@ -192,7 +192,7 @@ def test_weights_that_undo_a_selection_give_the_pool_back():
 # ---------------------------------------------------------------------------- groups
 
 
-def test_a_group_of_another_distribution_gets_a_map_of_its_own():
+def test_a_group_with_another_distribution_gets_its_own_map():
     rng = np.random.default_rng(0)
     low = rng.random(60_000) < 0.5
     truth = rng.normal(np.where(low, -3.5, -1.5), 0.8)
@@ -202,7 +202,7 @@ def test_a_group_of_another_distribution_gets_a_map_of_its_own():
     tower = Tower().fit(pool, labelled=(scores, labels), groups=groups)
     assert tower.map_.kind == "grouped"
     assert tower.predict_proba([-2.0], ["low"])[0] < 0.97 * tower.predict_proba([-2.0], ["high"])[0]
-    # On a group's own top the map of the whole is further off.
+    # On the top of the group the map of the pool has a larger error.
     served, own = pool[low, 0], truth[low]
     top = top_share(served, 0.05)
     true = expit(own[top]).mean()
@@ -210,7 +210,7 @@ def test_a_group_of_another_distribution_gets_a_map_of_its_own():
     assert abs(of_group / true - 1) < abs(tower.predict_proba(served[top]).mean() / true - 1)
 
 
-def test_tiny_groups_are_pulled_to_the_whole():
+def test_tiny_groups_are_shrunk_to_the_pool():
     groups = np.array(["whole"] * 19_980 + ["tiny"] * 20)
     tower = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups)
     whole, tiny = tower.predict_proba(X), tower.predict_proba(X, np.full(len(X), "tiny"))
@@ -218,7 +218,7 @@ def test_tiny_groups_are_pulled_to_the_whole():
     np.testing.assert_array_equal(tower.predict_proba(X, np.full(len(X), "never seen")), whole)
 
 
-def test_groups_of_rows_without_weight_get_the_map_of_the_whole():
+def test_groups_of_zero_weight_get_the_default_map():
     groups = np.arange(20_000) % 3
     tower = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups, sample_weight=(groups > 0).astype(float))
     assert sorted(tower.map_.maps) == ["1", "2"]
@@ -235,16 +235,16 @@ def test_a_group_of_few_rows_or_of_one_score_has_a_finite_map(rows):
     assert np.isfinite(p).all()
 
 
-def test_groups_where_there_are_none_are_refused():
+def test_predicting_with_groups_needs_a_fit_with_groups():
     with pytest.raises(UncurseError, match="this Tower was fitted without groups"):
         FITTED.predict_proba(X, np.zeros(len(X)))
 
 
-# ---------------------------------------------------------------------------- labels chosen by the served score
+# ---------------------------------------------------------------------------- labels selected by the served score
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_labels_that_the_served_score_selected_from_the_pool_are_noticed_and_do_no_harm(replicas):
+def test_labels_selected_by_the_served_score_are_detected_and_do_not_bias_the_map(replicas):
     _, many, labels = rows_of(300_000, replicas, seed=5, mean=-2.5)
     keep = many[:, 0] > np.quantile(many[:, 0], 0.9)
     of_pool, pool, _ = rows_of(50_000, replicas, mean=-2.5)
@@ -254,7 +254,7 @@ def test_labels_that_the_served_score_selected_from_the_pool_are_noticed_and_do_
         assert abs(error_on_top(tower, of_pool, pool[:, 0], alpha)) < 0.04
 
 
-def test_labels_that_an_earlier_model_selected_raise_no_alarm():
+def test_labels_selected_by_an_earlier_model_raise_no_warning():
     truth, many, labels = rows_of(300_000, seed=5, mean=-2.5)
     earlier = truth + 0.5 * np.random.default_rng(6).normal(size=300_000)
     keep = earlier > np.quantile(earlier, 0.9)
@@ -262,10 +262,10 @@ def test_labels_that_an_earlier_model_selected_raise_no_alarm():
     assert abs(error_on_top(tower, TRUTH, POOL[:, 0], 0.05)) < 0.06
 
 
-# ---------------------------------------------------------------------------- few of everything
+# ---------------------------------------------------------------------------- few rows
 
 
-def test_fifty_rows_of_each_are_enough_for_a_map_near_the_scores():
+def test_fifty_pool_and_labelled_rows_give_a_map_close_to_the_scores():
     tower = Tower().fit(POOL[:50], labelled=(SCORES[:50], LABELS[:50]))
     slope = np.diff(tower.map_.transform(X)) / np.diff(X)
     assert (slope > 0.3).all()
@@ -275,8 +275,8 @@ def test_fifty_rows_of_each_are_enough_for_a_map_near_the_scores():
     assert high > 0.2
 
 
-def test_five_positives_set_the_level_and_leave_the_slope():
-    # At a rate of 1 in 1,000 they say little of a slope; that of the scores is kept.
+def test_five_positives_set_the_level_and_keep_the_slope():
+    # At a rate of 1 in 1,000 they hardly determine a slope, so the prior slope is kept.
     _, scores, labels = rows_of(5_000, seed=7, mean=-7.2)
     assert 2 <= labels.sum() <= 10
     tower = Tower().fit(scores, labelled=(scores, labels))
@@ -287,12 +287,12 @@ def test_five_positives_set_the_level_and_leave_the_slope():
 
 
 @pytest.mark.parametrize(("value", "missing"), [(0, "positives"), (1, "negatives")])
-def test_labels_of_one_kind_are_refused(value, missing):
+def test_labels_of_one_class_are_refused(value, missing):
     with pytest.raises(UncurseError, match=f"the labels hold no {missing}"):
         Tower().fit(POOL, labelled=(SCORES, np.full(20_000, value)))
 
 
-def test_labels_that_the_scores_separate_have_a_finite_map():
+def test_separable_labels_have_a_finite_map():
     tower = Tower().fit(POOL, labelled=(SCORES, SCORES.mean(axis=1) > -2))
     l = tower.map_.transform(X)
     assert np.isfinite(l).all()
@@ -300,17 +300,17 @@ def test_labels_that_the_scores_separate_have_a_finite_map():
 
 
 @pytest.mark.parametrize("kind", ["seeds", "anchored"])
-def test_labels_that_have_nothing_to_do_with_scores_are_predicted_by_their_rate(kind):
+def test_labels_independent_of_scores_are_predicted_by_their_rate(kind):
     labels = np.random.default_rng(8).random(20_000) < 0.1
     p = Tower(replicas=kind).fit(POOL, labelled=(SCORES, labels)).predict_proba(POOL[:, 0])
     np.testing.assert_allclose(p.mean(), 0.1, rtol=0.1)
     assert p.std() < 0.02
 
 
-# ---------------------------------------------------------------------------- strange scores
+# ---------------------------------------------------------------------------- unusual scores
 
 
-def test_identical_replicas_are_a_warning_and_a_calibration():
+def test_identical_replicas_raise_a_warning_and_are_calibrated():
     pool, scores = (np.repeat(x[:, :1], 2, axis=1) for x in (POOL, SCORES))
     with pytest.warns(UserWarning, match="the replicas are identical"):
         tower = Tower().fit(pool, labelled=(scores, LABELS))
@@ -326,7 +326,7 @@ def test_constant_scores_are_refused():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_scores_that_are_no_numbers_are_named(bad):
+def test_invalid_scores_are_named(bad):
     pool, scores = POOL.copy(), SCORES.copy()
     pool[3, 1] = scores[3, 1] = bad
     with pytest.raises(UncurseError, match=rf"\[3, 1\] is {bad}"):
@@ -354,7 +354,7 @@ def test_scores_that_are_no_numbers_are_named(bad):
         (POOL[:0], (SCORES, LABELS), r"the scores have shape \(0, 3\)"),
     ],
 )
-def test_shapes_that_do_not_fit_are_named(pool, labelled, message):
+def test_mismatched_shapes_are_named(pool, labelled, message):
     with pytest.raises(UncurseError, match=message):
         Tower().fit(pool, labelled=labelled)
 
@@ -370,7 +370,7 @@ def test_options_are_checked():
 
 
 @pytest.mark.parametrize("far", [1_000.0, -1_000.0])
-def test_a_row_in_thousands_far_out_does_no_harm(far):
+def test_rare_outliers_do_not_bias_the_map(far):
     pool, truth = POOL.copy(), TRUTH.copy()
     pool[0] = truth[0] = far
     tower = Tower().fit(pool, labelled=(SCORES, LABELS))
@@ -394,7 +394,7 @@ def test_logits_of_a_thousand_have_finite_maps():
 
 
 @pytest.mark.parametrize("kind", ["curve", "chain", "grouped"])
-def test_the_map_is_an_ordinary_one_that_is_saved_and_never_changes_the_order(kind, tmp_path):
+def test_map_can_be_saved_and_keeps_the_order(kind, tmp_path):
     groups = np.arange(20_000) % 2 if kind == "grouped" else None
     tower = Tower(negative_rate=0.2 if kind == "chain" else None)
     tower.fit(POOL, labelled=(SCORES, LABELS), groups=groups)
@@ -419,26 +419,26 @@ def test_a_query_computes_the_same_predictions():
         np.testing.assert_allclose(np.sort(p), np.sort(FITTED.predict_proba(POOL[:500, 0])), rtol=1e-9)
 
 
-def test_a_pickled_tower_predicts_and_knows_its_interval():
+def test_a_pickled_tower_keeps_predictions_and_interval():
     again = pickle.loads(pickle.dumps(FITTED))
     np.testing.assert_array_equal(again.predict_proba(X), FITTED.predict_proba(X))
     assert again.interval(0.05) == FITTED.interval(0.05)
     assert repr(again) == repr(FITTED)
 
 
-def test_its_name_says_what_it_is_and_what_it_has_seen():
+def test_repr_shows_options_and_numbers_of_rows():
     assert repr(Tower()) == "Tower(scale='logit', replicas='seeds')"
     assert repr(FITTED).endswith("of 20,000 labelled and 20,000 pool rows")
 
 
-def test_a_second_fit_forgets_the_first():
+def test_a_second_fit_replaces_the_first():
     tower = Tower().fit(POOL + 1, labelled=(SCORES - 1, LABELS), groups=np.arange(20_000) % 2)
     tower.fit(POOL, labelled=(SCORES, LABELS))
     np.testing.assert_array_equal(tower.predict_proba(X), FITTED.predict_proba(X))
     assert tower.interval(0.05) == FITTED.interval(0.05)
 
 
-def test_arrays_that_were_given_are_left_as_they_were():
+def test_input_arrays_are_not_changed():
     pool, scores, labels = POOL.copy(), SCORES.copy(), LABELS.copy()
     Tower().fit(pool, labelled=(scores, labels), groups=np.arange(20_000) % 2)
     np.testing.assert_array_equal(pool, POOL)
@@ -446,11 +446,11 @@ def test_arrays_that_were_given_are_left_as_they_were():
     np.testing.assert_array_equal(labels, LABELS)
 
 
-# ---------------------------------------------------------------------------- what breaks
+# ---------------------------------------------------------------------------- edge cases
 
 
 @pytest.mark.parametrize("kind", ["seeds", "anchored"])
-def test_the_top_of_each_group_is_as_right_as_vad_gets_it(kind):
+def test_top_of_each_group_is_as_accurate_as_with_vad(kind):
     rng = np.random.default_rng(0)
     means = np.linspace(-3.5, -0.5, 10)
 
@@ -477,7 +477,7 @@ def test_the_top_of_each_group_is_as_right_as_vad_gets_it(kind):
     assert worst[1] < worst[0] + 0.05  # VAD is 3% off, Tower 17%
 
 
-def test_a_level_that_all_anchored_bootstraps_share_does_not_matter_to_groups():
+def test_a_common_level_of_anchored_bootstraps_does_not_change_groups():
     rng = np.random.default_rng(0)
     group = np.arange(20_000) % 2
     served = rng.normal(np.where(group, -1.3, -2.7), 0.9)
@@ -494,23 +494,23 @@ def test_a_level_that_all_anchored_bootstraps_share_does_not_matter_to_groups():
 
 
 @pytest.mark.parametrize("scale", [0.05, 30.0, 500.0])
-def test_scores_far_from_log_odds_are_calibrated_too(scale):
+def test_scores_far_from_log_odds_are_calibrated(scale):
     # Platt in tandem with VAD is within 2% at any scale.
     tower = Tower().fit(scale * POOL, labelled=(scale * SCORES, LABELS))
     np.testing.assert_allclose(tower.predict_proba(scale * POOL[:, 0]).mean(), expit(TRUTH).mean(), rtol=0.1)
 
 
-def test_labels_that_fall_as_scores_rise_are_refused_or_warned_of():
+def test_labels_that_decrease_with_the_score_are_refused_or_raise_a_warning():
     with pytest.raises(UncurseError, match="labels fall as scores rise"):
         Tower().fit(POOL, labelled=(SCORES, 1 - LABELS))
 
 
-def test_weights_of_another_length_are_named_beside_groups_too():
+def test_weights_of_another_length_are_named_with_groups():
     with pytest.raises(UncurseError, match=r"sample_weight has shape \(3,\)"):
         Tower().fit(POOL, labelled=(SCORES, LABELS), groups=np.arange(20_000) % 2, sample_weight=np.ones(3))
 
 
-def test_a_served_column_that_is_constant_is_refused_where_others_vary():
+def test_a_constant_served_column_is_refused():
     pool = POOL.copy()
     pool[:, 0] = 0
     with (
@@ -533,14 +533,14 @@ def test_many_groups_take_no_longer_than_their_rows():
 
 
 def better_served(rows, mean, seed, noise=0.2):
-    """The served model is better than its twins, which were trained on less data."""
+    """Return rows whose served model is better than its replicas, which were trained on less data."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(mean, 0.8, rows)
     scores = truth[:, None] + np.array([noise, 0.8, 0.8]) * rng.normal(size=(rows, 3))
     return truth, scores, (rng.random(rows) < expit(truth)).astype(int)
 
 
-def test_a_served_model_better_than_its_twins_gets_the_extra_weight_that_labels_show(monkeypatch):
+def test_a_served_model_better_than_its_replicas_gets_extra_weight(monkeypatch):
     truth, pool, _ = better_served(40_000, -2.5, 0)
     _, scores, labels = better_served(40_000, -2.0, 1)
     tower = Tower().fit(pool, labelled=(scores, labels))
@@ -561,11 +561,11 @@ def test_a_served_model_better_than_its_twins_gets_the_extra_weight_that_labels_
     for alpha in (0.05, 0.02):
         errors = [error_on_top(each, truth, pool[:, 0], alpha) for each in (without, tower)]
         assert errors[0] + 0.01 < errors[1] < 0.02
-    # 40,000 labelled rows know their own rate to 1.5%.
+    # 40,000 labelled rows: the rate has a standard error of 1.5%.
     assert abs(tower.predict_proba(pool[:, 0]).mean() / expit(truth).mean() - 1) < 0.045
 
 
-def test_a_served_model_worse_than_its_twins_gets_less_weight():
+def test_a_served_model_worse_than_its_replicas_gets_less_weight():
     _, scores, labels = rows_of(40_000, seed=1)
     scores[:, 0] += 0.8 * np.random.default_rng(5).normal(size=40_000)
     assert Tower().fit(scores, labelled=(scores, labels)).contrast_ < -0.2
@@ -576,7 +576,7 @@ def test_exchangeable_replicas_and_bootstraps_have_no_contrast(kind):
     assert Tower(replicas=kind).fit(POOL, labelled=(SCORES, LABELS)).contrast_ == 0
 
 
-def test_few_labels_leave_the_slope_of_the_scores_and_many_overrule_it():
+def test_few_labels_keep_the_prior_slope_and_many_override_it():
     """The prior is N(1, 0.3²): with information I on the slope it keeps the share 11.1 / (11.1 + I) of it."""
     slopes = []
     for rows in (300, 100_000):
@@ -584,16 +584,16 @@ def test_few_labels_leave_the_slope_of_the_scores_and_many_overrule_it():
         labels = (np.random.default_rng(8).random(rows) < expit(-3.0 + 0.6 * (truth + 3.0))).astype(int)
         tower = Tower().fit(scores, labelled=(scores, labels))
         slopes.append(float(np.diff(tower.curve_(np.array([-3.5, -2.5])))[0]))
-    # 300 rows at a rate of 5%: I is 14 × 0.64 = 9, so about half of the way to 0.6, give or take 0.22 of noise.
+    # 300 rows at a rate of 5%: I is 14 × 0.64 = 9, so about half way to 0.6, with a standard error of 0.22.
     assert 0.6 < slopes[0] < 1.05
     assert abs(slopes[1] - 0.6) < 0.06  # I is 3,000; a standard error is 0.02
 
 
-def test_the_prior_of_the_slope_holds_where_labels_say_nothing_of_it():
+def test_prior_slope_is_kept_if_labels_carry_no_information():
     _, scores, labels = rows_of(5_000, seed=7, mean=-7.2)
     curve = Tower().fit(scores, labelled=(scores, labels)).curve_
     assert float(np.diff(curve(np.array([-8.0, -6.0])))[0]) / 2 == pytest.approx(1.0, abs=0.35)
-    # A prior far from 1, or none, would follow the handful of positives: this one is moved by part of a deviation.
+    # Another prior, or none, would follow the few positives. This one moves by a fraction of its standard deviation.
 
 
 def scaling_of(scores, labels):
@@ -606,14 +606,14 @@ def test_scores_near_log_odds_are_not_rescaled(slope, level):
 
 
 @pytest.mark.parametrize("level", [2.0, -3.0])
-def test_scores_whose_level_is_far_off_are_moved_and_keep_their_slope(level):
+def test_scores_with_a_wrong_level_are_shifted_and_keep_their_slope(level):
     slope, intercept = scaling_of(SCORES + level, LABELS)
     assert slope == 1.0
     assert intercept == pytest.approx(-level, abs=0.15)
 
 
 @pytest.mark.parametrize(("slope", "level"), [(4.0, 0.0), (10.0, 5.0), (0.1, 0.0), (0.02, -1.0)])
-def test_scores_whose_slope_is_far_off_are_rescaled_to_log_odds(slope, level):
+def test_scores_with_a_wrong_slope_are_rescaled_to_log_odds(slope, level):
     found, intercept = scaling_of(slope * SCORES + level, LABELS)
     # Noise in the mean of three replicas lowers the slope by 0.64 / (0.64 + 0.053).
     assert found * slope == pytest.approx(0.92, abs=0.06)
@@ -628,7 +628,7 @@ def test_a_few_labels_do_not_rescale():
             assert scaling_of(scores, labels) == (1.0, 0.0)
 
 
-def test_labels_that_scores_separate_do_not_rescale():
+def test_separable_labels_do_not_rescale():
     assert scaling_of(SCORES, SCORES.mean(axis=1) > -2) == (1.0, 0.0)
 
 
@@ -637,7 +637,7 @@ def test_labels_that_scores_separate_do_not_rescale():
 
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize(("floor", "cap"), [(0.3, 0.0), (0.0, 0.05), (0.3, 0.05)])
-def test_a_floor_and_a_cap_on_scores_do_no_harm(replicas, floor, cap):
+def test_a_floor_and_a_cap_on_scores_do_not_bias_the_map(replicas, floor, cap):
     fences = np.quantile(POOL[:, 0], [floor, 1 - cap])
 
     def clipped(scores):
@@ -656,7 +656,7 @@ def test_a_floor_and_a_cap_on_scores_do_no_harm(replicas, floor, cap):
 
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("rows", [2, 3, 10, 60])
-def test_few_rows_give_a_finite_rising_map(rows, replicas):
+def test_few_rows_give_a_finite_increasing_map(rows, replicas):
     _, scores, _ = rows_of(rows, replicas, seed=rows)
     labels = np.arange(rows) % 2
     for pool in (scores, POOL[:1_000, :replicas]):
@@ -687,7 +687,7 @@ def test_saturated_logits_have_a_finite_interval_or_an_error(mean, sd):
     assert np.isfinite(tower.interval(0.05)).all()
 
 
-def test_scores_one_unit_in_the_last_place_apart_are_one_score():
+def test_scores_that_differ_in_the_last_bit_are_constant():
     moved = np.nextafter(POOL, np.where(np.arange(20_000) % 2, np.inf, -np.inf)[:, None])
     tower = Tower().fit(moved, labelled=(SCORES, LABELS))
     np.testing.assert_allclose(tower.predict_proba(X), FITTED.predict_proba(X), rtol=1e-3)

@@ -80,7 +80,7 @@ def test_a_share_that_selects_no_row_is_refused(weights):
             each.fit(pool, sample_weight=weights).interval(1e-7)
 
 
-def test_the_relative_error_of_a_mean_is_the_delta_method():
+def test_relative_error_of_a_mean_follows_the_delta_method():
     cells = cells_of(rows_of(5_000)[1])
     top = TopShare(cells, 0.1)
     x = cells.served[top.cells]
@@ -91,7 +91,7 @@ def test_the_relative_error_of_a_mean_is_the_delta_method():
     np.testing.assert_allclose(1e-4 * top.squared_error(expit(x), features, covariance), drawn.var(), rtol=0.05)
 
 
-def test_the_sampling_error_is_that_of_rows_that_differ():
+def test_sampling_error_includes_the_spread_between_rows():
     cells = cells_of(np.repeat([[0.0, 0.1], [2.0, 2.1]], [50, 50], axis=0))
     top = TopShare(cells, 1.0)
     p, by_score, variance = np.array([0.2, 0.4]), np.array([0.3, 0.3]), np.array([0.01, 0.03])
@@ -108,7 +108,7 @@ def test_the_quantile_is_the_normal_one():
 
 
 class Known:
-    """An estimate that is exactly the served score moved by a level, with known errors."""
+    """Estimate that equals the served score shifted by a level, with known errors."""
 
     def __init__(self, cells, level=0.0, error=0.02, level_error=(0.0, 1)):
         self.cells, self._level, self._error, self._level_error = cells, level, error, level_error
@@ -123,7 +123,7 @@ class Known:
         return self._level_error
 
 
-def test_an_interval_is_of_the_logarithm_and_adds_students_quantile_in_squares():
+def test_interval_on_the_log_adds_the_level_error_with_students_quantile():
     cells, identity = cells_of(rows_of(1_000, mean=-12.0)[1]), Affine(1.0, 0.0)
 
     def interval(*arguments, level=0.9, rate=None, score_map=identity):
@@ -139,13 +139,13 @@ def test_an_interval_is_of_the_logarithm_and_adds_students_quantile_in_squares()
     np.testing.assert_allclose(thinned, interval(), atol=1e-9)
 
 
-def test_predictions_that_are_zero_have_no_interval():
+def test_predictions_of_zero_have_no_interval():
     cells = cells_of(rows_of(1_000, mean=-2_000.0)[1])
     with pytest.raises(UncurseError, match=r"predictions on the top 20% are 0 .*; are the scores logits\?"):
         remaining_error_interval(Affine(1.0, 0.0), Known(cells), 0.2, 0.9, None)
 
 
-def test_a_relative_level_error_is_the_effect_of_a_small_move():
+def test_relative_level_error_is_the_effect_of_a_small_shift():
     cells = cells_of(rows_of(1_000)[1])
     top = TopShare(cells, 0.2)
     l = cells.served[top.cells]
@@ -153,36 +153,36 @@ def test_a_relative_level_error_is_the_effect_of_a_small_move():
     np.testing.assert_allclose(relative_level_error(top, l, 1e-8), moved, rtol=1e-6)
 
 
-def test_levels_are_the_means_of_columns_above_the_served_one():
+def test_levels_are_column_means_relative_to_the_served_one():
     _, pool, _ = rows_of(30_000, 4)
     pool += [0.0, 0.5, -0.2, 0.1]
     np.testing.assert_allclose(cells_of(pool[:, :3]).levels, (pool.mean(axis=0) - pool[:, 0].mean())[:3], atol=0.01)
     np.testing.assert_allclose(cells_of(pool).levels, pool.mean(axis=0) - pool[:, 0].mean(), atol=0.01)
 
 
-def test_the_variance_of_a_level_is_by_how_replicas_came_about():
+def test_level_variance_depends_on_the_kind_of_replica():
     levels = np.array([0.0, 0.3, -0.1, 0.4])
     assert level_variance(levels, "seeds") == (pytest.approx(levels.var(ddof=1) / 4), 3)
     assert level_variance(levels, "anchored") == (pytest.approx(np.mean(levels[1:] ** 2)), 3)
     assert level_variance(levels, "bootstrap") == (pytest.approx(levels[1:].var(ddof=1)), 2)
 
 
-# ---------------------------------------------------------------------------- what they say
+# ---------------------------------------------------------------------------- intervals of fitted methods
 
 
-def test_more_labels_and_more_rows_make_intervals_narrow():
+def test_more_labels_and_rows_narrow_the_interval():
     widths = [np.ptp(tower_of(*rows)[2].interval(0.05)) for rows in ((5_000, 300), (5_000, 5_000), (30_000, 30_000))]
     assert widths[0] > 1.5 * widths[1] > 2.5 * widths[2]
 
 
-def test_a_higher_level_is_a_wider_interval_about_the_same_place():
+def test_a_higher_level_widens_the_interval_about_the_same_center():
     tower = tower_of(5_000, 5_000)[2]
     narrow, wide = tower.interval(0.05, 0.5), tower.interval(0.05, 0.99)
     assert wide[0] < narrow[0] < 0 < narrow[1] < wide[1]
     np.testing.assert_allclose(np.log1p(wide).sum(), 0, atol=1e-6)
 
 
-def test_replicas_whose_levels_move_apart_make_it_wider():
+def test_differing_levels_of_replicas_widen_the_interval():
     _, pool, _ = rows_of(20_000)
     _, scores, labels = rows_of(20_000, seed=1)
     still = Tower().fit(pool, labelled=(scores, labels)).interval(0.05)
@@ -190,7 +190,7 @@ def test_replicas_whose_levels_move_apart_make_it_wider():
     assert np.ptp(moved) > 2 * np.ptp(still)
 
 
-def test_a_map_that_is_wrong_is_found_out():
+def test_interval_of_raw_scores_excludes_zero_and_that_of_vad_includes_it():
     _, pool, _ = rows_of(20_000)
     vanilla = remaining_error_interval(Affine(1.0, 0.0), VAD(shape="free").fit(pool)._remaining, 0.05, 0.9, None)
     assert 0.15 < vanilla[0] < vanilla[1] < 0.4
@@ -198,7 +198,7 @@ def test_a_map_that_is_wrong_is_found_out():
     assert low < 0 < high
 
 
-def test_the_interval_of_vad_is_about_its_own_error():
+def test_interval_of_vad_covers_its_error():
     truth, pool, _ = rows_of(200_000)
     paper, probabilities = VAD(intervals=True).fit(pool), VAD(link="identity", intervals=True).fit(pool)
     for vad in (paper, probabilities):
@@ -206,7 +206,7 @@ def test_the_interval_of_vad_is_about_its_own_error():
         error = vad.predict_proba(pool[top, 0]).mean() / expit(truth[top]).mean() - 1
         low, high = vad.interval(0.05, 0.99)
         assert low < error < high
-        assert not low < 0 < high  # without curvature, and in the wrong space: this many rows show it
+        assert not low < 0 < high  # no curvature, or the wrong link: the bias is significant for this many rows
 
 
 def of_kind(scores, truth, kind):
@@ -216,7 +216,7 @@ def of_kind(scores, truth, kind):
 
 
 @pytest.mark.parametrize("kind", ["seeds", "bootstrap", "anchored"])
-def test_a_tandem_is_compared_with_a_tower_of_the_same_kind_of_replicas(kind):
+def test_interval_of_a_tandem_uses_the_same_kind_of_replica(kind):
     truth, pool, _ = rows_of(3_000)
     of_labelled, scores, labels = rows_of(2_000, seed=1)
     pool, scores = of_kind(pool, truth, kind), of_kind(scores, of_labelled, kind)
@@ -226,14 +226,14 @@ def test_a_tandem_is_compared_with_a_tower_of_the_same_kind_of_replicas(kind):
     np.testing.assert_allclose(vad.interval(0.05), expected, rtol=1e-9)
     other = Tower(replicas="anchored" if kind == "seeds" else "seeds").fit(pool, labelled=(scores, labels))
     wrong = remaining_error_interval(vad.map_, other._remaining, 0.05, 0.9, None)
-    assert np.abs(np.subtract(wrong, expected)).max() > 0.01  # another kind is another interval
+    assert np.abs(np.subtract(wrong, expected)).max() > 0.01  # another kind of replica gives another interval
     top = top_share(pool[:, 0], 0.05)
     error = vad.predict_proba(pool[top, 0]).mean() / expit(truth[top]).mean() - 1
     low, high = vad.interval(0.05, 0.99)
     assert low < error < high
 
 
-def test_negatives_left_out_do_not_change_the_interval():
+def test_negative_rate_does_not_change_the_interval():
     _, pool, _ = rows_of(5_000)
     plain = VAD(curvature=True, intervals=True).fit(pool).interval(0.05)
     thinned = VAD(curvature=True, negative_rate=0.1, intervals=True).fit(pool - np.log(0.1)).interval(0.05)
@@ -241,7 +241,7 @@ def test_negatives_left_out_do_not_change_the_interval():
 
 
 @pytest.mark.filterwarnings("ignore:the replicas are identical")
-def test_what_has_no_interval_states_why():
+def test_missing_interval_is_explained():
     _, pool, labels = rows_of(500)
     with pytest.raises(UncurseError, match="this VAD is not fitted"):
         VAD().interval(0.05)
@@ -282,7 +282,7 @@ def moments_of(scores, weights=None):
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_a_served_score_that_selected_the_labelled_rows_leads(replicas):
+def test_served_lead_detects_selection_by_the_served_score(replicas):
     _, pool, _ = rows_of(20_000, replicas)
     _, many, _ = rows_of(50_000, replicas, seed=1)
     selected = many[many[:, 0] > np.quantile(many[:, 0], 0.8)]
@@ -293,21 +293,21 @@ def test_a_served_score_that_selected_the_labelled_rows_leads(replicas):
     assert served_lead(moments_of(pool), moments_of(selected), "anchored") == 0
     other = many[many[:, 1] > np.quantile(many[:, 1], 0.8)]
     backwards = served_lead(moments_of(pool), moments_of(other), "seeds")
-    assert (backwards < -0.1) == (replicas == 2)  # of two columns either may lead
+    assert (backwards < -0.1) == (replicas == 2)  # with two columns either may have selected the rows
 
 
 @pytest.mark.parametrize(("pool_rows", "labelled_rows"), [(50, 5_000), (5_000, 50), (100, 100)])
-def test_few_rows_raise_no_false_alarm_of_selection(pool_rows, labelled_rows):
+def test_few_rows_do_not_falsely_indicate_selection(pool_rows, labelled_rows):
     for seed in range(40):
         pool, labelled = rows_of(pool_rows, seed=seed)[1], rows_of(labelled_rows, seed=1_000 + seed)[1]
         assert served_lead(moments_of(pool), moments_of(labelled), "seeds") == 0
 
 
-def test_chance_is_that_of_effective_rows():
+def test_served_lead_uses_the_effective_number_of_rows():
     rng = np.random.default_rng(0)
     for seed in range(40):
         pool, labelled = rows_of(5_000, seed=seed)[1], rows_of(5_000, seed=1_000 + seed)[1]
-        heavy = np.where(rng.random(5_000) < 0.01, 1e6, 1.0)  # some 50 rows count
+        heavy = np.where(rng.random(5_000) < 0.01, 1e6, 1.0)  # about 50 rows have weight
         assert served_lead(moments_of(pool), moments_of(labelled, heavy), "seeds") == 0
 
 
@@ -329,15 +329,15 @@ def covered(make, draws, alpha=0.05):
 @pytest.mark.parametrize(
     ("pool_rows", "labelled_rows", "replicas"), [(5_000, 5_000, 2), (5_000, 500, 3), (2_000, 20_000, 3)]
 )
-def test_intervals_of_tower_stated_at_90_percent_hold(pool_rows, labelled_rows, replicas):
-    # Three standard errors of 120 draws below 90%; above it they may be wide, not narrow.
+def test_90_percent_intervals_of_tower_cover_the_error(pool_rows, labelled_rows, replicas):
+    # Three standard errors of 120 draws below 90%; intervals may be too wide, not too narrow.
     assert covered(lambda seed: tower_of(pool_rows, labelled_rows, replicas, seed=seed), 120) > 0.9 - 0.082
 
 
 @pytest.mark.theory
 @pytest.mark.parametrize("options", [{"curvature": True}, {"shape": "free"}])
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_intervals_without_labels_stated_at_90_percent_hold(options, replicas):
+def test_90_percent_intervals_without_labels_cover_the_error(options, replicas):
     def make(seed):
         truth, pool, _ = rows_of(3_000, replicas, seed=seed)
         return truth, pool[:, 0], VAD(intervals=True, **options).fit(pool)
@@ -345,15 +345,15 @@ def test_intervals_without_labels_stated_at_90_percent_hold(options, replicas):
     assert covered(make, 60) > 0.9 - 0.116
 
 
-# ---------------------------------------------------------------------------- what breaks
+# ---------------------------------------------------------------------------- edge cases
 
 
-def test_a_tower_that_is_not_fitted_has_no_interval():
+def test_unfitted_tower_has_no_interval():
     with pytest.raises(UncurseError, match="this Tower is not fitted"):
         Tower().interval(0.05)
 
 
-def test_labels_that_the_served_score_selected_do_not_widen_the_interval_by_that():
+def test_selection_by_the_served_score_does_not_widen_the_interval():
     _, pool, _ = rows_of(8_000, 2)
     _, many, labels = rows_of(80_000, 2, seed=1)
     keep = many[:, 0] > np.quantile(many[:, 0], 0.9)
@@ -364,7 +364,7 @@ def test_labels_that_the_served_score_selected_do_not_widen_the_interval_by_that
     assert np.ptp(selected) < 2 * np.ptp(free)  # it is ten times as wide
 
 
-def test_one_positive_leaves_a_rate_known_to_a_factor_of_a_hundred_at_least():
+def test_interval_of_one_positive_has_an_upper_bound_below_100():
     rng = np.random.default_rng(0)
     truth = rng.normal(-2, 0.8, 5_000)
     scores = truth[:, None] + 0.4 * rng.normal(size=(5_000, 3))
@@ -373,7 +373,7 @@ def test_one_positive_leaves_a_rate_known_to_a_factor_of_a_hundred_at_least():
     assert Tower().fit(scores, labelled=(scores, labels)).interval(0.05)[1] < 100
 
 
-def test_the_interval_of_auto_is_of_the_map_it_chose():
+def test_interval_of_auto_is_that_of_the_chosen_map():
     _, pool, _ = rows_of(5_000)
     auto = Auto().fit(pool)
     np.testing.assert_allclose(

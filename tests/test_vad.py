@@ -779,7 +779,7 @@ def test_few_rows_give_a_finite_increasing_map(rows, options):
         if "intervals" not in options:
             continue
         if rows < 20:
-            with pytest.raises(UncurseError, match=f"no intervals: {rows} rows do not show a shape; pass at least 20"):
+            with pytest.raises(UncurseError, match=f"{rows} rows do not determine a shape; pass at least 20"):
                 vad.interval(0.5)
         elif vad.lambda_ > 0.1:
             assert np.isfinite(vad.interval(0.5)).all()
@@ -1094,7 +1094,7 @@ def test_labelled_rows_selected_by_the_served_score_raise_a_warning():
     scores = truth[:, None] + rng.normal(0, 0.4, (40_000, 2))
     y = rng.random(40_000) < expit(truth)
     winners = scores[:, 0] > np.quantile(scores[:, 0], 0.8)
-    with pytest.warns(UserWarning, match=r"lead the other replicas .*: label rows that were selected without it"):
+    with pytest.warns(UserWarning, match=r"exceed the other replicas .*: label rows that were selected without it"):
         VAD(calibrator="platt").fit(scores, labelled=(scores[winners], y[winners]))
     earlier = truth + rng.normal(0, 0.6, 40_000)
     shown = earlier > np.quantile(earlier, 0.8)

@@ -27,16 +27,16 @@ from .vad_fit import VADOptions, fit_vad, label_free
 
 _NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
 _MSE_TOLERANCE = 0.15  # accepted increase of the mean squared error of a correct label-free map by misleading labels
-_MAX_WILD = 0.02  # largest share of outliers in the predictions on the top 1%: their true rate is unknown
+_MAX_OUTLIERS = 0.02  # largest share of outliers in the predictions on the top 1%
 _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
 
 class Auto(Debiaser):
-    """Fit the method that the evidence calls for.
+    """Choose a method from the evidence and fit it.
 
     Without labels this is VAD with curvature, or its free shape if replicas show that one λ is not enough. Labels are
-    used only if they contradict the label-free map, which carries no label noise; then it is `Tower`. If replicas show
-    no noise that matters, scores stay as they are.
+    used only if they contradict the label-free map, which carries no label noise; then it is `Tower`. If the
+    noise of the replicas is negligible, scores are not changed.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Auto(Debiaser):
         groups: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Auto:
-        """Fit to a sample of the candidate pool, and to labelled rows if there are some.
+        """Fit to a sample of the candidate pool and, optionally, to labelled rows.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class Auto(Debiaser):
         Returns
         -------
         Auto
-            Itself. If fitting fails, the previous fit stays.
+            Itself. If fitting fails, the previous fit is kept.
         """
         evidence = pool_evidence(
             pool,
@@ -153,32 +153,32 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
     deviance, allowed, rarer = _contradiction(base, fit)
     if deviance <= allowed:
         reason = (
-            f"{base.record.reason}; the labels ({rarer:,.0f} of the rarer kind) do not contradict it: deviance "
-            f"{deviance:.1f}, of which chance is allowed {allowed:.1f}"
+            f"{base.record.reason}; the labels ({rarer:,.0f} of the rarer class) do not contradict it: deviance "
+            f"{deviance:.1f}, up to {allowed:.1f} by chance"
         )
         return replace(base, record=replace(base.record, reason=reason, labelled=tower.record.labelled))
     reason = (
-        f"the labels contradict the scores even after noise is removed (deviance {deviance:.1f}, of which chance is "
-        f"allowed {allowed:.1f}), so they are calibrated"
+        f"the labels contradict the label-free map (deviance {deviance:.1f}, up to {allowed:.1f} by chance), so the "
+        "scores are calibrated"
     )
     return replace(tower, record=replace(tower.record, reason=reason))
 
 
 def _problem_of_scores(cells: ReplicaCells) -> str:
-    """Describe a cap or wild scores that make label-free maps unreliable on the top; empty if there are none."""
+    """Describe a cap or outliers that make label-free maps unreliable on the top; empty if there are none."""
     if cells.cap:
         return f"{cells.cap}, which hides the noise there"
     alpha = max(SHARES[0], 1 / cells.effective_rows)
     top = TopShare(cells, alpha)
     served, p = cells.served[top.cells], logistic(cells.served[top.cells])
     share = top.mean(p * (served > outlier_fences(cells.served, cells.weight)[1])) / top.mean(p)
-    if share <= _MAX_WILD:
+    if share <= _MAX_OUTLIERS:
         return ""
-    return f"wild scores make up {100 * share:.1f}% of the predictions on the top {100 * alpha:g}%"
+    return f"outliers make up {100 * share:.1f}% of the predictions on the top {100 * alpha:g}%"
 
 
 def _fit_label_free(pool: Evidence, model: ReplicaModel) -> Fitted:
-    """Choose between leaving scores alone, VAD with curvature, and its free shape."""
+    """Choose between no change, VAD with curvature, and its free shape."""
     spec = pool.spec
     options = VADOptions(
         scale=spec.scale,
@@ -200,8 +200,8 @@ def _fit_label_free(pool: Evidence, model: ReplicaModel) -> Fitted:
     if max(_correction(chosen, alpha) for alpha in SHARES) < _Z_CORRECTION:
         return nothing("the correction is smaller than its standard error", chosen)
     if chosen is not free or pool.groups:
-        one = f"one λ = {vad.record.lambda_:.3f} describes the replicas"
-        reason = one if chosen is not free else "one λ for each group; the shape of noise is not examined by group"
+        reason = f"one λ = {vad.record.lambda_:.3f} describes the replicas"
+        reason = reason if chosen is not free else "one λ for each group; the shape of noise is not examined by group"
         return Fitted(vad.map, replace(vad.record, method="vad with curvature", reason=reason), chosen)
     reason = (
         f"noise differs from row to row, or scores have heavy tails: one λ = {vad.record.lambda_:.3f} does not "
@@ -222,7 +222,7 @@ def _correction(estimate: LabelFree, alpha: float) -> float:
 
 
 def _contradiction(base: Fitted, tower: TowerFit) -> tuple[float, float, float]:
-    """Return the deviance of the labels from the label-free method, what chance is allowed, and the rarer label.
+    """Return the deviance of the labels from the label-free method, the accepted deviance, and the rarer label count.
 
     The method is fitted to the replicas of the labelled rows, whose distribution differs from that of the pool.
     """
@@ -234,7 +234,7 @@ def _contradiction(base: Fitted, tower: TowerFit) -> tuple[float, float, float]:
     features = np.stack([log_odds, np.ones_like(log_odds)])
     try:
         line = fit_logistic(features, w, y).coefficients @ features
-    except UncurseError:  # too few labels to contradict anything
+    except UncurseError:  # too few labels to contradict the map
         return 0.0, np.inf, rarer
 
     def likelihood(l: Array) -> float:
@@ -259,10 +259,10 @@ def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
 
 
 def _allowed(base: Fitted, tower: TowerFit) -> float:
-    """Return the deviance c below which labels are put down to chance: less where a switch has little to lose.
+    """Return the largest deviance c that is attributed to chance; it is smaller if a switch to `Tower` costs little.
 
-    If the label-free map is right, a switch costs the squared error of `Tower`, which is ρ² times its own. Chance
-    exceeds c with two degrees of freedom at a cost of ρ² (1 + c/2) exp(−c/2), kept to a share of its own error.
+    If the label-free map is right, a switch multiplies its squared error by ρ². A χ² with two degrees of freedom
+    exceeds c at an expected cost of ρ² (1 + c/2) exp(−c/2), which must be a small share of the error.
     """
     if base.record.method == "nothing" or base.remaining is None:
         return np.inf

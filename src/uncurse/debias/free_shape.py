@@ -1,14 +1,14 @@
 """Label-free estimates of E[φ(t) | served score]: of any shape, or with one λ.
 
-With three replicas or more, the others teach. Given the true score t they are t plus noise that is independent of the
-served score's noise, so the mean of an unbiased teacher given the served score is the wanted probability (double
-learning, without serving a second model). φ of their mean m is biased because φ is curved. The real part of
-φ(m + i·d), with d a contrast of the same variance as m, has the mean φ(t): normal noise in the complex plane, as large
-across as along, averages out of any analytic function. To second order it is φ(m) − ½φ''(m)·d². Noise need not be
-normal for that.
+With three replicas or more, those that are not served give an unbiased estimate of φ(t), the teacher. Given the true
+score t, its noise is independent of the noise of the served score. So the mean of the teacher given the served score is
+E[φ(t) | served score] (double learning, without serving a second model). φ of the mean m of the other replicas is
+biased because φ is curved. Let d be a contrast between them with the variance of m. Then the real part of φ(m + i·d)
+has the mean φ(t), because circular normal noise in the complex plane averages out of any analytic function. To second
+order it is φ(m) − ½φ''(m)·d², for which the noise need not be normal.
 
-With two replicas, or bootstraps, there is no independent teacher. Then the distribution of true scores and noise
-(`latent_scores`) gives the same, if noise is normal.
+With two replicas, or bootstraps, there is no independent teacher. The estimate is then that of `latent_scores`, which
+assumes normal noise.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from .latent_scores import LatentScores, ReplicaModel
 from .shrinkage import with_curvature
 from .uncertainty import SHARES, TopShare, level_variance, relative_level_error
 
-_MIN_ROWS = 20  # fewer do not show a shape
+_MIN_ROWS = 20  # fewer do not determine a shape
 _POLE = 0.01  # least denominator of the teacher: φ has poles at ±iπ
-_MAX_NOISE = 1.0  # variance of the others' mean beyond which a teacher meets the poles: 0.3% of bias there, 6% at 1.4²
+_MAX_NOISE = 1.0  # largest variance of the others' mean: the poles cause a bias of 0.3% there, of 6% at 1.4²
 _Z_DIFFERENT = 2.5  # standard errors at which two maps differ
-_TIE = 1e-6  # slope that breaks ties and changes no prediction
+_TIE = 1e-6  # slope that breaks ties without changing predictions
 # End slopes follow the curve over the outer 5% of the rows at the bottom and 3% at the top.
 _ENDS = (0.05, 0.97)
-_MIN_SLOPE = 0.05  # where these few rows are flat or fall by chance, the map must still rise
+_MIN_SLOPE = 0.05  # if these few rows are flat or decrease by chance, the map must still increase
 _KNOTS = 128
 _BINS = np.array([0.2, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997])  # of the variance at a score
-_GROUP_ROWS = 10  # rows from which that variance is estimated at least
+_GROUP_ROWS = 10  # least number of rows from which that variance is estimated
 _LEAST_NOISE, _MOST_NOISE = 1e-4, 100.0  # of the logit: relative to the largest, and at most
 
 
@@ -58,7 +58,7 @@ def teacher(cells: ReplicaCells) -> Array:
     from scipy.special import roots_jacobi
 
     others = cells.n_replicas - 1
-    # Every replica at the mean level of all of them.
+    # Shift every replica to the mean level of all replicas.
     mean = cells.served + cells.gap - cells.gap_level / cells.n_replicas
     # φ of a cell's mean misses half of φ'' times the variance of m within the cell, width²/6, which d² would add to.
     radius = np.sqrt(np.maximum((others - 1) / others * cells.spread - cells.width**2 / 6, 0.0))
@@ -109,7 +109,7 @@ def project(cells: ReplicaCells, probability: Array, scatter_of: Array | None = 
 
 def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
     """Return the variance of probabilities at a score relative to p(1 − p), in bins that are finer towards the top."""
-    # Scores of single rows show no variance: neighbours are taken together.
+    # A score of a single row has no variance: group neighbouring scores.
     group = np.floor((np.cumsum(weight) - weight / 2 + 0.25) / min(_GROUP_ROWS, weight.sum() / 2))  # no ties
     starts = np.flatnonzero(np.diff(group, prepend=-1.0) > 0)
     rows, mean, square = (np.add.reduceat(weight * x, starts) for x in (np.ones_like(weight), mean, square))
@@ -129,7 +129,7 @@ def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
 
 @dataclass(frozen=True)
 class LabelFree:
-    """What label-free estimates share: their errors on the top of the pool."""
+    """Base of the label-free estimates, with their errors on the top of the pool."""
 
     model: ReplicaModel
 
@@ -159,7 +159,7 @@ class LabelFree:
         return self.model.posterior_logit(self.model.latent)
 
     def level_error(self, alpha: float) -> tuple[float, int]:
-        """Return the relative error by the level of all replicas, and its degrees of freedom."""
+        """Return the relative error due to the mean logit of the replicas, and its degrees of freedom."""
         top = TopShare(self.cells, alpha)
         variance, freedom = level_variance(self.cells.levels, self.model.replicas)
         return relative_level_error(top, self.log_odds(self.cells.served[top.cells]), variance), freedom
@@ -189,7 +189,7 @@ class FreeShape(LabelFree):
         """Fit to a pool: from the teacher if there is one and noise allows it, else from the latent scores."""
         cells = model.cells
         if cells.effective_rows < _MIN_ROWS:
-            raise UncurseError(f"{cells.effective_rows:.3g} rows do not show a shape; pass at least {_MIN_ROWS}")
+            raise UncurseError(f"{cells.effective_rows:.3g} rows do not determine a shape; pass at least {_MIN_ROWS}")
         if np.ptp(cells.served) <= 0:
             raise UncurseError(f"the served scores are constant at {cells.served[0]:g}; pass scores that differ")
         if cells.cap:
@@ -223,9 +223,9 @@ class FreeShape(LabelFree):
         return [_latent_curve(latent, self.cells) for latent in self.model.resampled]
 
     def difference(self, other: LabelFree) -> float:
-        """Return by how many standard errors two maps differ where they differ most; 0 if that is within chance.
+        """Return the largest difference of two maps in standard errors; 0 if it is within chance.
 
-        A smooth curve is compared with the other map smoothed alike: smoothing alone must not make a difference.
+        A smooth curve is compared with the other map after the same smoothing, so that smoothing causes no difference.
         """
         if isinstance(self.curve, SmoothCurve):
             smoothed = project(
@@ -288,7 +288,7 @@ def _shares(cells: ReplicaCells) -> list[float]:
 
 
 def _latent_curve(latent: LatentScores, cells: ReplicaCells) -> Curve:
-    """Return the curve of E[φ(t) | served score] between the quantiles that hold three rows or 0.002% outside."""
+    """Return the curve of E[φ(t) | served score]; three rows or 0.002% lie outside its knots on either side."""
     served, order = cells.served, np.argsort(cells.served, kind="stable")
     reached = np.cumsum(cells.weight[order]) / cells.weight.sum()
     few = max(2e-5, 3 / cells.effective_rows)
@@ -303,10 +303,10 @@ def _latent_curve(latent: LatentScores, cells: ReplicaCells) -> Curve:
     slopes = (y[i] - y[0]) / (x[i] - x[0]), (y[-1] - y[j]) / (x[-1] - x[j])
     left, right = (float(np.clip(slope, _MIN_SLOPE, 1.0)) for slope in slopes)
     curve = replace(monotone_curve(x, y), left=left, right=right)
-    # Beyond the fences, where wild scores lie, a slope would predict a certainty that no row supports.
-    wild_low, wild_high = served.min() < fences[0] < low, served.max() > fences[1] > high
-    x = np.concatenate([[fences[0]] if wild_low else [], x, [fences[1]] if wild_high else []])
-    ends = (_TIE if wild_low else left), (_TIE if wild_high else right)
+    # Beyond the fences there are only outliers: a slope would predict probabilities near 0 or 1 without evidence.
+    outliers_below, outliers_above = served.min() < fences[0] < low, served.max() > fences[1] > high
+    x = np.concatenate([[fences[0]] if outliers_below else [], x, [fences[1]] if outliers_above else []])
+    ends = (_TIE if outliers_below else left), (_TIE if outliers_above else right)
     return Curve(x.tolist(), curve.transform(x).tolist(), *ends)
 
 

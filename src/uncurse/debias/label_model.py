@@ -15,10 +15,10 @@ from ..evidence.replica_cells import outlier_fences
 from ..links import logistic, logit
 from .latent_scores import ReplicaModel
 
-# Prior of the slope of the curve: scores are log odds, give or take. Two hundred positives outweigh it.
+# Prior of the slope of the curve: scores are roughly log odds. Two hundred positives outweigh it.
 _SLOPE = (1.0, 0.3)
-# Scores are rescaled to log odds first if labels show that they are far from it: a slope outside ½ to 2, or a level off
-# by 1.5, by more than four standard errors. Nearer than that the curve takes care of it.
+# Scores are rescaled to log odds first if the labels show a slope outside ½ to 2 or a level off by 1.5, by more than
+# four standard errors. The curve corrects smaller differences.
 _FAR_SLOPE, _FAR_LEVEL, _FAR_ERRORS = 2.0, 1.5, 4.0
 _MIN_POSITIVES = 20  # fewer do not determine a curve
 _MASS_PRIOR = 0.5  # standard deviation of the extra log odds at a floor or a cap
@@ -26,7 +26,7 @@ _MASS_PRIOR = 0.5  # standard deviation of the extra log odds at a floor or a ca
 
 @dataclass(frozen=True)
 class LabelModel:
-    """P(y | all replicas), as labelled rows show it.
+    """P(y | all replicas), fitted on labelled rows.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class LabelModel:
 
 
 def fit_scaling(labelled: ReplicaModel) -> tuple[float, float]:
-    """Return slope and intercept that make scores log odds, if labels show clearly that they are far from it."""
+    """Return slope and intercept that convert scores to log odds; (1, 0) unless labels show that they are far off."""
     (w, y), mean = labelled.cells.row_weights(), labelled.summary.mean
     center = float(w @ mean / w.sum())
     fences = outlier_fences(mean, w)
@@ -63,11 +63,11 @@ def fit_scaling(labelled: ReplicaModel) -> tuple[float, float]:
     z = z / spread
     try:
         fit = fit_logistic(np.stack([z, np.ones_like(z)]), w, y)
-    except UncurseError:  # the scores separate the labels: use them as they are
+    except UncurseError:  # the scores separate the labels: do not rescale
         return 1.0, 0.0
     tilt, level = fit.coefficients
     tilt_error = float(np.sqrt(fit.covariance[0, 0]))
-    level_error = float(np.linalg.inv(fit.covariance)[1, 1] ** -0.5)  # of the level where the labels are, not at z = 0
+    level_error = float(np.linalg.inv(fit.covariance)[1, 1] ** -0.5)  # at the labelled scores, not at z = 0
     slope = float(tilt / spread)
     if tilt + 3 * tilt_error < 0:
         raise UncurseError(f"labels fall as scores rise (slope {slope:.3g}); is the label, or the score, inverted?")
@@ -108,8 +108,8 @@ def fit_labels(labelled: ReplicaModel, denoised: Array) -> LabelModel:
 def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
     """Return the extra weight of the served score by one Newton step; 0 unless it is significant.
 
-    The squared z must exceed 2 log(positives) + 4: BIC's penalty and four more, for a term that is 0 for replicas that
-    are exchangeable.
+    The squared z must exceed 2 log(positives) + 4, more than the penalty of BIC, because the term is 0 for exchangeable
+    replicas.
     """
     p = logistic(log_odds)
     information = w * p * (1 - p)

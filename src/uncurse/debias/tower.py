@@ -2,9 +2,9 @@
 
     P(y | served) = E[ P(y | all replicas) | served ]    over the pool
 
-1. Estimate E[φ(t) | replicas] for each row from the distribution of true scores and noise of its own set of rows, so
-   that labelled rows and pool, which differ, become comparable (`latent_scores`).
-2. On labelled rows, fit the curve of P(y) over that estimate: a line, or a smooth curve if the labels show one.
+1. Estimate E[φ(t) | replicas] for each row (`latent_scores`). Pool and labelled rows have their own distributions of
+   true scores and noise, so that the estimates are comparable although the rows differ.
+2. On labelled rows, fit the curve of P(y) over that estimate: a line, or a smooth curve if the labels support it.
 3. On the pool, fit the mean of that probability given the served score alone: a monotone map of one score.
 """
 
@@ -33,7 +33,7 @@ from .latent_scores import ReplicaModel, summarize
 from .shrinkage import shrink_towards
 from .uncertainty import TopShare, level_variance, relative_level_error, served_lead
 
-_MIN_GROUP_ROWS = 2_000  # a group with as many rows has a distribution of true scores of its own
+_MIN_GROUP_ROWS = 2_000  # a group of this size gets its own distribution of true scores
 _COUNTS = "collect it with replica_counts=True"
 
 
@@ -55,7 +55,7 @@ class Tower(Debiaser):
     map_ : ScoreMap
         Fitted map of the served score.
     curve_ : SmoothCurve
-        Log odds of a positive by denoised score, as the labelled rows show them.
+        Log odds of a positive by denoised score, fitted on the labelled rows.
     line_probability_ : float
         Probability that this curve is a straight line.
     contrast_ : float
@@ -121,7 +121,7 @@ class Tower(Debiaser):
         Returns
         -------
         Tower
-            Itself. If fitting fails, the previous fit stays.
+            Itself. If fitting fails, the previous fit is kept.
         """
         evidence = pool_evidence(
             pool,
@@ -143,14 +143,14 @@ class Tower(Debiaser):
 
 @dataclass(frozen=True)
 class TowerFit:
-    """A fitted tower: what it knows of the true rates on the pool, and how well.
+    """A fitted tower: an estimate of the true rates on the pool, with its errors.
 
     Parameters
     ----------
     cells : ReplicaCells
         Cells of the pool.
     scaling : tuple of float
-        Slope and intercept that turn logits into log odds, applied before all else.
+        Slope and intercept that convert logits to log odds, applied first.
     pool, labelled : ReplicaModel
         Pool and labelled rows, rescaled.
     selected : bool
@@ -177,8 +177,8 @@ class TowerFit:
     def log_error(self, alpha: float) -> float:
         """Return the standard error of the log of predicted over true rate on the top share.
 
-        It counts label noise, the projection, the true rate among the selected rows, and the distributions of true
-        scores on both sets of rows.
+        It includes label noise, the projection, the true rate among the selected rows, and the distributions of true
+        scores of pool and labelled rows.
         """
         top = TopShare(self.cells, alpha)
         served = self.pool.cells.served[top.cells]
@@ -192,7 +192,7 @@ class TowerFit:
         return float(np.sqrt(by_label + by_pool + sampling + (np.var(drawn, ddof=1) if drawn else 0.0)))
 
     def level_error(self, alpha: float) -> tuple[float, int]:
-        """Return the relative error by how the levels of replicas move from labelled rows to pool."""
+        """Return the relative error due to level differences between labelled rows and pool, and its freedom."""
         if self.selected:  # levels differ because of the selection
             return 0.0, 1
         top = TopShare(self.cells, alpha)
@@ -215,7 +215,7 @@ class TowerFit:
             before = self.labelled.posterior_logit(self.labelled.latent)[0]
             weight = self.labelled.cells.weight
             for i, latent in enumerate(self.labelled.resampled[: len(denoised)]):
-                # The curve moves along with the labelled rows.
+                # The curve shifts with the labelled rows.
                 after = self.labelled.posterior_logit(latent)[0]
                 denoised[i] = denoised[i] - np.interp(denoised[i], *_mean_moves(before, after, weight))
         return [self.labels.probability(x, self.pool.cells) for x in denoised]
@@ -237,8 +237,8 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     """
     cells, rows = (e.require("replica_counts", _COUNTS).cells() for e in (pool, labelled))
     check_columns(cells.n_replicas, replicas)
-    for one, name in ((cells, "pool"), (rows, "labelled rows")):
-        if np.ptp(one.served) <= 0:
+    for part, name in ((cells, "pool"), (rows, "labelled rows")):
+        if np.ptp(part.served) <= 0:
             raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
     scaling = fit_scaling(ReplicaModel(rows, replicas))
     pool_model = ReplicaModel(cells.rescaled(*scaling), replicas)
@@ -252,7 +252,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
             f"on the labelled rows the {who} scores are {abs(lead):.2f} further above the other replicas than on the "
             f"pool, as if the {who} score had selected them; they are treated as selected from this pool"
         )
-        # Given all replicas, truth is then distributed on the labelled rows as on the pool.
+        # Then the truth given all replicas has the same distribution on labelled rows and pool.
         summary = summarize(labelled_model.cells, replicas, level=pool_model.summary.level)
         denoised, _ = labelled_model.posterior_logit(pool_model.latent, summary)
     else:
@@ -266,8 +266,8 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     first = Affine(slope, intercept + slope * offset)
     steps = [first] if (first.slope, first.intercept) != (1.0, 0.0) else []
 
-    def composed(step: SmoothCurve) -> ScoreMap:
-        return compose(*steps, step.map(), scale=pool.spec.scale)
+    def composed(curve: SmoothCurve) -> ScoreMap:
+        return compose(*steps, curve.map(), scale=pool.spec.scale)
 
     score_map = composed(projection)
     if pool.groups:
@@ -302,10 +302,10 @@ def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:
         z = (cells.served - fit.projection.center) / fit.projection.spread
         features = np.stack([np.ones_like(z), z])
         base = fit.projection(cells.served)
-        # A weak prior keeps groups of a row or two finite.
+        # A weak prior keeps the fit of groups of one or two rows finite.
         moved = fit_logistic(features, w, w * target, offset=base, prior_precision=np.full(2, 1e-9))
         p = logistic(base + moved.coefficients @ features)
-        # Probabilities scatter less than labels.
+        # Probabilities vary less than labels.
         scatter = float(w @ np.square(target - p)) / max(float(w @ (p * (1 - p))), 1e-300)
         moves.append(moved.coefficients)
         errors.append(np.sqrt(np.maximum(np.diagonal(moved.covariance) * scatter, 1e-12)))
@@ -316,7 +316,7 @@ def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:
 
 
 def _mean_moves(before: Array, after: Array, weight: Array) -> tuple[Array, Array]:
-    """Return positions and mean moves of rows in 64 bins of equal weight."""
+    """Return mean position and mean shift of the rows in 64 bins of equal weight."""
     order = np.argsort(before, kind="stable")
     w = weight[order]
     starts = np.unique(np.searchsorted(np.cumsum(w), np.arange(64) / 64 * w.sum()))

@@ -2,7 +2,7 @@
 
     λ = 1 − V / Var(l_served),    f = φ(λ · l_served + (1 − λ) · mean(l_served))
 
-V is the variance between replicas: the part of the score variance that a retrained model would not repeat.
+V is the variance between replicas: the part of the score variance that a retrained model does not reproduce.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class VAD(Debiaser):
     scale : {"logit", "probability", "value"}, default="logit"
         Scale of the scores; "value" is for regression.
     replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
-        "seeds": models trained alike, of which column 0 is served. "bootstrap": column 0 is served, each other column
+        "seeds": models that differ only by seed, column 0 is served. "bootstrap": column 0 is served, each other column
         is trained on its own bootstrap sample. "anchored": bootstraps around column 0.
     calibrator : str, optional
         Calibrator that is fitted on labelled rows; VAD then corrects the remaining bias on the pool.
     curvature : bool, default=False
         Predict E[φ(l*)] instead of φ(E[l*]), which differ because φ is curved.
     shape : {"straight", "free"}, default="straight"
-        "straight": one λ for all scores. "free": any monotone curve that the replicas show, for noise that differs from
-        row to row or scores with heavy tails; best with three replicas or more.
+        "straight": one λ for all scores. "free": any monotone curve, for noise that differs between rows
+        or scores with heavy tails; best with three replicas or more.
     recentre : bool, default=True
         With a calibrator and the logistic link: shrink scores before calibration, so that a different mean of the
-        labelled rows does no harm. False shrinks calibrated scores about their mean, as the paper does.
+        labelled rows causes no bias. False shrinks calibrated scores about their mean, as the paper does.
     negative_rate : float, optional
         Negative-sampling rate used in training; scores are corrected for it. Labelled rows must have their natural
         rate.
@@ -51,7 +51,7 @@ class VAD(Debiaser):
     calibrator_options : dict, optional
         Options of the calibrator, such as ``{"n_bins": 50}``.
     intervals : bool, default=False
-        Collect what `interval` needs from arrays: one more pass over the rows.
+        Collect the statistics that `interval` needs, in one more pass over the arrays.
 
     Attributes
     ----------
@@ -60,11 +60,11 @@ class VAD(Debiaser):
     lambda_, center_ : float
         λ, and the point that scores are shrunk towards, on the link.
     standard_error_ : float
-        Standard error of λ over pool rows. It does not include how λ varies with the training data.
+        Standard error of λ over pool rows. It does not include the variation of λ with the training data.
     noise_variance_, score_variance_ : float
         V and Var(l_served) on the pool.
     group_lambda_, group_center_ : dict of str to float
-        The same for each group, if there are groups.
+        λ and center of each group, if there are groups.
     record_ : FitRecord
         How the map was fitted.
 
@@ -153,7 +153,7 @@ class VAD(Debiaser):
         Returns
         -------
         VAD
-            Itself. If fitting fails, the previous fit stays.
+            Itself. If fitting fails, the previous fit is kept.
         """
         o = self.options
         if variance is not None:

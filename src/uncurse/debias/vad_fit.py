@@ -91,7 +91,7 @@ class VADOptions:
 
 @dataclass(frozen=True)
 class _Shrinkage:
-    """λ of a set of rows, and what it was computed from."""
+    """λ of a set of rows, with the moments that it follows from."""
 
     value: float
     error: float
@@ -149,14 +149,14 @@ def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, v
     record = _record("vad", pool, labelled, options, shrinkage, groups)
     try:
         return Fitted(score_map, record, _remaining(pool, labelled, shrinkage, options, variance))
-    except UncurseError as error:  # the map needs no more than the moments
+    except UncurseError as error:  # the map needs only the moments
         return Fitted(score_map, record, no_interval=str(error))
 
 
 def label_free(model: ReplicaModel, moments: Moments, options: VADOptions) -> tuple[FreeShape, LabelFree]:
     """Return the free shape of a pool, and VAD with curvature instead if the replicas do not contradict it.
 
-    One λ is known more precisely than a curve.
+    One λ has a smaller error than a curve.
     """
     free = FreeShape.fit(model)
     shrinkage = _shrinkage(moments, options, None)
@@ -232,7 +232,7 @@ def _lambda_function(options: VADOptions, variance: float | None) -> Callable[[A
 
 
 def _shrinkage(moments: Moments, options: VADOptions, variance: float | None, where: str = "") -> _Shrinkage:
-    """Return λ of the rows behind some moments, not floored."""
+    """Return λ of some moments, before `lambda_floor` is applied."""
     moments.require_rows()
     if variance is None:
         check_columns(moments.n_replicas, options.replicas)
@@ -279,8 +279,8 @@ def _in_tandem(shrinkage: _Shrinkage, pool: Moments, labelled: Moments, options:
     lead = served_lead(pool, labelled, options.replicas)
     if lead:
         warn_user(
-            f"the served scores lead the other replicas by {lead:+.2f} more on the labelled rows than on the pool, as "
-            "if the served score had selected them; then λ is wrong: label rows that were selected without it"
+            f"the served scores exceed the other replicas by {lead:+.2f} more on the labelled rows than on the pool, "
+            "as if the served score had selected them; then λ is biased: label rows that were selected without it"
         )
     ratio = shrinkage.value / rows.value
     error = float(np.hypot(shrinkage.error, ratio * rows.error)) / rows.value
@@ -301,7 +301,7 @@ def _calibrated_mean(evidence: Evidence, calibration: ScoreMap | None, link: str
 def _fit_groups(
     pool: Evidence, shrinkage: _Shrinkage, calibration: ScoreMap | None, options: VADOptions, variance: float | None
 ) -> tuple[dict[str, ScoreMap], dict[str, GroupRecord]]:
-    """Fit a map for each group, its λ and center shrunk towards those that groups share."""
+    """Fit a map for each group, with λ and center shrunk towards the common values."""
     function = _lambda_function(options, variance)
     parts = {name: part.moments for name, part in pool.groups.items()}
     rows = np.array([part.effective_rows for part in parts.values()])
@@ -309,10 +309,10 @@ def _fit_groups(
     known = (np.array([part.rows for part in parts.values()]) > 2) & (spread > 0)
     own = np.array([float(function(part.mean, part.covariance)) for part in parts.values()])
     differences, in_noise = _differences(pool.moments.n_replicas, options, variance)
-    whole = 1 - shrinkage.noise / shrinkage.variance
-    lambdas = group_lambdas(own, spread, rows, known, whole, differences=differences, in_noise=in_noise)
-    step = None if options.recentred else calibration
-    own = np.array([_calibrated_mean(part, step, options.link) for part in pool.groups.values()])
+    overall = 1 - shrinkage.noise / shrinkage.variance
+    lambdas = group_lambdas(own, spread, rows, known, overall, differences=differences, in_noise=in_noise)
+    before = None if options.recentred else calibration
+    own = np.array([_calibrated_mean(part, before, options.link) for part in pool.groups.values()])
     centers = shrink_towards(shrinkage.center, own, np.sqrt(np.maximum(spread, shrinkage.variance) / rows))
     maps: dict[str, ScoreMap] = {}
     records = {}
@@ -331,7 +331,7 @@ def _map(shrinkage: _Shrinkage, calibration: ScoreMap | None, options: VADOption
     value, center = shrinkage.value, shrinkage.center
     steps: list[ScoreMap] = [Affine(1.0, options.offset)] if options.offset else []
     if calibration is not None and options.recentred:
-        # Move a pool score to the labelled score with the same expected truth: both are shrunk about their own mean.
+        # Convert a pool score to the labelled score with the same expected truth; each is shrunk about its own mean.
         own = shrinkage.labelled * value
         start = shrinkage.labelled_center + ((1 - own) * center - shrinkage.labelled_center) / shrinkage.labelled
         return compose(*steps, Affine(value, start, options.link), calibration, scale=options.scale)
