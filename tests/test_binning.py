@@ -42,6 +42,11 @@ def test_refine_top_limits_the_share_of_the_last_bin(cells, share):
     np.testing.assert_array_equal(weights[:9], 1_000)
 
 
+def test_refine_top_does_not_split_a_bin_that_has_exactly_the_share(cells):
+    cuts, _ = make_bins(cells, 10, "quantile", 0.025)
+    np.testing.assert_allclose(sums_between(cuts, cells.weight)[-3:], [500, 250, 250])
+
+
 @pytest.mark.parametrize("tied", [0.1, 0.6])
 def test_no_bin_is_empty_if_refine_top_meets_tied_scores(tied):
     score = np.append(np.linspace(0, 1, 1_000), np.full(int(1_000 * tied), 2.0))

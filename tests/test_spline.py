@@ -150,6 +150,16 @@ def test_probabilities_on_a_line_give_that_line():
     assert np.sqrt(np.einsum("ik,ij,jk->k", at, smooth.covariance, at)).max() < 0.01
 
 
+def test_probabilities_on_a_bend_have_small_residuals():
+    x = np.linspace(-4, 2, 500)
+    w = np.ones(500)
+    bend = 0.7 * x - 1 + 0.3 * np.square(np.maximum(x, -1) + 1)
+    smooth = fit_smooth(x, w, w * expit(bend), scatter=True)
+    np.testing.assert_allclose(smooth(x[:480]), bend[:480], atol=0.03)  # a natural spline is straight at its end
+    at = smooth.features(x)
+    assert np.sqrt(np.einsum("ik,ij,jk->k", at, smooth.covariance, at)).max() < 0.1
+
+
 def test_scatter_scales_errors_by_the_residuals():
     rng = np.random.default_rng(3)
     x = np.sort(rng.normal(-1, 1, 20_000))
