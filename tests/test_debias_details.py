@@ -1,0 +1,193 @@
+"""Parts of the debiasing methods against closed forms, quadrature and direct computation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from uncurse.debias import free_shape, label_model
+from uncurse.debias.free_shape import FreeShape, Parametric
+from uncurse.debias.label_model import LabelModel
+from uncurse.debias.latent_scores import LatentScores, ReplicaModel, ReplicaSummary
+from uncurse.debias.shrinkage import with_curvature
+from uncurse.evidence import ReplicaCells, from_arrays
+
+
+def cells_of(rows=2_000, replicas=2, *, seed=0, labelled=False, noise=0.4):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(-2, 0.8, (rows, 1))
+    labels = rng.random(rows) < expit(truth[:, 0]) if labelled else None
+    pool = truth + noise * rng.normal(size=(rows, replicas))
+    return from_arrays(pool, labels, replica_counts=True).replica_counts.cells()
+
+
+# ---------------------------------------------------------------------------- latent scores
+
+
+def normal(x, mean, variance):
+    return np.exp(-np.square(x - mean) / 2 / variance) / np.sqrt(variance)
+
+
+@pytest.fixture
+def latent():
+    rng = np.random.default_rng(0)
+    points, noises = np.linspace(-4, 2, 7), np.array([0.2, 0.5, 1.0])
+    by_variance = np.array([[0.7, 0.3, 0.1], [0.3, 0.7, 0.9]])
+    share = rng.random((7, 3))
+    return LatentScores(
+        points, np.full(7, 0.3), noises, share / share.sum(), np.array([0.0, 0.25, np.inf]), by_variance, 3, 0.4
+    )
+
+
+def integrated(latent, x, noises, likelihood):
+    """Return E[φ(t) | x] and its posterior variance on a fine grid of t."""
+    t = np.linspace(-8, 6, 5_001)
+    moments = np.zeros((3, len(x)))
+    for point, width, shares in zip(latent.points, latent.width, latent.share, strict=True):
+        for noise, share, chance in zip(noises, shares, likelihood, strict=True):
+            joint = normal(t, point, width**2) * normal(x[:, None], t, noise**2) * share * chance
+            moments += [joint.sum(axis=1), joint @ expit(t), joint @ expit(t) ** 2]
+    mean = moments[1] / moments[0]
+    return mean, moments[2] / moments[0] - mean**2
+
+
+@pytest.mark.parametrize("variance", [0.1, 0.25, 3.0])
+def test_posterior_of_a_cell_equals_the_integral_over_true_scores(latent, variance):
+    x = np.array([-3.9, -2.05, -0.3, 1.7])
+    cells = ReplicaSummary(x, np.full(4, variance), np.ones(4), 3, 2, 0.4)
+    log_odds, left = latent.posterior_logit(cells)
+    row = int(variance >= 0.25)
+    mean, expected = integrated(latent, x, latent.noises / np.sqrt(3), latent.by_variance[row])
+    np.testing.assert_allclose(log_odds, logit(mean), atol=0.002)  # three nodes, and a table of 512 means
+    np.testing.assert_allclose(left, expected, rtol=0.02)
+    far, ends = (latent.posterior_logit(cells._replace(mean=np.array(m)))[0] for m in ([-13, 0, 0, 11], [-4, 0, 0, 2]))
+    np.testing.assert_allclose(far, ends)
+
+
+def test_log_odds_of_served_scores_are_the_integral_with_the_noise_of_one_model(latent):
+    served = np.array([-3.0, -1.5, 0.8])
+    mean, _ = integrated(latent, served + 0.4, latent.noises, np.ones(3))
+    np.testing.assert_allclose(latent.log_odds(served), logit(mean), atol=0.002)
+    np.testing.assert_allclose(latent.log_odds(np.array([-99.0, 99.0])), latent.log_odds(np.array([-4.4, 1.6])))
+
+
+# ---------------------------------------------------------------------------- label-free maps
+
+
+def test_slopes_at_the_ends_of_a_latent_curve_are_those_of_its_outer_parts():
+    model = ReplicaModel(cells_of(), "seeds")
+    curve, cells = FreeShape.fit(model).curve, model.cells
+    order = np.argsort(cells.served)
+    reached = np.cumsum(cells.weight[order]) / cells.weight.sum()
+    low, bottom, top, high = np.interp([3 / 2_000, 0.05, 0.97, 1 - 3 / 2_000], reached, cells.served[order])
+    np.testing.assert_allclose([curve.x[0], curve.x[-1]], [low, high])
+    x, y = np.array(curve.x), np.array(curve.y)
+    assert len(x) == 128
+    np.testing.assert_allclose(y, model.latent.log_odds(x), atol=1e-3)
+    i, j = np.searchsorted(x, [bottom, top])
+    np.testing.assert_allclose(curve.left, (y[i] - y[0]) / (x[i] - x[0]), rtol=1e-3)
+    np.testing.assert_allclose(curve.right, (y[-1] - y[j]) / (x[-1] - x[j]), rtol=1e-3)
+    assert curve.left != pytest.approx(curve.right, rel=0.01)
+
+
+def test_curve_is_flat_beyond_the_fences_of_outliers():
+    rng = np.random.default_rng(0)
+    pool = rng.normal(-2, 0.8, (2_000, 1)) + 0.4 * rng.normal(size=(2_000, 2))
+    pool[:2] = [[40.0, 40.0], [-50.0, -50.0]]
+    curve = FreeShape.fit(ReplicaModel(from_arrays(pool, replica_counts=True).replica_counts.cells(), "seeds")).curve
+    assert len(curve.x) == 130
+    assert curve.left == curve.right == 1e-6
+    assert -50 < curve.x[0] < -5
+    assert 2 < curve.x[-1] < 40
+
+
+@pytest.mark.parametrize("shrinkage", [0.5, 0.9])
+def test_parametric_map_is_vad_with_curvature_and_its_error_follows_lambda(shrinkage):
+    model = ReplicaModel(cells_of(), "seeds")
+    w, served = model.cells.weight / model.cells.weight.sum(), model.cells.served
+    center = float(w @ served)
+    variance = float(w @ np.square(served - center))
+    vad = Parametric(model, shrinkage, center, variance)
+    x = np.array([-3.0, -1.0, 0.5])
+    expected = with_curvature(shrinkage, center, (1 - shrinkage) * variance, "logistic").transform(x)
+    np.testing.assert_allclose(vad.log_odds(x), expected)
+    # The error on the top is the slope of its log mean times the error of λ.
+    step = 1e-3
+    rise = replace(vad, shrinkage=shrinkage + step).log_mean(0.05) - replace(vad, shrinkage=shrinkage - step).log_mean(
+        0.05
+    )
+    np.testing.assert_allclose(vad.map_error(0.05), abs(rise) / (2 * step) * vad.shrinkage_error, rtol=0.02)
+
+
+@pytest.mark.theory
+def test_error_of_lambda_is_its_spread_over_pools():
+    found = []
+    for seed in range(200):
+        model = ReplicaModel(cells_of(seed=seed), "seeds")
+        w, served = model.cells.weight / model.cells.weight.sum(), model.cells.served
+        variance = float(w @ np.square(served - w @ served))
+        shrinkage = 1 - model.noise / variance
+        found.append((shrinkage, Parametric(model, shrinkage, float(w @ served), variance).shrinkage_error))
+    values, errors = np.array(found).T
+    np.testing.assert_allclose(errors.mean(), values.std(), rtol=0.2)  # 4/√(2 · 200)
+
+
+def test_error_of_lambda_follows_its_influence_function():
+    cells = cells_of(300)
+    model = ReplicaModel(cells, "seeds")
+
+    def estimate(weight):
+        w = weight / weight.sum()
+        variance = w @ np.square(cells.served - w @ cells.served)
+        return 1 - w @ model.summary.variance / variance
+
+    # Infinitesimal jackknife: the derivative with respect to the weight of each cell.
+    w = cells.weight
+    slopes = np.array([estimate(w + 1e-4 * (np.arange(len(w)) == i)) for i in range(len(w))]) - estimate(w)
+    expected = np.sqrt(w @ np.square(slopes / 1e-4))
+    share = w / w.sum()
+    center = float(share @ cells.served)
+    variance = float(share @ np.square(cells.served - center))
+    vad = Parametric(model, float(estimate(w)), center, variance)
+    np.testing.assert_allclose(vad.shrinkage_error, expected, rtol=1e-3)
+
+
+def test_dispersion_is_the_variance_of_probabilities_relative_to_that_of_labels():
+    rng = np.random.default_rng(0)
+    p = np.clip(0.3 + 0.05 * rng.normal(size=20_000), 0.01, 0.99)
+    found = free_shape._dispersion(np.ones(20_000), p, p**2)
+    assert found.shape == (20_000,)
+    # Bins have 60 rows and more, in groups of ten.
+    np.testing.assert_allclose(found.mean(), 0.05**2 / 0.21, rtol=0.05)
+    np.testing.assert_allclose(found, 0.05**2 / 0.21, rtol=0.6)
+
+
+# ---------------------------------------------------------------------------- the label model
+
+
+def test_contrast_is_one_newton_step_and_zero_unless_significant():
+    rng = np.random.default_rng(0)
+    log_odds, lead = rng.normal(-1, 1, 500), rng.normal(0.3, 0.5, 500)
+    w = rng.random(500) + 0.5
+    y = w * (rng.random(500) < expit(log_odds + 0.8 * lead))
+    p = expit(log_odds)
+    features = np.stack([lead, np.ones(500)])
+    information = (features * w * p * (1 - p)) @ features.T
+    expected = np.linalg.solve(information, features @ (y - w * p))[0]
+    # Per unit of weight; the square of z grows with the weight.
+    square = expected**2 / np.linalg.inv(information)[0, 0]
+    rarer = min(y.sum(), (w - y).sum())
+    factors = np.geomspace(1e-3, 1e3, 2_001)
+    k = factors[np.argmax(factors * square > 2 * np.log(np.maximum(factors * rarer, 3)) + 4)]
+    assert label_model._contrast(log_odds, lead, 0.98 * k * w, 0.98 * k * y) == 0
+    np.testing.assert_allclose(label_model._contrast(log_odds, lead, 1.02 * k * w, 1.02 * k * y), expected, rtol=1e-9)
+    assert label_model._contrast(log_odds, np.ones(500), w, y) == 0
+
+
+def test_probability_adds_contrast_and_masses_to_the_curve():
+    served, gap = np.array([-3.0, -1.0, 0.0]), np.array([0.2, -0.1, 0.4])
+    cells = ReplicaCells(served, gap, np.zeros(3), np.ones(3), None, np.array([0.0, 0.1]), 0.01, 3, 3.0)
+    model = LabelModel(lambda x: 0.5 * x, 0.3, 0.1, ((-3.0, 0.01, 0.7),))
+    expected = expit(0.5 * served - 0.3 * (gap - 0.1) + [0.7, 0, 0])
+    np.testing.assert_allclose(model.probability(served, cells), expected, rtol=1e-12)
