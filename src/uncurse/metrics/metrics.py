@@ -216,10 +216,10 @@ def log_loss_reduction(
     """
     f, labels, w = _arrays(y, p, sample_weight)
     g = _arrays(y, baseline, sample_weight)[0]
-    ours, theirs = _row_losses(labels, f), _row_losses(labels, g)
-    base = float(np.average(theirs, weights=w))
-    ratio = float(np.average(ours, weights=w)) / base
-    return Estimate(ratio - 1, _mean(ours - ratio * theirs, w).standard_error / base)
+    losses, base_losses = _row_losses(labels, f), _row_losses(labels, g)
+    base = float(np.average(base_losses, weights=w))
+    ratio = float(np.average(losses, weights=w)) / base
+    return Estimate(ratio - 1, _mean(losses - ratio * base_losses, w).standard_error / base)
 
 
 def _arrays(y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, NDArray[Any], Array | None]:
