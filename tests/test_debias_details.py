@@ -11,7 +11,9 @@ from uncurse.debias.free_shape import FreeShape, Parametric
 from uncurse.debias.label_model import LabelModel
 from uncurse.debias.latent_scores import LatentScores, ReplicaModel, ReplicaSummary
 from uncurse.debias.shrinkage import with_curvature
+from uncurse.debias.vad_fit import VADOptions, _differences
 from uncurse.evidence import ReplicaCells, from_arrays
+from uncurse.evidence.replica_cells import outlier_fences
 
 
 def cells_of(rows=2_000, replicas=2, *, seed=0, labelled=False, noise=0.4):
@@ -91,15 +93,19 @@ def test_slopes_at_the_ends_of_a_latent_curve_are_those_of_its_outer_parts():
     assert curve.left != pytest.approx(curve.right, rel=0.01)
 
 
-def test_curve_is_flat_beyond_the_fences_of_outliers():
+@pytest.mark.parametrize("outliers", [1, 10])
+def test_curve_is_flat_beyond_the_fences_of_outliers(outliers):
     rng = np.random.default_rng(0)
-    pool = rng.normal(-2, 0.8, (2_000, 1)) + 0.4 * rng.normal(size=(2_000, 2))
-    pool[:2] = [[40.0, 40.0], [-50.0, -50.0]]
-    curve = FreeShape.fit(ReplicaModel(from_arrays(pool, replica_counts=True).replica_counts.cells(), "seeds")).curve
-    assert len(curve.x) == 130
-    assert curve.left == curve.right == 1e-6
-    assert -50 < curve.x[0] < -5
-    assert 2 < curve.x[-1] < 40
+    pool = rng.normal(-2, 0.8, (20_000, 1)) + 0.4 * rng.normal(size=(20_000, 2))
+    pool[:outliers], pool[-outliers:] = 40.0, -50.0
+    cells = from_arrays(pool, replica_counts=True).replica_counts.cells()
+    curve = FreeShape.fit(ReplicaModel(cells, "seeds")).curve
+    fences = outlier_fences(cells.served, cells.weight)
+    assert -50 < fences[0] < -5
+    assert 2 < fences[1] < 40
+    np.testing.assert_allclose([curve.x[0], curve.x[-1]], fences)
+    if outliers == 1:  # three rows are outside the knots of the curve itself
+        assert curve.left == curve.right == 1e-6
 
 
 @pytest.mark.parametrize("shrinkage", [0.5, 0.9])
@@ -161,6 +167,15 @@ def test_dispersion_is_the_variance_of_probabilities_relative_to_that_of_labels(
     # Bins have 60 rows and more, in groups of ten.
     np.testing.assert_allclose(found.mean(), 0.05**2 / 0.21, rtol=0.05)
     np.testing.assert_allclose(found, 0.05**2 / 0.21, rtol=0.6)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "columns", "expected"), [("seeds", 5, 4), ("bootstrap", 5, 3), ("anchored", 5, 4)]
+)
+def test_differences_behind_the_noise_variance_depend_on_the_kind_of_replica(replicas, columns, expected):
+    options = VADOptions(replicas=replicas)
+    assert _differences(columns, options, None) == (expected, replicas == "seeds")
+    assert _differences(columns, options, 0.1)[0] == 0  # a known variance
 
 
 # ---------------------------------------------------------------------------- the label model

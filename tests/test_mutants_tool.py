@@ -59,7 +59,7 @@ def test_each_kind_of_mutation(source, kind, expected):
         "x = f(copy=False)\n",
         "x = f(axis=-1)\n",
         "x = 1e-300\n",
-        "x = 1e-12 * max(1.0, a)\n",
+        "x = 1e-12 * a * max(1.0, b)\n",
         "TINY = 1e-12\nx = (1 + a) * TINY\n",
         "x = 8 * np.finfo(float).eps\n",
     ],

@@ -264,7 +264,9 @@ class _Finder(ast.NodeVisitor):
         return is_real(self.number(node))
 
     def is_tolerance(self, node: ast.AST) -> bool:
-        """Tell a tolerance, also by the name of a module constant."""
+        """Tell a tolerance, also by the name of a module constant, or a product with one."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            return self.is_tolerance(node.left) or self.is_tolerance(node.right)
         return is_tolerance(self.number(node)) or (isinstance(node, ast.Attribute) and node.attr == "eps")
 
     def number(self, node: ast.AST) -> object:
