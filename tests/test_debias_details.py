@@ -159,6 +159,19 @@ def test_error_of_lambda_follows_its_influence_function():
     np.testing.assert_allclose(vad.shrinkage_error, expected, rtol=1e-3)
 
 
+@pytest.mark.parametrize("side", [-1, 1])
+def test_floor_or_cap_is_put_at_the_end_of_its_cell_where_other_scores_begin(side):
+    rng = np.random.default_rng(0)
+    width = 0.01
+    served = np.append(width * np.unique(np.round(rng.normal(0, 0.5, 5_000) / width)), 0.0)
+    served[-1] = end = side * 3.0
+    weight = np.append(np.exp(-2 * np.square(served[:-1])), 10.0)
+    k = len(served)
+    cells = ReplicaCells(served, np.zeros(k), np.zeros(k), weight, None, np.zeros(2), width, 5_000, 5_000.0)
+    curve = free_shape.project(cells, expit(served - 2) + 0.01 * rng.random(k))
+    np.testing.assert_allclose(curve.limits[int(side > 0)], end - side * width / 2, rtol=1e-12)
+
+
 def test_dispersion_is_the_variance_of_probabilities_relative_to_that_of_labels():
     rng = np.random.default_rng(0)
     p = np.clip(0.3 + 0.05 * rng.normal(size=20_000), 0.01, 0.99)

@@ -519,6 +519,15 @@ def test_bins_of_equal_width_are_listed_by_ascending_prediction_without_empty_on
         np.testing.assert_allclose(part.standard_error, error, rtol=1e-6)
 
 
+def test_empty_bins_change_no_metric():
+    rng = np.random.default_rng(0)
+    p = np.append(rng.uniform(0.02, 0.09, 150), rng.uniform(0.71, 0.79, 150))
+    y = rng.random(300) < p + 0.03
+    (wide,), (equal,) = (evaluate(y, p, 1.0, n_bins=n, strategy=s).rows for n, s in ((10, "uniform"), (2, "quantile")))
+    assert_rows_equal(wide, equal)
+    np.testing.assert_allclose([wide.ece.floor, wide.mce.floor], [equal.ece.floor, equal.mce.floor], rtol=1e-9)
+
+
 def test_bin_whose_labels_are_equal_has_the_error_of_its_predictions():
     p = np.repeat([0.1, 0.9], 50)
     (row,) = evaluate(p > 0.5, p, 1.0, strategy="uniform").rows
