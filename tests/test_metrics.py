@@ -519,6 +519,24 @@ def test_bins_of_equal_width_are_listed_by_ascending_prediction_without_empty_on
         np.testing.assert_allclose(part.standard_error, error, rtol=1e-6)
 
 
+def test_small_shares_of_weighted_rows_equal_those_beside_a_large_share():
+    y, p, w = world(2_000)
+    for a, b in zip(
+        evaluate(y, p, [0.05, 0.2], sample_weight=w).rows,
+        evaluate(y, p, [0.05, 0.2, 1.0], sample_weight=w).rows,
+        strict=False,
+    ):
+        assert_rows_equal(a, b)
+
+
+def test_default_shares_are_2_5_10_and_100_percent():
+    y, p, _ = world(500)
+    cells = Cells("probability").update(p, y)
+    for result in (evaluate(y, p), evaluate_cells(cells)):
+        np.testing.assert_array_equal(result.column("alpha"), [0.02, 0.05, 0.1, 1.0])
+        assert (result.n_bins, result.strategy) == (10, "quantile")
+
+
 def test_empty_bins_change_no_metric():
     rng = np.random.default_rng(0)
     p = np.append(rng.uniform(0.02, 0.09, 150), rng.uniform(0.71, 0.79, 150))

@@ -276,6 +276,14 @@ def test_moments_and_distance_agree_with_scipy():
     np.testing.assert_allclose(dataclasses.astuple(g)[:6], expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("skew", [-1.0, 1.0])
+def test_gaussianity_of_exact_cells_equals_that_of_the_scores(skew):
+    for seed in range(4):
+        x = skew * np.random.default_rng(seed).gamma(3.0, size=60)  # the largest distance is below or above a step
+        found = (dataclasses.astuple(gaussianity(scores)) for scores in (x, Cells(exact=True).update(x)))
+        np.testing.assert_allclose(*found, rtol=1e-9)
+
+
 @given(st.floats(-100, 100), st.floats(0.01, 100), st.integers(0, 50))
 @settings(deadline=None, max_examples=30)
 def test_distance_does_not_depend_on_location_or_scale(shift, scale, seed):

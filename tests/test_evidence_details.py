@@ -1,0 +1,22 @@
+"""Levels of replicas do not follow outliers."""
+
+import numpy as np
+import pytest
+
+from uncurse import ReplicaCounts
+
+LEVELS = np.array([0.0, 0.3, -0.2, 0.1])
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+@pytest.mark.parametrize("far", [0.0, 60.0])
+def test_an_outlier_does_not_change_the_levels_of_replicas(replicas, far):
+    rng = np.random.default_rng(0)
+    levels = LEVELS[:replicas]
+    pool = rng.normal(-2, 0.8, (5_000, 1)) + 0.4 * rng.normal(size=(5_000, replicas)) + levels
+    pool[0, 1:] += far * np.array([1.0, -1.5, 0.2])[: replicas - 1]  # moves the mean gap and the contrast
+    cells = ReplicaCounts().update(pool).cells()
+    exact = pool[1:].mean(axis=0) - pool[1:, 0].mean()
+    # Four replicas and more have one contrast, so an outlier leaves only the mean of their levels.
+    expected = exact if not far or replicas < 4 else np.append(0.0, np.full(3, exact[1:].mean()))
+    np.testing.assert_allclose(cells.levels, expected, atol=0.003)  # an outlier that is clipped keeps some influence
