@@ -27,6 +27,14 @@ def test_quantile_bins_split_cells_of_the_grid():
     np.testing.assert_allclose(edges, np.quantile(l, np.arange(1, 50) / 50), atol=1 / 1024)
 
 
+def test_uniform_bins_split_cells_of_the_grid_at_their_edges():
+    cells = Cells(exact=False).update(np.random.default_rng(0).normal(-2, 0.1, 50_000))
+    cuts, edges = make_bins(cells, 1_000, "uniform", None)
+    dense = np.abs(edges + 2) < 0.15  # no empty cells there
+    assert dense.sum() > 20
+    np.testing.assert_allclose(scores_at(cells, cuts)[dense], edges[dense], atol=1e-9)
+
+
 def test_equal_scores_share_a_bin():
     cells = Cells(exact=True).update(np.repeat([0.0, 1.0, 2.0], [10, 80, 10]), np.arange(100) % 2)
     cuts, _ = make_bins(cells, 10, "quantile", None)

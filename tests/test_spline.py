@@ -347,14 +347,18 @@ def test_outliers_are_beyond_three_times_the_distance_of_the_tail_to_the_median(
 
 def test_location_and_knots_are_weighted_quantiles_of_the_middle_of_cells():
     rng = np.random.default_rng(0)
-    x, w = np.arange(40.0) ** 1.5, 10 * rng.random(40) + 10
+    t, w = np.linspace(-3, 3, 40), 10 * rng.random(40) + 10
+    x = t**3 + 2 * t
     middle = (np.cumsum(w) - w / 2) / w.sum()
     curve = fit_smooth(x, w, w * expit(0.02 * x - 2))
     low, center, high = np.interp([1 / 6, 1 / 2, 5 / 6], middle, x)
     np.testing.assert_allclose([curve.center, curve.spread], [center, (high - low) / 2], rtol=1e-12)
-    quantiles = np.interp(spline_module._LEVELS, middle, x)
-    kept = quantiles[np.append(True, np.diff(quantiles) > 0.05 * curve.spread)]
-    np.testing.assert_allclose(curve.basis.knots * curve.spread + curve.center, kept, rtol=1e-9)
+    first, *others = np.interp(spline_module._LEVELS, middle, x)
+    kept = [first]
+    for quantile in others:
+        kept += [quantile] if quantile > kept[-1] + 0.05 * curve.spread else []
+    np.testing.assert_allclose(curve.basis.knots * curve.spread + curve.center, kept, rtol=1e-9, atol=1e-9)
+    assert (np.diff(np.concatenate([[0], spline_module._LEVELS, [1]])) > 0).all()
 
 
 def test_knots_are_distinct_and_at_least_four():
