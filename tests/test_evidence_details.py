@@ -1,9 +1,10 @@
-"""Levels of replicas do not follow outliers."""
+"""Outliers of replica scores: fences, and levels that do not follow outliers."""
 
 import numpy as np
 import pytest
 
 from uncurse import ReplicaCounts
+from uncurse.evidence.replica_cells import outlier_fences
 
 LEVELS = np.array([0.0, 0.3, -0.2, 0.1])
 
@@ -20,3 +21,14 @@ def test_an_outlier_does_not_change_the_levels_of_replicas(replicas, far):
     # Four replicas and more have one contrast, so an outlier leaves only the mean of their levels.
     expected = exact if not far or replicas < 4 else np.append(0.0, np.full(3, exact[1:].mean()))
     np.testing.assert_allclose(cells.levels, expected, atol=0.003)  # an outlier that is clipped keeps some influence
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_fences_are_one_range_outside_the_central_scores(scale):
+    rng = np.random.default_rng(0)
+    values, weight = scale * rng.normal(size=3_000), rng.random(3_000)
+    order = np.argsort(values)
+    low, high = np.interp([0.001, 0.999], (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum(), values[order])
+    np.testing.assert_allclose(outlier_fences(values, weight), [2 * low - high, 2 * high - low], rtol=1e-9)
+    mostly = np.append(np.full(3_000, 2.0), [1.0, 7.0])
+    assert outlier_fences(mostly, np.ones(3_002)) == (1.0, 7.0)  # no range: nothing is an outlier
