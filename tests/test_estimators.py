@@ -125,7 +125,7 @@ def test_the_ranking_of_the_base_model_is_kept(base, curvature):
 def test_fitted_attributes_agree_with_a_vad_fitted_on_predict_replicas():
     clf = VADClassifier(LOGISTIC, n_replicas=3, random_state=0).fit(X, Y, pool=POOL)
     assert clf.replicate_ == "bootstrap"
-    assert clf.vad_.replicas == "anchored"
+    assert clf.vad_.options.replicas == "anchored"
     assert clf.clip_ == 0
     assert len(clf.replicas_) == 2
     scores = clf.predict_replicas(POOL)
@@ -142,7 +142,7 @@ def test_without_a_pool_the_training_rows_are_the_pool():
 
 def test_a_random_model_is_replicated_by_seeds():
     clf = VADClassifier(RandomForestClassifier(5, max_depth=3), random_state=0).fit(X, Y, pool=POOL)
-    assert (clf.replicate_, clf.vad_.replicas) == ("seeds", "seeds")
+    assert (clf.replicate_, clf.vad_.options.replicas) == ("seeds", "seeds")
     assert 0 < clf.lambda_ < 1
 
 

@@ -123,7 +123,8 @@ def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, v
     if options.calibrator is None and labelled is not None:
         raise UncurseError("there are labelled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
     shrinkage = _shrinkage(pool.moments, options, variance)
-    if variance is None and identical_replicas(shrinkage.noise, shrinkage.variance):
+    seeds = options.replicas == "seeds" and variance is None  # bootstraps of a stable model may agree
+    if seeds and identical_replicas(shrinkage.noise, shrinkage.variance):
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
     if options.shape == "free":
         return _fit_free(pool, options, shrinkage, variance)

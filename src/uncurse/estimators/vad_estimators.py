@@ -147,7 +147,7 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the predictions of every model before debiasing.
 
         Pass them to `VAD` with ``scale="probability"`` (classifier) or ``"value"`` (regressor) and
-        ``replicas=vad_.replicas``.
+        ``replicas=vad_.options.replicas``.
 
         Parameters
         ----------
