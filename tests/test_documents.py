@@ -220,13 +220,18 @@ def test_a_symbolic_link_is_kept_and_its_target_is_replaced(tmp_path):
     assert (tmp_path / "real.json").read_text() == "new"
 
 
-def test_a_file_keeps_its_mode_and_a_device_is_not_replaced(tmp_path):
+def test_a_file_keeps_its_mode_and_a_pipe_is_not_replaced(tmp_path):
     private = tmp_path / "private.json"
     private.touch(mode=0o600)
     documents.write(private, "x")
     assert private.stat().st_mode & 0o777 == 0o600
-    documents.write("/dev/null", "x")
-    assert not os.path.isfile("/dev/null")
+    pipe = tmp_path / "pipe"  # not a device of the machine, which a faulty version would replace
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    documents.write(pipe, "x")
+    assert os.read(reader, 10) == b"x"
+    os.close(reader)
+    assert not os.path.isfile(pipe)
 
 
 def test_folders_and_long_names_are_refused(tmp_path):

@@ -45,9 +45,7 @@ PACKAGES = (
 NOT_CALLED = {
     *("Bin", "DataRecord", "Estimate", "Evaluation", "Fitted", "Gaussianity", "Geometry", "GroupRecord", "Link"),
     *("LogisticFit", "Replicas", "ReplicaCells", "SelectionMetrics", "UncurseError"),
-    *("EvidenceSums", "Parts", "check_length", "check_negative_rate", "clip_outliers", "fit_logistic", "fold"),
-    *("grid_steps", "labelled_evidence", "outlier_fences", "pool_evidence", "reading", "replacing", "step_edges"),
-    *("top_cut", "umask", "warn_if_probabilities", "warn_user"),
+    *("check_length", "fit_logistic", "fold", "reading", "replacing", "umask", "warn_if_probabilities", "warn_user"),
 }
 
 

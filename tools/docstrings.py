@@ -57,7 +57,7 @@ def check_module(module: ModuleType) -> Iterator[Violation]:
     """Check the public functions and classes that `module` defines, and their public methods."""
     for name in getattr(module, "__all__", ()):
         value = getattr(module, name)
-        if not str(getattr(value, "__module__", "")).startswith("uncurse"):
+        if str(getattr(value, "__module__", "")).split(".")[0] != module.__name__.split(".")[0]:
             continue  # a constant or a type
         if inspect.isclass(value):
             yield from check_object(f"{module.__name__}.{name}", CHECKS, value)

@@ -112,13 +112,15 @@ def fit_calibrator(method: str, cells: Cells, **options: Any) -> ScoreMap:
     >>> fit_calibrator("histogram", cells, n_bins=1)([0.0]).round(3)
     array([0.5])
     """
-    if method == "dirichlet":
+    if isinstance(method, str) and method == "dirichlet":
         raise UncurseError("with two classes Dirichlet calibration is beta calibration; use 'beta'")
     function = CALIBRATORS[check_choice("calibrator", method, tuple(CALIBRATORS))]
     known = [name for name in inspect.signature(function).parameters if name != "cells"]
     for name in options:
         if name not in known:
             raise UncurseError(f"{method} has no option {name!r}; it takes {', '.join(known) or 'no options'}")
+    if not isinstance(cells, Cells):
+        raise UncurseError(f"cells is a {type(cells).__name__}; pass Cells")
     if cells.scale != "logit":
         raise UncurseError(f"calibrators need cells on the logit scale, not on the {cells.scale} scale")
     labels = cells.label

@@ -189,6 +189,7 @@ def evaluate_cells(
     >>> evaluate_cells(cells, alphas=[1.0]).rows[0].observed
     1.0
     """
+    _check_types(cells, Cells, score_map)
     if cells.label is None:
         raise UncurseError("these cells have no labels; update them with scores and labels")
     if score_map is None:
@@ -237,6 +238,7 @@ def evaluate_log(
     >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
     1.0
     """
+    _check_types(log, Evidence, score_map)
     if log.cells is None:
         raise UncurseError(
             "this evidence has scale='value', which does not predict a label; evaluate logits or probabilities"
@@ -259,6 +261,15 @@ def evaluate_log(
     w, y, w2, y2 = (np.concatenate(column) for column in zip(*columns, strict=True))
     ranked = Ranked(np.concatenate(predictions).astype(np.float64, copy=False), (w, y, w2, y2))
     return _evaluation(ranked, _shares(alphas), float(w.sum()), n_bins, strategy)
+
+
+def _check_types(data: object, wanted: type, score_map: object) -> None:
+    if not isinstance(data, wanted):
+        raise UncurseError(f"this needs {wanted.__name__}, not a {type(data).__name__}")
+    if not isinstance(score_map, ScoreMap | None):
+        raise UncurseError(
+            f"score_map is a {type(score_map).__name__}; pass a score map, or None for plain predictions"
+        )
 
 
 def _shares(alphas: Sequence[float] | float) -> list[float]:
