@@ -125,7 +125,7 @@ def make_bins(cells: Cells, n_bins: int, strategy: str, refine_top: float | None
     (array([2.]), array([1.5]))
     """
     check_choice("strategy", strategy, ("quantile", "uniform"))
-    n_bins = min(check_count(n_bins, "n_bins"), cells.rows, _MAX_BINS)
+    n_bins = min(check_count(n_bins, "n_bins"), max(len(cells), round(cells.effective_rows)), _MAX_BINS)
     shares = np.arange(1, n_bins) / n_bins
     total, splittable = _cumulative(cells.weight), _splittable(cells)
     if strategy == "quantile":

@@ -240,6 +240,8 @@ def merged(parts: Iterable[Evidence]) -> Evidence:
     >>> merged(Evidence(spec, Moments().update([[x, 1.0]])) for x in (0.0, 1.0, 2.0)).rows
     3
     """
+    if not isinstance(parts, Iterable):
+        raise UncurseError(f"cannot merge a {type(parts).__name__}; pass a list of Evidence")
     total: Evidence | None = None
     for part in parts:
         if not isinstance(part, Evidence):

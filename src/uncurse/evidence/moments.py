@@ -12,7 +12,7 @@ from .._types import Array, Float
 from ..documents import reading
 from ..errors import UncurseError
 from ..links import get_link, to_link
-from ..validation import check_count, check_finite, check_number, check_scores, check_weights
+from ..validation import SCALES, check_choice, check_count, check_finite, check_number, check_scores, check_weights
 from .block_sums import Blocks, block_sums
 
 _MAX_BLOCKS = 64  # kept after merging
@@ -81,6 +81,7 @@ class Moments:
         -------
         Moments
         """
+        check_choice("scale", scale, SCALES)
         plain_array = type(scores) is np.ndarray and scores.dtype in (np.float32, np.float64)
         if plain_array and scale != "probability" and scores.ndim == 2 and scores.size:  # type: ignore[union-attr]
             values: Float = np.asarray(scores)  # the sums below reveal NaN and infinities
@@ -317,13 +318,13 @@ class Moments:
                 raise ValueError("rows and weights must be positive")
             # Σw² lies between (Σw)²/n and (Σw)².
             with np.errstate(over="ignore"):
-                total = np.square(weight) * (1 + 1e-9)
+                total, levels = np.square(weight) * (1 + 1e-9), weight * np.square(mean).max(axis=1, initial=0.0)
             if (squares > total).any() or (squares < total / np.maximum(rows, 1) * (1 - 2e-9)).any():
                 raise ValueError("its squared weights do not fit its weights")
             size = np.abs(scatter).max(axis=(1, 2))
             twisted = np.abs(scatter - scatter.transpose(0, 2, 1)).max(axis=(1, 2))
             # A block of one row has no scatter beyond the rounding of its squares.
-            slack = 1e-9 * size + 1e-14 * weight * np.square(mean).max(axis=1, initial=0.0)
+            slack = 1e-9 * size + 1e-14 * levels
             if (twisted > slack).any() or (np.linalg.eigvalsh(scatter).min(axis=1) < -slack).any():
                 raise ValueError("a scatter matrix is not symmetric and positive semi-definite")
             moments._append(*blocks)
