@@ -319,6 +319,8 @@ class Moments:
             # Σw² lies between (Σw)²/n and (Σw)².
             with np.errstate(over="ignore"):
                 total, levels = np.square(weight) * (1 + 1e-9), weight * np.square(mean).max(axis=1, initial=0.0)
+            if not np.isfinite(levels).all():
+                raise ValueError("the squares of its means overflow")
             if (squares > total).any() or (squares < total / np.maximum(rows, 1) * (1 - 2e-9)).any():
                 raise ValueError("its squared weights do not fit its weights")
             size = np.abs(scatter).max(axis=(1, 2))
