@@ -207,7 +207,7 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(project):
-    # `tools` is a link, so the tool is told where the checkout is.
+    # `tools` is a symbolic link, so pass the location of the checkout.
     command = f"import sys; from tools.mutants.__main__ import main; main(sys.argv[1:], {str(project)!r})"
     arguments = ["--count", "1000", "--jobs", "2", "--results", str(project / "results.jsonl")]
     return [
