@@ -237,7 +237,10 @@ def test_invalid_groups_are_refused(groups, message):
         (np.ma.masked_array([[0.0, 1.0]], [[True, False]]), "scores has masked values; drop or fill those rows first"),
         ([[0.0, np.nan]], r"\[0, 1\] is nan \(1 such values\); drop or repair those rows first"),
         ([[0.0, 1.0], [-np.inf, 1.0]], r"\[1, 0\] is -inf \(1 such values\)"),
-        ([[1e300, 0.0], [1.0, 2.0]], "the squares of these scores overflow; pass scores of ordinary size"),
+        (
+            [[1e300, 0.0], [1.0, 2.0]],
+            r"\[0, 0\] is 1e\+300 beyond ±1e\+75 \(1 such values\); drop or repair those rows first",
+        ),
         (np.zeros((2, 2_000)), "there are 2000 score columns; columns are replicas: pass the transpose"),
     ],
 )

@@ -468,7 +468,7 @@ ONE = np.array([[0.5, 1.0], [0.25, 0.5]])
         ("log", "probability", ZERO, r"1 probabilities of the pool are exactly 0 or 1.*log score is infinite"),
         ("log", "value", [[1.0, 0.0]], r"the pool holds 0, which has no logarithm; use link='identity'"),
         ("log", "value", [[1.0, -2.0]], r"the pool holds -2, which has no logarithm"),
-        ("logistic", "logit", [[1e200, 0.0], [-1e200, 1.0]], "squares of these scores overflow; pass scores of ord"),
+        ("logistic", "logit", [[1e200, 0.0], [-1e200, 1.0]], r"pool\[0, 0\] is 1e\+200 beyond ±1e\+75 \(2 such"),
         ("logistic", "logit", [0.0, 1.0], r"pool has shape \(2,\); pass a column per replica, shape \(n, S\)"),
         ("logistic", "logit", np.zeros((0, 2)), r"pool is empty, shape \(0, 2\); pass at least one row"),
         ("logistic", "logit", np.zeros((3, 0)), r"pool is empty, shape \(3, 0\)"),

@@ -321,7 +321,7 @@ def test_joblib_chooses_the_backend():
     [
         (GaussianNB(), {"replicate": "jackknife"}, "replicate='jackknife' is unknown; choose one of auto, seeds, boot"),
         (GaussianNB(), {"n_replicas": 1}, "n_replicas=1; pass 2 or more"),
-        (GaussianNB(), {"n_replicas": 2.5}, "n_replicas=2.5; pass 2 or more"),
+        (GaussianNB(), {"n_replicas": 2.5}, "n_replicas=2.5; pass an integer"),
         (GaussianNB(), {"replicate": "seeds"}, "GaussianNB has no random_state; use replicate='boot"),
         (LogisticRegression(), {"replicate": "seeds"}, "LogisticRegression does not depend on its random_state; use"),
         (
@@ -332,15 +332,20 @@ def test_joblib_chooses_the_backend():
         (GaussianNB(), {"sample_weight": np.where(Y, 1.0, 1e-9)}, "none of 1000 bootstraps contains every class: the"),
         (
             GaussianNB(),
-            {"sample_weight": np.where(Y, 1.0, 1e-99)},
-            "the rarest has 6.3e-98 effective rows",
+            {"sample_weight": np.where(Y, 1.0, 1e-49)},
+            "the rarest has 6.3e-48 effective rows",
         ),
         (Ridge(), {"sample_weight": np.r_[1e3, np.ones(119)]}, "leaves 1.25 effective rows of 120, and a bootstrap n"),
         (GaussianNB(), {"n_jobs": 0}, "n_jobs=0; pass None, a number of processes"),
         (GaussianNB(), {"n_jobs": "x"}, "n_jobs='x'; pass None"),
         (GaussianNB(), {"random_state": "x"}, "'x' cannot be used to seed"),
-        (GaussianNB, {}, "Cannot clone|class.* instead of an instance"),
-        (5, {}, "Cannot clone object"),
+        (
+            GaussianNB,
+            {},
+            r"estimator is the class GaussianNB; pass a scikit-learn estimator, such as LogisticRegression\(\)",
+        ),
+        (5, {}, "estimator is a int; pass a scikit-learn estimator"),
+        (GaussianNB(), {"n_replicas": 2**63}, "n_replicas=9223372036854775808 is too large; pass at most 10,000"),
     ],
 )
 def test_errors_name_the_value_and_the_remedy(estimator, options, message):

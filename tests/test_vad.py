@@ -909,8 +909,8 @@ def with_value(value, place=(3, 1)):
         (evidence_of(expit(GOOD), scale="probability"), {}, "collected with scale='probability', not 'logit'"),
         (evidence_of(GOOD, negative_rate=0.1), {}, r"collected with negative_rate=0\.1, not None"),
         (evidence_of(GOOD, top_k=TopK("auction", 3)), {}, "the pool holds only the top 3 of each auction; collect all"),
-        (np.full((5, 2), 1e300), {}, r"the served scores are constant at 1e\+300"),
-        (1e300 * GOOD, {}, "the squares of these scores overflow; pass scores of ordinary size"),
+        (np.full((5, 2), 1e300), {}, r"pool\[0, 0\] is 1e\+300 beyond ±1e\+75 \(10 such values\)"),
+        (1e300 * GOOD, {}, r"beyond ±1e\+75"),
     ],
 )
 def test_invalid_pool_is_refused_with_a_remedy(pool, options, message):

@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not names:
         parser.error(f"no target is called {options.only}; see --list")
     if options.call is not None:
+        names = [n for n in names if n in options.only] or names
         if len(names) != 1:
             parser.error("--call needs one target; name it with --only")
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):

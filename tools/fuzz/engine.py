@@ -166,6 +166,7 @@ def run_call(
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", UserWarning)
+            warnings.filterwarnings("ignore", category=RuntimeWarning, module="sklearn")  # of the user's estimator
             _alarm(6 * SLOW_SECONDS)  # a target makes several calls
             chosen.function(call)
     except Refused as refused:

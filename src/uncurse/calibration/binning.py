@@ -15,7 +15,7 @@ from .._types import Array
 from ..evidence import Cells
 from ..links import logistic, logit
 from ..maps import Curve, ScoreMap, Steps
-from ..validation import check_choice, check_count, check_share
+from ..validation import check_choice, check_count, check_flag, check_share
 from .parametric import MIN_SLOPE, effective_columns, platt
 
 _MAX_BINS = 1 << 20  # 64 per cell of the grid; limits memory to tens of megabytes
@@ -70,7 +70,14 @@ def smooth_isotonic(cells: Cells) -> ScoreMap:
     starts = _isotonic_starts(label / weight, weight)[0]
     first, values = _increasing(np.add.reduceat(weight, starts), np.add.reduceat(label, starts))
     starts = starts[first]
-    x, level = np.add.reduceat(weight * score, starts) / np.add.reduceat(weight, starts), logit(values)
+    x = np.add.reduceat(weight * score, starts) / np.add.reduceat(weight, starts)
+    # Pool levels whose scores are equal up to rounding: a line through them would be arbitrarily steep.
+    apart = np.append(True, np.diff(x) > 1e-9 * (1 + np.abs(x[1:])))
+    if not apart.all():
+        groups = np.flatnonzero(apart)
+        share = np.add.reduceat(weight, starts)
+        x, values = (np.add.reduceat(share * v, groups) / np.add.reduceat(share, groups) for v in (x, values))
+    level = logit(values)
     if len(x) == 1:
         return Curve(x.tolist(), level.tolist(), MIN_SLOPE, MIN_SLOPE)
     ends = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]]
@@ -87,7 +94,8 @@ def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
     from scipy.special import gammaln
 
     score, weight, label = effective_columns(cells)
-    p, total, splittable = logistic(score), _cumulative(weight), _splittable(cells)
+    total, splittable = _cumulative(weight), _splittable(cells)
+    p, q = (np.maximum(logistic(l), 1e-300) for l in (score, -score))  # the prior must not vanish
     cube = float(total[-1]) ** (1 / 3)
     sizes = np.unique(np.clip(np.arange(max(1, int(cube / 10)), max(2, int(10 * cube)) + 1), 1, len(score)))
     models: dict[int, tuple[Array, Array, float]] = {}  # by number of cuts: cuts, values, log evidence
@@ -99,8 +107,7 @@ def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
         lowest = np.append(0, cuts).astype(np.intp)
         highest = np.append(np.ceil(cuts), len(score)).astype(np.intp) - 1
         prior = 2.0 / len(n)
-        a = prior * (p[lowest] + p[highest]) / 2
-        b = prior - a
+        a, b = (prior * (x[lowest] + x[highest]) / 2 for x in (p, q))
         evidence = gammaln(prior) - gammaln(n + prior) + gammaln(m + a) - gammaln(a) + gammaln(n - m + b) - gammaln(b)
         models[len(cuts)] = (cuts, (m + a) / (n + prior), float(evidence.sum()))
     evidences = np.array([model[2] for model in models.values()])
@@ -171,10 +178,14 @@ def sums_between(cuts: Array, column: Array) -> Array:
     >>> sums_between(np.array([1.5]), np.array([1.0, 2.0, 4.0]))
     array([2., 5.])
     """
-    total = _cumulative(column)
+    # Differences of cumulative sums would lose bins that are light beside the rows below them.
     i = cuts.astype(np.intp)
-    at_cuts = total[i] + (cuts - i) * (total[np.minimum(i + 1, len(total) - 1)] - total[i])
-    return np.diff(at_cuts, prepend=0.0, append=total[-1])
+    starts = np.append(0, i)
+    sums = np.where(np.diff(starts, append=len(column)) > 0, np.add.reduceat(column, starts), 0.0)
+    below_cut = (cuts - i) * column[i]
+    sums[:-1] += below_cut
+    sums[1:] -= below_cut
+    return sums
 
 
 def _cumulative(column: Array) -> Array:
@@ -230,7 +241,7 @@ def _increasing(weight: Array, label: Array) -> tuple[NDArray[np.intp], Array]:
 
 
 def _steps(cells: Cells, edges: Array, weight: Array, label: Array, strict: bool) -> ScoreMap:
-    if strict:
+    if check_flag(strict, "strict"):
         first, values = _increasing(weight, label)
         edges = edges[first[1:] - 1]
     else:

@@ -8,6 +8,7 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells
 from ..maps import Affine, Curve, ScoreMap, logit_knots
+from ..validation import check_flag
 from .logistic import fit_logistic
 
 MIN_SLOPE = 1e-6  # of a strict map: enough to keep the order of scores, too little to matter
@@ -71,7 +72,7 @@ def beta(cells: Cells, *, strict: bool = True) -> ScoreMap:
     elif b < 0:
         b, (a, c) = 0.0, fit_logistic(np.stack([low, ones]), weight, label).coefficients
     _check_rising(a + b, "beta")
-    least = MIN_SLOPE if strict else 0.0
+    least = MIN_SLOPE if check_flag(strict, "strict") else 0.0
     a, b = max(a, least), max(b, least)
     # 256 linear pieces have an error of at most 2e-5 |a − b|; outside the knots the function is a straight line.
     x = logit_knots(int(256 * np.clip(np.sqrt(abs(a - b)), 1, 8)))

@@ -9,6 +9,7 @@ projection, whose residual variance is estimated because it is not binomial).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ _PRIOR = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02])
 _LEAST_POSTERIOR = 0.025  # drop less probable values of τ: the largest would dominate the covariance
 _CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread: a curve this smooth changes by 0.1% of its slope
 _TAIL = 0.01  # at most this share of the other scores is an outlier on either side; at least 3 cells
+_TIE = 1e-6  # scores on a grid meet thresholds exactly: rounding must not decide on which side they are
 _FENCE = 3.0  # outliers are outside the 1% to 99% range by 3 times its distance to the median: 9 normal sd
 _REACH = 3.0  # clip other scores at 3 spreads outside the knots
 _RUN = 64  # cells per estimate of the residual variance: a relative error of √(2/64) = 18%
@@ -175,13 +177,15 @@ def fit_smooth(
     array([-1. , -0.3])
     """
     ends = score
-    score, weight, label = _merged(score, weight, label, score)
+    # Scores that are equal up to rounding must be one cell, or a floor would not be seen as one.
+    apart = np.diff(score, prepend=score[0]) > 1e-9 * (1 + np.abs(score))
+    score, weight, label = _merged(score, weight, label, np.cumsum(apart))
     heavy = _is_heavy(weight)
     positions = (np.cumsum(weight[~heavy]) - weight[~heavy] / 2) / weight[~heavy].sum()
     center, spread = _location(score[~heavy], positions)
     inside = _inside(score, weight, heavy, positions)
     z = (score[inside] - center) / spread
-    z, w, y = _merged(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD + 0.5))
+    z, w, y = _merged(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD + 0.5 + _TIE))
     knots = _knots(z, w)
     z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # clip outliers: their leverage is extreme
     basis = make_basis(knots)
@@ -193,14 +197,13 @@ def fit_smooth(
     return _limited(curve, score, weight, label, inside)
 
 
-def _merged(score: Array, weight: Array, label: Array, keys: Array) -> tuple[Array, Array, Array]:
+def _merged(score: Array, weight: Array, label: Array, keys: NDArray[Any]) -> tuple[Array, Array, Array]:
     """Merge neighbouring cells with equal keys."""
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     if len(starts) == len(score):
         return score, weight, label
     total = np.add.reduceat(weight, starts)
-    mean = score[starts] if keys is score else np.add.reduceat(weight * score, starts) / total
-    return mean, total, np.add.reduceat(label, starts)
+    return np.add.reduceat(weight * score, starts) / total, total, np.add.reduceat(label, starts)
 
 
 def _is_heavy(weight: Array) -> NDArray[np.bool_]:
@@ -224,8 +227,8 @@ def _inside(score: Array, weight: Array, heavy: NDArray[np.bool_], positions: Ar
     """Return the cells that the curve is fitted to: without outliers, and without a floor or a cap at either end."""
     tail = min(max(_TAIL, 3 / len(positions)), 0.1)
     low, middle, high = np.interp([tail, 0.5, 1 - tail], positions, score[~heavy])
-    below = np.searchsorted(score, low - _FENCE * (middle - low))
-    above = np.searchsorted(score, high + _FENCE * (high - middle), side="right")
+    below = np.searchsorted(score, low - (_FENCE + _TIE) * (middle - low))
+    above = np.searchsorted(score, high + (_FENCE + _TIE) * (high - middle), side="right")
     reached = np.cumsum(np.where(heavy, 0.0, weight)) / weight[~heavy].sum()
     below = max(below, 1 + np.max(np.flatnonzero(heavy & (reached < tail)), initial=-1))
     above = min(above, np.min(np.flatnonzero(heavy & (reached > 1 - tail)), initial=len(score)))
@@ -237,7 +240,7 @@ def _knots(z: Array, weight: Array) -> Array:
     levels = np.interp(_LEVELS, (np.cumsum(weight) - weight / 2) / weight.sum(), z)
     knots = levels[:1]
     for level in levels[1:]:
-        if level > knots[-1] + _MIN_GAP:
+        if level > knots[-1] + _MIN_GAP + _TIE:
             knots = np.append(knots, level)
     return knots if len(knots) >= _MIN_KNOTS else np.linspace(z[0], z[-1], _MIN_KNOTS)
 

@@ -72,8 +72,7 @@ class Auto(Debiaser):
     def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability"))
         self.replicas = check_replicas(replicas)
-        check_negative_rate(negative_rate, scale)
-        self.negative_rate = negative_rate
+        self.negative_rate = check_negative_rate(negative_rate, scale)
 
     def __repr__(self) -> str:
         chosen = f" chose {self.method_}: {self.reason_}" if hasattr(self, "map_") else ""

@@ -86,7 +86,8 @@ def group_lambdas(
     # The common λ is that within groups: the spread between centers is not noise.
     within = pool
     if known.any():
-        within = 1 - float(rows[known] @ ((1 - own) * spread)[known]) / float(rows[known] @ spread[known])
+        n, variance = rows[known], spread[known]
+        within = 1 - float(n @ ((1 - own[known]) * variance)) / float(n @ variance)
     error = np.array([lambda_error(within, n, differences, in_noise) for n in rows])
     return shrink_towards(within, np.where(known, own, within), np.where(known, error, np.inf))
 

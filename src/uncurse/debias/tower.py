@@ -87,8 +87,7 @@ class Tower(Debiaser):
     def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability"))
         self.replicas = check_replicas(replicas)
-        check_negative_rate(negative_rate, scale)
-        self.negative_rate = negative_rate
+        self.negative_rate = check_negative_rate(negative_rate, scale)
 
     def __repr__(self) -> str:
         text = f"Tower(scale={self.scale!r}, replicas={self.replicas!r})"

@@ -15,7 +15,7 @@ from ..evidence import Evidence, Moments
 from ..evidence.spec import check_negative_rate
 from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
-from ..validation import SCALES, check_choice, check_number, warn_user
+from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
 from .base import DataRecord, FitRecord, Fitted, GroupRecord, check_columns, check_replicas
 from .free_shape import FreeShape, LabelFree, Parametric
 from .latent_scores import ReplicaModel
@@ -54,10 +54,9 @@ class VADOptions:
         check_choice("scale", self.scale, SCALES)
         check_replicas(self.replicas)
         check_choice("shape", self.shape, ("straight", "free"))
-        check_negative_rate(self.negative_rate, self.scale)
+        object.__setattr__(self, "negative_rate", check_negative_rate(self.negative_rate, self.scale))
         for name in ("curvature", "recentre", "intervals"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise UncurseError(f"{name}={getattr(self, name)!r}; pass True or False")
+            object.__setattr__(self, name, check_flag(getattr(self, name), name))
         if self.calibrator is not None:
             check_choice("calibrator", self.calibrator, tuple(CALIBRATORS))
             if self.curvature:

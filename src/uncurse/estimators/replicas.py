@@ -23,7 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from .._types import Array
 from ..errors import UncurseError
-from ..validation import check_choice, check_weights, effective_rows
+from ..validation import check_choice, check_count, check_weights, effective_rows
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ _ALIKE = 1e-3  # "auto" bootstraps if seeds change less than this share of the v
 _SAME = 1e-12  # models that differ less are identical to rounding
 _PROBE_ROWS = 10_000  # predictions on this many rows show whether seeds matter
 _REDRAWS = 1000
+_MOST_REPLICAS = 10_000  # a larger number is a mistake
 _LEAST_ROWS = 5  # effective rows that a bootstrap needs
 
 Rows = NDArray[np.intp]
@@ -121,7 +122,7 @@ def fit_replicas(
     ('bootstrap', 'anchored', 2)
     """
     check_choice("replicate", replicate, ("auto", "seeds", "bootstrap"))
-    if not isinstance(n_replicas, Integral) or n_replicas < 2:
+    if check_count(n_replicas, "n_replicas", _MOST_REPLICAS) < 2:
         raise UncurseError(f"n_replicas={n_replicas!r}; pass 2 or more: the served model and at least one replica")
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
         raise UncurseError(f"n_jobs={n_jobs!r}; pass None, a number of processes, or -1 for all cores")
@@ -159,7 +160,8 @@ def fit_replicas(
         # A frozen model may come from other rows, so two replicas are compared with each other.
         probes = [_with_seeds(template, seed_names, root, s) for s in range(1, 3 if frozen else 2)]
         served, *others = run([served_job, *(delayed(_fit)(probe, X, y, None, params) for probe in probes)])
-        if _relative_noise(*(others if frozen else (served, *others)), X, len(y)) < _ALIKE:
+        first, second = others if frozen else (served, *others)
+        if _relative_noise(first, second, X, len(y)) < _ALIKE:
             how, others = "bootstrap", []
         others += run(jobs(how, len(others) + 1))
     else:
@@ -170,8 +172,16 @@ def fit_replicas(
     return Replicas(served, tuple(others[: n_replicas - 1]), how)
 
 
+def check_estimator(estimator: Any) -> None:
+    """Raise UncurseError unless the object is a scikit-learn estimator, not its class."""
+    if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
+        kind = f"the class {estimator.__name__}" if isinstance(estimator, type) else f"a {type(estimator).__name__}"
+        raise UncurseError(f"estimator is {kind}; pass a scikit-learn estimator, such as LogisticRegression()")
+
+
 def _check_input(estimator: Any, X: Any, y: ArrayLike, random_state: Any) -> tuple[Any, int]:
     """Clone the estimator and draw a seed, with scikit-learn's messages for invalid values."""
+    check_estimator(estimator)
     try:
         check_consistent_length(X, y)
         return clone(estimator), _root_seed(random_state)
@@ -301,4 +311,4 @@ def _row_bytes(X: Any) -> Iterator[bytes]:
     )
 
 
-__all__ = ["Replicas", "fit_replicas"]
+__all__ = ["Replicas", "check_estimator", "fit_replicas"]

@@ -23,8 +23,8 @@ from ..evidence import Evidence, LogSpec, Moments
 from ..evidence.from_arrays import column_names
 from ..links import get_link
 from ..maps import Affine, Curve, ScoreMap, compose
-from ..validation import check_weights, warn_user
-from .replicas import fit_replicas
+from ..validation import LARGEST_SCORE, check_finite, check_numbers, check_weights, warn_user
+from .replicas import check_estimator, fit_replicas
 
 #: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
 CLIP = 1e-6
@@ -61,6 +61,7 @@ class _VADEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _base(self) -> Any:
         if self.estimator is not None:
+            check_estimator(self.estimator)
             return self.estimator
         from sklearn import linear_model  # slow to import
 
@@ -360,9 +361,13 @@ class VADRegressor(RegressorMixin, _VADEstimator):  # type: ignore[misc]
         if is_classifier(base):
             raise UncurseError(f"{type(base).__name__} is a classifier; use VADClassifier")
         try:
-            return np.asarray(column_or_1d(y, warn=True))
-        except (TypeError, ValueError) as error:
+            target = column_or_1d(y, warn=True)
+            if target.dtype.kind == "O":
+                target = target.astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
             raise UncurseError(str(error)) from None
+        check_finite(check_numbers(target, "y"), "y", LARGEST_SCORE)
+        return np.asarray(target)
 
     def predict(self, X: Any) -> Array:
         """Predict debiased values.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -94,9 +93,6 @@ class Cells:
         values = check_scores(scores, input_scale)
         y = None if labels is None else check_labels(labels, len(values))
         weights = check_weights(sample_weight, len(values), summed=True)
-        total = float(len(values)) if weights is None else float(weights.sum())
-        if not math.isfinite(total * max(float(values.max()), -float(values.min()))):
-            raise UncurseError("the sum of these scores overflows; pass scores of ordinary size, such as logits")
         if input_scale != self.scale and (input_scale, self.scale) != ("probability", "logit"):
             raise UncurseError(f"these cells are on the {self.scale} scale; scale={input_scale!r} cannot be added")
         self._check_labels(y is not None)

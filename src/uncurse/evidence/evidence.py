@@ -17,6 +17,7 @@ from .replica_counts import ReplicaCounts
 from .spec import LogSpec
 
 _OPTIONAL = ("cells", "replica_counts")
+_FIELDS = ("spec", "sources", "moments", *_OPTIONAL, "groups")
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,9 @@ class Evidence:
         Evidence
         """
         with documents.reading("evidence"):
+            unknown = set(content) - {"kind", "schema_version", *_FIELDS}
+            if unknown:
+                raise ValueError(f"{min(unknown)!r} is not one of its fields")
             cells, counts = content["cells"], content["replica_counts"]
             evidence = cls(
                 LogSpec.from_dict(content["spec"]),
@@ -240,7 +244,7 @@ def merged(parts: Iterable[Evidence]) -> Evidence:
     >>> merged(Evidence(spec, Moments().update([[x, 1.0]])) for x in (0.0, 1.0, 2.0)).rows
     3
     """
-    if not isinstance(parts, Iterable):
+    if not isinstance(parts, Iterable) or getattr(parts, "ndim", 1) == 0:
         raise UncurseError(f"cannot merge a {type(parts).__name__}; pass a list of Evidence")
     total: Evidence | None = None
     for part in parts:

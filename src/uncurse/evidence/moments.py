@@ -12,7 +12,16 @@ from .._types import Array, Float
 from ..documents import reading
 from ..errors import UncurseError
 from ..links import get_link, to_link
-from ..validation import SCALES, check_choice, check_count, check_finite, check_number, check_scores, check_weights
+from ..validation import (
+    LARGEST_SCORE,
+    SCALES,
+    check_choice,
+    check_count,
+    check_finite,
+    check_number,
+    check_scores,
+    check_weights,
+)
 from .block_sums import Blocks, block_sums
 
 _MAX_BLOCKS = 64  # kept after merging
@@ -102,9 +111,12 @@ class Moments:
 
         plain = scale == "logit" and self.link == "logistic" and not logit_offset
         blocks = block_sums(values, weights, None if plain else convert, self.blocks)
-        if not np.isfinite(blocks[3]).all() or not np.isfinite(blocks[4]).all():
-            check_finite(values, "pool")
-            raise UncurseError("the squares of these scores overflow; pass scores of ordinary size, such as logits")
+        _, weight, _, mean, scatter = blocks
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = weight[:, None] * np.square(mean) + np.diagonal(scatter, axis1=1, axis2=2)
+        if not (squares <= weight[:, None] * LARGEST_SCORE**2).all():
+            check_finite(values, "pool", LARGEST_SCORE)
+            raise UncurseError("a weighted sum of these scores overflows; rescale sample_weight")
         self._append(*blocks)
         return self
 

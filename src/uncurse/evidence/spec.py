@@ -93,9 +93,7 @@ class LogSpec:
         check_choice("scale", self.scale, SCALES)
         if np.isfinite(get_link(self.link).upper) and self.scale == "value":
             raise UncurseError(f"scale='value' has no {self.link} score; use link='identity' or link='log'")
-        check_negative_rate(self.negative_rate, self.scale)
-        if self.negative_rate is not None:
-            object.__setattr__(self, "negative_rate", float(self.negative_rate))
+        object.__setattr__(self, "negative_rate", check_negative_rate(self.negative_rate, self.scale))
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -170,14 +168,15 @@ class LogSpec:
             return cls(**{**content, "top_k": None if top_k is None else TopK(**top_k)})
 
 
-def check_negative_rate(rate: Any, scale: str) -> None:
-    """Raise UncurseError unless `rate` is None or a negative-sampling rate in (0, 1] of logits or probabilities."""
+def check_negative_rate(rate: Any, scale: str) -> float | None:
+    """Return a negative-sampling rate in (0, 1], or None; raise UncurseError for other values and for regression."""
     if rate is None:
-        return
+        return None
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate <= 1:
         raise UncurseError(f"negative_rate={rate!r}; pass the share of negatives kept in training, such as 0.1")
     if scale == "value":
         raise UncurseError("negative_rate applies to logits and probabilities; leave it out for scale='value'")
+    return float(rate)
 
 
 def _check_name(role: str, name: object) -> None:

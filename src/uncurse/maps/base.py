@@ -62,7 +62,7 @@ class ScoreMap:
         """
         values = check_numbers(scores, "scores")
         single = values.ndim == 0
-        values = check_scores(np.atleast_1d(values), self.scale)
+        values = check_scores(np.atleast_1d(values), self.scale, largest=np.inf)
         out = np.empty(len(values))
 
         def fill(share: slice) -> None:
@@ -128,7 +128,7 @@ class ScoreMap:
         """
         if self.scale == "logit":
             return self(logits)
-        values = check_scores(logits, "logit").astype(np.float64, copy=False)
+        values = check_scores(logits, "logit", largest=np.inf).astype(np.float64, copy=False)
         return self._predict(to_link(values, "logit", self.link)).astype(np.float64, copy=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def check_knots(values: Iterable[float], name: str) -> tuple[float, ...]:
     >>> check_knots([0, 1], "x")
     (0.0, 1.0)
     """
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         raise UncurseError(f"{name} is of type {type(values).__name__}; pass a list of numbers")
     items = values.tolist() if isinstance(values, np.ndarray) else values
     numbers = tuple(v if type(v) is float else check_number(v, f"{name}[{i}]") for i, v in enumerate(items))

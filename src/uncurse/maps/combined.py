@@ -154,7 +154,7 @@ class Grouped(ScoreMap):
         """
         if groups is None:
             return self.default(scores)
-        values = check_scores(scores, self.scale)
+        values = check_scores(scores, self.scale, largest=np.inf)
         names, codes = np.unique(check_names(groups, len(values), "groups"), return_inverse=True)
         number = {name: i for i, name in enumerate(self.maps)}
         return self.by_number(values, np.array([number.get(str(name), -1) for name in names.tolist()])[codes])
@@ -179,7 +179,7 @@ class Grouped(ScoreMap):
         >>> Grouped(Affine(1.0, 0.0), {"news": Affine(1.0, 1.0)}).by_number([0.0, 0.0], np.array([0, -1]))
         array([0.73105858, 0.5       ])
         """
-        values, numbers = check_scores(scores, self.scale), np.asarray(numbers)
+        values, numbers = check_scores(scores, self.scale, largest=np.inf), np.asarray(numbers)
         check_length(numbers, len(values), "numbers")
         if numbers.dtype.kind not in "iu" or numbers.min() < -1 or numbers.max() >= len(self.maps):
             raise UncurseError(f"numbers must be integers from -1 to {len(self.maps) - 1}; see `by_number`")
@@ -219,7 +219,7 @@ class Grouped(ScoreMap):
 
 def _flat(maps: Sequence[ScoreMap]) -> tuple[Affine | Curve | Steps, ...]:
     """Return the maps with chains replaced by their maps."""
-    if not isinstance(maps, Iterable):
+    if not isinstance(maps, Iterable) or getattr(maps, "ndim", 1) == 0:
         raise UncurseError(f"maps is of type {type(maps).__name__}; pass a sequence of maps")
     flat = tuple(
         part for score_map in maps for part in (score_map.maps if isinstance(score_map, Chain) else (score_map,))

@@ -118,9 +118,16 @@ class Curve(ScoreMap):
     def _knots(self) -> tuple[Array, Array]:
         return np.array(self.x), np.array(self.y)
 
+    @cached_property
+    def _rounds(self) -> bool:
+        return bool(np.abs(self._knots[1]).max() > 100)
+
     def _transform(self, l: Float) -> Float:
         x, y = self._knots
         result: Float = np.interp(l, x, y)
+        if self._rounds:
+            # A line through a large y, evaluated near its upper end, may exceed it by rounding.
+            result = np.minimum(result, np.append(y, np.inf)[np.searchsorted(x, l)])
         result += self.left * np.minimum(l - x[0], 0.0)
         result += self.right * np.maximum(l - x[-1], 0.0)
         return result
@@ -200,7 +207,7 @@ def logit_knots(count: int = 256) -> Array:
     Parameters
     ----------
     count : int, default=256
-        Number of knots.
+        Number of knots, at most 2^20.
 
     Returns
     -------
@@ -212,7 +219,7 @@ def logit_knots(count: int = 256) -> Array:
     >>> logit_knots(2).round(3)
     array([-1.763,  1.763])
     """
-    angle = (np.arange(check_count(count, "count")) + 0.5) / count * (np.pi / 2)
+    angle = (np.arange(check_count(count, "count", 1 << 20)) + 0.5) / count * (np.pi / 2)
     knots: Array = 2 * np.log(np.tan(angle))
     return knots
 

@@ -15,9 +15,9 @@ from ..errors import UncurseError
 from ..evidence import Cells, Evidence
 from ..links import logistic
 from ..maps import Affine, Grouped, ScoreMap
-from ..validation import check_labels, check_scores, check_share, check_weights, warn_user
+from ..validation import check_labels, check_numbers, check_scores, check_share, check_weights, warn_user
 from .estimates import Estimate, SelectionMetrics
-from .ranking import Ranked, columns_of, rank, top_rows
+from .ranking import Ranked, columns_of, limit_bins, rank, top_rows
 from .selection import count_of_share
 
 
@@ -32,7 +32,7 @@ class Evaluation:
     total : float
         Number of rows, or their total weight.
     n_bins : int
-        Number of bins of ECE and MCE, at most the number of distinct predictions and 4096.
+        Number of bins of ECE and MCE, at most 4096.
     strategy : str
         ``"quantile"`` or ``"uniform"``.
 
@@ -126,7 +126,7 @@ def evaluate(
     sample_weight : array-like of shape (n,), optional
         Weights; only ratios matter.
     n_bins : int, default=10
-        Number of bins of ECE and MCE, limited to the number of distinct predictions and 4096.
+        Number of bins of ECE and MCE, at most 4096.
     strategy : {"quantile", "uniform"}, default="quantile"
         Bins of equal weight, or of equal width in probability.
 
@@ -273,13 +273,10 @@ def _check_types(data: object, wanted: type, score_map: object) -> None:
 
 
 def _shares(alphas: Sequence[float] | float) -> list[float]:
-    try:
-        shares = [check_share(a) for a in np.atleast_1d(np.asarray(alphas)).tolist()]
-    except TypeError:
-        raise UncurseError(f"alphas={alphas!r}; pass shares, such as [0.02, 0.1]") from None
-    if not shares:
+    shares = np.atleast_1d(check_numbers(alphas, "alphas"))
+    if not shares.size:
         raise UncurseError("alphas is empty; pass at least one share, such as [0.02, 0.1]")
-    return shares
+    return [check_share(alpha) for alpha in shares.tolist()]
 
 
 def _evaluation(ranked: Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
@@ -287,7 +284,7 @@ def _evaluation(ranked: Ranked, shares: list[float], total: float, n_bins: int, 
     selected = [
         alpha * total if unit is None else unit * count_of_share(alpha, round(total / unit)) for alpha in shares
     ]
-    n_bins = ranked.limit_bins(n_bins)
+    n_bins = limit_bins(n_bins)
     rows = ranked.rows(shares, np.array(selected), n_bins, strategy)
     for row in rows:
         if row.observed <= 0:

@@ -13,7 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from .._types import Array
 from ..errors import UncurseError
 from ..links import inside
-from ..validation import check_finite, check_labels, check_length, check_numbers, check_scores, check_weights
+from ..validation import (
+    LARGEST_SCORE,
+    check_finite,
+    check_labels,
+    check_length,
+    check_numbers,
+    check_scores,
+    check_weights,
+)
 from .estimates import Estimate
 from .ranking import rank
 
@@ -42,7 +50,7 @@ def calibration_ratio(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | 
     f = check_scores(p, "value", name="p").astype(np.float64)
     labels = check_numbers(y, "y").astype(np.float64)
     check_length(labels, len(f), "y")
-    check_finite(labels, "y")
+    check_finite(labels, "y", LARGEST_SCORE)
     weights = check_weights(sample_weight, len(f))
     w = np.ones(1) if weights is None else weights
     predicted, observed = float(np.sum(w * f)), float(np.sum(w * labels))
@@ -93,7 +101,7 @@ def expected_calibration_error(
     sample_weight : array-like of shape (n,), optional
         Weights; only ratios matter.
     n_bins : int, default=10
-        Number of bins, limited to the number of distinct predictions and 4096.
+        Number of bins, at most 4096.
     strategy : {"quantile", "uniform"}, default="quantile"
         Bins of equal weight, or of equal width in probability.
 
@@ -123,7 +131,7 @@ def maximum_calibration_error(
     sample_weight : array-like of shape (n,), optional
         Weights; only ratios matter.
     n_bins : int, default=10
-        Number of bins, limited to the number of distinct predictions and 4096.
+        Number of bins, at most 4096.
     strategy : {"quantile", "uniform"}, default="quantile"
         Bins of equal weight, or of equal width in probability.
 

@@ -57,10 +57,6 @@ class Ranked:
         self.pairs = [(w, y)] if self.unit == 1 else [(w, y), (w2, y2)]
         self.reached = np.append(0.0, np.cumsum(w))
 
-    def limit_bins(self, n_bins: int) -> int:
-        """Return `n_bins`, limited to the number of distinct predictions and 4096."""
-        return min(check_count(n_bins, "n_bins"), len(self.f), _MAX_BINS)
-
     def at(self, weight: Array) -> dict[str, Array]:
         """Return sums over the top rows of total weight `weight`; a cell at the edge counts in part.
 
@@ -163,7 +159,7 @@ class Ranked:
         self, selected: Array, n_bins: int, strategy: str
     ) -> tuple[dict[str, Array], list[Estimate], list[Estimate], list[tuple[Bin, ...]]]:
         check_choice("strategy", strategy, ("quantile", "uniform"))
-        n_bins = self.limit_bins(n_bins)
+        n_bins = limit_bins(n_bins)
         edges = np.arange(n_bins + 1) / n_bins
         reached, end = self.reached, selected[:, None]
         if strategy == "quantile":
@@ -171,8 +167,8 @@ class Ranked:
             target = end * edges
             i = np.clip(np.searchsorted(reached, target), 1, len(reached) - 1)
             below, above = target - reached[i - 1], reached[i] - target
-            # A tie goes to the upper end, whatever the rounding.
-            bounds = np.where(below < above * (1 - 1e-9), reached[i - 1], reached[i])
+            # A tie goes to the upper end, whatever the rounding of cumulative weights.
+            bounds = np.where(below < above - 1e-9 * end / n_bins, reached[i - 1], reached[i])
         else:
             # Predictions descend, so cells with f ≥ edge come first.
             bounds = np.tile(reached[np.searchsorted(-self.f, -edges[::-1], side="right")], (len(end), 1))
@@ -180,16 +176,17 @@ class Ranked:
         bounds = np.minimum(bounds, end)
         sums = self.at(bounds)
         s = {name: np.diff(v, axis=-1) for name, v in sums.items()}
-        empty = s["w"] <= 0
+        empty = s["w"] <= 1e-12 * end  # differences of cumulative weights that are mere rounding
         w = np.where(empty, 1.0, s["w"])
         residual = (s["y"] - s["f"]) / w
         gap, spread = np.abs(residual), _deviation(residual, s["w2"], s["r1"], s["r2"]) / w
         floor = np.sqrt(np.maximum(s["noise"], 0.0)) / w
-        spread = np.where(np.square(s["w"]) < 1.5 * s["w2"], floor, spread)  # a single row has no spread
+        # A single row has no spread, and neither have rows with the same label and prediction, up to rounding.
+        spread = np.where((np.square(s["w"]) < 1.5 * s["w2"]) | (spread < 1e-6 * floor), floor, spread)
         gap, spread, floor = (np.where(empty, 0.0, v) for v in (gap, spread, floor))
         share = s["w"] / s["w"].sum(axis=-1, keepdims=True)
         # Observed gaps include noise. Shrink them by the James–Stein factor to estimate the gaps without it.
-        z = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
+        z = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 1e-100 * gap)
         filled = np.maximum((spread > 0).sum(axis=-1, keepdims=True), 1)
         mean_gap = gap * np.maximum(1 - filled / np.maximum(np.square(z).sum(axis=-1, keepdims=True), 1e-300), 0.0)
         variance = _folded(mean_gap, spread)[1]
@@ -207,6 +204,11 @@ class Ranked:
         table = np.stack([s["w"], s["f"] / w, rate, error], axis=-1)[:, ::-1]
         bins = [tuple(Bin(*values) for values in row if values[0] > 0) for row in table.tolist()]
         return {name: v[:, -1] for name, v in sums.items()}, list(ece), list(mce), bins
+
+
+def limit_bins(n_bins: int) -> int:
+    """Return `n_bins`, limited to 4096."""
+    return min(check_count(n_bins, "n_bins"), _MAX_BINS)
 
 
 def _deviation(mean: Any, w2: Any, first: Any, second: Any) -> Any:
@@ -310,4 +312,4 @@ def _sorted(f: Any, labels: NDArray[Any]) -> tuple[Array, Columns]:
     return scores, (w, y, w, y)
 
 
-__all__ = ["Columns", "Ranked", "columns_of", "rank", "top_rows"]
+__all__ = ["Columns", "Ranked", "columns_of", "limit_bins", "rank", "top_rows"]

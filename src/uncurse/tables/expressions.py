@@ -94,7 +94,7 @@ def _text(schema: dict[str, Any], group: str | None) -> nw.Expr | None:
 def _in_memory(table: nw.DataFrame[Any], score_map: ScoreMap, score: str, column: str, group: str | None) -> Any:
     values = numbers_of(table[score])
     if len(values):
-        check_scores(values, score_map.scale, name=score)
+        check_scores(values, score_map.scale, name=score, largest=np.inf)
     if group is not None:
         check_present(table[group], "fill it, say with 'unknown'")
     predictions = _apply(score_map, values, None if group is None else _labels(table[group]))
@@ -152,7 +152,7 @@ def _scanned(scan: pl.LazyFrame, score_map: ScoreMap, score: str, column: str, g
             worst = numbers[~np.isfinite(numbers)][0]
             raise UncurseError(f"column {score!r} holds {worst}; drop or repair those rows first")
         if len(numbers):
-            check_scores(numbers, score_map.scale, name=score)
+            check_scores(numbers, score_map.scale, name=score, largest=np.inf)
         if names is None or not isinstance(score_map, Grouped):
             out[valid] = _apply(score_map, numbers, None)
         elif len(numbers):

@@ -14,6 +14,9 @@ from .values import check_choice, warn_user
 #: Scales of scores: log odds, probabilities in [0, 1], or any finite number (regression).
 SCALES = ("logit", "probability", "value")
 
+#: Largest score that a method accepts. Fourth powers of scores, as in the variance of a variance, stay finite.
+LARGEST_SCORE = 1e75
+
 
 def check_numbers(values: ArrayLike, name: str) -> Float:
     """Return an array of float32 or float64; convert other numbers to float64.
@@ -52,8 +55,8 @@ def check_numbers(values: ArrayLike, name: str) -> Float:
         return array.astype(np.float64)
 
 
-def check_finite(values: Float, name: str) -> None:
-    """Raise an error that locates the first NaN or infinity.
+def check_finite(values: Float, name: str, largest: float = np.inf) -> None:
+    """Raise an error that locates the first NaN or infinity, or the first number beyond `largest`.
 
     Parameters
     ----------
@@ -61,25 +64,31 @@ def check_finite(values: Float, name: str) -> None:
         Numbers of any shape.
     name : str
         Name of the argument, for the message.
+    largest : float, default=inf
+        Largest magnitude that is allowed.
 
     Examples
     --------
     >>> check_finite(np.array([0.0, 1.0]), "scores")
     """
+    flat = values.ravel(order="K")
     with np.errstate(over="ignore", invalid="ignore"):
-        # A sum is several times faster than isfinite, and any NaN or infinity survives it.
-        suspicious = not np.isfinite(values.sum())
-    if not suspicious:
-        return
-    bad = np.flatnonzero(~np.isfinite(values.ravel()))
+        # A sum of squares is several times faster than isfinite, and any NaN, infinity or large number survives it.
+        if np.dot(flat, flat) < min(largest, 1e150) ** 2:
+            return
+        bad = np.flatnonzero(~(np.abs(values.ravel()) <= min(largest, np.finfo(values.dtype).max)))
     if bad.size:
         where = ", ".join(str(i) for i in np.unravel_index(bad[0], values.shape))
+        value = values.ravel()[bad[0]]
+        size = f" beyond ±{largest:g}" if np.isfinite(value) else ""
         raise UncurseError(
-            f"{name}[{where}] is {values.ravel()[bad[0]]} ({bad.size} such values); drop or repair those rows first"
+            f"{name}[{where}] is {value}{size} ({bad.size} such values); drop or repair those rows first"
         )
 
 
-def check_scores(scores: ArrayLike, scale: str, *, name: str = "scores", ndim: int = 1) -> Float:
+def check_scores(
+    scores: ArrayLike, scale: str, *, name: str = "scores", ndim: int = 1, largest: float = LARGEST_SCORE
+) -> Float:
     """Return finite scores as a float array; on the probability scale they must lie in [0, 1].
 
     Parameters
@@ -92,6 +101,8 @@ def check_scores(scores: ArrayLike, scale: str, *, name: str = "scores", ndim: i
         Name of the argument, for messages.
     ndim : {1, 2}, default=1
         Required number of dimensions.
+    largest : float, default=1e75
+        Largest magnitude that is allowed.
 
     Returns
     -------
@@ -110,7 +121,7 @@ def check_scores(scores: ArrayLike, scale: str, *, name: str = "scores", ndim: i
         raise UncurseError(f"{name} has shape {values.shape}; pass {expected}")
     if values.size == 0:
         raise UncurseError(f"{name} is empty, shape {values.shape}; pass at least one row")
-    check_finite(values, name)
+    check_finite(values, name, largest)
     if scale == "probability":
         low, high = values.min(), values.max()
         if low < 0 or high > 1:
@@ -198,8 +209,8 @@ def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArr
 def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False) -> Array | None:
     """Return sample weights as float64, one per row; None stays None.
 
-    Only ratios of weights matter, so weights are divided by the largest if it lies outside [1e-100, 1e100]: squares of
-    weights must not overflow.
+    Only ratios of weights matter, so weights are divided by the largest if it lies outside [1e-100, 1e100], and weights
+    below 1e-50 of the largest become 0: squares of weights must neither overflow nor vanish.
 
     Parameters
     ----------
@@ -230,6 +241,9 @@ def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False)
     largest = w.max(initial=0.0)
     if largest == 0:
         raise UncurseError("every sample_weight is zero; give some row a positive weight")
+    negligible = (w < 1e-50 * largest) & (w > 0)
+    if negligible.any():
+        w = np.where(negligible, 0.0, w)
     if 1e-100 <= largest <= 1e100:
         return w
     if summed or not 1e-300 <= largest <= 1e300:
@@ -337,6 +351,7 @@ def _is_missing(value: Any) -> bool:
 
 
 __all__ = [
+    "LARGEST_SCORE",
     "SCALES",
     "check_finite",
     "check_labels",

@@ -116,8 +116,33 @@ def check_share(alpha: Any, name: str = "alpha") -> float:
     return share
 
 
-def check_count(value: Any, name: str) -> int:
-    """Return `value` as an int if it is an integer of at least 1.
+def check_flag(value: Any, name: str) -> bool:
+    """Return `value` as a bool if it is one.
+
+    Parameters
+    ----------
+    value : bool
+        Value to check; NumPy booleans are accepted.
+    name : str
+        Name of the argument, for the message.
+
+    Returns
+    -------
+    bool
+        The flag.
+
+    Examples
+    --------
+    >>> check_flag(True, "strict")
+    True
+    """
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise UncurseError(f"{name}={_shown(value)}; pass True or False")
+    return bool(value)
+
+
+def check_count(value: Any, name: str, largest: int = 2**53) -> int:
+    """Return `value` as an int if it is an integer from 1 to `largest`.
 
     Parameters
     ----------
@@ -125,6 +150,8 @@ def check_count(value: Any, name: str) -> int:
         Value to check; NumPy integers are accepted, booleans are not.
     name : str
         Name of the argument, for the message.
+    largest : int, default=2**53
+        Largest value that is allowed.
 
     Returns
     -------
@@ -136,8 +163,10 @@ def check_count(value: Any, name: str) -> int:
     >>> check_count(3, "n_bins")
     3
     """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise UncurseError(f"{name}={_shown(value)}; pass an integer, 1 or more")
+    if int(value) > largest:
+        raise UncurseError(f"{name}={_shown(value)} is too large; pass at most {largest:,}")
     return int(value)
 
 
@@ -160,4 +189,4 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-__all__ = ["check_choice", "check_count", "check_number", "check_share", "warn_user"]
+__all__ = ["check_choice", "check_count", "check_flag", "check_number", "check_share", "warn_user"]

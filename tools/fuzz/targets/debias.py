@@ -84,7 +84,7 @@ def check_method(
         return call.call(model.predict_proba, served)
 
     def compare(what: str, other: Callable[[], Any]) -> None:
-        check_invariant(call, what, lambda: fit(pool, groups, weights, labelled), other)
+        check_invariant(call, what, lambda: fit(pool, groups, weights, labelled), other, 1e-6)  # of an iteration
 
     order = call.rng.permutation(len(pool))
     shuffled = labelled
@@ -106,7 +106,8 @@ def from_shards(
     names = column_names(pool.shape[1])
     known = {name: options[name] for name in ("scale", "link", "negative_rate") if name in options}
     spec = LogSpec(names, **known)
-    counts = options["scale"] != "value" and pool.shape[1] > 1
+    # Replica counts need logits, which probabilities of 0 and 1 do not have; other links accept these.
+    counts = options["scale"] != "value" and pool.shape[1] > 1 and spec.link == "logistic"
 
     def collected(scores: Any, labels: Any, groups: Any, weights: Any) -> Evidence:
         parts = [

@@ -56,7 +56,7 @@ def run_estimator(call: Call, kind: type[Any], classes: bool) -> None:
     try:
         call.call(model.fit, call.wrap(x), call.wrap(y), pool=call.option(None, pool), sample_weight=call.wrap(weights))
         check_finite("a prediction", call.call(predict, pool))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         # scikit-learn's own checks of X, y and its estimators raise these.
         if "sklearn" not in innermost_file(error):
             raise
@@ -98,7 +98,7 @@ def replicas(call: Call) -> None:
         made = call.call(
             fit_replicas, estimator, x, call.wrap(y), sample_weight=call.wrap(weights), random_state=0, **options
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         if "sklearn" not in innermost_file(error):
             raise
     else:

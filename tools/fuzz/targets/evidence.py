@@ -92,9 +92,9 @@ def moments(call: Call) -> None:
         return part
 
     def values(part: Moments) -> Any:
-        spread = np.sqrt(np.maximum(np.diag(part.covariance), 0.0)) + 1e-6 * (
+        spread = np.sqrt(np.maximum(np.diag(part.covariance), 0.0)) + 1e-3 * (
             1 + np.abs(part.mean)
-        )  # sums cancel below that
+        )  # sums of squares cancel below that
         return np.concatenate([part.mean, (part.covariance / np.outer(spread, spread)).ravel()])
 
     if not call.broken:

@@ -63,6 +63,12 @@ def check_share(call: Call) -> None:
         raise Fault(f"the share is {share}")
 
 
+@target("validation.check_flag")
+def check_flag(call: Call) -> None:
+    if call.call(validation.check_flag, call.option(True, False, np.True_), "strict") not in (True, False):
+        raise Fault("a flag is neither True nor False")
+
+
 @target("validation.check_count")
 def check_count(call: Call) -> None:
     count = call.call(validation.check_count, call.count(1, 100), "n")

@@ -76,7 +76,7 @@ def check_made(call: Call, score_map: ScoreMap) -> None:
         check_predictions(predictions, predictions, probability=score_map.scale != "value", monotone=False)
     if call.chance(0.1):
         number = call.number(0.0, 1.0)
-        if np.ndim(call.call(score_map, number)):
+        if np.ndim(call.call(score_map, number)) and not np.ndim(number):
             raise Fault("one number gives an array")
 
 
