@@ -334,7 +334,7 @@ def monotone_curve(x: Array, y: Array, weight: Array | None = None) -> Curve:
     Parameters
     ----------
     x : array of shape (n,)
-        Strictly increasing, at least two points.
+        Strictly increasing.
     y : array of shape (n,)
         Values; where they fall they are pooled by isotonic regression.
     weight : array of shape (n,), optional
@@ -353,7 +353,7 @@ def monotone_curve(x: Array, y: Array, weight: Array | None = None) -> Curve:
 
     tie = MIN_SLOPE * (x - x[0])
     level = np.asarray(isotonic_regression(y - tie, weights=weight).x) + tie
-    slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]]
+    slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]] if len(x) > 1 else (MIN_SLOPE, MIN_SLOPE)
     return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))
 
 

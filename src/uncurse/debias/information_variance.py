@@ -10,7 +10,17 @@ from numpy.typing import ArrayLike
 from .._types import Array
 from ..errors import UncurseError
 from ..threads import one_blas_thread
-from ..validation import check_finite, check_number, check_numbers, check_scores, check_weights, effective_rows
+from ..validation import (
+    check_finite,
+    check_flag,
+    check_number,
+    check_numbers,
+    check_scores,
+    check_weights,
+    effective_rows,
+)
+
+_COLLINEAR = 1e-10  # smaller singular values are rounding: columns that determine each other share their coefficient
 
 
 def information_variance(
@@ -59,8 +69,7 @@ def information_variance(
     x, pool = _check_features(X, len(p), "X"), _check_features(X_pool, None, "X_pool")
     if x.shape[1] != pool.shape[1]:
         raise UncurseError(f"X has {x.shape[1]} columns and X_pool has {pool.shape[1]}; pass the same features")
-    if not isinstance(fit_intercept, bool | np.bool_):
-        raise UncurseError(f"fit_intercept={fit_intercept!r}; pass True or False")
+    fit_intercept = check_flag(fit_intercept, "fit_intercept")
     ridge = check_number(penalty, "penalty")
     if ridge < 0:
         raise UncurseError(f"penalty is {ridge:g}; pass 0 or more, such as 1/C of scikit-learn")
@@ -105,7 +114,7 @@ def _trace(design: Array, noise: Array, pool: Array, rank: int) -> float:
     norms = np.linalg.norm(design, axis=0)
     norms[norms == 0] = 1.0
     _, singular, rotation = np.linalg.svd(np.linalg.qr(design / norms, mode="r"))
-    kept = singular > max(design.shape) * np.finfo(np.float64).eps * singular[0]
+    kept = singular > _COLLINEAR * singular[0]
     kept &= np.arange(len(singular)) < rank
     whitening = (rotation[: len(singular)][kept] / singular[kept, None] / norms).T  # H⁻¹ = whitening · whiteningᵀ
     root = np.linalg.qr(noise @ whitening, mode="r") @ whitening.T  # rootᵀ root = H⁻¹ J H⁻¹

@@ -312,7 +312,12 @@ def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
             )
     if names.dtype.kind == "f":
         return np.array([int(v) if v.is_integer() else v for v in names.tolist()], object).astype(str)
-    return names.astype(str) if names.dtype.kind == "O" else names
+    if names.dtype.kind == "O":
+        nested = np.flatnonzero([np.ndim(value) > 0 for value in names.tolist()])
+        if nested.size:
+            raise UncurseError(f"{name}[{nested[0]}] is a {type(names[nested[0]]).__name__}; pass text or numbers")
+        return names.astype(str)
+    return names
 
 
 def group_rows(groups: ArrayLike, rows: int) -> tuple[list[str], list[NDArray[np.intp]]]:

@@ -247,11 +247,11 @@ def variance(call: Call) -> None:
     if value < 0:
         raise Fault(f"the variance is {value}")
     if not call.broken and options["penalty"] == 0:
-        order = call.rng.permutation(rows)
-        again = call.call(
-            information_variance, x[order], p[order], pool, sample_weight=of_rows(weights, order), **options
+        one, other = (
+            call.call(information_variance, x[o], p[o], pool, sample_weight=of_rows(weights, o), **options)
+            for o in (np.arange(rows), call.rng.permutation(rows))
         )
-        check_close("the order of rows", again, value, 1e-4)
+        check_close("the order of rows", other, one, 1e-4)
 
 
 __all__: list[str] = []
