@@ -169,7 +169,8 @@ def test_groups_weights_probabilities_and_sampled_negatives(engine, size, count,
     ]
     for name in ("news", "sport", "video", "unseen"):
         here = np.full(len(p), name)
-        np.testing.assert_allclose(maps[0](p, here), maps[1](p, here), rtol=0, atol=1e-12)
+        # Sums of weights differ by rounding, which the iteration for latent scores multiplies by some thousands.
+        np.testing.assert_allclose(maps[0](p, here), maps[1](p, here), rtol=0, atol=5e-12)
 
 
 @pytest.mark.parametrize("engine", ["lazy polars", *QUERIES])

@@ -219,7 +219,8 @@ class _Problem:
         true = max(total - noise / self.summary.models, _LEAST_TRUE * total, _TINY)
         exponent = 0.5 * np.square(points - center) / true
         by_score = np.exp(exponent.min() - exponent) * np.gradient(points)
-        near = np.exp(-0.5 * np.square(np.log(noises**2 / noise) / _NOISE_SPREAD))
+        distance = 0.5 * np.square(np.log(noises**2 / noise) / _NOISE_SPREAD)
+        near = np.exp(distance.min() - distance)
         return np.outer(by_score / by_score.sum(), (1 - _UNIFORM) * near / near.sum() + _UNIFORM / _NOISES)
 
 

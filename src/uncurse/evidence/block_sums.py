@@ -66,7 +66,9 @@ def _shift(values: Float, convert: Callable[[Float], Float] | None) -> Array | N
     sample = values[:: max(1, len(values) // 4096)]
     sample = (sample if convert is None else convert(sample)).astype(np.float64)
     mean: Array = sample.mean(axis=0)
-    return mean if (np.square(mean) > 25 * sample.var(axis=0)).any() and np.isfinite(mean).all() else None
+    # The mean of a column with an outlier is far from its other scores; subtracting it would lose digits of these.
+    far = np.square(mean) > 25 * sample.var(axis=0)
+    return np.where(far, mean, 0.0) if far.any() and np.isfinite(mean).all() else None
 
 
 def _sums(

@@ -26,6 +26,8 @@ from .replica_grid import (
     cell_numbers,
     coarsen,
     collapse,
+    column_sums,
+    coordinates,
     least_level,
     pack,
     sparse_counts,
@@ -111,7 +113,7 @@ class ReplicaCounts:
         self.start(values.shape[1], y is not None)
         if len(values) <= _SAMPLE:
             logits = _logits(values, scale, logit_offset)
-            sums = _column_sums(logits, w)
+            sums = column_sums(logits, coordinates(logits), w)
             self._add(*sparse_counts(cell_numbers(logits, self._level), y, w))
         else:
             sums = self._count(values, y, w, scale, logit_offset)
@@ -137,8 +139,7 @@ class ReplicaCounts:
 
         def count(i: int) -> tuple[list[tuple[Keys, Array]], Array]:
             y, w = (None if column is None else column[pieces[i]] for column in (labels, weights))
-            logits = _logits(values[pieces[i]], scale, offset)
-            return histogram.count(logits, y, w, sums[i]), _column_sums(logits, w)
+            return histogram.count(_logits(values[pieces[i]], scale, offset), y, w, sums[i])
 
         counted = in_threads(count, range(len(pieces)))
         for thread_sums in sums[1:]:
@@ -381,12 +382,8 @@ def _joined(keys: Keys, table: Array, *more: tuple[Keys, Array]) -> tuple[Keys, 
 
 def _logits(values: Float, scale: str, offset: float) -> Float:
     logits = strict_link(values, scale, "logistic", offset)
-    return logits if np.abs(logits).max() <= LARGEST else np.clip(logits, -LARGEST, LARGEST)
-
-
-def _column_sums(logits: Float, weights: Array | None) -> Array:
-    columns = (logits[:, i] for i in range(logits.shape[1]))
-    return np.array([float(c.sum(dtype=np.float64)) if weights is None else float(weights @ c) for c in columns])
+    inside = logits.min() >= -LARGEST and logits.max() <= LARGEST
+    return logits if inside else np.clip(logits, -LARGEST, LARGEST)
 
 
 def _plain(values: Array) -> list[float] | list[int]:

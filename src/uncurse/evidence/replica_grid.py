@@ -70,15 +70,28 @@ def coordinates(logits: Float) -> list[Float]:
     return [served, mean - served, np.sqrt(2 / (len(others) - 1) * squares)]
 
 
+def column_sums(logits: Float, axes: list[Float], weights: Array | None) -> Array:
+    """Return the sum of each column of logits; `axes` are their coordinates."""
+
+    def total(x: Float) -> float:
+        return float(x.sum(dtype=np.float64)) if weights is None else float(weights @ x)
+
+    if logits.shape[1] > 3:
+        return np.array([total(column) for column in logits.T])
+    # The coordinates determine up to three columns, and they lie in the cache.
+    served, gap, contrast = (*map(total, axes), 0.0)[:3]
+    return np.array([served, served + gap + contrast / 2, served + gap - contrast / 2][: logits.shape[1]])
+
+
 def cell_numbers(logits: Float, level: int) -> list[Float]:
     """Return the cell of each row on each axis, as integral floats."""
-    return [numbers for numbers, _, _ in _numbered(logits, level)]
+    return [numbers for numbers, _, _ in _numbered(coordinates(logits), level)]
 
 
-def _numbered(logits: Float, level: int) -> Iterator[tuple[Float, float, float]]:
+def _numbered(axes: list[Float], level: int) -> Iterator[tuple[Float, float, float]]:
     """Yield the cells of rows on each axis, and the first and the last of them."""
     scale = 2.0**-level / FINEST
-    for x, factor in zip(coordinates(logits), (scale, scale, scale / 2), strict=False):
+    for x, factor in zip(axes, (scale, scale, scale / 2), strict=False):
         ends = np.array([x.min(), x.max()], np.float64)
         if not (ends[0] >= -LINEAR and ends[1] <= LINEAR):
             x, ends = compress(x.astype(np.float64)), compress(ends)
@@ -167,11 +180,14 @@ class DenseHistogram:
 
     def count(
         self, logits: Float, labels: NDArray[Any] | None, weights: Array | None, sums: Array
-    ) -> list[tuple[Keys, Array]]:
-        """Add rows to `sums`; return keys and tables of the rows outside the histogram."""
+    ) -> tuple[list[tuple[Keys, Array]], Array]:
+        """Add rows to `sums`; return keys and tables of the rows outside the histogram, and the sums of columns."""
         outside = []
+        columns = np.zeros(logits.shape[1])
         for chunk in chunks(len(logits), _CHUNK):
-            axes = list(_numbered(logits[chunk], self.level))
+            position = coordinates(logits[chunk])
+            columns += column_sums(logits[chunk], position, None if weights is None else weights[chunk])
+            axes = list(_numbered(position, self.level))
             numbers = [x for x, _, _ in axes]
             y, w = (None if column is None else column[chunk] for column in (labels, weights))
             if not all(low <= a and b <= high for (_, a, b), (low, high) in zip(axes, self.ends, strict=True)):
@@ -183,7 +199,7 @@ class DenseHistogram:
                 numbers = [x[kept] for x in numbers]
                 y, w = (None if column is None else column[kept] for column in (y, w))
             np.add.at(sums, self._places(numbers, y), 1.0 if w is None else w)  # unlike bincount, without a copy
-        return outside
+        return outside, columns
 
     def _places(self, numbers: list[Float], labels: NDArray[Any] | None) -> Keys:
         place = numbers[0]
@@ -232,6 +248,8 @@ __all__ = [
     "cell_numbers",
     "coarsen",
     "collapse",
+    "column_sums",
+    "coordinates",
     "expand",
     "least_level",
     "pack",

@@ -226,6 +226,8 @@ def log_loss_reduction(
     g = _arrays(y, baseline, sample_weight)[0]
     losses, base_losses = _row_losses(labels, f), _row_losses(labels, g)
     base = float(np.average(base_losses, weights=w))
+    if base < 1e-100:
+        raise UncurseError("the baseline predicts every label with certainty, so no ratio of log losses exists")
     ratio = float(np.average(losses, weights=w)) / base
     return Estimate(ratio - 1, _mean(losses - ratio * base_losses, w).standard_error / base)
 

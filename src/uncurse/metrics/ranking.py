@@ -213,12 +213,13 @@ def limit_bins(n_bins: int) -> int:
 
 def _deviation(mean: Any, w2: Any, first: Any, second: Any) -> Any:
     """Return √Σw²(x − m)² from Σw², Σw²x and Σw²x²."""
-    return np.sqrt(np.maximum(second - 2 * mean * first + mean * mean * w2, 0.0))
+    squares = second - 2 * mean * first + mean * mean * w2
+    return np.sqrt(np.where(squares > 1e-12 * second, squares, 0.0))  # less is rounding
 
 
 def _folded(mean: Array, sd: Array) -> tuple[Array, Array]:
     """Return mean and variance of |N(mean, sd²)|."""
-    ratio = np.divide(mean, sd, out=np.full_like(mean, np.inf), where=sd > 0)
+    ratio = np.divide(mean, sd, out=np.full_like(mean, 1e100), where=sd > 1e-100 * mean)
     expected = sd * np.sqrt(2 / np.pi) * np.exp(-0.5 * np.square(ratio)) + mean * (1 - 2 * normal_cdf(-ratio))
     return expected, np.maximum(mean**2 + sd**2 - expected**2, 0.0)
 
