@@ -43,7 +43,7 @@ def platt(cells: Cells) -> Affine:
 def temperature(cells: Cells) -> Affine:
     """Temperature scaling: one slope on the logit."""
     score, weight, label = effective_columns(cells)
-    if not score.any():
+    if np.abs(score).max() < 1e-100:
         raise UncurseError("every score is 0, so a temperature has no effect; use another calibrator")
     # The likelihood has no maximum where no row contradicts the sign of its score, or every row does.
     above, below = score > 0, score < 0

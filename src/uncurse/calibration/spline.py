@@ -97,7 +97,10 @@ class SmoothCurve:
         low, high = self.limits
         knots = self.basis.knots * self.spread + self.center
         x = np.concatenate([np.linspace(knots[0], knots[-1], count), knots])
-        x = np.unique(np.append(x[(x > low) & (x < high)], [limit for limit in self.limits if np.isfinite(limit)]))
+        apart = _TIE * self.spread  # knots that differ by rounding would make a step
+        x = x[(x > low + apart) & (x < high - apart)]
+        x = np.unique(np.append(x, [limit for limit in self.limits if np.isfinite(limit)]))
+        x = x[np.append(True, np.diff(x) > apart)]
         curve = monotone_curve(x, self(x))
         left = MIN_SLOPE if np.isfinite(low) else curve.left
         return replace(curve, left=left, right=MIN_SLOPE if np.isfinite(high) else curve.right)

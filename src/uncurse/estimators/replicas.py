@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,7 @@ def fit_replicas(
         raise UncurseError("y is None; pass a target for every row of X")
     frozen = isinstance(estimator, FrozenEstimator)
     template, root = _check_input(estimator.estimator if frozen else estimator, X, y, random_state)
-    y = np.asarray(y)
+    y = _check_target(y)
     weights = check_weights(sample_weight, len(y))
     if weights is not None:
         weights = weights / weights.max()
@@ -170,6 +170,17 @@ def fit_replicas(
             raise UncurseError(f"{name} does not depend on its random_state; use replicate='bootstrap'")
     logger.info("%s: %d replicas by %s", name, n_replicas, how)
     return Replicas(served, tuple(others[: n_replicas - 1]), how)
+
+
+def _check_target(y: ArrayLike) -> NDArray[Any]:
+    target = np.asarray(y)
+    if target.dtype.kind == "c":
+        raise UncurseError("y holds complex numbers; pass real ones, or class labels")
+    if target.dtype.kind == "O":
+        kinds = {float if isinstance(value, Real) else type(value) for value in target.ravel().tolist()}
+        if len(kinds) > 1:
+            raise UncurseError("y mixes labels of several types; convert them to text first")
+    return target
 
 
 def check_estimator(estimator: Any) -> None:

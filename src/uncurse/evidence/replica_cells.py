@@ -159,18 +159,19 @@ def replica_cells(
 ) -> ReplicaCells:
     """Turn cell numbers and exact column means into `ReplicaCells`.
 
-    Clip outliers of gap and contrast: a few extreme scores must not determine the noise.
+    Outliers of gap and contrast are replaced by their means: a few extreme scores of other replicas must neither
+    determine the noise nor move the denoised score of their rows.
     """
     served, gap = (expand(_centers(x, weight) * width) for x in numbers[:2])
     total = float(weight.sum())
-    clipped = clip_outliers(gap, weight)
+    kept = _without_outliers(gap, weight)
     levels = means - means[0]
-    if (clipped != gap).any():  # the exact means contain the outliers
-        levels[1:] += float(weight @ clipped) / total - levels[1:].mean()
+    if (kept != gap).any():  # the exact means contain the outliers
+        levels[1:] += float(weight @ kept) / total - levels[1:].mean()
     spread, others = np.zeros(len(weight)), len(means) - 1
     if others > 1:
         contrast = expand(_centers(numbers[2], weight) * 2 * width)
-        bounded = clip_outliers(contrast, weight)
+        bounded = _without_outliers(contrast, weight)
         if (bounded != contrast).any():
             half = float(weight @ bounded) / total / 2
             levels[1:] = levels[1:].mean() + (np.array([half, -half]) if others == 2 else 0.0)
@@ -183,7 +184,7 @@ def replica_cells(
             share = 1 - 2 * float(np.var(levels[1:], ddof=1)) / mean
             square = raw * (max(share, 0.0) if np.ptp(bounded) > 4 * width else 0.0)  # equal contrasts are levels
         spread = np.maximum(square + width**2 / 3, 0.0) / 2  # plus the variance inside a cell, which is 2 · width wide
-    return ReplicaCells(served, clipped, spread, weight, label, levels, width, rows, effective_rows)
+    return ReplicaCells(served, kept, spread, weight, label, levels, width, rows, effective_rows)
 
 
 def point_masses(weight: Array) -> NDArray[np.bool_]:
@@ -202,8 +203,9 @@ def point_masses(weight: Array) -> NDArray[np.bool_]:
 def outlier_fences(values: Array, weight: Array) -> tuple[float, float]:
     """Return the ends of the central 99.8% of the weight, each moved out by the range between them."""
     order = np.argsort(values, kind="stable")
-    reached = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
-    low, high = np.interp([0.001, 0.999], reached, values[order])
+    reached = np.cumsum(weight[order]) / weight.sum()
+    # Do not interpolate: between a cap and the first outlier there is nothing.
+    low, high = values[order][np.searchsorted(reached, [0.001 * (1 - 1e-9), 0.999 * (1 - 1e-9)])]
     reach = high - low
     return (float(low - reach), float(high + reach)) if reach > 0 else (float(values.min()), float(values.max()))
 
@@ -211,6 +213,13 @@ def outlier_fences(values: Array, weight: Array) -> tuple[float, float]:
 def clip_outliers(values: Array, weight: Array) -> Array:
     """Clip values at the outlier fences."""
     return np.clip(values, *outlier_fences(values, weight))
+
+
+def _without_outliers(values: Array, weight: Array) -> Array:
+    """Replace values outside the outlier fences by the mean of the others."""
+    low, high = outlier_fences(values, weight)
+    inside = (values >= low) & (values <= high)
+    return values if inside.all() else np.where(inside, values, np.average(values[inside], weights=weight[inside]))
 
 
 def _centers(numbers: Keys, weight: Array) -> Array:

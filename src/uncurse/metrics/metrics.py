@@ -112,7 +112,7 @@ def expected_calibration_error(
     Examples
     --------
     >>> expected_calibration_error([0, 1, 1, 1], [0.1, 0.2, 0.9, 0.9], n_bins=2)
-    0.225 ± 0.13 (floor 0.184)
+    0.225 ± 0.12 (floor 0.184)
     """
     return _binned(y, p, sample_weight, n_bins, strategy)[0]
 

@@ -109,8 +109,6 @@ def _gaussianity_of_cells(cells: Cells) -> Gaussianity:
 def _check_spread(n: int, mean: float, sd: float) -> None:
     if n < 20:
         raise UncurseError(f"{n} scores are too few to judge a distribution; pass 20 or more")
-    if not np.isfinite([mean, sd]).all():
-        raise UncurseError("the variance of these scores overflows; rescale them")
     if not sd > 1e-12 * abs(mean):
         raise UncurseError(f"scores are constant ({mean:g}); there is no distribution to judge")
 

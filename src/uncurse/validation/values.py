@@ -141,8 +141,8 @@ def check_flag(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def check_count(value: Any, name: str, largest: int = 2**53) -> int:
-    """Return `value` as an int if it is an integer from 1 to `largest`.
+def check_count(value: Any, name: str, largest: int | None = None) -> int:
+    """Return `value` as an int if it is an integer of at least 1.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def check_count(value: Any, name: str, largest: int = 2**53) -> int:
         Value to check; NumPy integers are accepted, booleans are not.
     name : str
         Name of the argument, for the message.
-    largest : int, default=2**53
+    largest : int, optional
         Largest value that is allowed.
 
     Returns
@@ -165,7 +165,7 @@ def check_count(value: Any, name: str, largest: int = 2**53) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise UncurseError(f"{name}={_shown(value)}; pass an integer, 1 or more")
-    if int(value) > largest:
+    if largest is not None and int(value) > largest:
         raise UncurseError(f"{name}={_shown(value)} is too large; pass at most {largest:,}")
     return int(value)
 
