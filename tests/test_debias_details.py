@@ -9,7 +9,7 @@ from scipy.special import expit, logit
 from uncurse.debias import free_shape, label_model
 from uncurse.debias.free_shape import FreeShape, Parametric
 from uncurse.debias.label_model import LabelModel
-from uncurse.debias.latent_scores import LatentScores, ReplicaModel, ReplicaSummary
+from uncurse.debias.latent_scores import LatentGrid, LatentScores, ReplicaModel, ReplicaSummary
 from uncurse.debias.shrinkage import with_curvature
 from uncurse.debias.vad_fit import VADOptions, _differences
 from uncurse.evidence import ReplicaCells, from_arrays
@@ -37,16 +37,15 @@ def latent():
     points, noises = np.linspace(-4, 2, 7), np.array([0.2, 0.5, 1.0])
     by_variance = np.array([[0.7, 0.3, 0.1], [0.3, 0.7, 0.9]])
     share = rng.random((7, 3))
-    return LatentScores(
-        points, np.full(7, 0.3), noises, share / share.sum(), np.array([0.0, 0.25, np.inf]), by_variance, 3, 0.4
-    )
+    grid = LatentGrid(points, np.full(7, 0.3), noises, np.array([0.0, 0.25, np.inf]), by_variance, 3, 0.4)
+    return LatentScores(grid, share / share.sum())
 
 
 def integrated(latent, x, noises, likelihood):
     """Return E[φ(t) | x] and its posterior variance on a fine grid of t."""
     t = np.linspace(-8, 6, 5_001)
     moments = np.zeros((3, len(x)))
-    for point, width, shares in zip(latent.points, latent.width, latent.share, strict=True):
+    for point, width, shares in zip(latent.grid.points, latent.grid.width, latent.share, strict=True):
         for noise, share, chance in zip(noises, shares, likelihood, strict=True):
             joint = normal(t, point, width**2) * normal(x[:, None], t, noise**2) * share * chance
             moments += [joint.sum(axis=1), joint @ expit(t), joint @ expit(t) ** 2]
@@ -60,7 +59,7 @@ def test_posterior_of_a_cell_equals_the_integral_over_true_scores(latent, varian
     cells = ReplicaSummary(x, np.full(4, variance), np.ones(4), 3, 2, 0.4)
     log_odds, left = latent.posterior_logit(cells)
     row = int(variance >= 0.25)
-    mean, expected = integrated(latent, x, latent.noises / np.sqrt(3), latent.by_variance[row])
+    mean, expected = integrated(latent, x, latent.grid.noises / np.sqrt(3), latent.grid.by_variance[row])
     np.testing.assert_allclose(log_odds, logit(mean), atol=0.002)  # three nodes, and a table of 512 means
     np.testing.assert_allclose(left, expected, rtol=0.02)
     far, ends = (latent.posterior_logit(cells._replace(mean=np.array(m)))[0] for m in ([-13, 0, 0, 11], [-4, 0, 0, 2]))
@@ -69,7 +68,7 @@ def test_posterior_of_a_cell_equals_the_integral_over_true_scores(latent, varian
 
 def test_log_odds_of_served_scores_are_the_integral_with_the_noise_of_one_model(latent):
     served = np.array([-3.0, -1.5, 0.8])
-    mean, _ = integrated(latent, served + 0.4, latent.noises, np.ones(3))
+    mean, _ = integrated(latent, served + 0.4, latent.grid.noises, np.ones(3))
     np.testing.assert_allclose(latent.log_odds(served), logit(mean), atol=0.002)
     np.testing.assert_allclose(latent.log_odds(np.array([-99.0, 99.0])), latent.log_odds(np.array([-4.4, 1.6])))
 

@@ -27,8 +27,13 @@ def test_an_outlier_does_not_change_the_levels_of_replicas(replicas, far):
 def test_fences_are_one_range_outside_the_central_scores(scale):
     rng = np.random.default_rng(0)
     values, weight = scale * rng.normal(size=3_000), rng.random(3_000)
-    order = np.argsort(values)
-    low, high = np.interp([0.001, 0.999], (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum(), values[order])
+    low, high = np.quantile(values, [0.001, 0.999], weights=weight, method="inverted_cdf")
     np.testing.assert_allclose(outlier_fences(values, weight), [2 * low - high, 2 * high - low], rtol=1e-9)
     mostly = np.append(np.full(3_000, 2.0), [1.0, 7.0])
     assert outlier_fences(mostly, np.ones(3_002)) == (1.0, 7.0)  # no range: nothing is an outlier
+
+
+def test_outliers_beyond_a_cap_do_not_move_the_fences():
+    values = np.append(np.linspace(-1.0, 0.0, 1_000), [0.5, 1e4])
+    weight = np.append(np.ones(1_000), [50.0, 0.5])  # half of the last 0.1% is an outlier
+    assert outlier_fences(values, weight) == pytest.approx((-2.5, 2.0), abs=0.01)

@@ -163,7 +163,7 @@ def test_an_em_iteration_never_lowers_the_likelihood(monkeypatch):
     counts = np.bincount(problem.place, problem.summary.weight, np.prod(problem.shape)).reshape(problem.shape)
 
     def likelihood(share):
-        chance = np.einsum("nbl,ln,vn->bv", problem.kernel, share, problem.start.by_variance)
+        chance = np.einsum("nbl,ln,vn->bv", problem.kernel, share, problem.grid.by_variance)
         return float((counts * np.log(np.maximum(chance, 1e-300))).sum())
 
     reached = []
@@ -193,8 +193,8 @@ def test_weights_sum_to_one_and_have_the_mean_of_the_scores(scale):
     latent = latent_of(pool)
     assert (latent.share >= 0).all()
     np.testing.assert_allclose(latent.share.sum(), 1)
-    np.testing.assert_allclose(latent.share.sum(axis=1) @ latent.points, pool.mean(), atol=0.02 * scale)
-    noise = np.sqrt(latent.share.sum(axis=0) @ np.square(latent.noises))
+    np.testing.assert_allclose(latent.share.sum(axis=1) @ latent.grid.points, pool.mean(), atol=0.02 * scale)
+    noise = np.sqrt(latent.share.sum(axis=0) @ np.square(latent.grid.noises))
     np.testing.assert_allclose(noise, 0.4 * scale, rtol=0.05)
 
 

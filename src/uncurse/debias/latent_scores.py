@@ -8,9 +8,9 @@ It gives E[φ(t) | served score] and E[φ(t) | m, v], and allows noise that diff
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,17 +89,48 @@ def summarize(cells: ReplicaCells, replicas: str, level: float | None = None) ->
 
 
 @dataclass(frozen=True)
-class LatentScores:
-    """Weights of (true score, noise) on a grid; each true score is a narrow normal."""
+class LatentGrid:
+    """Grid of (true score, noise); each true score is a narrow normal."""
 
     points: Array  # (L,)
     width: Array  # (L,): standard deviations of the points
     noises: Array  # (N,)
-    share: Array  # (L, N)
     edges: Array  # (V + 1,): of the variance bins
     by_variance: Array  # (V, N): probabilities of the bins given the noise
     models: int
     level: float
+
+    @cached_property
+    def means(self) -> tuple[Array, tuple[Array, Array, Array]]:
+        """Means at which posteriors are tabulated, and their `integrals`; the same for every distribution."""
+        x = np.linspace(self.points[0], self.points[-1], _TABLE)
+        return x, self.integrals(x, np.square(self.noises) / self.models)
+
+    def integrals(self, x: Array, noise: Array) -> tuple[Array, Array, Array]:
+        """Return the likelihood of `x` times φ, 1 − φ and φ², integrated over each point for each noise: (X, L, N)."""
+        variance = noise[None] + np.square(self.width)[:, None]  # (L, N)
+        away = x[:, None, None] - self.points[:, None]
+        chance = _normal(away, np.sqrt(variance))
+        pull = np.square(self.width)[:, None] / variance
+        mean, deviation = self.points[:, None] + pull * away, np.sqrt(noise * pull)
+        up, down, squares = (np.zeros_like(chance) for _ in range(3))
+        for weight, node in zip(_WEIGHTS, _NODES, strict=True):
+            p = logistic(mean + deviation * node)
+            up += weight * p
+            down += weight * logistic(-mean - deviation * node)
+            squares += weight * np.square(p)
+        return up * chance, down * chance, squares * chance
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "means"}  # megabytes that are soon made
+
+
+@dataclass(frozen=True)
+class LatentScores:
+    """Weights of (true score, noise) on a grid."""
+
+    grid: LatentGrid
+    share: Array  # (L, N)
 
     @classmethod
     def fit(cls, summary: ReplicaSummary, effective_rows: float) -> LatentScores:
@@ -109,7 +140,7 @@ class LatentScores:
     def posterior_logit(self, summary: ReplicaSummary) -> tuple[Array, Array]:
         """Return logit E[φ(t) | m, v] of each cell, and the posterior variance of φ(t)."""
         grid, log_odds, variance = self._table
-        row = np.clip(np.searchsorted(self.edges, summary.variance, side="right") - 1, 0, len(log_odds) - 1)
+        row = np.clip(np.searchsorted(self.grid.edges, summary.variance, side="right") - 1, 0, len(log_odds) - 1)
         at = (summary.mean - grid[0]) / (grid[1] - grid[0])
         before = np.clip(np.floor(at), 0, len(grid) - 2).astype(np.int64)
         part = np.clip(at - before, 0.0, 1.0)
@@ -119,35 +150,23 @@ class LatentScores:
     @cached_property
     def _table(self) -> tuple[Array, Array, Array]:
         """Grid of means, and posterior logit and variance by variance bin and mean."""
-        grid = np.linspace(self.points[0], self.points[-1], _TABLE)
-        up, down, squares = self._posterior(grid, np.square(self.noises) / self.models)  # (G, N)
-        p, q, square = (values @ self.by_variance.T for values in (up, down, squares))  # (G, V)
+        x, integrals = self.grid.means
+        p, q, square = (self._weighted(values) @ self.grid.by_variance.T for values in integrals)  # (G, V)
         known = np.minimum(p, q) > _TINY
         p, q = np.maximum(p, _TINY), np.maximum(q, _TINY)
-        log_odds = np.where(known, np.log(p) - np.log(q), grid[:, None])
+        log_odds = np.where(known, np.log(p) - np.log(q), x[:, None])
         variance = np.where(known, np.maximum(square / (p + q) - np.square(p / (p + q)), 0.0), 0.0)
-        return grid, log_odds.T, variance.T
+        return x, log_odds.T, variance.T
 
     def log_odds(self, served: Array) -> Array:
         """Return logit E[φ(t) | served score]; scores outside the grid are clipped to it."""
-        x = np.clip(served + self.level, self.points[0], self.points[-1])
-        up, down, _ = self._posterior(x, np.square(self.noises))
+        x = np.clip(served + self.grid.level, self.grid.points[0], self.grid.points[-1])
+        up, down, _ = (self._weighted(values) for values in self.grid.integrals(x, np.square(self.grid.noises)))
         return np.asarray(np.log(np.maximum(up.sum(axis=1), _TINY)) - np.log(np.maximum(down.sum(axis=1), _TINY)))
 
-    def _posterior(self, x: Array, noise: Array) -> tuple[Array, Array, Array]:
-        """Return ∫φ, ∫(1 − φ) and ∫φ² against prior and likelihood of `x` for each noise: (X, N)."""
-        variance = noise[None] + np.square(self.width)[:, None]  # (L, N)
-        away = x[:, None, None] - self.points[:, None]
-        chance = _normal(away, np.sqrt(variance)) * self.share  # (X, L, N)
-        pull = np.square(self.width)[:, None] / variance
-        mean, deviation = self.points[:, None] + pull * away, np.sqrt(noise * pull)
-        up, down, squares = (np.zeros_like(chance) for _ in range(3))
-        for weight, node in zip(_WEIGHTS, _NODES, strict=True):
-            p = logistic(mean + deviation * node)
-            up += weight * p
-            down += weight * logistic(-mean - deviation * node)
-            squares += weight * np.square(p)
-        return (chance * up).sum(axis=1), (chance * down).sum(axis=1), (chance * squares).sum(axis=1)
+    def _weighted(self, integrals: Array) -> Array:
+        """Sum over the points: (X, N)."""
+        return np.asarray(np.einsum("xln,ln->xn", integrals, self.share))
 
 
 @dataclass(frozen=True)
@@ -156,7 +175,7 @@ class _Problem:
 
     summary: ReplicaSummary  # without outliers, its weights adding up to 1
     rows: float
-    start: LatentScores
+    grid: LatentGrid
     kernel: Array  # (N, B, L): density of a mean given noise and true score
     place: Keys  # (K,): of each cell among bins and variances
     shape: tuple[int, int]  # (B, V)
@@ -176,11 +195,11 @@ class _Problem:
         edges = np.concatenate([[0.0], noise * np.geomspace(*_VARIANCE_RANGE, _VARIANCES - 1), [np.inf]])
         means, place = _binned(mean, variance, w, _sinh_grid(mean, center, spread, _MEANS + 1), edges)
         by_variance = _chance_of_variance(edges, noises, summary.freedom)
-        latent = LatentScores(points, width, noises, np.empty(0), edges, by_variance, summary.models, summary.level)
+        grid = LatentGrid(points, width, noises, edges, by_variance, summary.models, summary.level)
         deviation = np.sqrt(noises[:, None] ** 2 / summary.models + width**2)  # (N, L)
         kernel = _normal(means[None, :, None] - points, deviation[:, None, :])
         clean = summary._replace(mean=mean, variance=variance, weight=w)
-        return cls(clean, rows, latent, kernel, place, (len(means), _VARIANCES))
+        return cls(clean, rows, grid, kernel, place, (len(means), _VARIANCES))
 
     def resampled(self, draws: int) -> Array:
         """Return weights of a Poisson bootstrap of the rows: (R, K)."""
@@ -199,7 +218,7 @@ class _Problem:
         iterations = int(
             np.clip(self.rows / _ROWS_PER_ITERATION + 1e-6, _MIN_ITERATIONS, _MAX_ITERATIONS)
         )  # 2,999.9999 rows are 3,000
-        by_variance = self.start.by_variance  # (V, N)
+        by_variance = self.grid.by_variance  # (V, N)
         back = np.ascontiguousarray(self.kernel.transpose(0, 2, 1))
         share = np.stack([self._first_share(w).T for w in weights], axis=2)  # (N, L, R)
         with one_blas_thread():
@@ -209,11 +228,11 @@ class _Problem:
                 ratio = (observed / np.maximum(chance, _TINY)) @ by_variance  # (R, B, N)
                 share = share * np.matmul(back, np.ascontiguousarray(ratio.transpose(2, 1, 0)))
                 share /= share.sum(axis=(0, 1))
-        return [replace(self.start, share=np.ascontiguousarray(share[:, :, r].T)) for r in range(len(observed))]
+        return [LatentScores(self.grid, np.ascontiguousarray(share[:, :, r].T)) for r in range(len(observed))]
 
     def _first_share(self, weight: Array) -> Array:
         """Return the normal prior and the single noise that VAD assumes: (L, N)."""
-        mean, variance, points, noises = self.summary.mean, self.summary.variance, self.start.points, self.start.noises
+        mean, variance, points, noises = self.summary.mean, self.summary.variance, self.grid.points, self.grid.noises
         center, noise = float(weight @ mean), max(float(weight @ variance), _TINY)
         total = float(weight @ np.square(mean - center))
         true = max(total - noise / self.summary.models, _LEAST_TRUE * total, _TINY)
@@ -300,4 +319,4 @@ def _binned(mean: Array, variance: Array, weight: Array, cuts: Array, edges: Arr
     return np.bincount(i, weight * mean) / np.bincount(i, weight), i * size + j
 
 
-__all__ = ["LatentScores", "ReplicaModel", "ReplicaSummary", "summarize"]
+__all__ = ["LatentGrid", "LatentScores", "ReplicaModel", "ReplicaSummary", "summarize"]
