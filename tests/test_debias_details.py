@@ -9,7 +9,8 @@ from scipy.special import expit, logit
 from uncurse.debias import free_shape, label_model
 from uncurse.debias.free_shape import FreeShape, Parametric
 from uncurse.debias.label_model import LabelModel
-from uncurse.debias.latent_scores import LatentGrid, LatentScores, ReplicaModel, ReplicaSummary
+from uncurse.debias.latent_scores import LatentGrid, LatentScores, ReplicaModel
+from uncurse.debias.replica_kinds import ReplicaSummary
 from uncurse.debias.shrinkage import with_curvature
 from uncurse.debias.vad_fit import VADOptions, _differences
 from uncurse.evidence import ReplicaCells, from_arrays

@@ -6,8 +6,8 @@ from scipy.special import expit, logit
 
 from uncurse import VAD, Evidence, LogSpec, Moments, UncurseError
 from uncurse.debias.free_shape import FreeShape, Parametric, teacher
+from uncurse.debias.intervals import SHARES
 from uncurse.debias.latent_scores import ReplicaModel
-from uncurse.debias.uncertainty import SHARES
 from uncurse.debias.vad_fit import VADOptions, label_free
 from uncurse.evidence import ReplicaCells, from_arrays
 from uncurse.metrics.selection import top_share

@@ -4,7 +4,7 @@ from scipy.special import expit, logit
 
 from uncurse import ReplicaCounts, UncurseError
 from uncurse.debias import latent_scores
-from uncurse.debias.latent_scores import LatentScores, ReplicaModel, _chance_of_variance, _Problem, summarize
+from uncurse.debias.latent_scores import LatentScores, ReplicaModel, _chance_of_variance, _Problem
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -17,6 +17,10 @@ def pool_of(rows, replicas=2, *, seed=0, mean=-2.0, sd=0.8, noise=0.4):
 
 def cells_of(pool):
     return ReplicaCounts().update(pool).cells()
+
+
+def summarize(cells, replicas):
+    return ReplicaModel(cells, replicas).summary
 
 
 def latent_of(pool, replicas="seeds"):

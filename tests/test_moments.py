@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from uncurse import Cells, Moments, UncurseError
-from uncurse.debias.shrinkage import noise_variance
+from uncurse.debias import KINDS
 from uncurse.evidence import block_sums
 from uncurse.links import LINKS, get_link, logistic
 
@@ -30,7 +30,7 @@ def assert_same(moments, pool, weights=None, tolerance=1e-12):
 
 
 def lambda_of(mean, covariance):
-    return 1 - noise_variance(covariance) / covariance[..., 0, 0]
+    return 1 - KINDS["seeds"].noise_variance(covariance) / covariance[..., 0, 0]
 
 
 # ---------------------------------------------------------------------------- sums
@@ -68,7 +68,7 @@ def test_covariance_is_accurate_for_rows_that_drift():
     rng = np.random.default_rng(0)
     pool = np.linspace(-1e4, 1e4, 20_000)[:, None] + rng.normal(size=(20_000, 2))
     assert_same(Moments().update(pool), pool)
-    V = noise_variance(Moments().update(pool).covariance)
+    V = KINDS["seeds"].noise_variance(Moments().update(pool).covariance)
     np.testing.assert_allclose(V, np.var(pool[:, 0] - pool[:, 1]) / 2, rtol=1e-6)
 
 

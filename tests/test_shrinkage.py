@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from uncurse.debias.shrinkage import group_lambdas, identical_replicas, lambda_error, noise_variance, shrink_towards
+from uncurse.debias import KINDS
+from uncurse.debias.shrinkage import group_lambdas, identical_replicas, lambda_error, shrink_towards
 
 
 def test_groups_that_differ_by_noise_alone_all_get_the_common_value():
@@ -62,7 +63,7 @@ def test_the_standard_error_of_lambda_by_normal_theory_is_its_spread(replicas, c
     pools = replica_pools(replicas, columns, 200, 3_000, noise)
     centred = pools - pools.mean(axis=1, keepdims=True)
     covariance = np.einsum("dni,dnj->dij", centred, centred) / 200
-    values = 1 - noise_variance(covariance, replicas) / covariance[:, 0, 0]
+    values = 1 - KINDS[replicas].noise_variance(covariance) / covariance[:, 0, 0]
     true = 1 / (1 + noise**2)
     expected = lambda_error(true, 200, differences, replicas == "seeds")
     # 3,000 draws: a standard error of 1.3%; the linear approximation has an error of 5% at 200 rows.
@@ -102,7 +103,7 @@ def test_groups_with_more_replicas_are_shrunk_less():
 def test_noise_is_never_negative(replicas):
     scores = np.random.default_rng(0).normal(size=(1_000, 1)) * 1e3 + [0.0, 1e5, -7.0]
     covariance = np.cov(scores, rowvar=False, ddof=0)
-    noise = noise_variance(covariance, replicas)
+    noise = KINDS[replicas].noise_variance(covariance)
     assert noise >= 0
     assert identical_replicas(float(noise), float(covariance[0, 0]))
     assert not identical_replicas(1e-9, 1.0)

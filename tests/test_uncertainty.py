@@ -7,9 +7,9 @@ from scipy import stats
 from scipy.special import expit
 
 from uncurse import VAD, Affine, Auto, ReplicaCounts, Tower, UncurseError
-from uncurse.debias.uncertainty import (
+from uncurse.debias import KINDS
+from uncurse.debias.intervals import (
     TopShare,
-    level_variance,
     normal_quantile,
     relative_level_error,
     remaining_error_interval,
@@ -162,9 +162,9 @@ def test_levels_are_column_means_relative_to_the_served_one():
 
 def test_level_variance_depends_on_the_kind_of_replica():
     levels = np.array([0.0, 0.3, -0.1, 0.4])
-    assert level_variance(levels, "seeds") == (pytest.approx(levels.var(ddof=1) / 4), 3)
-    assert level_variance(levels, "anchored") == (pytest.approx(np.mean(levels[1:] ** 2)), 3)
-    assert level_variance(levels, "bootstrap") == (pytest.approx(levels[1:].var(ddof=1)), 2)
+    assert KINDS["seeds"].level_variance(levels) == (pytest.approx(levels.var(ddof=1) / 4), 3)
+    assert KINDS["anchored"].level_variance(levels) == (pytest.approx(np.mean(levels[1:] ** 2)), 3)
+    assert KINDS["bootstrap"].level_variance(levels) == (pytest.approx(levels[1:].var(ddof=1)), 2)
 
 
 # ---------------------------------------------------------------------------- intervals of fitted methods
@@ -286,13 +286,13 @@ def test_served_lead_detects_selection_by_the_served_score(replicas):
     _, pool, _ = rows_of(20_000, replicas)
     _, many, _ = rows_of(50_000, replicas, seed=1)
     selected = many[many[:, 0] > np.quantile(many[:, 0], 0.8)]
-    lead = served_lead(moments_of(pool), moments_of(selected), "seeds")
+    lead = served_lead(moments_of(pool), moments_of(selected), KINDS["seeds"])
     expected = (selected[:, 0] - selected[:, 1:].mean(axis=1)).mean() - (pool[:, 0] - pool[:, 1:].mean(axis=1)).mean()
     assert lead == pytest.approx(expected, rel=1e-9)
     assert lead > 0.1
-    assert served_lead(moments_of(pool), moments_of(selected), "anchored") == 0
+    assert served_lead(moments_of(pool), moments_of(selected), KINDS["anchored"]) == 0
     other = many[many[:, 1] > np.quantile(many[:, 1], 0.8)]
-    backwards = served_lead(moments_of(pool), moments_of(other), "seeds")
+    backwards = served_lead(moments_of(pool), moments_of(other), KINDS["seeds"])
     assert (backwards < -0.1) == (replicas == 2)  # with two columns either may have selected the rows
 
 
@@ -300,7 +300,7 @@ def test_served_lead_detects_selection_by_the_served_score(replicas):
 def test_few_rows_do_not_falsely_indicate_selection(pool_rows, labelled_rows):
     for seed in range(40):
         pool, labelled = rows_of(pool_rows, seed=seed)[1], rows_of(labelled_rows, seed=1_000 + seed)[1]
-        assert served_lead(moments_of(pool), moments_of(labelled), "seeds") == 0
+        assert served_lead(moments_of(pool), moments_of(labelled), KINDS["seeds"]) == 0
 
 
 def test_served_lead_uses_the_effective_number_of_rows():
@@ -308,7 +308,7 @@ def test_served_lead_uses_the_effective_number_of_rows():
     for seed in range(40):
         pool, labelled = rows_of(5_000, seed=seed)[1], rows_of(5_000, seed=1_000 + seed)[1]
         heavy = np.where(rng.random(5_000) < 0.01, 1e6, 1.0)  # about 50 rows have weight
-        assert served_lead(moments_of(pool), moments_of(labelled, heavy), "seeds") == 0
+        assert served_lead(moments_of(pool), moments_of(labelled, heavy), KINDS["seeds"]) == 0
 
 
 # ---------------------------------------------------------------------------- coverage

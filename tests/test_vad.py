@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 
 from uncurse import VAD, Affine, Chain, Evidence, Grouped, LogSpec, Moments, TopK, UncurseError, calibrate
 from uncurse.calibration.calibrators import CALIBRATORS
-from uncurse.debias import REPLICAS
-from uncurse.debias.shrinkage import lambda_error, noise_variance, with_curvature
+from uncurse.debias import KINDS
+from uncurse.debias.shrinkage import lambda_error, with_curvature
 from uncurse.evidence import from_arrays
 from uncurse.evidence.from_arrays import column_names
 from uncurse.links import LINKS, get_link
@@ -64,7 +64,7 @@ def algorithm_1(pool):
 def test_noise_variance_equals_the_triple_loop_of_algorithm_1(replicas, offsets):
     pool = pool_of(300, replicas) + offsets * np.arange(replicas)  # replicas with different means
     V = algorithm_1(pool)
-    np.testing.assert_allclose(noise_variance(np.cov(pool, rowvar=False, ddof=0)), V, rtol=1e-12)
+    np.testing.assert_allclose(KINDS["seeds"].noise_variance(np.cov(pool, rowvar=False, ddof=0)), V, rtol=1e-12)
     vad = VAD().fit(pool)
     np.testing.assert_allclose(vad.noise_variance_, V, rtol=1e-12)
     np.testing.assert_allclose(vad.lambda_, 1 - V / np.var(pool[:, 0]), rtol=1e-12)
@@ -86,11 +86,11 @@ def test_anchored_noise_variance_is_the_mean_variance_of_differences(replicas):
     np.testing.assert_allclose(VAD(replicas="anchored").fit(pool).noise_variance_, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("replicas", REPLICAS)
+@pytest.mark.parametrize("replicas", KINDS)
 def test_noise_variance_keeps_leading_axes(replicas):
     stack = np.stack([np.cov(pool_of(50, 3, seed=i), rowvar=False) for i in range(4)])
-    one_by_one = [noise_variance(c, replicas) for c in stack]
-    np.testing.assert_allclose(noise_variance(stack, replicas), one_by_one, rtol=1e-14)
+    one_by_one = [KINDS[replicas].noise_variance(c) for c in stack]
+    np.testing.assert_allclose(KINDS[replicas].noise_variance(stack), one_by_one, rtol=1e-14)
 
 
 def literal_lambda(pool):
@@ -159,7 +159,7 @@ def simulated(replicas, rows, rng, sd=0.8, noise=0.4):
     return np.column_stack([served] + [others() for _ in range(2)])
 
 
-@pytest.mark.parametrize("replicas", REPLICAS)
+@pytest.mark.parametrize("replicas", KINDS)
 def test_every_kind_of_replica_recovers_a_known_lambda(replicas):
     pool = simulated(replicas, 40_000, np.random.default_rng(1))
     vad = VAD(replicas=replicas).fit(pool)
@@ -167,7 +167,7 @@ def test_every_kind_of_replica_recovers_a_known_lambda(replicas):
     assert vad.standard_error_ < 0.01
 
 
-@pytest.mark.parametrize("replicas", REPLICAS)
+@pytest.mark.parametrize("replicas", KINDS)
 def test_the_standard_error_of_lambda_is_the_spread_over_redrawn_pools(replicas):
     fits = [VAD(replicas=replicas).fit(simulated(replicas, 1000, np.random.default_rng(i))) for i in range(200)]
     spread = np.std([f.lambda_ for f in fits], ddof=1)
@@ -756,7 +756,7 @@ def test_two_rows_with_a_known_variance_have_the_standard_error_of_normal_theory
     assert vad.standard_error_ == pytest.approx(0.1, rel=1e-12)  # (1 − λ) √(2/n)
 
 
-@pytest.mark.parametrize("replicas", REPLICAS)
+@pytest.mark.parametrize("replicas", KINDS)
 def test_standard_error_of_lambda_equals_its_spread_for_few_rows(replicas):
     fits = [
         VAD(replicas=replicas).fit(simulated(replicas, 20, np.random.default_rng(i), noise=0.2)) for i in range(400)

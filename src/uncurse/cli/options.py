@@ -9,7 +9,7 @@ import typer
 
 from .. import links, validation
 from ..calibration import calibrators
-from ..debias.base import REPLICAS as KINDS
+from ..debias.replica_kinds import KINDS
 
 
 def words(*known: str) -> Callable[[str], list[str]]:

@@ -1,13 +1,14 @@
 """Methods that remove the selection bias of served scores: `VAD`, `Tower` and `Auto`."""
 
 from .auto import Auto
-from .base import REPLICAS, DataRecord, FitRecord, Fitted, GroupRecord
+from .base import DataRecord, FitRecord, Fitted, GroupRecord
 from .information_variance import information_variance
+from .replica_kinds import KINDS
 from .tower import Tower
 from .vad import VAD
 
 __all__ = [
-    "REPLICAS",
+    "KINDS",
     "VAD",
     "Auto",
     "DataRecord",

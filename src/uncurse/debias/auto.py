@@ -17,12 +17,13 @@ from ..evidence.spec import check_negative_rate
 from ..links import logistic
 from ..maps import Affine, compose
 from ..validation import check_choice
-from .base import Debiaser, Fitted, check_replicas
+from .base import Debiaser, Fitted
 from .free_shape import FreeShape, LabelFree, Parametric
+from .intervals import SHARES, TopShare
 from .latent_scores import ReplicaModel
+from .replica_kinds import replica_kind
 from .shrinkage import identical_replicas
 from .tower import TowerFit, fit_tower
-from .uncertainty import SHARES, TopShare
 from .vad_fit import VADOptions, fit_vad, label_free
 
 _NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
@@ -71,7 +72,7 @@ class Auto(Debiaser):
 
     def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability"))
-        self.replicas = check_replicas(replicas)
+        self.replicas = replica_kind(replicas).name
         self.negative_rate = check_negative_rate(negative_rate, scale)
 
     def __repr__(self) -> str:
@@ -182,7 +183,7 @@ def _fit_label_free(pool: Evidence, model: ReplicaModel) -> Fitted:
     options = VADOptions(
         scale=spec.scale,
         link=spec.link,
-        replicas=model.replicas,
+        replicas=model.kind.name,
         curvature=True,
         negative_rate=spec.negative_rate,
         lambda_floor=0.0,

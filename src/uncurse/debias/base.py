@@ -13,13 +13,8 @@ from ..documents import reading
 from ..errors import UncurseError
 from ..evidence import Evidence
 from ..maps import Grouped, ScoreMap
-from ..validation import check_choice
 from ..version import __version__
-from .uncertainty import RemainingError, remaining_error_interval
-
-#: How the score columns of a pool are related; see `VAD`.
-REPLICAS = ("seeds", "bootstrap", "anchored")
-_LEAST_COLUMNS = {"seeds": 2, "bootstrap": 3, "anchored": 2}
+from .intervals import RemainingError, remaining_error_interval
 
 
 @dataclass(frozen=True)
@@ -271,28 +266,10 @@ class Debiaser:
         self._remaining, self._no_interval = fitted.remaining, fitted.no_interval
 
 
-def check_replicas(replicas: str) -> str:
-    """Return `replicas` if it is a known kind."""
-    return check_choice("replicas", replicas, REPLICAS)
-
-
-def check_columns(count: int, replicas: str) -> None:
-    """Raise UncurseError if there are too few score columns for the kind of replica."""
-    needed = _LEAST_COLUMNS[check_replicas(replicas)]
-    if count < needed:
-        remedy = {"seeds": "train the model once more with another seed"}.get(
-            replicas, "column 0 is the served model, each bootstrap another column"
-        )
-        raise UncurseError(f"there are {count} score columns and replicas={replicas!r} needs {needed}; {remedy}")
-
-
 __all__ = [
-    "REPLICAS",
     "DataRecord",
     "Debiaser",
     "FitRecord",
     "Fitted",
     "GroupRecord",
-    "check_columns",
-    "check_replicas",
 ]

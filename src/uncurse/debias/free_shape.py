@@ -25,9 +25,9 @@ from ..evidence import ReplicaCells
 from ..evidence.replica_cells import outlier_fences, point_masses
 from ..links import logistic
 from ..maps import Affine, Curve
+from .intervals import SHARES, TopShare, relative_level_error
 from .latent_scores import LatentScores, ReplicaModel
 from .shrinkage import with_curvature
-from .uncertainty import SHARES, TopShare, level_variance, relative_level_error
 
 _MIN_ROWS = 20  # fewer do not determine a shape
 _POLE = 0.01  # least denominator of the teacher: φ has poles at ±iπ
@@ -161,7 +161,7 @@ class LabelFree:
     def level_error(self, alpha: float) -> tuple[float, int]:
         """Return the relative error due to the mean logit of the replicas, and its degrees of freedom."""
         top = TopShare(self.cells, alpha)
-        variance, freedom = level_variance(self.cells.levels, self.model.replicas)
+        variance, freedom = self.model.kind.level_variance(self.cells.levels)
         return relative_level_error(top, self.log_odds(self.cells.served[top.cells]), variance), freedom
 
     def log_mean(self, alpha: float) -> float:
@@ -195,7 +195,7 @@ class FreeShape(LabelFree):
         if cells.cap:
             raise UncurseError(f"{cells.cap}, which hides the noise there; pass scores without a cap, or labelled rows")
         others = cells.n_replicas - 1
-        if model.replicas == "seeds" and others > 1 and model.noise / others <= _MAX_NOISE:
+        if model.kind.exchangeable and others > 1 and model.noise / others <= _MAX_NOISE:
             return cls(model, project(cells, teacher(cells)))
         if model.latent is None:
             raise UncurseError("the replicas are identical, so they show no noise; train them with other seeds")

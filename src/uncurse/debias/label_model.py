@@ -90,7 +90,7 @@ def fit_labels(labelled: ReplicaModel, denoised: Array) -> LabelModel:
         free = np.ones(len(w), bool)
     curve = fit_smooth(denoised[order][free], w[free], y[free], slope=_SLOPE)
     contrast = 0.0
-    if labelled.replicas == "seeds":
+    if labelled.kind.exchangeable:
         contrast = _contrast(curve(denoised[order]), -cells.gap[order], w, y)
     model = LabelModel(curve, contrast, cells.gap_level, ())
     p = model.probability(denoised, cells)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from ..evidence import ReplicaCells
 from ..evidence.replica_cells import clip_outliers
 from ..links import logistic
 from ..threads import one_blas_thread
-from .base import check_columns
+from .replica_kinds import ReplicaSummary, replica_kind
 from .shrinkage import identical_replicas
 
 # The grid of true scores, of noises, of observed means and of observed variances. Twice as many points of each change
@@ -44,48 +44,6 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)  # points are narrow, s
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _TINY = 1e-280
 Keys = NDArray[np.int64]
-
-
-class ReplicaSummary(NamedTuple):
-    """Mean and variance of the replicas of each cell, each replica corrected for its own level."""
-
-    mean: Array  # over the models that estimate the truth
-    variance: Array
-    weight: Array
-    models: int  # in the mean: its noise is σ²/models
-    freedom: int  # of the variance
-    level: float  # mean of `mean` minus that of the served score
-
-
-def summarize(cells: ReplicaCells, replicas: str, level: float | None = None) -> ReplicaSummary:
-    """Summarize the replicas of each cell.
-
-    Parameters
-    ----------
-    cells : ReplicaCells
-        Cells of a set of rows.
-    replicas : {"seeds", "bootstrap", "anchored"}
-        How the columns are related.
-    level : float, optional
-        Level of a larger set that these rows are part of; by default their own.
-
-    Returns
-    -------
-    ReplicaSummary
-    """
-    s, w = cells.n_replicas, cells.weight
-    check_columns(s, replicas)
-    share = (s - 1) / s
-    gap_level = cells.gap_level if level is None else level / share
-    squares = cells.gap_squared(gap_level)
-    freedom = s - 2  # of the spread of the others
-    if replicas == "bootstrap":
-        return ReplicaSummary(cells.served, cells.spread, w, 1, freedom, 0.0)
-    if replicas == "anchored":
-        variance = squares + freedom / (freedom + 1) * cells.spread
-        return ReplicaSummary(cells.served, variance, w, 1, freedom + 1, 0.0)
-    variance = (freedom * cells.spread + share * squares) / (freedom + 1)
-    return ReplicaSummary(cells.served + share * cells.gap, variance, w, s, freedom + 1, share * gap_level)
 
 
 @dataclass(frozen=True)
@@ -255,8 +213,9 @@ class ReplicaModel:
     """
 
     def __init__(self, cells: ReplicaCells, replicas: str) -> None:
-        self.cells, self.replicas = cells, replicas
-        self.summary = summarize(cells, replicas)
+        self.cells, self.kind = cells, replica_kind(replicas)
+        self.kind.check_columns(cells.n_replicas)
+        self.summary = self.kind.summarize(cells)
 
     @cached_property
     def noise(self) -> float:
@@ -319,4 +278,4 @@ def _binned(mean: Array, variance: Array, weight: Array, cuts: Array, edges: Arr
     return np.bincount(i, weight * mean) / np.bincount(i, weight), i * size + j
 
 
-__all__ = ["LatentGrid", "LatentScores", "ReplicaModel", "ReplicaSummary", "summarize"]
+__all__ = ["LatentGrid", "LatentScores", "ReplicaModel"]

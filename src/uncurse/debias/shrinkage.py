@@ -1,4 +1,4 @@
-"""Noise variance of replicas, λ, and shrinkage of groups towards each other."""
+"""λ, its error, and shrinkage of groups towards each other."""
 
 from __future__ import annotations
 
@@ -6,42 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array
+from ..errors import UncurseError
 from ..links import logistic
 from ..maps import Affine, Curve, ScoreMap, logit_knots
 
 # Sums of squares of identical columns differ by rounding: some 1e-16 of the variance for each of 10,000 rows.
 _IDENTICAL = 1e-12
-
-
-def noise_variance(covariance: Array, replicas: str = "seeds") -> Array:
-    """Return the noise variance V from the covariance (ddof 0) of replica scores.
-
-    Parameters
-    ----------
-    covariance : array of shape (..., S, S)
-        Covariance between replicas.
-    replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
-        For seeds V = (tr C − 1ᵀC1/S) / (S − 1), the mean variance across centred replicas. For bootstraps it is the
-        same without the served column 0. For anchored replicas it is the mean of Var(l_b − l_served) over the others.
-
-    Returns
-    -------
-    array of shape (...)
-        Never negative.
-
-    Examples
-    --------
-    >>> round(float(noise_variance(np.array([[1.0, 0.8], [0.8, 1.0]]))), 6)
-    0.2
-    """
-    if replicas == "anchored":
-        others = np.diagonal(covariance, axis1=-2, axis2=-1)[..., 1:]
-        noise = (others + covariance[..., :1, 0] - 2 * covariance[..., 0, 1:]).mean(axis=-1)
-    else:
-        c = covariance[..., 1:, 1:] if replicas == "bootstrap" else covariance
-        size = c.shape[-1]
-        noise = (np.trace(c, axis1=-2, axis2=-1) - c.sum(axis=(-2, -1)) / size) / (size - 1)
-    return np.asarray(np.maximum(noise, 0.0))
 
 
 def identical_replicas(noise: float, variance: float) -> bool:
@@ -149,6 +119,8 @@ def with_curvature(shrinkage: float, center: float, noise: float, link: str) -> 
     if link == "probit":
         root = float(np.sqrt(1 + variance))
         return Affine(shrinkage / root, intercept / root, link)
+    if link != "logistic":
+        raise UncurseError(f"curvature=True is not known for the {link} link; leave it out")
     nodes, weights = np.polynomial.hermite_e.hermegauss(61)
     m = logit_knots()
     l = m[:, None] + np.sqrt(variance) * nodes
@@ -157,4 +129,4 @@ def with_curvature(shrinkage: float, center: float, noise: float, link: str) -> 
     return Curve(((m - intercept) / shrinkage).tolist(), np.log(odds).tolist(), shrinkage, shrinkage)
 
 
-__all__ = ["group_lambdas", "identical_replicas", "lambda_error", "noise_variance", "shrink_towards", "with_curvature"]
+__all__ = ["group_lambdas", "identical_replicas", "lambda_error", "shrink_towards", "with_curvature"]

@@ -26,12 +26,13 @@ from ..evidence.spec import check_negative_rate
 from ..links import logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import check_choice, warn_user
-from .base import DataRecord, Debiaser, FitRecord, Fitted, check_columns, check_replicas
+from .base import DataRecord, Debiaser, FitRecord, Fitted
 from .free_shape import project
+from .intervals import TopShare, relative_level_error, served_lead
 from .label_model import LabelModel, fit_labels, fit_scaling
-from .latent_scores import ReplicaModel, summarize
+from .latent_scores import ReplicaModel
+from .replica_kinds import replica_kind
 from .shrinkage import shrink_towards
-from .uncertainty import TopShare, level_variance, relative_level_error, served_lead
 
 _MIN_GROUP_ROWS = 2_000  # a group of this size gets its own distribution of true scores
 _COUNTS = "collect it with replica_counts=True"
@@ -86,7 +87,7 @@ class Tower(Debiaser):
 
     def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability"))
-        self.replicas = check_replicas(replicas)
+        self.replicas = replica_kind(replicas).name
         self.negative_rate = check_negative_rate(negative_rate, scale)
 
     def __repr__(self) -> str:
@@ -195,7 +196,7 @@ class TowerFit:
         if self.selected:  # levels differ because of the selection
             return 0.0, 1
         top = TopShare(self.cells, alpha)
-        variance, freedom = level_variance(self.pool.cells.levels - self.labelled.cells.levels, self.pool.replicas)
+        variance, freedom = self.pool.kind.level_variance(self.pool.cells.levels - self.labelled.cells.levels)
         return relative_level_error(top, self.log_odds(self.cells.served[top.cells]), variance), freedom
 
     @cached_property
@@ -235,7 +236,6 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     Fitted
     """
     cells, rows = (e.require("replica_counts", _COUNTS).cells() for e in (pool, labelled))
-    check_columns(cells.n_replicas, replicas)
     for part, name in ((cells, "pool"), (rows, "labelled rows")):
         if np.ptp(part.served) <= 0:
             raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
@@ -244,7 +244,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     labelled_model = ReplicaModel(rows.rescaled(*scaling), replicas)
     if pool_model.identical or labelled_model.identical:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
-    lead = served_lead(pool.moments, labelled.moments, replicas) if pool.spec.link == "logistic" else 0.0
+    lead = served_lead(pool.moments, labelled.moments, pool_model.kind) if pool.spec.link == "logistic" else 0.0
     if lead:
         who = "served" if lead > 0 else "second column's"
         warn_user(
@@ -252,7 +252,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
             f"pool, as if the {who} score had selected them; they are treated as selected from this pool"
         )
         # Then the truth given all replicas has the same distribution on labelled rows and pool.
-        summary = summarize(labelled_model.cells, replicas, level=pool_model.summary.level)
+        summary = pool_model.kind.summarize(labelled_model.cells, pool_model.summary.level)
         denoised, _ = labelled_model.posterior_logit(pool_model.latent, summary)
     else:
         denoised, _ = labelled_model.posterior_logit(labelled_model.latent)
@@ -287,7 +287,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
 def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:
     """Shift and tilt the curve of the pool for each group, shrunk towards no change."""
     models = {
-        name: ReplicaModel(part.replica_counts.cells().rescaled(*fit.scaling), fit.pool.replicas)
+        name: ReplicaModel(part.replica_counts.cells().rescaled(*fit.scaling), fit.pool.kind.name)
         for name, part in pool.groups.items()
         if part.replica_counts is not None
     }

@@ -16,19 +16,19 @@ from ..evidence.spec import check_negative_rate
 from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
-from .base import DataRecord, FitRecord, Fitted, GroupRecord, check_columns, check_replicas
+from .base import DataRecord, FitRecord, Fitted, GroupRecord
 from .free_shape import FreeShape, LabelFree, Parametric
+from .intervals import RemainingError, served_lead
 from .latent_scores import ReplicaModel
+from .replica_kinds import ReplicaKind, replica_kind
 from .shrinkage import (
     group_lambdas,
     identical_replicas,
     lambda_error,
-    noise_variance,
     shrink_towards,
     with_curvature,
 )
 from .tower import fit_tower
-from .uncertainty import RemainingError, served_lead
 
 _COUNTS = "pass scores (n, S) with VAD(intervals=True), or evidence collected with replica_counts=True"
 
@@ -52,7 +52,7 @@ class VADOptions:
     def __post_init__(self) -> None:
         get_link(self.link)
         check_choice("scale", self.scale, SCALES)
-        check_replicas(self.replicas)
+        replica_kind(self.replicas)
         check_choice("shape", self.shape, ("straight", "free"))
         object.__setattr__(self, "negative_rate", check_negative_rate(self.negative_rate, self.scale))
         for name in ("curvature", "recentre", "intervals"):
@@ -68,7 +68,7 @@ class VADOptions:
             raise UncurseError(
                 "shape='free' needs logits or probabilities and the logistic link, without calibrator or curvature"
             )
-        if self.scale == "value" and (self.link in ("logistic", "probit") or self.calibrator or self.intervals):
+        if self.scale == "value" and (np.isfinite(get_link(self.link).upper) or self.calibrator or self.intervals):
             raise UncurseError(
                 "scale='value' is for regression: use link='identity' or 'log', no calibrator, no intervals"
             )
@@ -76,6 +76,11 @@ class VADOptions:
             raise UncurseError(
                 f"lambda_floor={self.lambda_floor}; pass a number from 0 to 1, or None to raise an error"
             )
+
+    @property
+    def kind(self) -> ReplicaKind:
+        """How the score columns are related."""
+        return replica_kind(self.replicas)
 
     @property
     def offset(self) -> float:
@@ -122,7 +127,7 @@ def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, v
     if options.calibrator is None and labelled is not None:
         raise UncurseError("there are labelled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
     shrinkage = _shrinkage(pool.moments, options, variance)
-    seeds = options.replicas == "seeds" and variance is None  # bootstraps of a stable model may agree
+    seeds = options.kind.exchangeable and variance is None  # bootstraps of a stable model may agree
     if seeds and identical_replicas(shrinkage.noise, shrinkage.variance):
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
     if options.shape == "free":
@@ -224,7 +229,7 @@ def _lambda_function(options: VADOptions, variance: float | None) -> Callable[[A
 
     def function(mean: Array, covariance: Array) -> Array:
         served = covariance[..., 0, 0]
-        noise = noise_variance(covariance, options.replicas) if variance is None else np.full_like(served, variance)
+        noise = options.kind.noise_variance(covariance) if variance is None else np.full_like(served, variance)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(1 - noise / served)
 
@@ -235,12 +240,12 @@ def _shrinkage(moments: Moments, options: VADOptions, variance: float | None, wh
     """Return λ of some moments, before `lambda_floor` is applied."""
     moments.require_rows()
     if variance is None:
-        check_columns(moments.n_replicas, options.replicas)
+        options.kind.check_columns(moments.n_replicas)
     covariance, center = moments.covariance, float(moments.mean[0])
     spread = float(covariance[0, 0])
     if np.sqrt(max(spread, 0.0)) <= 1e-9 * abs(center):
         raise UncurseError(f"the served scores are constant at {center:g}{where}; pass scores that differ")
-    noise = float(noise_variance(covariance, options.replicas)) if variance is None else variance
+    noise = float(options.kind.noise_variance(covariance)) if variance is None else variance
     function = _lambda_function(options, variance)
     value, error = 1 - noise / spread, moments.standard_error(function)
     if not np.isfinite(error):  # too few rows for a jackknife
@@ -250,8 +255,7 @@ def _shrinkage(moments: Moments, options: VADOptions, variance: float | None, wh
 
 def _differences(columns: int, options: VADOptions, variance: float | None) -> tuple[int, bool]:
     """Return the number of differences between replicas behind V, and whether the served score is in them."""
-    count = 0 if variance is not None else max(1, columns - (2 if options.replicas == "bootstrap" else 1))
-    return count, options.replicas == "seeds"
+    return 0 if variance is not None else options.kind.differences(columns), options.kind.exchangeable
 
 
 def _check_positive(value: float, shrinkage: _Shrinkage, options: VADOptions, where: str = "") -> None:
@@ -276,7 +280,7 @@ def _in_tandem(shrinkage: _Shrinkage, pool: Moments, labelled: Moments, options:
     rows = _shrinkage(labelled, options, None, " on the labelled rows")
     if rows.value <= 0:
         raise UncurseError(f"λ = {rows.value:.3g} on the labelled rows: replicas differ more than scores vary there")
-    lead = served_lead(pool, labelled, options.replicas)
+    lead = served_lead(pool, labelled, options.kind)
     if lead:
         warn_user(
             f"the served scores exceed the other replicas by {lead:+.2f} more on the labelled rows than on the pool, "

@@ -10,7 +10,7 @@ import numpy as np
 
 from uncurse import VAD, Auto, Evidence, LogSpec, Tower, evidence, information_variance
 from uncurse.calibration import CALIBRATORS
-from uncurse.debias import REPLICAS, FitRecord
+from uncurse.debias import KINDS, FitRecord
 from uncurse.evidence.from_arrays import column_names
 
 from ..checks import check_close, check_finite, check_invariant, check_map, check_predictions, served_scores
@@ -207,7 +207,7 @@ def run_labelled(call: Call, kind: type[Any], labelled: bool) -> None:
     pool, rows = draw_rows(call, scale, columns, labelled)
     options: dict[str, Any] = {"scale": call.option(scale), "replicas": call.option("seeds", "anchored")}
     if columns > 2:
-        options["replicas"] = call.option(*REPLICAS)
+        options["replicas"] = call.option(*KINDS)
     if call.chance(0.2):
         options["negative_rate"] = call.option(None, 0.1, 1.0)
     groups, weights = call.one_of(None, None, call.groups(len(pool))), call.weights(len(pool))

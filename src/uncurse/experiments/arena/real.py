@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._types import Array, Float
-from ...debias.uncertainty import normal_quantile
+from ...debias.intervals import normal_quantile
 from ...errors import UncurseError
 from ...metrics.selection import top_k, top_share
 from ...threads import cores, one_blas_thread

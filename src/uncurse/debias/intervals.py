@@ -12,6 +12,7 @@ from ..evidence import Moments, ReplicaCells
 from ..links import logistic
 from ..maps import Grouped, ScoreMap
 from ..validation import check_number, check_share
+from .replica_kinds import ReplicaKind
 
 #: Shares on which maps are compared.
 SHARES = (0.01, 0.02, 0.05, 0.1)
@@ -74,19 +75,6 @@ class TopShare:
         return relative / self.rows
 
 
-def level_variance(levels: Array, replicas: str) -> tuple[float, int]:
-    """Return the variance of the mean logit of the predictions, and its degrees of freedom.
-
-    It is estimated from the differences between the mean logits of replicas. For seeds the predictions follow the mean
-    of the replicas, for bootstraps the served model.
-    """
-    if replicas == "seeds":
-        return float(np.var(levels, ddof=1)) / len(levels), len(levels) - 1
-    if replicas == "anchored":
-        return float(np.mean(np.square(levels[1:]))), len(levels) - 1
-    return float(np.var(levels[1:], ddof=1)), len(levels) - 2
-
-
 def relative_level_error(top: TopShare, log_odds: Array, variance: float) -> float:
     """Return the standard error of the log mean prediction on the top, if the mean logit has this `variance`."""
     p = logistic(log_odds)
@@ -124,14 +112,14 @@ def remaining_error_interval(
     return float(np.expm1(error - reach)), float(np.expm1(min(error + reach, 700.0)))
 
 
-def served_lead(pool: Moments, labelled: Moments, replicas: str) -> float:
+def served_lead(pool: Moments, labelled: Moments, kind: ReplicaKind) -> float:
     """Return the mean excess of the served score over the other replicas on labelled rows, minus that on the pool.
 
     The model that selected the labelled rows scores higher there, because its noise helped to select them. Return 0 if
     the difference is within chance or the replicas are not exchangeable. With two columns the result is negative if
     the other one selected the rows.
     """
-    if replicas != "seeds":
+    if not kind.exchangeable:
         return 0.0
     weights = np.full(labelled.n_replicas, -1 / (labelled.n_replicas - 1))
     weights[0] = 1.0
@@ -146,7 +134,6 @@ __all__ = [
     "SHARES",
     "RemainingError",
     "TopShare",
-    "level_variance",
     "normal_quantile",
     "relative_level_error",
     "remaining_error_interval",
