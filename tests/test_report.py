@@ -609,6 +609,17 @@ def test_methods_must_be_there_and_share_their_shares(methods):
         Report([methods[0], other])
 
 
+def test_report_accepts_shares_without_a_positive_label(tmp_path):
+    p = np.linspace(0.01, 0.5, 200)
+    for y in ((np.arange(200) % 5 == 0) & (np.arange(200) < 190), np.zeros(200, int)):
+        with pytest.warns(UserWarning, match="has no positive label"):
+            result = evaluate(y, p, [0.02, 0.5])
+        Report([Method("a", result), Method("b", result)]).to_html(tmp_path / "r.html")
+        page = (tmp_path / "r.html").read_text(encoding="utf-8")
+        assert "n/a" in page
+        assert ("On the top 50%" if y.any() else "No selection has a positive label") in page
+
+
 def _luminance(color):
     channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
