@@ -1,5 +1,6 @@
 import contextlib
 import pickle
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,6 +34,16 @@ TRUTH, POOL, _ = rows_of(30_000)
 _, SCORES, LABELS = rows_of(30_000, seed=1, mean=-2.0)
 
 
+@cache
+def label_free():
+    return Auto().fit(POOL)
+
+
+@cache
+def contradicted():
+    return Auto().fit(POOL[:5_000], labelled=(SCORES[:5_000] + 1, LABELS[:5_000]))
+
+
 # ---------------------------------------------------------------------------- choice of the method
 
 
@@ -64,20 +75,20 @@ def test_negligible_noise_chooses_nothing():
 
 
 def test_labels_that_agree_keep_the_label_free_method():
-    auto = Auto().fit(POOL, labelled=(SCORES, LABELS))
+    auto = Auto().fit(POOL, labelled=(SCORES[:10_000], LABELS[:10_000]))
     assert auto.method_ == "vad with curvature"
-    np.testing.assert_array_equal(auto.predict_proba(X), Auto().fit(POOL).predict_proba(X))
+    np.testing.assert_array_equal(auto.predict_proba(X), label_free().predict_proba(X))
     assert "do not contradict it" in auto.reason_
 
 
 @pytest.mark.parametrize(("slope", "level"), [(1.0, 0.3), (1.3, 0.0), (0.7, 0.0)])
 def test_labels_that_contradict_the_scores_choose_tower(slope, level):
-    pool, scores = slope * POOL[:20_000] + level, slope * SCORES + level
-    auto = Auto().fit(pool, labelled=(scores, LABELS))
+    pool, scores, labels = slope * POOL[:10_000] + level, slope * SCORES[:10_000] + level, LABELS[:10_000]
+    auto = Auto().fit(pool, labelled=(scores, labels))
     assert auto.method_ == "tower"
-    expected = Tower().fit(pool, labelled=(scores, LABELS))
+    expected = Tower().fit(pool, labelled=(scores, labels))
     np.testing.assert_array_equal(auto.predict_proba(X), expected.predict_proba(X))
-    assert abs(error_on_top(auto.predict_proba, TRUTH[:20_000], pool[:, 0], 0.05)) < 0.08
+    assert abs(error_on_top(auto.predict_proba, TRUTH[:10_000], pool[:, 0], 0.05)) < 0.08
 
 
 @pytest.mark.theory
@@ -118,8 +129,8 @@ WORLDS = {
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_auto_is_never_worse_than_the_raw_scores(world, replicas):
-    truth, pool, _ = rows_of(10_000, replicas, **WORLDS[world])
-    _, scores, labels = rows_of(10_000, replicas, seed=1, **WORLDS[world])
+    truth, pool, _ = rows_of(5_000, replicas, **WORLDS[world])
+    _, scores, labels = rows_of(5_000, replicas, seed=1, **WORLDS[world])
     for auto in (Auto().fit(pool), Auto().fit(pool, labelled=(scores, labels))):
         for alpha in (0.02, 0.1):
             ours, theirs = (error_on_top(f, truth, pool[:, 0], alpha) for f in (auto.predict_proba, expit))
@@ -134,12 +145,9 @@ def test_auto_is_never_worse_than_the_raw_scores(world, replicas):
 def test_reason_is_one_line_and_part_of_the_repr():
     unequal = rows_of(30_000, unequal=True)[1]
     still = rows_of(30_000, noise=0.01)[1]
-    for auto in (
-        Auto().fit(POOL),
-        Auto().fit(unequal),
-        Auto().fit(still),
-        Auto().fit(POOL, labelled=(SCORES + 1, LABELS)),
-    ):
+    fits = label_free(), Auto().fit(unequal), Auto().fit(still), contradicted()
+    assert [auto.method_ for auto in fits] == ["vad with curvature", "free", "nothing", "tower"]
+    for auto in fits:
         assert isinstance(auto, Auto)
         assert "\n" not in auto.reason_
         assert 20 < len(auto.reason_) < 200
@@ -148,15 +156,14 @@ def test_reason_is_one_line_and_part_of_the_repr():
 
 
 def test_map_can_be_saved_and_keeps_the_order(tmp_path):
-    for options, labelled in (({}, None), ({"negative_rate": 0.5}, None), ({}, (SCORES + 1, LABELS))):
-        auto = Auto(**options).fit(POOL, labelled=labelled)
+    for auto in (label_free(), Auto(negative_rate=0.5).fit(POOL[:5_000]), contradicted()):
         auto.map_.save(tmp_path / "map.json")
         np.testing.assert_array_equal(uncurse.load(tmp_path / "map.json")(X), auto.predict_proba(X))
         assert (np.diff(auto.predict_proba(X)) > 0).all()
 
 
 def test_probabilities_and_a_negative_rate_give_the_same_map():
-    plain = Auto().fit(POOL)
+    plain = label_free()
     of_probabilities = Auto(scale="probability").fit(expit(POOL))
     thinned = Auto(negative_rate=0.1).fit(POOL - np.log(0.1))
     assert plain.method_ == of_probabilities.method_ == thinned.method_
@@ -199,7 +206,8 @@ def evidence_of(scores, labels=None, **options):
      ({}, 1.0, "tower")],
 )  # fmt: skip
 def test_evidence_gives_map_reason_and_interval_of_arrays(replicas, world, shift, method):
-    pool, (_, scores, labels) = rows_of(8_000, replicas, mean=-3.0, **world)[1], rows_of(4_000, replicas, seed=1)
+    rows = 8_000 if shift is None else 1_000
+    pool, (_, scores, labels) = rows_of(rows, replicas, mean=-3.0, **world)[1], rows_of(1_000, replicas, seed=1)
     if shift is None:
         arrays, evidence = Auto().fit(pool), Auto().fit(evidence_of(pool))
     else:
@@ -224,7 +232,7 @@ def test_invalid_input_is_named():
     with pytest.raises(UncurseError, match="scale='value' is unknown"):
         Auto(scale="value")
     with pytest.raises(UncurseError, match="was fitted without groups"):
-        Auto().fit(POOL).predict_proba(X, np.zeros(len(X)))
+        label_free().predict_proba(X, np.zeros(len(X)))
 
 
 # ---------------------------------------------------------------------------- edge cases
@@ -286,12 +294,12 @@ def test_replicas_that_contradict_each_other_raise_a_warning():
 
 def test_the_deviance_is_twice_the_gain_in_log_likelihood_of_the_best_line():
     """The threshold assumes χ² with two degrees of freedom if the scores are right."""
-    found = []
+    found, record = [], label_free().record_
     for seed in range(20):
         _, scores, labels = rows_of(1_000, 2, seed=seed, noise=1e-3, mean=-1.0)
         tower = Tower()
         tower.fit(scores, labelled=(scores, labels))
-        deviance, _, rarer = _contradiction(Fitted(tower.map_, Auto().fit(scores).record_, None), tower._remaining)
+        deviance, _, rarer = _contradiction(Fitted(tower.map_, record, None), tower._remaining)
         l, y = scores[:, 0], labels
         expected = 2 * (log_likelihood(platt(l, y), l, y) - log_likelihood((1.0, 0.0), l, y))
         # Cells are a twentieth of a logit wide or less.
@@ -348,7 +356,7 @@ def test_a_floor_and_a_cap_on_scores_do_not_bias_the_map(replicas, floor, cap, l
 
 
 @pytest.mark.filterwarnings("ignore:λ")
-@pytest.mark.parametrize("rows", [2, 5, 10, 19, 20, 30, 60])
+@pytest.mark.parametrize("rows", [2, 10, 19, 20, 60])
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_few_rows_give_a_finite_increasing_map_or_an_error_with_their_number(rows, replicas):
     for seed in range(3):
@@ -380,7 +388,7 @@ def test_a_failed_fit_keeps_the_previous_one():
 @pytest.mark.parametrize("shift", [None, 0.0, 2.0])
 def test_arrays_that_change_after_the_fit_change_nothing(shift):
     def fit():
-        pool, scores, labels = POOL[:2_000].copy(), SCORES[:2_000] + (shift or 0.0), LABELS[:2_000].copy()
+        pool, scores, labels = POOL[:500].copy(), SCORES[:500] + (shift or 0.0), LABELS[:500].copy()
         return Auto().fit(pool, labelled=None if shift is None else (scores, labels)), (pool, scores, labels)
 
     (one, _), (other, arrays) = fit(), fit()
@@ -395,11 +403,12 @@ def test_arrays_that_change_after_the_fit_change_nothing(shift):
 def test_saturated_logits_have_a_finite_interval_or_an_error(mean, sd, replicas):
     rng = np.random.default_rng(0)
     pool = rng.normal(mean, sd, (2_000, 1)) + 0.3 * sd * rng.normal(size=(2_000, replicas))
-    for alpha in (0.01, 1.0):
-        with contextlib.suppress(UncurseError):
-            auto = Auto().fit(pool)
-            assert np.isfinite(auto.predict_proba(pool[:, 0])).all()
-            assert np.isfinite(auto.interval(alpha)).all()
+    with contextlib.suppress(UncurseError):
+        auto = Auto().fit(pool)
+        assert np.isfinite(auto.predict_proba(pool[:, 0])).all()
+        for alpha in (0.01, 1.0):
+            with contextlib.suppress(UncurseError):
+                assert np.isfinite(auto.interval(alpha)).all()
 
 
 def test_a_share_that_selects_no_row_is_refused():
