@@ -252,7 +252,8 @@ def columns_of(cells: Cells) -> Columns:
 
 def rank(f: Any, labels: NDArray[Any], weights: Array | None) -> Ranked:
     """Rank rows: the top 2^21 exactly, those below by cells of the grid with their mean prediction."""
-    f = f + 0.0 if f.min() == 0 else f  # −0 would sort last
+    if f.min() < 1e-300:  # −0 would sort last, and products of denormal numbers lose all digits
+        f = np.where(f < 1e-300, f.dtype.type(0), f)
     parts = [slice(None)]
     if len(f) > _EXACT_ROWS:
         top = f >= np.partition(f, len(f) - _EXACT_ROWS)[len(f) - _EXACT_ROWS]

@@ -39,6 +39,8 @@ def knots(call: Call, count: int, strict: bool) -> Any:
 
 def affine(call: Call, link: str, scale: str) -> ScoreMap:
     slope = call.one_of(call.number(0.0, 2.0), call.number(0.0, 2.0), 0.0, 1e300, 1e-300)
+    if not isinstance(slope, float) or slope > 1e100:
+        call.moderate = False  # compositions may overflow in between
     made = call.call(
         Affine, slope, call.option(call.number(-3, 3), 1e300, -1e300, 0), call.option(link), call.option(scale)
     )
