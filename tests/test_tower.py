@@ -1,5 +1,6 @@
 import pickle
 import time
+from functools import cache
 
 import numpy as np
 import pytest
@@ -39,6 +40,11 @@ def error_on_top(fitted, truth, served, alpha, *groups):
     return float(fitted.predict_proba(served[top], *groups).mean() / expit(truth[top]).mean() - 1)
 
 
+def evidence_of(scores, labels=None, groups=None, **options):
+    spec = LogSpec(column_names(np.shape(scores)[1]), **options)
+    return from_arrays(scores, labels, spec=spec, groups=groups, cells=False, replica_counts=True)
+
+
 TRUTH, POOL, _ = rows_of(20_000, mean=-2.5)
 _, SCORES, LABELS = rows_of(20_000, seed=1)
 FITTED = Tower().fit(POOL, labelled=(SCORES, LABELS))
@@ -47,12 +53,17 @@ FITTED = Tower().fit(POOL, labelled=(SCORES, LABELS))
 # ---------------------------------------------------------------------------- normal scores, in closed form
 
 
+@cache
+def many_labels(replicas):
+    _, scores, labels = rows_of(200_000, replicas, seed=1)
+    return evidence_of(scores, labels)
+
+
 @pytest.mark.parametrize("replicas", [2, 3, 6])
 @pytest.mark.parametrize(("mean", "sd"), [(-2.0, 0.8), (-3.0, 0.8), (-2.5, 1.2), (-2.5, 0.5)])
 def test_map_is_the_posterior_mean_for_normal_scores_wherever_labels_are(replicas, mean, sd):
     _, pool, _ = rows_of(50_000, replicas, mean=mean, sd=sd)
-    _, scores, labels = rows_of(200_000, replicas, seed=1)
-    tower = Tower().fit(pool, labelled=(scores, labels))
+    tower = Tower().fit(pool, labelled=many_labels(replicas))
     spread = np.hypot(sd, 0.4)
     x = np.linspace(mean - 1.5 * spread, mean + 2.5 * spread, 30)
     assert np.abs(tower.map_.transform(x) - posterior_mean(x, mean, sd)).max() < 0.15
@@ -107,21 +118,16 @@ def test_probabilities_and_logits_give_the_same_map():
 
 def test_negative_rate_equals_correcting_the_scores():
     shift = -np.log(0.1)
-    pool, scores, labels = POOL[:4_000], SCORES[:4_000], LABELS[:4_000]
+    pool, scores, labels = POOL[:2_000], SCORES[:2_000], LABELS[:2_000]
     plain = Tower().fit(pool, labelled=(scores, labels))
     thinned = Tower(negative_rate=0.1).fit(pool + shift, labelled=(scores + shift, labels))
     np.testing.assert_allclose(thinned.predict_proba(X + shift), plain.predict_proba(X), rtol=1e-3)
     np.testing.assert_allclose(thinned.interval(0.05), plain.interval(0.05), atol=1e-3)
 
 
-def evidence_of(scores, labels=None, groups=None, **options):
-    spec = LogSpec(column_names(np.shape(scores)[1]), **options)
-    return from_arrays(scores, labels, spec=spec, groups=groups, cells=False, replica_counts=True)
-
-
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_evidence_gives_map_and_interval_of_arrays(replicas):
-    pool, scores, labels = POOL[:2_000, :replicas], SCORES[:2_000, :replicas], LABELS[:2_000]
+    pool, scores, labels = POOL[:1_000, :replicas], SCORES[:1_000, :replicas], LABELS[:1_000]
     arrays = Tower().fit(pool, labelled=(scores, labels))
     evidence = Tower().fit(evidence_of(pool), labelled=evidence_of(scores, labels))
     np.testing.assert_allclose(evidence.predict_proba(X), arrays.predict_proba(X), rtol=1e-12)
@@ -131,9 +137,10 @@ def test_evidence_gives_map_and_interval_of_arrays(replicas):
 
 
 def test_groups_of_evidence_equal_groups_of_arrays():
-    groups = np.where(np.arange(20_000) % 4, "most", "some")
-    of_rows = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups)
-    of_evidence = Tower().fit(evidence_of(POOL, groups=groups), labelled=(SCORES, LABELS))
+    pool, labelled = POOL[:2_000], (SCORES[:2_000], LABELS[:2_000])
+    groups = np.where(np.arange(2_000) % 4, "most", "some")
+    of_rows = Tower().fit(pool, labelled=labelled, groups=groups)
+    of_evidence = Tower().fit(evidence_of(pool, groups=groups), labelled=labelled)
     names = np.resize(["most", "some", "never seen"], len(X))
     np.testing.assert_allclose(of_evidence.predict_proba(X, names), of_rows.predict_proba(X, names), rtol=1e-12)
 
@@ -159,17 +166,6 @@ def test_float32_row_order_and_repeated_rows_hardly_change_the_map():
     np.testing.assert_allclose(single.predict_proba(X), FITTED.predict_proba(X), rtol=0.01)
     twice = Tower().fit(np.repeat(POOL, 2, axis=0), labelled=(SCORES, LABELS))
     np.testing.assert_allclose(twice.predict_proba(X), FITTED.predict_proba(X), rtol=0.03)
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_only_ratios_of_importance_weights_matter(scale):
-    rng = np.random.default_rng(2)
-    pool, scores, labels = POOL[:4_000], SCORES[:4_000], LABELS[:4_000]
-    of_pool, of_labelled = rng.random(4_000), rng.random(4_000)
-    one = Tower().fit(pool, labelled=(scores, labels, of_labelled), sample_weight=of_pool)
-    other = Tower().fit(pool, labelled=(scores, labels, scale * of_labelled), sample_weight=scale * of_pool)
-    np.testing.assert_allclose(other.predict_proba(X), one.predict_proba(X), rtol=1e-6)
-    np.testing.assert_allclose(other.interval(0.05), one.interval(0.05), rtol=1e-4)
 
 
 def test_rows_of_zero_weight_do_not_count():
@@ -227,9 +223,9 @@ def test_groups_of_zero_weight_get_the_default_map():
 
 @pytest.mark.parametrize("rows", [1, 2, 100])
 def test_a_group_of_few_rows_or_of_one_score_has_a_finite_map(rows):
-    groups, pool = (np.arange(20_000) < rows).astype(int), POOL.copy()
+    groups, pool = (np.arange(5_000) < rows).astype(int), POOL[:5_000].copy()
     pool[:rows] = -2.0
-    tower = Tower().fit(pool, labelled=(SCORES, LABELS), groups=groups)
+    tower = Tower().fit(pool, labelled=(SCORES[:5_000], LABELS[:5_000]), groups=groups)
     p = tower.predict_proba(X, np.ones(len(X), int))
     assert (np.diff(p) > 0).all()
     assert np.isfinite(p).all()
@@ -395,9 +391,9 @@ def test_logits_of_a_thousand_have_finite_maps():
 
 @pytest.mark.parametrize("kind", ["curve", "chain", "grouped"])
 def test_map_can_be_saved_and_keeps_the_order(kind, tmp_path):
-    groups = np.arange(20_000) % 2 if kind == "grouped" else None
+    groups = np.arange(5_000) % 2 if kind == "grouped" else None
     tower = Tower(negative_rate=0.2 if kind == "chain" else None)
-    tower.fit(POOL, labelled=(SCORES, LABELS), groups=groups)
+    tower.fit(POOL[:5_000], labelled=(SCORES[:5_000], LABELS[:5_000]), groups=groups)
     assert tower.map_.kind == kind
     tower.map_.save(tmp_path / "map.json")
     again = uncurse.load(tmp_path / "map.json")
@@ -420,10 +416,11 @@ def test_a_query_computes_the_same_predictions():
 
 
 def test_a_pickled_tower_keeps_predictions_and_interval():
-    again = pickle.loads(pickle.dumps(FITTED))
-    np.testing.assert_array_equal(again.predict_proba(X), FITTED.predict_proba(X))
-    assert again.interval(0.05) == FITTED.interval(0.05)
-    assert repr(again) == repr(FITTED)
+    tower = Tower().fit(POOL[:1_000], labelled=(SCORES[:1_000], LABELS[:1_000]))
+    again = pickle.loads(pickle.dumps(tower))
+    np.testing.assert_array_equal(again.predict_proba(X), tower.predict_proba(X))
+    assert again.interval(0.05) == tower.interval(0.05)
+    assert repr(again) == repr(tower)
 
 
 def test_repr_shows_options_and_numbers_of_rows():
@@ -432,18 +429,20 @@ def test_repr_shows_options_and_numbers_of_rows():
 
 
 def test_a_second_fit_replaces_the_first():
-    tower = Tower().fit(POOL + 1, labelled=(SCORES - 1, LABELS), groups=np.arange(20_000) % 2)
-    tower.fit(POOL, labelled=(SCORES, LABELS))
-    np.testing.assert_array_equal(tower.predict_proba(X), FITTED.predict_proba(X))
-    assert tower.interval(0.05) == FITTED.interval(0.05)
+    pool, scores, labels = POOL[:2_000], SCORES[:2_000], LABELS[:2_000]
+    tower = Tower().fit(pool + 1, labelled=(scores - 1, labels), groups=np.arange(2_000) % 2)
+    tower.fit(pool, labelled=(scores, labels))
+    only = Tower().fit(pool, labelled=(scores, labels))
+    np.testing.assert_array_equal(tower.predict_proba(X), only.predict_proba(X))
+    assert tower.interval(0.05) == only.interval(0.05)
 
 
 def test_input_arrays_are_not_changed():
-    pool, scores, labels = POOL.copy(), SCORES.copy(), LABELS.copy()
-    Tower().fit(pool, labelled=(scores, labels), groups=np.arange(20_000) % 2)
-    np.testing.assert_array_equal(pool, POOL)
-    np.testing.assert_array_equal(scores, SCORES)
-    np.testing.assert_array_equal(labels, LABELS)
+    pool, scores, labels = POOL[:2_000].copy(), SCORES[:2_000].copy(), LABELS[:2_000].copy()
+    Tower().fit(pool, labelled=(scores, labels), groups=np.arange(2_000) % 2)
+    np.testing.assert_array_equal(pool, POOL[:2_000])
+    np.testing.assert_array_equal(scores, SCORES[:2_000])
+    np.testing.assert_array_equal(labels, LABELS[:2_000])
 
 
 # ---------------------------------------------------------------------------- edge cases
@@ -655,7 +654,7 @@ def test_a_floor_and_a_cap_on_scores_do_not_bias_the_map(replicas, floor, cap):
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-@pytest.mark.parametrize("rows", [2, 3, 10, 60])
+@pytest.mark.parametrize("rows", [2, 10, 60])
 def test_few_rows_give_a_finite_increasing_map(rows, replicas):
     _, scores, _ = rows_of(rows, replicas, seed=rows)
     labels = np.arange(rows) % 2
@@ -699,7 +698,7 @@ def test_a_share_that_selects_no_row_is_refused():
 
 
 def test_a_failed_fit_keeps_the_previous_one():
-    tower = Tower().fit(POOL[:2_000], labelled=(SCORES[:2_000], LABELS[:2_000]))
+    tower = Tower().fit(POOL[:500], labelled=(SCORES[:500], LABELS[:500]))
     before, interval = dict(vars(tower)), tower.interval(0.1)
     failures = [
         (POOL, (SCORES, 1 - LABELS)),
@@ -716,7 +715,7 @@ def test_a_failed_fit_keeps_the_previous_one():
 
 
 def test_arrays_that_change_after_the_fit_change_nothing():
-    pool, scores, labels = POOL[:2_000].copy(), SCORES[:2_000].copy(), LABELS[:2_000].copy()
+    pool, scores, labels = POOL[:500].copy(), SCORES[:500].copy(), LABELS[:500].copy()
     one, other = (Tower().fit(pool, labelled=(scores, labels)) for _ in range(2))
     before = one.interval(0.1)
     for array in (pool, scores, labels):
@@ -726,10 +725,10 @@ def test_arrays_that_change_after_the_fit_change_nothing():
 
 
 def test_equal_weights_of_any_size_equal_no_weights():
-    groups, w = np.arange(5_000) % 3, np.full(5_000, 1 / 5_000)
-    plain = Tower().fit(POOL[:5_000], labelled=(SCORES[:5_000], LABELS[:5_000]), groups=groups)
+    groups, w = np.arange(2_000) % 3, np.full(2_000, 1 / 2_000)
+    plain = Tower().fit(POOL[:2_000], labelled=(SCORES[:2_000], LABELS[:2_000]), groups=groups)
     weighted = Tower().fit(
-        POOL[:5_000], labelled=(SCORES[:5_000], LABELS[:5_000], 1e6 * w), groups=groups, sample_weight=w
+        POOL[:2_000], labelled=(SCORES[:2_000], LABELS[:2_000], 1e6 * w), groups=groups, sample_weight=w
     )
     for group in range(3):
         names = np.full(len(X), group)
