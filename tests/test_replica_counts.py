@@ -187,7 +187,7 @@ def test_identical_replicas_have_no_gap_and_no_spread_beyond_the_width_of_a_cell
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("kind", ["plain", "labels", "weights"])
-@pytest.mark.parametrize("rows", [60_000, DENSE_ROWS + 40_000])
+@pytest.mark.parametrize("rows", [40_000, DENSE_ROWS + 20_000])
 def test_any_split_and_any_order_give_the_same_cells(rows, size, kind):
     scores, y, w = replicas(rows, size)
     y, w = (None if kind == "plain" else y), (w + 0.25 if kind == "weights" else None)
@@ -199,21 +199,20 @@ def test_any_split_and_any_order_give_the_same_cells(rows, size, kind):
 
     tolerance = 0.0 if kind != "weights" else 1e-12
     assert_same(some(rng.permutation(rows)), one_pass, tolerance)
-    for cuts in ([10, rows - 1], np.sort(rng.integers(1, rows, 5))):
-        parts = [part for part in np.split(rng.permutation(rows), cuts) if len(part)]
-        updated = ReplicaCounts()
-        for i in parts:
-            updated.update(scores[i], None if y is None else y[i], sample_weight=None if w is None else w[i])
-        assert_same(updated, one_pass, tolerance)
-        merged = ReplicaCounts()
-        for i in reversed(parts):
-            merged.merge(some(i))
-        assert_same(merged, one_pass, tolerance)
+    cuts = [10, *np.sort(rng.integers(11, 15_000, 3)), rows - 1]  # the largest part is dense if all rows are
+    parts = [part for part in np.split(rng.permutation(rows), cuts) if len(part)]
+    updated = ReplicaCounts()
+    for i in parts:
+        updated.update(scores[i], None if y is None else y[i], sample_weight=None if w is None else w[i])
+    assert_same(updated, one_pass, tolerance)
+    merged = ReplicaCounts()
+    for i in reversed(parts):
+        merged.merge(some(i))
+    assert_same(merged, one_pass, tolerance)
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("rows", [99_999, DENSE_ROWS + 1])
-@pytest.mark.parametrize("few", [1, 10])
+@pytest.mark.parametrize(("rows", "few"), [(40_000, 1), (DENSE_ROWS + 1, 10)])
 def test_a_tiny_shard_merged_first_or_last_changes_nothing_bitwise(rows, size, few):
     scores, y, _ = replicas(rows + few, size, seed=3)
     one_pass = ReplicaCounts().update(scores, y)
@@ -344,7 +343,7 @@ def test_update_cells_equals_update_with_rows():
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize(
-    ("rows", "wild"), [(50_000, 1e4), (50_000, 1e6), (50_000, 1e9), (50_000, 1e20), (50_000, 1e75), (150_000, 1e5)]
+    ("rows", "wild"), [(50_000, 1e4), (50_000, 1e6), (50_000, 1e9), (50_000, 1e75), (150_000, 1e5)]
 )
 def test_a_few_outliers_change_neither_the_noise_nor_the_levels(rows, size, wild):
     scores, y, _ = replicas(rows, size)
@@ -382,7 +381,7 @@ def test_outliers_are_counted_in_their_own_cells():
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("rows", [30_000, 200_000])
+@pytest.mark.parametrize("rows", [30_000, DENSE_ROWS + 1])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_columns_shifted_by_constants_change_only_the_levels(rows, size, weighted):
     scores, y, w = replicas(rows, size)
@@ -551,7 +550,7 @@ def through_json(counts):
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("kind", ["plain", "labels", "weights"])
 def test_a_json_round_trip_is_exact(size, kind):
-    scores, y, w = replicas(30_000, size)
+    scores, y, w = replicas(5_000, size)
     scores[5] = [1e9, *[-1e9] * (size - 1)]
     weights = w / 3 if kind == "weights" else None
     counts = ReplicaCounts().update(scores, None if kind == "plain" else y, sample_weight=weights)
@@ -560,7 +559,7 @@ def test_a_json_round_trip_is_exact(size, kind):
     for name in ("served", "gap", "spread", "weight", "label", "levels"):
         np.testing.assert_array_equal(getattr(back.cells(), name), getattr(counts.cells(), name))
     assert back.cells().effective_rows == counts.cells().effective_rows
-    assert back.merge(through_json(counts)).rows == 60_000
+    assert back.merge(through_json(counts)).rows == 10_000
     if kind != "weights":
         assert all(type(value) is int for value in json.loads(json.dumps(counts.to_dict()))["weight"])
 
