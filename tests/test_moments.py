@@ -89,7 +89,7 @@ def splits(rows, kind):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["one by one", "uneven", "halves", "one and the rest", "many"])
 def test_any_split_into_chunks_merges_to_the_same_moments(kind, weighted, center):
-    count = 300 if kind == "one by one" else 1500
+    count = 100 if kind == "one by one" else 1500
     pool = pool_of(count, 3, mean=center, sd=1.0)
     weights = np.random.default_rng(1).exponential(size=count) if weighted else None
     parts = np.split(np.arange(count), splits(count, kind))
