@@ -152,7 +152,7 @@ def test_a_random_model_is_replicated_by_seeds():
 @pytest.mark.parametrize(
     "base", [LOGISTIC, LogisticRegression(C=0.1), RandomForestClassifier(10, max_depth=4)], ids=repr
 )
-@pytest.mark.parametrize("scale", [1e-6, 1 / len(Y), 1e6])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_only_ratios_of_weights_matter(base, scale):
     weights = np.random.default_rng(1).exponential(size=len(Y))
     one = VADClassifier(base, random_state=0).fit(X, Y, sample_weight=weights)
