@@ -117,10 +117,9 @@ def beta_formula(l, y, x):
     return expit(-a * np.logaddexp(0, -x) + b * np.logaddexp(0, x) + c)
 
 
-@pytest.mark.parametrize("seed", [2, 4])
 @pytest.mark.parametrize(("mean", "sd"), [(0.0, 2.0), (-3.0, 0.8), (-6.0, 0.8), (-6.0, 0.3)])
-def test_curve_of_beta_matches_its_formula_at_any_base_rate(mean, sd, seed):
-    l, y, _ = world(200_000, mean=mean, sd=sd, truth=lambda l: l, seed=seed)
+def test_curve_of_beta_matches_its_formula_at_any_base_rate(mean, sd):
+    l, y, _ = world(200_000, mean=mean, sd=sd, truth=lambda l: l, seed=2)
     top = np.sort(l)[-200:]
     ours = fit_calibrator("beta", Cells(exact=True).update(l, y))(top)
     np.testing.assert_allclose(ours, beta_formula(l, y.astype(float), top), rtol=1e-4)
