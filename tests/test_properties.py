@@ -157,12 +157,11 @@ def test_a_calibrator_of_merged_cells_equals_that_of_all_rows(method, world, exa
 # ---------------------------------------------------------------------------- VAD alone
 
 
-@pytest.mark.parametrize("scores", ["logit", "probability"])
 @pytest.mark.parametrize("curvature", [False, True])
 @pytest.mark.parametrize("link", LINKS)
-@given(world=worlds(), rate=st.sampled_from([None, 0.1]))
+@given(world=worlds(), scores=st.sampled_from(["logit", "probability"]), rate=st.sampled_from([None, 0.1]))
 @PROFILE
-def test_vad_keeps_the_order_stays_inside_0_and_1_and_saves_bit_for_bit(link, curvature, scores, folder, world, rate):
+def test_vad_keeps_the_order_stays_inside_0_and_1_and_saves_bit_for_bit(link, curvature, folder, world, scores, rate):
     _, _, pool, rng = world.draw()
     x = served(rng, pool[:, 0])
     given_, x = (pool, x) if scores == "logit" else (expit(pool), expit(x))
