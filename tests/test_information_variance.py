@@ -103,7 +103,7 @@ def test_the_variance_is_that_of_redrawn_labels(weighted):
 @pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-7, 1e-9])
 @pytest.mark.parametrize("penalty", [0.0, 1e-9, 0.5])
 def test_nearly_collinear_columns_agree_with_extended_precision(gap, penalty):
-    for seed in range(3):
+    for seed in range(2):
         X, p, pool = small_data(seed=seed)
         rng = np.random.default_rng(seed + 10)
         X[:, 2] = X[:, 0] + gap * rng.normal(size=len(X))
