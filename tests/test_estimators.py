@@ -68,11 +68,11 @@ def test_debiasing_removes_the_over_prediction_of_the_top_two_percent():
     rng = np.random.default_rng(0)
     errors = []
     for replication in range(60):
-        X, pool = rng.normal(0.05, 0.2, (1000, 10)), rng.normal(-0.05, 0.2, (20_000, 10))
+        X, pool = rng.normal(0.05, 0.2, (1000, 10)), rng.normal(-0.05, 0.2, (10_000, 10))
         y = rng.random(1000) < expit(X.sum(axis=1))
         clf = VADClassifier(LOGISTIC, random_state=replication).fit(X, y, pool=pool)
         before, after = clf.estimator_.predict_proba(pool)[:, 1], clf.predict_proba(pool)[:, 1]
-        top = np.argsort(before)[-400:]
+        top = np.argsort(before)[-200:]
         truth = expit(pool[top].sum(axis=1)).sum()
         errors.append([before[top].sum() / truth - 1, after[top].sum() / truth - 1])
     mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(60)
