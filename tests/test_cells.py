@@ -149,7 +149,7 @@ WORLDS = {
 def exact_and_grid():
     made = {}
     for i, (name, (mean, sd)) in enumerate(WORLDS.items()):
-        l, y, _ = world(100_000, seed=i, mean=mean, sd=sd)
+        l, y, _ = world(50_000, seed=i, mean=mean, sd=sd)
         made[name] = (Cells(exact=True).update(l, y), Cells(exact=False).update(l, y), np.sort(l)[-200:])
     return made
 
