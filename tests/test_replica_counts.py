@@ -56,6 +56,14 @@ def row_cells(scores, level):
     return np.stack(cells, axis=1).astype(np.int64)
 
 
+def distinct(cells):
+    """Return the distinct cells in order, and the place of each row; faster than `np.unique` with an axis."""
+    shifted = cells - cells.min(axis=0)
+    keys = np.ravel_multi_index(shifted.T, shifted.max(axis=0) + 1)
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    return cells[first], place
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("rows", [900, DENSE_ROWS + 1])  # sorted by cell, and counted in a histogram
@@ -65,8 +73,7 @@ def test_cells_and_their_sums_follow_the_definition(rows, size, weighted):
     counts = ReplicaCounts().update(scores, y, sample_weight=w if weighted else None)
     w = w if weighted else np.ones(rows)
     filled = w > 0
-    cells, place = np.unique(row_cells(scores, counts.level)[filled], axis=0, return_inverse=True)
-    place = place.ravel()
+    cells, place = distinct(row_cells(scores, counts.level)[filled])
     content = counts.to_dict()
     axes = [content[name] for name in ("served", "gap", "contrast")[: cells.shape[1]]]
     np.testing.assert_array_equal(np.stack(axes, axis=1), cells)
@@ -85,7 +92,7 @@ def test_the_grid_is_the_finest_whose_filled_cells_fit(rows, size):
     assert len(counts) <= MAX_CELLS
     assert counts.cells().width == FINEST * 2.0**counts.level
     if counts.level:
-        assert len(np.unique(row_cells(scores, counts.level - 1), axis=0)) > MAX_CELLS
+        assert len(distinct(row_cells(scores, counts.level - 1))[0]) > MAX_CELLS
 
 
 @pytest.mark.parametrize("weighted", [False, True])
