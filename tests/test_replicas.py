@@ -1,5 +1,3 @@
-import logging
-
 import joblib
 import numpy as np
 import pytest
@@ -15,12 +13,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
-from sklearn.tree import DecisionTreeClassifier
 
 from uncurse.errors import UncurseError
-from uncurse.estimators import replicas as module
-from uncurse.estimators.replicas import _Bootstrap, _row_hashes, _take_rows, fit_replicas
+from uncurse.estimators import fit_replicas
+from uncurse.estimators.resampling import Bootstrap, row_hashes, take_rows
 
 # scikit-learn 1.6 uses an option that SciPy 1.17 deprecates.
 pytestmark = pytest.mark.filterwarnings(r"ignore:scipy.optimize. The `disp`:DeprecationWarning")
@@ -31,59 +27,44 @@ Y = RNG.random(120) < 1 / (1 + np.exp(-X.sum(axis=1)))
 FOREST = RandomForestClassifier(5, max_depth=3)
 
 
-# ---------------------------------------------------------------------------- replicate='auto'
+# ---------------------------------------------------------------------------- kinds of replica
 
 
 @pytest.mark.parametrize(
-    "estimator",
+    ("estimator", "kind"),
     [
-        LogisticRegression(),
-        LogisticRegression(solver="saga"),  # stochastic, but converges
-        LinearSVC(dual=False),
-        Ridge(),
-        DecisionTreeClassifier(),
-        GaussianNB(),
-        LinearRegression(),
-        make_pipeline(StandardScaler(), LogisticRegression()),
-        FrozenEstimator(LogisticRegression(solver="newton-cholesky").fit(X[:60], Y[:60])),  # replicas are alike
+        (LogisticRegression(), "bootstrap"),
+        (Ridge(), "bootstrap"),
+        (FOREST, "bootstrap"),
+        (GaussianNB(), "anchored"),
+        (LinearRegression(), "anchored"),
+        (KNeighborsClassifier(), "anchored"),
+        (make_pipeline(StandardScaler(), FOREST), "bootstrap"),
+        (FrozenEstimator(GaussianNB().fit(X[:60], Y[:60])), "anchored"),
     ],
     ids=repr,
 )
-def test_auto_uses_bootstraps_if_the_seed_changes_nothing(estimator):
+def test_bootstraps_are_anchored_only_if_the_estimator_has_no_randomness_of_its_own(estimator, kind):
     fitted = fit_replicas(estimator, X, Y, random_state=0)
-    assert (fitted.replicate, fitted.regime) == ("bootstrap", "anchored")
+    assert (fitted.kind, len(fitted.models)) == (kind, 3)
+    assert fit_replicas(estimator, X, Y, n_replicas=2, random_state=0).kind == "anchored"
     method = "predict_proba" if hasattr(fitted.served, "predict_proba") else "predict"
-    assert len(fitted.models) == 2
     test = RNG.normal(size=(200, 3))
-    assert (getattr(fitted.served, method)(test) != getattr(fitted.others[0], method)(test)).any()
+    first, second, third = (getattr(model, method)(test) for model in fitted.models)
+    assert (first != second).any()
+    assert (second != third).any()
 
 
 @pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        FOREST,
-        MLPRegressor(hidden_layer_sizes=4, max_iter=30),
-        make_pipeline(StandardScaler(), FOREST),
-        FrozenEstimator(FOREST.fit(X, Y)),
-    ],
-    ids=repr,
-)
-def test_auto_uses_seeds_if_they_matter(estimator):
-    fitted = fit_replicas(estimator, X, Y, n_replicas=3, random_state=0)
-    assert (fitted.replicate, fitted.regime, len(fitted.models)) == ("seeds", "seeds", 3)
+@pytest.mark.parametrize("estimator", [FOREST, MLPRegressor(hidden_layer_sizes=4, max_iter=30)], ids=repr)
+def test_seeds_are_seeds(estimator):
+    fitted = fit_replicas(estimator, X, Y, replicas="seeds", random_state=0)
+    assert (fitted.kind, len(fitted.models)) == ("seeds", 3)
 
 
-def test_auto_compares_models_on_a_sample_of_rows(monkeypatch):
-    monkeypatch.setattr(module, "_PROBE_ROWS", 50)
-    assert fit_replicas(LogisticRegression(), X, Y).replicate == "bootstrap"
-    assert fit_replicas(FOREST, X, Y).replicate == "seeds"
-
-
-def test_the_decision_is_logged(caplog):
-    with caplog.at_level(logging.INFO, logger="uncurse"):
-        fit_replicas(GaussianNB(), X, Y)
-    assert caplog.messages == ["GaussianNB: 2 replicas by bootstrap"]
+def test_each_bootstrap_has_its_own_seed():
+    seeds = {model.random_state for model in fit_replicas(FOREST, X, Y, n_replicas=4, random_state=0).models}
+    assert len(seeds) == 4
 
 
 # ---------------------------------------------------------------------------- seeds
@@ -91,16 +72,16 @@ def test_the_decision_is_logged(caplog):
 
 def test_nested_seeds_differ_between_replicas_and_the_served_model_keeps_its_own():
     pipeline = make_pipeline(FOREST).set_params(randomforestclassifier__random_state=7)
-    fitted = fit_replicas(pipeline, X, Y, n_replicas=4, replicate="seeds", random_state=0)
+    fitted = fit_replicas(pipeline, X, Y, n_replicas=4, replicas="seeds", random_state=0)
     seeds = [model.get_params()["randomforestclassifier__random_state"] for model in fitted.models]
     assert seeds[0] == 7
     assert len(set(seeds)) == 4
 
 
-@pytest.mark.parametrize("replicate", ["seeds", "bootstrap"])
+@pytest.mark.parametrize("replicas", ["seeds", "bootstrap"])
 @pytest.mark.parametrize("state", [int, np.random.RandomState, np.random.default_rng], ids=["int", "legacy", "new"])
-def test_random_state_makes_the_fit_reproducible(state, replicate):
-    one, other = (fit_replicas(FOREST, X, Y, replicate=replicate, random_state=state(3)) for _ in range(2))
+def test_random_state_makes_the_fit_reproducible(state, replicas):
+    one, other = (fit_replicas(FOREST, X, Y, replicas=replicas, random_state=state(3)) for _ in range(2))
     for a, b in zip(one.models, other.models, strict=True):
         np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
 
@@ -122,7 +103,7 @@ def test_the_estimator_is_cloned():
 def test_a_frozen_model_is_served_unchanged():
     model = GaussianNB().fit(X[:50], Y[:50])
     frozen = FrozenEstimator(model)
-    fitted = fit_replicas(frozen, X, Y, replicate="bootstrap", n_replicas=3, random_state=0)
+    fitted = fit_replicas(frozen, X, Y, n_replicas=3, random_state=0)
     assert fitted.served is frozen
     assert model.class_count_.sum() == 50
     assert all(type(other) is GaussianNB and other.class_count_.sum() > 80 for other in fitted.others)
@@ -132,41 +113,61 @@ def test_a_frozen_model_is_served_unchanged():
 
 
 def test_a_bootstrap_draws_each_row_poisson_times():
-    bootstrap = _Bootstrap.of(X, Y, None, stratified=True)
-    times = np.array([np.bincount(bootstrap.draw(0, s), minlength=120) for s in range(1, 401)])
+    bootstrap = Bootstrap.of(X, Y, None, None, stratified=True)
+    times = np.array([bootstrap.draw([s]) for s in range(1, 401)])
     # 48,000 draws of a Poisson(1): the mean has standard error 1/√48000, the variance √(3/48000).
     assert abs(times.mean() - 1) < 4 / np.sqrt(48_000)
     assert abs(times.var() - 1) < 4 * np.sqrt(3 / 48_000)
     assert abs(np.corrcoef(times[0], times[1])[0, 1]) < 4 / np.sqrt(120)
 
 
-def test_draws_are_proportional_to_weights():
-    weights = RNG.exponential(size=120)
-    bootstrap = _Bootstrap.of(X, Y, weights, stratified=True)
-    times = np.array([np.bincount(bootstrap.draw(0, s), minlength=120) for s in range(1, 401)])
-    # A sum of 400 Poisson(w) has standard deviation √(400 w).
-    assert (np.abs(times.sum(axis=0) - 400 * weights) < 5 * np.sqrt(400 * weights) + 1).all()
+def test_rows_that_are_drawn_at_most_once_are_half_of_all():
+    bootstrap = Bootstrap.of(X, Y, None, None, stratified=True)
+    times = np.array([bootstrap.draw([s], at_most_once=True) for s in range(1, 401)])
+    assert set(np.unique(times)) == {0, 1}
+    assert abs(times.mean() - 0.5) < 4 * 0.5 / np.sqrt(48_000)
+
+
+def test_only_the_rows_of_a_fold_are_drawn():
+    rows = np.arange(30, 90)
+    times = Bootstrap.of(X, Y, None, None, stratified=True).draw([1], rows)
+    assert set(np.flatnonzero(times)) <= set(rows)
+
+
+def test_groups_are_drawn_together():
+    groups = np.arange(120) // 4
+    times = Bootstrap.of(X, Y, None, groups, stratified=True).draw([1]).reshape(30, 4)
+    assert (times == times[:, :1]).all()
+    assert len(set(times[:, 0])) > 2
 
 
 def test_the_order_of_rows_does_not_change_a_bootstrap():
     order = RNG.permutation(120)
-    one = _Bootstrap.of(X, Y, None, stratified=True).draw(0, 1)
-    other = _Bootstrap.of(X[order], Y[order], None, stratified=True).draw(0, 1)
-    np.testing.assert_array_equal(one, order[other])
+    one = Bootstrap.of(X, Y, None, None, stratified=True).draw([1])
+    other = Bootstrap.of(X[order], Y[order], None, None, stratified=True).draw([1])
+    np.testing.assert_array_equal(one[order], other)
 
 
 def test_the_order_of_equal_rows_with_different_weights_does_not_change_a_bootstrap():
     constant, y, weights = np.ones((40, 1)), np.arange(40) % 2, np.arange(1.0, 41)
     order = RNG.permutation(40)
-    one = _Bootstrap.of(constant, y, weights, stratified=True).draw(0, 1)
-    other = _Bootstrap.of(constant, y[order], weights[order], stratified=True).draw(0, 1)
-    np.testing.assert_array_equal(one, order[other])
+    one = Bootstrap.of(constant, y, weights, None, stratified=True).draw([1])
+    other = Bootstrap.of(constant, y[order], weights[order], None, stratified=True).draw([1])
+    np.testing.assert_array_equal(one[order], other)
 
 
 def test_every_class_is_in_every_bootstrap():
     y = np.arange(120) == 5  # a Poisson(1) is 0 with probability 0.37
-    bootstrap = _Bootstrap.of(X, y, None, stratified=True)
-    assert all(y[bootstrap.draw(0, s)].any() for s in range(40))
+    bootstrap = Bootstrap.of(X, y, None, None, stratified=True)
+    assert all(bootstrap.draw([s])[5] for s in range(40))
+
+
+def test_weights_of_a_bootstrap_are_those_of_repeated_rows():
+    fitted = fit_replicas(GaussianNB(), X, Y, random_state=0)
+    seed = int(np.random.RandomState(0).randint(2**31 - 1))
+    drawn = Bootstrap.of(X, Y, None, None, stratified=True).draw([seed, 0, 1])
+    repeated = GaussianNB().fit(np.repeat(X, drawn, axis=0), np.repeat(Y, drawn))
+    np.testing.assert_allclose(fitted.others[0].theta_, repeated.theta_)
 
 
 # ---------------------------------------------------------------------------- rows
@@ -198,18 +199,21 @@ def _import(name):
 @pytest.mark.parametrize(("dense", "other"), [pytest.param(*rest, id=name) for name, *rest in containers()])
 def test_bootstraps_do_not_depend_on_the_order_of_rows_in_any_container(dense, other):
     order = RNG.permutation(120)
-    taken = _take_rows(other, order)
+    taken = take_rows(other, order)
     assert isinstance(taken, type(other)) or sparse.issparse(taken)
-    one = _Bootstrap.of(other, Y, None, stratified=True).draw(0, 1)
-    two = _Bootstrap.of(taken, Y[order], None, stratified=True).draw(0, 1)
-    rows, again = _take_rows(other, one), _take_rows(taken, two)
-    if sparse.issparse(rows):
-        rows, again = rows.toarray(), again.toarray()
-    np.testing.assert_array_equal(np.asarray(rows), np.asarray(again))
+    one = Bootstrap.of(other, Y, None, None, stratified=True).draw([1])
+    two = Bootstrap.of(taken, Y[order], None, None, stratified=True).draw([1])
+    drawn, again = np.repeat(np.arange(120), one), np.repeat(np.arange(120), two)
+    rows = take_rows(other, drawn)
+    # Equal rows may exchange their counts.
+    np.testing.assert_array_equal(
+        np.sort(row_hashes(rows, Y[drawn])), np.sort(row_hashes(take_rows(taken, again), Y[order][again]))
+    )
+    rows = rows.toarray() if sparse.issparse(rows) else rows
     if dense is not None and not sparse.issparse(other):
-        np.testing.assert_array_equal(_row_hashes(dense, Y), _row_hashes(other, Y))
+        np.testing.assert_array_equal(row_hashes(dense, Y), row_hashes(other, Y))
     if dense is not None:
-        np.testing.assert_allclose(np.asarray(rows).astype(float), dense[one], rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(rows).astype(float), dense[drawn], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -230,14 +234,14 @@ def test_bootstraps_do_not_depend_on_the_order_of_rows_in_any_container(dense, o
 )
 def test_rows_that_differ_have_hashes_that_differ(rows):
     n = rows.shape[0] if hasattr(rows, "shape") else len(rows)
-    hashes = _row_hashes(rows, np.zeros(n))
+    hashes = row_hashes(rows, np.zeros(n))
     assert len(np.unique(hashes)) == n
-    np.testing.assert_array_equal(_row_hashes(_take_rows(rows, np.arange(n)[::-1]), np.zeros(n)), hashes[::-1])
+    np.testing.assert_array_equal(row_hashes(take_rows(rows, np.arange(n)[::-1]), np.zeros(n)), hashes[::-1])
 
 
 def test_hashes_depend_on_the_label():
-    assert len(set(_row_hashes(np.zeros((2, 1)), np.array(["a", "b"])))) == 2
-    assert len(set(_row_hashes(np.zeros((2, 1)), np.array([[0, 1], [1, 0]])))) == 2
+    assert len(set(row_hashes(np.zeros((2, 1)), np.array(["a", "b"])))) == 2
+    assert len(set(row_hashes(np.zeros((2, 1)), np.array([[0, 1], [1, 0]])))) == 2
 
 
 def test_text_can_be_bootstrapped():
@@ -293,13 +297,13 @@ def test_weights_reach_a_search():
 
 def test_a_frozen_model_needs_no_support_for_weights():
     frozen = FrozenEstimator(KNeighborsClassifier(3).fit(X, Y))
-    assert len(fit_replicas(frozen, X, Y, sample_weight=np.ones(120)).models) == 2
+    assert len(fit_replicas(frozen, X, Y, sample_weight=np.ones(120)).models) == 3
 
 
 # ---------------------------------------------------------------------------- parallel fits
 
 
-@pytest.mark.parametrize("estimator", [GaussianNB(), FOREST], ids=["bootstrap", "seeds"])
+@pytest.mark.parametrize("estimator", [GaussianNB(), FOREST], ids=["deterministic", "random"])
 def test_results_do_not_depend_on_n_jobs(estimator):
     one, two = (fit_replicas(estimator, X, Y, n_replicas=3, n_jobs=n, random_state=0) for n in (1, 2))
     for a, b in zip(one.models, two.models, strict=True):
@@ -319,21 +323,15 @@ def test_joblib_chooses_the_backend():
 @pytest.mark.parametrize(
     ("estimator", "options", "message"),
     [
-        (GaussianNB(), {"replicate": "jackknife"}, "replicate='jackknife' is unknown; choose one of auto, seeds, boot"),
+        (GaussianNB(), {"replicas": "jackknife"}, "replicas='jackknife' is unknown; choose one of bootstrap, seeds"),
         (GaussianNB(), {"n_replicas": 1}, "n_replicas=1; pass 2 or more"),
         (GaussianNB(), {"n_replicas": 2.5}, "n_replicas=2.5; pass an integer"),
-        (GaussianNB(), {"replicate": "seeds"}, "GaussianNB has no random_state; use replicate='boot"),
-        (LogisticRegression(), {"replicate": "seeds"}, "LogisticRegression does not depend on its random_state; use"),
+        (GaussianNB(), {"replicas": "seeds"}, "GaussianNB has no random_state; use replicas='boot"),
+        (LogisticRegression(), {"replicas": "seeds"}, "LogisticRegression does not depend on its random_state; use"),
         (
             KNeighborsClassifier(),
             {"sample_weight": np.ones(120)},
             "KNeighborsClassifier does not support sample_weight",
-        ),
-        (GaussianNB(), {"sample_weight": np.where(Y, 1.0, 1e-9)}, "none of 1000 bootstraps contains every class: the"),
-        (
-            GaussianNB(),
-            {"sample_weight": np.where(Y, 1.0, 1e-49)},
-            "the rarest has 6.3e-48 effective rows",
         ),
         (Ridge(), {"sample_weight": np.r_[1e3, np.ones(119)]}, "leaves 1.25 effective rows of 120, and a bootstrap n"),
         (GaussianNB(), {"n_jobs": 0}, "n_jobs=0; pass None, a number of processes"),

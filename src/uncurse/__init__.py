@@ -23,17 +23,17 @@ from .metrics.selection import top_k, top_share
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .estimators.vad_estimators import VADClassifier, VADRegressor
+    from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
     from .serving import fold
     from .tables import collect
 
 
 def __getattr__(name: str) -> Any:
     # Import on first use: scikit-learn and dataframe engines take most of a second.
-    if name in ("VADClassifier", "VADRegressor"):
-        from .estimators import vad_estimators as estimators
+    if name in ("UncursedClassifierCV", "UncursedRegressorCV"):
+        from .estimators import uncursed
 
-        return getattr(estimators, name)
+        return getattr(uncursed, name)
     if name == "collect":
         from .tables import collect
 
@@ -64,8 +64,8 @@ __all__ = [
     "TopK",
     "Tower",
     "UncurseError",
-    "VADClassifier",
-    "VADRegressor",
+    "UncursedClassifierCV",
+    "UncursedRegressorCV",
     "calibrate",
     "calibration_error",
     "collect",

@@ -1,6 +1,6 @@
-"""Replicas of scikit-learn estimators, and estimators that debias themselves."""
+"""Replicas of scikit-learn estimators, and estimators that correct themselves."""
 
 from .replicas import Replicas, fit_replicas
-from .vad_estimators import VADClassifier, VADRegressor
+from .uncursed import UncursedClassifierCV, UncursedRegressorCV
 
-__all__ = ["Replicas", "VADClassifier", "VADRegressor", "fit_replicas"]
+__all__ = ["Replicas", "UncursedClassifierCV", "UncursedRegressorCV", "fit_replicas"]

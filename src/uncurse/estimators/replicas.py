@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import copy
 import inspect
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,17 +23,14 @@ from sklearn.utils.parallel import Parallel, delayed
 from .._types import Array
 from ..errors import UncurseError
 from ..validation import check_choice, check_count, check_weights, effective_rows
+from .resampling import Bootstrap, Rows, take_rows
 
-logger = logging.getLogger(__name__)
-
-_ALIKE = 1e-3  # "auto" bootstraps if seeds change less than this share of the variance: λ would be 1
 _SAME = 1e-12  # models that differ less are identical to rounding
 _PROBE_ROWS = 10_000  # predictions on this many rows show whether seeds matter
-_REDRAWS = 1000
 _MOST_REPLICAS = 10_000  # a larger number is a mistake
-_LEAST_ROWS = 5  # effective rows that a bootstrap needs
 
-Rows = NDArray[np.intp]
+#: Predictions of a model for some rows, shape (n,).
+Predict = Callable[[Any, Any], Array]
 
 
 @dataclass(frozen=True)
@@ -47,28 +43,25 @@ class Replicas:
         The model trained on all rows.
     others : tuple of estimators
         The replicas.
-    replicate : {"seeds", "bootstrap"}
-        How the replicas were trained.
+    kind : {"seeds", "bootstrap", "anchored"}
+        Value of the parameter ``replicas`` of `VAD`, `Tower` and `Auto` for the scores of these models.
 
     Examples
     --------
-    >>> Replicas("served", ("replica",), "bootstrap").models
-    ('served', 'replica')
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> fit_replicas(GaussianNB(), X, X[:, 0] > 0.1, random_state=0).kind
+    'anchored'
     """
 
     served: Any
     others: tuple[Any, ...]
-    replicate: str
+    kind: str
 
     @property
     def models(self) -> tuple[Any, ...]:
-        """All models, the served one first: the columns of a pool."""
+        """The served model, then the others."""
         return (self.served, *self.others)
-
-    @property
-    def regime(self) -> str:
-        """Value of the parameter ``replicas`` of `VAD`: ``"seeds"`` or ``"anchored"``."""
-        return "seeds" if self.replicate == "seeds" else "anchored"
 
 
 def fit_replicas(
@@ -76,33 +69,35 @@ def fit_replicas(
     X: Any,
     y: ArrayLike,
     *,
-    n_replicas: int = 2,
-    replicate: str = "auto",
+    n_replicas: int = 3,
+    replicas: str = "bootstrap",
+    groups: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     n_jobs: int | None = None,
     random_state: Any = None,
 ) -> Replicas:
-    """Fit an estimator on all rows, and ``n_replicas - 1`` replicas of it.
+    """Fit an estimator and replicas of it.
 
     Parameters
     ----------
     estimator : estimator
-        A scikit-learn estimator. It is cloned. A `FrozenEstimator` is served unchanged and only its replicas are
-        trained: pass the rows it was trained on.
-    X : array-like, sparse matrix, dataframe or list of shape (n, ...)
+        The model that is served. A `FrozenEstimator` is served unchanged, and its replicas are fitted to these rows.
+    X : array-like, sparse matrix or dataframe of shape (n, d)
         Training rows.
     y : array-like of shape (n,)
         Targets.
-    n_replicas : int, default=2
+    n_replicas : int, default=3
         Number of models, including the served one.
-    replicate : {"auto", "seeds", "bootstrap"}, default="auto"
-        ``"seeds"`` changes every ``random_state`` of the estimator, including nested ones. It measures the noise of
-        training (neural networks), not the noise of the data. ``"bootstrap"`` trains on Poisson bootstraps of the
-        rows. It measures both, but counts the noise of training twice, so it suits estimators with little of it.
-        ``"auto"`` uses seeds if the estimator has a ``random_state`` that matters, and bootstraps otherwise.
+    replicas : {"bootstrap", "seeds"}, default="bootstrap"
+        ``"bootstrap"`` trains on Poisson bootstraps of the rows, each with its own ``random_state``: it shows the noise
+        of the data and of training. Rows are weighted if the estimator accepts ``sample_weight``, and repeated
+        otherwise. ``"seeds"`` changes every ``random_state`` of the estimator, including nested ones. It shows the
+        noise of training alone, which is enough for neural networks, not for trees or linear models.
+    groups : array-like of shape (n,), default=None
+        Rows of a group, such as those of one user, are drawn together.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows. Only their ratios matter: they are scaled to sum to the effective number of rows,
-        (Σw)² / Σw², before they are passed to the estimator or used as the expected counts of a bootstrap.
+        (Σw)² / Σw².
     n_jobs : int, default=None
         Number of models trained in parallel by joblib. ``joblib.parallel_config(verbose=10)`` reports progress.
     random_state : int, RandomState, Generator or None, default=None
@@ -117,59 +112,152 @@ def fit_replicas(
     --------
     >>> from sklearn.linear_model import LogisticRegression
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> replicas = fit_replicas(LogisticRegression(), X, X[:, 0] > 0.1, random_state=0)
-    >>> replicas.replicate, replicas.regime, len(replicas.models)
-    ('bootstrap', 'anchored', 2)
+    >>> fitted = fit_replicas(LogisticRegression(), X, X[:, 0] > 0.1, random_state=0)
+    >>> fitted.kind, len(fitted.models)
+    ('bootstrap', 3)
     """
-    check_choice("replicate", replicate, ("auto", "seeds", "bootstrap"))
-    if check_count(n_replicas, "n_replicas", _MOST_REPLICAS) < 2:
-        raise UncurseError(f"n_replicas={n_replicas!r}; pass 2 or more: the served model and at least one replica")
+    plan = ReplicaPlan.of(
+        estimator, X, y, n_replicas=n_replicas, replicas=replicas, groups=groups, sample_weight=sample_weight,
+        random_state=random_state,
+    )  # fmt: skip
+    return plan.replicas(run_jobs(plan.jobs(), n_jobs))
+
+
+@dataclass(frozen=True)
+class ReplicaPlan:
+    """What is fitted to which rows."""
+
+    estimator: Any  # as given; a frozen one is served
+    template: Any
+    X: Any
+    y: NDArray[Any]
+    weights: Array | None
+    groups: ArrayLike | None
+    count: int
+    by_seeds: bool
+    seed_names: tuple[str, ...]
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        n_replicas: int,
+        replicas: str,
+        groups: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        random_state: Any,
+    ) -> ReplicaPlan:
+        """Validate the arguments of `fit_replicas`."""
+        by_seeds = check_choice("replicas", replicas, ("bootstrap", "seeds")) == "seeds"
+        if check_count(n_replicas, "n_replicas", _MOST_REPLICAS) < 2:
+            raise UncurseError(f"n_replicas={n_replicas!r}; pass 2 or more: the served model and at least one replica")
+        if y is None:
+            raise UncurseError("y is None; pass a target for every row of X")
+        inner = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
+        check_estimator(inner)
+        try:
+            check_consistent_length(X, y, groups)
+            template, seed = _unfitted(inner), _root_seed(random_state)
+        except (TypeError, ValueError) as error:
+            raise UncurseError(str(error)) from None
+        target = _check_target(y)
+        weights = check_weights(sample_weight, len(target))
+        if weights is not None:
+            weights = weights / weights.max()
+            fraction, exponent = np.frexp(weights * (effective_rows(weights) / weights.sum()))
+            # The splits of a tree may depend on the last digits, which a common factor would change.
+            weights = np.ldexp(fraction.round(9), exponent)
+        names = sorted(n for n in template.get_params() if n == "random_state" or n.endswith("__random_state"))
+        if by_seeds and not names:
+            raise UncurseError(f"{type(template).__name__} has no random_state; use replicas='bootstrap'")
+        if random_state is not None:
+            own = template.get_params()
+            template = _with_seeds(template, [n for n in names if own[n] is None], seed, 0)
+        return cls(estimator, template, X, target, weights, groups, int(n_replicas), by_seeds, tuple(names), seed)
+
+    @property
+    def kind(self) -> str:
+        """How the score columns are related."""
+        if self.by_seeds:
+            return "seeds"
+        # Bootstraps of a random estimator differ from the served model by its own noise too, which would count twice.
+        return "bootstrap" if self.seed_names and self.count > 2 else "anchored"
+
+    def jobs(
+        self, rows: Rows | None = None, fold: int = 0, then: tuple[Predict, Rows] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Return the fits of all replicas to some rows; `then` names rows to predict instead of keeping the model."""
+        frozen = rows is None and isinstance(self.estimator, FrozenEstimator)
+        name = _weight_name(self.template)
+        if self.weights is not None and name is None and not frozen:
+            raise UncurseError(_no_weights(self.template))
+        fits: list[tuple[Any, Rows | None, Array | None]] = [
+            (self.estimator if frozen else _unfitted(self.template), rows, self._weights(rows))
+        ]
+        for s in range(1, self.count):
+            model = _with_seeds(self.template, self.seed_names, self.seed, s + self.count * fold)
+            if self.by_seeds:
+                fits.append((model, rows, self._weights(rows)))
+                continue
+            at_most_once = name is None and _splits_rows(self.template)
+            times = self._bootstrap.draw([self.seed, fold, s], rows, at_most_once=at_most_once)
+            if name is None:
+                fits.append((model, np.repeat(np.arange(len(times)), times), None))
+            else:
+                drawn = np.flatnonzero(times)
+                weights = self._weights(drawn)
+                fits.append((model, drawn, times[drawn] * (np.ones(len(drawn)) if weights is None else weights)))
+        return [(model, self.X, self.y, chosen, name, weights, then) for model, chosen, weights in fits]
+
+    def _weights(self, rows: Rows | None) -> Array | None:
+        return self.weights if self.weights is None or rows is None else self.weights[rows]
+
+    @cached_property
+    def _bootstrap(self) -> Bootstrap:
+        return Bootstrap.of(self.X, self.y, self.weights, self.groups, stratified=is_classifier(self.template))
+
+    def replicas(self, models: list[Any]) -> Replicas:
+        """Return the fitted models; raise UncurseError if seeds change nothing."""
+        served, *others = models
+        if self.by_seeds and _relative_noise(served, others[0], self.X, len(self.y)) < _SAME:
+            name = type(self.template).__name__
+            raise UncurseError(f"{name} does not depend on its random_state; use replicas='bootstrap'")
+        return Replicas(served, tuple(others), self.kind)
+
+
+def run_jobs(jobs: Sequence[tuple[Any, ...]], n_jobs: int | None) -> list[Any]:
+    """Run the jobs of a `ReplicaPlan` in one pool of joblib."""
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
         raise UncurseError(f"n_jobs={n_jobs!r}; pass None, a number of processes, or -1 for all cores")
-    if y is None:
-        raise UncurseError("y is None; pass a target for every row of X")
-    frozen = isinstance(estimator, FrozenEstimator)
-    template, root = _check_input(estimator.estimator if frozen else estimator, X, y, random_state)
-    y = _check_target(y)
-    weights = check_weights(sample_weight, len(y))
-    if weights is not None:
-        weights = weights / weights.max()
-        fraction, exponent = np.frexp(weights * (effective_rows(weights) / weights.sum()))
-        # The splits of a tree may depend on the last digits, which a common factor would change.
-        weights = np.ldexp(fraction.round(9), exponent)
-    name, seed_names = type(template).__name__, _seed_names(template)
-    if replicate == "seeds" and not seed_names:
-        raise UncurseError(f"{name} has no random_state; use replicate='bootstrap'")
-    if random_state is not None:
-        own = template.get_params()
-        template = _with_seeds(template, [n for n in seed_names if own[n] is None], root, 0)
-    how = ("seeds" if seed_names else "bootstrap") if replicate == "auto" else replicate
-    unweighted = weights is None or (frozen and how == "bootstrap")
-    params = {} if unweighted else _weight_params(template, weights)
+    return list(Parallel(n_jobs=n_jobs)(delayed(_fit)(*job) for job in jobs))
 
-    def jobs(how: str, first: int) -> list[Any]:
-        numbers = range(first, n_replicas)
-        if how == "seeds" or not numbers:
-            return [delayed(_fit)(_with_seeds(template, seed_names, root, s), X, y, None, params) for s in numbers]
-        bootstrap = _Bootstrap.of(X, y, weights, stratified=is_classifier(template))
-        return [delayed(_fit)(clone(template), X, y, bootstrap.draw(root, s), {}) for s in numbers]
 
-    run = Parallel(n_jobs=n_jobs)
-    served_job = delayed(_fit)(estimator if frozen else clone(template), X, y, None, params)
-    if replicate == "auto" and how == "seeds":
-        # A frozen model may come from other rows, so two replicas are compared with each other.
-        probes = [_with_seeds(template, seed_names, root, s) for s in range(1, 3 if frozen else 2)]
-        served, *others = run([served_job, *(delayed(_fit)(probe, X, y, None, params) for probe in probes)])
-        first, second = others if frozen else (served, *others)
-        if _relative_noise(first, second, X, len(y)) < _ALIKE:
-            how, others = "bootstrap", []
-        others += run(jobs(how, len(others) + 1))
-    else:
-        served, *others = run([served_job, *jobs(how, 1)])
-        if how == "seeds" and _relative_noise(served, others[0], X, len(y)) < _SAME:
-            raise UncurseError(f"{name} does not depend on its random_state; use replicate='bootstrap'")
-    logger.info("%s: %d replicas by %s", name, n_replicas, how)
-    return Replicas(served, tuple(others[: n_replicas - 1]), how)
+def _fit(
+    estimator: Any,
+    X: Any,
+    y: NDArray[Any],
+    rows: Rows | None,
+    name: str | None,
+    weights: Array | None,
+    then: tuple[Predict, Rows] | None,
+) -> Any:
+    chosen, target = (X, y) if rows is None else (take_rows(X, rows), y[rows])
+    params: dict[str, Any] = {}
+    if name is not None and weights is not None and not isinstance(estimator, FrozenEstimator):
+        params[name] = weights
+    model = estimator.fit(chosen, target, **params)
+    return model if then is None else then[0](model, take_rows(X, then[1]))
+
+
+def check_estimator(estimator: Any) -> None:
+    """Raise UncurseError unless the object is a scikit-learn estimator, not its class."""
+    if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
+        kind = f"the class {estimator.__name__}" if isinstance(estimator, type) else f"a {type(estimator).__name__}"
+        raise UncurseError(f"estimator is {kind}; pass a scikit-learn estimator, such as LogisticRegression()")
 
 
 def _check_target(y: ArrayLike) -> NDArray[Any]:
@@ -183,40 +271,21 @@ def _check_target(y: ArrayLike) -> NDArray[Any]:
     return target
 
 
-def check_estimator(estimator: Any) -> None:
-    """Raise UncurseError unless the object is a scikit-learn estimator, not its class."""
-    if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
-        kind = f"the class {estimator.__name__}" if isinstance(estimator, type) else f"a {type(estimator).__name__}"
-        raise UncurseError(f"estimator is {kind}; pass a scikit-learn estimator, such as LogisticRegression()")
-
-
-def _check_input(estimator: Any, X: Any, y: ArrayLike, random_state: Any) -> tuple[Any, int]:
-    """Clone the estimator and draw a seed, with scikit-learn's messages for invalid values."""
-    check_estimator(estimator)
-    try:
-        check_consistent_length(X, y)
-        return clone(estimator), _root_seed(random_state)
-    except (TypeError, ValueError) as error:
-        raise UncurseError(str(error)) from None
-
-
-def _fit(estimator: Any, X: Any, y: NDArray[Any], rows: Rows | None, params: dict[str, Any]) -> Any:
-    if rows is not None:
-        X, y = _take_rows(X, rows), y[rows]
-    return estimator.fit(X, y, **params)
-
-
 def _relative_noise(first: Any, second: Any, X: Any, n: int) -> float:
     """V of two models as a share of the variance of their predictions, on a sample of the training rows."""
     if n > _PROBE_ROWS:
-        X = _take_rows(X, np.linspace(0, n - 1, _PROBE_ROWS).astype(np.intp))
+        X = take_rows(X, np.linspace(0, n - 1, _PROBE_ROWS).astype(np.intp))
     method = next(name for name in ("predict_proba", "decision_function", "predict") if hasattr(first, name))
     a, b = (np.asarray(getattr(model, method)(X), np.float64) for model in (first, second))
     spread = float(a.var(axis=0).sum())
     return float((a - b).var(axis=0).sum()) / 2 / spread if spread > 0 else 0.0
 
 
-# ---------------------------------------------------------------------------- seeds and weights
+def _unfitted(estimator: Any) -> Any:
+    try:
+        return clone(estimator)
+    except RuntimeError:  # CatBoost copies its list of categorical features, which `clone` refuses
+        return type(estimator)(**copy.deepcopy(estimator.get_params()))
 
 
 def _root_seed(random_state: Any) -> int:
@@ -227,99 +296,39 @@ def _root_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def _seed_names(estimator: Any) -> list[str]:
-    return sorted(n for n in estimator.get_params() if n == "random_state" or n.endswith("__random_state"))
-
-
 def _with_seeds(template: Any, names: Sequence[str], root: int, s: int) -> Any:
     seeds = np.random.default_rng([root, s]).integers(2**31 - 1, size=len(names))
-    return clone(template).set_params(**dict(zip(names, seeds.tolist(), strict=True)))
+    return _unfitted(template).set_params(**dict(zip(names, seeds.tolist(), strict=True)))
 
 
-def _weight_params(estimator: Any, weights: Array | None) -> dict[str, Any]:
-    """Name the weights as the estimator's `fit` expects: routed, as ``step__sample_weight``, or ``sample_weight``."""
+def _weight_name(estimator: Any) -> str | None:
+    """Name the weights as `fit` expects them: routed, as ``step__sample_weight`` or ``sample_weight``; None if not."""
     if get_config()["enable_metadata_routing"]:
-        if get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
-            return {"sample_weight": weights}
-        name = type(estimator).__name__
-        raise UncurseError(f"{name} does not request sample_weight; call set_fit_request(sample_weight=True) on it")
+        return "sample_weight" if get_routing_for_object(estimator).consumes("fit", ["sample_weight"]) else None
     prefix = ""
     while isinstance(estimator, Pipeline):
         step, estimator = estimator.steps[-1]
         prefix += f"{step}__"
     fit = inspect.signature(estimator.fit).parameters
-    if "sample_weight" not in fit and not any(p.kind is p.VAR_KEYWORD for p in fit.values()):
-        raise UncurseError(f"{type(estimator).__name__} does not support sample_weight; omit it")
-    return {f"{prefix}sample_weight": weights}
+    if "sample_weight" in fit:
+        return f"{prefix}sample_weight"
+    inner = getattr(estimator, "estimator", None)  # a search passes keyword arguments on
+    passed_on = any(p.kind is p.VAR_KEYWORD for p in fit.values()) and hasattr(inner, "fit")
+    name = _weight_name(inner) if passed_on else None
+    return None if name is None else prefix + name
 
 
-# ---------------------------------------------------------------------------- bootstraps
+def _no_weights(estimator: Any) -> str:
+    name = type(estimator).__name__
+    if get_config()["enable_metadata_routing"]:
+        return f"{name} does not request sample_weight; call set_fit_request(sample_weight=True) on it"
+    return f"{name} does not support sample_weight; omit it"
 
 
-@dataclass(frozen=True)
-class _Bootstrap:
-    """Rows of positive weight in the order of their content, so that draws do not depend on the order of rows."""
-
-    rows: Rows
-    weight: Array  # expected number of draws
-    classes: Rows  # every class must be drawn
-
-    @classmethod
-    def of(cls, X: Any, y: NDArray[Any], weights: Array | None, *, stratified: bool) -> _Bootstrap:
-        weight = np.ones(len(y)) if weights is None else weights
-        positive = np.count_nonzero(weight)
-        if weight.sum() < min(_LEAST_ROWS, positive / 2):
-            raise UncurseError(
-                f"sample_weight leaves {weight.sum():.3g} effective rows of {positive}, and a bootstrap needs "
-                f"{_LEAST_ROWS}; use less extreme weights, or replicate='seeds'"
-            )
-        rows = np.lexsort([weight, _row_hashes(X, y)])
-        rows = rows[weight[rows] > 0]
-        strata = y[rows] if stratified and y.ndim == 1 else np.zeros(len(rows))
-        return cls(rows, weight[rows], np.unique(strata, return_inverse=True)[1])
-
-    def draw(self, root: int, s: int) -> Rows:
-        """Draw each row Poisson(weight) times; draw again if a class or half of the rows is missing."""
-        for attempt in range(_REDRAWS):
-            times = np.random.default_rng([root, s, attempt]).poisson(self.weight)
-            if times.sum() >= self.weight.sum() / 2 and np.bincount(self.classes, weights=times).all():
-                return np.repeat(self.rows, times)
-        rarest = np.bincount(self.classes, weights=self.weight).min()
-        raise UncurseError(
-            f"none of {_REDRAWS} bootstraps contains every class: the rarest has {rarest:.3g} effective rows; "
-            "add rows of it, or use replicate='seeds'"
-        )
+def _splits_rows(estimator: Any) -> bool:
+    """Whether the estimator splits its rows for validation, so that a repeated row would be on both sides."""
+    params = estimator.get_params()
+    return any(n.split("__")[-1] in ("cv", "validation_fraction") and v is not None for n, v in params.items())
 
 
-def _take_rows(X: Any, rows: Rows) -> Any:
-    if hasattr(X, "tocsr"):
-        return X.tocsr()[rows]
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    if isinstance(X, list | tuple):
-        return [X[i] for i in rows]
-    return X[rows] if hasattr(X, "__getitem__") else np.asarray(X)[rows]
-
-
-def _row_hashes(X: Any, y: NDArray[Any]) -> NDArray[np.uint64]:
-    pairs = zip(_row_bytes(X), _row_bytes(y), strict=True)
-    digests = (hashlib.blake2b(b"".join(pair), digest_size=8).digest() for pair in pairs)
-    return np.frombuffer(b"".join(digests), np.uint64)
-
-
-def _row_bytes(X: Any) -> Iterator[bytes]:
-    """Content of each row: equal for equal numbers in arrays, lists and dataframes."""
-    if hasattr(X, "tocsr"):
-        X = X.tocsr(copy=True)
-        X.sum_duplicates()
-        return (X.indices[i:j].tobytes() + X.data[i:j].tobytes() for i, j in pairwise(X.indptr.tolist()))
-    try:
-        return (row.tobytes() for row in np.asarray(X, np.float64))
-    except (TypeError, ValueError):  # text, categories, dates, ragged lists
-        rows = X if isinstance(X, list | tuple) else np.asarray(X).tolist()
-    return (
-        row.tobytes() if isinstance(row, np.ndarray) else repr(row).encode("utf-8", "backslashreplace") for row in rows
-    )
-
-
-__all__ = ["Replicas", "check_estimator", "fit_replicas"]
+__all__ = ["ReplicaPlan", "Replicas", "check_estimator", "fit_replicas", "run_jobs"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from .._types import Array, Float
-from ..estimators.vad_estimators import VADClassifier
+from ..estimators import fit_replicas
 from ..links import logistic, logit
 from ..metrics.selection import top_share
 
@@ -66,9 +66,9 @@ def make(seed: int = 0) -> World:
     X, p = draw(SHOWN, shift)
     clicks = rng.random(SHOWN) < p
     candidates, truth = draw(CANDIDATES, np.zeros(FEATURES))
-    classifier = VADClassifier(LogisticRegression(C=1e6, max_iter=1000), random_state=seed)
-    classifier.fit(X, clicks, pool=candidates)
-    scores = logit(classifier.predict_replicas(candidates)).astype(np.float64)
+    fitted = fit_replicas(LogisticRegression(C=1e6, max_iter=1000), X, clicks, n_replicas=2, random_state=seed)
+    probabilities = np.column_stack([model.predict_proba(candidates)[:, 1] for model in fitted.models])
+    scores = logit(probabilities).astype(np.float64)
     return World(scores, truth, rng.random(CANDIDATES) < truth)
 
 

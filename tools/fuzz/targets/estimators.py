@@ -9,12 +9,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from uncurse import VADClassifier, VADRegressor
+from uncurse import UncursedClassifierCV, UncursedRegressorCV
 from uncurse.estimators import fit_replicas
 
 from ..checks import check_finite
 from ..engine import Call, Fault, Refused, target
-from .foundations import LINKS
 
 
 def draw_training(call: Call, classes: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -41,14 +40,12 @@ def run_estimator(call: Call, kind: type[Any], classes: bool) -> None:
     """Fit a debiased estimator and check its predictions."""
     x, y, weights = draw_training(call, classes)
     pool = call.rng.normal(size=(call.one_of(2, 50), x.shape[1]))
-    links = LINKS if classes else ("identity", "log")
     options: dict[str, Any] = {"n_replicas": call.option(2, 3), "random_state": call.option(0, None, 3)}
     if call.chance(0.3):
-        options["link"] = call.option(*links)
+        options["method"] = call.option("auto", "vad", *(("tower",) if classes else ()))
     if call.chance(0.3):
-        options["replicate"] = call.option("auto", "seeds", "bootstrap")
-    if call.chance(0.2):
-        options["lambda_floor"] = call.option(None, 0.01)
+        options["replicas"] = call.option("seeds", "bootstrap")
+    options["cv"] = call.option(None, 2, 3)
     model = call.call(kind, draw_estimator(call, classes), **options)
     predict = model.predict_proba if classes else model.predict
     if not call.broken:
@@ -79,20 +76,20 @@ def innermost_file(error: BaseException) -> str:
     return "" if trace is None else trace.tb_frame.f_code.co_filename
 
 
-@target("estimators.VADClassifier", every=8)
+@target("estimators.UncursedClassifierCV", every=16)
 def classifier(call: Call) -> None:
-    run_estimator(call, VADClassifier, classes=True)
+    run_estimator(call, UncursedClassifierCV, classes=True)
 
 
-@target("estimators.VADRegressor", every=8)
+@target("estimators.UncursedRegressorCV", every=16)
 def regressor(call: Call) -> None:
-    run_estimator(call, VADRegressor, classes=False)
+    run_estimator(call, UncursedRegressorCV, classes=False)
 
 
 @target("estimators.fit_replicas", every=8)
 def replicas(call: Call) -> None:
     x, y, weights = draw_training(call, classes=True)
-    options = {"n_replicas": call.option(2, 3), "replicate": call.option("auto", "seeds", "bootstrap")}
+    options = {"n_replicas": call.option(2, 3), "replicas": call.option("seeds", "bootstrap")}
     estimator = call.option(LogisticRegression(), DecisionTreeClassifier(max_depth=2))
     try:
         made = call.call(

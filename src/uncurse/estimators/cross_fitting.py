@@ -1,0 +1,245 @@
+"""The common part of `UncursedClassifierCV` and `UncursedRegressorCV`: fits, folds, and rows scored out of fold."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.validation import check_is_fitted
+
+from .._types import Array
+from ..debias.replica_kinds import replica_kind
+from ..errors import UncurseError
+from ..maps import Affine, ScoreMap
+from ..validation import check_choice, warn_user
+from .replicas import ReplicaPlan, check_estimator, run_jobs
+from .resampling import Rows, take_rows
+
+_FEATURES = ("n_features_in_", "feature_names_in_")
+
+
+class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the classifier and the regressor."""
+
+    _default_estimator: str  # in sklearn.linear_model
+    _methods: tuple[str, ...]
+    _scale: str
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        method: str = "auto",
+        cv: Any = 5,
+        n_replicas: int = 3,
+        replicas: str = "bootstrap",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+        self.n_replicas = n_replicas
+        self.replicas = replicas
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _base(self) -> Any:
+        if self.estimator is not None:
+            check_estimator(self.estimator)
+            return self.estimator
+        from sklearn import linear_model  # slow to import
+
+        return getattr(linear_model, self._default_estimator)()
+
+    @staticmethod
+    def _predictions(model: Any, X: Any) -> Array:
+        """Predictions of one model, shape (n,)."""
+        raise NotImplementedError
+
+    def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def _model_attributes(self, served: Any, target: NDArray[Any]) -> dict[str, Any]:
+        """Fitted attributes copied from the served model."""
+        return {name: getattr(served, name) for name in _FEATURES if hasattr(served, name)}
+
+    def _fit_map(
+        self, pool: Array, weights: Array | None, labelled: tuple[Array, ...] | None, kind: str
+    ) -> tuple[ScoreMap, str, str, Any]:
+        """Return map, method, reason, and an object that gives intervals or None."""
+        raise NotImplementedError
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        pool: Any = None,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Train the served model and its replicas, and fit the score map.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Training rows.
+        y : array-like of shape (n,)
+            Targets.
+        pool : array-like, sparse matrix or dataframe of shape (m, d), default=None
+            Unlabelled rows distributed as the candidates. By default these are the training rows, scored out of fold.
+        groups : array-like of shape (n,), default=None
+            Group of each training row, such as its user. A group is never split between folds, and bootstraps draw
+            whole groups.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the training rows. Only their ratios matter.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+        """
+        method = check_choice("method", self.method, self._methods)
+        base = self._base()
+        target = self._check_target(base, y)
+        plan = ReplicaPlan.of(
+            base, X, target, n_replicas=self.n_replicas, replicas=self.replicas, groups=groups,
+            sample_weight=sample_weight, random_state=self.random_state,
+        )  # fmt: skip
+        replica_kind(plan.kind).check_columns(plan.count)
+        self._check_weighted(plan)
+        folds = self._folds(plan) if method != "vad" or pool is None else []
+        jobs = plan.jobs()
+        for number, (train, test) in enumerate(folds, 1):
+            jobs += plan.jobs(train, number, (self._predictions, test))
+        done = run_jobs(jobs, self.n_jobs)
+        fitted = plan.replicas(done[: plan.count])
+        attributes = self._model_attributes(fitted.served, plan.y)
+        rows: Rows = np.concatenate([test for _, test in folds]) if folds else np.arange(len(plan.y))
+        labelled = scores = None
+        weights = None if plan.weights is None else plan.weights[rows]
+        if folds:
+            parts = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
+            scores = np.concatenate([np.column_stack(part) for part in parts])
+            labels = np.asarray(self._labels(plan.y[rows], attributes), np.float64)
+            labelled = (scores, labels) if weights is None else (scores, labels, weights)
+        if pool is not None or scores is None:
+            source = pool if pool is not None else X
+            scores = np.column_stack([self._predictions(model, source) for model in fitted.models])
+            weights = None if pool is not None else plan.weights
+        if method == "vad":
+            labelled = None
+        score_map, name, reason, intervals = self._fit_map(scores, weights, labelled, fitted.kind)
+        self.estimator_, self.replicas_ = fitted.served, fitted.others
+        self.map_, self.method_, self.reason_, self._intervals = score_map, name, reason, intervals
+        for attribute in _FEATURES:
+            self.__dict__.pop(attribute, None)  # of an earlier fit
+        self.__dict__.update(attributes)
+        return self
+
+    def _labels(self, target: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
+        """Return numbers to calibrate on."""
+        return target
+
+    def _check_weighted(self, plan: ReplicaPlan) -> None:
+        """Raise UncurseError if the rows of positive weight cannot be used."""
+
+    def _folds(self, plan: ReplicaPlan) -> list[tuple[Rows, Rows]]:
+        """Return training and test rows of each fold; rows of weight zero are in neither."""
+        if self.cv is None or self.cv is False:
+            return []
+        kept: Rows = np.arange(len(plan.y)) if plan.weights is None else np.flatnonzero(plan.weights)
+        y = plan.y[kept]
+        groups = None if plan.groups is None else np.asarray(plan.groups)[kept]
+        splitter, classes = self.cv, is_classifier(plan.template)
+        if isinstance(self.cv, int | np.integer):
+            count = int(np.unique(y, return_counts=True)[1].min()) if classes else len(y)
+            count = count if groups is None else min(count, len(np.unique(groups)))
+            folds = min(int(self.cv), count)
+            if int(self.cv) < 2:
+                raise UncurseError(f"cv={self.cv!r}; pass 2 or more folds, or None for no labels")
+            if folds < 2:
+                warn_user("there are too few rows for two folds, so no labels are used")
+                return []
+            if folds < int(self.cv):
+                warn_user(f"there are rows for {folds} folds only, not for {self.cv}")
+            if groups is None:
+                splitter = (StratifiedKFold if classes else KFold)(folds, shuffle=True, random_state=plan.seed)
+            else:
+                splitter = (StratifiedGroupKFold if classes else GroupKFold)(folds)
+        try:
+            splits = list(check_cv(splitter, y, classifier=classes).split(take_rows(plan.X, kept), y, groups))
+        except (TypeError, ValueError) as error:
+            raise UncurseError(str(error)) from None
+        return [(kept[train], kept[test]) for train, test in splits]
+
+    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
+        """Return an interval for the calibration error that remains on the top share of the pool.
+
+        It knows the noise of the replicas and of the labels, not a drift after training.
+
+        Parameters
+        ----------
+        alpha : float
+            Selected share of the pool, in (0, 1].
+        level : float, default=0.9
+            Confidence level.
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper bound; +0.05 means that predictions are 5% too high.
+        """
+        check_is_fitted(self)
+        if self._intervals is None:
+            raise UncurseError(f"there are no intervals: {self.reason_}")
+        bounds: tuple[float, float] = self._intervals.interval(alpha, level)
+        return bounds
+
+    def predict_replicas(self, X: Any) -> Array:
+        """Return the predictions of every model before the map.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n, n_replicas)
+            Predictions, the served model in column 0.
+        """
+        check_is_fitted(self)
+        return np.column_stack([self._predictions(model, X) for model in (self.estimator_, *self.replicas_)])
+
+    def _mapped(self, X: Any) -> Array:
+        check_is_fitted(self)
+        return np.asarray(self.map_(self._predictions(self.estimator_, X)))
+
+    def _unchanged(self, reason: str) -> tuple[ScoreMap, str, str, Any]:
+        warn_user(f"{reason}; predictions are not changed")
+        link = "logistic" if self._scale == "probability" else "identity"
+        return Affine(1.0, 0.0, link, self._scale), "nothing", reason, None
+
+    def get_metadata_routing(self) -> Any:
+        """Return the metadata router of scikit-learn: `fit` passes `sample_weight` on to the base model."""
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        return router.add(estimator=self._base(), method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+
+    def __sklearn_tags__(self) -> Any:
+        tags, base = super().__sklearn_tags__(), get_tags(self._base())
+        pairwise = tags.input_tags.pairwise
+        tags.input_tags = base.input_tags
+        tags.input_tags.pairwise = pairwise  # rows of a kernel matrix cannot be bootstrapped
+        tags.target_tags.required = True
+        tags.non_deterministic = base.non_deterministic
+        return tags
+
+
+__all__ = ["CrossFitted"]

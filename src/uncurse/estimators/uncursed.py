@@ -1,0 +1,294 @@
+"""Scikit-learn estimators that correct their own predictions for the top of a candidate pool.
+
+`fit` trains the served model and its replicas, on all rows and on the training part of each fold. Rows that are scored
+out of fold are honest labelled rows. The map is fitted on these and on the pool. Predictions are the served model's,
+passed through the map, so the ranking is unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import type_of_target
+
+from .._types import Array
+from ..debias.auto import Auto
+from ..debias.replica_kinds import replica_kind
+from ..debias.tower import Tower
+from ..debias.vad import VAD
+from ..errors import UncurseError
+from ..evidence import Moments
+from ..links import logit
+from ..maps import Affine, Curve, ScoreMap, compose
+from ..validation import LARGEST_SCORE, check_finite, check_numbers
+from .cross_fitting import CrossFitted
+from .replicas import ReplicaPlan
+
+#: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
+CLIP = 1e-6
+_LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
+
+
+class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
+    """Correct a binary classifier for the candidates that it ranks highest.
+
+    Parameters
+    ----------
+    estimator : estimator, default=None
+        The base model, with ``predict_proba``. None is `LogisticRegression`. A `FrozenEstimator` is served unchanged
+        and only its replicas are trained: pass the rows it was trained on.
+    method : {"auto", "tower", "vad"}, default="auto"
+        `Auto`, `Tower` or `VAD`. ``"vad"`` uses no labels beyond training.
+    cv : int, cross-validation generator, iterable or None, default=5
+        Folds in which training rows are scored by models that were not trained on them. These rows are the labelled
+        rows of the method. None uses no labels.
+    n_replicas : int, default=3
+        Number of models, including the served one. ``(cv + 1) * n_replicas`` models are trained.
+    replicas : {"bootstrap", "seeds"}, default="bootstrap"
+        How replicas are trained, see `fit_replicas`. Seeds are enough for neural networks only.
+    n_jobs : int, default=None
+        Number of models trained in parallel by joblib. ``joblib.parallel_config(verbose=10)`` reports progress.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of the replicas and folds, and of the served model if its own ``random_state`` is None.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The served model, trained on all rows.
+    replicas_ : tuple of estimators
+        The other models trained on all rows.
+    map_ : ScoreMap
+        The score map. It takes ``estimator_.predict_proba(X)[:, 1]``, the probability of ``classes_[1]``.
+    method_, reason_ : str
+        Chosen method, and why it was chosen.
+    classes_ : ndarray of shape (2,)
+        The class labels.
+    n_features_in_ : int
+        Number of features, if the base model defines it.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if the base model defines them.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X, pool = rng.normal(size=(500, 10)), rng.normal(size=(5000, 10))
+    >>> y = rng.random(500) < 1 / (1 + np.exp(-X.sum(axis=1) / 5))
+    >>> clf = UncursedClassifierCV(LogisticRegression(C=np.inf), random_state=0).fit(X, y, pool=pool)
+    >>> best = pool[np.argsort(clf.predict_proba(pool)[:, 1])[-100:]]
+    >>> bool(clf.predict_proba(best)[:, 1].mean() < clf.estimator_.predict_proba(best)[:, 1].mean())
+    True
+    """
+
+    _default_estimator = "LogisticRegression"
+    _methods = ("auto", "tower", "vad")
+    _scale = "probability"
+
+    @staticmethod
+    def _predictions(model: Any, X: Any) -> Array:
+        return np.asarray(np.asarray(model.predict_proba(X))[:, 1], np.float64)
+
+    def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
+        if not hasattr(base, "predict_proba"):
+            raise UncurseError(
+                f"{type(base).__name__} has no predict_proba; wrap it in sklearn.calibration.CalibratedClassifierCV"
+            )
+        try:
+            if np.asarray(y).dtype.kind == "f":
+                assert_all_finite(np.asarray(y), input_name="y")
+            kind = type_of_target(y, input_name="y", raise_unknown=True)
+        except (TypeError, ValueError) as error:
+            raise UncurseError(str(error)) from None
+        if kind != "binary":
+            raise UncurseError(f"Only binary classification is supported. The type of the target is {kind}.")
+        return np.asarray(column_or_1d(y, warn=True))
+
+    def _check_weighted(self, plan: ReplicaPlan) -> None:
+        present = np.unique(plan.y if plan.weights is None else plan.y[plan.weights > 0])
+        if len(present) < 2:
+            raise UncurseError(f"y has one class, {present.tolist()}; pass rows of both classes with positive weight")
+
+    def _model_attributes(self, served: Any, target: NDArray[Any]) -> dict[str, Any]:
+        classes, known = np.unique(target), np.asarray(served.classes_).tolist()
+        if known != classes.tolist():
+            raise UncurseError(
+                f"the frozen model has the classes {known} and y has {classes.tolist()}; pass the rows it was fitted on"
+            )
+        return {"classes_": classes, **super()._model_attributes(served, target)}
+
+    def _labels(self, target: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
+        return np.asarray(target == attributes["classes_"][1])
+
+    def _fit_map(
+        self, pool: Array, weights: Array | None, labelled: tuple[Array, ...] | None, kind: str
+    ) -> tuple[ScoreMap, str, str, Any]:
+        every = pool if labelled is None else np.concatenate([pool, labelled[0]])
+        clip = CLIP if ((every <= 0) | (every >= 1)).any() else 0.0
+        if clip:
+            pool = np.clip(pool, clip, 1 - clip)
+            labelled = labelled and (np.clip(labelled[0], clip, 1 - clip), *labelled[1:])
+        if weights is not None:
+            pool, weights = pool[weights > 0], weights[weights > 0]
+        if not np.ptp(pool[:, 0]) > 1e-9 * pool[:, 0].max():
+            return self._unchanged("the base model predicts the same value for every row of the pool")
+        method: VAD | Tower | Auto
+        try:
+            if self.method == "vad" or (self.method == "tower" and labelled is None):
+                if self.method == "tower":
+                    raise UncurseError("method='tower' needs labels; pass cv, such as cv=5")
+                method = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA, intervals=True)
+                method.fit(pool, sample_weight=weights)
+            elif self.method == "tower":
+                method = Tower(scale="probability", replicas=kind)
+                method.fit(pool, labelled=labelled, sample_weight=weights)  # type: ignore[arg-type]
+            else:
+                method = Auto(scale="probability", replicas=kind)
+                method.fit(pool, labelled=labelled, sample_weight=weights)
+        except UncurseError as error:
+            if self.method == "tower":
+                raise
+            return self._unchanged(str(error))
+        score_map = method.map_
+        if clip:  # part of the map, so that the map alone reproduces the estimator
+            low, high = (float(v) for v in logit(np.array([clip, 1 - clip])))
+            score_map = compose(Curve((low, high), (low, high), 0.0, 0.0), score_map, scale="probability")
+        return score_map, method.record_.method, method.record_.reason, method
+
+    def predict_proba(self, X: Any) -> Array:
+        """Predict corrected probabilities.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n, 2)
+            Probabilities of ``classes_``.
+        """
+        p = self._mapped(X)
+        return np.column_stack([1 - p, p])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the more probable class.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Class labels.
+        """
+        p = self._mapped(X)
+        return np.asarray(self.classes_[(p > 0.5).astype(np.intp)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
+    """Correct a regressor for the candidates that it ranks highest.
+
+    With labels the target is a line in the true score: its slope and level follow from the rows scored out of fold,
+    and the true score given the served one from the replicas on the pool. Without labels the line is the identity.
+
+    Parameters
+    ----------
+    estimator : estimator, default=None
+        The base model. None is `LinearRegression`. A `FrozenEstimator` is served unchanged and only its replicas are
+        trained: pass the rows it was trained on.
+    method : {"auto", "vad"}, default="auto"
+        ``"vad"`` uses no labels beyond training.
+    cv, n_replicas, replicas, n_jobs, random_state : optional
+        As in `UncursedClassifierCV`.
+
+    Attributes
+    ----------
+    estimator_, replicas_, method_, reason_, n_features_in_, feature_names_in_
+        As in `UncursedClassifierCV`.
+    map_ : ScoreMap
+        The score map, a straight line. It takes ``estimator_.predict(X)``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 20))
+    >>> reg = UncursedRegressorCV(random_state=0).fit(X, X.sum(axis=1) / 5 + rng.normal(size=100))
+    >>> 0.2 < reg.map_.slope < 0.9
+    True
+    """
+
+    _default_estimator = "LinearRegression"
+    _methods = ("auto", "vad")
+    _scale = "value"
+
+    @staticmethod
+    def _predictions(model: Any, X: Any) -> Array:
+        return np.asarray(model.predict(X), np.float64)
+
+    def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
+        if is_classifier(base):
+            raise UncurseError(f"{type(base).__name__} is a classifier; use UncursedClassifierCV")
+        try:
+            target = column_or_1d(y, warn=True)
+            if target.dtype.kind == "O":
+                target = target.astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UncurseError(str(error)) from None
+        check_finite(check_numbers(target, "y"), "y", LARGEST_SCORE)
+        return np.asarray(target)
+
+    def _fit_map(
+        self, pool: Array, weights: Array | None, labelled: tuple[Array, ...] | None, kind: str
+    ) -> tuple[ScoreMap, str, str, Any]:
+        if weights is not None:
+            pool, weights = pool[weights > 0], weights[weights > 0]
+        if not np.ptp(pool[:, 0]) > 1e-9 * np.abs(pool[:, 0]).max():
+            return self._unchanged("the base model predicts the same value for every row of the pool")
+        vad = VAD(link="identity", scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
+        vad.fit(pool, sample_weight=weights)
+        method, reason = "vad", f"λ = {vad.lambda_:.3f}"
+        slope, level = 1.0, 0.0
+        if labelled is not None:
+            scores, y, *more = labelled
+            moments = Moments("identity").update(
+                np.column_stack([scores, y]), scale="value", sample_weight=more[0] if more else None
+            )
+            noise = float(replica_kind(kind).noise_variance(moments.covariance[:-1, :-1]))
+            spread = float(moments.covariance[0, 0])
+            if spread > 0:
+                true = max(spread - noise, _LEAST_LAMBDA * spread)
+                slope = max(float(moments.covariance[0, -1]) / true, 0.0)
+                level = float(moments.mean[-1] - slope * moments.mean[0])
+                method, reason = "line", f"{reason}; the target rises by {slope:.3f} per unit of the true score"
+        shrinkage, center = vad.lambda_, vad.center_
+        score_map = Affine(slope * shrinkage, level + slope * (1 - shrinkage) * center, "identity", "value")
+        return score_map, method, reason, None
+
+    def predict(self, X: Any) -> Array:
+        """Predict corrected values.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Predictions.
+        """
+        return self._mapped(X)
+
+
+__all__ = ["UncursedClassifierCV", "UncursedRegressorCV"]
