@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from ..evidence.spec import check_negative_rate
 from ..links import logistic
 from ..maps import Affine, compose
 from ..validation import check_choice
+from .averaging import Averaged, average_maps
 from .base import Debiaser, Fitted
 from .free_shape import FreeShape, LabelFree, Parametric
 from .intervals import SHARES, TopShare
@@ -27,7 +28,13 @@ from .tower import TowerFit, fit_tower
 from .vad_fit import VADOptions, fit_vad, label_free
 
 _NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
-_MSE_TOLERANCE = 0.15  # accepted increase of the mean squared error of a correct label-free map by misleading labels
+# Prior of the label-free map: right with probability ½, otherwise off by a level and a slope with standard deviation
+# 0.2. On real logs label-free maps are rarely right, and labels deserve more weight than in worlds of pure noise.
+_PRIOR, _WRONG_LEVEL, _WRONG_SLOPE = 0.5, 0.2, 0.2
+_WRONG_ERROR = 0.1  # error on the top of a label-free map that is wrong
+_RULED_OUT = 0.05  # probability below which the labels rule a map out
+_LEAST_WEIGHT = 0.01  # a smaller weight in an average is not worth a larger map
+_LEAST_LAMBDA = 0.01
 _MAX_OUTLIERS = 0.02  # largest share of outliers in the predictions on the top 1%
 _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
@@ -35,9 +42,9 @@ _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 class Auto(Debiaser):
     """Choose a method from the evidence and fit it.
 
-    Without labels this is VAD with curvature, or its free shape if replicas show that one λ is not enough. Labels are
-    used only if they contradict the label-free map, which carries no label noise; then it is `Tower`. If the
-    noise of the replicas is negligible, scores are not changed.
+    Without labels this is VAD with curvature, or its free shape if replicas show that one λ is not enough. With labels
+    it is the average of that map and `Tower`, weighted by the probability that the label-free map is right, given the
+    labels. If the noise of the replicas is negligible, scores are not changed.
 
     Parameters
     ----------
@@ -51,9 +58,9 @@ class Auto(Debiaser):
     Attributes
     ----------
     method_ : str
-        Chosen method: "nothing", "vad with curvature", "free" or "tower".
+        Chosen method: "nothing", "vad with curvature", "free", "tower" or "average".
     reason_ : str
-        Why it was chosen.
+        Why it was chosen, and the weights of an average.
     map_ : ScoreMap
         Fitted map of the served score.
     record_ : FitRecord
@@ -150,18 +157,21 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
     if problem:
         return replace(tower, record=replace(tower.record, reason=f"{problem}, so they are calibrated"))
     base = _fit_label_free(pool, fit.pool)
-    deviance, allowed, rarer = _contradiction(base, fit)
-    if deviance <= allowed:
-        reason = (
-            f"{base.record.reason}; the labels ({rarer:,.0f} of the rarer class) do not contradict it: deviance "
-            f"{deviance:.1f}, up to {allowed:.1f} by chance"
-        )
+    found = _compare_with_labels(base, fit)
+    name, percent = base.record.method, 100 * found.weight
+    # Scores that need no map get none: an average would only add the noise of the labels.
+    if found.weight > 1 - _LEAST_WEIGHT or (name == "nothing" and found.weight >= 0.5):
+        support = f"{found.rarer:,.0f} labels of the rarer class support it (weight {percent:.0f}%)"
+        reason = f"{base.record.reason}; {support}"
         return replace(base, record=replace(base.record, reason=reason, labelled=tower.record.labelled))
-    reason = (
-        f"the labels contradict the label-free map (deviance {deviance:.1f}, up to {allowed:.1f} by chance), so the "
-        "scores are calibrated"
-    )
-    return replace(tower, record=replace(tower.record, reason=reason))
+    if found.weight < _LEAST_WEIGHT or name == "nothing" or base.remaining is None:
+        reason = f"the labels contradict the label-free map ({name}, weight {percent:.0f}%): {found.cause}"
+        return replace(tower, record=replace(tower.record, reason=reason))
+    score_map = average_maps(base.map, tower.map, found.weight, fit.cells, pool.spec.logit_offset)
+    reason = f"by the labels, {name} has a weight of {percent:.0f}% and tower {100 - percent:.0f}%"
+    reason += f"; {found.cause}" if found.weight < 0.5 else ""
+    record = replace(tower.record, method="average", reason=reason, lambda_=base.record.lambda_)
+    return Fitted(score_map, record, Averaged(base.remaining, fit, found.weight))
 
 
 def _problem_of_scores(cells: ReplicaCells) -> str:
@@ -221,26 +231,76 @@ def _correction(estimate: LabelFree, alpha: float) -> float:
     return abs(before - estimate.log_mean(alpha)) / max(estimate.map_error(alpha), _NEGLIGIBLE / 2)
 
 
-def _contradiction(base: Fitted, tower: TowerFit) -> tuple[float, float, float]:
-    """Return the deviance of the labels from the label-free method, the accepted deviance, and the rarer label count.
+@dataclass(frozen=True)
+class _Comparison:
+    """What the labels say of the label-free map."""
 
-    The method is fitted to the replicas of the labelled rows, whose distribution differs from that of the pool.
+    weight: float  # of the map in an average with Tower
+    right: float  # probability that it is right
+    rarer: float  # labels of the rarer class
+    cause: str  # of a difference
+
+
+def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
+    """Return the probability of the label-free map, given the labels.
+
+    If it is right, the log odds of the labelled rows differ from it by its own error. Otherwise they differ by a level
+    and a slope too. Both are normal; so is the estimate from the labels, whose density gives the Bayes factor.
+
+    The map is fitted to the replicas of the labelled rows, whose distribution differs from that of the pool.
     """
     cells = tower.labelled.cells
     w, y = cells.row_weights()
     rarer = min(float(y.sum()), float((w - y).sum()))
-    allowed = min(2 * float(np.log(max(rarer, 3.0))), _allowed(base, tower))
     log_odds = _label_free_odds(base, tower)
-    features = np.stack([log_odds, np.ones_like(log_odds)])
+    center = float(w @ log_odds / w.sum())
+    features = np.stack([np.ones_like(log_odds), log_odds - center])
+    prior = np.array([_WRONG_LEVEL, _WRONG_SLOPE]) ** 2
     try:
-        line = fit_logistic(features, w, y).coefficients @ features
-    except UncurseError:  # too few labels to contradict the map
-        return 0.0, np.inf, rarer
+        labels = fit_logistic(features, w, y, offset=log_odds)
+    except UncurseError:  # too few labels to say anything
+        return _Comparison(1.0, 1.0, rarer, "")
+    spread = float(w @ np.square(log_odds - center) / w.sum())
+    level, slope = labels.coefficients
+    own = np.array([_level_variance(base, tower), _slope_variance(base)])
+    right = labels.covariance + np.diag(own)
+    wrong = right + np.diag(prior)
+    evidence = [-0.5 * float(labels.coefficients @ np.linalg.solve(c, labels.coefficients)) for c in (right, wrong)]
+    evidence = [e - 0.5 * float(np.linalg.slogdet(c)[1]) for e, c in zip(evidence, (right, wrong), strict=True)]
+    odds = np.log(_PRIOR / (1 - _PRIOR)) + evidence[0] - evidence[1]
+    right_share = float(logistic(np.array(odds)))
+    # If the map is wrong, it is wrong by some 10% on the top. A tower with an error of that size shares its weight with
+    # the map, unless the labels rule the map out.
+    shares = [alpha for alpha in SHARES if alpha * tower.cells.effective_rows >= 1] or [1.0]
+    error = float(np.mean([tower.log_error(alpha) ** 2 for alpha in shares]))
+    shared = error / (error + _WRONG_ERROR**2) * min(1.0, right_share / _RULED_OUT)
+    weight = right_share + (1 - right_share) * shared
+    return _Comparison(weight, right_share, rarer, _cause(float(level), float(slope), spread, tower))
 
-    def likelihood(l: Array) -> float:
-        return float(y @ l - w @ np.logaddexp(0.0, l))
 
-    return max(2 * (likelihood(line) - likelihood(log_odds)), 0.0), allowed, rarer
+def _level_variance(base: Fitted, tower: TowerFit) -> float:
+    """Return the variance of the level of the label-free map: mean logits differ between trainings."""
+    return 0.0 if base.remaining is None else tower.labelled.kind.level_variance(tower.labelled.cells.levels)[0]
+
+
+def _slope_variance(base: Fitted) -> float:
+    """Return the variance of the relative error of λ."""
+    record = base.record
+    if base.remaining is None or not record.lambda_ or not record.standard_error:
+        return 0.0
+    return float(np.square(record.standard_error / max(record.lambda_, _LEAST_LAMBDA)))
+
+
+def _cause(level: float, slope: float, spread: float, tower: TowerFit) -> str:
+    """Name the likely cause of a difference between labels and the label-free map."""
+    tilt = slope * float(np.sqrt(spread))
+    if abs(level) > 2 * abs(tilt):
+        return f"the level of the scores is off by {100 * np.expm1(-level):+.0f}%"
+    if slope < 0:
+        if tower.labelled.kind.exchangeable:
+            return "the replicas agree more closely than the labels do; replicas by seed do not show the noise of data"
+        return "the scores vary more than the labels support, and the replicas do not show it"
+    return "the model under-fits: its scores vary less than the labels support"
 
 
 def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
@@ -256,23 +316,6 @@ def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
     center = float(w @ served)
     variance = float(w @ np.square(served - center))
     return Parametric(model, max(1 - model.noise / variance, 0.0), center, variance).log_odds(served)
-
-
-def _allowed(base: Fitted, tower: TowerFit) -> float:
-    """Return the largest deviance c that is attributed to chance; it is smaller if a switch to `Tower` costs little.
-
-    If the label-free map is right, a switch multiplies its squared error by ρ². A χ² with two degrees of freedom
-    exceeds c at an expected cost of ρ² (1 + c/2) exp(−c/2), which must be a small share of the error.
-    """
-    if base.record.method == "nothing" or base.remaining is None:
-        return np.inf
-    estimate = base.remaining
-    shares = [alpha for alpha in SHARES if alpha * estimate.cells.effective_rows >= 1] or [1.0]
-    stake = max((tower.log_error(alpha) / max(estimate.log_error(alpha), 1e-9)) ** 2 for alpha in shares)
-    half = 1.0
-    for _ in range(50):
-        half = float(np.log(max(stake, 1.0) / _MSE_TOLERANCE * (1 + half)))
-    return 2 * half
 
 
 __all__ = ["Auto", "fit_auto"]

@@ -1,0 +1,103 @@
+"""Average two estimates of the true rates by their probabilities, instead of choosing one.
+
+A choice throws away half of the evidence near its threshold. An average changes smoothly with the evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._types import Array
+from ..calibration.spline import monotone_curve
+from ..evidence import ReplicaCells
+from ..links import logistic, logit
+from ..maps import Grouped, ScoreMap, compose
+from .intervals import RemainingError, TopShare
+
+_KNOTS = 256  # at quantiles of the pool, and as many at equal steps
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """Average of two estimates, the first with probability `weight`."""
+
+    first: RemainingError
+    second: RemainingError
+    weight: float
+
+    @property
+    def cells(self) -> ReplicaCells:
+        """Cells of the pool."""
+        return self.second.cells
+
+    def log_odds(self, served: Array) -> Array:
+        """Return the estimated log odds at served logits."""
+        one, other = (logistic(estimate.log_odds(served)) for estimate in (self.first, self.second))
+        return np.asarray(logit(self.weight * one + (1 - self.weight) * other), np.float64)
+
+    def log_error(self, alpha: float) -> float:
+        """Return the standard error of a mixture: that of each estimate, and the difference between them."""
+        top = TopShare(self.cells, alpha)
+        served = self.cells.served[top.cells]
+        means = [top.mean(logistic(estimate.log_odds(served))) for estimate in (self.first, self.second)]
+        shares = (self.weight, 1 - self.weight)
+        mean = shares[0] * means[0] + shares[1] * means[1]
+        variance = sum(
+            share * (estimate.log_error(alpha) ** 2 + float(np.log(own / mean)) ** 2)
+            for share, estimate, own in zip(shares, (self.first, self.second), means, strict=True)
+        )
+        return float(np.sqrt(variance))
+
+    def level_error(self, alpha: float) -> tuple[float, int]:
+        """Return the part of the error that all scores share, and its degrees of freedom."""
+        (one, freedom), (other, more) = self.first.level_error(alpha), self.second.level_error(alpha)
+        return self.weight * one + (1 - self.weight) * other, min(freedom, more)
+
+
+def average_maps(first: ScoreMap, second: ScoreMap, weight: float, cells: ReplicaCells, offset: float) -> ScoreMap:
+    """Return the map that predicts ``weight`` times the first plus ``1 − weight`` times the second.
+
+    Parameters
+    ----------
+    first, second : ScoreMap
+        Maps of one scale.
+    weight : float
+        Probability of the first.
+    cells : ReplicaCells
+        Cells of the pool: the map is exact at its quantiles, and piecewise linear in the log odds between them.
+    offset : float
+        What was added to the logits of the cells.
+
+    Returns
+    -------
+    ScoreMap
+    """
+    if isinstance(first, Grouped) or isinstance(second, Grouped):
+        names = {name for part in (first, second) if isinstance(part, Grouped) for name in part.maps}
+        default = average_maps(_of_group(first, None), _of_group(second, None), weight, cells, offset)
+        maps = {
+            name: average_maps(_of_group(first, name), _of_group(second, name), weight, cells, offset)
+            for name in sorted(names)
+        }
+        return Grouped(default, maps)
+    order = np.argsort(cells.served, kind="stable")
+    reached = np.cumsum(cells.weight[order]) / cells.weight.sum()
+    served = cells.served[order]
+    steps = (np.arange(_KNOTS) + 0.5) / _KNOTS
+    quantiles = served[np.minimum(np.searchsorted(reached, steps), len(served) - 1)]
+    low, high = served[np.searchsorted(reached, [1e-4, 1 - 1e-4]).clip(max=len(served) - 1)]
+    knots = np.unique(np.concatenate([quantiles, low + (high - low) * steps, [low, high]]))
+    x = knots[np.append(True, np.diff(knots) > 1e-6)] - offset
+    p = weight * first.at_logits(x) + (1 - weight) * second.at_logits(x)
+    return compose(monotone_curve(x, np.asarray(logit(p), np.float64)), scale=first.scale)
+
+
+def _of_group(score_map: ScoreMap, name: str | None) -> ScoreMap:
+    if not isinstance(score_map, Grouped):
+        return score_map
+    return score_map.default if name is None else score_map.maps.get(name, score_map.default)
+
+
+__all__ = ["Averaged", "average_maps"]
