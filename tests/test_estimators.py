@@ -8,7 +8,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -420,3 +420,27 @@ def test_a_failed_refit_keeps_the_previous_state():
         clf.fit(X, np.array(["a"] * len(Y)))
     np.testing.assert_array_equal(clf.predict_proba(POOL), before)
     assert clf.classes_.tolist() == [0, 1]
+
+
+def test_the_line_of_a_regressor_follows_from_moments():
+    rng = np.random.default_rng(3)
+    features, pool = rng.normal(size=(300, 5)), rng.normal(0.3, 1.2, (2000, 5))
+    y = features.sum(axis=1) + 2 + rng.normal(0, 3, 300)
+    folds = [(np.arange(150), np.arange(150, 300)), (np.arange(150, 300), np.arange(150))]
+    reg = UncursedRegressorCV(cv=folds, random_state=0).fit(features, y, pool=pool)
+    vad = VAD(link="identity", scale="value", replicas="anchored").fit(reg.predict_replicas(pool))
+    rows = np.concatenate([test for _, test in folds])
+    served = np.concatenate([LinearRegression().fit(features[a], y[a]).predict(features[b]) for a, b in folds])
+    steepness = reg.map_.slope / vad.lambda_
+    # The true variance of the scores out of fold is their variance less that of the noise, which only bootstraps show.
+    true = np.cov(served, y[rows], ddof=0)[0, 1] / steepness
+    assert 0.5 * served.var() < true < served.var()
+    level = y.mean() - steepness * served.mean()
+    assert reg.map_.intercept == pytest.approx(level + steepness * (1 - vad.lambda_) * vad.center_)
+    assert reg.method_ == "line"
+    assert f"λ = {vad.lambda_:.3f}" in reg.reason_
+
+
+def test_fewer_groups_than_folds_give_fewer_folds():
+    with pytest.warns(UserWarning, match="there are rows for 3 folds only, not for 5"):
+        UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y, groups=np.arange(len(Y)) % 3)

@@ -223,3 +223,10 @@ def test_constant_columns_change_nothing():
 def test_errors_name_the_value_and_the_remedy(X, p, pool, options, message):
     with pytest.raises(UncurseError, match=message):
         information_variance(X, p, pool, **options)
+
+
+def test_a_column_of_zeros_changes_nothing():
+    rng = np.random.default_rng(0)
+    x, pool, p = rng.normal(size=(40, 3)), rng.normal(size=(50, 3)), rng.uniform(0.2, 0.7, 40)
+    more = information_variance(np.column_stack([x, np.zeros(40)]), p, np.column_stack([pool, pool[:, 0]]))
+    assert more == pytest.approx(information_variance(x, p, pool), rel=1e-9)

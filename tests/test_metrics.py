@@ -652,6 +652,8 @@ def test_invalid_weights_are_named(metric):
         (lambda: maximum_calibration_error(Y, P, strategy="k"), "strategy='k' is unknown"),
         (lambda: evaluate_cells(Cells().update(P)), "these cells have no labels; update them with scores and labels"),
         (lambda: evaluate_cells(Cells()), "these cells have no labels"),
+        (lambda: evaluate_cells([1.0]), "this needs Cells, not a list"),
+        (lambda: evaluate_cells(Cells().update(P, Y), 0.5), "score_map is a float; pass a score map"),
         (lambda: evaluate_cells(Cells().update(P, Y), alphas=[]), "alphas is empty"),
         (lambda: evaluate_cells(Cells().update(P, Y), alphas=[0.0]), r"alpha=0\.0 is not a share"),
         (lambda: evaluate_cells(Cells("probability").update(P, Y), Affine(1.0, 0.0), [1.0]), "scale|scores"),
