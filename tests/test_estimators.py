@@ -313,7 +313,7 @@ def test_boosted_trees_take_frames_with_categories(name):
     p = clf.predict_proba(frame(POOL))
     assert p.shape == (3000, 2)
     assert p[:, 1].std() > 0
-    assert clf.method_ in ("tower", "vad with curvature", "free", "nothing")
+    assert clf.method_ in ("tower", "average", "vad with curvature", "free", "nothing")
 
 
 # ---------------------------------------------------------------------------- edge cases and errors

@@ -23,7 +23,7 @@ from .free_shape import FreeShape, LabelFree, Parametric
 from .intervals import SHARES, TopShare
 from .latent_scores import ReplicaModel
 from .replica_kinds import replica_kind
-from .shrinkage import identical_replicas
+from .shrinkage import identical_replicas, lambda_error
 from .tower import TowerFit, fit_tower
 from .vad_fit import VADOptions, fit_vad, label_free
 
@@ -262,7 +262,7 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
         return _Comparison(1.0, 1.0, rarer, "")
     spread = float(w @ np.square(log_odds - center) / w.sum())
     level, slope = labels.coefficients
-    own = np.array([_level_variance(base, tower), _slope_variance(base)])
+    own = np.array([_level_variance(base, tower), _slope_variance(base, tower)])
     right = labels.covariance + np.diag(own)
     wrong = right + np.diag(prior)
     evidence = [-0.5 * float(labels.coefficients @ np.linalg.solve(c, labels.coefficients)) for c in (right, wrong)]
@@ -283,12 +283,14 @@ def _level_variance(base: Fitted, tower: TowerFit) -> float:
     return 0.0 if base.remaining is None else tower.labelled.kind.level_variance(tower.labelled.cells.levels)[0]
 
 
-def _slope_variance(base: Fitted) -> float:
-    """Return the variance of the relative error of λ."""
-    record = base.record
-    if base.remaining is None or not record.lambda_ or not record.standard_error:
+def _slope_variance(base: Fitted, tower: TowerFit) -> float:
+    """Return the variance of the relative error of λ, by normal theory: a jackknife depends on how rows were split."""
+    shrinkage = base.record.lambda_
+    if base.remaining is None or not shrinkage:
         return 0.0
-    return float(np.square(record.standard_error / max(record.lambda_, _LEAST_LAMBDA)))
+    cells, kind = tower.cells, tower.pool.kind
+    error = lambda_error(shrinkage, cells.effective_rows, kind.differences(cells.n_replicas), kind.exchangeable)
+    return float(np.square(error / max(shrinkage, _LEAST_LAMBDA)))
 
 
 def _cause(level: float, slope: float, spread: float, tower: TowerFit) -> str:

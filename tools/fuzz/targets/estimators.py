@@ -76,12 +76,12 @@ def innermost_file(error: BaseException) -> str:
     return "" if trace is None else trace.tb_frame.f_code.co_filename
 
 
-@target("estimators.UncursedClassifierCV", every=16)
+@target("estimators.UncursedClassifierCV", every=4)
 def classifier(call: Call) -> None:
     run_estimator(call, UncursedClassifierCV, classes=True)
 
 
-@target("estimators.UncursedRegressorCV", every=16)
+@target("estimators.UncursedRegressorCV", every=4)
 def regressor(call: Call) -> None:
     run_estimator(call, UncursedRegressorCV, classes=False)
 
