@@ -392,6 +392,7 @@ THREE = np.arange(len(Y)) % 3
         (UncursedClassifierCV(method="magic"), Y, {}, "method='magic' is unknown; choose one of auto, tower, vad"),
         (UncursedClassifierCV(method="tower", cv=None), Y, {}, "method='tower' needs labels; pass cv, such as cv=5"),
         (UncursedClassifierCV(cv=1), Y, {}, "cv=1; pass 2 or more folds, or None"),
+        (UncursedClassifierCV(cv=[("a", "b")]), Y, {}, "does not split the rows"),
         (UncursedClassifierCV(replicas="twins"), Y, {}, "replicas='twins' is unknown; choose one of bootstrap, seeds"),
         (UncursedClassifierCV(GaussianNB(), replicas="seeds"), Y, {}, "GaussianNB has no random_state; use replicas"),
         (UncursedClassifierCV("tree"), Y, {}, "estimator is a str; pass a scikit-learn estimator"),

@@ -174,10 +174,10 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 splitter = (StratifiedGroupKFold if classes else GroupKFold)(folds)
         try:
-            splits = list(check_cv(splitter, y, classifier=classes).split(take_rows(plan.X, kept), y, groups))
-        except (TypeError, ValueError) as error:
-            raise UncurseError(str(error)) from None
-        return [(kept[train], kept[test]) for train, test in splits]
+            splits = check_cv(splitter, y, classifier=classes).split(take_rows(plan.X, kept), y, groups)
+            return [(kept[train], kept[test]) for train, test in splits]
+        except (TypeError, ValueError, IndexError) as error:
+            raise UncurseError(f"cv={self.cv!r} does not split the rows: {error}") from None
 
     def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
         """Return an interval for the calibration error that remains on the top share of the pool.
