@@ -39,11 +39,10 @@ def knots(call: Call, count: int, strict: bool) -> Any:
 
 def affine(call: Call, link: str, scale: str) -> ScoreMap:
     slope = call.one_of(call.number(0.0, 2.0), call.number(0.0, 2.0), 0.0, 1e300, 1e-300)
-    if not isinstance(slope, float) or slope > 1e100:
-        call.moderate = False  # compositions may overflow in between
-    made = call.call(
-        Affine, slope, call.option(call.number(-3, 3), 1e300, -1e300, 0), call.option(link), call.option(scale)
-    )
+    intercept = call.option(call.number(-3, 3), 1e300, -1e300, 0)
+    if any(not isinstance(x, float) or abs(x) > 1e100 for x in (slope, intercept)):
+        call.moderate = False  # compositions may overflow or cancel in between
+    made = call.call(Affine, slope, intercept, call.option(link), call.option(scale))
     assert isinstance(made, ScoreMap)
     return made
 
