@@ -99,6 +99,8 @@ def _row_bytes(X: Any) -> Iterator[bytes]:
         X = X.tocsr(copy=True)
         X.sum_duplicates()
         return (X.indices[i:j].tobytes() + X.data[i:j].tobytes() for i, j in pairwise(X.indptr.tolist()))
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":  # the estimator refuses complex numbers by itself
+        return (row.tobytes() for row in np.asarray(X))
     try:
         return (row.tobytes() for row in np.asarray(X, np.float64))
     except (TypeError, ValueError):  # text, categories, dates, ragged lists
