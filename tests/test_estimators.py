@@ -71,7 +71,7 @@ def test_scikit_learn_check(estimator, check):
 # ---------------------------------------------------------------------------- bias at the top
 
 
-def top_errors(fitted, pool, truth, served, corrected, count):
+def top_errors(truth, served, corrected, count):
     top = np.argsort(served)[-count:]
     return [served[top].sum() / truth[top].sum() - 1, corrected[top].sum() / truth[top].sum() - 1]
 
@@ -85,7 +85,7 @@ def test_the_over_prediction_of_the_top_two_percent_is_removed(options):
         y = rng.random(1000) < expit(X.sum(axis=1))
         clf = UncursedClassifierCV(LOGISTIC, random_state=replication, **options).fit(X, y, pool=pool)
         before, after = clf.estimator_.predict_proba(pool)[:, 1], clf.predict_proba(pool)[:, 1]
-        errors.append(top_errors(clf, pool, expit(pool.sum(axis=1)), before, after, 200))
+        errors.append(top_errors(expit(pool.sum(axis=1)), before, after, 200))
     mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(40)
     assert mean[0] > 0.03
     assert mean[0] > 5 * error[0]
@@ -101,7 +101,7 @@ def test_the_over_prediction_of_the_top_of_a_regression_is_removed(options):
         X, pool = rng.normal(0, 1, (200, 20)), rng.normal(0, 1, (3000, 20))
         y = X.sum(axis=1) + rng.normal(0, 8, 200)
         reg = UncursedRegressorCV(random_state=replication, **options).fit(X, y, pool=pool)
-        errors.append(top_errors(reg, pool, pool.sum(axis=1), reg.estimator_.predict(pool), reg.predict(pool), 60))
+        errors.append(top_errors(pool.sum(axis=1), reg.estimator_.predict(pool), reg.predict(pool), 60))
     mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(60)
     assert mean[0] > 0.2
     assert abs(mean[1]) < 3 * error[1]

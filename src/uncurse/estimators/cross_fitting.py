@@ -17,7 +17,7 @@ from ..debias.replica_kinds import replica_kind
 from ..errors import UncurseError
 from ..maps import Affine, ScoreMap
 from ..validation import check_choice, warn_user
-from .replicas import ReplicaPlan, check_estimator, run_jobs
+from .replicas import ReplicaPlan, check_is_estimator, run_jobs
 from .resampling import Rows, take_rows
 
 _FEATURES = ("n_features_in_", "feature_names_in_")
@@ -51,7 +51,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _base(self) -> Any:
         if self.estimator is not None:
-            check_estimator(self.estimator)
+            check_is_estimator(self.estimator)
             return self.estimator
         from sklearn import linear_model  # slow to import
 

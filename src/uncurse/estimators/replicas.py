@@ -158,7 +158,7 @@ class ReplicaPlan:
         if y is None:
             raise UncurseError("y is None; pass a target for every row of X")
         inner = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
-        check_estimator(inner)
+        check_is_estimator(inner)
         try:
             check_consistent_length(X, y, groups)
             template, seed = _unfitted(inner), _root_seed(random_state)
@@ -253,7 +253,7 @@ def _fit(
     return model if then is None else then[0](model, take_rows(X, then[1]))
 
 
-def check_estimator(estimator: Any) -> None:
+def check_is_estimator(estimator: Any) -> None:
     """Raise UncurseError unless the object is a scikit-learn estimator, not its class."""
     if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
         kind = f"the class {estimator.__name__}" if isinstance(estimator, type) else f"a {type(estimator).__name__}"
@@ -331,4 +331,4 @@ def _splits_rows(estimator: Any) -> bool:
     return any(n.split("__")[-1] in ("cv", "validation_fraction") and v is not None for n, v in params.items())
 
 
-__all__ = ["ReplicaPlan", "Replicas", "check_estimator", "fit_replicas", "run_jobs"]
+__all__ = ["ReplicaPlan", "Replicas", "check_is_estimator", "fit_replicas", "run_jobs"]

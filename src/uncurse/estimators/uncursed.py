@@ -137,14 +137,14 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             return self._unchanged("the base model predicts the same value for every row of the pool")
         method: VAD | Tower | Auto
         try:
-            if self.method == "vad" or (self.method == "tower" and labelled is None):
-                if self.method == "tower":
-                    raise UncurseError("method='tower' needs labels; pass cv, such as cv=5")
+            if self.method == "vad":
                 method = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA, intervals=True)
                 method.fit(pool, sample_weight=weights)
             elif self.method == "tower":
+                if labelled is None:
+                    raise UncurseError("method='tower' needs labels; pass cv, such as cv=5")
                 method = Tower(scale="probability", replicas=kind)
-                method.fit(pool, labelled=labelled, sample_weight=weights)  # type: ignore[arg-type]
+                method.fit(pool, labelled=labelled, sample_weight=weights)
             else:
                 method = Auto(scale="probability", replicas=kind)
                 method.fit(pool, labelled=labelled, sample_weight=weights)

@@ -71,7 +71,7 @@ def check_finite(values: Float, name: str, largest: float = np.inf) -> None:
     --------
     >>> check_finite(np.array([0.0, 1.0]), "scores")
     """
-    flat = values.ravel(order="K")
+    flat = values if values.ndim == 1 else values.ravel(order="K")  # a column of a table is not copied
     with np.errstate(over="ignore", invalid="ignore"):
         # A sum of squares is several times faster than isfinite, and any NaN, infinity or large number survives it.
         if np.dot(flat, flat) < min(largest, 1e150) ** 2:

@@ -9,6 +9,8 @@ import warnings
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from ..errors import UncurseError
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -136,7 +138,7 @@ def check_flag(value: Any, name: str) -> bool:
     >>> check_flag(True, "strict")
     True
     """
-    if type(value).__name__ not in ("bool", "bool_"):
+    if not isinstance(value, bool | np.bool_):
         raise UncurseError(f"{name}={_shown(value)}; pass True or False")
     return bool(value)
 

@@ -84,7 +84,7 @@ def check_method(
         return call.call(model.predict_proba, served)
 
     def compare(what: str, other: Callable[[], Any]) -> None:
-        check_invariant(call, what, lambda: fit(pool, groups, weights, labelled), other, 1e-6)  # of an iteration
+        check_invariant(call, what, lambda: fit(pool, groups, weights, labelled), other, 1e-6)  # iterative fits
 
     order = call.rng.permutation(len(pool))
     shuffled = labelled
