@@ -242,7 +242,7 @@ class _Comparison:
 
 
 def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
-    """Return the probability of the label-free map, given the labels.
+    """Return the weight of the label-free map, given the labels, and the probability that it is right.
 
     If it is right, the log odds of the labelled rows differ from it by its own error. Otherwise they differ by a level
     and a slope too. Both are normal; so is the estimate from the labels, whose density gives the Bayes factor.
@@ -265,9 +265,8 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     own = np.array([_level_variance(base, tower), _slope_variance(base, tower)])
     right = labels.covariance + np.diag(own)
     wrong = right + np.diag(prior)
-    evidence = [-0.5 * float(labels.coefficients @ np.linalg.solve(c, labels.coefficients)) for c in (right, wrong)]
-    evidence = [e - 0.5 * float(np.linalg.slogdet(c)[1]) for e, c in zip(evidence, (right, wrong), strict=True)]
-    odds = np.log(_PRIOR / (1 - _PRIOR)) + evidence[0] - evidence[1]
+    factor = _log_density(labels.coefficients, right) - _log_density(labels.coefficients, wrong)
+    odds = np.log(_PRIOR / (1 - _PRIOR)) + factor
     right_share = float(logistic(np.array(odds)))
     # If the map is wrong, it is wrong by some 10% on the top. A tower with an error of that size shares its weight with
     # the map, unless the labels rule the map out.
@@ -276,6 +275,11 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     shared = error / (error + _WRONG_ERROR**2) * min(1.0, right_share / _RULED_OUT)
     weight = right_share + (1 - right_share) * shared
     return _Comparison(weight, right_share, rarer, _cause(float(level), float(slope), spread, tower))
+
+
+def _log_density(x: Array, covariance: Array) -> float:
+    """Return the log density of a normal about 0, up to a constant."""
+    return -0.5 * float(x @ np.linalg.solve(covariance, x) + np.linalg.slogdet(covariance)[1])
 
 
 def _level_variance(base: Fitted, tower: TowerFit) -> float:
