@@ -24,7 +24,7 @@ def block_sums(values: Float, weights: Array | None, convert: Callable[[Float], 
     bounds = np.linspace(0, count, min(blocks, count) + 1).astype(np.int64)
     step = max(1024, _STEP // max(replicas, 1))
     with np.errstate(invalid="ignore", over="ignore"):
-        shift = _shift(values, convert)
+        shift = _shift(values, weights, convert)
 
     def sum_blocks(numbers: NDArray[np.intp]) -> list[tuple[float, Array, Array]]:
         buffer = np.empty(
@@ -61,13 +61,17 @@ def _block(
     return total, mean, second - total * np.outer(shifted, shifted)
 
 
-def _shift(values: Float, convert: Callable[[Float], Float] | None) -> Array | None:
+def _shift(values: Float, weights: Array | None, convert: Callable[[Float], Float] | None) -> Array | None:
     """Return a point to subtract before squaring, or None if the means are small enough to lose no digits."""
-    sample = values[:: max(1, len(values) // 4096)]
+    step = max(1, len(values) // 4096)
+    sample, weight = values[::step], None if weights is None else weights[::step]
+    if weight is not None and weight.sum() <= 0:
+        weight = None
     sample = (sample if convert is None else convert(sample)).astype(np.float64)
-    mean: Array = sample.mean(axis=0)
+    mean = np.asarray(np.average(sample, axis=0, weights=weight), np.float64)
+    variance = np.average(np.square(sample - mean), axis=0, weights=weight)
     # The mean of a column with an outlier is far from its other scores; subtracting it would lose digits of these.
-    far = np.square(mean) > 25 * sample.var(axis=0)
+    far = np.square(mean) > 25 * variance
     return np.where(far, mean, 0.0) if far.any() and np.isfinite(mean).all() else None
 
 

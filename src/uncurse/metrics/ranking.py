@@ -168,7 +168,7 @@ class Ranked:
             i = np.clip(np.searchsorted(reached, target), 1, len(reached) - 1)
             below, above = target - reached[i - 1], reached[i] - target
             # A tie goes to the upper end, whatever the rounding of cumulative weights.
-            bounds = np.where(below < above - 1e-9 * end / n_bins, reached[i - 1], reached[i])
+            bounds = np.where(below < above - 1e-9 * end, reached[i - 1], reached[i])
         else:
             # Predictions descend, so cells with f ≥ edge come first.
             bounds = np.tile(reached[np.searchsorted(-self.f, -edges[::-1], side="right")], (len(end), 1))
@@ -179,7 +179,7 @@ class Ranked:
         empty = s["w"] <= 1e-12 * end  # differences of cumulative weights that are mere rounding
         w = np.where(empty, 1.0, s["w"])
         residual = (s["y"] - s["f"]) / w
-        gap, spread = np.abs(residual), _deviation(residual, s["w2"], s["r1"], s["r2"]) / w
+        gap, spread = np.abs(residual), _deviation(residual, s["w2"], s["r1"], s["r2"], sums["r2"][:, -1:]) / w
         floor = np.sqrt(np.maximum(s["noise"], 0.0)) / w
         # A single row has no spread, and neither have rows with the same label and prediction, up to rounding.
         spread = np.where((np.square(s["w"]) < 1.5 * s["w2"]) | (spread < 1e-6 * floor), floor, spread)
@@ -199,7 +199,7 @@ class Ranked:
         mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], _largest(np.zeros_like(floor), floor)[0])
         # The rate varies by p(1 − p), with the predictions for p where all labels of a bin are equal.
         rate = s["y"] / w
-        error = _deviation(rate, s["w2"], s["yy2"], s["yy2"]) / w
+        error = _deviation(rate, s["w2"], s["yy2"], s["yy2"], sums["yy2"][:, -1:]) / w
         error = np.where((s["y"] <= 0) | (s["y"] >= s["w"]), floor, error)
         table = np.stack([s["w"], s["f"] / w, rate, error], axis=-1)[:, ::-1]
         bins = [tuple(Bin(*values) for values in row if values[0] > 0) for row in table.tolist()]
@@ -211,10 +211,11 @@ def limit_bins(n_bins: int) -> int:
     return min(check_count(n_bins, "n_bins"), _MAX_BINS)
 
 
-def _deviation(mean: Any, w2: Any, first: Any, second: Any) -> Any:
-    """Return √Σw²(x − m)² from Σw², Σw²x and Σw²x²."""
+def _deviation(mean: Any, w2: Any, first: Any, second: Any, total: Any = 0.0) -> Any:
+    """Return √Σw²(x − m)² from Σw², Σw²x and Σw²x²; `total` is the cumulative sum that the last is a difference of."""
     squares = second - 2 * mean * first + mean * mean * w2
-    return np.sqrt(np.where(squares > 1e-12 * second, squares, 0.0))  # less is rounding
+    rounding = 1e-12 * second + 1e-14 * total
+    return np.sqrt(np.where(squares > rounding, squares, 0.0))
 
 
 def _folded(mean: Array, sd: Array) -> tuple[Array, Array]:
