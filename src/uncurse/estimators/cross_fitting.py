@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,10 +17,20 @@ from ..debias.replica_kinds import replica_kind
 from ..errors import UncurseError
 from ..maps import Affine, ScoreMap
 from ..validation import check_choice, warn_user
-from .replicas import ReplicaPlan, check_is_estimator, run_jobs
+from .replicas import ReplicaPlan, Replicas, check_is_estimator, run_jobs
 from .resampling import Rows, take_rows
 
 _FEATURES = ("n_features_in_", "feature_names_in_")
+
+
+class CrossFit(NamedTuple):
+    """Models, and the scores that a map is fitted to."""
+
+    replicas: Replicas  # trained on all rows
+    pool: Array  # scores of the pool, shape (m, S)
+    pool_weights: Array | None
+    labelled: tuple[Array, ...] | None  # scores out of fold, labels and, if there are any, weights
+    target: NDArray[Any]
 
 
 class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -105,7 +115,41 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self : estimator
             The fitted estimator.
         """
+        done = self.cross_fit(X, y, pool=pool, groups=groups, sample_weight=sample_weight)
+        attributes = self._model_attributes(done.replicas.served, done.target)
+        labelled = None if self.method == "vad" else done.labelled
+        score_map, name, reason, intervals = self._fit_map(done.pool, done.pool_weights, labelled, done.replicas.kind)
+        self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
+        self.map_, self.method_, self.reason_, self._intervals = score_map, name, reason, intervals
+        for attribute in _FEATURES:
+            self.__dict__.pop(attribute, None)  # of an earlier fit
+        self.__dict__.update(attributes)
+        return self
+
+    def cross_fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        pool: Any = None,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> CrossFit:
+        """Train all models and return them with the scores that `fit` fits the map to; the estimator is not changed.
+
+        Parameters
+        ----------
+        X, y, pool, groups, sample_weight
+            As in `fit`.
+
+        Returns
+        -------
+        CrossFit
+            Models trained on all rows, scores of the pool, and training rows scored out of fold.
+        """
         method = check_choice("method", self.method, self._methods)
+        if method == "tower" and (self.cv is None or self.cv is False):
+            raise UncurseError("method='tower' needs labels; pass cv, such as cv=5")
         base = self._base()
         target = self._check_target(base, y)
         plan = ReplicaPlan.of(
@@ -120,31 +164,22 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             jobs += plan.jobs(train, number, (self._predictions, test))
         done = run_jobs(jobs, self.n_jobs)
         fitted = plan.replicas(done[: plan.count])
-        attributes = self._model_attributes(fitted.served, plan.y)
         rows: Rows = np.concatenate([test for _, test in folds]) if folds else np.arange(len(plan.y))
         labelled = scores = None
         weights = None if plan.weights is None else plan.weights[rows]
         if folds:
             parts = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
             scores = np.concatenate([np.column_stack(part) for part in parts])
-            labels = np.asarray(self._labels(plan.y[rows], attributes), np.float64)
+            labels = np.asarray(self._labels(plan.y[rows], plan.y), np.float64)
             labelled = (scores, labels) if weights is None else (scores, labels, weights)
         if pool is not None or scores is None:
             source = pool if pool is not None else X
             scores = np.column_stack([self._predictions(model, source) for model in fitted.models])
             weights = None if pool is not None else plan.weights
-        if method == "vad":
-            labelled = None
-        score_map, name, reason, intervals = self._fit_map(scores, weights, labelled, fitted.kind)
-        self.estimator_, self.replicas_ = fitted.served, fitted.others
-        self.map_, self.method_, self.reason_, self._intervals = score_map, name, reason, intervals
-        for attribute in _FEATURES:
-            self.__dict__.pop(attribute, None)  # of an earlier fit
-        self.__dict__.update(attributes)
-        return self
+        return CrossFit(fitted, scores, weights, labelled, plan.y)
 
-    def _labels(self, target: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
-        """Return numbers to calibrate on."""
+    def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
+        """Return numbers to calibrate on; `every` holds the targets of all rows."""
         return target
 
     def _check_weighted(self, plan: ReplicaPlan) -> None:
@@ -242,4 +277,4 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-__all__ = ["CrossFitted"]
+__all__ = ["CrossFit", "CrossFitted"]

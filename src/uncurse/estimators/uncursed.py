@@ -120,8 +120,8 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             )
         return {"classes_": classes, **super()._model_attributes(served, target)}
 
-    def _labels(self, target: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
-        return np.asarray(target == attributes["classes_"][1])
+    def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(target == np.unique(every)[1])
 
     def _fit_map(
         self, pool: Array, weights: Array | None, labelled: tuple[Array, ...] | None, kind: str
@@ -142,7 +142,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
                 method.fit(pool, sample_weight=weights)
             elif self.method == "tower":
                 if labelled is None:
-                    raise UncurseError("method='tower' needs labels; pass cv, such as cv=5")
+                    raise UncurseError("method='tower' needs labels, and there are too few rows for two folds")
                 method = Tower(scale="probability", replicas=kind)
                 method.fit(pool, labelled=labelled, sample_weight=weights)
             else:
