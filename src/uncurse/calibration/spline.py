@@ -259,16 +259,20 @@ def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, insi
         return curve
     (low, high), (bottom, top) = curve.limits, curve.levels
     fitted = logistic(curve(score[inside]))
+    tie = _TIE * curve.spread  # a score that equals a limit up to rounding is beyond it
     if inside.start:
         w, y = float(weight[: inside.start].sum()), float(label[: inside.start].sum())
         low = float(score[inside.start - 1])
+        low = min(low + tie, low / 2 + float(score[inside.start]) / 2)
         bottom = float(logit(np.array(min((y + fitted[0]) / (w + 1), fitted[0]))))
     if inside.stop < len(score):
         w, y = float(weight[inside.stop :].sum()), float(label[inside.stop :].sum())
         means = np.cumsum(np.append(y + fitted[-1], (weight[inside] * fitted)[::-1]))
         means /= np.cumsum(np.append(w + 1, weight[inside][::-1]))
         shared = int(np.argmax(np.append(fitted[::-1], 0.0) <= means))  # scores that share the level
-        high, top = float(score[inside.stop - shared]), float(logit(means[shared]))
+        first = inside.stop - shared
+        high, top = float(score[first]), float(logit(means[shared]))
+        high = max(high - tie, high / 2 + float(score[max(first - 1, 0)]) / 2)
     return replace(curve, limits=(low, high), levels=(bottom, top))
 
 

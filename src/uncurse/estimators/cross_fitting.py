@@ -174,7 +174,10 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             labelled = (scores, labels) if weights is None else (scores, labels, weights)
         if pool is not None or scores is None:
             source = pool if pool is not None else X
-            scores = np.column_stack([self._predictions(model, source) for model in fitted.models])
+            try:
+                scores = np.column_stack([self._predictions(model, source) for model in fitted.models])
+            except (TypeError, ValueError) as error:
+                raise UncurseError(f"the models cannot score the pool: {error}") from None
             weights = None if pool is not None else plan.weights
         return CrossFit(fitted, scores, weights, labelled, plan.y)
 

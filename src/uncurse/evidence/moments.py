@@ -330,14 +330,14 @@ class Moments:
                 raise ValueError("rows and weights must be positive")
             # Σw² lies between (Σw)²/n and (Σw)².
             with np.errstate(over="ignore"):
-                total, levels = np.square(weight) * (1 + 1e-9), weight * np.square(mean).max(axis=1, initial=0.0)
+                total, levels = np.square(weight) * (1 + 1e-9), weight * np.square(mean).max(initial=0.0)
             if not np.isfinite(levels).all():
                 raise ValueError("the squares of its means overflow")
             if (squares > total).any() or (squares < total / np.maximum(rows, 1) * (1 - 2e-9)).any():
                 raise ValueError("its squared weights do not fit its weights")
             size = np.abs(scatter).max(axis=(1, 2))
             twisted = np.abs(scatter - scatter.transpose(0, 2, 1)).max(axis=(1, 2))
-            # A block of one row has no scatter beyond the rounding of its squares.
+            # A block of one row has no scatter beyond the rounding of its squares about a mean of all blocks.
             slack = 1e-9 * size + 1e-14 * levels
             if (twisted > slack).any() or (np.linalg.eigvalsh(scatter).min(axis=1) < -slack).any():
                 raise ValueError("a scatter matrix is not symmetric and positive semi-definite")

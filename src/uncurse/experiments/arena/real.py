@@ -1,201 +1,231 @@
-"""The arena on real logs, where labels judge instead of the truth.
+"""The arena on real logs: the methods are compared on held-out labels.
 
-    uncurse arena --real movielens --data FOLDER              # or, from Python:
-    found = run("movielens", "ml1m", ["vanilla", "platt", "Tower"])
+Every split draws training, pool and test rows at random. With a shift, pool and test rows are kept with probability
+1 − p, where p comes from a model trained on rows of its own, as in the paper. `UncursedClassifierCV` trains the served
+model and its replicas and scores the training rows out of fold; all methods use these scores.
 
-How each log is split is told in `real_data`. An error is (Σf − Σy)/Σy over the selected test rows, whose labels are
-noisy, and their noise is common to all methods: so each is also compared with one of them, `against`, pairwise.
-
-Standard errors have two parts: of labels, by a bootstrap over users (over rows where there are none), the same draws
-for all methods and replications; and of training, by the spread over replications. Replications share most of their
-rows, so they do not tell how the labelled rows themselves could have come out differently.
+The error of a method is Σf / Σy − 1 over the top share of the test rows. Its standard error is the spread over splits.
+Splits share rows, so it does not show how another log of the same size would differ.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._types import Array, Float
+from ..._types import Array
+from ...calibration import calibrate
+from ...debias import VAD, Auto, Tower
 from ...debias.intervals import normal_quantile
 from ...errors import UncurseError
-from ...metrics.selection import top_k, top_share
+from ...estimators import UncursedClassifierCV, fit_replicas
+from ...metrics.selection import top_share
 from ...threads import cores, one_blas_thread
-from .methods import METHODS, ORACLE, Method
-from .real_data import FEWEST, Held, Selection, Source, open_real
-from .real_tables import Measured, Real, Sums, failures, summarise
-from .run import LEVEL, pick
+from ...validation import check_choice
+from .click_logs import ClickLog
+from .real_results import METHODS, SHARES, RealResults
 
-AGAINST = "vanilla"
-_DRAWS = 400  # of the bootstrap
+MODELS = ("lightgbm", "lightgbm-small", "logistic", "mlp")
+SPLITS = 20
+_LEVEL = 0.9
+_ENDS = (0.5, 0.7)  # where the training rows and the pool end; the rest is the test
+_SHIFTED_ENDS = (0.4, 0.55, 0.72)  # where the training rows, those of the thinning model and the pool end
+_CLIP = 1e-6
+
+Predict = Callable[[Array], Array]
+Rows = NDArray[np.intp]
 
 
 def run(
-    name: str,
-    data: str | Path,
-    methods: Sequence[str] | None = None,
-    replications: int | None = None,
-    seed: int = 0,
+    log: ClickLog,
+    model: str,
     *,
-    worlds: Sequence[str] | None = None,
-    against: str = AGAINST,
+    shift: bool = False,
+    splits: int = SPLITS,
+    seed: int = 0,
     processes: int | None = None,
     progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
-) -> Real:
-    """Split a log and train on it `replications` times, fit every method to each, and judge by the test labels.
+) -> RealResults:
+    """Compare all methods on random splits of a log.
 
     Parameters
     ----------
-    name, data
-        ``"movielens"`` or ``"openbandit"``, and the folder of its files.
-    methods
-        Names of `METHODS`; by default all but the oracle, which needs a truth.
-    replications
-        By default 5 of each split of MovieLens and 20 of Open Bandit.
-    worlds
-        Splits, such as ``"movielens-time"``; by default all of that log.
-    against
-        The method that the others are compared with.
+    log : ClickLog
+        Rows of a log, see `read_click_log`.
+    model : {"lightgbm", "lightgbm-small", "logistic", "mlp"}
+        Served model. The small LightGBM is strongly regularised and under-fits.
+    shift : bool, default=False
+        Thin pool and test rows by 1 − p of another model.
+    splits : int, default=20
+        Number of splits.
+    seed : int, default=0
+        Seed of the splits and models.
+    processes : int, optional
+        Number of processes; by default one per core.
+    progress : callable, optional
+        Wraps an iterator over splits, given their number.
+
+    Returns
+    -------
+    RealResults
     """
-    if replications is not None and replications < 2:
-        raise UncurseError(f"replications={replications}; a standard error needs at least 2")
-    known = {key: one for key, one in METHODS.items() if key != ORACLE}
-    (base,) = _one(against, known)
-    chosen = pick(methods, known, "method")
-    if base not in chosen:
-        chosen.insert(0, base)
-    sources = pick(worlds, open_real(name, data), "world")
-    tasks = [(one, number) for one in sources for number in range(replications or one.replications)]
-    made = _in_processes(
-        [(one, number, seed, chosen) for one, number in tasks],
-        cores() if processes is None else processes,
-        progress(len(tasks)),
-    )
-    found = {one.name: [m for (of, _), m in zip(tasks, made, strict=True) if of is one] for one in sources}
-    failed = {key: failures(one) for key, one in found.items()}
-    for key, reasons in failed.items():
-        if base.name in reasons:
-            raise UncurseError(f"{base.name}, which the others are compared with, fails in {key}: {reasons[base.name]}")
-    return Real(
-        tuple(cell for one in sources for cell in summarise(one, found[one.name], chosen, failed[one.name], base.name)),
-        {one.name: one.text for one in sources},
-        {one.name: one.kind for one in chosen},
-        {one.name: tuple(selection.name for selection in one.selections) for one in sources},
-        {key: tuple(np.mean([m.coins for m in one], axis=0).tolist()) for key, one in found.items()},
-        {key: tuple(np.mean([m.observed[:, 0] for m in one], axis=0).tolist()) for key, one in found.items()},
-        {key: len(one) for key, one in found.items()},
-        failed,
-        base.name,
+    check_choice("model", model, MODELS)
+    if splits < 2:
+        raise UncurseError(f"splits={splits}; a standard error needs at least 2")
+    if not 0 < log.labels.sum() < len(log.labels):
+        raise UncurseError(f"all labels of the log are {int(log.labels[0])}; pass rows of both classes")
+    features = _features(log, model)
+    tasks = [(features, log.labels, model, shift, [seed, number]) for number in range(splits)]
+    workers = cores() if processes is None else processes
+    bar = progress(splits)
+    if min(workers, splits) < 2:
+        done = list(bar(_measure(*task) for task in tasks))
+    else:
+        from joblib import Parallel, delayed, parallel_config
+
+        with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+            done = list(bar(Parallel(return_as="generator")(delayed(_measure)(*task) for task in tasks)))
+    errors, covered, noise = (np.stack(part) for part in zip(*done, strict=True))
+    return RealResults(
+        log.name,
+        model,
+        shift,
+        len(log.labels),
+        int(log.labels.sum()),
         seed,
+        {name: errors[:, i].tolist() for i, name in enumerate(METHODS) if np.isfinite(errors[:, i]).all()},
+        {name: covered[:, i].tolist() for i, name in enumerate(METHODS) if np.isfinite(covered[:, i]).all()},
+        noise.mean(axis=0).tolist(),
     )
 
 
-def _one(name: str, known: Mapping[str, Method]) -> list[Method]:
-    found = pick([name], known, "against")
-    if len(found) > 1:
-        raise UncurseError(f"against={name!r} are several methods; name one: {', '.join(m.name for m in found)}")
-    return found
+def _features(log: ClickLog, model: str) -> Any:
+    if model.startswith("lightgbm"):
+        return log.codes.astype(np.float32)
+    from sklearn.preprocessing import OneHotEncoder
+
+    return OneHotEncoder(dtype=np.float32).fit_transform(log.codes).tocsr()
 
 
-def _in_processes(tasks: list[Any], workers: int, progress: Callable[[Iterator[Any]], Iterable[Any]]) -> list[Measured]:
-    if min(workers, len(tasks)) < 2:
-        return list(progress(measure(*task) for task in tasks))
-    from joblib import Parallel, delayed, parallel_config
+def make_model(name: str) -> Any:
+    """Return an unfitted model."""
+    if name == "logistic":
+        from sklearn.linear_model import LogisticRegression
 
-    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
-        return list(progress(Parallel(return_as="generator")(delayed(measure)(*task) for task in tasks)))
+        return LogisticRegression(max_iter=500)
+    if name == "mlp":
+        from sklearn.neural_network import MLPClassifier
+
+        return MLPClassifier((32,), batch_size=256, max_iter=4)
+    try:
+        from lightgbm import LGBMClassifier
+    except ImportError:
+        raise UncurseError("LightGBM is not installed; install uncurse[lightgbm], or use --model logistic") from None
+    common = {"n_jobs": 1, "verbose": -1, "deterministic": True, "force_row_wise": True}
+    if name == "lightgbm":
+        return LGBMClassifier(
+            n_estimators=200, num_leaves=63, subsample=0.7, subsample_freq=1, colsample_bytree=0.7, **common
+        )
+    return LGBMClassifier(
+        n_estimators=60, num_leaves=15, learning_rate=0.05, min_child_samples=100, reg_lambda=5.0, **common
+    )
 
 
-# ---------------------------------------------------------------------------- one replication
+@dataclass(frozen=True)
+class Split:
+    """Rows of one split."""
+
+    train: Rows
+    pool: Rows
+    test: Rows
 
 
-def measure(source: Source, number: int, seed: int, methods: Sequence[Method]) -> Measured:
-    """One replication: its splits, with every method fitted in each; sums are over all of them."""
+def make_split(features: Any, labels: NDArray[np.bool_], model: str, shift: bool, seed: list[int]) -> Split:
+    """Draw the rows of a split, and thin pool and test if there is a shift."""
+    rng = np.random.default_rng(seed)
+    rows, count = rng.permutation(len(labels)), len(labels)
+    if not shift:
+        train, pool, test = np.split(rows, [int(end * count) for end in _ENDS])
+        return Split(train, pool, test)
+    train, other, pool, test = np.split(rows, [int(end * count) for end in _SHIFTED_ENDS])
+    thinning = make_model(model).set_params(random_state=seed[-1])
+    thinning.fit(features[other], labels[other])
+
+    def thinned(part: Rows) -> Rows:
+        return part[rng.random(len(part)) < 1 - thinning.predict_proba(features[part])[:, 1]]
+
+    return Split(train, thinned(pool), thinned(test))
+
+
+def _measure(
+    features: Any, labels: NDArray[np.bool_], model: str, shift: bool, seed: list[int]
+) -> tuple[Array, Array, Array]:
+    """Return errors and covered intervals, shape (methods, shares), and the noise of test labels, of one split."""
     with one_blas_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # what a fit has to say of its data, hundreds of times
-        splits = source.split(np.random.default_rng([seed, number, *source.name.encode()]))
-        chosen = [[_rows(held, selection) for selection in source.selections] for held in splits]
-        weights = _bootstrap(source.count, seed)
-
-        def total(values: list[Array]) -> Array:
-            sums = np.zeros((len(source.selections), source.count))
-            for held, rows, value in zip(splits, chosen, values, strict=True):
-                for i, mask in enumerate(rows):
-                    sums[i] += np.bincount(held.units[mask], value[mask], source.count)
-            return np.asarray(sums @ weights)
-
-        labels = [_floats(held.draw.truth) for held in splits]
-        observed = total(labels)
-        selected = total([np.ones(len(y)) for y in labels])[:, 0]
-        found = Measured(observed, np.sqrt((1 - observed[:, 0] / selected) / np.maximum(observed[:, 0], 1)))
-        for one in methods:
-            try:
-                fits = [fit for held in splits if (fit := one.fit(held.draw)) is not None]
-                if len(fits) < len(splits):
-                    raise UncurseError("does not apply to these rows")
-                predicted = [_floats(fit.predict(held.draw.test)) for fit, held in zip(fits, splits, strict=True)]
-                ends = [edges for fit in fits if (edges := _ends(fit.interval, source.selections)) is not None]
-            except UncurseError as error:
-                found.failed[one.name] = str(error)
-                continue
-            kept = _kept(ends, predicted, chosen, observed[:, 0]) if ends else None
-            found.methods[one.name] = Sums(total(predicted), kept)
-    return found
+        warnings.simplefilter("ignore")  # of models that have not converged, and of fits, for every split
+        split = make_split(features, labels, model, shift, seed)
+        served, maps, intervals = _fit_methods(features, labels, split, model, seed)
+    test = labels[split.test].astype(np.float64)
+    chosen = [top_share(served, alpha) for alpha in SHARES]
+    observed = np.array([test[rows].sum() for rows in chosen])
+    if not observed.all():
+        raise UncurseError(f"no label of the top {100 * SHARES[0]:g}% of the test rows is positive; pass a longer log")
+    noise = np.sqrt([(test[rows] * (1 - test[rows].mean())).sum() for rows in chosen]) / observed
+    errors, covered = np.full((2, len(METHODS), len(SHARES)), np.nan)
+    for name, predict in maps.items():
+        i, f = METHODS.index(name), predict(served)
+        errors[i] = [f[rows].sum() / total - 1 for rows, total in zip(chosen, observed, strict=True)]
+        if name in intervals:
+            ends = np.array([intervals[name](alpha, _LEVEL) for alpha in SHARES])
+            middle, half = ends.mean(axis=1), (ends[:, 1] - ends[:, 0]) / 2
+            covered[i] = np.abs(errors[i] - middle) <= np.hypot(half, normal_quantile(_LEVEL) * noise)
+    return errors, covered, noise
 
 
-def _floats(values: Float) -> Array:
-    return values.astype(np.float64)
+def _fit_methods(
+    features: Any, labels: NDArray[np.bool_], split: Split, model: str, seed: list[int]
+) -> tuple[Array, dict[str, Predict], dict[str, Callable[[float, float], tuple[float, float]]]]:
+    """Return served scores of the test, and a function of them and an interval for each method."""
+    state = int(np.random.default_rng(seed).integers(2**31))
+    base, X, y = make_model(model), features[split.train], labels[split.train]
+    done = UncursedClassifierCV(base, random_state=state).cross_fit(X, y, pool=features[split.pool])
+    assert done.labelled is not None
+    scores, target = np.clip(done.labelled[0], _CLIP, 1 - _CLIP), done.labelled[1]
+    pool, kind = np.clip(done.pool, _CLIP, 1 - _CLIP), done.replicas.kind
+    labelled = (scores, target)
+    served = np.clip(done.replicas.served.predict_proba(features[split.test])[:, 1], _CLIP, 1 - _CLIP)
+    fits: dict[str, Any] = {
+        "isotonic + VAD": lambda: VAD(calibrator="isotonic", scale="probability", replicas=kind, lambda_floor=0.01).fit(
+            pool, labelled=labelled
+        ),
+        "label-free, seeds": lambda: Auto(scale="probability").fit(_seeded(base, X, y, state, features[split.pool])),
+        "label-free, bootstraps": lambda: Auto(scale="probability", replicas=kind).fit(pool),
+        "Tower": lambda: Tower(scale="probability", replicas=kind).fit(pool, labelled=labelled),
+        "Auto": lambda: Auto(scale="probability", replicas=kind).fit(pool, labelled=labelled),
+    }
+    maps: dict[str, Predict] = {"as served": lambda p: p}
+    for name in ("Platt", "isotonic"):
+        maps[name] = calibrate(name.lower(), scores[:, 0], target, scale="probability")
+    intervals = {}
+    for name, fit in fits.items():
+        try:
+            fitted = fit()
+        except UncurseError:
+            continue  # for instance seeds of a model without randomness
+        maps[name] = fitted.predict_proba
+        if name in ("Tower", "Auto"):
+            intervals[name] = fitted.interval
+    return served, maps, intervals
 
 
-def _rows(held: Held, selection: Selection) -> NDArray[np.bool_]:
-    """Which test rows are selected by the served score."""
-    served = held.draw.test[:, 0]
-    if selection.alpha is not None:
-        return top_share(served, selection.alpha)
-    assert selection.k is not None
-    enough = np.bincount(held.units)[held.units] >= FEWEST
-    if not enough.any():
-        raise UncurseError(f"no user has {FEWEST} test ratings, and the best are of those; take the whole log")
-    chosen = np.zeros(len(served), bool)
-    chosen[enough] = top_k(served[enough], held.units[enough], k=selection.k)
-    return chosen
+def _seeded(base: Any, X: Any, y: NDArray[np.bool_], state: int, pool: Any) -> Array:
+    models = fit_replicas(base, X, y, replicas="seeds", random_state=state).models
+    return np.clip(np.column_stack([model.predict_proba(pool)[:, 1] for model in models]), _CLIP, 1 - _CLIP)
 
 
-@lru_cache(maxsize=1)
-def _bootstrap(units: int, seed: int) -> Array:
-    """(units, 1 + draws): how often each unit is drawn; the first column is the log itself."""
-    drawn = np.random.default_rng([seed, units]).multinomial(units, np.full(units, 1 / units), size=_DRAWS)
-    return np.concatenate([np.ones((1, units)), drawn]).T
-
-
-Interval = Callable[[float, float], tuple[float, float]]
-
-
-def _ends(interval: Interval | None, selections: Sequence[Selection]) -> Array | None:
-    """Low and high by selection; an interval is for the top share of a pool, so nan for the best of users."""
-    if interval is None:
-        return None
-    unknown = (np.nan, np.nan)
-    return np.array([unknown if s.alpha is None else interval(s.alpha, LEVEL) for s in selections])
-
-
-def _kept(ends: list[Array], predicted: list[Array], chosen: list[list[NDArray[np.bool_]]], observed: Array) -> Array:
-    """Whether Σy is where an interval puts Σp, both with their noise; that of labels is Σf(1 − f)."""
-    middle, variance = np.zeros(len(observed)), np.zeros(len(observed))
-    for edges, f, rows in zip(ends, predicted, chosen, strict=True):
-        sums = np.array([f[mask].sum() for mask in rows])
-        high, low = sums / (1 + edges[:, 0]), sums / (1 + edges[:, 1])
-        middle += (low + high) / 2
-        noise = np.array([(f[mask] * (1 - f[mask])).sum() for mask in rows])
-        variance += np.square((high - low) / 2) + normal_quantile(LEVEL) ** 2 * noise
-    inside = (np.abs(observed - middle) <= np.sqrt(variance)).astype(np.float64)
-    return np.where(np.isnan(middle), np.nan, inside)
-
-
-__all__ = ["AGAINST", "measure", "run"]
+__all__ = ["MODELS", "SPLITS", "Split", "make_model", "make_split", "run"]

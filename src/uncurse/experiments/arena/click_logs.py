@@ -1,0 +1,152 @@
+"""Read the Avazu, Criteo and MovieLens files that a user has, as category codes and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._types import Array
+from ...errors import UncurseError
+from ...validation import check_count
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_AVAZU_DROPPED = ("id", "click", "device_id", "device_ip")  # nearly unique values
+_CRITEO_NUMBERS, _CRITEO_COLUMNS = 13, 40
+_LIKED = 4  # a MovieLens rating of 4 or 5 is a positive label
+_MOVIELENS = {("user_id", "item_id"): "rating", ("userId", "movieId"): "rating"}
+
+
+@dataclass(frozen=True)
+class ClickLog:
+    """Rows of a real log.
+
+    Parameters
+    ----------
+    name : str
+        "avazu", "criteo" or "movielens".
+    codes : array of shape (n, d)
+        A number for each value of each column.
+    labels : array of shape (n,)
+        Whether each row is positive.
+    """
+
+    name: str
+    codes: NDArray[np.int32]
+    labels: NDArray[np.bool_]
+
+
+def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: int = 0) -> ClickLog:
+    """Read files of one log; the format is recognised by the columns.
+
+    Parameters
+    ----------
+    files : sequence of paths
+        Comma- or tab-separated files, gzipped or not: Avazu's ``train.csv``, Criteo's ``train.txt`` or the same rows
+        with 39 numeric codes, MovieLens' ``ratings.csv`` or ``ml-1m.inter``.
+    rows : int, optional
+        Draw this many rows at random, if there are more.
+    seed : int, default=0
+        Seed of that draw.
+
+    Returns
+    -------
+    ClickLog
+    """
+    import polars as pl
+
+    if not files:
+        raise UncurseError("no file is given; pass the files of an Avazu, Criteo or MovieLens log")
+    tables = [_read(Path(file)) for file in files]
+    names = {name for name, _ in tables}
+    if len(names) > 1:
+        raise UncurseError(f"the files belong to different logs: {', '.join(sorted(names))}; pass files of one log")
+    name = names.pop()
+    columns = [column for column in tables[0][1].columns if all(column in table.columns for _, table in tables)]
+    table = pl.concat([table.select(columns) for _, table in tables])
+    if rows is not None and check_count(rows, "rows") < len(table):
+        chosen = np.sort(np.random.default_rng(seed).choice(len(table), rows, replace=False))
+        table = table[chosen]
+    labels = _numbers(table, "label") > 0
+    codes = [table[column].fill_null("").rank("dense").to_numpy() for column in columns if column != "label"]
+    return ClickLog(name, np.column_stack(codes).astype(np.int32), labels)
+
+
+def _read(file: Path) -> tuple[str, pl.DataFrame]:
+    """Return the name of the log, and its rows as text with a column "label"."""
+    import polars as pl
+
+    lines = _first_lines(file)
+    separator = "\t" if "\t" in lines[0] else ","
+    header = [name.split(":")[0] for name in lines[0].strip().split(separator)]
+    named = "click" in header or any(set(key) <= set(header) for key in _MOVIELENS)
+    fields = len(lines[-1].strip("\r\n").split(separator))
+    try:
+        table = pl.read_csv(
+            file, separator=separator, has_header=False, skip_rows=int(named), infer_schema=False,
+            quote_char='"' if separator == "," else None,
+        )  # fmt: skip
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise UncurseError(f"cannot read {file}: {str(error).splitlines()[0]}") from None
+    if named:  # a first column without a name holds row numbers
+        table = table[:, fields - len(header) :] if fields > len(header) else table
+        table.columns = header
+        if "click" in header:
+            kept = [column for column in header if column not in _AVAZU_DROPPED]
+            return "avazu", table.select(pl.col("click").alias("label"), *kept)
+        keys = next(key for key in _MOVIELENS if set(key) <= set(header))
+        rating = _numbers(table, _MOVIELENS[keys]) >= _LIKED
+        columns = [pl.col(key).alias(name) for key, name in zip(keys, ("user", "item"), strict=True)]
+        return "movielens", table.select(pl.Series("label", rating.astype(int)).cast(pl.String), *columns)
+    if fields != _CRITEO_COLUMNS:
+        raise UncurseError(
+            f"{file} has {fields} columns, the first row is {lines[0][:60]!r}; an Avazu log has a column click, a "
+            f"MovieLens log user_id, item_id and rating, and a Criteo log {_CRITEO_COLUMNS} columns without names"
+        )
+    table.columns = ["label", *(f"column {i}" for i in range(1, _CRITEO_COLUMNS))]
+    if separator == "\t":  # raw: counts are binned on a logarithmic scale
+        table = table.with_columns(_binned_counts(table, f"column {i}") for i in range(1, _CRITEO_NUMBERS + 1))
+    else:  # encoded: pad codes, so that text sorts as numbers do
+        table = table.with_columns(pl.exclude("label").str.zfill(12))
+    return "criteo", table
+
+
+def _first_lines(file: Path) -> list[str]:
+    import gzip
+
+    try:
+        with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as stream:
+            lines = [line for _, line in zip(range(2), stream, strict=False)]
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise UncurseError(f"cannot read {file}: {error}") from None
+    if not lines:
+        raise UncurseError(f"{file} is empty; pass a log with rows")
+    return lines
+
+
+def _binned_counts(table: pl.DataFrame, column: str) -> pl.Series:
+    import polars as pl
+
+    values = table[column].cast(pl.Float64, strict=False)
+    bins = pl.select(pl.when(values > 2).then(values.clip(1).log().pow(2).floor()).otherwise(values)).to_series()
+    return (bins + 10).cast(pl.Int64).cast(pl.String).str.zfill(12).alias(column)
+
+
+def _numbers(table: pl.DataFrame, column: str) -> Array:
+    import polars as pl
+
+    values = table[column].cast(pl.Float64, strict=False).to_numpy()
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        row = int(wrong[0])
+        raise UncurseError(f"the column {column} holds {table[column][row]!r} in row {row}: not a number")
+    return np.asarray(values, np.float64)
+
+
+__all__ = ["ClickLog", "read_click_log"]
