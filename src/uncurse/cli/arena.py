@@ -12,7 +12,8 @@ from ..errors import UncurseError
 from .app import JsonOption, app, check_outputs, command, each, finish, say
 
 _QUICK_REPLICATIONS = 8
-_QUICK_REAL = 2
+_QUICK_SPLITS = 4
+_REAL_ROWS = 250_000
 
 
 def _complete_world(incomplete: str) -> list[str]:
@@ -42,16 +43,23 @@ def arena(
         ),
     ] = None,
     replications: Annotated[
-        int | None, typer.Option(min=2, help="Draws of each world; 100 (with --quick 8); of a log 5 or 20 (2).")
+        int | None,
+        typer.Option(min=2, help="Draws of each world, by default 100 (--quick: 8); splits of a log, 20 (4)."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few draws, and only the main methods.")] = False,
     real: Annotated[
-        str | None, typer.Option("--real", help="Instead of worlds a real log: movielens or openbandit; with --data.")
+        list[Path] | None,
+        typer.Option("--real", help="File of a real log (Avazu, Criteo or MovieLens); again for more files of it."),
     ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="The folder with the files of the real log.")] = None,
-    against: Annotated[
-        str | None, typer.Option("--against", help="On a real log, the method to compare with; vanilla.")
+    model: Annotated[
+        str | None, typer.Option("--model", help="Model on a real log: lightgbm, lightgbm-small, logistic or mlp.")
+    ] = None,
+    shift: Annotated[
+        bool, typer.Option("--shift", help="On a real log, thin pool and test by 1 − p of another model.")
+    ] = False,
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=100, help="Rows of a real log, drawn at random; 250,000 by default.")
     ] = None,
     dlrm: Annotated[
         Path | None, typer.Option("--dlrm", help="The logits of trained DLRMs; by default those of the checkout.")
@@ -64,19 +72,20 @@ def arena(
 
     Example: uncurse arena --world unequal-noise --method vanilla --method Tower --replications 20
 
-    On a real log labels judge: uncurse arena --real movielens --data ml1m --method vanilla --method Tower
+    On a real log held-out labels decide: uncurse arena --real train.csv --model lightgbm --shift
     """
-    if real is not None:
-        if data is None:
-            raise UncurseError("say --data FOLDER, where the files of the real log are")
-        for name, file in (("--dlrm", dlrm), ("--report", report)):
-            if file is not None:
-                raise UncurseError(f"{name} is for worlds whose truth is known; leave it out beside --real")
-        _real(real, data, world, method, replications, seed, quick, against, markdown, json)
+    if real:
+        for name, given in (("--world", world), ("--method", method), ("--dlrm", dlrm), ("--report", report)):
+            if given:
+                raise UncurseError(f"{name} is for worlds whose truth is known; omit it with --real")
+        if model is None:
+            raise UncurseError("pass --model with --real: lightgbm, lightgbm-small, logistic or mlp")
+        splits = replications or (_QUICK_SPLITS if quick else None)
+        _real(real, model, shift, rows, splits, seed, markdown, json)
         return
-    for name, given in (("--data", data), ("--against", against)):
-        if given is not None:
-            raise UncurseError(f"{name} goes with a real log; say --real too")
+    for name, used in (("--model", model is not None), ("--shift", shift), ("--rows", rows is not None)):
+        if used:
+            raise UncurseError(f"{name} is for a real log; pass --real FILE too")
     from ..experiments import arena as experiment
     from ..experiments.arena import text
 
@@ -104,37 +113,31 @@ def arena(
 
 
 def _real(
-    name: str,
-    data: Path,
-    world: list[str] | None,
-    method: list[str] | None,
-    replications: int | None,
+    files: list[Path],
+    model: str,
+    shift: bool,
+    rows: int | None,
+    splits: int | None,
     seed: int,
-    quick: bool,
-    against: str | None,
     markdown: Path | None,
     json: Path | None,
 ) -> None:
-    from ..experiments.arena import QUICK, real, real_text
-    from ..experiments.arena.methods import ORACLE
+    from ..experiments.arena import real, real_results
+    from ..experiments.arena.click_logs import read_click_log
 
-    check_outputs([json, markdown], [data])
+    check_outputs([json, markdown], files)
+    log = read_click_log(files, rows or _REAL_ROWS, seed)
     found = real.run(
-        name,
-        data,
-        method or ([one for one in QUICK if one != ORACLE] if quick else None),
-        replications or (_QUICK_REAL if quick else None),
-        seed,
-        worlds=world or None,
-        against=against or real.AGAINST,
+        log,
+        model,
+        shift=shift,
+        splits=splits or real.SPLITS,
+        seed=seed,
         progress=lambda total: each("splits", total),
     )
-    for split in found.worlds:
-        for line in real_text.left_out(found, split):
-            typer.echo(f"uncurse: left out of {split}: {line}", err=True)
-    finish(real_text.text(found), found.to_json(), json, real_text.records(found))
+    finish(real_results.text(found), found.to_json(), json, real_results.records(found))
     if markdown is not None:
-        documents.write(markdown, real_text.markdown(found))
+        documents.write(markdown, real_results.markdown(found))
         say(f"written to {markdown}")
 
 

@@ -79,7 +79,7 @@ def run(
         raise UncurseError(f"splits={splits}; a standard error needs at least 2")
     if not 0 < log.labels.sum() < len(log.labels):
         raise UncurseError(f"all labels of the log are {int(log.labels[0])}; pass rows of both classes")
-    features = _features(log, model)
+    features = make_features(log, model)
     tasks = [(features, log.labels, model, shift, [seed, number]) for number in range(splits)]
     workers = cores() if processes is None else processes
     bar = progress(splits)
@@ -104,7 +104,8 @@ def run(
     )
 
 
-def _features(log: ClickLog, model: str) -> Any:
+def make_features(log: ClickLog, model: str) -> Any:
+    """Return codes as numbers for trees, and one-hot features for other models."""
     if model.startswith("lightgbm"):
         return log.codes.astype(np.float32)
     from sklearn.preprocessing import OneHotEncoder
@@ -126,7 +127,7 @@ def make_model(name: str) -> Any:
         from lightgbm import LGBMClassifier
     except ImportError:
         raise UncurseError("LightGBM is not installed; install uncurse[lightgbm], or use --model logistic") from None
-    common = {"n_jobs": 1, "verbose": -1, "deterministic": True, "force_row_wise": True}
+    common: dict[str, Any] = {"n_jobs": 1, "verbose": -1, "deterministic": True, "force_row_wise": True}
     if name == "lightgbm":
         return LGBMClassifier(
             n_estimators=200, num_leaves=63, subsample=0.7, subsample_freq=1, colsample_bytree=0.7, **common
@@ -157,7 +158,8 @@ def make_split(features: Any, labels: NDArray[np.bool_], model: str, shift: bool
     thinning.fit(features[other], labels[other])
 
     def thinned(part: Rows) -> Rows:
-        return part[rng.random(len(part)) < 1 - thinning.predict_proba(features[part])[:, 1]]
+        kept: Rows = part[rng.random(len(part)) < 1 - thinning.predict_proba(features[part])[:, 1]]
+        return kept
 
     return Split(train, thinned(pool), thinned(test))
 
@@ -225,7 +227,8 @@ def _fit_methods(
 
 def _seeded(base: Any, X: Any, y: NDArray[np.bool_], state: int, pool: Any) -> Array:
     models = fit_replicas(base, X, y, replicas="seeds", random_state=state).models
-    return np.clip(np.column_stack([model.predict_proba(pool)[:, 1] for model in models]), _CLIP, 1 - _CLIP)
+    scores = np.column_stack([model.predict_proba(pool)[:, 1] for model in models])
+    return np.asarray(np.clip(scores, _CLIP, 1 - _CLIP), np.float64)
 
 
-__all__ = ["MODELS", "SPLITS", "Split", "make_model", "make_split", "run"]
+__all__ = ["MODELS", "SPLITS", "Split", "make_features", "make_model", "make_split", "run"]

@@ -154,9 +154,7 @@ def caption(results: RealResults) -> str:
     """Describe the table in a few sentences."""
     regret = results.regret
     more = "" if regret is None else f" Regret of Auto: {number(100 * regret)} points."
-    return (
-        f"{results.rows:,} rows, {results.positives:,} positive; {results.splits} splits, seed {results.seed}.{more}"
-    )
+    return f"{results.rows:,} rows, {results.positives:,} positive; {results.splits} splits, seed {results.seed}.{more}"
 
 
 def text(results: RealResults) -> str:
@@ -180,10 +178,8 @@ def records(results: RealResults) -> list[dict[str, Any]]:
     for name in results.errors:
         s = results.summary(name)
         for alpha, mean, error, rms in zip(SHARES, s.mean, s.mean_error, s.rms, strict=True):
-            found.append(
-                {"log": results.log, "model": results.model, "shift": results.shift, "method": name, "alpha": alpha,
-                 "mean": mean, "mean_error": error, "rms": rms}  # fmt: skip
-            )
+            place = {"log": results.log, "model": results.model, "shift": results.shift, "method": name}
+            found.append({**place, "alpha": alpha, "mean": mean, "mean_error": error, "rms": rms})
     return found
 
 
