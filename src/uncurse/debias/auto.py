@@ -50,7 +50,7 @@ class Auto(Debiaser):
     ----------
     scale : {"logit", "probability"}, default="logit"
         Scale of the scores.
-    replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
+    replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}, default="seeds"
         How the score columns are related, see `VAD`.
     negative_rate : float, optional
         Negative-sampling rate used in training; scores are corrected for it.
@@ -137,7 +137,7 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
         Evidence of the candidate pool, with replica counts.
     labelled : Evidence, optional
         Evidence of labelled rows, with replica counts.
-    replicas : {"seeds", "bootstrap", "anchored"}
+    replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}
         How the score columns are related.
 
     Returns
@@ -147,7 +147,7 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
     """
     if labelled is None:
         counts = pool.require("replica_counts", "collect it with replica_counts=True")
-        return _fit_label_free(pool, ReplicaModel(counts.cells(), replicas))
+        return _fit_label_free(pool, ReplicaModel(replica_kind(replicas).cells(counts), replicas))
     tower = fit_tower(pool, labelled, replicas=replicas)
     fit = tower.remaining
     assert isinstance(fit, TowerFit)
@@ -206,7 +206,7 @@ def _fit_label_free(pool: Evidence, model: ReplicaModel) -> Fitted:
 
     if model.identical or identical_replicas(vad.record.noise_variance or 0.0, vad.record.score_variance or 0.0):
         return nothing("the replicas are identical, so they show no noise", None)
-    free, chosen = label_free(model, pool.moments, options)
+    free, chosen = label_free(model, model.kind.evidence(pool).moments, options)
     if max(_correction(chosen, alpha) for alpha in SHARES) < _Z_CORRECTION:
         return nothing("the correction is smaller than its standard error", chosen)
     if chosen is not free or pool.groups:
@@ -303,6 +303,8 @@ def _cause(level: float, slope: float, spread: float, tower: TowerFit) -> str:
     if abs(level) > 2 * abs(tilt):
         return f"the level of the scores is off by {100 * np.expm1(-level):+.0f}%"
     if slope < 0:
+        if tower.labelled.kind.name == "snapshots":
+            return "the snapshots agree more closely than the labels do; take earlier ones, or train a second model"
         if tower.labelled.kind.exchangeable:
             return "the replicas agree more closely than the labels do; replicas by seed do not show the noise of data"
         return "the scores vary more than the labels support, and the replicas do not show it"
@@ -321,7 +323,7 @@ def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
     w = model.cells.weight / model.cells.weight.sum()
     center = float(w @ served)
     variance = float(w @ np.square(served - center))
-    return Parametric(model, max(1 - model.noise / variance, 0.0), center, variance).log_odds(served)
+    return Parametric(model, max(1 - model.served_noise / variance, 0.0), center, variance).log_odds(served)
 
 
 __all__ = ["Auto", "fit_auto"]

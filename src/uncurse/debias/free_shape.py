@@ -268,7 +268,7 @@ class Parametric(LabelFree):
     def shrinkage_error(self) -> float:
         """Standard error of λ over rows, by its influence function."""
         w, served = self.cells.weight / self.cells.weight.sum(), self.cells.served
-        noise = self.model.summary.variance
+        noise = self.model.summary.variance / self.model.summary.served_models
         square = np.square(served - self.center)
         ratio = 1 - self.shrinkage
         influence = (noise - w @ noise - ratio * (square - w @ square)) / self.variance

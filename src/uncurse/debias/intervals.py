@@ -116,10 +116,10 @@ def served_lead(pool: Moments, labelled: Moments, kind: ReplicaKind) -> float:
     """Return the mean excess of the served score over the other replicas on labelled rows, minus that on the pool.
 
     The model that selected the labelled rows scores higher there, because its noise helped to select them. Return 0 if
-    the difference is within chance or the replicas are not exchangeable. With two columns the result is negative if
+    the difference is within chance or the kind of replica does not show it. With two columns the result is negative if
     the other one selected the rows.
     """
-    if not kind.exchangeable:
+    if not kind.shows_selection:
         return 0.0
     weights = np.full(labelled.n_replicas, -1 / (labelled.n_replicas - 1))
     weights[0] = 1.0

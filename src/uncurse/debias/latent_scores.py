@@ -57,6 +57,7 @@ class LatentGrid:
     by_variance: Array  # (V, N): probabilities of the bins given the noise
     models: int
     level: float
+    served_models: int
 
     @cached_property
     def means(self) -> tuple[Array, tuple[Array, Array, Array]]:
@@ -119,7 +120,8 @@ class LatentScores:
     def log_odds(self, served: Array) -> Array:
         """Return logit E[φ(t) | served score]; scores outside the grid are clipped to it."""
         x = np.clip(served + self.grid.level, self.grid.points[0], self.grid.points[-1])
-        up, down, _ = (self._weighted(values) for values in self.grid.integrals(x, np.square(self.grid.noises)))
+        noise = np.square(self.grid.noises) / self.grid.served_models
+        up, down, _ = (self._weighted(values) for values in self.grid.integrals(x, noise))
         return np.asarray(np.log(np.maximum(up.sum(axis=1), _TINY)) - np.log(np.maximum(down.sum(axis=1), _TINY)))
 
     def _weighted(self, integrals: Array) -> Array:
@@ -153,7 +155,9 @@ class _Problem:
         edges = np.concatenate([[0.0], noise * np.geomspace(*_VARIANCE_RANGE, _VARIANCES - 1), [np.inf]])
         means, place = _binned(mean, variance, w, _sinh_grid(mean, center, spread, _MEANS + 1), edges)
         by_variance = _chance_of_variance(edges, noises, summary.freedom)
-        grid = LatentGrid(points, width, noises, edges, by_variance, summary.models, summary.level)
+        grid = LatentGrid(
+            points, width, noises, edges, by_variance, summary.models, summary.level, summary.served_models
+        )
         deviation = np.sqrt(noises[:, None] ** 2 / summary.models + width**2)  # (N, L)
         kernel = _normal(means[None, :, None] - points, deviation[:, None, :])
         clean = summary._replace(mean=mean, variance=variance, weight=w)
@@ -208,7 +212,7 @@ class ReplicaModel:
     ----------
     cells : ReplicaCells
         Cells of the rows.
-    replicas : {"seeds", "bootstrap", "anchored"}
+    replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}
         How the columns are related.
     """
 
@@ -221,6 +225,11 @@ class ReplicaModel:
     def noise(self) -> float:
         """Mean variance between replicas."""
         return float(self.summary.weight @ self.summary.variance / self.summary.weight.sum())
+
+    @property
+    def served_noise(self) -> float:
+        """Mean noise variance of the served score."""
+        return self.noise / self.summary.served_models
 
     @cached_property
     def identical(self) -> bool:

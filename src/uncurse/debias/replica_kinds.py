@@ -6,14 +6,17 @@ To add a kind, write a subclass of `ReplicaKind` and list it in `KINDS`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import ReplicaCells
+from ..evidence import Evidence, Moments, ReplicaCells, ReplicaCounts
 from ..validation import check_choice
+
+_SLOPES = (0.5, 2.0)  # a snapshot whose scores vary less than half as much is another model
 
 
 class ReplicaSummary(NamedTuple):
@@ -25,6 +28,7 @@ class ReplicaSummary(NamedTuple):
     models: int  # in the mean: its noise is σ²/models
     freedom: int  # of the variance
     level: float  # mean of `mean` minus that of the served score
+    served_models: int = 1  # in the served score: its noise is σ²/served_models
 
 
 class ReplicaKind(ABC):
@@ -35,6 +39,16 @@ class ReplicaKind(ABC):
     too_few: ClassVar[str] = "column 0 is the served model, each bootstrap another column"
     #: Whether the served column is distributed like the others, so that the mean of all is a better score.
     exchangeable: ClassVar[bool] = False
+    #: Whether a served score that exceeds the others on some rows shows that it selected these rows.
+    shows_selection: ClassVar[bool] = False
+
+    def evidence(self, evidence: Evidence) -> Evidence:
+        """Return evidence whose moments have the served score in column 0."""
+        return evidence
+
+    def cells(self, counts: ReplicaCounts) -> ReplicaCells:
+        """Return the cells of replica counts, with the served score in column 0."""
+        return counts.cells()
 
     @abstractmethod
     def noise_variance(self, covariance: Array) -> Array:
@@ -69,6 +83,7 @@ class Seeds(ReplicaKind):
     name = "seeds"
     too_few = "train the model once more with another seed"
     exchangeable = True
+    shows_selection = True
 
     def noise_variance(self, covariance: Array) -> Array:
         """Return (tr C − 1ᵀC1/S) / (S − 1), the mean variance across centred replicas."""
@@ -143,8 +158,118 @@ class Anchored(ReplicaKind):
         return float(np.mean(np.square(levels[1:]))), len(levels) - 1
 
 
+class Ensemble(ReplicaKind):
+    """The served score is the mean of the columns, on the link. Its noise variance is V/S.
+
+    `evidence` and `cells` put this mean before the S columns, so the other methods see S + 1 columns.
+    """
+
+    name = "ensemble"
+    too_few = "pass a column for each member of the ensemble"
+
+    def evidence(self, evidence: Evidence) -> Evidence:
+        """Return evidence whose moments have the mean in column 0; there are no cells of the mean."""
+        groups = {name: self.evidence(part) for name, part in evidence.groups.items()}
+        return replace(evidence, moments=self._with_mean(evidence.moments), cells=None, groups=groups)
+
+    @staticmethod
+    def _with_mean(moments: Moments) -> Moments:
+        size = max(moments.n_replicas, 1)
+        return moments.transformed(np.vstack([np.full(size, 1 / size), np.eye(size)])) if moments.rows else moments
+
+    def cells(self, counts: ReplicaCounts) -> ReplicaCells:
+        """Return cells whose served score is the mean of the members."""
+        members = counts.cells()
+        mean, variance, *_ = Seeds().summarize(members)
+        levels = np.append(0.0, members.levels - members.levels.mean())
+        return replace(members, served=mean, gap=np.zeros_like(mean), spread=variance, levels=levels)
+
+    def check_columns(self, count: int) -> None:
+        """Raise UncurseError if there are too few members."""
+        super().check_columns(count - 1)
+
+    def noise_variance(self, covariance: Array) -> Array:
+        """Return V/S, with V the mean variance across the centred members."""
+        members = covariance[..., 1:, 1:]
+        return np.asarray(Seeds().noise_variance(members) / members.shape[-1])
+
+    def differences(self, columns: int) -> int:
+        """Return S − 1."""
+        return columns - 2
+
+    def summarize(self, cells: ReplicaCells, level: float | None = None) -> ReplicaSummary:
+        """Return the served mean, and the variance of the members."""
+        size = cells.n_replicas - 1
+        return ReplicaSummary(cells.served, cells.spread, cells.weight, size, size - 1, 0.0, size)
+
+    def level_variance(self, levels: Array) -> tuple[float, int]:
+        """Return the variance of the mean of the members."""
+        size = len(levels) - 1
+        return float(np.var(levels[1:], ddof=1)) / size, size - 1
+
+
+class Snapshots(Seeds):
+    """Column 0 is the served model, and each other column an earlier checkpoint of the same training run.
+
+    An earlier checkpoint has learned less: its true score is b times that of the served model. The slope b follows
+    from the covariances by Deming regression, and the columns are divided by it before the formulas of `Seeds`. The
+    level is that of the served score; intervals do not include its error.
+    """
+
+    name = "snapshots"
+    too_few = "keep an earlier checkpoint of the served model"
+    shows_selection = False  # with a slope, the difference of the columns changes with the score
+
+    def cells(self, counts: ReplicaCounts) -> ReplicaCells:
+        """Return cells in which the snapshots have the level and the slope of the served score."""
+        cells = counts.cells()
+        w, mean = cells.weight / cells.weight.sum(), cells.served + cells.gap
+        away = np.stack([cells.served - w @ cells.served, mean - w @ mean])
+        slope = float(_deming_slope((away * w) @ away.T, cells.n_replicas))
+        # The level of an earlier checkpoint says nothing about that of the served model.
+        gap, levels = away[1] / slope - away[0], np.zeros_like(cells.levels)
+        return replace(cells, gap=gap, spread=cells.spread / slope**2, levels=levels)
+
+    def summarize(self, cells: ReplicaCells, level: float | None = None) -> ReplicaSummary:
+        """Return mean and variance of all columns, the variance scaled to that of the served score."""
+        w, mean = cells.weight / cells.weight.sum(), cells.served + cells.gap
+        away = np.stack([cells.served - w @ cells.served, mean - w @ mean])
+        (served, both), (_, others) = (away * w) @ away.T
+        size, known = cells.n_replicas, served > both
+        ratio = (others - both) * (size - 1) / (served - both) if known else 1.0  # 1/b²
+        factor = size / (1 + (size - 1) * float(np.clip(ratio, *np.square(_SLOPES))))
+        summary = super().summarize(cells, level)
+        return summary._replace(variance=factor * summary.variance)
+
+    def noise_variance(self, covariance: Array) -> Array:
+        """Return V of the served score; that of a snapshot divided by b is V/b²."""
+        size = covariance.shape[-1]
+        sums = np.full((size, 2), 1 / (size - 1))
+        sums[0], sums[1:, 0] = (1.0, 0.0), 0.0
+        slope = _deming_slope(sums.T @ covariance @ sums, size)
+        scale = np.ones(covariance.shape[:-1])
+        scale[..., 1:] = 1 / slope[..., None]
+        noise = super().noise_variance(covariance * scale[..., None] * scale[..., None, :])
+        return np.asarray(noise * size / (1 + (size - 1) / np.square(slope)))
+
+
+def _deming_slope(covariance: Array, columns: int) -> Array:
+    """Return the slope of the mean of the other columns on the served score, from their covariances (..., 2, 2).
+
+    Both have noise; that of the mean has 1/(S − 1) of the variance. The slope is 1 if the columns are unrelated.
+    """
+    ratio, both = 1 / (columns - 1), covariance[..., 0, 1]
+    difference = covariance[..., 1, 1] - ratio * covariance[..., 0, 0]
+    related = both > 0
+    root = np.sqrt(np.square(difference) + 4 * ratio * np.square(both))
+    slope = (difference + root) / (2 * np.where(related, both, 1.0))
+    return np.asarray(np.clip(np.where(related, slope, 1.0), *_SLOPES))
+
+
 #: Kinds by name: the values of the parameter ``replicas``.
-KINDS: dict[str, ReplicaKind] = {kind.name: kind for kind in (Seeds(), Bootstrap(), Anchored())}
+KINDS: dict[str, ReplicaKind] = {
+    kind.name: kind for kind in (Seeds(), Bootstrap(), Anchored(), Ensemble(), Snapshots())
+}
 
 
 def replica_kind(replicas: str) -> ReplicaKind:

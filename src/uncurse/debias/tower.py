@@ -45,7 +45,7 @@ class Tower(Debiaser):
     ----------
     scale : {"logit", "probability"}, default="logit"
         Scale of the scores.
-    replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
+    replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}, default="seeds"
         How the score columns are related, see `VAD`.
     negative_rate : float, optional
         Negative-sampling rate used in training; scores are corrected for it. Labelled rows must have their natural
@@ -228,14 +228,15 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     ----------
     pool, labelled : Evidence
         Evidence of the candidate pool and of labelled rows, with replica counts.
-    replicas : {"seeds", "bootstrap", "anchored"}
+    replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}
         How the score columns are related.
 
     Returns
     -------
     Fitted
     """
-    cells, rows = (e.require("replica_counts", _COUNTS).cells() for e in (pool, labelled))
+    kind = replica_kind(replicas)
+    cells, rows = (kind.cells(e.require("replica_counts", _COUNTS)) for e in (pool, labelled))
     for part, name in ((cells, "pool"), (rows, "labelled rows")):
         if np.ptp(part.served) <= 0:
             raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
@@ -244,7 +245,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     labelled_model = ReplicaModel(rows.rescaled(*scaling), replicas)
     if pool_model.identical or labelled_model.identical:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
-    lead = served_lead(pool.moments, labelled.moments, pool_model.kind) if pool.spec.link == "logistic" else 0.0
+    lead = served_lead(pool.moments, labelled.moments, kind) if pool.spec.link == "logistic" else 0.0
     if lead:
         who = "served" if lead > 0 else "second column's"
         warn_user(
@@ -287,7 +288,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
 def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:
     """Shift and tilt the curve of the pool for each group, shrunk towards no change."""
     models = {
-        name: ReplicaModel(part.replica_counts.cells().rescaled(*fit.scaling), fit.pool.kind.name)
+        name: ReplicaModel(fit.pool.kind.cells(part.replica_counts).rescaled(*fit.scaling), fit.pool.kind.name)
         for name, part in pool.groups.items()
         if part.replica_counts is not None
     }

@@ -30,9 +30,11 @@ class VAD(Debiaser):
         Link on which scores are shrunk; "identity" is the paper's VAD(p).
     scale : {"logit", "probability", "value"}, default="logit"
         Scale of the scores; "value" is for regression.
-    replicas : {"seeds", "bootstrap", "anchored"}, default="seeds"
+    replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}, default="seeds"
         "seeds": models that differ only by seed, column 0 is served. "bootstrap": column 0 is served, each other column
-        is trained on its own bootstrap sample. "anchored": bootstraps around column 0.
+        is trained on its own bootstrap sample. "anchored": bootstraps around column 0. "ensemble": the served score is
+        the mean of the columns, on the link. "snapshots": column 0 is served, the others are earlier checkpoints of
+        the same training run.
     calibrator : str, optional
         Calibrator that is fitted on labelled rows; VAD then corrects the remaining bias on the pool.
     curvature : bool, default=False

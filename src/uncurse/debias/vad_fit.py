@@ -59,6 +59,8 @@ class VADOptions:
             object.__setattr__(self, name, check_flag(getattr(self, name), name))
         if self.calibrator is not None:
             check_choice("calibrator", self.calibrator, tuple(CALIBRATORS))
+            if self.replicas == "ensemble":
+                raise UncurseError("a calibrator needs the served score in a column; use Tower or Auto for an ensemble")
             if self.curvature:
                 raise UncurseError("curvature=True corrects VAD alone; leave it out with a calibrator")
         if not isinstance(self.calibrator_options, Mapping):
@@ -126,6 +128,7 @@ def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, v
     """
     if options.calibrator is None and labelled is not None:
         raise UncurseError("there are labelled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
+    pool, labelled = options.kind.evidence(pool), None if labelled is None else options.kind.evidence(labelled)
     shrinkage = _shrinkage(pool.moments, options, variance)
     seeds = options.kind.exchangeable and variance is None  # bootstraps of a stable model may agree
     if seeds and identical_replicas(shrinkage.noise, shrinkage.variance):
@@ -203,7 +206,7 @@ def _fit_free(pool: Evidence, options: VADOptions, shrinkage: _Shrinkage, varian
     if pool.groups or variance is not None:
         raise UncurseError("shape='free' has no groups and takes no variance; fit one VAD for each group")
     counts = pool.require("replica_counts", "collect it with replica_counts=True")
-    shape = FreeShape.fit(ReplicaModel(counts.cells(), options.replicas))
+    shape = FreeShape.fit(ReplicaModel(options.kind.cells(counts), options.replicas))
     steps = [Affine(1.0, options.offset)] if options.offset else []
     score_map = compose(*steps, shape.map(), scale=options.scale)
     return Fitted(score_map, _record("vad", pool, None, options, shrinkage, {}), shape)
@@ -221,7 +224,7 @@ def _remaining(
         return fit_tower(pool, labelled, replicas=options.replicas).remaining
     if identical_replicas(shrinkage.noise, shrinkage.variance):
         raise UncurseError("the replicas are identical, so they show no noise")
-    return label_free(ReplicaModel(counts.cells(), options.replicas), pool.moments, options)[1]
+    return label_free(ReplicaModel(options.kind.cells(counts), options.replicas), pool.moments, options)[1]
 
 
 def _lambda_function(options: VADOptions, variance: float | None) -> Callable[[Array, Array], Array]:

@@ -167,6 +167,30 @@ class Moments:
         chosen._append(rows, weight, squares, mean[:, i], scatter[:, i[:, None], i])
         return chosen
 
+    def transformed(self, matrix: ArrayLike) -> Moments:
+        """Return the moments of linear combinations of the replicas.
+
+        Parameters
+        ----------
+        matrix : array-like of shape (T, S)
+            Weights of the replicas in each combination.
+
+        Returns
+        -------
+        Moments
+
+        Examples
+        --------
+        >>> Moments().update([[0.0, 1.0], [2.0, 5.0]]).transformed([[0.5, 0.5]]).mean
+        array([2.])
+        """
+        chosen, weights = Moments(self.link), np.asarray(matrix, np.float64)
+        if weights.ndim != 2 or weights.shape[1] != self.n_replicas:
+            raise UncurseError(f"the matrix has shape {weights.shape}; pass {self.n_replicas} columns")
+        rows, weight, squares, mean, scatter = self._blocks
+        chosen._append(rows, weight, squares, mean @ weights.T, weights @ scatter @ weights.T)
+        return chosen
+
     def _append(self, rows: NDArray[np.int64], weight: Array, squares: Array, mean: Array, scatter: Array) -> None:
         if not len(weight):
             return

@@ -143,7 +143,9 @@ def vad_options(call: Call, scale: str, columns: int) -> dict[str, Any]:
     if call.chance(0.3):
         options["link"] = call.option(*(("identity", "log") if scale == "value" else LINKS))
     if call.chance(0.4):
-        options["replicas"] = call.option("seeds", "anchored", "bootstrap" if columns > 2 or call.broken else "seeds")
+        options["replicas"] = call.option(
+            "seeds", "anchored", "ensemble", "snapshots", "bootstrap" if columns > 2 or call.broken else "seeds"
+        )
     if call.chance(0.2):
         options["curvature"] = call.option(True, False)
     if call.chance(0.2) and scale != "value":
@@ -205,7 +207,10 @@ def run_labelled(call: Call, kind: type[Any], labelled: bool) -> None:
     """Fit Tower or Auto with arrays, and check the result."""
     scale, columns = call.one_of("logit", "logit", "probability"), call.one_of(2, 2, 3, 5)
     pool, rows = draw_rows(call, scale, columns, labelled)
-    options: dict[str, Any] = {"scale": call.option(scale), "replicas": call.option("seeds", "anchored")}
+    options: dict[str, Any] = {
+        "scale": call.option(scale),
+        "replicas": call.option("seeds", "anchored", "ensemble", "snapshots"),
+    }
     if columns > 2:
         options["replicas"] = call.option(*KINDS)
     if call.chance(0.2):
