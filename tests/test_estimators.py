@@ -161,7 +161,21 @@ def test_labelled_rows_are_scored_by_models_that_have_not_seen_them(monkeypatch)
     expected = np.concatenate([clone(LOGISTIC).fit(X[a], Y[a]).predict_proba(X[b])[:, 1] for a, b in folds])
     np.testing.assert_allclose(scores[:, 0], expected, rtol=1e-9)
     assert not np.isclose(scores[:, 1], expected).any()
-    np.testing.assert_array_equal(seen["pool"], clf.predict_replicas(POOL))
+    # The pool is larger than the training rows, so the folds share it; 3,000 // (2 · 400) rows are scored once.
+    assert seen["pool"].shape == (3000, 3)
+    served = clf.predict_replicas(POOL)
+    assert not np.isclose(np.sort(seen["pool"][:, 0]), np.sort(served[:, 0])).all()
+
+
+def test_a_pool_is_scored_by_the_models_of_every_fold_that_score_labelled_rows():
+    model = UncursedClassifierCV(
+        LOGISTIC, cv=[(np.arange(200, 400), np.arange(200)), (np.arange(200), np.arange(200, 400))], random_state=0
+    )
+    done = model.cross_fit(X, Y, pool=X)
+    assert done.pool.shape == (800, 3)
+    np.testing.assert_allclose(done.pool[:200], done.labelled[0][:200], rtol=1e-12)
+    np.testing.assert_allclose(done.pool[600:], done.labelled[0][200:], rtol=1e-12)
+    np.testing.assert_allclose(done.served_pool[:, 0], clone(LOGISTIC).fit(X, Y).predict_proba(X)[:, 1], rtol=1e-9)
 
 
 def test_without_a_pool_the_rows_scored_out_of_fold_are_the_pool():
@@ -242,7 +256,7 @@ def test_groups_are_never_split():
             return super().fit(X, y, sample_weight)
 
         def predict_proba(self, X):
-            if len(X) < len(Y):
+            if len(X) < 200:
                 assert not split[-1] & set(X[:, 0].astype(int).tolist())
             return super().predict_proba(X)
 
@@ -429,15 +443,19 @@ def test_the_line_of_a_regressor_follows_from_moments():
     y = features.sum(axis=1) + 2 + rng.normal(0, 3, 300)
     folds = [(np.arange(150), np.arange(150, 300)), (np.arange(150, 300), np.arange(150))]
     reg = UncursedRegressorCV(cv=folds, random_state=0).fit(features, y, pool=pool)
-    vad = VAD(link="identity", scale="value", replicas="anchored").fit(reg.predict_replicas(pool))
+    done = reg.cross_fit(features, y, pool=pool)
+    vad = VAD(link="identity", scale="value", replicas="anchored").fit(done.pool)
     rows = np.concatenate([test for _, test in folds])
     served = np.concatenate([LinearRegression().fit(features[a], y[a]).predict(features[b]) for a, b in folds])
-    steepness = reg.map_.slope / vad.lambda_
+    slope, intercept = done.alignment
+    assert 1 < slope < 1.3  # the served model has less noise than those of two folds
+    steepness = reg.map_.slope / vad.lambda_ / slope
     # The true variance of the scores out of fold is their variance less that of the noise, which only bootstraps show.
     true = np.cov(served, y[rows], ddof=0)[0, 1] / steepness
     assert 0.5 * served.var() < true < served.var()
     level = y.mean() - steepness * served.mean()
-    assert reg.map_.intercept == pytest.approx(level + steepness * (1 - vad.lambda_) * vad.center_)
+    expected = level + steepness * ((1 - vad.lambda_) * vad.center_ + vad.lambda_ * intercept)
+    assert reg.map_.intercept == pytest.approx(expected)
     assert reg.method_ == "line"
     assert f"λ = {vad.lambda_:.3f}" in reg.reason_
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -198,7 +199,9 @@ def _fit_label_free(pool: Evidence, model: ReplicaModel) -> Fitted:
         negative_rate=spec.negative_rate,
         lambda_floor=0.0,
     )
-    vad = fit_vad(replace(pool, replica_counts=None), None, options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the reason states λ
+        vad = fit_vad(replace(pool, replica_counts=None), None, options)
     identity = compose(Affine(1.0, options.offset), scale=spec.scale)
 
     def nothing(reason: str, remaining: LabelFree | None) -> Fitted:

@@ -13,6 +13,7 @@ from ..errors import UncurseError
 from ..evidence import ReplicaCells
 from ..evidence.replica_cells import outlier_fences
 from ..links import logistic, logit
+from .free_shape import project
 from .latent_scores import ReplicaModel
 
 # Prior of the slope of the curve: scores are roughly log odds. Two hundred positives outweigh it.
@@ -22,6 +23,20 @@ _SLOPE = (1.0, 0.3)
 _FAR_SLOPE, _FAR_LEVEL, _FAR_ERRORS = 2.0, 1.5, 4.0
 _MIN_POSITIVES = 20  # fewer do not determine a curve
 _MASS_PRIOR = 0.5  # standard deviation of the extra log odds at a floor or a cap
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Log odds of labels by served score, minus those that the curve of the denoised score implies."""
+
+    direct: SmoothCurve
+    implied: SmoothCurve
+    ends: tuple[float, float]  # of the served scores; it is constant beyond them
+
+    def __call__(self, served: Array) -> Array:
+        """Return the difference at served logits."""
+        x = np.clip(served, *self.ends)
+        return self.direct(x) - self.implied(x)
 
 
 @dataclass(frozen=True)
@@ -36,18 +51,23 @@ class LabelModel:
         Extra weight of the served score, and the mean gap of the labelled rows.
     masses : tuple of tuple of float
         Served logit, cell width and extra log odds of each floor, cap or default value of the served score.
+    misfit : Misfit, optional
+        Correction by served score.
     """
 
     curve: SmoothCurve
     contrast: float
     contrast_level: float
     masses: tuple[tuple[float, float, float], ...]
+    misfit: Misfit | None = None
 
     def probability(self, denoised: Array, cells: ReplicaCells) -> Array:
         """Return the probability of each cell."""
         log_odds = self.curve(denoised)
         if self.contrast:
             log_odds = log_odds - self.contrast * (cells.gap - self.contrast_level)
+        if self.misfit is not None:
+            log_odds = log_odds + self.misfit(cells.served)
         for served, width, extra in self.masses:
             log_odds = log_odds + extra * cells.at(served, width)
         return np.asarray(logistic(log_odds), np.float64)
@@ -93,6 +113,8 @@ def fit_labels(labelled: ReplicaModel, denoised: Array) -> LabelModel:
     if labelled.kind.exchangeable:
         contrast = _contrast(curve(denoised[order]), -cells.gap[order], w, y)
     model = LabelModel(curve, contrast, cells.gap_level, ())
+    if not labelled.kind.exchangeable:
+        model = replace(model, misfit=_misfit(cells, model.probability(denoised, cells)))
     p = model.probability(denoised, cells)
     extra = []
     for served in masses:
@@ -103,6 +125,21 @@ def fit_labels(labelled: ReplicaModel, denoised: Array) -> LabelModel:
         fit = fit_logistic(level, weight, positives, offset=base, prior_precision=np.array([_MASS_PRIOR**-2]))
         extra.append((served, cells.width, float(fit.coefficients[0])))
     return replace(model, masses=tuple(extra))
+
+
+def _misfit(cells: ReplicaCells, probability: Array) -> Misfit:
+    """Compare labels with the predicted probabilities by served score.
+
+    Bootstraps show the noise of the served score, not another estimate of the truth. How much a row's own noise says
+    about its truth is uncertain. The comparison makes predictions right on the labelled rows, whatever that noise says.
+    """
+    order = np.argsort(cells.served, kind="stable")
+    w, y = (x[order] for x in cells.row_weights())
+    implied = project(cells, probability)
+    # Few labels do not determine a slope: the prior is the slope of the implied curve.
+    direct = fit_smooth(cells.served[order], w, y, slope=(implied.coefficients[1] / implied.spread, _SLOPE[1]))
+    ends = direct.basis.knots[[0, -1]] * direct.spread + direct.center
+    return Misfit(direct, implied, (float(ends[0]), float(ends[1])))
 
 
 def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
@@ -122,4 +159,4 @@ def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
     return value if value**2 * total > 2 * np.log(max(rarer, 3.0)) + 4 else 0.0
 
 
-__all__ = ["LabelModel", "fit_labels", "fit_scaling"]
+__all__ = ["LabelModel", "Misfit", "fit_labels", "fit_scaling"]

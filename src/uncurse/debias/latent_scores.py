@@ -57,7 +57,7 @@ class LatentGrid:
     by_variance: Array  # (V, N): probabilities of the bins given the noise
     models: int
     level: float
-    served_models: int
+    served_models: int = 1
 
     @cached_property
     def means(self) -> tuple[Array, tuple[Array, Array, Array]]:

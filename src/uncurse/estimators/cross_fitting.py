@@ -10,27 +10,58 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .._types import Array
 from ..debias.replica_kinds import replica_kind
 from ..errors import UncurseError
-from ..maps import Affine, ScoreMap
+from ..maps import Affine, ScoreMap, compose
 from ..validation import check_choice, warn_user
-from .replicas import ReplicaPlan, Replicas, check_is_estimator, run_jobs
+from .alignment import align
+from .replicas import ReplicaPlan, Replicas, RowsToScore, check_is_estimator, run_jobs, score_pool
 from .resampling import Rows, take_rows
 
 _FEATURES = ("n_features_in_", "feature_names_in_")
+_ALIGNED_ROWS = 100_000  # pool rows that are scored by the served model
+
+
+def _count(pool: Any) -> int:
+    if pool is None:
+        return 0
+    try:
+        return int(_num_samples(pool))
+    except (TypeError, ValueError) as error:
+        raise UncurseError(f"the pool has no rows to score: {error}") from None
+
+
+def _is_constant(scores: Array) -> bool:
+    return not np.ptp(scores[:, 0]) > 1e-9 * np.abs(scores[:, 0]).max()
+
+
+def _pool_parts(pool: int, training: int, folds: int, seed: int) -> list[Rows | None]:
+    """Return the pool rows that the models of each fold score.
+
+    Every fold scores a small pool, so that differences between models average out. A pool that is larger than the
+    training rows is shared between folds, which saves time.
+    """
+    if not folds or pool <= training:
+        return [None] * folds
+    times = max(1, folds * training // pool)  # folds that score each row
+    first = np.random.default_rng([seed, pool]).permutation(pool) % folds
+    return [np.flatnonzero((number - first) % folds < times) for number in range(folds)]
 
 
 class CrossFit(NamedTuple):
     """Models, and the scores that a map is fitted to."""
 
     replicas: Replicas  # trained on all rows
-    pool: Array  # scores of the pool, shape (m, S)
+    pool: Array  # scores of the pool by the models of each fold, shape (rows, S)
     pool_weights: Array | None
     labelled: tuple[Array, ...] | None  # scores out of fold, labels and, if there are any, weights
     target: NDArray[Any]
+    served_pool: Array | None  # scores of the pool, or of a sample of it, by `replicas`
+    alignment: tuple[float, float]  # slope and intercept, on the link, from a served score to a score out of fold
+    constant: bool  # whether each model predicts a single value
 
 
 class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -70,6 +101,11 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     @staticmethod
     def _predictions(model: Any, X: Any) -> Array:
         """Predictions of one model, shape (n,)."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _to_link(scores: Array) -> Array:
+        """Return scores on the link."""
         raise NotImplementedError
 
     def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
@@ -118,7 +154,14 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         done = self.cross_fit(X, y, pool=pool, groups=groups, sample_weight=sample_weight)
         attributes = self._model_attributes(done.replicas.served, done.target)
         labelled = None if self.method == "vad" else done.labelled
-        score_map, name, reason, intervals = self._fit_map(done.pool, done.pool_weights, labelled, done.replicas.kind)
+        if done.constant:
+            fitted_map = self._unchanged("the base model predicts the same value for every row of the pool")
+        else:
+            fitted_map = self._fit_map(done.pool, done.pool_weights, labelled, done.replicas.kind)
+        score_map, name, reason, intervals = fitted_map
+        if done.alignment != (1.0, 0.0) and name != "nothing":
+            link = "logistic" if self._scale == "probability" else "identity"
+            score_map = compose(Affine(*done.alignment, link), score_map, scale=self._scale)
         self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
         self.map_, self.method_, self.reason_, self._intervals = score_map, name, reason, intervals
         for attribute in _FEATURES:
@@ -159,27 +202,40 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         replica_kind(plan.kind).check_columns(plan.count)
         self._check_weighted(plan)
         folds = self._folds(plan) if method != "vad" or pool is None else []
+        parts = _pool_parts(_count(pool), len(plan.y), len(folds), plan.seed)
         jobs = plan.jobs()
         for number, (train, test) in enumerate(folds, 1):
-            jobs += plan.jobs(train, number, (self._predictions, test))
+            jobs += plan.jobs(train, number, RowsToScore(self._predictions, test, pool, parts[number - 1]))
         done = run_jobs(jobs, self.n_jobs)
         fitted = plan.replicas(done[: plan.count])
-        rows: Rows = np.concatenate([test for _, test in folds]) if folds else np.arange(len(plan.y))
-        labelled = scores = None
+        if not folds:
+            wanted = RowsToScore(self._predictions, np.arange(0), X if pool is None else pool)
+            scores = np.column_stack([score_pool(wanted, model) for model in fitted.models])
+            weights = plan.weights if pool is None else None
+            return CrossFit(fitted, scores, weights, None, plan.y, scores, (1.0, 0.0), _is_constant(scores))
+        scored = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
+        rows: Rows = np.concatenate([test for _, test in folds])
+        scores = np.concatenate([np.column_stack([own for own, _ in part]) for part in scored])
+        labels = np.asarray(self._labels(plan.y[rows], plan.y), np.float64)
         weights = None if plan.weights is None else plan.weights[rows]
-        if folds:
-            parts = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
-            scores = np.concatenate([np.column_stack(part) for part in parts])
-            labels = np.asarray(self._labels(plan.y[rows], plan.y), np.float64)
-            labelled = (scores, labels) if weights is None else (scores, labels, weights)
-        if pool is not None or scores is None:
-            source = pool if pool is not None else X
-            try:
-                scores = np.column_stack([self._predictions(model, source) for model in fitted.models])
-            except (TypeError, ValueError) as error:
-                raise UncurseError(f"the models cannot score the pool: {error}") from None
-            weights = None if pool is not None else plan.weights
-        return CrossFit(fitted, scores, weights, labelled, plan.y)
+        labelled = (scores, labels) if weights is None else (scores, labels, weights)
+        by_fold = [np.column_stack([own for own, _ in part]) for part in scored]
+        served_pool = None
+        if pool is not None:
+            # Labelled rows and pool are scored by the same models, so they differ by their rows alone.
+            by_fold = [np.column_stack([other for _, other in part]) for part in scored]
+            scores, weights = np.concatenate(by_fold), None
+            sample = np.arange(_count(pool))[:: max(1, _count(pool) // _ALIGNED_ROWS)]
+            wanted = RowsToScore(self._predictions, rows, pool, sample)
+            served_pool = np.column_stack([score_pool(wanted, model) for model in fitted.models])
+        alignment = align(
+            replica_kind(fitted.kind),
+            [self._to_link(part) for part in by_fold],
+            None if served_pool is None else self._to_link(served_pool),
+            len(folds),
+        )
+        constant = all(map(_is_constant, by_fold))
+        return CrossFit(fitted, scores, weights, labelled, plan.y, served_pool, alignment, constant)
 
     def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
         """Return numbers to calibrate on; `every` holds the targets of all rows."""

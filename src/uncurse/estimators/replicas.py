@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,8 +29,14 @@ _SAME = 1e-12  # models that differ less are identical to rounding
 _PROBE_ROWS = 10_000  # predictions on this many rows show whether seeds matter
 _MOST_REPLICAS = 10_000  # a larger number is a mistake
 
-#: Predictions of a model for some rows, shape (n,).
-Predict = Callable[[Any, Any], Array]
+
+class RowsToScore(NamedTuple):
+    """Rows that a model is to predict, instead of being kept."""
+
+    predict: Callable[[Any, Any], Array]  # predictions of a model for some rows, shape (n,)
+    rows: Rows  # of the training rows
+    pool: Any = None
+    pool_rows: Rows | None = None  # None: all
 
 
 @dataclass(frozen=True)
@@ -187,10 +193,8 @@ class ReplicaPlan:
         # Bootstraps of a random estimator differ from the served model by its own noise too, which would count twice.
         return "bootstrap" if self.seed_names and self.count > 2 else "anchored"
 
-    def jobs(
-        self, rows: Rows | None = None, fold: int = 0, then: tuple[Predict, Rows] | None = None
-    ) -> list[tuple[Any, ...]]:
-        """Return the fits of all replicas to some rows; `then` names rows to predict instead of keeping the model."""
+    def jobs(self, rows: Rows | None = None, fold: int = 0, then: RowsToScore | None = None) -> list[tuple[Any, ...]]:
+        """Return the fits of all replicas to some rows; with `then` a job returns predictions instead of the model."""
         frozen = rows is None and isinstance(self.estimator, FrozenEstimator)
         name = _weight_name(self.template)
         if self.weights is not None and name is None and not frozen:
@@ -243,14 +247,28 @@ def _fit(
     rows: Rows | None,
     name: str | None,
     weights: Array | None,
-    then: tuple[Predict, Rows] | None,
+    then: RowsToScore | None,
 ) -> Any:
     chosen, target = (X, y) if rows is None else (take_rows(X, rows), y[rows])
     params: dict[str, Any] = {}
     if name is not None and weights is not None and not isinstance(estimator, FrozenEstimator):
         params[name] = weights
     model = estimator.fit(chosen, target, **params)
-    return model if then is None else then[0](model, take_rows(X, then[1]))
+    if then is None:
+        return model
+    scores = then.predict(model, take_rows(X, then.rows))
+    if then.pool is None:
+        return scores, None
+    return scores, score_pool(then, model)
+
+
+def score_pool(wanted: RowsToScore, model: Any) -> Array:
+    """Return the predictions of a model for the pool; raise UncurseError if it cannot score these rows."""
+    try:
+        part = wanted.pool if wanted.pool_rows is None else take_rows(wanted.pool, wanted.pool_rows)
+        return wanted.predict(model, part)
+    except (TypeError, ValueError, IndexError) as error:
+        raise UncurseError(f"the models cannot score the pool: {error}") from None
 
 
 def check_is_estimator(estimator: Any) -> None:
@@ -331,4 +349,12 @@ def _splits_rows(estimator: Any) -> bool:
     return any(n.split("__")[-1] in ("cv", "validation_fraction") and v is not None for n, v in params.items())
 
 
-__all__ = ["ReplicaPlan", "Replicas", "check_is_estimator", "fit_replicas", "run_jobs"]
+__all__ = [
+    "ReplicaPlan",
+    "Replicas",
+    "RowsToScore",
+    "check_is_estimator",
+    "fit_replicas",
+    "run_jobs",
+    "score_pool",
+]

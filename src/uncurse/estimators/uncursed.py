@@ -92,6 +92,10 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     def _predictions(model: Any, X: Any) -> Array:
         return np.asarray(np.asarray(model.predict_proba(X))[:, 1], np.float64)
 
+    @staticmethod
+    def _to_link(scores: Array) -> Array:
+        return np.asarray(logit(np.clip(scores, CLIP, 1 - CLIP)), np.float64)
+
     def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
         if not hasattr(base, "predict_proba"):
             raise UncurseError(
@@ -133,8 +137,6 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             labelled = labelled and (np.clip(labelled[0], clip, 1 - clip), *labelled[1:])
         if weights is not None:
             pool, weights = pool[weights > 0], weights[weights > 0]
-        if not np.ptp(pool[:, 0]) > 1e-9 * pool[:, 0].max():
-            return self._unchanged("the base model predicts the same value for every row of the pool")
         method: VAD | Tower | Auto
         try:
             if self.method == "vad":
@@ -236,6 +238,10 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
     def _predictions(model: Any, X: Any) -> Array:
         return np.asarray(model.predict(X), np.float64)
 
+    @staticmethod
+    def _to_link(scores: Array) -> Array:
+        return scores
+
     def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
         if is_classifier(base):
             raise UncurseError(f"{type(base).__name__} is a classifier; use UncursedClassifierCV")
@@ -253,8 +259,6 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
     ) -> tuple[ScoreMap, str, str, Any]:
         if weights is not None:
             pool, weights = pool[weights > 0], weights[weights > 0]
-        if not np.ptp(pool[:, 0]) > 1e-9 * np.abs(pool[:, 0]).max():
-            return self._unchanged("the base model predicts the same value for every row of the pool")
         vad = VAD(link="identity", scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
         vad.fit(pool, sample_weight=weights)
         method, reason = "vad", f"λ = {vad.lambda_:.3f}"

@@ -24,6 +24,7 @@ from ...debias import VAD, Auto, Tower
 from ...debias.intervals import normal_quantile
 from ...errors import UncurseError
 from ...estimators import UncursedClassifierCV, fit_replicas
+from ...maps import Affine
 from ...metrics.selection import top_share
 from ...threads import cores, one_blas_thread
 from ...validation import check_choice
@@ -200,13 +201,16 @@ def _fit_methods(
     scores, target = np.clip(done.labelled[0], _CLIP, 1 - _CLIP), done.labelled[1]
     pool, kind = np.clip(done.pool, _CLIP, 1 - _CLIP), done.replicas.kind
     labelled = (scores, target)
+    assert done.served_pool is not None
+    unaligned = np.clip(done.served_pool, _CLIP, 1 - _CLIP)
+    to_fold = Affine(*done.alignment, scale="probability")
     served = np.clip(done.replicas.served.predict_proba(features[split.test])[:, 1], _CLIP, 1 - _CLIP)
     fits: dict[str, Any] = {
         "isotonic + VAD": lambda: VAD(calibrator="isotonic", scale="probability", replicas=kind, lambda_floor=0.01).fit(
             pool, labelled=labelled
         ),
         "label-free, seeds": lambda: Auto(scale="probability").fit(_seeded(base, X, y, state, features[split.pool])),
-        "label-free, bootstraps": lambda: Auto(scale="probability", replicas=kind).fit(pool),
+        "label-free, bootstraps": lambda: Auto(scale="probability", replicas=kind).fit(unaligned),
         "Tower": lambda: Tower(scale="probability", replicas=kind).fit(pool, labelled=labelled),
         "Auto": lambda: Auto(scale="probability", replicas=kind).fit(pool, labelled=labelled),
     }
@@ -219,10 +223,14 @@ def _fit_methods(
             fitted = fit()
         except UncurseError:
             continue  # for instance seeds of a model without randomness
-        maps[name] = fitted.predict_proba
+        maps[name] = _mapped(fitted, None if name.startswith("label-free") else to_fold)
         if name in ("Tower", "Auto"):
             intervals[name] = fitted.interval
     return served, maps, intervals
+
+
+def _mapped(fitted: Any, before: Affine | None) -> Predict:
+    return lambda scores: np.asarray(fitted.predict_proba(scores if before is None else before(scores)), np.float64)
 
 
 def _seeded(base: Any, X: Any, y: NDArray[np.bool_], state: int, pool: Any) -> Array:

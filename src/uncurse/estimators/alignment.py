@@ -1,0 +1,77 @@
+"""Translate scores of the served model to scores of the models of the folds.
+
+The map is fitted to scores out of fold, whose models are trained on fewer rows and so have more noise. A served score
+corresponds to the score out of fold for which the expected truth is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .._types import Array
+from ..debias.replica_kinds import ReplicaKind
+
+_LEAST = 0.05  # least share of the variance that is attributed to true scores
+
+
+def align(kind: ReplicaKind, folds: Sequence[Array], served: Array | None, cv: int) -> tuple[float, float]:
+    """Return slope and intercept that translate a served score to a score out of fold.
+
+    With all rows, noise has r times the variance that it has in a fold. For regular models r is 1 − 1/cv, and for
+    strongly regularised ones 1: the prior is the middle between them. Differences between replicas on the pool measure
+    r, with an error that follows from the differences between folds.
+
+    Parameters
+    ----------
+    kind : ReplicaKind
+        How the columns are related.
+    folds : sequence of arrays of shape (m, S)
+        Scores of the pool by the models of each fold, on the link.
+    served : array of shape (m, S), optional
+        Scores of the pool by the models that are trained on all rows, on the link.
+    cv : int
+        Number of folds.
+
+    Returns
+    -------
+    tuple of float
+
+    Examples
+    --------
+    >>> from uncurse.debias.replica_kinds import replica_kind
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(10_000, 1))
+    >>> folds = [truth + rng.normal(0, 0.5, (10_000, 3)) for _ in range(5)]
+    >>> slope, _ = align(replica_kind("bootstrap"), folds, None, 5)  # (1 + 0.25) / (1 + 0.9 · 0.25)
+    >>> round(slope, 2)
+    1.02
+    """
+    parts = [np.cov(scores.T, ddof=0) for scores in folds]
+    noises = np.array([float(kind.noise_variance(part)) for part in parts])
+    noise, variance = float(noises.mean()), float(np.mean([part[0, 0] for part in parts]))
+    if not (noise > 0 and noises.min() > 0 and variance > 0):
+        return 1.0, 0.0
+    center = float(np.mean([scores[:, 0].mean() for scores in folds]))
+    log_ratio, error = np.log1p(-0.5 / cv), 0.5 / cv
+    own_variance, own_center = None, center
+    if served is not None:
+        moments = np.cov(served.T, ddof=0)
+        own_variance, own_center = float(moments[0, 0]), float(served[:, 0].mean())
+        own_noise = float(kind.noise_variance(moments))
+        if not (own_noise > 0 and own_variance > 0):
+            return 1.0, 0.0
+        chance = float(np.std(np.log(noises), ddof=1)) * np.sqrt(1 + 1 / len(folds)) if len(folds) > 1 else np.inf
+        weight = error**2 / (error**2 + max(chance, 1e-3) ** 2)
+        log_ratio += weight * (np.log(own_noise / noise) - log_ratio)
+    ratio = float(np.exp(log_ratio))
+    true = max(variance - noise, _LEAST * variance)
+    own = true + ratio * noise if own_variance is None else own_variance
+    own_true = max(own - ratio * noise, _LEAST * own)
+    # λ of both follows from these. If the true variances differ, so does the scale of the true scores.
+    slope = float(np.sqrt(own_true / own / (true / variance) * variance / own))
+    return slope, center - slope * own_center
+
+
+__all__ = ["align"]
