@@ -148,7 +148,7 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
     """
     if labelled is None:
         counts = pool.require("replica_counts", "collect it with replica_counts=True")
-        return _fit_label_free(pool, ReplicaModel(replica_kind(replicas).cells(counts), replicas))
+        return _fit_label_free(pool, ReplicaModel(replica_kind(replicas).cells(counts), replicas), labels=False)
     tower = fit_tower(pool, labelled, replicas=replicas)
     fit = tower.remaining
     assert isinstance(fit, TowerFit)
@@ -157,7 +157,7 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
         problem = "the labels show that the scores are far from log odds"
     if problem:
         return replace(tower, record=replace(tower.record, reason=f"{problem}, so they are calibrated"))
-    base = _fit_label_free(pool, fit.pool)
+    base = _fit_label_free(pool, fit.pool, labels=True)
     found = _compare_with_labels(base, fit)
     name, percent = base.record.method, 100 * found.weight
     # Scores that need no map get none: an average would only add the noise of the labels.
@@ -188,7 +188,7 @@ def _problem_of_scores(cells: ReplicaCells) -> str:
     return f"outliers make up {100 * share:.1f}% of the predictions on the top {100 * alpha:g}%"
 
 
-def _fit_label_free(pool: Evidence, model: ReplicaModel) -> Fitted:
+def _fit_label_free(pool: Evidence, model: ReplicaModel, *, labels: bool) -> Fitted:
     """Choose between no change, VAD with curvature, and its free shape."""
     spec = pool.spec
     options = VADOptions(
@@ -200,7 +200,8 @@ def _fit_label_free(pool: Evidence, model: ReplicaModel) -> Fitted:
         lambda_floor=0.0,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the reason states λ
+        if labels:  # which decide what to do if λ is too low
+            warnings.simplefilter("ignore", UserWarning)
         vad = fit_vad(replace(pool, replica_counts=None), None, options)
     identity = compose(Affine(1.0, options.offset), scale=spec.scale)
 
