@@ -211,7 +211,7 @@ def evidence_of(scores, labels=None, **options):
      ({}, 1.0, "tower")],
 )  # fmt: skip
 def test_evidence_gives_map_reason_and_interval_of_arrays(replicas, world, shift, method):
-    rows = 8_000 if shift is None else 1_000
+    rows = 30_000 if shift is None else 1_000
     pool, (_, scores, labels) = rows_of(rows, replicas, mean=-3.0, **world)[1], rows_of(1_000, replicas, seed=1)
     if shift is None:
         arrays, evidence = Auto().fit(pool), Auto().fit(evidence_of(pool))

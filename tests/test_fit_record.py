@@ -30,7 +30,7 @@ def fits():
     yield "vad", VAD(shape="free", replicas="anchored").fit(POOL)
     yield "vad", VAD(link="identity", scale="value").fit(POOL[:, 0], variance=0.1)
     yield "tower", Tower(scale="probability").fit(expit(POOL), labelled=(expit(LABELLED[0]), LABELLED[1]))
-    yield "vad with curvature", Auto().fit(POOL)
+    yield "average", Auto().fit(POOL)
     yield "tower", Auto().fit(POOL + 1, labelled=(LABELLED[0] + 1, LABELLED[1]), groups=GROUPS)
 
 
@@ -51,7 +51,7 @@ def test_a_record_holds_plain_numbers_of_this_version(method, fitted):
     record = fitted.record_
     assert record.version == __version__
     assert record.pool.rows == 2_000
-    assert (record.labelled is None) == ((method == "vad" and record.calibrator is None) or "curvature" in method)
+    assert (record.labelled is None) == ((method == "vad" and record.calibrator is None) or method == "average")
     if record.labelled is not None:
         assert record.labelled == DataRecord(1_500, ("column 0", "column 1"))
     for name in ("lambda_", "standard_error", "center", "noise_variance", "score_variance"):

@@ -15,12 +15,12 @@ from ..evidence import Evidence, ReplicaCells
 from ..evidence.from_arrays import labelled_evidence, pool_evidence
 from ..evidence.replica_cells import outlier_fences
 from ..evidence.spec import check_negative_rate
-from ..links import logistic
+from ..links import logistic, logit
 from ..maps import Affine, compose
 from ..validation import check_choice
 from .averaging import Averaged, average_maps
 from .base import Debiaser, Fitted
-from .free_shape import FreeShape, LabelFree, Parametric
+from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric
 from .intervals import SHARES, TopShare
 from .latent_scores import ReplicaModel
 from .replica_kinds import replica_kind
@@ -43,9 +43,9 @@ _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 class Auto(Debiaser):
     """Choose a method from the evidence and fit it.
 
-    Without labels this is VAD with curvature, or its free shape if replicas show that one λ is not enough. With labels
-    it is the average of that map and `Tower`, weighted by the probability that the label-free map is right, given the
-    labels. If the noise of the replicas is negligible, scores are not changed.
+    Without labels this is VAD with curvature, its free shape if replicas show that one λ is not enough, or their
+    average. With labels it is the average of that map and `Tower`, weighted by the probability that the label-free map
+    is right, given the labels. If the noise of the replicas is negligible, scores are not changed.
 
     Parameters
     ----------
@@ -210,20 +210,29 @@ def _fit_label_free(pool: Evidence, model: ReplicaModel, *, labels: bool) -> Fit
 
     if model.identical or identical_replicas(vad.record.noise_variance or 0.0, vad.record.score_variance or 0.0):
         return nothing("the replicas are identical, so they show no noise", None)
-    free, chosen = label_free(model, model.kind.evidence(pool).moments, options)
-    if max(_correction(chosen, alpha) for alpha in SHARES) < _Z_CORRECTION:
+    chosen = label_free(model, model.kind.evidence(pool).moments, options)
+    known = chosen.parametric if isinstance(chosen, LabelFreeAverage) else chosen  # λ has the smaller error
+    if max(_correction(known, alpha) for alpha in SHARES) < _Z_CORRECTION:
         return nothing("the correction is smaller than its standard error", chosen)
-    if chosen is not free or pool.groups:
-        reason = f"one λ = {vad.record.lambda_:.3f} describes the replicas"
-        reason = reason if chosen is not free else "one λ for each group; the shape of noise is not examined by group"
+    one = f"one λ = {vad.record.lambda_:.3f}"
+    if isinstance(chosen, Parametric) or pool.groups:
+        reason = f"{one} describes the replicas"
+        if not isinstance(chosen, Parametric):
+            reason = "one λ for each group; the shape of noise is not examined by group"
         return Fitted(vad.map, replace(vad.record, method="vad with curvature", reason=reason), chosen)
-    reason = (
-        f"noise differs from row to row, or scores have heavy tails: one λ = {vad.record.lambda_:.3f} does not "
-        "describe the replicas"
-    )
+    free = chosen.free if isinstance(chosen, LabelFreeAverage) else chosen
+    assert isinstance(free, FreeShape)
     steps = [Affine(1.0, options.offset)] if options.offset else []
+    free_map = compose(*steps, free.map(), scale=spec.scale)
+    if isinstance(chosen, LabelFreeAverage):
+        score_map = average_maps(vad.map, free_map, chosen.weight, model.cells, spec.logit_offset)
+        percent = 100 * chosen.weight
+        reason = f"{one} may describe the replicas: vad with curvature has a weight of {percent:.0f}% and "
+        record = replace(vad.record, method="average", reason=f"{reason}free {100 - percent:.0f}%")
+        return Fitted(score_map, record, chosen)
+    reason = f"noise differs from row to row, or scores have heavy tails: {one} does not describe the replicas"
     record = replace(vad.record, method="free", reason=reason, curvature=False, shape="free")
-    return Fitted(compose(*steps, free.map(), scale=spec.scale), record, free)
+    return Fitted(free_map, record, free)
 
 
 def _correction(estimate: LabelFree, alpha: float) -> float:
@@ -322,12 +331,17 @@ def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
         return served
     if tower.selected:  # selected from this pool by the served score: the map of the pool applies
         return base.remaining.log_odds(served)
+    free = FreeShape.fit(model).log_odds(served) if base.record.method != "vad with curvature" else served
     if base.record.method == "free":
-        return FreeShape.fit(model).log_odds(served)
+        return free
     w = model.cells.weight / model.cells.weight.sum()
     center = float(w @ served)
     variance = float(w @ np.square(served - center))
-    return Parametric(model, max(1 - model.served_noise / variance, 0.0), center, variance).log_odds(served)
+    one = Parametric(model, max(1 - model.served_noise / variance, 0.0), center, variance).log_odds(served)
+    if not isinstance(base.remaining, LabelFreeAverage):
+        return one
+    weight = base.remaining.weight
+    return np.asarray(logit(weight * logistic(one) + (1 - weight) * logistic(free)), np.float64)
 
 
 __all__ = ["Auto", "fit_auto"]

@@ -17,7 +17,7 @@ from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
 from .base import DataRecord, FitRecord, Fitted, GroupRecord
-from .free_shape import FreeShape, LabelFree, Parametric
+from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric
 from .intervals import RemainingError, served_lead
 from .latent_scores import ReplicaModel
 from .replica_kinds import ReplicaKind, replica_kind
@@ -30,6 +30,7 @@ from .shrinkage import (
 )
 from .tower import fit_tower
 
+_LEAST_WEIGHT = 0.2  # a map with less weight changes predictions by less than its error
 _COUNTS = "pass scores (n, S) with VAD(intervals=True), or evidence collected with replica_counts=True"
 
 
@@ -161,17 +162,20 @@ def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, v
         return Fitted(score_map, record, no_interval=str(error))
 
 
-def label_free(model: ReplicaModel, moments: Moments, options: VADOptions) -> tuple[FreeShape, LabelFree]:
-    """Return the free shape of a pool, and VAD with curvature instead if the replicas do not contradict it.
+def label_free(model: ReplicaModel, moments: Moments, options: VADOptions) -> LabelFree:
+    """Return VAD with curvature, the free shape, or their average if the replicas leave it open which is right.
 
-    One λ has a smaller error than a curve.
+    One λ has a smaller error than a curve, but noise may differ from row to row.
     """
     free = FreeShape.fit(model)
     shrinkage = _shrinkage(moments, options, None)
     if options.link != "logistic" or not shrinkage.value > 0:
-        return free, free
+        return free
     parametric = Parametric(model, shrinkage.value, shrinkage.center, shrinkage.variance)
-    return free, free if free.difference(parametric) else parametric
+    weight = free.probability_of(parametric)
+    if weight > 1 - _LEAST_WEIGHT:
+        return parametric
+    return free if weight < _LEAST_WEIGHT else LabelFreeAverage(model, parametric, free, weight)
 
 
 def _record(
@@ -224,7 +228,7 @@ def _remaining(
         return fit_tower(pool, labelled, replicas=options.replicas).remaining
     if identical_replicas(shrinkage.noise, shrinkage.variance):
         raise UncurseError("the replicas are identical, so they show no noise")
-    return label_free(ReplicaModel(options.kind.cells(counts), options.replicas), pool.moments, options)[1]
+    return label_free(ReplicaModel(options.kind.cells(counts), options.replicas), pool.moments, options)
 
 
 def _lambda_function(options: VADOptions, variance: float | None) -> Callable[[Array, Array], Array]:
