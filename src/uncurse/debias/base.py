@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..documents import reading
 from ..errors import UncurseError
 from ..evidence import Evidence
-from ..maps import Grouped, ScoreMap
+from ..maps import Affine, Grouped, ScoreMap, compose
 from ..version import __version__
 from .intervals import RemainingError, remaining_error_interval
+from .straight_line import straight_line
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,41 @@ class Debiaser:
         if self._remaining is None:
             raise UncurseError(f"this {type(self).__name__} has no intervals: {self._no_interval}")
         return remaining_error_interval(self.map_, self._remaining, alpha, level, self.record_.negative_rate)
+
+    def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Affine | Grouped, float]:
+        """Return the straight line that is nearest to the map on the top of the pool, and its loss.
+
+        A tree model or a linear layer can hold a straight line, not a curve.
+
+        Parameters
+        ----------
+        alphas : sequence of two floats, default=(0.01, 0.1)
+            Smallest and largest selected share.
+
+        Returns
+        -------
+        line : Affine or Grouped
+            The affine map; with groups, one for each.
+        loss : float
+            Largest relative difference between the mean predictions of line and map on these shares.
+        """
+        self._check_fitted()
+        return straight_line(self.map_, *self._pool_scores(), alphas)
+
+    def _pool_scores(self) -> tuple[Array, Array]:
+        """Return served logits of the pool, as the map takes them, and their weights."""
+        record = self.record_
+        offset = float(np.log(record.negative_rate)) if record.negative_rate else 0.0
+        if self._remaining is not None:
+            cells = self._remaining.cells
+            return cells.served - offset, cells.weight
+        default = self.map_.default if isinstance(self.map_, Grouped) else self.map_
+        if isinstance(compose(default, scale=default.scale), Affine):  # the line itself
+            return np.zeros(0), np.zeros(0)
+        if record.calibrator is not None or record.center is None or record.score_variance is None:
+            raise UncurseError(f"a line needs the scores of the pool; {self._no_interval or 'fit again'}")
+        nodes = np.linspace(-5, 5, 2001)  # only moments are known: take a normal
+        return record.center - offset + np.sqrt(record.score_variance) * nodes, np.exp(-np.square(nodes) / 2)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "map_"):

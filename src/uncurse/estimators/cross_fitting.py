@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .._types import Array
 from ..debias.replica_kinds import replica_kind
+from ..debias.straight_line import straight_line
 from ..errors import UncurseError
 from ..maps import Affine, ScoreMap, compose
 from ..validation import check_choice, warn_user
@@ -164,6 +166,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             score_map = compose(Affine(*done.alignment, link), score_map, scale=self._scale)
         self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
         self.map_, self.method_, self.reason_, self._intervals = score_map, name, reason, intervals
+        self._served_logits = self._served_quantiles(done)
         for attribute in _FEATURES:
             self.__dict__.pop(attribute, None)  # of an earlier fit
         self.__dict__.update(attributes)
@@ -237,6 +240,16 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         constant = all(map(_is_constant, by_fold))
         return CrossFit(fitted, scores, weights, labelled, plan.y, served_pool, alignment, constant)
 
+    def _served_quantiles(self, done: CrossFit) -> tuple[Array, Array]:
+        """Return quantiles of the served score on the pool, on the link, and equal weights."""
+        slope, intercept = done.alignment
+        served = (self._to_link(done.pool)[:, 0] - intercept) / slope
+        if done.served_pool is not None:
+            served = self._to_link(done.served_pool)[:, 0]
+        # Enough rows above the top 1%, and little to store.
+        shares = np.concatenate([np.linspace(0, 0.9, 100, endpoint=False), 1 - np.geomspace(0.1, 1e-4, 400)])
+        return np.quantile(served, shares), np.diff(shares, append=1.0)
+
     def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
         """Return numbers to calibrate on; `every` holds the targets of all rows."""
         return target
@@ -295,6 +308,28 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise UncurseError(f"there are no intervals: {self.reason_}")
         bounds: tuple[float, float] = self._intervals.interval(alpha, level)
         return bounds
+
+    def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Any, float]:
+        """Return the straight line that is nearest to the map on the top of the pool, and its loss.
+
+        Parameters
+        ----------
+        alphas : sequence of two floats, default=(0.01, 0.1)
+            Smallest and largest selected share.
+
+        Returns
+        -------
+        line : Affine
+            The affine map.
+        loss : float
+            Largest relative difference between the mean predictions of line and map on these shares.
+        """
+        check_is_fitted(self)
+        if self._intervals is None:
+            if isinstance(self.map_, Affine):
+                return self.map_, 0.0
+            raise UncurseError(f"there is no pool to fit a line to: {self.reason_}")
+        return straight_line(self.map_, *self._served_logits, alphas)
 
     def predict_replicas(self, X: Any) -> Array:
         """Return the predictions of every model before the map.

@@ -22,17 +22,27 @@ if TYPE_CHECKING:
 
 
 def fold(
-    score_map: ScoreMap, model: Any, *, layer: str | None = None, example: Any = None, output: str | None = None
+    score_map: Any,
+    model: Any = None,
+    *,
+    straight: bool = False,
+    layer: str | None = None,
+    example: Any = None,
+    output: str | None = None,
 ) -> Any:
     """Return a copy of the model whose predictions are those of the map applied to the model's scores.
 
     Parameters
     ----------
-    score_map : ScoreMap
+    score_map : ScoreMap, or a fitted method or estimator
         An `Affine` map or a chain of them. For an ONNX model any map; one that is not affine is appended to the graph.
-    model : object
-        A fitted scikit-learn linear model, or a pipeline or search that ends in one; a torch module or its state dict;
+        Of a fitted `VAD`, `Tower`, `Auto` or `UncursedClassifierCV` its map is used.
+    model : object, optional
+        May be omitted for a fitted `UncursedClassifierCV` or `UncursedRegressorCV`, whose model is used. Else a fitted
+        scikit-learn linear model, or a pipeline or search that ends in one; a torch module or its state dict;
         a LightGBM, XGBoost, CatBoost or ONNX model. It is not changed.
+    straight : bool, default=False
+        Fold the straight line that is nearest to the map, see `Auto.line`. Needs a fitted method or estimator.
     layer : str, optional
         Name of the last linear layer of a torch module that cannot be traced.
     example : object, optional
@@ -56,8 +66,16 @@ def fold(
     >>> bool(np.allclose(folded.decision_function(X), 0.8 * model.decision_function(X) - 0.1))
     True
     """
+    if not isinstance(score_map, ScoreMap) and hasattr(score_map, "map_"):
+        fitted = score_map
+        score_map = fitted.line()[0] if straight else fitted.map_
+        model = getattr(fitted, "estimator_", None) if model is None else model
+    elif straight:
+        raise UncurseError("straight=True needs a fitted method or estimator; pass it instead of its map")
     if not isinstance(score_map, ScoreMap):
         raise UncurseError(f"{type(score_map).__name__} is no score map; pass what `uncurse.load` gives, or vad.map_")
+    if model is None:
+        raise UncurseError("there is no model to fold into; pass one")
     names = {part.__module__.split(".")[0] for part in type(model).__mro__}
     if "torch" in names or (isinstance(model, dict) and _holds_tensors(model)):
         from . import torch_model

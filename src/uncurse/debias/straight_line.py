@@ -1,0 +1,107 @@
+"""The straight line nearest to a map on the top of the pool, for models that can only hold a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .._types import Array
+from ..errors import UncurseError
+from ..links import logistic, logit
+from ..maps import Affine, Grouped, ScoreMap, compose
+from ..validation import check_share
+
+_SHARES = 9  # between the ends, at equal ratios
+_LEAST_SLOPE = 1e-3  # the line must keep the order of the scores
+_STEPS, _CLOSE = 50, 1e-12
+
+
+def straight_line(
+    score_map: ScoreMap, served: Array, weight: Array, alphas: Sequence[float] = (0.01, 0.1)
+) -> tuple[Affine | Grouped, float]:
+    """Return the affine map whose mean predictions on the top shares are nearest to those of a map.
+
+    Parameters
+    ----------
+    score_map : ScoreMap
+        The map.
+    served, weight : arrays of shape (n,)
+        Served logits of the pool as the map takes them, and their weights.
+    alphas : sequence of two floats, default=(0.01, 0.1)
+        Smallest and largest selected share.
+
+    Returns
+    -------
+    line : Affine or Grouped
+        The affine map; with groups, one for each.
+    loss : float
+        Largest relative difference of the mean predictions on these shares.
+
+    Examples
+    --------
+    >>> from uncurse import Curve
+    >>> x = np.linspace(-4, 2, 1001)
+    >>> line, loss = straight_line(Curve((-4.0, 0.0, 2.0), (-3.0, -1.0, -0.4), 0.5, 0.3), x, np.exp(-x * x / 2))
+    >>> round(line.slope, 2), loss < 0.01
+    (0.33, True)
+    """
+    if isinstance(score_map, Grouped):
+        default, loss = straight_line(score_map.default, served, weight, alphas)
+        lines = {name: straight_line(part, served, weight, alphas) for name, part in score_map.maps.items()}
+        assert isinstance(default, Affine)
+        return Grouped(default, {name: line for name, (line, _) in lines.items()}), max(
+            [loss, *(own for _, own in lines.values())]
+        )
+    simple = compose(score_map, scale=score_map.scale)
+    if isinstance(simple, Affine):
+        return simple, 0.0
+    low, high = _check_shares(alphas)
+    order = np.argsort(-served, kind="stable")
+    x, w = served[order], weight[order]
+    reached = np.cumsum(w) / w.sum()
+    if high * len(x) < 1 and len(x) > 0:
+        raise UncurseError(f"the top {100 * high:g}% of {len(x)} scores selects none; pass larger alphas")
+    # Rows beyond the largest share do not matter.
+    kept = slice(0, int(np.searchsorted(reached, high)) + 1)
+    x, w, reached = x[kept], w[kept], reached[kept]
+    shares = np.geomspace(low, high, _SHARES)
+    before = np.concatenate([[0.0], reached[:-1]])
+    own = np.clip(shares[:, None] - before, 0.0, (reached - before))  # share of each row in each selection
+    own /= own.sum(axis=1, keepdims=True)
+    target = np.log(own @ score_map.at_logits(x))
+    slope, intercept = _fit(x, own, target, np.asarray(logit(score_map.at_logits(x)), np.float64))
+    line = Affine(slope, intercept, "logistic", score_map.scale)
+    loss = float(np.abs(np.expm1(np.log(own @ line.at_logits(x)) - target)).max())
+    return line, loss
+
+
+def _check_shares(alphas: Sequence[float]) -> tuple[float, float]:
+    try:
+        low, high = alphas
+    except (TypeError, ValueError):
+        raise UncurseError(f"alphas={alphas!r}; pass the smallest and the largest share, such as (0.01, 0.1)") from None
+    low, high = check_share(low), check_share(high)
+    if not low < high:
+        raise UncurseError(f"alphas={alphas!r}; the first share must be smaller than the second")
+    return low, high
+
+
+def _fit(x: Array, own: Array, target: Array, log_odds: Array) -> tuple[float, float]:
+    """Least squares of the log mean predictions by Gauss–Newton, from the line through the log odds at the ends."""
+    center = float(x.mean())
+    rise = float(np.ptp(x))
+    slope = max(float(np.ptp(log_odds)) / rise, _LEAST_SLOPE) if rise > 0 else 1.0
+    level = float(log_odds.mean())
+    for _ in range(_STEPS):
+        p = logistic(slope * (x - center) + level)
+        means = own @ p
+        gradient = (own @ np.stack([p * (1 - p) * (x - center), p * (1 - p)], axis=1)) / means[:, None]
+        step = np.linalg.lstsq(gradient, target - np.log(means), rcond=1e-9)[0]
+        slope, level = max(slope + float(step[0]), _LEAST_SLOPE), level + float(step[1])
+        if float(np.abs(step).max()) < _CLOSE:
+            break
+    return slope, level - slope * center
+
+
+__all__ = ["straight_line"]
