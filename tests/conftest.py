@@ -93,6 +93,17 @@ def opened(request, tmp_path):
     return open_in
 
 
+def with_required(arguments):
+    """Add the options that `fit` and `collect` require and a test does not name: logits, seeds and VAD."""
+    words = [str(word) for word in arguments]
+    if words[:1] not in (["fit"], ["collect"]):
+        return words
+    missing = {"--scale": "logit"} if words[0] == "collect" or not words[1].endswith(".json") else {}
+    if words[0] == "fit":
+        missing |= {"--replicas": "seeds", "--method": "vad"}
+    return words + [word for name, value in missing.items() if name not in words for word in (name, value)]
+
+
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
     """The command line in this process, in a folder of its own, and what it said on standard output."""
@@ -101,7 +112,7 @@ def run(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["uncurse", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["uncurse", *with_required(arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
         said = capsys.readouterr()

@@ -6,12 +6,13 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -458,6 +459,22 @@ def test_the_line_of_a_regressor_follows_from_moments():
     assert reg.map_.intercept == pytest.approx(expected)
     assert reg.method_ == "line"
     assert f"λ = {vad.lambda_:.3f}" in reg.reason_
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "warned"),
+    [
+        (ExtraTreesClassifier(10, min_samples_leaf=20), {"cv": None}, True),
+        (make_pipeline(StandardScaler(), ExtraTreesClassifier(10, min_samples_leaf=20)), {"method": "vad"}, True),
+        (ExtraTreesClassifier(10, min_samples_leaf=20), {}, False),  # labels show what seeds do not
+        (MLPClassifier((4,), max_iter=3), {"cv": None}, False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+@pytest.mark.filterwarnings("ignore:λ = ")
+def test_seeds_of_trees_and_lines_without_labels_are_warned_of(estimator, options, warned, recwarn):
+    UncursedClassifierCV(estimator, replicas="seeds", random_state=0, **options).fit(X, Y)
+    assert any("replicas by seed show little of the noise" in str(one.message) for one in recwarn) == warned
 
 
 def test_fewer_groups_than_folds_give_fewer_folds():

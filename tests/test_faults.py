@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from conftest import with_required
 from uncurse.cli import main
 
 
@@ -15,7 +16,7 @@ def run(monkeypatch, capsys):
     """The command line in this process: its exit code, output and errors."""
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["uncurse", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["uncurse", *with_required(arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
         said = capsys.readouterr()

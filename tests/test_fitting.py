@@ -1,6 +1,7 @@
 """`uncurse fit` by every method, as a user would run it."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 
 from test_logs import make, records
-from uncurse import VAD, Auto, Tower, evaluate, load
+from uncurse import VAD, Affine, Auto, Tower, evaluate, load
 from uncurse.evidence import Evidence
 from uncurse.maps import load_record
 
@@ -184,16 +185,17 @@ def test_options_that_exclude_each_other_are_refused(run, logs, arguments, messa
 
 @pytest.mark.parametrize("options", [["--method", "auto"], ["--shape", "free"], ["--method", "tower"]])
 def test_evidence_without_replica_counts_is_refused_with_the_remedy(run, logs, options):
-    run("collect", "pool.parquet", "--scores", "s1,s2", "-o", "pool.json")
+    run("collect", "pool.parquet", "--scores", "s1,s2", "--no-replica-counts", "-o", "pool.json")
     run("collect", "pool.parquet", "--scores", "s1,s2", "--replica-counts", "-o", "with.json")
-    run("collect", "labelled.parquet", "--scores", "s1,s2", "--label", "click", "-o", "labelled.json")
+    options_of = ["--scores", "s1,s2", "--label", "click", "--no-replica-counts"]
+    run("collect", "labelled.parquet", *options_of, "-o", "labelled.json")
     labelled = ["--labelled", "labelled.json"] if "tower" in options else []
     error = run("fit", "pool.json", *labelled, *options, "-o", "m.json", code=2)
-    assert "pool.json was collected without --replica-counts; collect it anew, with --replica-counts" in error
+    assert "pool.json was collected without replica counts; collect it again without --no-replica-counts" in error
     assert error.count("\n") == 1
     if labelled:
         error = run("fit", "with.json", *labelled, *options, "-o", "m.json", code=2)
-        assert "labelled.json was collected without --replica-counts" in error
+        assert "labelled.json was collected without replica counts" in error
     error = run("collect", "pool.parquet", "--scores", "s1", "--replica-counts", "-o", "x.json", code=2)
     assert (
         "replica counts need two or more columns of logits or probabilities, not s1 with scale='logit'; name a rep"
@@ -208,3 +210,38 @@ def test_labelled_evidence_whose_columns_are_in_another_order_is_refused(run, lo
     error = run("fit", "pool.json", "--labelled", "l.json", *options, "-o", "m.json", code=2)
     assert "scores is s1, s2 in one and s2, s1 in the other" in error
     assert error.count("\n") == 1
+
+
+def test_the_defaults_are_auto_with_the_replicas_and_the_scale_that_are_named(logs, tmp_path):
+    def call(*words):
+        command = [sys.executable, "-m", "uncurse.cli", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    pool = ["fit", "pool.parquet", "--scores", "s1,s2", "-o", "map.json"]
+    missing = call(*pool, "--scale", "logit")
+    assert missing.returncode == 2
+    assert "--replicas" in missing.stderr
+    missing = call(*pool, "--replicas", "seeds")
+    assert missing.returncode == 2
+    assert missing.stderr == "uncurse: --scale is missing; name the scale of the scores: logit, probability or value\n"
+    unknown = call(*pool, "--scale", "logit", "--replicas", "twins")
+    assert "replicas='twins' is unknown" in unknown.stderr
+    done = call(*pool, "--scale", "logit", "--replicas", "seeds", *LABELLED)
+    assert done.returncode == 0, done.stderr
+    expected = Auto().fit(arrays(logs)[0], labelled=arrays(logs)[1])
+    assert load("map.json") == expected.map_
+    missing = call("collect", "pool.parquet", "--scores", "s1,s2", "-o", "pool.json")
+    assert missing.returncode == 2
+    assert "--scale" in missing.stderr
+    assert call("collect", "pool.parquet", "--scores", "s1,s2", "--scale", "logit", "-o", "pool.json").returncode == 0
+    assert Evidence.load("pool.json").replica_counts is not None
+    assert call("fit", "pool.json", "--replicas", "seeds", "-o", "evidence.json").returncode == 0
+
+
+def test_straight_writes_a_line_and_its_loss(run, logs):
+    (said,) = records(run("fit", "pool.parquet", "--scores", "s1,s2", "--curvature", "--straight", "-o", "map.json"))
+    line, loss = VAD(curvature=True, intervals=True).fit(arrays(logs)[0]).line()
+    assert isinstance(load("map.json"), Affine)
+    assert load("map.json").slope == pytest.approx(line.slope, rel=1e-3)
+    assert float(said["straight_loss"]) == pytest.approx(loss, abs=1e-4)
+    assert load_record("map.json")["straight_loss"] == float(said["straight_loss"])

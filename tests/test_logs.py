@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from conftest import with_required
 from uncurse import VAD, evaluate, load, top_k
 from uncurse.evidence import Evidence, TopK
 from uncurse.links import logistic
@@ -366,7 +367,14 @@ def test_evidence_with_its_negative_rate_needs_no_other(run):
 def test_scores_that_look_like_probabilities_are_warned_of(run, capsys):
     log = make().with_columns(p1=1 / (1 + (-pl.col("s1")).exp()), p2=1 / (1 + (-pl.col("s2")).exp()))
     log.write_parquet("log.parquet")
-    command = [sys.executable, "-m", "uncurse.cli", "fit", "log.parquet", "--scores", "p1,p2", "-o", "m.json"]
+    command = [
+        sys.executable,
+        "-m",
+        "uncurse.cli",
+        *with_required(["fit", "log.parquet", "--scores", "p1,p2"]),
+        "-o",
+        "m.json",
+    ]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert said.returncode == 0
     assert said.stderr.startswith(
@@ -442,7 +450,14 @@ def test_a_killed_command_leaves_its_output_whole_or_untouched(command, run, tmp
         "apply folder": (["apply", "map.json", "logs", "--score", "s1"], "out"),
         "evaluate": (["evaluate", "day.json", "--map", "map.json", "--alpha", "0.05"], "out.html"),
     }[command]
-    words = [sys.executable, "-m", "uncurse.cli", *words, "--report" if command == "evaluate" else "-o", out]
+    words = [
+        sys.executable,
+        "-m",
+        "uncurse.cli",
+        *with_required(words),
+        "--report" if command == "evaluate" else "-o",
+        out,
+    ]
 
     def whole():
         if command == "apply folder":

@@ -43,8 +43,8 @@ def demo(
     evidence, score_map, corrected, page = (
         out / name for name in ("day.json", "map.json", "corrected.parquet", "report.html")
     )
-    _run("collect", pool, "--scores", "s1,s2", "-o", evidence)
-    _run("fit", evidence, "--replicas", "anchored", "--curvature", "-o", score_map)
+    _run("collect", pool, "--scores", "s1,s2", "--scale", "logit", "-o", evidence)
+    _run("fit", evidence, "--replicas", "anchored", "-o", score_map)
     _run("apply", score_map, outcomes, "--score", "s1", "-o", corrected)
     _run("evaluate", outcomes, "--score", "s1", "--label", "click", "--map", score_map, "--report", page)
     log = pl.read_parquet(corrected)

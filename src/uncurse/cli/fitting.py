@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import documents
+from ..debias.replica_kinds import KINDS
 from ..errors import UncurseError
 from ..validation import check_choice
 from .app import JsonOption, app, check_outputs, command, finish, working
@@ -40,11 +41,21 @@ if TYPE_CHECKING:
 @app.command()
 def fit(
     pool: LogsOrEvidence,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The map file to write, such as map.json.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Map file to write, such as map.json.")],
+    replicas: Annotated[
+        str,
+        typer.Option(
+            help="How the score columns are related: seeds, bootstrap, anchored, ensemble or snapshots.",
+            autocompletion=REPLICAS,
+        ),
+    ],
     scores: Scores = None,
     scale: Annotated[
         str | None,
-        typer.Option(help="What the scores are: logit (default), probability, value.", autocompletion=SCALES),
+        typer.Option(
+            help="Scale of the scores: logit, probability or value. Required for logs; evidence holds it.",
+            autocompletion=SCALES,
+        ),
     ] = None,
     labelled: Annotated[
         list[str] | None, typer.Option(help="A log with labels and all replicas, or evidence of one; may repeat.")
@@ -53,10 +64,10 @@ def fit(
     method: Annotated[
         str,
         typer.Option(
-            help="How: vad (no labels needed), tower (labelled rows teach), auto (what the evidence calls for).",
+            help="auto (chosen from the evidence), vad (without labels, or with a calibrator) or tower (with labels).",
             autocompletion=METHODS,
         ),
-    ] = "vad",
+    ] = "auto",
     shape: Annotated[
         str | None,
         typer.Option(
@@ -68,13 +79,6 @@ def fit(
         str | None,
         typer.Option(help="Calibrate on the labelled log first: platt, isotonic, beta, …", autocompletion=CALIBRATORS),
     ] = None,
-    replicas: Annotated[
-        str,
-        typer.Option(
-            help="How the columns came about: seeds, bootstrap or anchored (around the served).",
-            autocompletion=REPLICAS,
-        ),
-    ] = "seeds",
     curvature: Annotated[bool, typer.Option("--curvature", help="Correct for the bend of the link too.")] = False,
     group: Group = None,
     weight: Weight = None,
@@ -85,6 +89,9 @@ def fit(
     link: Annotated[
         str | None, typer.Option(help="Where scores are shrunk: logistic (default), identity, …", autocompletion=LINKS)
     ] = None,
+    straight: Annotated[
+        bool, typer.Option("--straight", help="Write the straight line that is nearest on the top 1% to 10%.")
+    ] = False,
     engine: Engine = "polars",
     json: JsonOption = None,
 ) -> None:
@@ -92,10 +99,10 @@ def fit(
 
     \b
     Examples:
-      uncurse fit pool.parquet --scores s1,s2 --scale logit -o map.json
-      uncurse fit monday.json tuesday.json -o map.json
-      uncurse fit pool.parquet --scores s1,s2 --labelled log.parquet --label click --method tower -o map.json
-      uncurse fit pool.parquet --scores s1,s2 --labelled log.parquet --label click --calibrator platt -o map.json
+      uncurse fit pool.parquet --scores s1,s2 --scale logit --replicas seeds -o map.json
+      uncurse fit monday.json tuesday.json --replicas seeds -o map.json
+      uncurse fit pool.json --replicas bootstrap --labelled log.parquet --label click -o map.json
+      uncurse fit pool.json --replicas seeds --method vad --calibrator platt --labelled labelled.json -o map.json
     """
     from ..report.about import about_fit
 
@@ -109,6 +116,9 @@ def fit(
         "--scale value": scale == "value" or None,
     }
     _check_method(method, labelled, own)
+    check_choice("replicas", replicas, tuple(KINDS))
+    if scale is None and not all(source.lower().endswith(".json") for source in pool):
+        raise UncurseError("--scale is missing; name the scale of the scores: logit, probability or value")
     counts = method != "vad" or shape == "free"
     options = (weight, group, None, None, scale or "logit", link or "logistic", negative_rate, engine)
     given: dict[str, Any] = {"scores": scores, "scale": scale, "link": link, "group": group, "weight": weight}
@@ -141,7 +151,11 @@ def fit(
     try:
         with working("fitting"):
             fitted = _fitted(method, evidence, rows, settings)
+            if straight:
+                fitted.map_, loss = fitted.line()
             about = about_fit(fitted, evidence, rows, command=command())
+            if straight:
+                about["straight_loss"] = loss
     except UncurseError as error:
         raise UncurseError(f"{where}: {error}") from None
     fitted.map_.save(out, about)

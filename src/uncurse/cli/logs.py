@@ -38,8 +38,8 @@ def collect(
     scores: Annotated[
         str, typer.Option("--scores", help="Columns of the replicas' scores, comma-separated, the served one first.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The evidence file to write, such as day.json.")],
-    scale: Scale = "logit",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Evidence file to write, such as day.json.")],
+    scale: Scale,
     label: Label = None,
     weight: Weight = None,
     group: Group = None,
@@ -48,17 +48,21 @@ def collect(
     negative_rate: NegativeRate = None,
     link: Link = "logistic",
     replica_counts: Annotated[
-        bool,
-        typer.Option("--replica-counts", help="Also count how replicas lie together: for --method tower and auto."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            help="Count the replica scores together, for --method auto and tower; by default for two or more logits."
+        ),
+    ] = None,
     engine: Engine = "polars",
     json: JsonOption = None,
 ) -> None:
     """Sum a log up into one small file of evidence, which fit and evaluate read and merge.
 
-    Example: uncurse collect 'logs/2026-11-15/*.parquet' --scores s1,s2 --label click -o day.json
+    Example: uncurse collect 'logs/2026-11-15/*.parquet' --scores s1,s2 --scale logit --label click -o day.json
     """
     check_outputs([out, json], log)
+    if replica_counts is None:
+        replica_counts = len(names_of(scores)) > 1 and scale != "value" and link == "logistic"
     options = (weight, group, request, top_k, scale, link, negative_rate, engine, replica_counts)
     found = read(log, names_of(scores), label, *options)
     selection = found.spec.top_k

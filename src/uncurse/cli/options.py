@@ -33,9 +33,7 @@ LogsOrEvidence = Annotated[
 Scores = Annotated[
     str | None, typer.Option("--scores", help="Columns of the replicas' scores, comma-separated, the served one first.")
 ]
-Scale = Annotated[
-    str, typer.Option(help="What the scores are: logit, probability or value. Never guessed.", autocompletion=SCALES)
-]
+Scale = Annotated[str, typer.Option(help="Scale of the scores: logit, probability or value.", autocompletion=SCALES)]
 Label = Annotated[str | None, typer.Option(help="Column of labels, 0 or 1.")]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Group = Annotated[str | None, typer.Option(help="Column of groups, text or whole numbers: one map each.")]

@@ -108,7 +108,8 @@ def evidence_of(
         raise UncurseError(f"{', '.join(sources)} was collected without labels; collect it with --label")
     if need_counts and evidence.replica_counts is None:
         raise UncurseError(
-            f"{', '.join(sources)} was collected without --replica-counts; collect it anew, with --replica-counts"
+            f"{', '.join(sources)} was collected without replica counts; collect it again without "
+            "--no-replica-counts, or use --method vad"
         )
     return evidence
 

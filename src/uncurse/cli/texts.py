@@ -21,6 +21,10 @@ def fit_text(
     from ..debias.vad import VAD
 
     lines, record = _vad_text(fitted, pool) if isinstance(fitted, VAD) else _other_text(fitted, about, pool)
+    if "straight_loss" in about:
+        record["straight_loss"] = about["straight_loss"]
+        loss = 100 * about["straight_loss"]
+        lines.append(f"written as a straight line, which differs by at most {loss:.2g}% on the top 1% to 10%")
     for left in about["remaining_error"]:
         record |= {f"remaining_error_{end}_{left['alpha']:g}": left[end] for end in ("low", "high")}
     if about["remaining_error"]:

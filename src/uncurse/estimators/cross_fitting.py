@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import _num_samples, check_is_fitted
@@ -24,6 +25,7 @@ from .replicas import ReplicaPlan, Replicas, RowsToScore, check_is_estimator, ru
 from .resampling import Rows, take_rows
 
 _FEATURES = ("n_features_in_", "feature_names_in_")
+_TREES_AND_LINES = ("lightgbm", "xgboost", "catboost", "sklearn.tree", "sklearn.ensemble", "sklearn.linear_model")
 _ALIGNED_ROWS = 100_000  # pool rows that are scored by the served model
 
 
@@ -34,6 +36,13 @@ def _count(pool: Any) -> int:
         return int(_num_samples(pool))
     except (TypeError, ValueError) as error:
         raise UncurseError(f"the pool has no rows to score: {error}") from None
+
+
+def _is_tree_or_linear(estimator: Any) -> bool:
+    """Whether the noise of a model comes from its training rows rather than from its seed."""
+    while isinstance(estimator, Pipeline):
+        estimator = estimator.steps[-1][1]
+    return any(part.__module__.startswith(_TREES_AND_LINES) for part in type(estimator).__mro__)
 
 
 def _is_constant(scores: Array) -> bool:
@@ -205,6 +214,11 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         replica_kind(plan.kind).check_columns(plan.count)
         self._check_weighted(plan)
         folds = self._folds(plan) if method != "vad" or pool is None else []
+        if plan.by_seeds and (not folds or method == "vad") and _is_tree_or_linear(plan.template):
+            warn_user(
+                f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
+                "training rows; use replicas='bootstrap', or labels to check it"
+            )
         parts = _pool_parts(_count(pool), len(plan.y), len(folds), plan.seed)
         jobs = plan.jobs()
         for number, (train, test) in enumerate(folds, 1):
