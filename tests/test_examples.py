@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def test_the_first_example_shows_the_bias_before_and_not_after(tmp_path):
-    script = EXAMPLES / "01_debias_a_pool.py"
+    script = EXAMPLES / "02_debias_a_pool.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert result.returncode == 0, result.stderr
     errors = [float(e) for e in re.findall(r"([+-]\d+\.\d+)% ±", result.stdout)]
@@ -22,7 +22,7 @@ def test_the_first_example_shows_the_bias_before_and_not_after(tmp_path):
 
 def test_the_second_example_trains_replicas_side_by_side_and_shows_less_bias_after(tmp_path):
     pytest.importorskip("torch", reason="the example needs PyTorch")
-    script = EXAMPLES / "02_replicas_side_by_side.py"
+    script = EXAMPLES / "03_replicas_side_by_side.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert result.returncode == 0, result.stderr
     before, after = (
@@ -34,7 +34,7 @@ def test_the_second_example_trains_replicas_side_by_side_and_shows_less_bias_aft
 
 
 def test_the_third_example_chooses_tower_and_shows_less_bias_than_all_others(tmp_path):
-    script = EXAMPLES / "03_labels_and_a_choice.py"
+    script = EXAMPLES / "04_labels_and_a_choice.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("Auto(scale='logit', replicas='seeds') chose tower: the labels contradict")
@@ -68,7 +68,7 @@ def test_the_picture_is_drawn_from_the_tables(tmp_path):
 
 def test_the_fourth_example_folds_a_map_into_a_model(tmp_path):
     pytest.importorskip("lightgbm", reason="the example needs LightGBM")
-    script = EXAMPLES / "04_fold.py"
+    script = EXAMPLES / "05_fold.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert result.returncode == 0, result.stderr
     before, after = (float(e) for e in re.findall(r"([+-]\d+\.\d+)%", result.stdout))
