@@ -1,6 +1,6 @@
 """Correct a LightGBM classifier for the candidates that it ranks highest, next to scikit-learn's calibration.
 
-A model is trained on 10,000 labelled rows of a click log and then ranks many candidates. The candidates differ from the
+A model is trained on 20,000 labelled rows of a click log and then ranks many candidates. The candidates differ from the
 labelled rows, and the best of them are selected. The log is simulated, so the true click rate of the selected
 candidates is known. The script writes a figure to 01_correct_a_classifier.svg.
 """
@@ -28,10 +28,10 @@ def make_rows(count, popularity):
     return X, 1 / (1 + np.exp(-log_odds))
 
 
-X, rate = make_rows(10_000, popularity=0.5)
+X, rate = make_rows(20_000, popularity=0.4)
 y = rng.random(len(X)) < rate
-pool, _ = make_rows(10_000, popularity=-0.5)  # a sample of the candidates, without labels
-candidates, truth = make_rows(200_000, popularity=-0.5)
+pool, _ = make_rows(10_000, popularity=-0.4)  # a sample of the candidates, without labels
+candidates, truth = make_rows(200_000, popularity=-0.4)
 
 model = LGBMClassifier(n_estimators=150, num_leaves=31, n_jobs=1, verbose=-1)
 calibrated = CalibratedClassifierCV(model, method="isotonic", ensemble=False).fit(X, y)

@@ -157,7 +157,7 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
         problem = "the labels show that the scores are far from log odds"
     if problem:
         return replace(tower, record=replace(tower.record, reason=f"{problem}, so they are calibrated"))
-    base = _fit_label_free(pool, fit.pool, labels=True)
+    base = _fit_label_free(pool, ReplicaModel(fit.cells, replicas), labels=True)
     found = _compare_with_labels(base, fit)
     name, percent = base.record.method, 100 * found.weight
     # Scores that need no map get none: an average would only add the noise of the labels.

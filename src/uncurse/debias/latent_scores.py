@@ -8,7 +8,7 @@ It gives E[φ(t) | served score] and E[φ(t) | m, v], and allows noise that diff
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -139,6 +139,7 @@ class _Problem:
     kernel: Array  # (N, B, L): density of a mean given noise and true score
     place: Keys  # (K,): of each cell among bins and variances
     shape: tuple[int, int]  # (B, V)
+    precision: float = 0.0  # rows that set the number of iterations
 
     @classmethod
     def of(cls, summary: ReplicaSummary, rows: float) -> _Problem:
@@ -178,7 +179,7 @@ class _Problem:
         size = self.shape[0] * self.shape[1]
         observed = np.stack([np.bincount(self.place, w, size).reshape(self.shape) for w in weights])
         iterations = int(
-            np.clip(self.rows / _ROWS_PER_ITERATION + 1e-6, _MIN_ITERATIONS, _MAX_ITERATIONS)
+            np.clip((self.precision or self.rows) / _ROWS_PER_ITERATION + 1e-6, _MIN_ITERATIONS, _MAX_ITERATIONS)
         )  # 2,999.9999 rows are 3,000
         by_variance = self.grid.by_variance  # (V, N)
         back = np.ascontiguousarray(self.kernel.transpose(0, 2, 1))
@@ -214,10 +215,13 @@ class ReplicaModel:
         Cells of the rows.
     replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}
         How the columns are related.
+    rows : float, optional
+        Number of rows that sets the precision of the latent distribution; by default the effective number of rows.
     """
 
-    def __init__(self, cells: ReplicaCells, replicas: str) -> None:
+    def __init__(self, cells: ReplicaCells, replicas: str, rows: float | None = None) -> None:
         self.cells, self.kind = cells, replica_kind(replicas)
+        self.rows = cells.effective_rows if rows is None else rows
         self.kind.check_columns(cells.n_replicas)
         self.summary = self.kind.summarize(cells)
 
@@ -241,7 +245,7 @@ class ReplicaModel:
 
     @cached_property
     def _problem(self) -> _Problem:
-        return _Problem.of(self.summary, self.cells.effective_rows)
+        return replace(_Problem.of(self.summary, self.cells.effective_rows), precision=self.rows)
 
     @cached_property
     def latent(self) -> LatentScores | None:

@@ -32,6 +32,7 @@ from .intervals import TopShare, relative_level_error, served_lead
 from .label_model import LabelModel, fit_labels, fit_scaling
 from .latent_scores import ReplicaModel
 from .replica_kinds import replica_kind
+from .shift import without_chance
 from .shrinkage import shrink_towards
 
 _MIN_GROUP_ROWS = 2_000  # a group of this size gets its own distribution of true scores
@@ -241,11 +242,16 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
         if np.ptp(part.served) <= 0:
             raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
     scaling = fit_scaling(ReplicaModel(rows, replicas))
-    pool_model = ReplicaModel(cells.rescaled(*scaling), replicas)
-    labelled_model = ReplicaModel(rows.rescaled(*scaling), replicas)
+    lead = served_lead(pool.moments, labelled.moments, kind) if pool.spec.link == "logistic" else 0.0
+    # The same precision for both: the difference between them is what matters.
+    least = min(cells.effective_rows, rows.effective_rows)
+    labelled_model = ReplicaModel(rows.rescaled(*scaling), replicas, least)
+    pool_cells = cells.rescaled(*scaling)
+    if not lead:
+        pool_cells = without_chance(pool_cells, labelled_model.cells, kind)
+    pool_model = ReplicaModel(pool_cells, replicas, least)
     if pool_model.identical or labelled_model.identical:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
-    lead = served_lead(pool.moments, labelled.moments, kind) if pool.spec.link == "logistic" else 0.0
     if lead:
         who = "served" if lead > 0 else "second column's"
         warn_user(

@@ -49,17 +49,10 @@ def _is_constant(scores: Array) -> bool:
     return not np.ptp(scores[:, 0]) > 1e-9 * np.abs(scores[:, 0]).max()
 
 
-def _pool_parts(pool: int, training: int, folds: int, seed: int) -> list[Rows | None]:
-    """Return the pool rows that the models of each fold score.
-
-    Every fold scores a small pool, so that differences between models average out. A pool that is larger than the
-    training rows is shared between folds, which saves time.
-    """
-    if not folds or pool <= training:
-        return [None] * folds
-    times = max(1, folds * training // pool)  # folds that score each row
-    first = np.random.default_rng([seed, pool]).permutation(pool) % folds
-    return [np.flatnonzero((number - first) % folds < times) for number in range(folds)]
+def _pool_parts(pool: int, folds: int, seed: int) -> list[Rows]:
+    """Return the pool rows that the models of each fold score: a random part each."""
+    fold = np.random.default_rng([seed, pool]).permutation(pool) % max(folds, 1)
+    return [np.flatnonzero(fold == number) for number in range(folds)]
 
 
 class CrossFit(NamedTuple):
@@ -219,7 +212,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
-        parts = _pool_parts(_count(pool), len(plan.y), len(folds), plan.seed)
+        parts = _pool_parts(_count(pool), len(folds), plan.seed)
         jobs = plan.jobs()
         for number, (train, test) in enumerate(folds, 1):
             jobs += plan.jobs(train, number, RowsToScore(self._predictions, test, pool, parts[number - 1]))
