@@ -1,7 +1,7 @@
 import joblib
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, logit
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -162,19 +162,19 @@ def test_labelled_rows_are_scored_by_models_that_have_not_seen_them(monkeypatch)
     expected = np.concatenate([clone(LOGISTIC).fit(X[a], Y[a]).predict_proba(X[b])[:, 1] for a, b in folds])
     np.testing.assert_allclose(scores[:, 0], expected, rtol=1e-9)
     assert not np.isclose(scores[:, 1], expected).any()
-    # The folds share the pool.
-    assert seen["pool"].shape == (3000, 3)
-    served = clf.predict_replicas(POOL)
-    assert not np.isclose(np.sort(seen["pool"][:, 0]), np.sort(served[:, 0])).all()
+    # The folds share the pool, which is larger than the training rows.
+    assert seen["pool"].rows == 3000
+    assert seen["pool"].moments.mean[0] != pytest.approx(logit(clf.predict_replicas(POOL))[:, 0].mean(), rel=1e-6)
 
 
 def test_a_pool_is_scored_by_the_models_that_score_labelled_rows():
     folds = [(np.arange(200, 400), np.arange(200)), (np.arange(200), np.arange(200, 400))]
     done = UncursedClassifierCV(LOGISTIC, cv=folds, random_state=0).cross_fit(X, Y, pool=X)
-    assert done.pool.shape == (400, 3)
-    known = {tuple(row) for row in done.labelled[0].round(12).tolist()}
-    shared = sum(tuple(row) in known for row in done.pool.round(12).tolist())
-    assert 150 < shared < 250  # half of the rows are scored by the models that have not seen them
+    assert done.pool.shape == (800, 3)
+    assert done.repeats == 2
+    assert done.pool_evidence("probability").moments.effective_rows == pytest.approx(400)
+    np.testing.assert_allclose(done.pool[:200], done.labelled[0][:200], rtol=1e-12)
+    np.testing.assert_allclose(done.pool[600:], done.labelled[0][200:], rtol=1e-12)
     np.testing.assert_allclose(done.served_pool[:, 0], clone(LOGISTIC).fit(X, Y).predict_proba(X)[:, 1], rtol=1e-9)
 
 

@@ -449,3 +449,14 @@ def test_random_edits_are_refused_or_give_evidence_that_can_be_used(seed):
             cells = evidence.replica_counts.cells()
             assert all(np.isfinite(x).all() for x in (cells.served, cells.gap, cells.spread, cells.levels))
             assert cells.effective_rows > 0
+
+
+def test_repeated_rows_have_the_effective_number_of_different_rows():
+    scores = np.random.default_rng(0).normal(size=(300, 2))
+    once = from_arrays(scores, replica_counts=True)
+    twice = from_arrays(np.concatenate([scores, scores]), replica_counts=True).repeated(2)
+    assert twice.moments.effective_rows == pytest.approx(300)
+    assert twice.replica_counts.cells().effective_rows == pytest.approx(300)
+    assert once.replica_counts.cells().effective_rows == pytest.approx(300)  # unchanged
+    np.testing.assert_allclose(twice.moments.covariance, once.moments.covariance)
+    assert twice.cells is None

@@ -18,6 +18,8 @@ from .._types import Array
 from ..debias.replica_kinds import replica_kind
 from ..debias.straight_line import straight_line
 from ..errors import UncurseError
+from ..evidence import Evidence, LogSpec, from_arrays
+from ..evidence.from_arrays import column_names
 from ..maps import Affine, ScoreMap, compose
 from ..validation import check_choice, warn_user
 from .alignment import align
@@ -49,10 +51,17 @@ def _is_constant(scores: Array) -> bool:
     return not np.ptp(scores[:, 0]) > 1e-9 * np.abs(scores[:, 0]).max()
 
 
-def _pool_parts(pool: int, folds: int, seed: int) -> list[Rows]:
-    """Return the pool rows that the models of each fold score: a random part each."""
-    fold = np.random.default_rng([seed, pool]).permutation(pool) % max(folds, 1)
-    return [np.flatnonzero(fold == number) for number in range(folds)]
+def _pool_parts(pool: int, training: int, folds: int, seed: int) -> tuple[list[Rows | None], int]:
+    """Return the pool rows that the models of each fold score, and how many folds score each row.
+
+    Every fold scores a small pool, so that differences between models average out. A pool that is larger than the
+    training rows is divided between folds, which saves time.
+    """
+    if not folds or pool <= training:
+        return [None] * folds, max(folds, 1)
+    times = max(1, folds * training // pool)
+    first = np.random.default_rng([seed, pool]).permutation(pool) % folds
+    return [np.flatnonzero((number - first) % folds < times) for number in range(folds)], times
 
 
 class CrossFit(NamedTuple):
@@ -66,6 +75,15 @@ class CrossFit(NamedTuple):
     served_pool: Array | None  # scores of the pool, or of a sample of it, by `replicas`
     alignment: tuple[float, float]  # slope and intercept, on the link, from a served score to a score out of fold
     constant: bool  # whether each model predicts a single value
+    repeats: int = 1  # how often each row of the pool is scored
+
+    def pool_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
+        """Return the pool as evidence, with the number of different rows."""
+        scores = np.clip(self.pool, clip, 1 - clip) if clip else self.pool
+        spec = LogSpec(column_names(scores.shape[1]), scale)
+        counts = scale == "probability"
+        evidence = from_arrays(scores, spec=spec, sample_weight=self.pool_weights, replica_counts=counts)
+        return evidence.repeated(self.repeats)
 
 
 class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -119,9 +137,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Fitted attributes copied from the served model."""
         return {name: getattr(served, name) for name in _FEATURES if hasattr(served, name)}
 
-    def _fit_map(
-        self, pool: Array, weights: Array | None, labelled: tuple[Array, ...] | None, kind: str
-    ) -> tuple[ScoreMap, str, str, Any]:
+    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, str, str, Any]:
         """Return map, method, reason, and an object that gives intervals or None."""
         raise NotImplementedError
 
@@ -161,7 +177,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if done.constant:
             fitted_map = self._unchanged("the base model predicts the same value for every row of the pool")
         else:
-            fitted_map = self._fit_map(done.pool, done.pool_weights, labelled, done.replicas.kind)
+            fitted_map = self._fit_map(done, labelled)
         score_map, name, reason, intervals = fitted_map
         if done.alignment != (1.0, 0.0) and name != "nothing":
             link = "logistic" if self._scale == "probability" else "identity"
@@ -212,7 +228,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
-        parts = _pool_parts(_count(pool), len(folds), plan.seed)
+        parts, times = _pool_parts(_count(pool), len(plan.y), len(folds), plan.seed)
         jobs = plan.jobs()
         for number, (train, test) in enumerate(folds, 1):
             jobs += plan.jobs(train, number, RowsToScore(self._predictions, test, pool, parts[number - 1]))
@@ -245,7 +261,8 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             len(folds),
         )
         constant = all(map(_is_constant, by_fold))
-        return CrossFit(fitted, scores, weights, labelled, plan.y, served_pool, alignment, constant)
+        repeats = 1 if pool is None else times
+        return CrossFit(fitted, scores, weights, labelled, plan.y, served_pool, alignment, constant, repeats)
 
     def _served_quantiles(self, done: CrossFit) -> tuple[Array, Array]:
         """Return quantiles of the served score on the pool, on the link, and equal weights."""

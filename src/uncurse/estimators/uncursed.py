@@ -25,7 +25,7 @@ from ..evidence import Moments
 from ..links import logit
 from ..maps import Affine, Curve, ScoreMap, compose
 from ..validation import LARGEST_SCORE, check_finite, check_numbers
-from .cross_fitting import CrossFitted
+from .cross_fitting import CrossFit, CrossFitted
 from .replicas import ReplicaPlan
 
 #: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
@@ -127,29 +127,23 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(target == np.unique(every)[1])
 
-    def _fit_map(
-        self, pool: Array, weights: Array | None, labelled: tuple[Array, ...] | None, kind: str
-    ) -> tuple[ScoreMap, str, str, Any]:
-        every = pool if labelled is None else np.concatenate([pool, labelled[0]])
+    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, str, str, Any]:
+        every = done.pool if labelled is None else np.concatenate([done.pool, labelled[0]])
         clip = CLIP if ((every <= 0) | (every >= 1)).any() else 0.0
         if clip:
-            pool = np.clip(pool, clip, 1 - clip)
             labelled = labelled and (np.clip(labelled[0], clip, 1 - clip), *labelled[1:])
-        if weights is not None:
-            pool, weights = pool[weights > 0], weights[weights > 0]
+        kind = done.replicas.kind
         method: VAD | Tower | Auto
         try:
+            pool = done.pool_evidence("probability", clip)
             if self.method == "vad":
-                method = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA, intervals=True)
-                method.fit(pool, sample_weight=weights)
+                method = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA).fit(pool)
             elif self.method == "tower":
                 if labelled is None:
                     raise UncurseError("method='tower' needs labels, and there are too few rows for two folds")
-                method = Tower(scale="probability", replicas=kind)
-                method.fit(pool, labelled=labelled, sample_weight=weights)
+                method = Tower(scale="probability", replicas=kind).fit(pool, labelled=labelled)
             else:
-                method = Auto(scale="probability", replicas=kind)
-                method.fit(pool, labelled=labelled, sample_weight=weights)
+                method = Auto(scale="probability", replicas=kind).fit(pool, labelled=labelled)
         except UncurseError as error:
             if self.method == "tower":
                 raise
@@ -254,13 +248,10 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
         check_finite(check_numbers(target, "y"), "y", LARGEST_SCORE)
         return np.asarray(target)
 
-    def _fit_map(
-        self, pool: Array, weights: Array | None, labelled: tuple[Array, ...] | None, kind: str
-    ) -> tuple[ScoreMap, str, str, Any]:
-        if weights is not None:
-            pool, weights = pool[weights > 0], weights[weights > 0]
+    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, str, str, Any]:
+        kind = done.replicas.kind
         vad = VAD(link="identity", scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
-        vad.fit(pool, sample_weight=weights)
+        vad.fit(done.pool, sample_weight=done.pool_weights)
         method, reason = "vad", f"λ = {vad.lambda_:.3f}"
         slope, level = 1.0, 0.0
         if labelled is not None:

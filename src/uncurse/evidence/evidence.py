@@ -118,6 +118,25 @@ class Evidence:
             groups[name] = replace(mine, **missing)._merged(replace(theirs, **missing))
         return replace(self, **parts, sources=self.sources + other.sources).with_groups(groups)
 
+    def repeated(self, times: float) -> Evidence:
+        """Return the evidence of rows that each occur several times, such as rows that several models scored.
+
+        Standard errors then follow from the number of different rows.
+
+        Parameters
+        ----------
+        times : float
+            How often each row occurs.
+
+        Returns
+        -------
+        Evidence
+            Without groups and cells.
+        """
+        counts = None if self.replica_counts is None else self.replica_counts.repeated(times)
+        moments = self.moments.repeated(times)
+        return replace(self, moments=moments, cells=None, replica_counts=counts, groups={})
+
     def with_groups(self, groups: Mapping[str, Evidence]) -> Evidence:
         """Return this evidence with the evidence of its groups.
 

@@ -160,12 +160,26 @@ class Moments:
         >>> Moments().update([[0.0, 1.0, 5.0], [2.0, 1.0, 7.0]]).select([2, 0]).mean
         array([6., 1.])
         """
-        chosen, i = Moments(self.link), np.asarray(columns)
+        i = np.asarray(columns)
         if i.ndim != 1 or i.dtype.kind not in "iu" or not np.isin(i, np.arange(self.n_replicas)).all():
             raise UncurseError(f"columns={columns!r}; pass numbers from 0 to {self.n_replicas - 1}")
-        rows, weight, squares, mean, scatter = self._blocks
-        chosen._append(rows, weight, squares, mean[:, i], scatter[:, i[:, None], i])
-        return chosen
+        return self.transformed(np.eye(self.n_replicas)[i])
+
+    def repeated(self, times: float) -> Moments:
+        """Return the moments of rows that each occur several times: the effective number of rows is divided.
+
+        Parameters
+        ----------
+        times : float
+            How often each row occurs.
+
+        Returns
+        -------
+        Moments
+        """
+        same = self.transformed(np.eye(self.n_replicas))
+        same.block_squares = same.block_squares * check_number(times, "times")
+        return same
 
     def transformed(self, matrix: ArrayLike) -> Moments:
         """Return the moments of linear combinations of the replicas.

@@ -64,12 +64,10 @@ class ReplicaCounts:
     """
 
     def __init__(self) -> None:
-        self.rows = 0
-        self.n_replicas = 0
+        self.rows = self.n_replicas = self._level = 0
         self.column_sums: Array = np.zeros(0)
         self._weight_squares = 0.0
         self._labelled: bool | None = None
-        self._level = 0
         self._keys: Keys = np.empty(0, np.int64)
         self._table: Array = np.empty((2, 0))
         self._histogram: DenseHistogram | None = None  # of rows that are not among the keys yet
@@ -228,6 +226,12 @@ class ReplicaCounts:
         self._add(coarsen(other._keys, self._level - other._level), other._table)
         self._add_totals(other.rows, other._weight_squares, other.column_sums)
         return self
+
+    def repeated(self, times: float) -> ReplicaCounts:
+        """Return counts of rows that each occur `times` times: the effective number of rows is divided."""
+        same = ReplicaCounts().merge(self)
+        same._weight_squares *= check_number(times, "times")
+        return same
 
     def _add_totals(self, rows: int, weight_squares: float, column_sums: Array) -> None:
         self.rows += rows

@@ -199,7 +199,8 @@ def _fit_methods(
     done = UncursedClassifierCV(base, random_state=state).cross_fit(X, y, pool=features[split.pool])
     assert done.labelled is not None
     scores, target = np.clip(done.labelled[0], _CLIP, 1 - _CLIP), done.labelled[1]
-    pool, kind = np.clip(done.pool, _CLIP, 1 - _CLIP), done.replicas.kind
+    pool, kind = done.pool_evidence("probability", _CLIP), done.replicas.kind
+    columns = np.clip(done.pool, _CLIP, 1 - _CLIP)  # a calibrator takes arrays
     labelled = (scores, target)
     assert done.served_pool is not None
     unaligned = np.clip(done.served_pool, _CLIP, 1 - _CLIP)
@@ -207,7 +208,7 @@ def _fit_methods(
     served = np.clip(done.replicas.served.predict_proba(features[split.test])[:, 1], _CLIP, 1 - _CLIP)
     fits: dict[str, Any] = {
         "isotonic + VAD": lambda: VAD(calibrator="isotonic", scale="probability", replicas=kind, lambda_floor=0.01).fit(
-            pool, labelled=labelled
+            columns, labelled=labelled
         ),
         "label-free, seeds": lambda: Auto(scale="probability").fit(_seeded(base, X, y, state, features[split.pool])),
         "label-free, bootstraps": lambda: Auto(scale="probability", replicas=kind).fit(unaligned),
