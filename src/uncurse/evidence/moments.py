@@ -166,7 +166,16 @@ class Moments:
         return self.transformed(np.eye(self.n_replicas)[i])
 
     def repeated(self, times: float) -> Moments:
-        """Return the moments of rows that each occur `times` times: the effective number of rows is divided."""
+        """Return moments of rows that each occur several times: the effective number of rows is divided.
+
+        Parameters
+        ----------
+        times : float
+
+        Returns
+        -------
+        Moments
+        """
         same = self.transformed(np.eye(self.n_replicas))
         same.block_squares = same.block_squares * check_number(times, "times")
         return same

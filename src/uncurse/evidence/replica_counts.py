@@ -28,6 +28,7 @@ from .replica_grid import (
     collapse,
     column_sums,
     coordinates,
+    join_cells,
     least_level,
     pack,
     sparse_counts,
@@ -144,7 +145,7 @@ class ReplicaCounts:
             histogram.sums += thread_sums
         outside = [cells for misses, _ in counted for cells in misses]
         if outside:
-            self._keys, self._table = _joined(self._keys, self._table, *outside)
+            self._keys, self._table = join_cells(self._keys, self._table, *outside)
             if sum(len(keys) for keys, _ in outside) > len(values) // 16 or len(self._keys) > _MAX_KEYS:
                 self._flush()  # the histogram misses these rows: start another
         self._cells = None
@@ -228,7 +229,17 @@ class ReplicaCounts:
         return self
 
     def repeated(self, times: float) -> ReplicaCounts:
-        """Return counts of rows that each occur `times` times: the effective number of rows is divided."""
+        """Return counts of rows that each occur several times: the effective number of rows is divided.
+
+        Parameters
+        ----------
+        times : float
+            How often each row occurs.
+
+        Returns
+        -------
+        ReplicaCounts
+        """
         same = ReplicaCounts().merge(self)
         same._weight_squares *= check_number(times, "times")
         return same
@@ -240,7 +251,7 @@ class ReplicaCounts:
 
     def _add(self, keys: Keys, table: Array) -> None:
         self._cells = None
-        self._keys, self._table = _joined(self._keys, self._table, (keys, table))
+        self._keys, self._table = join_cells(self._keys, self._table, (keys, table))
         if self._histogram is not None:
             if len(self._keys) > _MAX_KEYS:
                 self._flush()
@@ -376,12 +387,6 @@ class ReplicaCounts:
             table = np.stack([weight, label])
             counts.update_cells(numbers, table, level, rows=rows, weight_squares=squares, column_sums=sums)
         return counts
-
-
-def _joined(keys: Keys, table: Array, *more: tuple[Keys, Array]) -> tuple[Keys, Array]:
-    return collapse(
-        np.concatenate([keys, *(k for k, _ in more)]), np.concatenate([table, *(t for _, t in more)], axis=1)
-    )
 
 
 def _logits(values: Float, scale: str, offset: float) -> Float:

@@ -151,6 +151,13 @@ def collapse(keys: Keys, table: Array) -> tuple[Keys, Array]:
     return (keys, table) if filled.all() else (keys[filled], table[:, filled])
 
 
+def join_cells(keys: Keys, table: Array, *more: tuple[Keys, Array]) -> tuple[Keys, Array]:
+    """Add up tables of cells."""
+    return collapse(
+        np.concatenate([keys, *(k for k, _ in more)]), np.concatenate([table, *(t for _, t in more)], axis=1)
+    )
+
+
 def sparse_counts(numbers: list[Float], labels: NDArray[Any] | None, weights: Array | None) -> tuple[Keys, Array]:
     """Return a key for each row, and its weight and weighted label."""
     table = np.zeros((2, len(numbers[0])))
@@ -251,6 +258,7 @@ __all__ = [
     "column_sums",
     "coordinates",
     "expand",
+    "join_cells",
     "least_level",
     "pack",
     "sparse_counts",
