@@ -154,11 +154,6 @@ class Moments:
         Returns
         -------
         Moments
-
-        Examples
-        --------
-        >>> Moments().update([[0.0, 1.0, 5.0], [2.0, 1.0, 7.0]]).select([2, 0]).mean
-        array([6., 1.])
         """
         i = np.asarray(columns)
         if i.ndim != 1 or i.dtype.kind not in "iu" or not np.isin(i, np.arange(self.n_replicas)).all():

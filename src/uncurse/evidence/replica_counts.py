@@ -31,6 +31,7 @@ from .replica_grid import (
     join_cells,
     least_level,
     pack,
+    plain_numbers,
     sparse_counts,
     unpack,
 )
@@ -342,8 +343,8 @@ class ReplicaCounts:
             "served": served.tolist(),
             "gap": gap.tolist(),
             "contrast": contrast.tolist() if self.n_replicas > 2 else None,
-            "weight": _plain(self._table[0]),
-            "label": _plain(self._table[1]) if self._labelled else None,
+            "weight": plain_numbers(self._table[0]),
+            "label": plain_numbers(self._table[1]) if self._labelled else None,
         }
 
     @classmethod
@@ -393,13 +394,6 @@ def _logits(values: Float, scale: str, offset: float) -> Float:
     logits = strict_link(values, scale, "logistic", offset)
     inside = logits.min() >= -LARGEST and logits.max() <= LARGEST
     return logits if inside else np.clip(logits, -LARGEST, LARGEST)
-
-
-def _plain(values: Array) -> list[float] | list[int]:
-    """Return integral floats as integers, which are half as long in a file."""
-    integral = bool((np.round(values) == values).all() and (values < 2.0**53).all())
-    plain: list[float] | list[int] = (values.astype(np.int64) if integral else values).tolist()
-    return plain
 
 
 __all__ = ["MAX_CELLS", "ReplicaCounts"]

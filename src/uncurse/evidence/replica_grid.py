@@ -243,6 +243,13 @@ def _extent(numbers: Float) -> tuple[int, int]:
     return int(low - margin), int(high + margin)
 
 
+def plain_numbers(values: Array) -> list[float] | list[int]:
+    """Return integral floats as integers, which are half as long in a file."""
+    integral = bool((np.round(values) == values).all() and (values < 2.0**53).all())
+    plain: list[float] | list[int] = (values.astype(np.int64) if integral else values).tolist()
+    return plain
+
+
 __all__ = [
     "FINEST",
     "HALF",
@@ -261,6 +268,7 @@ __all__ = [
     "join_cells",
     "least_level",
     "pack",
+    "plain_numbers",
     "sparse_counts",
     "unpack",
 ]
