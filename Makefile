@@ -46,6 +46,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.logs
 	$(BIN)/python -m benchmarks.tower
+	$(BIN)/python -m benchmarks.estimators
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.serving
 

@@ -10,7 +10,22 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def test_the_first_example_shows_the_bias_before_and_not_after(tmp_path):
+def test_the_first_example_shows_less_bias_than_calibration(tmp_path):
+    pytest.importorskip("lightgbm", reason="the example needs LightGBM")
+    script = EXAMPLES / "01_correct_a_classifier.py"
+    words = [sys.executable, "-W", "ignore", script]
+    result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=180)
+    assert result.returncode == 0, result.stderr
+    served, calibrated, corrected = (
+        [abs(float(e)) for e in re.findall(rf"{name} ([+-]\d+\.\d+)%", result.stdout)]
+        for name in ("as served", "CalibratedClassifierCV", "UncursedClassifierCV")
+    )
+    assert len(served) == 3
+    assert sum(corrected) < 0.6 * min(sum(calibrated), sum(served))
+    assert "<svg" in (tmp_path / "01_correct_a_classifier.svg").read_text()
+
+
+def test_the_second_example_shows_the_bias_before_and_not_after(tmp_path):
     script = EXAMPLES / "02_debias_a_pool.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert result.returncode == 0, result.stderr
@@ -20,7 +35,7 @@ def test_the_first_example_shows_the_bias_before_and_not_after(tmp_path):
     assert (tmp_path / "map.json").stat().st_size < 20_000
 
 
-def test_the_second_example_trains_replicas_side_by_side_and_shows_less_bias_after(tmp_path):
+def test_the_third_example_trains_replicas_side_by_side_and_shows_less_bias_after(tmp_path):
     pytest.importorskip("torch", reason="the example needs PyTorch")
     script = EXAMPLES / "03_replicas_side_by_side.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
@@ -33,7 +48,7 @@ def test_the_second_example_trains_replicas_side_by_side_and_shows_less_bias_aft
     assert max(map(abs, after)) < 0.6 * min(before)
 
 
-def test_the_third_example_chooses_tower_and_shows_less_bias_than_all_others(tmp_path):
+def test_the_fourth_example_chooses_tower_and_shows_less_bias_than_all_others(tmp_path):
     script = EXAMPLES / "04_labels_and_a_choice.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert result.returncode == 0, result.stderr
@@ -66,7 +81,7 @@ def test_the_picture_is_drawn_from_the_tables(tmp_path):
     assert picture.read_text().count("<polyline") == 3
 
 
-def test_the_fourth_example_folds_a_map_into_a_model(tmp_path):
+def test_the_fifth_example_folds_a_map_into_a_model(tmp_path):
     pytest.importorskip("lightgbm", reason="the example needs LightGBM")
     script = EXAMPLES / "05_fold.py"
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
