@@ -23,6 +23,10 @@ MOST = float(np.finfo(np.float64).max)
 BELOW_ONE = float(np.nextafter(1.0, 0.0))
 
 
+#: Links that every export (Python, C, SQL, ONNX, torch) can write.
+_LINKS = ("logistic", "identity", "log", "probit")
+
+
 def operations(score_map: ScoreMap) -> tuple[Operation, ...]:
     """From a served score, on the map's scale, to the prediction.
 
@@ -96,6 +100,8 @@ def _convert(old: str, new: str) -> list[Operation]:
 
 
 def _own(score_map: ScoreMap) -> Operation:
+    if score_map.link not in _LINKS:
+        raise UncurseError(f"the {score_map.link} link has no formula for exports; known are {', '.join(_LINKS)}")
     if isinstance(score_map, Affine):
         return Line(score_map.slope, score_map.intercept)
     if isinstance(score_map, Curve):  # left of the first knot, between knots, right of the last

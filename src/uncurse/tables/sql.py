@@ -50,8 +50,8 @@ def link_score(name: str, columns: LogSpec) -> nw.Expr:
     x, scale = as_number(name), columns.scale
     if columns.link == "logistic":
         return logit_of(name, columns)
-    if columns.link == "probit":
-        raise UncurseError("the probit link has no form in SQL; collect with Polars, or use the logistic link")
+    if columns.link not in ("identity", "log"):
+        raise UncurseError(f"the {columns.link} link has no form in SQL; collect with Polars, or use the logistic link")
     if scale == "logit" or (scale == "probability" and columns.logit_offset):
         x = 1.0 / (1.0 + (-logit_of(name, columns)).exp())
     return x if columns.link == "identity" else x.log()
