@@ -23,7 +23,7 @@ MOST = float(np.finfo(np.float64).max)
 BELOW_ONE = float(np.nextafter(1.0, 0.0))
 
 
-#: Links that every export (Python, C, SQL, ONNX, torch) can write.
+#: Links that exports know; a single export may still refuse one, such as probit in SQL.
 _LINKS = ("logistic", "identity", "log", "probit")
 
 
