@@ -176,7 +176,8 @@ class Ranked:
         bounds = np.minimum(bounds, end)
         sums = self.at(bounds)
         s = {name: np.diff(v, axis=-1) for name, v in sums.items()}
-        empty = s["w"] <= 1e-12 * end  # differences of cumulative weights that are mere rounding
+        # Differences of cumulative sums lose the digits of light bins, and squares of weights twice as many.
+        empty = s["w"] <= 1e-7 * end
         w = np.where(empty, 1.0, s["w"])
         residual = (s["y"] - s["f"]) / w
         gap, spread = np.abs(residual), _deviation(residual, s["w2"], s["r1"], s["r2"], sums["r2"][:, -1:]) / w
