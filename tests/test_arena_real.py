@@ -103,8 +103,17 @@ def test_bad_files_are_named(tmp_path):
     (tmp_path / "other.csv").write_text("1,2,3\n4,5,6\n")
     (tmp_path / "text.csv").write_text("click,site\nyes,a\nno,b\n")
     (tmp_path / "bad.csv.gz").write_bytes(b"no gzip")
+    (tmp_path / "twice.csv").write_text("click,site,site\n1,a,b\n0,b,c\n")
+    (tmp_path / "long.csv").write_text("click,site,C1\n1,a\n0,b\n")
+    (tmp_path / "unrated.csv").write_text("userId,movieId\n1,2\n3,4\n")
+    (tmp_path / "bare.csv").write_text("id,click\n1,1\n2,0\n")
     for files, message in (
         ([], "no file"),
+        ([tmp_path / "twice.csv"], "has the name 'site' twice"),
+        ([tmp_path / "long.csv"], "3 names for 2 columns"),
+        ([tmp_path / "unrated.csv"], "has no column 'rating'"),
+        ([tmp_path / "bare.csv"], "has no feature"),
+        ([avazu, avazu], "is named twice"),
         ([avazu, criteo], "different logs: avazu, criteo"),
         ([tmp_path / "empty.csv"], "is empty"),
         ([tmp_path / "other.csv"], "has 3 columns"),
@@ -184,6 +193,10 @@ def test_bad_arguments_are_named(log):
         real.run(log, "forest")
     with pytest.raises(UncurseError, match="splits=1"):
         real.run(log, "logistic", splits=1)
+    few = np.zeros(ROWS, bool)
+    few[:3] = True
+    with pytest.raises(UncurseError, match="of the thinning model have one class"):
+        real.make_split(real.make_features(log, "logistic"), few, "logistic", True, [0, 3])
     with pytest.raises(UncurseError, match="all labels of the log are 1"):
         real.run(ClickLog("avazu", log.codes, np.ones(ROWS, bool)), "logistic")
 

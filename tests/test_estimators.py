@@ -1,7 +1,7 @@
 import joblib
 import numpy as np
 import pytest
-from scipy.special import expit, logit
+from scipy.special import expit
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -9,7 +9,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, LeaveOneOut, RepeatedStratifiedKFold, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -19,11 +19,11 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import estimator_checks, get_tags
 
-from uncurse.debias.tower import Tower
 from uncurse.debias.vad import VAD
 from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV, UncursedRegressorCV
 from uncurse.maps import load
+from uncurse.serving import fold
 
 # scikit-learn 1.6 uses an option that SciPy 1.17 deprecates.
 pytestmark = pytest.mark.filterwarnings(r"ignore:scipy.optimize. The `disp`:DeprecationWarning")
@@ -145,33 +145,26 @@ def test_vad_without_folds_is_vad_of_the_replicas():
     assert low < 0 < high
 
 
-def test_labelled_rows_are_scored_by_models_that_have_not_seen_them(monkeypatch):
-    seen = {}
-
-    def record(self, pool, *, labelled, sample_weight=None):
-        seen.update(pool=pool, labelled=labelled)
-        return fit(self, pool, labelled=labelled, sample_weight=sample_weight)
-
-    fit = Tower.fit
-    monkeypatch.setattr(Tower, "fit", record)
+def test_labelled_rows_are_scored_by_models_that_have_not_seen_them():
     folds = [(np.arange(100, 400), np.arange(100)), (np.arange(200), np.arange(200, 400))]
-    clf = UncursedClassifierCV(LOGISTIC, method="tower", cv=folds, random_state=0).fit(X, Y, pool=POOL)
-    scores, labels = seen["labelled"]
+    done = UncursedClassifierCV(LOGISTIC, method="tower", cv=folds, random_state=0).cross_fit(X, Y, pool=POOL)
+    scores, labels = done.labelled
     rows = np.concatenate([test for _, test in folds])
     np.testing.assert_array_equal(labels, Y[rows])
     expected = np.concatenate([clone(LOGISTIC).fit(X[a], Y[a]).predict_proba(X[b])[:, 1] for a, b in folds])
     np.testing.assert_allclose(scores[:, 0], expected, rtol=1e-9)
     assert not np.isclose(scores[:, 1], expected).any()
     # The folds share the pool, which is larger than the training rows.
-    assert seen["pool"].rows == 3000
-    assert seen["pool"].moments.mean[0] != pytest.approx(logit(clf.predict_replicas(POOL))[:, 0].mean(), rel=1e-6)
+    assert done.pool.shape == (3000, 3)
+    assert done.pool_repeats == 1
+    assert not np.isclose(np.sort(done.pool[:, 0]), np.sort(done.served_pool[:, 0])).all()
 
 
 def test_a_pool_is_scored_by_the_models_that_score_labelled_rows():
     folds = [(np.arange(200, 400), np.arange(200)), (np.arange(200), np.arange(200, 400))]
     done = UncursedClassifierCV(LOGISTIC, cv=folds, random_state=0).cross_fit(X, Y, pool=X)
     assert done.pool.shape == (800, 3)
-    assert done.repeats == 2
+    assert done.pool_repeats == 2
     assert done.pool_evidence("probability").moments.effective_rows == pytest.approx(400)
     np.testing.assert_allclose(done.pool[:200], done.labelled[0][:200], rtol=1e-12)
     np.testing.assert_allclose(done.pool[600:], done.labelled[0][200:], rtol=1e-12)
@@ -479,3 +472,88 @@ def test_seeds_of_trees_and_lines_without_labels_are_warned_of(estimator, option
 def test_fewer_groups_than_folds_give_fewer_folds():
     with pytest.warns(UserWarning, match="there are rows for 3 folds only, not for 5"):
         UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y, groups=np.arange(len(Y)) % 3)
+
+
+# ---------------------------------------------------------------------------- folds, weights and pools of all kinds
+
+
+def test_given_folds_refer_to_all_rows_whatever_their_weights():
+    weights = np.ones(400)
+    weights[::2] = 0
+    train, test = np.arange(200), np.arange(200, 300)
+    done = UncursedClassifierCV(LOGISTIC, cv=[(train, test)], random_state=0).cross_fit(X, Y, sample_weight=weights)
+    np.testing.assert_array_equal(done.labelled[1], Y[test[weights[test] > 0]])
+
+
+def test_rows_of_weight_zero_do_not_change_the_line():
+    weights = (np.arange(400) % 2).astype(float)
+    kept = weights > 0
+    far = X.copy()
+    far[~kept] *= 50
+    options = {"method": "auto", "cv": None, "random_state": 0}
+    with_zeros = UncursedClassifierCV(LOGISTIC, **options).fit(far, Y, sample_weight=weights)
+    without = UncursedClassifierCV(LOGISTIC, **options).fit(X[kept], Y[kept])
+    assert with_zeros.line()[0].slope == pytest.approx(without.line()[0].slope, rel=1e-6)
+
+
+def test_labels_that_are_scored_again_and_again_count_once():
+    widths = []
+    for cv in (StratifiedKFold(5, shuffle=True, random_state=0), RepeatedStratifiedKFold(n_splits=5, n_repeats=6)):
+        clf = UncursedClassifierCV(LOGISTIC, method="tower", cv=cv, random_state=0).fit(X, Y)
+        low, high = clf.interval(0.1)
+        widths.append(high - low)
+    assert widths[1] > 0.8 * widths[0]
+    done = UncursedClassifierCV(LOGISTIC, cv=cv, random_state=0).cross_fit(X, Y)
+    assert (done.labelled_repeats, done.pool_repeats) == (6, 6)
+    assert done.labelled_evidence("probability").moments.effective_rows == pytest.approx(400)
+
+
+def test_folds_of_one_row_are_no_constant_model():
+    clf = UncursedClassifierCV(LOGISTIC, cv=LeaveOneOut(), random_state=0).fit(X[:60], Y[:60])
+    assert "predicts the same value" not in clf.reason_
+    reg = UncursedRegressorCV(cv=40, random_state=0).fit(X[:40], X[:40].sum(axis=1) + np.arange(40) % 3)
+    assert reg.method_ == "line"
+
+
+@pytest.mark.parametrize("method", ["auto", "tower"])
+def test_a_cv_without_folds_is_an_error(method):
+    with pytest.raises(UncurseError, match="gives no folds"):
+        UncursedClassifierCV(LOGISTIC, cv=[], method=method).fit(X, Y)
+    folds = iter([(np.arange(200), np.arange(200, 400)), (np.arange(200, 400), np.arange(200))])
+    clf = UncursedClassifierCV(LOGISTIC, cv=folds, method=method, random_state=0).fit(X, Y)
+    with pytest.raises(UncurseError, match="gives no folds"):  # the generator is used up
+        clf.fit(X, Y)
+
+
+def test_a_pool_that_cannot_be_scored_is_named():
+    catboost = pytest.importorskip("catboost").CatBoostClassifier(iterations=5, verbose=0, allow_writing_files=False)
+    for model in (boosted("xgboost"), catboost, LOGISTIC):
+        with pytest.raises(UncurseError, match="the pool has 0 rows"):
+            UncursedClassifierCV(model, cv=2).fit(X, Y, pool=POOL[:0])
+        with pytest.raises(UncurseError, match="the models cannot score the pool"):
+            UncursedClassifierCV(model, cv=2).fit(X, Y, pool=POOL[:, :3])
+
+
+def test_groups_are_checked_before_folds():
+    with pytest.raises(UncurseError, match="group"):
+        UncursedClassifierCV(LOGISTIC).fit(X, Y, groups=[None] * 100 + ["a"] * 300)
+    with pytest.raises(UncurseError, match="have one class; use fewer folds, other groups"):
+        UncursedClassifierCV(LOGISTIC, cv=2).fit(X, Y, groups=Y)
+
+
+def test_a_regressor_of_pure_noise_predicts_within_the_range_of_the_target():
+    rng = np.random.default_rng(0)
+    features, pool = rng.normal(size=(100, 60)), rng.normal(size=(2000, 60)) + 0.5
+    y = features @ (0.03 * rng.normal(size=60)) + rng.normal(size=100)
+    reg = UncursedRegressorCV(random_state=0).fit(features, y, pool=pool)
+    predicted = reg.predict(pool)
+    assert y.min() < predicted.min() < predicted.max() < y.max()
+    assert "noise" in reg.reason_
+
+
+def test_fold_of_a_frozen_model_folds_the_model_inside():
+    model = clone(LOGISTIC).fit(X, Y)
+    clf = UncursedClassifierCV(FrozenEstimator(model), random_state=0).fit(X, Y, pool=POOL)
+    folded = fold(clf, straight=True)
+    expected = clf.line()[0](model.predict_proba(POOL)[:, 1])
+    np.testing.assert_allclose(folded.predict_proba(POOL)[:, 1], expected, rtol=1e-9)

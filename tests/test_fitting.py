@@ -245,3 +245,19 @@ def test_straight_writes_a_line_and_its_loss(run, logs):
     assert load("map.json").slope == pytest.approx(line.slope, rel=1e-3)
     assert float(said["straight_loss"]) == pytest.approx(loss, abs=1e-4)
     assert load_record("map.json")["straight_loss"] == float(said["straight_loss"])
+
+
+def test_a_calibrated_map_of_a_log_has_a_line(run, logs):
+    options = ["--method", "vad", "--calibrator", "isotonic", *LABELLED, "--straight", "-o", "map.json"]
+    run("fit", "pool.parquet", "--scores", "s1,s2", *options)
+    assert isinstance(load("map.json"), Affine)
+
+
+def test_a_map_of_an_ensemble_is_not_evaluated_on_evidence(run, logs):
+    run("fit", "pool.parquet", "--scores", "s1,s2", "--replicas", "ensemble", "-o", "map.json")
+    run("collect", "labelled.parquet", "--scores", "s1,s2", "--label", "click", "-o", "labelled.json")
+    error = run("evaluate", "labelled.json", "--map", "map.json", code=2)
+    assert "takes the mean of" in error
+    mean = logs[1].with_columns(mean=(pl.col("s1") + pl.col("s2")) / 2)
+    mean.write_parquet("mean.parquet")
+    run("evaluate", "mean.parquet", "--score", "mean", "--label", "click", "--map", "map.json")

@@ -119,7 +119,8 @@ def fit(
     check_choice("replicas", replicas, tuple(KINDS))
     if scale is None and not all(source.lower().endswith(".json") for source in pool):
         raise UncurseError("--scale is missing; name the scale of the scores: logit, probability or value")
-    counts = method != "vad" or shape == "free"
+    lines = straight and scale != "value" and link in (None, "logistic")  # a line needs the scores of the pool
+    counts = method != "vad" or shape == "free" or lines
     options = (weight, group, None, None, scale or "logit", link or "logistic", negative_rate, engine)
     given: dict[str, Any] = {"scores": scores, "scale": scale, "link": link, "group": group, "weight": weight}
     given["negative_rate"] = negative_rate

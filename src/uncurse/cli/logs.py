@@ -167,6 +167,12 @@ def evaluate(
         if isinstance(one, Grouped) and not evidence.groups:
             column = about.get("group") or "COLUMN"
             raise UncurseError(f"{path} has a map for each group; collect {', '.join(log)} with --group {column}")
+    for path, _, about in loaded:
+        if about.get("replicas") == "ensemble" and log[0].lower().endswith(".json"):
+            raise UncurseError(
+                f"{path} takes the mean of {', '.join(about.get('columns', ())) or 'the members'}, which evidence does "
+                "not hold; evaluate it on a log with a column of the mean"
+            )
     for path, one, _ in loaded:
         if one.scale != spec.scale:
             raise UncurseError(

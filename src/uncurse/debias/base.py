@@ -259,7 +259,7 @@ class Debiaser:
             raise UncurseError(f"this {type(self).__name__} has no intervals: {self._no_interval}")
         return remaining_error_interval(self.map_, self._remaining, alpha, level, self.record_.negative_rate)
 
-    def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Affine | Grouped, float]:
+    def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Affine, float]:
         """Return the straight line that is nearest to the map on the top of the pool, and its loss.
 
         A tree model or a linear layer can hold a straight line, not a curve.
@@ -271,8 +271,8 @@ class Debiaser:
 
         Returns
         -------
-        line : Affine or Grouped
-            The affine map; with groups, one for each.
+        line : Affine
+            The affine map. A map with groups has none: fit each group on its own.
         loss : float
             Largest relative difference between the mean predictions of line and map on these shares.
         """
@@ -286,8 +286,7 @@ class Debiaser:
         if self._remaining is not None:
             cells = self._remaining.cells
             return cells.served - offset, cells.weight
-        default = self.map_.default if isinstance(self.map_, Grouped) else self.map_
-        if isinstance(compose(default, scale=default.scale), Affine):  # the line itself
+        if isinstance(self.map_, Grouped) or isinstance(compose(self.map_, scale=self.map_.scale), Affine):
             return np.zeros(0), np.zeros(0)
         if record.calibrator is not None or record.center is None or record.score_variance is None:
             raise UncurseError(f"a line needs the scores of the pool; {self._no_interval or 'fit again'}")

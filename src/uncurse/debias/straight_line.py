@@ -19,7 +19,7 @@ _STEPS, _CLOSE = 50, 1e-12
 
 def straight_line(
     score_map: ScoreMap, served: Array, weight: Array, alphas: Sequence[float] = (0.01, 0.1)
-) -> tuple[Affine | Grouped, float]:
+) -> tuple[Affine, float]:
     """Return the affine map whose mean predictions on the top shares are nearest to those of a map.
 
     Parameters
@@ -33,8 +33,8 @@ def straight_line(
 
     Returns
     -------
-    line : Affine or Grouped
-        The affine map; with groups, one for each.
+    line : Affine
+        The affine map.
     loss : float
         Largest relative difference of the mean predictions on these shares.
 
@@ -46,17 +46,12 @@ def straight_line(
     >>> round(line.slope, 2), loss < 0.01
     (0.33, True)
     """
+    low, high = _check_shares(alphas)
     if isinstance(score_map, Grouped):
-        default, loss = straight_line(score_map.default, served, weight, alphas)
-        lines = {name: straight_line(part, served, weight, alphas) for name, part in score_map.maps.items()}
-        assert isinstance(default, Affine)
-        return Grouped(default, {name: line for name, (line, _) in lines.items()}), max(
-            [loss, *(own for _, own in lines.values())]
-        )
+        raise UncurseError("a map with groups has no single line; fit each group on its own and take its line")
     simple = compose(score_map, scale=score_map.scale)
     if isinstance(simple, Affine):
         return simple, 0.0
-    low, high = _check_shares(alphas)
     order = np.argsort(-served, kind="stable")
     x, w = served[order], weight[order]
     reached = np.cumsum(w) / w.sum()

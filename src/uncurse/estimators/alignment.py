@@ -13,13 +13,21 @@ import numpy as np
 from .._types import Array
 from ..debias.replica_kinds import ReplicaKind
 
+_LEAST_ROWS = 30  # of a fold, from which its noise is estimated
 _LEAST = 0.05  # least share of the variance that is attributed to true scores
 
 
-def align(kind: ReplicaKind, folds: Sequence[Array], served: Array | None, cv: int) -> tuple[float, float]:
+def align(
+    kind: ReplicaKind,
+    folds: Sequence[Array],
+    served: Array | None,
+    *,
+    held_out: float,
+    weights: Sequence[Array] | None = None,
+) -> tuple[float, float]:
     """Return slope and intercept that translate a served score to a score out of fold.
 
-    With all rows, noise has r times the variance that it has in a fold. For regular models r is 1 − 1/cv, and for
+    With all rows, noise has r times the variance that it has in a fold. For regular models r is 1 − held_out, and for
     strongly regularised ones 1: the prior is the middle between them. Differences between replicas on the pool measure
     r, with an error that follows from the differences between folds.
 
@@ -31,8 +39,10 @@ def align(kind: ReplicaKind, folds: Sequence[Array], served: Array | None, cv: i
         Scores of the pool by the models of each fold, on the link.
     served : array of shape (m, S), optional
         Scores of the pool by the models that are trained on all rows, on the link.
-    cv : int
-        Number of folds.
+    held_out : float
+        Share of the rows that the models of a fold have not seen.
+    weights : sequence of arrays of shape (m,), optional
+        Weights of the rows of each fold.
 
     Returns
     -------
@@ -44,17 +54,21 @@ def align(kind: ReplicaKind, folds: Sequence[Array], served: Array | None, cv: i
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.normal(size=(10_000, 1))
     >>> folds = [truth + rng.normal(0, 0.5, (10_000, 3)) for _ in range(5)]
-    >>> slope, _ = align(replica_kind("bootstrap"), folds, None, 5)  # (1 + 0.25) / (1 + 0.9 · 0.25)
+    >>> slope, _ = align(replica_kind("bootstrap"), folds, None, held_out=0.2)  # (1 + 0.25) / (1 + 0.9 · 0.25)
     >>> round(slope, 2)
     1.02
     """
-    parts = [np.cov(scores.T, ddof=0) for scores in folds]
+    if min(map(len, folds)) < _LEAST_ROWS:
+        folds, weights = [np.concatenate(folds)], None if weights is None else [np.concatenate(weights)]
+    by_fold = [None] * len(folds) if weights is None else weights
+    parts = [np.cov(scores.T, ddof=0, aweights=own) for scores, own in zip(folds, by_fold, strict=True)]
     noises = np.array([float(kind.noise_variance(part)) for part in parts])
     noise, variance = float(noises.mean()), float(np.mean([part[0, 0] for part in parts]))
     if not (noise > 0 and noises.min() > 0 and variance > 0):
         return 1.0, 0.0
-    center = float(np.mean([scores[:, 0].mean() for scores in folds]))
-    log_ratio, error = np.log1p(-0.5 / cv), 0.5 / cv
+    means = [np.average(scores[:, 0], weights=own) for scores, own in zip(folds, by_fold, strict=True)]
+    center = float(np.mean(means))
+    log_ratio, error = np.log1p(-held_out / 2), held_out / 2
     own_variance, own_center = None, center
     if served is not None:
         moments = np.cov(served.T, ddof=0)

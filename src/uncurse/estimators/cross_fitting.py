@@ -3,87 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, check_cv
-from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from .._types import Array
 from ..debias.replica_kinds import replica_kind
 from ..debias.straight_line import straight_line
 from ..errors import UncurseError
-from ..evidence import Evidence, LogSpec, from_arrays
-from ..evidence.from_arrays import column_names
 from ..maps import Affine, ScoreMap, compose
 from ..validation import check_choice, warn_user
 from .alignment import align
-from .replicas import ReplicaPlan, Replicas, RowsToScore, check_is_estimator, run_jobs, score_pool
-from .resampling import Rows, take_rows
+from .replicas import ReplicaPlan, RowsToScore, check_is_estimator, run_jobs, score_pool
+from .resampling import Rows, group_numbers, take_rows
+from .scores import CrossFit, all_constant, count_rows, is_tree_or_linear, pool_parts
 
 _FEATURES = ("n_features_in_", "feature_names_in_")
-_TREES_AND_LINES = ("lightgbm", "xgboost", "catboost", "sklearn.tree", "sklearn.ensemble", "sklearn.linear_model")
 _ALIGNED_ROWS = 100_000  # pool rows that are scored by the served model
-
-
-def _count(pool: Any) -> int:
-    if pool is None:
-        return 0
-    try:
-        return int(_num_samples(pool))
-    except (TypeError, ValueError) as error:
-        raise UncurseError(f"the pool has no rows to score: {error}") from None
-
-
-def _is_tree_or_linear(estimator: Any) -> bool:
-    """Whether the noise of a model comes from its training rows rather than from its seed."""
-    while isinstance(estimator, Pipeline):
-        estimator = estimator.steps[-1][1]
-    return any(part.__module__.startswith(_TREES_AND_LINES) for part in type(estimator).__mro__)
-
-
-def _is_constant(scores: Array) -> bool:
-    return not np.ptp(scores[:, 0]) > 1e-9 * np.abs(scores[:, 0]).max()
-
-
-def _pool_parts(pool: int, training: int, folds: int, seed: int) -> tuple[list[Rows | None], int]:
-    """Return the pool rows that the models of each fold score, and how many folds score each row.
-
-    Every fold scores a small pool, so that differences between models average out. A pool that is larger than the
-    training rows is divided between folds, which saves time.
-    """
-    if not folds or pool <= training:
-        return [None] * folds, max(folds, 1)
-    times = max(1, folds * training // pool)
-    first = np.random.default_rng([seed, pool]).permutation(pool) % folds
-    return [np.flatnonzero((number - first) % folds < times) for number in range(folds)], times
-
-
-class CrossFit(NamedTuple):
-    """Models, and the scores that a map is fitted to."""
-
-    replicas: Replicas  # trained on all rows
-    pool: Array  # scores of the pool by the models of each fold, shape (rows, S)
-    pool_weights: Array | None
-    labelled: tuple[Array, ...] | None  # scores out of fold, labels and, if there are any, weights
-    target: NDArray[Any]
-    served_pool: Array | None  # scores of the pool, or of a sample of it, by `replicas`
-    alignment: tuple[float, float]  # slope and intercept, on the link, from a served score to a score out of fold
-    constant: bool  # whether each model predicts a single value
-    repeats: int = 1  # how often each row of the pool is scored
-
-    def pool_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the pool as evidence, with the number of different rows."""
-        scores = np.clip(self.pool, clip, 1 - clip) if clip else self.pool
-        spec = LogSpec(column_names(scores.shape[1]), scale)
-        counts = scale == "probability"
-        evidence = from_arrays(scores, spec=spec, sample_weight=self.pool_weights, replica_counts=counts)
-        return evidence.repeated(self.repeats)
 
 
 class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -223,12 +165,12 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         replica_kind(plan.kind).check_columns(plan.count)
         self._check_weighted(plan)
         folds = self._folds(plan) if method != "vad" or pool is None else []
-        if plan.by_seeds and (not folds or method == "vad") and _is_tree_or_linear(plan.template):
+        if plan.by_seeds and (not folds or method == "vad") and is_tree_or_linear(plan.template):
             warn_user(
                 f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
-        parts, times = _pool_parts(_count(pool), len(plan.y), len(folds), plan.seed)
+        parts, times = pool_parts(count_rows(pool), len(plan.y), len(folds), plan.seed)
         jobs = plan.jobs()
         for number, (train, test) in enumerate(folds, 1):
             jobs += plan.jobs(train, number, RowsToScore(self._predictions, test, pool, parts[number - 1]))
@@ -238,7 +180,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             wanted = RowsToScore(self._predictions, np.arange(0), X if pool is None else pool)
             scores = np.column_stack([score_pool(wanted, model) for model in fitted.models])
             weights = plan.weights if pool is None else None
-            return CrossFit(fitted, scores, weights, None, plan.y, scores, (1.0, 0.0), _is_constant(scores))
+            return CrossFit(fitted, scores, weights, None, plan.y, scores, (1.0, 0.0), all_constant([scores]))
         scored = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
         rows: Rows = np.concatenate([test for _, test in folds])
         scores = np.concatenate([np.column_stack([own for own, _ in part]) for part in scored])
@@ -251,18 +193,22 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             # Labelled rows and pool are scored by the same models, so they differ by their rows alone.
             by_fold = [np.column_stack([other for _, other in part]) for part in scored]
             scores, weights = np.concatenate(by_fold), None
-            sample = np.arange(_count(pool))[:: max(1, _count(pool) // _ALIGNED_ROWS)]
+            sample = np.arange(count_rows(pool))[:: max(1, count_rows(pool) // _ALIGNED_ROWS)]
             wanted = RowsToScore(self._predictions, rows, pool, sample)
             served_pool = np.column_stack([score_pool(wanted, model) for model in fitted.models])
+        repeats = len(rows) / len(np.unique(rows))
         alignment = align(
             replica_kind(fitted.kind),
             [self._to_link(part) for part in by_fold],
             None if served_pool is None else self._to_link(served_pool),
-            len(folds),
+            held_out=float(np.mean([len(test) for _, test in folds])) / len(np.unique(rows)),
+            weights=None if pool is not None or plan.weights is None else [plan.weights[test] for _, test in folds],
         )
-        constant = all(map(_is_constant, by_fold))
-        repeats = 1 if pool is None else times
-        return CrossFit(fitted, scores, weights, labelled, plan.y, served_pool, alignment, constant, repeats)
+        scored_times = repeats if pool is None else float(times)
+        constant = all_constant(by_fold)
+        return CrossFit(
+            fitted, scores, weights, labelled, plan.y, served_pool, alignment, constant, scored_times, repeats
+        )
 
     def _served_quantiles(self, done: CrossFit) -> tuple[Array, Array]:
         """Return quantiles of the served score on the pool, on the link, and equal weights."""
@@ -270,9 +216,13 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         served = (self._to_link(done.pool)[:, 0] - intercept) / slope
         if done.served_pool is not None:
             served = self._to_link(done.served_pool)[:, 0]
+        weights = done.pool_weights if done.served_pool is None or done.labelled is None else None
+        order = np.argsort(served, kind="stable")
+        reached = np.cumsum(np.ones(len(served)) if weights is None else weights[order])
         # Enough rows above the top 1%, and little to store.
         shares = np.concatenate([np.linspace(0, 0.9, 100, endpoint=False), 1 - np.geomspace(0.1, 1e-4, 400)])
-        return np.quantile(served, shares), np.diff(shares, append=1.0)
+        places = np.searchsorted(reached, shares * reached[-1], side="right")
+        return served[order[np.minimum(places, len(order) - 1)]], np.diff(shares, append=1.0)
 
     def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
         """Return numbers to calibrate on; `every` holds the targets of all rows."""
@@ -285,30 +235,54 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Return training and test rows of each fold; rows of weight zero are in neither."""
         if self.cv is None or self.cv is False:
             return []
-        kept: Rows = np.arange(len(plan.y)) if plan.weights is None else np.flatnonzero(plan.weights)
-        y = plan.y[kept]
-        groups = None if plan.groups is None else np.asarray(plan.groups)[kept]
-        splitter, classes = self.cv, is_classifier(plan.template)
-        if isinstance(self.cv, int | np.integer):
-            count = int(np.unique(y, return_counts=True)[1].min()) if classes else len(y)
-            count = count if groups is None else min(count, len(np.unique(groups)))
-            folds = min(int(self.cv), count)
-            if int(self.cv) < 2:
-                raise UncurseError(f"cv={self.cv!r}; pass 2 or more folds, or None for no labels")
-            if folds < 2:
-                warn_user("there are too few rows for two folds, so no labels are used")
-                return []
-            if folds < int(self.cv):
-                warn_user(f"there are rows for {folds} folds only, not for {self.cv}")
-            if groups is None:
-                splitter = (StratifiedKFold if classes else KFold)(folds, shuffle=True, random_state=plan.seed)
-            else:
-                splitter = (StratifiedGroupKFold if classes else GroupKFold)(folds)
+        classes = is_classifier(plan.template)
+        weighted = np.ones(len(plan.y), bool) if plan.weights is None else plan.weights > 0
+        groups = None if plan.groups is None else group_numbers(plan.groups, len(plan.y))
+        if not isinstance(self.cv, int | np.integer):
+            splits = self._split(self.cv, plan, np.arange(len(plan.y)), groups)
+            folds = [(train[weighted[train]], test[weighted[test]]) for train, test in splits]
+            folds = [(train, test) for train, test in folds if len(test)]
+            if not folds:
+                raise UncurseError(f"cv={self.cv!r} gives no folds; pass folds with rows, or None for no labels")
+            return self._check_folds(plan, folds)
+        if int(self.cv) < 2:
+            raise UncurseError(f"cv={self.cv!r}; pass 2 or more folds, or None for no labels")
+        kept = np.flatnonzero(weighted)
+        count = int(np.unique(plan.y[kept], return_counts=True)[1].min()) if classes else len(kept)
+        count = count if groups is None else min(count, len(np.unique(groups[kept])))
+        number = min(int(self.cv), count)
+        if number < 2:
+            warn_user("there are too few rows for two folds, so no labels are used")
+            return []
+        if number < int(self.cv):
+            warn_user(f"there are rows for {number} folds only, not for {self.cv}")
+        splitter: Any
+        if groups is None:
+            splitter = (StratifiedKFold if classes else KFold)(number, shuffle=True, random_state=plan.seed)
+        else:
+            splitter = (StratifiedGroupKFold if classes else GroupKFold)(number)
+        return self._check_folds(plan, self._split(splitter, plan, kept, groups))
+
+    def _split(self, splitter: Any, plan: ReplicaPlan, rows: Rows, groups: Rows | None) -> list[tuple[Rows, Rows]]:
+        """Split some rows."""
+        y, own = plan.y[rows], None if groups is None else groups[rows]
         try:
-            splits = check_cv(splitter, y, classifier=classes).split(take_rows(plan.X, kept), y, groups)
-            return [(kept[train], kept[test]) for train, test in splits]
+            made = check_cv(splitter, y, classifier=is_classifier(plan.template))
+            return [(rows[train], rows[test]) for train, test in made.split(take_rows(plan.X, rows), y, own)]
         except (TypeError, ValueError, IndexError) as error:
-            raise UncurseError(f"cv={self.cv!r} does not split the rows: {error}") from None
+            text = " ".join(str(error).split())[:200]
+            raise UncurseError(f"cv={type(self.cv).__name__} does not split the rows: {text}") from None
+
+    @staticmethod
+    def _check_folds(plan: ReplicaPlan, folds: list[tuple[Rows, Rows]]) -> list[tuple[Rows, Rows]]:
+        """Raise UncurseError if a model of a classifier would see a single class."""
+        if is_classifier(plan.template):
+            for number, (train, _) in enumerate(folds):
+                if len(np.unique(plan.y[train])) < 2:
+                    raise UncurseError(
+                        f"the training rows of fold {number} have one class; use fewer folds, other groups, or cv=None"
+                    )
+        return folds
 
     def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
         """Return an interval for the calibration error that remains on the top share of the pool.
@@ -395,4 +369,4 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-__all__ = ["CrossFit", "CrossFitted"]
+__all__ = ["CrossFitted"]

@@ -267,8 +267,8 @@ def score_pool(wanted: RowsToScore, model: Any) -> Array:
     try:
         part = wanted.pool if wanted.pool_rows is None else take_rows(wanted.pool, wanted.pool_rows)
         return wanted.predict(model, part)
-    except (TypeError, ValueError, IndexError) as error:
-        raise UncurseError(f"the models cannot score the pool: {error}") from None
+    except Exception as error:  # each library has exceptions of its own
+        raise UncurseError(f"the models cannot score the pool: {' '.join(str(error).split())}") from None
 
 
 def check_is_estimator(estimator: Any) -> None:

@@ -43,13 +43,12 @@ class Bootstrap:
                 f"a bootstrap needs {_LEAST_ROWS}; use less extreme weights, or replicas='seeds'"
             )
         classes = np.unique(y, return_inverse=True)[1] if stratified and y.ndim == 1 else np.zeros(n, np.intp)
-        units = np.empty(n, np.intp)
         if groups is None:
+            units = np.empty(n, np.intp)
             hashes = row_hashes(X, classes if stratified else y)
             units[np.lexsort([weight, hashes, weight == 0])] = np.arange(n)
         else:
-            for i, members in enumerate(group_rows(groups, n)[1]):
-                units[members] = i
+            units = group_numbers(groups, n)
         return cls(units, int(units.max()) + 1, classes, weight)
 
     def draw(self, seed: list[int], rows: Rows | None = None, *, at_most_once: bool = False) -> NDArray[np.int64]:
@@ -73,6 +72,14 @@ class Bootstrap:
             f"none of {_REDRAWS} bootstraps contains every class: the rarest has {rarest} rows; add rows of it, or use "
             "replicas='seeds'"
         )
+
+
+def group_numbers(groups: ArrayLike, n: int) -> Rows:
+    """Return a number for the group of each row."""
+    numbers = np.empty(n, np.intp)
+    for i, members in enumerate(group_rows(groups, n)[1]):
+        numbers[members] = i
+    return numbers
 
 
 def take_rows(X: Any, rows: Rows) -> Any:
@@ -110,4 +117,4 @@ def _row_bytes(X: Any) -> Iterator[bytes]:
     )
 
 
-__all__ = ["Bootstrap", "Rows", "row_hashes", "take_rows"]
+__all__ = ["Bootstrap", "Rows", "group_numbers", "row_hashes", "take_rows"]

@@ -25,12 +25,14 @@ from ..evidence import Moments
 from ..links import logit
 from ..maps import Affine, Curve, ScoreMap, compose
 from ..validation import LARGEST_SCORE, check_finite, check_numbers
-from .cross_fitting import CrossFit, CrossFitted
+from .cross_fitting import CrossFitted
 from .replicas import ReplicaPlan
+from .scores import CrossFit
 
 #: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
 CLIP = 1e-6
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
+_LEAST_LABELLED = 0.3  # a smaller λ of the labelled rows does not determine a line in the true score
 
 
 class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
@@ -130,20 +132,19 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, str, str, Any]:
         every = done.pool if labelled is None else np.concatenate([done.pool, labelled[0]])
         clip = CLIP if ((every <= 0) | (every >= 1)).any() else 0.0
-        if clip:
-            labelled = labelled and (np.clip(labelled[0], clip, 1 - clip), *labelled[1:])
         kind = done.replicas.kind
         method: VAD | Tower | Auto
         try:
             pool = done.pool_evidence("probability", clip)
+            rows = None if labelled is None else done.labelled_evidence("probability", clip)
             if self.method == "vad":
                 method = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA).fit(pool)
             elif self.method == "tower":
-                if labelled is None:
+                if rows is None:
                     raise UncurseError("method='tower' needs labels, and there are too few rows for two folds")
-                method = Tower(scale="probability", replicas=kind).fit(pool, labelled=labelled)
+                method = Tower(scale="probability", replicas=kind).fit(pool, labelled=rows)
             else:
-                method = Auto(scale="probability", replicas=kind).fit(pool, labelled=labelled)
+                method = Auto(scale="probability", replicas=kind).fit(pool, labelled=rows)
         except UncurseError as error:
             if self.method == "tower":
                 raise
@@ -250,22 +251,25 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
 
     def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, str, str, Any]:
         kind = done.replicas.kind
-        vad = VAD(link="identity", scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
-        vad.fit(done.pool, sample_weight=done.pool_weights)
-        method, reason = "vad", f"λ = {vad.lambda_:.3f}"
-        slope, level = 1.0, 0.0
+        slope, level, said = 1.0, 0.0, ""
         if labelled is not None:
             scores, y, *more = labelled
             moments = Moments("identity").update(
                 np.column_stack([scores, y]), scale="value", sample_weight=more[0] if more else None
             )
             noise = float(replica_kind(kind).noise_variance(moments.covariance[:-1, :-1]))
-            spread = float(moments.covariance[0, 0])
-            if spread > 0:
-                true = max(spread - noise, _LEAST_LAMBDA * spread)
-                slope = max(float(moments.covariance[0, -1]) / true, 0.0)
-                level = float(moments.mean[-1] - slope * moments.mean[0])
-                method, reason = "line", f"{reason}; the target rises by {slope:.3f} per unit of the true score"
+            spread, both = float(moments.covariance[0, 0]), float(moments.covariance[0, -1])
+            # A line in the true score would magnify any difference between pool and labelled rows if noise prevails.
+            noisy = not noise < (1 - _LEAST_LABELLED) * spread
+            slope = max(both / (spread if noisy else spread - noise), 0.0) if spread > 0 else 0.0
+            level = float(moments.mean[-1] - slope * moments.mean[0])
+            if noisy:
+                said = f"most of the variance of the scores is noise; the target rises by {slope:.3f} per unit of them"
+                return Affine(slope, level, "identity", "value"), "line", said, None
+            said = f"; the target rises by {slope:.3f} per unit of the true score"
+        vad = VAD(link="identity", scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
+        vad.fit(done.pool, sample_weight=done.pool_weights)
+        method, reason = "line" if said else "vad", f"λ = {vad.lambda_:.3f}{said}"
         shrinkage, center = vad.lambda_, vad.center_
         score_map = Affine(slope * shrinkage, level + slope * (1 - shrinkage) * center, "identity", "value")
         return score_map, method, reason, None

@@ -74,6 +74,8 @@ def fold(
         raise UncurseError("straight=True needs a fitted method or estimator; pass it instead of its map")
     if not isinstance(score_map, ScoreMap):
         raise UncurseError(f"{type(score_map).__name__} is no score map; pass what `uncurse.load` gives, or vad.map_")
+    if type(model).__name__ == "FrozenEstimator":  # of scikit-learn
+        model = model.estimator
     if model is None:
         raise UncurseError("there is no model to fold into; pass one")
     names = {part.__module__.split(".")[0] for part in type(model).__mro__}

@@ -63,6 +63,10 @@ def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: i
 
     if not files:
         raise UncurseError("no file is given; pass the files of an Avazu, Criteo or MovieLens log")
+    paths = [Path(file).resolve() for file in files]
+    twice = [path for path in paths if paths.count(path) > 1]
+    if twice:
+        raise UncurseError(f"{twice[0]} is named twice; its rows would be in training and test")
     tables = [_read(Path(file)) for file in files]
     names = {name for name, _ in tables}
     if len(names) > 1:
@@ -73,6 +77,8 @@ def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: i
     if rows is not None and check_count(rows, "rows") < len(table):
         chosen = np.sort(np.random.default_rng(seed).choice(len(table), rows, replace=False))
         table = table[chosen]
+    if len(columns) < 2:
+        raise UncurseError(f"{files[0]} has no feature that all files share; pass a log with features")
     labels = _numbers(table, "label") > 0
     codes = [table[column].fill_null("").rank("dense").to_numpy() for column in columns if column != "label"]
     return ClickLog(name, np.column_stack(codes).astype(np.int32), labels)
@@ -96,11 +102,17 @@ def _read(file: Path) -> tuple[str, pl.DataFrame]:
         raise UncurseError(f"cannot read {file}: {str(error).splitlines()[0]}") from None
     if named:  # a first column without a name holds row numbers
         table = table[:, fields - len(header) :] if fields > len(header) else table
+        repeated = [name for name in header if header.count(name) > 1]
+        if repeated or table.width != len(header):
+            what = f"the name {repeated[0]!r} twice" if repeated else f"{len(header)} names for {table.width} columns"
+            raise UncurseError(f"the header of {file} has {what}; give each column a name of its own")
         table.columns = header
         if "click" in header:
             kept = [column for column in header if column not in _AVAZU_DROPPED]
             return "avazu", table.select(pl.col("click").alias("label"), *kept)
         keys = next(key for key in _MOVIELENS if set(key) <= set(header))
+        if _MOVIELENS[keys] not in header:
+            raise UncurseError(f"{file} has no column {_MOVIELENS[keys]!r}; it has {', '.join(header)}")
         rating = _numbers(table, _MOVIELENS[keys]) >= _LIKED
         columns = [pl.col(key).alias(name) for key, name in zip(keys, ("user", "item"), strict=True)]
         return "movielens", table.select(pl.Series("label", rating.astype(int)).cast(pl.String), *columns)
@@ -119,11 +131,12 @@ def _read(file: Path) -> tuple[str, pl.DataFrame]:
 
 def _first_lines(file: Path) -> list[str]:
     import gzip
+    import zlib
 
     try:
         with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as stream:
             lines = [line for _, line in zip(range(2), stream, strict=False)]
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise UncurseError(f"cannot read {file}: {error}") from None
     if not lines:
         raise UncurseError(f"{file} is empty; pass a log with rows")

@@ -92,6 +92,10 @@ def run(
         with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
             done = list(bar(Parallel(return_as="generator")(delayed(_measure)(*task) for task in tasks)))
     errors, covered, noise = (np.stack(part) for part in zip(*done, strict=True))
+    if not np.isfinite(errors[:, METHODS.index("isotonic")]).all():
+        raise UncurseError(
+            "isotonic calibration fails on a split, and the methods are compared with it; pass more rows"
+        )
     return RealResults(
         log.name,
         model,
@@ -155,6 +159,8 @@ def make_split(features: Any, labels: NDArray[np.bool_], model: str, shift: bool
         train, pool, test = np.split(rows, [int(end * count) for end in _ENDS])
         return Split(train, pool, test)
     train, other, pool, test = np.split(rows, [int(end * count) for end in _SHIFTED_ENDS])
+    if len(np.unique(labels[other])) < 2:
+        raise UncurseError(f"the {len(other)} rows of the thinning model have one class; pass a longer log")
     thinning = make_model(model).set_params(random_state=seed[-1])
     thinning.fit(features[other], labels[other])
 
@@ -217,7 +223,10 @@ def _fit_methods(
     }
     maps: dict[str, Predict] = {"as served": lambda p: p}
     for name in ("Platt", "isotonic"):
-        maps[name] = calibrate(name.lower(), scores[:, 0], target, scale="probability")
+        try:
+            maps[name] = calibrate(name.lower(), scores[:, 0], target, scale="probability")
+        except UncurseError:
+            continue  # for instance labels that fall as scores rise
     intervals = {}
     for name, fit in fits.items():
         try:
