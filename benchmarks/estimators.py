@@ -1,4 +1,4 @@
-"""``python -m benchmarks.estimators [--rows 20000] [--rounds 3] [--json FILE]``: against scikit-learn's calibration.
+"""``python -m benchmarks.estimators [--rows 50000] [--rounds 3] [--json FILE]``: against scikit-learn's calibration.
 
 `UncursedClassifierCV` trains (cv + 1) × n_replicas models, `CalibratedClassifierCV(ensemble=False)` cv + 1. Both fit
 LightGBM and logistic regression on the same simulated click log, interleaved; the figure is the ratio of the minima.
@@ -66,7 +66,7 @@ def megabytes(side: str, model: str, rows: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.estimators", description=__doc__)
-    parser.add_argument("--rows", type=float, default=20_000)
+    parser.add_argument("--rows", type=float, default=50_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--once", help=argparse.SUPPRESS)

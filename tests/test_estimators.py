@@ -154,9 +154,16 @@ def test_labelled_rows_are_scored_by_models_that_have_not_seen_them():
     expected = np.concatenate([clone(LOGISTIC).fit(X[a], Y[a]).predict_proba(X[b])[:, 1] for a, b in folds])
     np.testing.assert_allclose(scores[:, 0], expected, rtol=1e-9)
     assert not np.isclose(scores[:, 1], expected).any()
-    # The folds share the pool, which is larger than the training rows.
-    assert done.pool.shape == (3000, 3)
+    assert done.pool.shape == (6000, 3)
+    assert done.pool_repeats == 2
+
+
+def test_the_folds_share_a_large_pool():
+    pool = np.random.default_rng(1).normal(size=(12_000, 8))
+    done = UncursedClassifierCV(LOGISTIC, cv=4, random_state=0).cross_fit(X, Y, pool=pool)
+    assert done.pool.shape == (12_000, 3)
     assert done.pool_repeats == 1
+    assert done.served_pool.shape == (12_000, 3)
     assert not np.isclose(np.sort(done.pool[:, 0]), np.sort(done.served_pool[:, 0])).all()
 
 

@@ -283,9 +283,11 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     right_share = float(logistic(np.array(odds)))
     # If the map is wrong, it is wrong by some 10% on the top. A tower with an error of that size shares its weight with
     # the map, unless the labels rule the map out.
-    shares = [alpha for alpha in SHARES if alpha * tower.cells.effective_rows >= 1] or [1.0]
-    error = float(np.mean([tower.log_error(alpha) ** 2 for alpha in shares]))
-    shared = error / (error + _WRONG_ERROR**2) * min(1.0, right_share / _RULED_OUT)
+    shared = min(1.0, right_share / _RULED_OUT)
+    if shared > _LEAST_WEIGHT:  # else the error of the tower, which takes long, does not matter
+        shares = [alpha for alpha in SHARES if alpha * tower.cells.effective_rows >= 1] or [1.0]
+        error = float(np.mean([tower.log_error(alpha) ** 2 for alpha in shares]))
+        shared *= error / (error + _WRONG_ERROR**2)
     weight = right_share + (1 - right_share) * shared
     return _Comparison(weight, right_share, rarer, _cause(float(level), float(slope), spread, tower))
 

@@ -25,7 +25,7 @@ from .resampling import Rows, group_numbers, take_rows
 from .scores import CrossFit, all_constant, count_rows, is_tree_or_linear, pool_parts
 
 _FEATURES = ("n_features_in_", "feature_names_in_")
-_ALIGNED_ROWS = 100_000  # pool rows that are scored by the served model
+_ALIGNED_ROWS = 20_000  # pool rows that are scored by the served model
 
 
 class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -170,7 +170,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
-        parts, times = pool_parts(count_rows(pool), len(plan.y), len(folds), plan.seed)
+        parts, times = pool_parts(count_rows(pool), len(folds), plan.seed)
         jobs = plan.jobs()
         for number, (train, test) in enumerate(folds, 1):
             jobs += plan.jobs(train, number, RowsToScore(self._predictions, test, pool, parts[number - 1]))

@@ -18,6 +18,8 @@ from .resampling import Rows
 
 _TREES_AND_LINES = ("lightgbm", "xgboost", "catboost", "sklearn.tree", "sklearn.ensemble", "sklearn.linear_model")
 
+_SCORED_ROWS = 20_000  # more scores of the pool have next to no effect on a map
+
 
 def count_rows(pool: Any) -> int:
     """Return the number of rows of a pool, 0 if there is none; raise UncurseError if it has no rows."""
@@ -45,15 +47,15 @@ def all_constant(parts: list[Array]) -> bool:
     return all(not np.ptp(part[:, 0]) > 1e-9 * np.abs(part[:, 0]).max() for part in several)
 
 
-def pool_parts(pool: int, training: int, folds: int, seed: int) -> tuple[list[Rows | None], int]:
+def pool_parts(pool: int, folds: int, seed: int) -> tuple[list[Rows | None], int]:
     """Return the pool rows that the models of each fold score, and how many folds score each row.
 
-    Every fold scores a small pool, so that differences between models average out. A pool that is larger than the
-    training rows is divided between folds, which saves time.
+    Every fold scores a small pool, so that differences between models average out. A large one is divided between
+    folds, which saves time.
     """
-    if not folds or pool <= training:
+    times = min(folds, max(1, _SCORED_ROWS // max(pool, 1)))
+    if times == folds:
         return [None] * folds, max(folds, 1)
-    times = max(1, folds * training // pool)
     first = np.random.default_rng([seed, pool]).permutation(pool) % folds
     return [np.flatnonzero((number - first) % folds < times) for number in range(folds)], times
 
