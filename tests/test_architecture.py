@@ -27,7 +27,6 @@ KNOWN_PRIVATE: set[str] = set()
 KNOWN_LAYERS: set[str] = set()
 KNOWN_CYCLES = {
     "uncurse.experiments.arena.bars <-> uncurse.experiments.arena.tables",
-    "uncurse.serving.catboost_model <-> uncurse.serving.files <-> uncurse.serving.torch_files",
 }
 KNOWN_LONG: set[str] = set()
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from .. import documents
 from ..errors import UncurseError
 from ..maps import ScoreMap
+from .optional import needing
 
 LARGEST = 8 << 30  # bytes: more is no model that one process folds
 _KNOWN = "LightGBM text, XGBoost JSON or UBJSON, CatBoost cbm or JSON, ONNX, safetensors, and torch state dicts"
@@ -110,26 +107,4 @@ def text_of(path: Path) -> str:
         raise UncurseError(f"{path} is not whole: it is no UTF-8 text; save the model again") from None
 
 
-@contextmanager
-def needing(library: str) -> Iterator[None]:
-    """Say what to install where an import fails."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        extra = {"torch": "deep"}.get(library, library)
-        raise UncurseError(f"this needs {error.name}; pip install 'uncurse[{extra}]'") from None
-
-
-def check_zip(path: Path) -> None:
-    """A torch file is a zip of stored parts: no more bytes come out of it than are in it."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            packed: list[Any] = [one for one in archive.infolist() if one.compress_type != zipfile.ZIP_STORED]
-            total = sum(one.file_size for one in archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise UncurseError(f"{path} is no whole torch file ({error}); save it again") from None
-    if packed or total > path.stat().st_size:
-        raise UncurseError(f"{path} is packed, and torch stores its files unpacked; save it again with torch.save")
-
-
-__all__ = ["check_zip", "family", "fold_file", "needing", "text_of"]
+__all__ = ["family", "fold_file", "text_of"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ..errors import UncurseError
 from ..maps import ScoreMap
-from .files import check_zip, needing
+from .optional import needing
 from .torch_model import fold_state
 
 _HELD = ("state_dict", "model_state_dict", "model")
@@ -25,7 +26,7 @@ def fold_file(score_map: ScoreMap, source: Path, target: Path, layer: str | None
             from safetensors.torch import save_file
         save_file(fold_state(score_map, state, layer=layer), target, about)
         return
-    check_zip(source)
+    _check_zip(source)
     try:
         content = torch.load(source, weights_only=True, map_location="cpu")
     except Exception as error:  # the reader of a foreign file raises many kinds
@@ -57,6 +58,18 @@ def _safe(path: Path) -> tuple[dict[str, Tensor], dict[str, str] | None]:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise UncurseError(f"{path} is no whole safetensors file ({error}); save it again") from None
+
+
+def _check_zip(path: Path) -> None:
+    """A torch file is a zip of stored parts: no more bytes come out of it than are in it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            packed: list[Any] = [one for one in archive.infolist() if one.compress_type != zipfile.ZIP_STORED]
+            total = sum(one.file_size for one in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise UncurseError(f"{path} is no whole torch file ({error}); save it again") from None
+    if packed or total > path.stat().st_size:
+        raise UncurseError(f"{path} is packed, and torch stores its files unpacked; save it again with torch.save")
 
 
 __all__ = ["fold_file"]
