@@ -9,6 +9,7 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
+from ..validation import check_choice
 from .app import JsonOption, app, check_outputs, command, each, finish, say
 
 _QUICK_REPLICATIONS = 8
@@ -125,6 +126,7 @@ def _real(
     from ..experiments.arena import real, real_results
     from ..experiments.arena.click_logs import read_click_log
 
+    check_choice("model", model, real.MODELS)
     check_outputs([json, markdown], files)
     log = read_click_log(files, rows or _REAL_ROWS, seed)
     found = real.run(

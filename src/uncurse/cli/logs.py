@@ -146,6 +146,7 @@ def evaluate(
       uncurse evaluate day.json --map a.json --map b.json --alpha 0.01,0.05
       uncurse evaluate log.parquet --score s1 --label click --request request_id --top-k 1
     """
+    from ..debias.replica_kinds import KINDS
     from ..maps import Grouped, load, load_record
     from ..metrics import evaluate_log
     from ..report import Method, Report, describe
@@ -168,7 +169,8 @@ def evaluate(
             column = about.get("group") or "COLUMN"
             raise UncurseError(f"{path} has a map for each group; collect {', '.join(log)} with --group {column}")
     for path, _, about in loaded:
-        if about.get("replicas") == "ensemble" and log[0].lower().endswith(".json"):
+        kind = KINDS.get(about.get("replicas", ""))
+        if kind is not None and not kind.served_is_a_column and log[0].lower().endswith(".json"):
             raise UncurseError(
                 f"{path} takes the mean of {', '.join(about.get('columns', ())) or 'the members'}, which evidence does "
                 "not hold; evaluate it on a log with a column of the mean"

@@ -15,10 +15,10 @@ from ..evidence import Evidence, ReplicaCells
 from ..evidence.from_arrays import labelled_evidence, pool_evidence
 from ..evidence.replica_cells import outlier_fences
 from ..evidence.spec import check_negative_rate
-from ..links import logistic, logit
+from ..links import logistic
 from ..maps import Affine, compose
 from ..validation import check_choice
-from .averaging import Averaged, average_maps
+from .averaging import Averaged, average_maps, mixed_log_odds
 from .base import Debiaser, Fitted
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric
 from .intervals import SHARES, TopShare
@@ -160,16 +160,17 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
     base = _fit_label_free(pool, ReplicaModel(fit.cells, replicas), labels=True)
     found = _compare_with_labels(base, fit)
     name, percent = base.record.method, 100 * found.weight
+    described = "average of vad with curvature and free" if name == "average" else name
     # Scores that need no map get none: an average would only add the noise of the labels.
     if found.weight > 1 - _LEAST_WEIGHT or (name == "nothing" and found.weight >= 0.5):
         support = f"{found.rarer:,.0f} labels of the rarer class support it (weight {percent:.0f}%)"
         reason = f"{base.record.reason}; {support}"
         return replace(base, record=replace(base.record, reason=reason, labelled=tower.record.labelled))
     if found.weight < _LEAST_WEIGHT or name == "nothing" or base.remaining is None:
-        reason = f"the labels contradict the label-free map ({name}, weight {percent:.0f}%): {found.cause}"
+        reason = f"the labels contradict the label-free map ({described}, weight {percent:.0f}%): {found.cause}"
         return replace(tower, record=replace(tower.record, reason=reason))
     score_map = average_maps(base.map, tower.map, found.weight, fit.cells, pool.spec.logit_offset)
-    reason = f"by the labels, {name} has a weight of {percent:.0f}% and tower {100 - percent:.0f}%"
+    reason = f"by the labels, {described} has a weight of {percent:.0f}% and tower {100 - percent:.0f}%"
     reason += f"; {found.cause}" if found.weight < 0.5 else ""
     record = replace(tower.record, method="average", reason=reason, lambda_=base.record.lambda_)
     return Fitted(score_map, record, Averaged(base.remaining, fit, found.weight))
@@ -318,11 +319,7 @@ def _cause(level: float, slope: float, spread: float, tower: TowerFit) -> str:
     if abs(level) > 2 * abs(tilt):
         return f"the level of the scores is off by {100 * np.expm1(-level):+.0f}%"
     if slope < 0:
-        if tower.labelled.kind.name == "snapshots":
-            return "the snapshots agree more closely than the labels do; take earlier ones, or train a second model"
-        if tower.labelled.kind.exchangeable:
-            return "the replicas agree more closely than the labels do; replicas by seed do not show the noise of data"
-        return "the scores vary more than the labels support, and the replicas do not show it"
+        return tower.labelled.kind.if_noise_is_hidden
     return "the model under-fits: its scores vary less than the labels support"
 
 
@@ -342,8 +339,7 @@ def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
     one = Parametric(model, max(1 - model.served_noise / variance, 0.0), center, variance).log_odds(served)
     if not isinstance(base.remaining, LabelFreeAverage):
         return one
-    weight = base.remaining.weight
-    return np.asarray(logit(weight * logistic(one) + (1 - weight) * logistic(free)), np.float64)
+    return mixed_log_odds(base.remaining.weight, one, free)
 
 
 __all__ = ["Auto", "fit_auto"]

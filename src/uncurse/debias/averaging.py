@@ -19,6 +19,11 @@ from .intervals import RemainingError, TopShare
 _KNOTS = 256  # at quantiles of the pool, and as many at equal steps
 
 
+def mixed_log_odds(weight: float, first: Array, second: Array) -> Array:
+    """Return the log odds of an average of two probabilities, from the log odds of both."""
+    return np.asarray(logit(weight * logistic(first) + (1 - weight) * logistic(second)), np.float64)
+
+
 @dataclass(frozen=True)
 class Averaged:
     """Average of two estimates, the first with probability `weight`."""
@@ -34,8 +39,7 @@ class Averaged:
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
-        one, other = (logistic(estimate.log_odds(served)) for estimate in (self.first, self.second))
-        return np.asarray(logit(self.weight * one + (1 - self.weight) * other), np.float64)
+        return mixed_log_odds(self.weight, self.first.log_odds(served), self.second.log_odds(served))
 
     def log_error(self, alpha: float) -> float:
         """Return the standard error of a mixture: that of each estimate, and the difference between them."""
@@ -100,4 +104,4 @@ def _of_group(score_map: ScoreMap, name: str | None) -> ScoreMap:
     return score_map.default if name is None else score_map.maps.get(name, score_map.default)
 
 
-__all__ = ["Averaged", "average_maps"]
+__all__ = ["Averaged", "average_maps", "mixed_log_odds"]

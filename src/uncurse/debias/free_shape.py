@@ -23,8 +23,9 @@ from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
 from ..evidence import ReplicaCells
 from ..evidence.replica_cells import outlier_fences, point_masses
-from ..links import logistic, logit
+from ..links import logistic
 from ..maps import Affine, Curve
+from .averaging import mixed_log_odds
 from .intervals import SHARES, TopShare, relative_level_error
 from .latent_scores import LatentScores, ReplicaModel
 from .shrinkage import with_curvature
@@ -307,8 +308,7 @@ class LabelFreeAverage(LabelFree):
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
-        one, other = (logistic(part.log_odds(served)) for part in (self.parametric, self.free))
-        return np.asarray(logit(self.weight * one + (1 - self.weight) * other), np.float64)
+        return mixed_log_odds(self.weight, self.parametric.log_odds(served), self.free.log_odds(served))
 
     def map_error(self, alpha: float) -> float:
         """Return the error of a mixture: that of each map, and the difference between them."""

@@ -39,6 +39,10 @@ class ReplicaKind(ABC):
     too_few: ClassVar[str] = "column 0 is the served model, each bootstrap another column"
     #: Whether the served column is distributed like the others, so that the mean of all is a better score.
     exchangeable: ClassVar[bool] = False
+    #: Whether column 0 holds the served score. If not, calibrators and evidence have no cells of it.
+    served_is_a_column: ClassVar[bool] = True
+    #: What `Auto` says if the labels show noise that the replicas do not.
+    if_noise_is_hidden: ClassVar[str] = "the scores vary more than the labels support, and the replicas do not show it"
     #: Whether a served score that exceeds the others on some rows shows that it selected these rows.
     shows_selection: ClassVar[bool] = False
 
@@ -84,6 +88,9 @@ class Seeds(ReplicaKind):
     too_few = "train the model once more with another seed"
     exchangeable = True
     shows_selection = True
+    if_noise_is_hidden = (
+        "the replicas agree more closely than the labels do; replicas by seed do not show the noise of data"
+    )
 
     def noise_variance(self, covariance: Array) -> Array:
         """Return (tr C − 1ᵀC1/S) / (S − 1), the mean variance across centred replicas."""
@@ -166,6 +173,7 @@ class Ensemble(ReplicaKind):
 
     name = "ensemble"
     too_few = "pass a column for each member of the ensemble"
+    served_is_a_column = False
 
     def evidence(self, evidence: Evidence) -> Evidence:
         """Return evidence whose moments have the mean in column 0; there are no cells of the mean."""
@@ -219,22 +227,22 @@ class Snapshots(Seeds):
     name = "snapshots"
     too_few = "keep an earlier checkpoint of the served model"
     shows_selection = False  # with a slope, the difference of the columns changes with the score
+    if_noise_is_hidden = (
+        "the snapshots agree more closely than the labels do; take earlier ones, or train a second model"
+    )
 
     def cells(self, counts: ReplicaCounts) -> ReplicaCells:
         """Return cells in which the snapshots have the level and the slope of the served score."""
         cells = counts.cells()
-        w, mean = cells.weight / cells.weight.sum(), cells.served + cells.gap
-        away = np.stack([cells.served - w @ cells.served, mean - w @ mean])
-        slope = float(_deming_slope((away * w) @ away.T, cells.n_replicas))
+        away, covariance = _served_and_others(cells)
+        slope = float(_deming_slope(covariance, cells.n_replicas))
         # The level of an earlier checkpoint says nothing about that of the served model.
         gap, levels = away[1] / slope - away[0], np.zeros_like(cells.levels)
         return replace(cells, gap=gap, spread=cells.spread / slope**2, levels=levels)
 
     def summarize(self, cells: ReplicaCells, level: float | None = None) -> ReplicaSummary:
         """Return mean and variance of all columns, the variance scaled to that of the served score."""
-        w, mean = cells.weight / cells.weight.sum(), cells.served + cells.gap
-        away = np.stack([cells.served - w @ cells.served, mean - w @ mean])
-        (served, both), (_, others) = (away * w) @ away.T
+        (served, both), (_, others) = _served_and_others(cells)[1]
         size, known = cells.n_replicas, served > both
         ratio = (others - both) * (size - 1) / (served - both) if known else 1.0  # 1/b²
         factor = size / (1 + (size - 1) * float(np.clip(ratio, *np.square(_SLOPES))))
@@ -251,6 +259,13 @@ class Snapshots(Seeds):
         scale[..., 1:] = 1 / slope[..., None]
         noise = super().noise_variance(covariance * scale[..., None] * scale[..., None, :])
         return np.asarray(noise * size / (1 + (size - 1) / np.square(slope)))
+
+
+def _served_and_others(cells: ReplicaCells) -> tuple[Array, Array]:
+    """Return served score and mean of the other columns about their means, (2, K), and their covariances (2, 2)."""
+    w, mean = cells.weight / cells.weight.sum(), cells.served + cells.gap
+    away = np.stack([cells.served - w @ cells.served, mean - w @ mean])
+    return away, (away * w) @ away.T
 
 
 def _deming_slope(covariance: Array, columns: int) -> Array:

@@ -60,7 +60,7 @@ class VADOptions:
             object.__setattr__(self, name, check_flag(getattr(self, name), name))
         if self.calibrator is not None:
             check_choice("calibrator", self.calibrator, tuple(CALIBRATORS))
-            if self.replicas == "ensemble":
+            if not self.kind.served_is_a_column:
                 raise UncurseError("a calibrator needs the served score in a column; use Tower or Auto for an ensemble")
             if self.curvature:
                 raise UncurseError("curvature=True corrects VAD alone; leave it out with a calibrator")

@@ -99,7 +99,8 @@ def _read(file: Path) -> tuple[str, pl.DataFrame]:
             quote_char='"' if separator == "," else None,
         )  # fmt: skip
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise UncurseError(f"cannot read {file}: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        raise UncurseError(f"cannot read {file}: {reason}; pass a comma- or tab-separated file") from None
     if named:  # a first column without a name holds row numbers
         table = table[:, fields - len(header) :] if fields > len(header) else table
         repeated = [name for name in header if header.count(name) > 1]
@@ -137,7 +138,7 @@ def _first_lines(file: Path) -> list[str]:
         with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as stream:
             lines = [line for _, line in zip(range(2), stream, strict=False)]
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise UncurseError(f"cannot read {file}: {error}") from None
+        raise UncurseError(f"cannot read {file}: {error}; pass a comma- or tab-separated file") from None
     if not lines:
         raise UncurseError(f"{file} is empty; pass a log with rows")
     return lines
