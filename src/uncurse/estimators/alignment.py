@@ -69,23 +69,24 @@ def align(
     means = [np.average(scores[:, 0], weights=own) for scores, own in zip(folds, by_fold, strict=True)]
     center = float(np.mean(means))
     log_ratio, error = np.log1p(-held_out / 2), held_out / 2
-    own_variance, own_center = None, center
+    served_center, served_variance = center, None
     if served is not None:
-        moments = np.cov(served.T, ddof=0)
-        own_variance, own_center = float(moments[0, 0]), float(served[:, 0].mean())
-        own_noise = float(kind.noise_variance(moments))
-        if not (own_noise > 0 and own_variance > 0):
+        covariance = np.cov(served.T, ddof=0)
+        served_center, served_variance = float(served[:, 0].mean()), float(covariance[0, 0])
+        served_noise = float(kind.noise_variance(covariance))
+        if not (served_noise > 0 and served_variance > 0):
             return 1.0, 0.0
         chance = float(np.std(np.log(noises), ddof=1)) * np.sqrt(1 + 1 / len(folds)) if len(folds) > 1 else np.inf
         weight = error**2 / (error**2 + max(chance, 1e-3) ** 2)
-        log_ratio += weight * (np.log(own_noise / noise) - log_ratio)
+        log_ratio += weight * (np.log(served_noise / noise) - log_ratio)
     ratio = float(np.exp(log_ratio))
     true = max(variance - noise, _LEAST * variance)
-    own = true + ratio * noise if own_variance is None else own_variance
-    own_true = max(own - ratio * noise, _LEAST * own)
-    # λ of both follows from these. If the true variances differ, so does the scale of the true scores.
-    slope = float(np.sqrt(own_true / own / (true / variance) * variance / own))
-    return slope, center - slope * own_center
+    if served_variance is None:  # the true scores are the same, with less noise
+        served_variance = true + ratio * noise
+    served_true = max(served_variance - ratio * noise, _LEAST * served_variance)
+    # The ratio of both λ, and of the scales of the true scores if their variances differ.
+    slope = float(np.sqrt(served_true / served_variance / (true / variance) * variance / served_variance))
+    return slope, center - slope * served_center
 
 
 __all__ = ["align"]

@@ -126,7 +126,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             score_map = compose(Affine(*done.alignment, link), score_map, scale=self._scale)
         self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
         self.map_, self.method_, self.reason_, self._intervals = score_map, name, reason, intervals
-        self._served_logits = self._served_quantiles(done)
+        self._served_scores = self._served_quantiles(done)
         for attribute in _FEATURES:
             self.__dict__.pop(attribute, None)  # of an earlier fit
         self.__dict__.update(attributes)
@@ -170,48 +170,53 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
-        parts, times = pool_parts(count_rows(pool), len(folds), plan.seed)
+        pool_rows = count_rows(pool)
+        parts, times = pool_parts(pool_rows, len(folds), plan.seed)
         jobs = plan.jobs()
         for number, (train, test) in enumerate(folds, 1):
             jobs += plan.jobs(train, number, RowsToScore(self._predictions, test, pool, parts[number - 1]))
         done = run_jobs(jobs, self.n_jobs)
         fitted = plan.replicas(done[: plan.count])
+
+        def served_scores(source: Any, sample: Rows | None = None) -> Array:
+            wanted = RowsToScore(self._predictions, np.arange(0), source, sample)
+            return np.column_stack([score_pool(wanted, model) for model in fitted.models])
+
         if not folds:
-            wanted = RowsToScore(self._predictions, np.arange(0), X if pool is None else pool)
-            scores = np.column_stack([score_pool(wanted, model) for model in fitted.models])
+            scores = served_scores(X if pool is None else pool)
             weights = plan.weights if pool is None else None
             return CrossFit(fitted, scores, weights, None, plan.y, scores, (1.0, 0.0), all_constant([scores]))
         scored = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
         rows: Rows = np.concatenate([test for _, test in folds])
-        scores = np.concatenate([np.column_stack([own for own, _ in part]) for part in scored])
+        by_fold = [np.column_stack([own for own, _ in part]) for part in scored]
         labels = np.asarray(self._labels(plan.y[rows], plan.y), np.float64)
         weights = None if plan.weights is None else plan.weights[rows]
-        labelled = (scores, labels) if weights is None else (scores, labels, weights)
-        by_fold = [np.column_stack([own for own, _ in part]) for part in scored]
+        out_of_fold = np.concatenate(by_fold)
+        labelled = (out_of_fold, labels) if weights is None else (out_of_fold, labels, weights)
+        different = len(np.unique(rows))
+        repeats = pool_repeats = len(rows) / different
+        fold_weights = None if plan.weights is None else [plan.weights[test] for _, test in folds]
         served_pool = None
         if pool is not None:
             # Labelled rows and pool are scored by the same models, so they differ by their rows alone.
             by_fold = [np.column_stack([other for _, other in part]) for part in scored]
-            scores, weights = np.concatenate(by_fold), None
-            sample = np.arange(count_rows(pool))[:: max(1, count_rows(pool) // _ALIGNED_ROWS)]
-            wanted = RowsToScore(self._predictions, rows, pool, sample)
-            served_pool = np.column_stack([score_pool(wanted, model) for model in fitted.models])
-        repeats = len(rows) / len(np.unique(rows))
+            weights = fold_weights = None
+            pool_repeats = float(times)
+            served_pool = served_scores(pool, np.arange(0, pool_rows, max(1, pool_rows // _ALIGNED_ROWS)))
         alignment = align(
             replica_kind(fitted.kind),
             [self._to_link(part) for part in by_fold],
             None if served_pool is None else self._to_link(served_pool),
-            held_out=float(np.mean([len(test) for _, test in folds])) / len(np.unique(rows)),
-            weights=None if pool is not None or plan.weights is None else [plan.weights[test] for _, test in folds],
+            held_out=len(rows) / len(folds) / different,
+            weights=fold_weights,
         )
-        scored_times = repeats if pool is None else float(times)
-        constant = all_constant(by_fold)
         return CrossFit(
-            fitted, scores, weights, labelled, plan.y, served_pool, alignment, constant, scored_times, repeats
-        )
+            fitted, np.concatenate(by_fold), weights, labelled, plan.y, served_pool, alignment, all_constant(by_fold),
+            pool_repeats, repeats,
+        )  # fmt: skip
 
     def _served_quantiles(self, done: CrossFit) -> tuple[Array, Array]:
-        """Return quantiles of the served score on the pool, on the link, and equal weights."""
+        """Return quantiles of the served score on the pool, on the link, and their weights."""
         slope, intercept = done.alignment
         served = (self._to_link(done.pool)[:, 0] - intercept) / slope
         if done.served_pool is not None:
@@ -307,7 +312,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         bounds: tuple[float, float] = self._intervals.interval(alpha, level)
         return bounds
 
-    def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Any, float]:
+    def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Affine, float]:
         """Return the straight line that is nearest to the map on the top of the pool, and its loss.
 
         Parameters
@@ -323,11 +328,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             Largest relative difference between the mean predictions of line and map on these shares.
         """
         check_is_fitted(self)
-        if self._intervals is None:
-            if isinstance(self.map_, Affine):
-                return self.map_, 0.0
-            raise UncurseError(f"there is no pool to fit a line to: {self.reason_}")
-        return straight_line(self.map_, *self._served_logits, alphas)
+        return straight_line(self.map_, *self._served_scores, alphas)
 
     def predict_replicas(self, X: Any) -> Array:
         """Return the predictions of every model before the map.

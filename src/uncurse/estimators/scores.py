@@ -16,8 +16,14 @@ from ..evidence.from_arrays import column_names
 from .replicas import Replicas
 from .resampling import Rows
 
-_TREES_AND_LINES = ("lightgbm", "xgboost", "catboost", "sklearn.tree", "sklearn.ensemble", "sklearn.linear_model")
-
+_TREES_AND_LINEAR = (
+    "lightgbm",
+    "xgboost",
+    "catboost",
+    "sklearn.tree",
+    "sklearn.ensemble",
+    "sklearn.linear_model",
+)
 _SCORED_ROWS = 20_000  # more scores of the pool have next to no effect on a map
 
 
@@ -38,7 +44,7 @@ def is_tree_or_linear(estimator: Any) -> bool:
     """Return whether the noise of a model comes from its training rows rather than from its seed."""
     while isinstance(estimator, Pipeline):
         estimator = estimator.steps[-1][1]
-    return any(part.__module__.startswith(_TREES_AND_LINES) for part in type(estimator).__mro__)
+    return any(part.__module__.startswith(_TREES_AND_LINEAR) for part in type(estimator).__mro__)
 
 
 def all_constant(parts: list[Array]) -> bool:
