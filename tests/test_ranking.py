@@ -8,6 +8,15 @@ from uncurse.metrics import ranking
 from uncurse.metrics.ranking import Ranked, rank, top_rows
 
 
+def sums_above(ranked: Ranked, bounds: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the sums over the rows above each of `bounds`."""
+    between, total = ranked.sums(np.append(0.0, bounds))
+    sums = {name: np.cumsum(values) for name, values in between.items()}
+    for name, value in total.items():
+        np.testing.assert_allclose(sums[name][-1], value, rtol=1e-12, atol=1e-9, err_msg=name)
+    return sums
+
+
 def test_top_rows_equal_a_partition_for_any_sample():
     rng = np.random.default_rng(0)
     rows = 300_000
@@ -35,7 +44,7 @@ def test_rank_keeps_labels_with_their_scores_exactly():
         order = np.argsort(f, kind="stable")
         assert ranked.f[::-1][-1] == 1.0
         np.testing.assert_array_equal(np.unique(f + 0.0), ranked.f[::-1])
-        running = ranked.at(np.array([1000.0, 5000.0]))["y"]
+        running = sums_above(ranked, np.array([1000.0, 5000.0]))["y"]
         assert running[1] == y.sum()
         assert running[0] == y[order[-1000:]].sum()
 
@@ -45,7 +54,7 @@ def test_unordered_predictions_are_ranked():
     y = np.array([0.0, 1.0, 1.0])
     ranked = Ranked(np.array([0.2, 0.9, 0.5]), (w, y, w, y))
     np.testing.assert_array_equal(ranked.f, [0.9, 0.5, 0.2])
-    np.testing.assert_array_equal(ranked.at(np.array([1.0, 2.0]))["y"], [1.0, 2.0])
+    np.testing.assert_array_equal(sums_above(ranked, np.array([1.0, 2.0]))["y"], [1.0, 2.0])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -60,10 +69,10 @@ def test_rows_below_the_exact_ones_are_summarised_without_changing_totals(monkey
     np.testing.assert_array_equal(summarised.f[:500], exact.f[:500])
     total = exact.reached[-1]
     at = np.append(exact.reached[[1, 250, 500]], total)
-    for name, sums in exact.at(at).items():
+    for name, sums in sums_above(exact, at).items():
         # Above the limit sums are exact; the grid moves a prediction below by at most 1/1024 logits.
-        np.testing.assert_allclose(summarised.at(at)[name][:3], sums[:3], rtol=1e-9, atol=1e-9, err_msg=name)
-        np.testing.assert_allclose(summarised.at(at)[name], sums, rtol=2e-3, atol=2e-3, err_msg=name)
+        np.testing.assert_allclose(sums_above(summarised, at)[name][:3], sums[:3], rtol=1e-9, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(sums_above(summarised, at)[name], sums, rtol=2e-3, atol=2e-3, err_msg=name)
     if weighted:
         monkeypatch.setattr(ranking, "_EXACT_ROWS", int((f > 0.2).sum()))
         np.testing.assert_array_equal(rank(f, y, w).f, exact.f)
@@ -89,3 +98,17 @@ def test_mean_and_variance_of_one_absolute_normal_are_those_of_scipy():
     # The largest of one is the same.
     np.testing.assert_allclose(ranking._largest(mean[:3, None], sd[:3, None])[0], expected[:3], rtol=1e-3)
     np.testing.assert_allclose(ranking._largest(mean[:3, None], sd[:3, None])[1] ** 2, variance[:3], rtol=1e-2)
+
+
+def test_sums_of_a_light_bin_keep_their_digits_next_to_heavy_bins():
+    rng = np.random.default_rng(3)
+    f = np.sort(rng.random(300))
+    w = np.where(np.arange(300) < 100, rng.random(300), 1e7 * rng.random(300))
+    y = w * (rng.random(300) < 0.5)
+    ranked = Ranked(f, (w, y, w * w, w * y))
+    between, _ = ranked.sums(np.array([0.0, ranked.reached[200], ranked.reached[-1]]))
+    light = slice(0, 100)
+    # Weights below 1 follow 1e9: plain differences of cumulative sums of squares would have no digit left.
+    np.testing.assert_allclose(between["w2"][1], np.sum(w[light] ** 2), rtol=1e-13)
+    np.testing.assert_allclose(between["yy2"][1], np.sum((w * y)[light]), rtol=1e-13)
+    np.testing.assert_allclose(between["f"][1], np.sum((w * f)[light]), rtol=1e-13)

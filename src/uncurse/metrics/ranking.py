@@ -22,7 +22,7 @@ Columns = tuple[Array, Array, Array, Array]
 _EXACT_ROWS = 1 << 21  # rows that are sorted; those below are summarised by the grid
 _MAX_BINS = 1 << 12  # the standard error of the MCE takes 81 numbers per bin and share
 
-# Terms summed with weight w and, for standard errors, w²; all other sums follow from these (see `at`).
+# Terms summed with weight w and, for standard errors, w²; all other sums follow from these (see `_combined`).
 _BASE = ("1", "f", "y", "fy", "ff", "loss", "loss2", "brier2")
 
 
@@ -57,28 +57,34 @@ class Ranked:
         self.pairs = [(w, y)] if self.unit == 1 else [(w, y), (w2, y2)]
         self.reached = np.append(0.0, np.cumsum(w))
 
-    def at(self, weight: Array) -> dict[str, Array]:
-        """Return sums over the top rows of total weight `weight`; a cell at the edge counts in part.
+    def sums(self, bounds: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return sums between consecutive bounds along the last axis, and up to the last bound.
 
-        A trailing 1 or 2 is Σw²x or Σw²x²; "r" is y − f, and "noise" the variance of Σwy for labels drawn from f.
+        A bound is the total weight of the rows above it; a cell that it cuts counts in part. A trailing 1 or 2 in the
+        name of a sum is Σw²x or Σw²x²; "r" is y − f, and "noise" the variance of Σwy for labels drawn from f.
+        """
+        reached, rounding = self._cumulative(bounds)
+        between = np.diff(reached, axis=-1) + np.diff(rounding, axis=-1)
+        return _combined(between), _combined((reached + rounding)[..., -1])
+
+    def _cumulative(self, weight: Array) -> tuple[Array, Array]:
+        """Return the base terms, summed with w and with w² over the top rows of total weight `weight`.
+
+        A cell at the edge counts in part. The second array holds the rounding errors of the first: with them,
+        differences of cumulative sums keep the digits of light bins.
         """
         reached = self.reached
-        inside_of = np.clip(np.searchsorted(reached, weight) - 1, 0, len(self.f) - 1)
+        inside_of = np.clip(np.searchsorted(reached, weight, side="right") - 1, 0, len(self.f) - 1)
         ends, place = np.unique(inside_of, return_inverse=True)
         place = place.reshape(inside_of.shape)  # its shape differs between versions of NumPy
         share = np.clip((weight - reached[inside_of]) / (reached[inside_of + 1] - reached[inside_of]), 0.0, 1.0)
-        before, terms = self._before(ends)[:, place], self._terms(ends)[:, place]
+        terms = self._terms(ends)[:, place]
         # A row selected with share s has weight s, and s² where weights are squared.
-        a = dict(zip(_BASE, (before + share * terms)[: len(_BASE)], strict=True))
-        b = dict(zip(_BASE, (before + share**2 * terms)[-len(_BASE) :], strict=True))
-        squares = b["y"] - 2 * b["fy"] + b["ff"]
-        return {
-            "w": a["1"], "f": a["f"], "y": a["y"], "w2": b["1"],
-            "ff2": b["ff"], "fy2": b["fy"], "yy2": b["y"],
-            "noise": b["f"] - b["ff"], "r1": b["y"] - b["f"], "r2": squares,
-            "loss": a["loss"], "loss1": b["loss"], "loss2": b["loss2"],
-            "brier": a["y"] - 2 * a["fy"] + a["ff"], "brier1": squares, "brier2": b["brier2"],
-        }  # fmt: skip
+        terms = np.stack([share * terms[: len(_BASE)], share**2 * terms[-len(_BASE) :]])
+        before, rounding = self._before(ends)
+        before, rounding = (np.stack([v[: len(_BASE)], v[-len(_BASE) :]])[..., place] for v in (before, rounding))
+        sums, error = _two_sum(before, terms)
+        return sums, rounding + error
 
     def _terms(self, cells: slice | NDArray[np.intp]) -> Array:
         """Return the base terms of some cells, one row per term."""
@@ -99,8 +105,11 @@ class Ranked:
             t[7] = y * np.square(np.square(1 - f)) + n * np.square(f * f)
         return terms
 
-    def _before(self, ends: NDArray[np.intp]) -> Array:
-        """Return sums of the base terms over all cells before each of `ends`, in steps that stay in the cache."""
+    def _before(self, ends: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return sums of the base terms over all cells before each of `ends`, and the rounding errors of these sums.
+
+        The terms are summed in steps that stay in the cache.
+        """
 
         def pieces(share: slice) -> list[tuple[NDArray[np.intp], Array]]:
             sums = []
@@ -116,9 +125,12 @@ class Ranked:
             for sums in in_threads(pieces, shares(int(ends[-1]))):
                 starts += [piece[0] for piece in sums]
                 totals += [piece[1] for piece in sums]
-        running = np.cumsum(np.concatenate(totals, axis=1), axis=1)
-        before: Array = running[:, np.searchsorted(np.concatenate(starts), ends)]
-        return before
+        added = np.concatenate(totals, axis=1)
+        running = np.cumsum(added, axis=1)
+        rounding = np.cumsum(_two_sum(running[:, :-1], added[:, 1:])[1], axis=1)
+        rounding = np.concatenate([np.zeros((len(added), 1)), rounding], axis=1)
+        places = np.searchsorted(np.concatenate(starts), ends)
+        return running[:, places], rounding[:, places]
 
     def rows(
         self, alphas: Sequence[float], selected: Array, n_bins: int, strategy: str
@@ -174,13 +186,12 @@ class Ranked:
             bounds = np.tile(reached[np.searchsorted(-self.f, -edges[::-1], side="right")], (len(end), 1))
         bounds[:, 0], bounds[:, -1] = 0.0, np.inf
         bounds = np.minimum(bounds, end)
-        sums = self.at(bounds)
-        s = {name: np.diff(v, axis=-1) for name, v in sums.items()}
-        # Differences of cumulative sums lose the digits of light bins, and squares of weights twice as many.
+        s, total = self.sums(bounds)
+        # Rounding of the bounds would decide the rate of lighter bins.
         empty = s["w"] <= 1e-7 * end
         w = np.where(empty, 1.0, s["w"])
         residual = (s["y"] - s["f"]) / w
-        gap, spread = np.abs(residual), _deviation(residual, s["w2"], s["r1"], s["r2"], sums["r2"][:, -1:]) / w
+        gap, spread = np.abs(residual), _deviation(residual, s["w2"], s["r1"], s["r2"]) / w
         floor = np.sqrt(np.maximum(s["noise"], 0.0)) / w
         # A single row has no spread, and neither have rows with the same label and prediction, up to rounding.
         spread = np.where((np.square(s["w"]) < 1.5 * s["w2"]) | (spread < 1e-6 * floor), floor, spread)
@@ -200,11 +211,31 @@ class Ranked:
         mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], _largest(np.zeros_like(floor), floor)[0])
         # The rate varies by p(1 − p), with the predictions for p where all labels of a bin are equal.
         rate = s["y"] / w
-        error = _deviation(rate, s["w2"], s["yy2"], s["yy2"], sums["yy2"][:, -1:]) / w
+        error = _deviation(rate, s["w2"], s["yy2"], s["yy2"]) / w
         error = np.where((s["y"] <= 0) | (s["y"] >= s["w"]), floor, error)
         table = np.stack([s["w"], s["f"] / w, rate, error], axis=-1)[:, ::-1]
         bins = [tuple(Bin(*values) for values in row if values[0] > 0) for row in table.tolist()]
-        return {name: v[:, -1] for name, v in sums.items()}, list(ece), list(mce), bins
+        return total, list(ece), list(mce), bins
+
+
+def _combined(sums: Array) -> dict[str, Array]:
+    """Return all sums by name from the base terms, summed with w and with w²."""
+    a, b = (dict(zip(_BASE, terms, strict=True)) for terms in sums)
+    squares = b["y"] - 2 * b["fy"] + b["ff"]
+    return {
+        "w": a["1"], "f": a["f"], "y": a["y"], "w2": b["1"],
+        "ff2": b["ff"], "fy2": b["fy"], "yy2": b["y"],
+        "noise": b["f"] - b["ff"], "r1": b["y"] - b["f"], "r2": squares,
+        "loss": a["loss"], "loss1": b["loss"], "loss2": b["loss2"],
+        "brier": a["y"] - 2 * a["fy"] + a["ff"], "brier1": squares, "brier2": b["brier2"],
+    }  # fmt: skip
+
+
+def _two_sum(one: Array, other: Array) -> tuple[Array, Array]:
+    """Return one + other and the rounding error of that sum (Knuth's TwoSum)."""
+    total = one + other
+    added = total - one
+    return total, (one - (total - added)) + (other - added)
 
 
 def limit_bins(n_bins: int) -> int:
@@ -212,11 +243,10 @@ def limit_bins(n_bins: int) -> int:
     return min(check_count(n_bins, "n_bins"), _MAX_BINS)
 
 
-def _deviation(mean: Any, w2: Any, first: Any, second: Any, total: Any = 0.0) -> Any:
-    """Return √Σw²(x − m)² from Σw², Σw²x and Σw²x²; `total` is the cumulative sum that the last is a difference of."""
+def _deviation(mean: Any, w2: Any, first: Any, second: Any) -> Any:
+    """Return √Σw²(x − m)² from Σw², Σw²x and Σw²x²."""
     squares = second - 2 * mean * first + mean * mean * w2
-    rounding = 1e-12 * second + 1e-14 * total
-    return np.sqrt(np.where(squares > rounding, squares, 0.0))
+    return np.sqrt(np.where(squares > 1e-12 * second, squares, 0.0))
 
 
 def _folded(mean: Array, sd: Array) -> tuple[Array, Array]:
