@@ -480,3 +480,15 @@ def test_one_outlier_does_not_flatten_the_spline():
     slope, intercept = platt(x[:-1], y[:-1])
     inner = np.array([-2.0, 0.0])
     np.testing.assert_allclose(calibrate("spline", x, y).transform(inner), slope * inner + intercept, atol=0.3)
+
+
+def test_scatter_of_scores_that_differ_by_rounding_does_not_depend_on_the_rounding():
+    x = np.repeat(np.linspace(-4, 2, 60), 2)
+    scatter = np.tile([0.01, 1.0], 60)
+    labels = expit(0.7 * x - 1 + 0.1 * np.sin(3 * x))
+
+    def fit(gap: float) -> np.ndarray:
+        return fit_smooth(x + np.tile([0.0, gap], 60), np.full(120, 5.0), 5 * labels, scatter=scatter)(x)
+
+    np.testing.assert_allclose(fit(1e-15), fit(1e-12), rtol=1e-9)
+    np.testing.assert_allclose(fit(0.0), fit(1e-12), rtol=1e-9)

@@ -179,10 +179,12 @@ def fit_smooth(
     >>> curve(np.array([0.0, 1.0])).round(2)
     array([-1. , -0.3])
     """
-    ends = score
     # Scores that are equal up to rounding must be one cell, or a floor would not be seen as one.
-    apart = np.diff(score, prepend=score[0]) > 1e-9 * (1 + np.abs(score))
-    score, weight, label = _merged(score, weight, label, np.cumsum(apart))
+    keys = np.cumsum(np.diff(score, prepend=score[0]) > 1e-9 * (1 + np.abs(score)))
+    if not isinstance(scatter, bool):
+        _, total, sums = _merged(score, weight, weight * scatter, keys)
+        scatter = sums / total
+    score, weight, label = _merged(score, weight, label, keys)
     heavy = _is_heavy(weight)
     positions = (np.cumsum(weight[~heavy]) - weight[~heavy] / 2) / weight[~heavy].sum()
     center, spread = _location(score[~heavy], positions)
@@ -194,7 +196,7 @@ def fit_smooth(
     basis = make_basis(knots)
     known = (0.0, 0.0) if slope is None else (slope[0] * spread, (slope[1] * spread) ** -2)
     with one_blas_thread():
-        dispersion = scatter if isinstance(scatter, bool) else np.interp(z * spread + center, ends, scatter)
+        dispersion = scatter if isinstance(scatter, bool) else np.interp(z * spread + center, score, scatter)
         coefficients, covariance, line = _averaged(basis(z), w, y, dispersion, known)
     curve = SmoothCurve(center, spread, (-np.inf, np.inf), (-np.inf, np.inf), basis, coefficients, covariance, line)
     return _limited(curve, score, weight, label, inside)
