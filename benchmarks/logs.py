@@ -66,15 +66,15 @@ def decode_whole(source: str) -> None:
 
 
 def _files(source: str) -> list[str]:
-    from uncurse.tables.files import find_files
+    from uncurse.logs.files import find_files
 
     return list(find_files([source]))
 
 
 def through_evidence(source: str, engine: str = "polars") -> Any:
     from uncurse import VAD
+    from uncurse.logs import collect
     from uncurse.metrics import evaluate_log
-    from uncurse.tables import collect
 
     evidence = collect(source, ["s1", "s2"], label="click", engine=engine)
     return evaluate_log(evidence, VAD().fit(evidence).map_, ALPHAS)
@@ -82,8 +82,8 @@ def through_evidence(source: str, engine: str = "polars") -> Any:
 
 def reading_twice(source: str) -> Any:
     from uncurse import VAD
+    from uncurse.logs import collect
     from uncurse.metrics import evaluate_log
-    from uncurse.tables import collect
 
     fitted = VAD().fit(collect(source, ["s1", "s2"])).map_
     return evaluate_log(collect(source, "s1", label="click"), fitted, ALPHAS)

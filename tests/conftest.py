@@ -21,7 +21,7 @@ def one_torch_thread():
 def spark():
     """One small, quiet Spark for all tests of a worker."""
     pytest.importorskip("pyspark", reason="needs PySpark: pip install 'uncurse[spark]'")
-    from uncurse.tables.spark import find_java, session
+    from uncurse.logs.spark import find_java, session
 
     try:
         find_java()

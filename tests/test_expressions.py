@@ -7,9 +7,9 @@ import pytest
 
 from engines import EAGER, ENGINES, SQL, arrow
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
+from uncurse.logs.expressions import with_prediction
+from uncurse.logs.lookups import Program
 from uncurse.maps import ScoreMap, logit_knots
-from uncurse.tables.expressions import with_prediction
-from uncurse.tables.lookups import Program
 
 # What Ibis and PySpark themselves say about the newest DuckDB and pandas.
 pytestmark = [

@@ -9,9 +9,9 @@ import pytest
 from uncurse import VAD, Affine, Evidence, UncurseError, collect, evaluate
 from uncurse.evidence import TopK
 from uncurse.links import logistic
+from uncurse.logs import apply_to_files, with_prediction
+from uncurse.logs.files import find_files, located
 from uncurse.metrics import evaluate_log
-from uncurse.tables import apply_to_files, with_prediction
-from uncurse.tables.files import find_files, located
 
 ENGINES = ["polars", "duckdb", pytest.param("spark", marks=pytest.mark.spark)]
 

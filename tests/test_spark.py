@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from uncurse import UncurseError
-from uncurse.tables import spark as module
+from uncurse.logs import spark as module
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 
@@ -84,7 +84,7 @@ def test_a_java_that_does_not_start_is_named_with_the_remedy(tmp_path):
     java.parent.mkdir()
     java.write_text("#!/bin/sh\nexit 1\n")
     java.chmod(0o755)
-    code = "from uncurse.tables.spark import session\ntry: session()\nexcept ValueError as error: print(error)"
+    code = "from uncurse.logs.spark import session\ntry: session()\nexcept ValueError as error: print(error)"
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}  # apart: this process may have a JVM already
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert "Spark does not start (" in run.stdout

@@ -406,7 +406,7 @@ def test_map_can_be_saved_and_keeps_the_order(kind, tmp_path):
 def test_a_query_computes_the_same_predictions():
     pl = pytest.importorskip("polars")
     duckdb = pytest.importorskip("duckdb")
-    from uncurse.tables.expressions import with_prediction
+    from uncurse.logs.expressions import with_prediction
 
     frame = pl.DataFrame({"s": POOL[:500, 0]})
     for given in (frame, duckdb.from_arrow(frame.to_arrow())):

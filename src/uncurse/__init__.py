@@ -24,8 +24,8 @@ from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
+    from .logs import collect
     from .serving import fold
-    from .tables import collect
 
 
 def __getattr__(name: str) -> Any:
@@ -35,14 +35,14 @@ def __getattr__(name: str) -> Any:
 
         return getattr(uncursed, name)
     if name == "collect":
-        from .tables import collect
+        from .logs import collect
 
         return collect
     if name == "fold":
         from .serving import fold
 
         return fold
-    if name in ("deep", "experiments", "report", "serving", "tables", "theory"):
+    if name in ("deep", "experiments", "logs", "report", "serving", "theory"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
 

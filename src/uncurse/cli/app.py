@@ -70,7 +70,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[str | Path] = ()) -> None:
     """The folders of outputs are there, and none is an input: told now, not after the work."""
-    from ..tables.files import find_files
+    from ..logs.files import find_files
 
     given = [path for path in outputs if path is not None and str(path) != "-"]
     for path in given:

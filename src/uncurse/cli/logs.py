@@ -96,8 +96,8 @@ def apply(
 
     Example: uncurse apply map.json log.parquet --score s1 -o corrected.parquet
     """
+    from ..logs.writing import apply_to_files
     from ..maps import Grouped, load, load_record
-    from ..tables.writing import apply_to_files
 
     check_outputs([json], [log, score_map])
     loaded = load(score_map)

@@ -40,8 +40,8 @@ def read(
 ) -> Evidence:
     """Evidence of logs, with a bar while they are read."""
     from ..evidence import TopK
-    from ..tables import collect as collect_log
-    from ..tables.files import count_rows
+    from ..logs import collect as collect_log
+    from ..logs.files import count_rows
 
     if top_k is not None and request is None:
         raise UncurseError("--top-k needs --request, the column that tells requests apart")

@@ -20,7 +20,7 @@ _PLACE = "uncurse row"
 
 
 @contextmanager
-def blamed(table: Table, columns: LogSpec) -> Iterator[None]:
+def locating_errors(table: Table, columns: LogSpec) -> Iterator[None]:
     """Run what reads the table; if that fails, name the file and the column at fault."""
     try:
         yield
@@ -140,4 +140,4 @@ def _text_in(file: str, name: str) -> str | None:
     return f"{file}, column {name!r}, row {row['row']:,} is {row['value']!r}; that is text, not a number{more}"
 
 
-__all__ = ["blamed", "fault_in"]
+__all__ = ["fault_in", "locating_errors"]

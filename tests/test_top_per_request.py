@@ -6,7 +6,7 @@ import pytest
 
 from engines import EAGER, ENGINES, LAZY, arrow
 from uncurse import UncurseError, top_k
-from uncurse.tables.winners import winners
+from uncurse.logs.top_per_request import top_per_request
 
 # What Ibis and PySpark themselves say about the newest DuckDB and pandas.
 pytestmark = [
@@ -31,7 +31,7 @@ def log_of(scores, requests=REQUESTS):
 
 
 def won(frame, k, columns=("row", "s.1", "text"), score="s.1", request="re quest"):
-    return arrow(winners(nw.from_native(frame), score, request, k, columns=columns).to_native())
+    return arrow(top_per_request(nw.from_native(frame), score, request, k, columns=columns).to_native())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -74,7 +74,7 @@ def test_ties_over_many_batches_of_a_scan_leave_whole_rows():
     scan = scan.with_columns(
         q=pl.col("row") * 7919 % 40_000, text=pl.col("row").cast(pl.String), double=pl.col("row") * 2
     )
-    found = winners(nw.from_native(scan), "s", "q", 1, columns=["row", "text", "double", "q"]).to_native()
+    found = top_per_request(nw.from_native(scan), "s", "q", 1, columns=["row", "text", "double", "q"]).to_native()
     result = found.collect(engine="streaming")
     assert result.height == 40_000
     assert result.select(
@@ -149,4 +149,4 @@ def test_an_engine_nobody_has_taught_is_refused(make, monkeypatch):
     frame = nw.from_native(make("duckdb", log_of(np.zeros(N))))
     monkeypatch.setattr(type(frame.implementation), "is_duckdb", lambda self: False)
     with pytest.raises(UncurseError, match="no way is known to pick winners in duckdb; collect the frame first"):
-        winners(frame, "s.1", "re quest", 1, columns=["row"])
+        top_per_request(frame, "s.1", "re quest", 1, columns=["row"])

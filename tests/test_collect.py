@@ -9,8 +9,8 @@ import pytest
 from uncurse import VAD, UncurseError, evaluate
 from uncurse.evidence import Cells, Evidence, LogSpec, TopK, from_arrays
 from uncurse.links import logistic
+from uncurse.logs import SMALL, collect
 from uncurse.metrics import evaluate_log
-from uncurse.tables import SMALL, collect
 
 SPARK = pytest.param("spark", marks=pytest.mark.spark)
 ENGINES = ["polars", "lazy polars", "pandas", "pyarrow", "duckdb", "ibis", "parquet", "parquet duckdb", SPARK]
@@ -247,9 +247,9 @@ def test_the_standard_error_of_a_frame_in_memory_is_that_of_arrays():
 
 
 def test_progress_is_called_with_the_rows_of_each_batch(monkeypatch, tmp_path):
-    from uncurse.tables import streams
+    from uncurse.logs import batches
 
-    monkeypatch.setattr(streams, "_BATCH", 10_000)
+    monkeypatch.setattr(batches, "_BATCH", 10_000)
     log, path = LOGS["large"], tmp_path / "log.parquet"
     log.write_parquet(path, row_group_size=7_000)
     seen = []

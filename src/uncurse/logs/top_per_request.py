@@ -1,7 +1,7 @@
 """The k best rows of each request, by the fastest form of each engine.
 
 Milliseconds for 1e7 rows of 500,000 requests on two cores, the rows of a request together / shuffled; in brackets
-other forms, timed once each as bare queries rather than through `winners`:
+other forms, timed once each as bare queries rather than through `top_per_request`:
 Polars k=1 max_by 130/320 (top_k_by 1,450/1,890), k=5 window 410/520 (sorted groups 800/1,200);
 DuckDB k=1 200/490 (narwhals' window 1,470/1,420), k=5 620/690 (1,290/1,440);
 Spark k=1 max_by 1,600/2,900 (window 1,900/5,800), k=5 window 2,500/7,800. At 1e8 rows Polars needs 0.6/2.0 GB for k=1.
@@ -24,7 +24,7 @@ from .files import check_columns
 Frame = TypeVar("Frame", nw.LazyFrame[Any], nw.DataFrame[Any])
 
 
-def winners(frame: Frame, score: str, request: str, k: int, *, columns: Sequence[str]) -> Frame:
+def top_per_request(frame: Frame, score: str, request: str, k: int, *, columns: Sequence[str]) -> Frame:
     """The `columns` of the `k` best rows of each request: exactly k, or all where a request has fewer.
 
     Of equal scores the earlier row wins in memory; elsewhere the engine chooses. Rows without a request are a request
@@ -35,7 +35,7 @@ def winners(frame: Frame, score: str, request: str, k: int, *, columns: Sequence
     --------
     >>> import narwhals as nw, polars as pl
     >>> log = nw.from_native(pl.DataFrame({"s": [0.1, 0.9, 0.5, 0.4], "q": ["a", "a", "b", "b"]}))
-    >>> winners(log, "s", "q", 1, columns=["s"])["s"].to_list()
+    >>> top_per_request(log, "s", "q", 1, columns=["s"])["s"].to_list()
     [0.9, 0.5]
     """
     k = check_count(k, "k")
@@ -137,4 +137,4 @@ def _ibis(table: Any, score: str, request: str, k: int, columns: list[str], rank
     return ranked.filter(ranked[rank] < k).select(*columns)
 
 
-__all__ = ["winners"]
+__all__ = ["top_per_request"]

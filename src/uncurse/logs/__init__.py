@@ -18,13 +18,13 @@ from ..evidence import Evidence, LogSpec, TopK
 from ..evidence.from_arrays import EvidenceSums, Parts
 from ..evidence.score_grid import EXACT_ROWS
 from ..validation import warn_user
+from .batches import Frame, Progress, rows_by_group, stream
+from .diagnose import locating_errors
 from .expressions import with_prediction
-from .faults import blamed
 from .queries import query, query_groups
 from .sources import ENGINES, Table, is_frame, open_table
 from .sql import fetch, row_count
-from .streams import Frame, Progress, rows_by_group, stream
-from .winners import winners
+from .top_per_request import top_per_request
 from .writing import apply_to_files
 
 #: Up to this many rows are fetched and every score is a cell of its own, whatever the engine.
@@ -97,8 +97,10 @@ def collect(
         _check_group(table, group)
     if top_k is not None:
         frame: Any = table.frame  # lazy or not
-        table = replace(table, frame=winners(frame, spec.scores[0], top_k.request, top_k.k, columns=spec.wanted))
-    with blamed(table, spec):
+        table = replace(
+            table, frame=top_per_request(frame, spec.scores[0], top_k.request, top_k.k, columns=spec.wanted)
+        )
+    with locating_errors(table, spec):
         evidence = _collect(table.frame, spec, parts, progress)
     if scale == "logit" and evidence.cells is not None and evidence.rows >= 100:
         score = evidence.cells.score
@@ -137,4 +139,4 @@ def _check_group(table: Table, group: str) -> None:
         )
 
 
-__all__ = ["ENGINES", "Table", "apply_to_files", "collect", "open_table", "winners", "with_prediction"]
+__all__ = ["ENGINES", "Table", "apply_to_files", "collect", "open_table", "top_per_request", "with_prediction"]

@@ -14,8 +14,8 @@ from ..errors import UncurseError
 from ..evidence import LogSpec
 from ..maps import Grouped, ScoreMap
 from ..validation import check_choice
+from .diagnose import fault_in
 from .expressions import with_prediction
-from .faults import fault_in
 from .files import Located, check_files, first_line, is_data, kind_of, located
 from .scans import number_of, scan_duckdb, scan_polars, scan_spark, spark_path
 from .sources import ENGINES

@@ -6,12 +6,12 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
-
 from test_tables import ENGINES, SPARK
+
 from uncurse import VAD, Auto, ReplicaCounts, Tower, UncurseError, collect
 from uncurse.evidence import Evidence, LogSpec, from_arrays
 from uncurse.links import logistic
-from uncurse.tables import SMALL, streams
+from uncurse.logs import SMALL, batches
 
 PROBE = np.linspace(-5, 1, 301)
 QUERIES = ["duckdb", "ibis", SPARK]  # engines that answer aggregated queries if a log is large
@@ -198,16 +198,16 @@ def test_batches_and_threads_do_not_change_the_evidence(monkeypatch, tmp_path):
     log.write_parquet(path, row_group_size=7_000)
     options = {"label": "click", "weight": "w", "replica_counts": True}
     expected = collect(log, ["s1", "s2", "s3"], **options)
-    monkeypatch.setattr(streams, "_BATCH", 10_000)
+    monkeypatch.setattr(batches, "_BATCH", 10_000)
     for cores in (1, 3):
-        monkeypatch.setattr(streams, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(batches, "cores", lambda cores=cores: cores)
         found = collect(path, ["s1", "s2", "s3"], **options)
         assert_same_evidence(found, expected)
         assert found.replica_counts.to_dict() == collect(path, ["s1", "s2", "s3"], **options).replica_counts.to_dict()
 
 
 def test_a_first_batch_without_weight_adds_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(streams, "_BATCH", 10_000)
+    monkeypatch.setattr(batches, "_BATCH", 10_000)
     log = LOGS["large"][1]
     log = log.with_columns(w=pl.when(pl.int_range(len(log)) < 25_000).then(0.0).otherwise("w"))
     log.write_parquet(tmp_path / "log.parquet", row_group_size=5_000)
