@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 
 from uncurse import VAD, Auto, Tower, UncurseError, __version__
-from uncurse.debias import DataRecord, FitRecord, GroupRecord
+from uncurse.debias import DataRecord, ErrorInterval, FitRecord, GroupRecord, ScoreSummary, load_record
 from uncurse.evidence import from_arrays
 
 
@@ -106,9 +106,37 @@ def test_plain_data_has_every_field_and_calls_lambda_lambda():
     assert content["groups"]["a"].keys() == {"lambda", "center", "rows"}
 
 
-def test_unknown_keys_are_ignored():
-    record = FITS[0][1].record_
-    assert FitRecord.from_dict({**record.to_dict(), "remaining_error": [], "command": "uncurse fit"}) == record
+SUMMARY = ScoreSummary(3, 3.0, 0.5, 1.0, "logit", (-1.0, 0.0, 2.0), (1.0, 2.0), distance=0.1)
+
+
+def test_intervals_and_summaries_of_scores_make_the_round_trip(tmp_path):
+    record = replace(
+        FITS[0][1].record_,
+        pool=DataRecord(3, ("s0",), ("a.parquet",), SUMMARY),
+        remaining_error=(ErrorInterval(0.02, -0.1, 0.2, 0.9),),
+        command="uncurse fit",
+    )
+    FITS[0][1].map_.save(tmp_path / "map.json", record.to_dict())
+    assert load_record(tmp_path / "map.json") == record
+
+
+def test_a_map_without_a_record_has_none(tmp_path):
+    FITS[0][1].map_.save(tmp_path / "map.json")
+    assert load_record(tmp_path / "map.json") is None
+
+
+def test_a_damaged_record_is_refused_with_its_file(tmp_path):
+    FITS[0][1].map_.save(tmp_path / "map.json", {"method": "vad"})
+    with pytest.raises(UncurseError, match=r"map\.json: this is not a complete fit record document \('pool'\)"):
+        load_record(tmp_path / "map.json")
+
+
+@pytest.mark.parametrize(
+    ("edges", "weights"), [((0.0,), ()), ((0.0, 0.0), (1.0,)), ((0.0, 1.0), (-1.0,)), ((0.0, 1.0), (1.0, 1.0))]
+)
+def test_a_summary_that_is_no_distribution_is_refused(edges, weights):
+    with pytest.raises(UncurseError, match="this summary of scores is not a distribution; fit the map again"):
+        replace(SUMMARY, edges=edges, weights=weights)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +150,17 @@ def test_unknown_keys_are_ignored():
         lambda content: content.update(groups=[1]),
         lambda content: content.update(groups={"a": {"lambda": 1.0}}),
         lambda content: content.update(labelled=5),
+        lambda content: content.update(unknown=5),
+        lambda content: content.update(method=5),
+        lambda content: content.update(curvature=1),
+        lambda content: content.update(center=True),
+        lambda content: content.update(center="0"),
+        lambda content: content.update(center=float("inf")),
+        lambda content: content.update(remaining_error=[0.1]),
+        lambda content: content["pool"].update(rows=-1),
+        lambda content: content["pool"].update(rows=True),
+        lambda content: content["pool"].update(columns=["s", 1]),
+        lambda content: content["pool"].update(columns="s0"),
     ],
 )
 def test_invalid_content_is_refused(change):

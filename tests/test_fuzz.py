@@ -43,8 +43,19 @@ PACKAGES = (
 )  # fmt: skip
 #: Public names without a target of their own: results and records, and helpers that take checked arrays.
 NOT_CALLED = {
-    *("Bin", "DataRecord", "Estimate", "Evaluation", "Fitted", "Gaussianity", "Geometry", "GroupRecord", "Link"),
-    *("LogisticFit", "Replicas", "ReplicaCells", "SelectionMetrics", "UncurseError"),
+    *(
+        "Bin",
+        "DataRecord",
+        "ErrorInterval",
+        "Estimate",
+        "Evaluation",
+        "Fitted",
+        "Gaussianity",
+        "Geometry",
+        "GroupRecord",
+        "Link",
+    ),
+    *("LogisticFit", "Replicas", "ReplicaCells", "ScoreSummary", "SelectionMetrics", "UncurseError"),
     *("check_length", "fit_logistic", "fold", "reading", "replacing", "umask", "warn_if_probabilities", "warn_user"),
 }
 

@@ -11,7 +11,7 @@ from scipy.special import expit
 import uncurse
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.links import LINKS, get_link, logistic, logit
-from uncurse.maps import ScoreMap, compose, from_dict, load, load_record, logit_knots
+from uncurse.maps import ScoreMap, compose, from_dict, load, logit_knots
 
 GRID = np.linspace(-12, 12, 4001)
 LARGEST = np.finfo(np.float64).max
@@ -332,24 +332,12 @@ def test_decreasing_steps_make_a_file_round_trip(tmp_path):
     assert load(tmp_path / "map.json") == falling
 
 
-def test_the_record_of_a_map_is_read_back(tmp_path):
-    path = tmp_path / "map.json"
-    EXAMPLES["chain"].save(path, {"method": "vad", "lambda": 0.8})
-    assert load_record(path) == {"method": "vad", "lambda": 0.8}
-    assert load(path) == EXAMPLES["chain"]
-    EXAMPLES["chain"].save(path)
-    assert load_record(path) == {}
-
-
 def test_a_record_that_is_not_an_object_is_refused(tmp_path):
     path = tmp_path / "map.json"
     with pytest.raises(UncurseError, match="record is of type list; pass a mapping of plain data"):
         EXAMPLES["affine"].save(path, [1])
     with pytest.raises(UncurseError, match=r"cannot write this affine as JSON: .*; pass plain, finite data"):
         EXAMPLES["affine"].save(path, {"lambda": np.nan})
-    path.write_text(EXAMPLES["affine"].to_json()[:-1] + ', "record": [1]}')
-    with pytest.raises(UncurseError, match=r"the record in .*map\.json is of type list, not an object; fit it again"):
-        load_record(path)
 
 
 def test_a_truncated_map_file_is_refused(tmp_path):
@@ -362,9 +350,8 @@ def test_a_truncated_map_file_is_refused(tmp_path):
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     (tmp_path / "x.json").write_text('{"kind": "cells", "schema_version": 2}')
-    for read in (load, load_record):
-        with pytest.raises(UncurseError, match=r"x\.json is of kind 'cells'; pass a map written by `save`"):
-            read(tmp_path / "x.json")
+    with pytest.raises(UncurseError, match=r"x\.json is of kind 'cells'; pass a map written by `save`"):
+        load(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("path", [None, 5.0, b"\0", "\0"])

@@ -1,8 +1,9 @@
 """Methods that remove the selection bias of served scores: `VAD`, `Tower` and `Auto`."""
 
 from .auto import Auto
-from .base import DataRecord, FitRecord, Fitted, GroupRecord
+from .base import Fitted
 from .information_variance import information_variance
+from .records import DataRecord, ErrorInterval, FitRecord, GroupRecord, ScoreSummary, load_record
 from .replica_kinds import KINDS
 from .tower import Tower
 from .vad import VAD
@@ -12,9 +13,12 @@ __all__ = [
     "VAD",
     "Auto",
     "DataRecord",
+    "ErrorInterval",
     "FitRecord",
     "Fitted",
     "GroupRecord",
+    "ScoreSummary",
     "Tower",
     "information_variance",
+    "load_record",
 ]

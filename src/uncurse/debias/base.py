@@ -1,175 +1,19 @@
-"""Results of the methods (`Fitted`, `FitRecord`), and the interface that the methods share."""
+"""`Fitted`, the result of a method, and the interface that the methods share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
-from ..documents import reading
 from ..errors import UncurseError
-from ..evidence import Evidence
 from ..maps import Affine, Grouped, ScoreMap, compose
-from ..version import __version__
 from .intervals import RemainingError, remaining_error_interval
+from .records import FitRecord
 from .straight_line import straight_line
-
-
-@dataclass(frozen=True)
-class DataRecord:
-    """Rows that a method was fitted on.
-
-    Parameters
-    ----------
-    rows : int
-        Number of rows.
-    columns : tuple of str
-        Score columns, the served one first.
-    sources : tuple of str
-        Files that were read.
-
-    Examples
-    --------
-    >>> DataRecord(1000, ("s0", "s1")).rows
-    1000
-    """
-
-    rows: int
-    columns: tuple[str, ...]
-    sources: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> DataRecord:
-        """Return the record of some evidence.
-
-        Parameters
-        ----------
-        evidence : Evidence
-            Rows that the method sees.
-
-        Returns
-        -------
-        DataRecord
-        """
-        return cls(evidence.rows, evidence.spec.scores, evidence.sources)
-
-
-@dataclass(frozen=True)
-class GroupRecord:
-    """Estimates of one group: λ, center and number of rows.
-
-    Parameters
-    ----------
-    lambda_, center : float
-        Slope of the group, and the point that its scores are shrunk towards.
-    rows : int
-        Number of rows.
-
-    Examples
-    --------
-    >>> GroupRecord(0.8, -2.0, 100).lambda_
-    0.8
-    """
-
-    lambda_: float
-    center: float
-    rows: int
-
-
-@dataclass(frozen=True)
-class FitRecord:
-    """How a map was fitted: the provenance that ``map.json`` carries.
-
-    Parameters
-    ----------
-    method : str
-        Name of the method.
-    pool, labelled : DataRecord
-        Rows that the method was fitted on; `labelled` is None without labels.
-    reason : str
-        Why `Auto` chose the method.
-    scale, link, replicas, negative_rate, calibrator, curvature, shape : optional
-        Options, see `VAD`.
-    lambda_, standard_error, center, noise_variance, score_variance : float, optional
-        Estimates of `VAD`.
-    groups : dict of str to GroupRecord
-        Estimates of `VAD` for each group.
-    line_probability, contrast : float, optional
-        Estimates of `Tower`.
-    version : str
-        Version of this package.
-
-    Examples
-    --------
-    >>> record = FitRecord("vad", DataRecord(1000, ("s0", "s1")), lambda_=0.8)
-    >>> FitRecord.from_dict(record.to_dict()) == record
-    True
-    """
-
-    method: str
-    pool: DataRecord
-    labelled: DataRecord | None = None
-    reason: str = ""
-    scale: str = "logit"
-    link: str = "logistic"
-    replicas: str = "seeds"
-    negative_rate: float | None = None
-    calibrator: str | None = None
-    curvature: bool = False
-    shape: str = "straight"
-    lambda_: float | None = None
-    standard_error: float | None = None
-    center: float | None = None
-    noise_variance: float | None = None
-    score_variance: float | None = None
-    groups: Mapping[str, GroupRecord] = field(default_factory=dict)
-    line_probability: float | None = None
-    contrast: float | None = None
-    version: str = __version__
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data; `lambda_` is called "lambda" there.
-
-        Returns
-        -------
-        dict
-        """
-        content = asdict(self)
-        content["lambda"] = content.pop("lambda_")
-        content["groups"] = {
-            name: {"lambda": g.lambda_, "center": g.center, "rows": g.rows} for name, g in self.groups.items()
-        }
-        return content
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
-        """Rebuild a record from `to_dict`; other keys are ignored.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        FitRecord
-        """
-        with reading("fit record"):
-            known = {f.name for f in fields(cls)}
-            values = {name: value for name, value in content.items() if name in known}
-            values["lambda_"] = content["lambda"]
-            values["groups"] = {
-                n: GroupRecord(g["lambda"], g["center"], g["rows"]) for n, g in content["groups"].items()
-            }
-            for role in ("pool", "labelled"):
-                rows = content[role]
-                if rows is not None or role == "pool":
-                    values[role] = DataRecord(rows["rows"], tuple(rows["columns"]), tuple(rows["sources"]))
-            return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -189,6 +33,7 @@ class Fitted:
 
     Examples
     --------
+    >>> from uncurse.debias import DataRecord
     >>> from uncurse.maps import Affine
     >>> Fitted(Affine(0.8, -0.4), FitRecord("vad", DataRecord(1000, ("s0", "s1")))).map.slope
     0.8
@@ -302,10 +147,4 @@ class Debiaser:
         self._remaining, self._no_interval = fitted.remaining, fitted.no_interval
 
 
-__all__ = [
-    "DataRecord",
-    "Debiaser",
-    "FitRecord",
-    "Fitted",
-    "GroupRecord",
-]
+__all__ = ["Debiaser", "Fitted"]

@@ -26,11 +26,12 @@ from ..evidence.spec import check_negative_rate
 from ..links import logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import check_choice, warn_user
-from .base import DataRecord, Debiaser, FitRecord, Fitted
+from .base import Debiaser, Fitted
 from .free_shape import project
 from .intervals import TopShare, relative_level_error, served_lead
 from .label_model import LabelModel, fit_labels, fit_scaling
 from .latent_scores import ReplicaModel
+from .records import DataRecord, FitRecord
 from .replica_kinds import replica_kind
 from .shift import without_chance
 from .shrinkage import shrink_towards
@@ -285,6 +286,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
         scale=pool.spec.scale,
         replicas=replicas,
         negative_rate=pool.spec.negative_rate,
+        group=pool.spec.group,
         line_probability=labels.curve.line_probability,
         contrast=labels.contrast,
     )

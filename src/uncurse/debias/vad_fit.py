@@ -16,10 +16,11 @@ from ..evidence.spec import check_negative_rate
 from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
-from .base import DataRecord, FitRecord, Fitted, GroupRecord
+from .base import Fitted
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric
 from .intervals import RemainingError, served_lead
 from .latent_scores import ReplicaModel
+from .records import DataRecord, FitRecord, GroupRecord
 from .replica_kinds import ReplicaKind, replica_kind
 from .shrinkage import (
     group_lambdas,
@@ -197,6 +198,7 @@ def _record(
         calibrator=options.calibrator,
         curvature=options.curvature,
         shape=options.shape,
+        group=pool.spec.group,
         lambda_=shrinkage.value,
         standard_error=shrinkage.error,
         center=shrinkage.center,

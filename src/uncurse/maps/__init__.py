@@ -2,7 +2,7 @@
 
 from .base import ScoreMap
 from .combined import Chain, Grouped, compose
-from .files import from_dict, load, load_record
+from .files import from_dict, load
 from .shapes import Affine, Curve, Steps, logit_knots
 
 __all__ = [
@@ -15,6 +15,5 @@ __all__ = [
     "compose",
     "from_dict",
     "load",
-    "load_record",
     "logit_knots",
 ]

@@ -169,7 +169,8 @@ class ScoreMap:
         path : str or path-like
             Target.
         record : mapping, optional
-            Plain data on how the map was fitted, stored under the key ``"record"``; read it with `load_record`.
+            Plain data on how the map was fitted, stored under the key ``"record"``; read it with
+            `uncurse.debias.load_record`.
         """
         documents.write(path, self.to_json(record) + "\n")
 

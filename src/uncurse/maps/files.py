@@ -74,31 +74,6 @@ def load(path: str | os.PathLike[str]) -> ScoreMap:
     return from_dict(_read(path), source=str(path))
 
 
-def load_record(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read how the map in a file was fitted.
-
-    Parameters
-    ----------
-    path : str or path-like
-        A JSON file written by `ScoreMap.save`.
-
-    Returns
-    -------
-    dict
-        The `record` that was passed to `save`, or an empty dict.
-
-    Examples
-    --------
-    >>> load_record("absent.json")
-    Traceback (most recent call last):
-    uncurse.errors.UncurseError: cannot read absent.json: No such file or directory
-    """
-    record = _read(path).get("record", {})
-    if not isinstance(record, dict):
-        raise UncurseError(f"the record in {path} is of type {type(record).__name__}, not an object; fit it again")
-    return record
-
-
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     content = documents.read(path)
     if content["kind"] not in _KINDS:
@@ -106,4 +81,4 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
-__all__ = ["from_dict", "load", "load_record"]
+__all__ = ["from_dict", "load"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from uncurse import VAD, Auto, Evidence, LogSpec, Tower, evidence, information_variance
+from uncurse import VAD, Affine, Auto, Evidence, LogSpec, Tower, evidence, information_variance
 from uncurse.calibration import CALIBRATORS
-from uncurse.debias import KINDS, FitRecord
+from uncurse.debias import KINDS, FitRecord, load_record
 from uncurse.evidence.from_arrays import column_names
 
 from ..checks import check_close, check_finite, check_invariant, check_map, check_predictions, served_scores
@@ -191,6 +191,22 @@ def run_vad(call: Call, calibrator: str | None) -> None:
         check_refit(call, model, pool)
     if call.chance(0.3) and "variance" not in arguments:
         check_method(call, lambda: VAD(**options), options, pool, labelled, groups, weights)
+
+
+@target("debias.load_record")
+def target_load_record(call: Call) -> None:
+    record = VAD().fit([[0.0, 0.1], [1.0, 0.9], [2.0, 2.2]]).record_
+    content = record.to_dict()
+    changed = call.chance(0.5)
+    if changed:
+        content[call.one_of(*content)] = call.one_of(
+            None, True, -1, 1e300, "x", [], {}, [[]], [{}], {"a": 1}, {"a": {}}
+        )
+    path = call.folder / "recorded.json"
+    Affine(0.5, 0.0).save(path, content)
+    found = call.call(load_record, call.option(path, str(path)))
+    if not changed and not call.broken and found != record:
+        raise Fault("Changed: the record of a map file")
 
 
 @target("debias.VAD")

@@ -177,14 +177,6 @@ def change_values(call: Call, text: str) -> str:
     return json.dumps(content)
 
 
-@target("maps.load_record")
-def target_load_record(call: Call) -> None:
-    path = call.folder / "recorded.json"
-    call.call(simple(call, *call.one_of(*SPACES)).save, path, call.option(None, {}, {"a": 1.0}, {"a": [None, "x"]}))
-    if not isinstance(call.call(maps.load_record, call.option(path, str(path))), dict):
-        raise Fault("the record is no dictionary")
-
-
 @target("maps.logit_knots")
 def target_logit_knots(call: Call) -> None:
     knots = call.call(maps.logit_knots, call.count(2, 300))
