@@ -496,10 +496,44 @@ def test_evaluation_of_a_log_maps_each_group_by_its_own_map():
     grouped = Grouped(Affine(1.0, -1.0), {"a": Affine(1.0, 0.5), "b": Affine(0.5, 0.0)})
     p = expit(np.select([group == "a", group == "b"], [l + 0.5, 0.5 * l], l - 1))
     log = from_arrays(l[:, None], y, groups=group)
-    for a, b in zip(evaluate_log(log, grouped).rows, evaluate(y, p).rows, strict=True):
-        assert_rows_equal(a, b)
+    for row in evaluate_log(log, grouped).rows:
+        top = top_share(l, row.alpha)  # the served score selects, not the prediction
+        (expected,) = evaluate(y[top], p[top], 1.0).rows
+        assert_rows_equal(row, expected)
     with pytest.raises(UncurseError, match="collect the log by its group column"):
         evaluate_log(from_arrays(l[:, None], y), grouped)
+
+
+def test_all_maps_are_evaluated_on_the_rows_that_the_served_score_selects():
+    rng = np.random.default_rng(1)
+    l, group = rng.normal(-1, 0.8, 3000).round(2), rng.choice(["a", "b"], 3000)  # with ties
+    y = rng.random(3000) < expit(l)
+    log = from_arrays(l[:, None], y, groups=group)
+    maps = (
+        None,
+        Affine(0.5, -1.0),
+        Steps((-0.5,), (-2.0, -1.0)),  # the top is flat
+        Grouped(Affine(1.0, 0.0), {"a": Affine(1.0, 2.0), "b": Affine(0.5, 0.0)}),
+    )
+    found = [evaluate_log(log, one).rows for one in maps]
+    for rows in zip(*found, strict=True):
+        assert len({row.selected for row in rows}) == 1
+        np.testing.assert_allclose([row.observed for row in rows], rows[0].observed, rtol=1e-12)
+
+
+def test_values_weight_the_sums_but_not_the_selection():
+    rng = np.random.default_rng(2)
+    l, value, weight = rng.normal(-1, 0.8, 2000), rng.exponential(2.0, 2000), rng.integers(1, 3, 2000)
+    y = rng.random(2000) < expit(l)
+    for w in (np.ones(2000), weight):
+        log = from_arrays(l[:, None], y, sample_weight=w)
+        values = from_arrays(l[:, None], y, sample_weight=w * value)
+        order = np.argsort(-l)
+        for row in evaluate_log(log, Affine(1.0, -0.3), [0.05, 0.2], values=values).rows:
+            share = np.clip((row.alpha * w.sum() - (np.cumsum(w[order]) - w[order])) / w[order], 0, 1)
+            kept = share * (w * value)[order]
+            np.testing.assert_allclose(row.predicted, kept @ expit(l - 0.3)[order], rtol=1e-12)
+            np.testing.assert_allclose(row.observed, kept @ y[order], rtol=1e-12)
 
 
 def test_a_log_without_labels_or_probabilities_is_not_evaluated():

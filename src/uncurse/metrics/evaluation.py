@@ -1,4 +1,4 @@
-"""Calibration metrics of the top-scored rows, from arrays, cells or the evidence of a log."""
+"""Calibration metrics of the top-scored rows, from arrays or cells."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 from .. import documents
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Cells, Evidence
-from ..links import logistic
-from ..maps import Affine, Grouped, ScoreMap
+from ..evidence import Cells
+from ..maps import Affine, ScoreMap
 from ..validation import check_labels, check_numbers, check_scores, check_share, check_weights, warn_user
 from .estimates import Estimate, SelectionMetrics
 from .ranking import Ranked, columns_of, limit_bins, rank, top_rows
@@ -145,7 +144,7 @@ def evaluate(
     >>> bool(result.rows[0].calibration_error > 0.2)
     True
     """
-    shares = _shares(alphas)
+    shares = check_shares(alphas)
     f = check_scores(p, "probability", name="p")
     labels = check_labels(y, len(f), name="y")
     weights = check_weights(sample_weight, len(f))
@@ -189,7 +188,7 @@ def evaluate_cells(
     >>> evaluate_cells(cells, alphas=[1.0]).rows[0].observed
     1.0
     """
-    _check_types(cells, Cells, score_map)
+    check_types(cells, Cells, score_map)
     if cells.label is None:
         raise UncurseError("these cells have no labels; update them with scores and labels")
     if score_map is None:
@@ -198,72 +197,14 @@ def evaluate_cells(
         raise UncurseError(
             f"the map takes scale={score_map.scale!r}, the cells hold scale={cells.scale!r}; use one scale"
         )
-    shares = _shares(alphas)
+    shares = check_shares(alphas)
     return _evaluation(
         Ranked(score_map(cells.score), columns_of(cells)), shares, float(cells.weight.sum()), n_bins, strategy
     )
 
 
-def evaluate_log(
-    log: Evidence,
-    score_map: ScoreMap | None = None,
-    alphas: Sequence[float] | float = (0.02, 0.05, 0.1, 1.0),
-    *,
-    n_bins: int = 10,
-    strategy: str = "quantile",
-) -> Evaluation:
-    """Measure calibration of the top-scored rows from the evidence of a labelled log.
-
-    Parameters
-    ----------
-    log : Evidence
-        Evidence with labels; for a map by group it must be collected by group.
-    score_map : ScoreMap, optional
-        Map from scores to predictions; by default the link alone.
-    alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
-        Shares to select.
-    n_bins : int, default=10
-        Number of bins of ECE and MCE, as in `evaluate`.
-    strategy : {"quantile", "uniform"}, default="quantile"
-        Kind of bins, as in `evaluate`.
-
-    Returns
-    -------
-    Evaluation
-
-    Examples
-    --------
-    >>> from uncurse.evidence import from_arrays
-    >>> log = from_arrays([[-1.0], [0.0], [1.0]], [0, 0, 1])
-    >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
-    1.0
-    """
-    _check_types(log, Evidence, score_map)
-    if log.cells is None:
-        raise UncurseError(
-            "this evidence has scale='value', which does not predict a label; evaluate logits or probabilities"
-        )
-    if log.spec.label is None:
-        raise UncurseError("this evidence holds no labels; collect it with its label column")
-    parts: list[tuple[ScoreMap | None, Cells | None]] = [(score_map, log.cells)]
-    if isinstance(score_map, Grouped):
-        if not log.groups:
-            raise UncurseError("this map has a map for each group; collect the log by its group column too")
-        parts = [(score_map.maps.get(name, score_map.default), part.cells) for name, part in log.groups.items()]
-    # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
-    offset = log.spec.logit_offset
-    predictions, columns = [], []
-    for part_map, cells in parts:
-        if cells is None:
-            raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
-        predictions.append(logistic(cells.score) if part_map is None else part_map.at_logits(cells.score - offset))
-        columns.append(columns_of(cells))
-    w, y, w2, y2 = (np.concatenate(column) for column in zip(*columns, strict=True))
-    ranked = Ranked(np.concatenate(predictions).astype(np.float64, copy=False), (w, y, w2, y2))
-    return _evaluation(ranked, _shares(alphas), float(w.sum()), n_bins, strategy)
-
-
-def _check_types(data: object, wanted: type, score_map: object) -> None:
+def check_types(data: object, wanted: type, score_map: object) -> None:
+    """Raise UncurseError unless `data` is of the wanted type and `score_map` a map or None."""
     if not isinstance(data, wanted):
         raise UncurseError(f"this needs {wanted.__name__}, not a {type(data).__name__}")
     if not isinstance(score_map, ScoreMap | None):
@@ -272,7 +213,8 @@ def _check_types(data: object, wanted: type, score_map: object) -> None:
         )
 
 
-def _shares(alphas: Sequence[float] | float) -> list[float]:
+def check_shares(alphas: Sequence[float] | float) -> list[float]:
+    """Return the shares as a list; raise UncurseError if there are none or one is not in (0, 1]."""
     shares = np.atleast_1d(check_numbers(alphas, "alphas"))
     if not shares.size:
         raise UncurseError("alphas is empty; pass at least one share, such as [0.02, 0.1]")
@@ -285,7 +227,11 @@ def _evaluation(ranked: Ranked, shares: list[float], total: float, n_bins: int, 
         alpha * total if unit is None else unit * count_of_share(alpha, round(total / unit)) for alpha in shares
     ]
     n_bins = limit_bins(n_bins)
-    rows = ranked.rows(shares, np.array(selected), n_bins, strategy)
+    return summed_up(ranked.rows(shares, np.array(selected), n_bins, strategy), total, n_bins, strategy)
+
+
+def summed_up(rows: tuple[SelectionMetrics, ...], total: float, n_bins: int, strategy: str) -> Evaluation:
+    """Return the evaluation of these selections; warn if one has no positive label."""
     for row in rows:
         if row.observed <= 0:
             warn_user(
@@ -295,4 +241,4 @@ def _evaluation(ranked: Ranked, shares: list[float], total: float, n_bins: int, 
     return Evaluation(rows, total, n_bins, strategy)
 
 
-__all__ = ["Evaluation", "evaluate", "evaluate_cells", "evaluate_log"]
+__all__ = ["Evaluation", "check_shares", "check_types", "evaluate", "evaluate_cells", "summed_up"]
