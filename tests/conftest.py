@@ -94,13 +94,17 @@ def opened(request, tmp_path):
 
 
 def with_required(arguments):
-    """Add the options that `fit` and `collect` require and a test does not name: logits, seeds and VAD."""
+    """Add options that a test does not name: the required ones (logits, seeds), VAD, and a format to parse."""
     words = [str(word) for word in arguments]
-    if words[:1] not in (["fit"], ["collect"]):
-        return words
-    missing = {"--scale": "logit"} if words[0] == "collect" or not words[1].endswith(".json") else {}
-    if words[0] == "fit":
+    missing = {}
+    if words[:1] == ["collect"] or (words[:1] in (["fit"], ["evaluate"]) and not words[1].endswith(".json")):
+        missing["--scale"] = "logit"
+    if words[:1] == ["evaluate"] and "--map" in words:  # the map knows its scale
+        missing = {}
+    if words[:1] == ["fit"]:
         missing |= {"--replicas": "seeds", "--method": "vad"}
+    if words[:1] in (["collect"], ["fit"], ["apply"], ["evaluate"], ["arena"]):
+        missing["--format"] = "tsv"
     return words + [word for name, value in missing.items() if name not in words for word in (name, value)]
 
 

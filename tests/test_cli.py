@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -34,19 +33,20 @@ def test_demo_writes_logs_runs_the_commands_and_names_the_page(tmp_path):
     assert uncurse(*line.split()[2:], cwd=tmp_path).returncode == 0
 
 
-def test_an_interrupted_demo_stops(tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_stops_at_once(tmp_path, number, code):
     command = [sys.executable, "-m", "uncurse.cli", "demo"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stdout:
         if line.startswith("$ uncurse evaluate"):  # which draws for a second or more
             break
-    while process.poll() is None:  # a person, too, presses it again
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+    process.send_signal(number)
     rest, error = process.communicate(timeout=60)
-    assert process.returncode not in (0, 2)
+    assert process.returncode == code
     assert "The page" not in rest
-    assert "Traceback" not in error
+    assert error.strip() == ""
+    hidden = [path.name for path in (tmp_path / "uncurse-demo").iterdir() if path.name.startswith(".")]
+    assert not hidden
 
 
 def test_demo_says_where_it_cannot_write(tmp_path):
@@ -56,32 +56,31 @@ def test_demo_says_where_it_cannot_write(tmp_path):
     assert "cannot make the folder file/demo" in result.stderr
 
 
-def test_reproduce_prints_the_tables_and_writes_json(tmp_path):
-    result = uncurse("reproduce", "synthetic", "--replications", "3", "--json", "out.json", cwd=tmp_path)
+def test_reproduce_prints_the_tables(tmp_path):
+    result = uncurse("reproduce", "synthetic", "--replications", "3", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "Calibration error, %" in result.stdout
     assert "[8.55 " in result.stdout
-    content = json.loads((tmp_path / "out.json").read_text())
-    assert content["kind"] == "synthetic"
-    assert content["replications"] == 3
 
 
 def test_json_to_standard_output_is_nothing_but_json():
-    result = uncurse("reproduce", "synthetic", "--replications", "2", "--json", "-")
-    assert json.loads(result.stdout)["replications"] == 2
+    result = uncurse("reproduce", "synthetic", "--replications", "2", "--format", "json")
+    content = json.loads(result.stdout)
+    assert (content["kind"], content["replications"]) == ("synthetic", 2)
 
 
 def test_a_folder_that_is_not_there_is_one_line_and_exit_2():
-    result = uncurse("reproduce", "synthetic", "--replications", "2", "--json", "no/such/folder/out.json")
+    result = uncurse("reproduce", "criteo", "--world", "--markdown", "no/such/out.md")
     assert result.returncode == 2
-    assert result.stderr.strip() == "uncurse: cannot write no/such/folder/out.json: No such file or directory"
+    assert result.stderr.strip() == "uncurse: cannot write --markdown no/such/out.md: No such file or directory"
 
 
 @pytest.mark.parametrize("arguments", [["reproduce", "synthetic", "--replications", "1"], ["nonsense"]])
 def test_bad_usage_exits_2(arguments):
     result = uncurse(*arguments)
     assert result.returncode == 2
-    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("uncurse: ")
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", [["demo"], ["reproduce", "synthetic"]])
@@ -104,7 +103,7 @@ def test_completion_is_there_for_every_shell():
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m uncurse.cli reproduce synthetic --replications 2 --json - | head -c 10"
+    command = f"{sys.executable} -m uncurse.cli reproduce synthetic --replications 2 --format json | head -c 10"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in result.stderr
 
@@ -113,3 +112,60 @@ def test_a_negative_seed_is_bad_usage():
     result = uncurse("demo", "--seed", "-5")
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
+
+
+def test_help_lists_the_commands_in_the_order_of_the_workflow():
+    help_text = uncurse("-h").stdout
+    assert help_text == uncurse("--help").stdout
+    listed = [line.split()[0] for line in help_text.split("Commands:")[1].splitlines() if line.startswith("  ")]
+    names = "demo collect fit apply evaluate fold verify sql export arena reproduce"
+    assert listed[:11] == names.split()
+    for name in names.split()[:9]:
+        assert "Example" in uncurse(name, "-h").stdout
+
+
+def test_a_full_or_closed_standard_output_is_one_line():
+    command = f"{sys.executable} -m uncurse.cli reproduce synthetic --replications 2"
+    for redirection in (">/dev/full", ">&-"):
+        result = subprocess.run(f"{command} {redirection}", shell=True, capture_output=True, text=True, timeout=120)
+        assert result.returncode in (0, 2)
+        assert "Traceback" not in result.stderr
+    full = subprocess.run(f"{command} >/dev/full", shell=True, capture_output=True, text=True, timeout=120)
+    assert full.returncode == 2
+    assert full.stderr == "uncurse: cannot write to standard output: No space left on device\n"
+
+
+def test_choices_are_the_ones_of_the_library():
+    from typing import get_args
+
+    from uncurse.calibration import CALIBRATORS
+    from uncurse.cli import fit, options
+    from uncurse.debias import KINDS
+    from uncurse.links import LINKS
+    from uncurse.logs import ENGINES
+    from uncurse.serving.sql import DIALECTS
+    from uncurse.validation import SCALES
+
+    choices = {
+        options.ScaleName: SCALES, options.LinkName: LINKS, options.ReplicasName: KINDS, options.EngineName: ENGINES,
+        options.DialectName: DIALECTS, fit.CalibratorName: CALIBRATORS,
+    }  # fmt: skip
+    for literal, names in choices.items():
+        assert get_args(literal) == tuple(names)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("negative_rate=3; pass the share", "--negative-rate 3; pass the share"),
+        ("use scale='value' or link='log'", "use --scale value or --link log"),
+        ("collect with replica_counts=True\nfirst", "collect with --replica-counts first"),
+        ("replica_counts=False", "--no-replica-counts"),
+        ("n_bins=0 is not positive", "--bins 0 is not positive"),
+        ("λ=3 and rows=5 stay", "λ=3 and rows=5 stay"),
+    ],
+)
+def test_messages_name_options_instead_of_python_arguments(message, expected):
+    from uncurse.cli.app import in_options
+
+    assert in_options(message) == expected

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from uncurse import VAD, UncurseError, calibrate, evaluate
-from uncurse.cli import tables_text
-from uncurse.experiments import clicks
+from uncurse.experiments import clicks, clicks_text
 from uncurse.experiments.clicks import Scored, groups_of, measure
 from uncurse.experiments.clicks_claims import judge
 from uncurse.experiments.clicks_tables import ClickTables, Key, paper
@@ -305,11 +304,11 @@ def test_one_pair_has_no_standard_errors_and_decides_nothing():
     text = tables.to_json()
     assert "NaN" not in text
     assert ClickTables.from_json(text).to_json() == text
-    assert "nan" not in tables_text.text(tables)
+    assert "nan" not in clicks_text.text(tables)
 
 
 def test_text_holds_every_cell_of_the_paper_within_120_columns(tables):
-    text = tables_text.text(tables)
+    text = clicks_text.text(tables)
     assert max(map(len, text.splitlines())) <= 120
     assert text.count("[") >= 825
     for title in ("ECE, 60 and 70 bins", "Log-loss reduction", "against the true", "The paper's findings", "λ: mean"):
@@ -319,7 +318,7 @@ def test_text_holds_every_cell_of_the_paper_within_120_columns(tables):
 
 
 def test_markdown_holds_the_same_cells(tables):
-    text, markdown = tables_text.text(tables), tables_text.markdown(tables)
+    text, markdown = clicks_text.text(tables), clicks_text.markdown(tables)
     rows = [line for line in markdown.splitlines() if line.startswith("| ")]
     assert all(cell.strip() in text for row in rows for cell in row.split("|") if "±" in cell)
     assert markdown.count("[") == text.count("[")
@@ -332,7 +331,7 @@ def test_markdown_holds_the_same_cells(tables):
 def test_avazu_has_its_three_tables(scored):
     tables = measure("avazu", scored, replicas=[2], bins=[50])
     assert sum(cell.paper_mean is not None for cell in tables.cells) == 96
-    text = tables_text.text(tables)
+    text = clicks_text.text(tables)
     for title in ("Calibration error, % (appendix)", "ECE, 50 bins of equal count (appendix)", "MCE, 50 bins"):
         assert title in text
     assert "main text" not in text
@@ -341,7 +340,7 @@ def test_avazu_has_its_three_tables(scored):
 def test_without_pairs_the_other_groups_are_shown(scored):
     tables = measure("criteo", scored, replicas=[3], bins=[40], alphas=[0.03])
     assert tables.get("calibration_error", 0.03) is None
-    text = tables_text.text(tables)
+    text = clicks_text.text(tables)
     assert "VAD+ (S=3)" in text
     assert "VAD(p)+  " not in text
 
@@ -355,16 +354,16 @@ def test_a_calibrator_that_cannot_be_fitted_is_left_out_and_the_others_stay():
         tables = measure("criteo", turned, alphas=[0.1], bins=[50])
     assert tables.get("calibration_error", 0.1, "Platt Scaling") is None
     assert tables.get("calibration_error", 0.1, "Histogram Binning") is not None
-    assert "Histogram Binning" in tables_text.text(tables)
+    assert "Histogram Binning" in clicks_text.text(tables)
 
 
 def test_a_table_without_contradictions_says_so(tables):
-    assert "None is contradicted." in tables_text.text(replace(tables, claims=tables.findings("confirmed")))
+    assert "None is contradicted." in clicks_text.text(replace(tables, claims=tables.findings("confirmed")))
 
 
 def test_neither_torch_nor_anything_for_tables_and_drawing_is_imported():
     heavy = ("torch", "polars", "altair", "pandas")
-    code = "import sys, uncurse.experiments.clicks, uncurse.cli.tables_text\n"
+    code = "import sys, uncurse.experiments.clicks, uncurse.cli.clicks_text\n"
     code += f"print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
@@ -428,7 +427,7 @@ def test_shares_without_a_click_are_left_out_with_a_warning():
     with pytest.warns(UserWarning, match=r"left out: the top 2% of 1,000 test rows holds no click"):
         tables = measure("criteo", few, alphas=[0.02, 0.05])
     assert tables.alphas == (0.05,)
-    assert "5%" in tables_text.text(tables)
+    assert "5%" in clicks_text.text(tables)
     none = replace(rare, test_y=np.eye(1_000, dtype=np.uint8)[order[-1]])
     with pytest.raises(UncurseError, match="no selection holds a click"):
         measure("criteo", none, alphas=[0.02])

@@ -10,8 +10,8 @@ import pytest
 
 from test_logs import make, records
 from uncurse import VAD, Affine, Auto, Tower, evaluate, load
+from uncurse.debias import load_record
 from uncurse.evidence import Evidence
-from uncurse.maps import load_record
 
 PROBE = np.linspace(-4, 1, 60)
 LABELLED = ["--labelled", "labelled.parquet", "--label", "click"]

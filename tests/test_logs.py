@@ -1,21 +1,24 @@
 """The commands over logs, as a user would run them: files in, files out."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
 from conftest import with_required
-from uncurse import VAD, evaluate, load, top_k
+from uncurse import VAD, collect, evaluate, load, top_k, top_share
+from uncurse.cli import main, reading
+from uncurse.debias import load_record
 from uncurse.evidence import Evidence, TopK
 from uncurse.links import logistic
-from uncurse.maps import load_record
 
 
 def make(rows=20_000, seed=0):
@@ -48,21 +51,21 @@ def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
     expected = VAD().fit(log.select("s1", "s2").to_numpy())
     assert float(fitted["lambda"]) == pytest.approx(expected.lambda_, abs=1e-12)
     assert load("map.json").slope == pytest.approx(expected.lambda_, abs=1e-12)
-    about = load_record("map.json")
-    assert about["lambda"] == pytest.approx(expected.lambda_)
-    assert about["pool"]["rows"] == 20_000
-    assert about["pool"]["sources"] == ["log.parquet"]
+    record = load_record("map.json")
+    assert record.lambda_ == pytest.approx(expected.lambda_)
+    assert record.pool.rows == 20_000
+    assert record.pool.sources == ("log.parquet",)
     run("apply", "map.json", "log.parquet", "--score", "s1", "-o", "out.parquet")
     out = pl.read_parquet("out.parquet")
     assert out.drop("prediction").equals(log)
     np.testing.assert_allclose(out["prediction"], expected.predict_proba(log["s1"].to_numpy()), atol=1e-12)
     options = ["--score", "s1", "--label", "click", "--map", "map.json"]
-    said = records(run("evaluate", "log.parquet", *options, "--report", "r.html", "--json", "r.json"))
+    said = records(run("evaluate", "log.parquet", *options, "--report", "r.html"))
     assert len(said) == 2 * 9
     truth = evaluate(log["click"].to_numpy(), out["prediction"].to_numpy(), [0.02])
     corrected = next(r for r in said if r["method"] == "map.json" and r["alpha"] == "0.02")
     assert float(corrected["calibration_error"]) == pytest.approx(float(truth.rows[0].calibration_error), abs=1e-9)
-    content = json.loads((tmp_path / "r.json").read_text())
+    content = json.loads(run("evaluate", "log.parquet", *options, "--format", "json"))
     assert [m["name"] for m in content["methods"]] == ["as served", "map.json"]
     page = (tmp_path / "r.html").read_text()
     assert "over-predict" in page
@@ -86,7 +89,7 @@ def test_evidence_of_several_days_is_merged(run):
         run("collect", f"{i}.parquet", "--scores", "s1,s2", "-o", f"{i}.json")
     run("fit", "0.json", "1.json", "2.json", "-o", "map.json")
     assert load("map.json").slope == pytest.approx(VAD().fit(whole.select("s1", "s2").to_numpy()).lambda_, abs=1e-12)
-    assert load_record("map.json")["pool"]["sources"] == ["0.parquet", "1.parquet", "2.parquet"]
+    assert load_record("map.json").pool.sources == ("0.parquet", "1.parquet", "2.parquet")
 
 
 def test_a_tandem_from_two_logs(run):
@@ -99,7 +102,7 @@ def test_a_tandem_from_two_logs(run):
     expected = VAD(calibrator="platt").fit(pool.select("s1", "s2").to_numpy(), labelled=(scores, labelled["click"]))
     probe = np.linspace(-4, 2, 50)
     np.testing.assert_allclose(load("map.json")(probe), expected.map_(probe), atol=1e-9)
-    assert load_record("map.json")["labelled"]["rows"] == 20_000
+    assert load_record("map.json").labelled.rows == 20_000
 
 
 @pytest.mark.parametrize("engine", ["polars", "duckdb"])
@@ -114,8 +117,8 @@ def test_groups_go_all_the_way(run, engine):
     np.testing.assert_allclose(pl.read_parquet("out.parquet")["prediction"], expected, atol=1e-9)
     options = ["--score", "s1", "--label", "click", "--map", "map.json", "--alpha", "0.05", "--engine", engine]
     said = records(run("evaluate", "log.parquet", *options, "--report", "r.html"))
-    whole = evaluate(log["click"].to_numpy(), expected, [0.05]).rows[0]
-    assert float(said[1]["predicted"]) == pytest.approx(whole.predicted, rel=1e-9)
+    top = top_share(log["s1"].to_numpy(), 0.05)  # the served score selects for every map
+    assert float(said[1]["predicted"]) == pytest.approx(expected[top].sum(), rel=1e-9)
     with open("r.html") as page:
         assert "sport" in page.read()
 
@@ -176,8 +179,12 @@ def test_probabilities_all_the_way(run):
     said = records(run("evaluate", "log.parquet", *options))
     whole = evaluate(log["click"].to_numpy(), expected, [0.1]).rows[0]
     assert float(said[1]["predicted"]) == pytest.approx(whole.predicted, rel=1e-9)
-    error = run("evaluate", "log.parquet", "--score", "s1", "--label", "click", "--map", "map.json", code=2)
-    assert "takes scores on the probability scale and these are logits; say --scale probability" in error
+    options = ["--score", "s1", "--label", "click", "--map", "map.json"]
+    error = run("evaluate", "log.parquet", *options, "--scale", "logit", code=2)
+    assert "--scale is logit, but map.json was fitted with probability" in error
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    error = run("evaluate", "day.json", "--map", "map.json", code=2)
+    assert "map.json takes --scale probability, and day.json holds --scale logit; use one scale" in error
 
 
 # ---------------------------------------------------------------------------- apply
@@ -225,12 +232,20 @@ def test_a_csv_keeps_every_other_value_as_it_is_written(run, tmp_path):
         (["collect", "logs", "--scores", "s1,s2", "-o", "logs/0.parquet"], "logs/0.parquet is an input"),
         (["fit", "log.parquet", "--scores", "s1,s2", "-o", "./log.parquet"], "log.parquet is an input"),
         (["fit", "day.json", "-o", "day.json"], "day.json is an input of this command; name another file"),
-        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--json", "log.parquet"], "is an input"),
         (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--report", "link.parquet"], "is an input"),
         (["evaluate", "day.json", "--map", "map.json", "--report", "map.json"], "map.json is an input"),
-        (["apply", "map.json", "log.parquet", "--score", "s1", "-o", "log.parquet"], "log.parquet is the log itself"),
+        (["apply", "map.json", "log.parquet", "--score", "s1", "-o", "log.parquet"], "log.parquet is an input"),
         (["apply", "map.json", "log.parquet", "--score", "s1", "-o", "."], "log.parquet is the log itself"),
-        (["apply", "map.json", "log.parquet", "--score", "s1", "-o", "x.parquet", "--json", "map.json"], "is an input"),
+        (["apply", "map.json", "log.parquet", "--score", "s1", "-o", "map.json"], "map.json is an input"),
+        (["fit", "day.json", "-o", "other.csv"], "--out is other.csv; name a .json file"),
+        (["fit", "day.json", "-o", ""], "--out is empty; name a file"),
+        (["fit", "", "--scores", "s1,s2", "-o", "m.json"], "the path of a log is empty"),
+        (["fit", "day.json", "-o", "x" * 300 + ".json"], "cannot write --out 'xxx"),
+        (["fit", "day.json", "-o", "-", "--format", "json"], "--out and --format both write to standard output"),
+        (
+            ["evaluate", "day.json", "--map", "map.json", "--report", "r.html", "--figures", "r.html"],
+            "--report and --figures both name r.html",
+        ),
     ],
 )
 def test_no_command_writes_over_what_it_reads(run, arguments, message, tmp_path):
@@ -238,6 +253,7 @@ def test_no_command_writes_over_what_it_reads(run, arguments, message, tmp_path)
     log.write_parquet("log.parquet")
     (tmp_path / "logs").mkdir()
     log.write_parquet("logs/0.parquet")
+    (tmp_path / "other.csv").write_text("a log\n")
     (tmp_path / "link.parquet").symlink_to(tmp_path / "log.parquet")
     run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
     run("fit", "day.json", "-o", "map.json")
@@ -253,12 +269,12 @@ def test_no_command_writes_over_what_it_reads(run, arguments, message, tmp_path)
         (["log.parquet", "--score", "s1", "-o", "out.txt"], "out.txt is neither .parquet nor .csv"),
         (
             ["log.parquet", "--score", "s1", "-o", "no/out.parquet"],
-            "cannot write no/out.parquet: No such file",
+            "cannot write --out no/out.parquet: No such file",
         ),
         ([".", "--score", "s1", "-o", "out.parquet"], ". is 1 files and out.parquet names one; name a folder"),
         (["log.parquet", "--score", "s1", "--column", "w", "-o", "out.parquet"], "'w'"),
         (["none.parquet", "--score", "s1", "-o", "out.parquet"], "cannot read none.parquet"),
-        ([".", "--score", "s1", "-o", "map.json"], "is 1 files and map.json names one"),
+        (["", "--score", "s1", "-o", "out.parquet"], "the path of the log is empty"),
     ],
 )
 def test_what_apply_refuses(run, arguments, message, tmp_path):
@@ -296,18 +312,21 @@ def test_a_map_by_group_without_its_column(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "log.parquet", "-o", "m.json"], "--scores is missing; name the columns of the scores"),
+        (["fit", "log.parquet", "-o", "m.json"], "--scores is missing; name the column of the served score"),
         (["fit", "log.parquet", "--scores", "s1", "-o", "m.json"], "--scores names one column, 's1'; name two or more"),
-        (["fit", "winners.json", "-o", "m.json"], "winners.json holds the top 1 of each request only, where λ would"),
-        (["fit", "day.json", "day.json", "-o", "m.json"], "day.json is named twice; its rows would count double"),
+        (["fit", "winners.json", "-o", "m.json"], "winners.json holds only the top 1 of each request, where λ would"),
+        (["fit", "day.json", "day.json", "-o", "m.json"], "day.json is named twice; its rows would count twice"),
         (["fit", "log.parquet", "log*.parquet", "--scores", "s1,s2", "-o", "m.json"], "log.parquet is named twice"),
         (["fit", "day.json", "--calibrator", "platt", "-o", "m.json"], "--calibrator platt needs --labelled, a log"),
-        (["fit", "log.parquet", "--scores", "s1,s2", "--method", "magic", "-o", "m.json"], "method='magic' is unknown"),
+        (["fit", "log.parquet", "--scores", "s1,s2", "--method", "magic", "-o", "m.json"], "'magic'"),
         (
             ["fit", "day.json", "--calibrator", "x", "--labelled", "labelled.json", "-o", "m.json"],
-            "calibrator='x' is unknown; choose one of platt",
+            "'x' is not one of 'platt'",
         ),
-        (["fit", "log.parquet", "--scores", "s1,s2", "--labelled", "log.parquet", "-o", "m.json"], "name one, such as"),
+        (
+            ["fit", "log.parquet", "--scores", "s1,s2", "--labelled", "log.parquet", "-o", "m.json"],
+            "--labelled needs a --calibrator",
+        ),
         (["fit", "log.parquet", "day.json", "--scores", "s1,s2", "-o", "m.json"], "are logs and evidence mixed"),
         (
             ["fit", "day.json", "--scores", "s2,s1", "-o", "m.json"],
@@ -316,14 +335,14 @@ def test_a_map_by_group_without_its_column(run):
         (["fit", "day.json", "--negative-rate", "0.1", "-o", "m.json"], "--negative-rate is 0.1, but day.json was"),
         (["fit", "map.json", "-o", "m.json"], "map.json holds a 'affine'; pass evidence, which"),
         (["fit", "bad.json", "-o", "m.json"], "bad.json is not valid JSON"),
-        (["evaluate", "log.parquet", "--score", "s1"], "--label is missing; name the column of labels, 0 or 1"),
-        (["evaluate", "log.parquet", "--label", "click"], "--score is missing; name the column of the scores"),
-        (["evaluate", "day.json"], "day.json was collected without labels; collect it with --label"),
-        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "2%"], "--alpha is '2%'; pass"),
+        (["evaluate", "log.parquet", "--score", "s1"], "--label is missing; name the column of 0/1 labels"),
+        (["evaluate", "log.parquet", "--label", "click"], "--score is missing; name the column of the served score"),
+        (["evaluate", "day.json"], "day.json was collected without labels; collect it again"),
+        (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "x%"], "--alpha is 'x%'; pass"),
         (["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "0.5:0.1:0.1"], "--alpha is"),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--alpha", "3"],
-            "uncurse: --alpha=3.0 is not",
+            "uncurse: --alpha is '3'; pass a share",
         ),
         (
             ["evaluate", "labelled.json", "--map", "groups.json"],
@@ -335,11 +354,11 @@ def test_a_map_by_group_without_its_column(run):
         ),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--negative-rate", "0"],
-            "--negative-rate is 0",
+            "--negative-rate 0.0; pass the share",
         ),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--report", "no/r.html"],
-            "cannot write no/r",
+            "cannot write --report no/r",
         ),
     ],
 )
@@ -357,11 +376,123 @@ def test_what_the_commands_refuse(run, arguments, message):
     assert error.count("\n") == 1
 
 
-def test_evidence_with_its_negative_rate_needs_no_other(run):
+def test_the_map_knows_its_negative_rate(run):
+    make().write_parquet("log.parquet")
+    options = ["--scores", "s1,s2", "--label", "click"]
+    run("collect", "log.parquet", *options, "--negative-rate", "0.5", "-o", "day.json")
+    run("collect", "log.parquet", *options, "-o", "plain.json")
+    run("fit", "day.json", "-o", "map.json")
+    options = ["--score", "s1", "--label", "click", "--map", "map.json"]
+    expected = run("evaluate", "log.parquet", *options, "--negative-rate", "0.5")
+    assert run("evaluate", "log.parquet", *options) == run("evaluate", "day.json", "--map", "map.json") == expected
+    error = run("evaluate", "log.parquet", *options, "--negative-rate", "0.1", code=2)
+    assert "--negative-rate is 0.1, but map.json was fitted with 0.5" in error
+    error = run("evaluate", "plain.json", "--map", "map.json", code=2)
+    assert "map.json was fitted with --negative-rate 0.5, and plain.json was collected with None" in error
+
+
+def test_sampled_negatives_are_no_drift(run):
+    make().write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--negative-rate", "0.1", "-o", "map.json")
+    options = ["--score", "s1", "--label", "click", "--negative-rate", "0.1", "--map", "map.json"]
+    run("evaluate", "log.parquet", *options, "--report", "r.html")
+    with open("r.html") as page:
+        assert "large drift" not in page.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "day.json", "--label", "click", "-o", "m.json"], "--label click needs --labelled"),
+        (["fit", "day.json", "--group", "nosuch", "-o", "m.json"], "--group is nosuch, but day.json was collected"),
+        (["fit", "day.json", "--engine", "duckdb", "-o", "m.json"], "--engine duckdb reads logs, and day.json is"),
+        (["evaluate", "top.json", "--top-k", "5"], "--top-k is 5, but top.json was collected with 1"),
+        (["evaluate", "day.json", "--top-k", "5"], "--top-k is 5, but day.json was collected with none"),
+        (
+            ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--top-k", "5"],
+            "--top-k needs --request",
+        ),
+        (["evaluate", "day.json", "--group", "nosuch"], "--group is nosuch, but day.json was collected with none"),
+        (["evaluate", "day.json", "--score", "s2"], "--score is s2, but day.json was collected with s1"),
+        (["evaluate", "day.json", "--value", "w"], "--value w needs rows, and day.json is evidence"),
+        (
+            ["fit", "day.json", "--method", "auto", "--labelled", "swapped.json", "-o", "m.json"],
+            "day.json was collected with --scores s1,s2, and --labelled swapped.json with s2,s1; collect both",
+        ),
+        (
+            ["fit", "day.json", "--method", "auto", "--labelled", "rate.json", "-o", "m.json"],
+            "day.json was collected with --negative-rate None, and --labelled rate.json with 0.5",
+        ),
+    ],
+)
+def test_no_option_is_ignored(run, arguments, message):
     make(500).write_parquet("log.parquet")
-    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "--negative-rate", "0.5", "-o", "day.json")
-    error = run("evaluate", "day.json", "--negative-rate", "0.5", "--alpha", "0.5", code=2)
-    assert "collected with its negative rate; leave --negative-rate out" in error
+    options = ["--scores", "s1,s2", "--label", "click"]
+    run("collect", "log.parquet", *options, "-o", "day.json")
+    run("collect", "log.parquet", *options, "--request", "request", "-o", "top.json")
+    run("collect", "log.parquet", "--scores", "s2,s1", "--label", "click", "-o", "swapped.json")
+    run("collect", "log.parquet", *options, "--negative-rate", "0.5", "-o", "rate.json")
+    assert message in run(*arguments, code=2)
+
+
+def test_evaluate_is_a_gate(run):
+    make().write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
+    options = ["--score", "s1", "--label", "click", "--alpha", "2%,10%"]
+    error = run("evaluate", "log.parquet", *options, "--fail-above", "5%", code=1)
+    assert error.startswith("uncurse: the error is above 5%: as served, top 2%: +1")
+    run("evaluate", "log.parquet", *options, "--map", "map.json", "--fail-above", "9%")
+    assert "map.json, top " in run(
+        "evaluate", "log.parquet", *options, "--map", "map.json", "--fail-above", "0.0001", code=1
+    )
+    assert "--fail-above is '5x'; pass a share such as 2%" in run(
+        "evaluate", "log.parquet", *options, "--fail-above", "5x", code=2
+    )
+
+
+def test_value_sums_the_column_over_the_selected_rows(run):
+    log = make()
+    log.write_parquet("log.parquet")
+    options = ["--score", "s1", "--label", "click", "--alpha", "5%", "--value", "w"]
+    (said,) = records(run("evaluate", "log.parquet", *options))
+    top = top_share(log["s1"].to_numpy(), 0.05)
+    s1, click, w = (log[name].to_numpy()[top] for name in ("s1", "click", "w"))
+    assert float(said["value_observed"]) == pytest.approx(w @ click, rel=1e-12)
+    assert float(said["value_predicted"]) == pytest.approx(w @ logistic(s1), rel=1e-12)
+
+
+def test_standard_input_and_output(monkeypatch, capsysbinary, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    log = make(500)
+    log.write_csv("log.csv")
+    log.write_parquet("log.parquet")
+    collect("log.csv", ["s1", "s2"]).save("day.json")
+    VAD().fit(log.select("s1", "s2").to_numpy()).map_.save("map.json")
+
+    class Input:
+        def __init__(self, path):
+            with open(path, "rb") as file:
+                self.buffer = io.BytesIO(file.read())
+
+    def piped(path, *words):
+        reading._standard_input.cache_clear()
+        monkeypatch.setattr(sys, "stdin", Input(path))
+        monkeypatch.setattr(sys, "argv", ["uncurse", *words])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert not stopped.value.code, capsysbinary.readouterr().err
+        return capsysbinary.readouterr().out
+
+    options = ["--scores", "s1,s2", "--scale", "logit", "-o", "-"]
+    for path in ("log.csv", "log.parquet"):
+        content = json.loads(piped(path, "collect", "-", *options))
+        assert content["moments"] == json.loads(Path("day.json").read_text())["moments"]
+        assert content["sources"] == ["-"]
+    fitted = json.loads(piped("day.json", "fit", "-", "--replicas", "seeds", "--method", "vad", "-o", "-"))
+    assert fitted["slope"] == load("map.json").slope
+    out = piped("log.csv", "apply", "map.json", "-", "--score", "s1", "-o", "-")
+    assert out.splitlines()[0] == b"id,s1,s2,click,w,site,request,prediction"
 
 
 def test_scores_that_look_like_probabilities_are_warned_of(run, capsys):
@@ -377,10 +508,8 @@ def test_scores_that_look_like_probabilities_are_warned_of(run, capsys):
     ]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert said.returncode == 0
-    assert said.stderr.startswith(
-        "uncurse: warning: every score lies in [0, 1]; if these are probabilities, not logits"
-    )
-    assert said.stderr.endswith("say --scale probability\n")
+    assert said.stderr.startswith("uncurse: warning: every value of p1 lies in [0, 1]; if these are probabilities")
+    assert said.stderr.endswith("pass --scale probability\n")
     assert said.stderr.count("\n") == 1
 
 
@@ -488,12 +617,13 @@ def test_a_killed_command_leaves_its_output_whole_or_untouched(command, run, tmp
 # ---------------------------------------------------------------------------- a person at the terminal
 
 
-def test_at_a_terminal_there_are_tables_and_a_bar_and_in_a_pipe_neither(run, tmp_path):
+def test_output_is_the_same_at_a_terminal_and_in_a_pipe(run, tmp_path):
     pty = pytest.importorskip("pty")
     make().write_parquet("log.parquet")
     words = [sys.executable, "-m", "uncurse.cli", "evaluate", "log.parquet", "--score", "s1", "--label", "click"]
+    words += ["--scale", "logit"]
     primary, secondary = pty.openpty()
-    process = subprocess.Popen(words, stdout=secondary, stderr=secondary, cwd=tmp_path)
+    process = subprocess.Popen(words, stdout=secondary, stderr=subprocess.DEVNULL, cwd=tmp_path)
     os.close(secondary)
     said = b""
     while True:
@@ -505,10 +635,10 @@ def test_at_a_terminal_there_are_tables_and_a_bar_and_in_a_pipe_neither(run, tmp
             break
         said += part
     assert process.wait() == 0
-    assert "Calibration error (predicted / observed − 1), ± one standard error" in said.decode()
     piped = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert piped.stderr == ""
-    assert piped.stdout.startswith("method\talpha\t")
+    assert piped.stdout == said.decode().replace("\r\n", "\n")
+    assert "Calibration error (predicted / observed − 1) ± standard error" in piped.stdout
 
 
 @pytest.mark.parametrize("command", ["collect", "fit", "apply", "evaluate", "demo"])

@@ -1,8 +1,22 @@
-"""The command line: `uncurse demo`, `collect`, `fit`, `apply`, `evaluate`, `fold`, `export`, `sql` and others."""
+"""The command line: one module per command."""
 
-from . import arena, demo, exports, fitting, logs, reproduce, serving
+# The order of these imports is the order of the commands in the help.
+# isort: off
+from . import demo as demo
+from . import collect as collect
+from . import fit as fit
+from . import apply as apply
+from . import evaluate as evaluate
+from . import fold as fold
+from . import verify as verify
+from . import sql as sql
+from . import export as export
+from . import arena as arena
+from . import reproduce
+
+# isort: on
 from .app import app, main
 
 app.add_typer(reproduce.reproduce, name="reproduce")
 
-__all__ = ["app", "arena", "demo", "exports", "fitting", "logs", "main", "reproduce", "serving"]
+__all__ = ["app", "main"]

@@ -1,15 +1,14 @@
-"""The application: what every command shares. Arguments in, one call, a table out."""
+"""The application: command line in, exit code out. Every error is one line."""
 
 from __future__ import annotations
 
 import os
-import shlex
+import re
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -20,167 +19,137 @@ from ..version import __version__
 app = typer.Typer(
     name="uncurse",
     help="Predictions that stay true after the winners are picked.",
+    epilog="Start with: uncurse demo",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-JsonOption = Annotated[
-    Path | None, typer.Option("--json", help="Also write every number to this file ('-': only that, to stdout).")
-]
+
+_UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy that typer contains
 
 
 def main() -> None:
-    """Run the command line; bad input is one line and exit code 2."""
+    """Run the command line. Exit codes: 0 done, 1 the answer is no, 2 bad usage or data."""
+    _exit_on_signals()
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
-            app()
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _show_warning
+            code = app(standalone_mode=False)
     except UncurseError as error:
-        typer.echo(f"uncurse: {' '.join(str(error).split())}", err=True)
-        sys.exit(2)
-    except BrokenPipeError:  # the reader of our output has gone: nothing is left to say
+        _fail(str(error))
+    except _UsageError as error:
+        _fail(_usage(error))
+    except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(128 + signal.SIGPIPE)
+    except MemoryError:
+        _fail("out of memory; use fewer rows, columns or bins")
+    except OSError as error:
+        if error.filename is not None or os.environ.get("UNCURSE_DEBUG"):
+            raise
+        _fail(f"cannot write to standard output: {error.strerror}")
+    except Exception as error:
+        if os.environ.get("UNCURSE_DEBUG"):
+            raise
+        _fail(f"internal error: {type(error).__name__}: {error}; this is a bug (UNCURSE_DEBUG=1 shows the traceback)")
+    sys.exit(code)
 
 
-def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def _usage(error: Any) -> str:
+    """Return what is wrong with the command line, in one line."""
+    if error.ctx is not None and type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(error.ctx.get_help())
+        raise SystemExit(2)
+    message = error.format_message().replace("Value error, ", "").rstrip(".")
+    command = "uncurse" if error.ctx is None else error.ctx.command_path.replace("python -m uncurse.cli", "uncurse")
+    return f"{message[:1].lower()}{message[1:]}; see {command} -h"
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"uncurse: {in_options(message)}", err=True)
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # a full or closed standard output would raise again at exit
+        sys.stdout = open(os.devnull, "w")
+    sys.exit(2)
+
+
+# Arguments of Python functions and the options that set them. A flag has no value.
+_OPTIONS = {
+    **{name: "--" + name.replace("_", "-") for name in ("scale", "link", "replicas", "shape", "method", "calibrator")},
+    **{name: "--" + name.replace("_", "-") for name in ("engine", "negative_rate", "lambda_floor", "alpha", "label")},
+    "n_bins": "--bins",
+    "alphas": "--alpha",
+    "labelled": "--labelled",
+}
+_FLAGS = {"curvature": "--curvature", "replica_counts": "--replica-counts", "straight": "--straight"}
+
+
+def in_options(message: str) -> str:
+    """Return a message of the library in one line, with the options of the command line for Python arguments.
+
+    Examples
+    --------
+    >>> in_options("pass scale='probability'; or collect with replica_counts=True")
+    'pass --scale probability; or collect with --replica-counts'
+    """
+    names = "|".join([*_OPTIONS, *_FLAGS])
+
+    def replaced(match: re.Match[str]) -> str:
+        name, value = match[1], match[2]
+        if name in _FLAGS:
+            return _FLAGS[name] if value == "True" else _FLAGS[name].replace("--", "--no-", 1)
+        return f"{_OPTIONS[name]} {value.strip(chr(39))}"
+
+    return re.sub(rf"\b({names})=('[^']*'|[^\s;,)]+)", replaced, " ".join(message.split()))
+
+
+_shown: set[str] = set()
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     if not issubclass(category, UserWarning) or issubclass(category, FutureWarning | DeprecationWarning):
         return
-    text = str(message)
-    if "lies in [0, 1]" in text:  # the library names its own arguments
-        text = "every score lies in [0, 1]; if these are probabilities, not logits, say --scale probability"
-    if text not in _warned:
-        _warned.add(text)
+    text = in_options(str(message))
+    if text not in _shown:
+        _shown.add(text)
         typer.echo(f"uncurse: warning: {text}", err=True)
 
 
-_warned: set[str] = set()
+def _exit_on_signals() -> None:
+    """On SIGINT and SIGTERM remove temporary files and exit with 130 or 143, even if an engine is at work.
+
+    A Python handler would wait until the engine returns. The number of a signal is written to a pipe at once, and a
+    thread waits for it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+
+    def wait() -> None:
+        while True:
+            number = os.read(read, 1)[0]
+            if number in (signal.SIGINT, signal.SIGTERM):
+                documents.remove_temporaries()
+                if sys.stderr.isatty():
+                    os.write(2, b"\x1b[?25h\n")  # show the cursor that a progress bar hides
+                os._exit(128 + number)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         typer.echo(__version__)
         raise typer.Exit
 
 
-# ---------------------------------------------------------------------------- output
-
-
-def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[str | Path] = ()) -> None:
-    """The folders of outputs are there, and none is an input: told now, not after the work."""
-    from ..logs.files import find_files
-
-    given = [path for path in outputs if path is not None and str(path) != "-"]
-    for path in given:
-        if not path.absolute().parent.is_dir():
-            raise UncurseError(f"cannot write {path}: No such file or directory")
-        if path.is_dir():
-            raise UncurseError(f"cannot write {path}: Is a directory")
-        if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-            raise UncurseError(f"cannot write {path}: Permission denied")
-        if given.count(path) > 1:
-            raise UncurseError(f"{path} is named for two outputs; name another file for one of them")
-        if not path.exists():
-            continue
-        for source in inputs:
-            try:
-                files = [str(source)] if Path(source).is_file() else find_files([source])
-            except UncurseError:  # whoever reads it will say so
-                continue
-            if path.resolve() in [Path(file).resolve() for file in files]:
-                raise UncurseError(f"{path} is an input of this command; name another file, and nothing is lost")
-
-
-def finish(text: str, content: str, path: Path | None, records: Sequence[dict[str, Any]] = ()) -> None:
-    """Show the text, write the JSON. Where standard output is no terminal, records come as tab-separated values."""
-    if path is not None and str(path) == "-":
-        typer.echo(content)
-        return
-    typer.echo(text if _to_a_person() or not records else tab_separated(records))
-    if path is not None:
-        documents.write(path, content + "\n")
-        say(f"written to {path}")
-
-
-def tab_separated(records: Sequence[dict[str, Any]]) -> str:
-    """A header and a line for each record; tabs and line ends inside a value become spaces.
-
-    >>> print(tab_separated([{"alpha": 0.02, "method": "as served"}]).expandtabs(8))
-    alpha   method
-    0.02    as served
-    """
-    lines = ["\t".join(records[0])]
-    lines += ["\t".join(" ".join(str(value).split()) for value in record.values()) for record in records]
-    return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    """A line for a person: to the terminal where there is one, else beside the output, on standard error."""
-    typer.echo(text, err=not _to_a_person())
-
-
-_talk: list[list[str]] = []  # the command that the demo runs, where it does
-
-
-@contextmanager
-def talking(words: list[str]) -> Iterator[None]:
-    """While the body runs, output is for a person, terminal or not, and `words` are the command."""
-    _talk.append(words)
-    try:
-        yield
-    finally:
-        _talk.pop()
-
-
-def _to_a_person() -> bool:
-    return bool(_talk) or sys.stdout.isatty()
-
-
-def command() -> str:
-    """The command line that runs, to be repeated."""
-    return shlex.join(["uncurse", *(_talk[-1] if _talk else sys.argv[1:])])
-
-
-# ---------------------------------------------------------------------------- progress
-
-
-def each(description: str, total: int) -> Callable[[Iterator[Any]], Iterable[Any]]:
-    """A bar over items on standard error where that is a terminal; silence where it is not."""
-    if not sys.stderr.isatty():
-        return iter
-    from rich.console import Console
-    from rich.progress import track
-
-    return lambda items: track(items, description, total=total, console=Console(stderr=True), transient=True)
-
-
-@contextmanager
-def working(description: str, total: Callable[[], int | None] = lambda: None) -> Iterator[Callable[[int], None]]:
-    """A bar of rows (a moving one where their number is not known) while the body runs; call it with rows done."""
-    if not sys.stderr.isatty():
-        yield lambda rows: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    parts = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}")
-    with Progress(*parts, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total())
-        yield lambda rows: bar.advance(task, rows)
-
-
-__all__ = [
-    "JsonOption",
-    "app",
-    "check_outputs",
-    "command",
-    "each",
-    "finish",
-    "main",
-    "say",
-    "tab_separated",
-    "talking",
-    "working",
-]
+__all__ = ["app", "in_options", "main"]

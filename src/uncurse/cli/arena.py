@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from .. import documents
 from ..errors import UncurseError
-from ..validation import check_choice
-from .app import JsonOption, app, check_outputs, command, each, finish, say
+from .app import app
+from .output import Format, Quiet, check_outputs, command_line, emit, note, progress_over
 
 _QUICK_REPLICATIONS = 8
 _QUICK_SPLITS = 4
@@ -54,7 +54,8 @@ def arena(
         typer.Option("--real", help="File of a real log (Avazu, Criteo or MovieLens); again for more files of it."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Model on a real log: lightgbm, lightgbm-small, logistic or mlp.")
+        Literal["lightgbm", "lightgbm-small", "logistic", "mlp"] | None,
+        typer.Option("--model", help="Model to train on a real log."),
     ] = None,
     shift: Annotated[
         bool, typer.Option("--shift", help="On a real log, thin pool and test by 1 − p of another model.")
@@ -67,9 +68,12 @@ def arena(
     ] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write an offline HTML page to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown.")] = None,
-    json: JsonOption = None,
+    format: Format = "table",
+    quiet: Quiet = False,
 ) -> None:
-    """All methods in worlds whose truth is known: bias, rms, and how far from the best map possible.
+    """Compare all methods in simulated worlds or on a real log.
+
+    In a world the truth is known: bias, rms, and the distance from the best possible map.
 
     Example: uncurse arena --world unequal-noise --method vanilla --method Tower --replications 20
 
@@ -82,7 +86,7 @@ def arena(
         if model is None:
             raise UncurseError("pass --model with --real: lightgbm, lightgbm-small, logistic or mlp")
         splits = replications or (_QUICK_SPLITS if quick else None)
-        _real(real, model, shift, rows, splits, seed, markdown, json)
+        _real(real, model, shift, rows, splits, seed, markdown, format)
         return
     for name, used in (("--model", model is not None), ("--shift", shift), ("--rows", rows is not None)):
         if used:
@@ -90,7 +94,7 @@ def arena(
     from ..experiments import arena as experiment
     from ..experiments.arena import text
 
-    check_outputs([json, report, markdown], [] if dlrm is None else [dlrm])
+    check_outputs({"--report": report, "--markdown": markdown}, [] if dlrm is None else [dlrm])
     count = replications or (_QUICK_REPLICATIONS if quick else experiment.REPLICATIONS)
     found = experiment.run(
         world or None,
@@ -98,19 +102,19 @@ def arena(
         count,
         seed,
         dlrm=dlrm,
-        progress=lambda total: each("draws", total),
+        progress=lambda total: progress_over("draws", total),
     )
     for name, why in found.left_out.items():
-        typer.echo(f"uncurse: left out: {name} {why}", err=True)
-    finish(text.text(found), found.to_json(), json, text.records(found))
+        note(f"left out: {name} {why}")
+    emit(format, text.text(found), found.to_json(), text.records(found))
     if markdown is not None:
         documents.write(markdown, text.markdown(found))
-        say(f"written to {markdown}")
+        note(f"written to {markdown}")
     if report is not None:
         from ..experiments.arena.page import render
 
-        documents.write(report, render(found, command()))
-        say(f"written to {report}")
+        documents.write(report, render(found, command_line()))
+        note(f"written to {report}")
 
 
 def _real(
@@ -121,13 +125,12 @@ def _real(
     splits: int | None,
     seed: int,
     markdown: Path | None,
-    json: Path | None,
+    format: str,
 ) -> None:
     from ..experiments.arena import real, real_results
     from ..experiments.arena.click_logs import read_click_log
 
-    check_choice("model", model, real.MODELS)
-    check_outputs([json, markdown], files)
+    check_outputs({"--markdown": markdown}, files)
     log = read_click_log(files, rows or _REAL_ROWS, seed)
     found = real.run(
         log,
@@ -135,12 +138,12 @@ def _real(
         shift=shift,
         splits=splits or real.SPLITS,
         seed=seed,
-        progress=lambda total: each("splits", total),
+        progress=lambda total: progress_over("splits", total),
     )
-    finish(real_results.text(found), found.to_json(), json, real_results.records(found))
+    emit(format, real_results.text(found), found.to_json(), real_results.records(found))
     if markdown is not None:
         documents.write(markdown, real_results.markdown(found))
-        say(f"written to {markdown}")
+        note(f"written to {markdown}")
 
 
 __all__ = ["arena"]

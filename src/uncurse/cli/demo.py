@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from ..errors import UncurseError
-from .app import app, talking
+from .app import app
+from .output import as_command
 
 
 @app.command()
@@ -20,7 +19,9 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Another seed is another world.")] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for its files.")] = Path("uncurse-demo"),
 ) -> None:
-    """See maximization bias appear and vanish: logs made here with known truth, then the commands you would run.
+    """See the problem and its correction on simulated logs.
+
+    Writes logs whose true rates are known, and runs the commands that you would run.
 
     Example: uncurse demo --seed 1
     """
@@ -68,20 +69,10 @@ def demo(
 def _run(*arguments: str | Path) -> None:
     words = [str(argument) for argument in arguments]
     typer.echo(f"\n$ uncurse {shlex.join(words)}")
-    stopped = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopped.append(number)  # an engine or a drawing may swallow the exception
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        with talking(words):
-            code = app(words, standalone_mode=False)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if code or stopped:  # what comes next would only stumble over what is not there
-        raise typer.Exit(code or 130)
+    with as_command(words):
+        code = app(words, standalone_mode=False)
+    if code:
+        raise typer.Exit(code)
 
 
 def _bar(error: float) -> str:

@@ -1,71 +1,61 @@
-"""Options that several commands share, and what completes them."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from .. import links, validation
-from ..calibration import calibrators
-from ..debias.replica_kinds import KINDS
+ScaleName = Literal["logit", "probability", "value"]
+LinkName = Literal["logistic", "identity", "log", "probit"]
+ReplicasName = Literal["seeds", "bootstrap", "anchored", "ensemble", "snapshots"]
+EngineName = Literal["polars", "duckdb", "spark"]
+DialectName = Literal["duckdb", "spark", "bigquery", "snowflake"]
 
-
-def words(*known: str) -> Callable[[str], list[str]]:
-    """Completion of an option that takes one of these."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [word for word in known if word.startswith(incomplete)]
-
-    return complete
-
-
-SCALES, LINKS, REPLICAS = words(*validation.SCALES), words(*links.LINKS), words(*KINDS)
-METHODS, SHAPES = words("vad", "tower", "auto"), words("straight", "free")
-CALIBRATORS, ENGINES = words(*calibrators.CALIBRATORS), words("polars", "duckdb", "spark")
-
-Logs = Annotated[list[str], typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders.")]
+Logs = Annotated[
+    list[str], typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders; - for standard input.")
+]
 LogsOrEvidence = Annotated[
     list[str],
-    typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders; or files that collect wrote."),
+    typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders; or evidence files from collect."),
 ]
+MapFile = Annotated[str, typer.Argument(metavar="MAP", help="A map file that fit wrote.")]
+Out = Annotated[str, typer.Option("--out", "-o", help="JSON file to write; - for standard output.")]
 Scores = Annotated[
-    str | None, typer.Option("--scores", help="Columns of the replicas' scores, comma-separated, the served one first.")
+    str | None, typer.Option("--scores", help="Columns of the replica scores, comma-separated, the served one first.")
 ]
-Scale = Annotated[str, typer.Option(help="Scale of the scores: logit, probability or value.", autocompletion=SCALES)]
-Label = Annotated[str | None, typer.Option(help="Column of labels, 0 or 1.")]
+Score = Annotated[str | None, typer.Option(help="Column of the served score.")]
+Scale = Annotated[ScaleName | None, typer.Option(help="Scale of the scores.")]
+Label = Annotated[str | None, typer.Option(help="Column of 0/1 labels.")]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
-Group = Annotated[str | None, typer.Option(help="Column of groups, text or whole numbers: one map each.")]
-Request = Annotated[str | None, typer.Option(help="Column of requests: keep the best of each.")]
-TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="How many of each request are kept; 1.")]
+Group = Annotated[str | None, typer.Option(help="Column of groups (text or integers); each group gets its own map.")]
+Request = Annotated[str | None, typer.Option(help="Column of requests; only the best rows of each are kept.")]
+TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="Rows kept per request (default 1).")]
 NegativeRate = Annotated[
-    float | None, typer.Option(help="The share of negatives kept when the model was trained, undone first.")
+    float | None, typer.Option(help="Negative-sampling rate used in training; scores are corrected for it.")
 ]
-Link = Annotated[
-    str, typer.Option(help="Where scores are shrunk: logistic, identity, log or probit.", autocompletion=LINKS)
-]
-Engine = Annotated[str, typer.Option(help="What reads the files: polars, duckdb or spark.", autocompletion=ENGINES)]
+Link = Annotated[LinkName | None, typer.Option(help="Link on which scores are shrunk (default logistic).")]
+Engine = Annotated[EngineName | None, typer.Option(help="Engine that reads the files (default polars).")]
 
 __all__ = [
-    "CALIBRATORS",
-    "ENGINES",
-    "LINKS",
-    "METHODS",
-    "REPLICAS",
-    "SCALES",
-    "SHAPES",
+    "DialectName",
     "Engine",
+    "EngineName",
     "Group",
     "Label",
     "Link",
+    "LinkName",
     "Logs",
     "LogsOrEvidence",
+    "MapFile",
     "NegativeRate",
+    "Out",
+    "ReplicasName",
     "Request",
     "Scale",
+    "ScaleName",
+    "Score",
     "Scores",
     "TopK",
     "Weight",
-    "words",
 ]

@@ -1,177 +1,275 @@
-"""What the commands read: logs, or evidence in their place; and the shares to select."""
+"""What the commands read: logs or evidence, reconciled with the options, and maps with their records."""
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UncurseError
-from .app import working
+from .output import working
 
 if TYPE_CHECKING:
-    from ..evidence import Evidence
+    from ..debias import FitRecord
+    from ..evidence import Evidence, LogSpec
     from ..maps import ScoreMap
 
+_MAX_SHARES = 1_000
 
-_MOST_SHARES = 1_000
+
+@dataclass(frozen=True)
+class LogOptions:
+    """Options that describe a log; None where an option is not given.
+
+    Parameters
+    ----------
+    scores : tuple of str, optional
+        Columns of the scores, the served one first.
+    label, weight, group, request : str, optional
+        Columns.
+    top_k : int, optional
+        Rows kept per request.
+    scale, link : str, optional
+        Scale of the scores and link of the method.
+    negative_rate : float, optional
+        Negative-sampling rate.
+    engine : str, optional
+        Engine that reads files.
+    """
+
+    scores: tuple[str, ...] | None = None
+    label: str | None = None
+    weight: str | None = None
+    group: str | None = None
+    request: str | None = None
+    top_k: int | None = None
+    scale: str | None = None
+    link: str | None = None
+    negative_rate: float | None = None
+    engine: str | None = None
+
+    def spec(self, scores_option: str) -> LogSpec:
+        """Return the description of a log; raise UncurseError if an option that only the user can know is missing."""
+        from ..evidence import LogSpec, TopK
+
+        if self.scores is None:
+            raise UncurseError(f"{scores_option} is missing; name the column of the served score")
+        if self.scale is None:
+            raise UncurseError("--scale is missing; name the scale of the scores: logit, probability or value")
+        if self.top_k is not None and self.request is None:
+            raise UncurseError("--top-k needs --request, the column of requests")
+        top_k = None if self.request is None else TopK(self.request, self.top_k or 1)
+        link = self.link or "logistic"
+        return LogSpec(self.scores, self.scale, self.label, self.weight, self.group, top_k, link, self.negative_rate)
+
+    def check(self, spec: LogSpec, sources: str, scores_option: str) -> None:
+        """Raise UncurseError if an option contradicts evidence that was collected before."""
+        held: dict[str, Any] = {
+            name: getattr(spec, name) for name in ("label", "weight", "group", "scale", "link", "negative_rate")
+        }
+        held["request"], held["top_k"] = (None, None) if spec.top_k is None else (spec.top_k.request, spec.top_k.k)
+        held["scores"] = spec.scores[: len(self.scores or ())] if scores_option == "--score" else spec.scores
+        for name, value in held.items():
+            given = getattr(self, name)
+            if given is not None and given != value:
+                option = scores_option if name == "scores" else "--" + name.replace("_", "-")
+                raise UncurseError(
+                    f"{option} is {_text(given)}, but {sources} was collected with "
+                    f"{_text(value) if value is not None else 'none'}; leave the option out, or collect the log again"
+                )
+        if self.engine is not None:
+            raise UncurseError(f"--engine {self.engine} reads logs, and {sources} is evidence; leave it out")
 
 
-def names_of(text: str | None) -> list[str]:
-    """Column names, comma-separated."""
-    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def column_names(text: str | None, option: str = "--scores") -> tuple[str, ...] | None:
+    """Return comma-separated column names; None if the option is not given."""
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise UncurseError("--scores is empty; name the served column and its replicas, such as --scores s1,s2")
+        raise UncurseError(f"{option} is empty; name a column, such as {option} s0")
+    if option == "--score" and len(names) > 1:
+        raise UncurseError(f"--score is {text}; name the served column alone")
     return names
 
 
-def read(
-    log: Sequence[str],
-    scores: list[str],
-    label: str | None,
-    weight: str | None,
-    group: str | None,
-    request: str | None,
-    top_k: int | None,
-    scale: str,
-    link: str,
-    negative_rate: float | None,
-    engine: str,
+def read_evidence(
+    sources: Sequence[str],
+    options: LogOptions,
+    *,
+    scores_option: str = "--scores",
+    need_label: bool = False,
     replica_counts: bool = False,
 ) -> Evidence:
-    """Evidence of logs, with a bar while they are read."""
-    from ..evidence import TopK
-    from ..logs import collect as collect_log
-    from ..logs.files import count_rows
+    """Read logs or evidence files, and reconcile them with the options.
 
-    if top_k is not None and request is None:
-        raise UncurseError("--top-k needs --request, the column that tells requests apart")
-    with working("reading", lambda: count_rows(log) if engine == "polars" and request is None else None) as advance:
-        return collect_log(
-            list(log),
-            scores,
-            label=label,
-            weight=weight,
-            group=group,
-            top_k=None if request is None else TopK(request, top_k or 1),
-            scale=scale,
-            link=link,
-            negative_rate=negative_rate,
-            replica_counts=replica_counts,
-            engine=engine,
-            progress=advance,
-        )
+    Parameters
+    ----------
+    sources : sequence of str
+        Logs, or evidence files (``.json``), which are merged.
+    options : LogOptions
+        Options of the command. Evidence that contradicts one is an error.
+    scores_option : {"--scores", "--score"}, default="--scores"
+        Option that names the score columns; ``--score`` names the served one alone.
+    need_label, replica_counts : bool, default=False
+        Parts that the command needs.
 
-
-def evidence_of(
-    sources: Sequence[str],
-    scores: str | None,
-    label: str | None,
-    options: tuple[Any, ...],
-    given: dict[str, Any],
-    *,
-    need_label: bool = False,
-    need_counts: bool = False,
-) -> Evidence:
-    """Evidence of logs, or evidence files merged: then what was said of columns must be what they hold."""
+    Returns
+    -------
+    Evidence
+    """
     from ..evidence import Evidence, merged
 
-    kept = [source.lower().endswith(".json") for source in sources]
-    twice = [source for source in sources if list(sources).count(source) > 1]
-    if twice:
-        raise UncurseError(f"{twice[0]} is named twice; its rows would count double")
+    names = ", ".join(sources)
+    repeated = [source for source in sources if list(sources).count(source) > 1]
+    if repeated:
+        raise UncurseError(f"{repeated[0]} is named twice; its rows would count twice")
+    if any(not source for source in sources):
+        raise UncurseError("the path of a log is empty; name a file, a glob or a folder")
+    files = [input_file(source) for source in sources]
+    kept = [file.lower().endswith(".json") for file in files]
     if any(kept) and not all(kept):
-        raise UncurseError(f"{', '.join(sources)} are logs and evidence mixed; collect the logs first")
-    option = "--score" if "score" in given else "--scores"
+        raise UncurseError(f"{names} are logs and evidence mixed; collect the logs first")
     if not all(kept):
-        if scores is None:
-            raise UncurseError(f"{option} is missing; name the column{'s' * (option == '--scores')} of the scores")
-        if option == "--score" and len(names_of(scores)) > 1:
-            raise UncurseError(f"--score is {scores}; name the served column alone")
-        if need_label and label is None:
-            raise UncurseError("--label is missing; name the column of labels, 0 or 1")
-        return read(sources, names_of(scores), label, *(*options, need_counts))
-    evidence = merged(Evidence.load(source) for source in sources)
-    spec = evidence.spec
-    held = {
-        "scores": ",".join(spec.scores),
-        "score": spec.scores[0],
-        **{name: getattr(spec, name) for name in ("scale", "link", "group", "weight", "label", "negative_rate")},
-        "request": None if spec.top_k is None else spec.top_k.request,
-    }
-    for name, value in given.items():
-        if value is not None and held[name] != value:
-            raise UncurseError(
-                f"--{name.replace('_', '-')} is {value}, but {', '.join(sources)} was collected with {held[name]}; "
-                "leave it out, or collect anew"
-            )
-    if need_label and spec.label is None:
-        raise UncurseError(f"{', '.join(sources)} was collected without labels; collect it with --label")
-    if need_counts and evidence.replica_counts is None:
+        if need_label and options.label is None:
+            raise UncurseError("--label is missing; name the column of 0/1 labels")
+        return collect_logs(sources, options.spec(scores_option), replica_counts, options.engine)
+    evidence = merged(Evidence.load(file) for file in files)
+    options.check(evidence.spec, names, scores_option)
+    if need_label and evidence.spec.label is None:
+        raise UncurseError(f"{names} was collected without labels; collect it again with --label")
+    if replica_counts and evidence.replica_counts is None:
         raise UncurseError(
-            f"{', '.join(sources)} was collected without replica counts; collect it again without "
-            "--no-replica-counts, or use --method vad"
+            f"{names} was collected without replica counts; collect it again without --no-replica-counts, or use "
+            "--method vad"
         )
     return evidence
 
 
+def collect_logs(sources: Sequence[str], spec: LogSpec, replica_counts: bool, engine: str | None) -> Evidence:
+    """Collect the evidence of logs with a progress bar."""
+    from dataclasses import replace
+
+    from ..logs import collect
+    from ..logs.files import count_rows
+
+    files = [input_file(source) for source in sources]
+    counted = engine in (None, "polars") and spec.top_k is None
+    with working("reading", lambda: count_rows(files) if counted else None) as advance:
+        evidence = collect(
+            files,
+            spec.scores,
+            label=spec.label,
+            weight=spec.weight,
+            group=spec.group,
+            top_k=spec.top_k,
+            scale=spec.scale,
+            link=spec.link,
+            negative_rate=spec.negative_rate,
+            replica_counts=replica_counts,
+            engine=engine or "polars",
+            progress=advance,
+        )
+    return replace(evidence, sources=tuple(sources))
+
+
+@cache
+def _standard_input() -> str:
+    """Copy standard input to a temporary file; its first bytes tell its kind."""
+    folder = tempfile.mkdtemp(prefix="uncurse-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder, "stdin")
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    with path.open("rb") as file:
+        head = file.read(4)
+    kinds = {b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz", b"{": ".json"}
+    suffix = next((suffix for start, suffix in kinds.items() if head.startswith(start)), ".csv")
+    return str(path.rename(path.with_name("stdin" + suffix)))
+
+
+def input_file(source: str) -> str:
+    """Return the path of an input; ``-`` is standard input."""
+    return _standard_input() if source == "-" else source
+
+
 def check_pool(names: Sequence[str], pool: Evidence) -> None:
-    """A pool is all candidates, scored by more than one model."""
+    """Raise UncurseError unless these are all candidates, scored by two models or more."""
     if pool.spec.top_k is not None:
         raise UncurseError(
-            f"{', '.join(names)} holds the {pool.spec.top_k} only, where λ would be far too low; collect the whole "
+            f"{', '.join(names)} holds only the {pool.spec.top_k}, where λ would be far too low; collect the whole "
             "pool, without --request"
         )
     if len(pool.spec.scores) < 2:
         raise UncurseError(
             f"--scores names one column, {pool.spec.scores[0]!r}; name two or more, the served one first: train the "
-            "model once more, with another seed, and score the pool with it"
+            "model once more, on a bootstrap of its rows, and score the pool with it"
         )
 
 
-def as_served(evidence: Evidence, rate: float | None) -> ScoreMap | None:
-    """The prediction that the served score stands for: corrected, where negatives were sampled."""
-    import numpy as np
+def load_map(path: str) -> tuple[ScoreMap, FitRecord | None]:
+    """Read a map and how it was fitted."""
+    from ..debias import load_record
+    from ..maps import load
 
-    from ..maps import Affine
-
-    if rate is None:
-        return None
-    if not 0 < rate <= 1:
-        raise UncurseError(f"--negative-rate is {rate:g}; pass the share of negatives kept, such as 0.1")
-    if evidence.spec.negative_rate is not None:
-        raise UncurseError("this evidence was collected with its negative rate; leave --negative-rate out")
-    return Affine(1.0, float(np.log(rate)), scale=evidence.spec.scale)
+    file = input_file(path) if path else path
+    if not file or os.path.isdir(file):
+        raise UncurseError(f"{path!r} is not a map file; name a file that fit wrote")
+    return load(file), load_record(file)
 
 
-def shares_of(text: str | None, selection: str | None) -> list[float]:
-    """0.02:0.10:0.01 with both ends, or 0.02,0.1, or both kinds joined by commas; of winners all, by default."""
-    import numpy as np
+def share(text: str, option: str) -> float:
+    """Return a share written as 0.02 or 2%."""
+    number = text.strip()
+    try:
+        value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value <= 1:
+        raise UncurseError(f"{option} is {text!r}; pass a share such as 2% or 0.02")
+    return value
 
-    from ..validation import check_share
 
+def shares(text: str | None, selection: str | None) -> list[float]:
+    """Return the shares of ``--alpha``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas."""
     if text is None:
         text = "1" if selection is not None else "0.02:0.10:0.01"
-    shares: list[float] = []
+    found: list[float] = []
     for part in text.split(","):
-        try:
-            numbers = [float(number) for number in part.split(":")]
-            if len(numbers) == 1:
-                shares += numbers
-            else:
-                first, last, step = numbers
-                if not (step > 0 and last >= first):
-                    raise ValueError
-                count = int(np.floor((last - first) / step + 1e-9)) + 1
-                if count > _MOST_SHARES:
-                    raise UncurseError(f"--alpha is {text!r}, {count:,} shares; use at most {_MOST_SHARES:,}")
-                shares += [round(first + i * step, 12) for i in range(count)]
-        except UncurseError:
-            raise
-        except (ValueError, OverflowError):
-            raise UncurseError(
-                f"--alpha is {text!r}; pass shares such as 0.02,0.1, or first:last:step such as 0.02:0.10:0.01"
-            ) from None
-    return [check_share(share, "--alpha") for share in shares]
+        ends = part.split(":")
+        if len(ends) not in (1, 3):
+            raise UncurseError(f"--alpha is {text!r}; pass shares such as 2%,5%, or first:last:step")
+        first, *rest = [share(end, "--alpha") for end in ends]
+        if not rest:
+            found.append(first)
+            continue
+        last, step = rest
+        count = int((last - first) / step + 1e-9) + 1 if last >= first else 0
+        if not 0 < count <= _MAX_SHARES:
+            raise UncurseError(f"--alpha is {text!r}, {count:,} shares; use between 1 and {_MAX_SHARES:,}")
+        found += [round(first + i * step, 12) for i in range(count)]
+    return found
 
 
-__all__ = ["as_served", "check_pool", "evidence_of", "names_of", "read", "shares_of"]
+__all__ = [
+    "LogOptions",
+    "check_pool",
+    "collect_logs",
+    "column_names",
+    "input_file",
+    "load_map",
+    "read_evidence",
+    "share",
+    "shares",
+]

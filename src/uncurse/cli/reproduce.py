@@ -12,11 +12,9 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from .app import JsonOption, check_outputs, each, finish, say, working
+from .output import Format, Quiet, check_outputs, emit, note, progress_over, working
 
-reproduce = typer.Typer(
-    help="Run the paper's experiments, every figure beside the paper's.", no_args_is_help=True, rich_markup_mode=None
-)
+reproduce = typer.Typer(help="Run the experiments of the paper.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @reproduce.command()
@@ -26,25 +24,27 @@ def synthetic(
     golden: Annotated[
         bool, typer.Option("--golden", help="The authors' own random stream, against its known figures.")
     ] = False,
-    json: JsonOption = None,
+    format: Format = "table",
+    quiet: Quiet = False,
 ) -> None:
     """The paper's synthetic experiment (its tables for logistic regression).
 
-    Example: uncurse reproduce synthetic --replications 100 --seed 1 --json synthetic.json
+    Example: uncurse reproduce synthetic --replications 100 --seed 1 --format json
     """
     from ..experiments import synthetic as experiment
+    from ..experiments.synthetic_text import golden_text, text
 
-    check_outputs([json])
     if golden and (replications is not None or seed is not None):
         raise UncurseError("--golden is one fixed stream of 100 replications; leave out --seed and --replications")
     if golden:
-        figures = experiment.run_golden(progress=each("authors' stream", 100))
+        figures = experiment.run_golden(progress=progress_over("authors' stream", 100))
         content = {"figures": {str(alpha): row for alpha, row in figures.items()}}
-        finish(_golden_table(figures, experiment.GOLDEN), documents.dumps("golden", content), json)
+        flat = [{"alpha": alpha, **row} for alpha, row in figures.items()]
+        emit(format, golden_text(figures), documents.dumps("golden", content), flat)
         return
     count = 100 if replications is None else replications
-    tables = experiment.run(count, seed or 0, progress=each("replications", count))
-    finish(_synthetic_table(tables), tables.to_json(), json)
+    tables = experiment.run(count, seed or 0, progress=progress_over("replications", count))
+    emit(format, text(tables), tables.to_json(), [vars(cell) for cell in tables.cells])
 
 
 Data = Annotated[
@@ -99,7 +99,8 @@ def clicks(
     checkpoint: Checkpoint = None,
     all_tables: All = False,
     markdown: Markdown = None,
-    json: JsonOption = None,
+    format: Format = "table",
+    quiet: Quiet = False,
 ) -> None:
     """Many models side by side, every calibrator alone and with VAD, each figure beside the paper's."""
     name = str(context.info_name)
@@ -107,8 +108,8 @@ def clicks(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given: dict[str, Any] = {"rows": rows, "models": models, "epochs": epochs, "rate": rate, "seed": seed}
     given |= {"vocabulary": vocabulary, "device": device, "precision": precision, "bad_share": bad_share}
+    from ..experiments import clicks_text
     from ..experiments.click_models import QUICK, run
-    from . import tables_text
 
     if world and data is not None:
         raise UncurseError("--world and --data exclude each other; leave one out")
@@ -116,7 +117,8 @@ def clicks(
         raise UncurseError("say --data FILE, or --world for rows that are made (the logs themselves cannot be shipped)")
     if encoded is not None and data is None:
         raise UncurseError("--encoded keeps an encoded log; it goes with --data")
-    check_outputs([json, markdown, checkpoint, encoded], [] if data is None else [data])
+    outputs = {"--markdown": markdown, "--checkpoint": checkpoint, "--encoded": encoded}
+    check_outputs(outputs, [] if data is None else [data])
     if quick:
         given |= {key: value for key, value in QUICK[name].items() if given.get(key) is None}
     tables = run(
@@ -124,16 +126,17 @@ def clicks(
         data=data,
         encoded=encoded,
         checkpoint=checkpoint,
-        say=lambda text: typer.echo(text, err=True),
+        say=note,
         reading=lambda: working("reading the log"),
         training_progress=training_progress(),
-        progress=lambda total: each("served models", total),
+        progress=lambda total: progress_over("served models", total),
         **given,
     )
-    finish(tables_text.text(tables, everything=all_tables), tables.to_json(), json)
+    shown = clicks_text.text(tables, everything=all_tables)
+    emit(format, shown, tables.to_json(), [vars(cell) for cell in tables.cells])
     if markdown is not None:
-        documents.write(markdown, tables_text.markdown(tables))
-        say(f"written to {markdown}")
+        documents.write(markdown, clicks_text.markdown(tables))
+        note(f"written to {markdown}")
 
 
 def training_progress() -> Any:
@@ -146,66 +149,9 @@ def training_progress() -> Any:
         if time.monotonic() - last[0] > 30:
             last[0] = time.monotonic()
             speed = f"{p.rows_per_second:,.0f} rows/s"
-            typer.echo(f"step {p.step:,} of {p.steps:,}, {speed}, log loss {p.loss:.4f}", err=True)
+            note(f"step {p.step:,} of {p.steps:,}, {speed}, log loss {p.loss:.4f}")
 
     return line
-
-
-def _golden_table(figures: dict[float, dict[str, float]], golden: dict[float, dict[str, float]]) -> str:
-    lines = ["The authors' random stream, means over 100 replications:", ""]
-    lines.append(f"{'α':>4}  {'figure':<12} {'ours':>10} {'theirs':>9} {'difference':>11}")
-    for alpha, row in figures.items():
-        for name, value in row.items():
-            theirs = golden[alpha][name]
-            lines.append(f"{100 * alpha:>3g}%  {name:<12} {value:>10.6f} {theirs:>9g} {value - theirs:>+11.1e}")
-    return "\n".join(lines)
-
-
-_TITLES = {
-    "calibration_error": ("Calibration error, %", 100),
-    "ece": ("ECE, 10 bins of equal count", 1),
-    "mce": ("MCE", 1),
-    "log_loss_reduction": ("Log-loss reduction, %", 100),
-}
-
-
-def _synthetic_table(tables: Any) -> str:
-    from ..experiments import synthetic as experiment
-
-    lines = [
-        f"Means ± standard errors over {tables.replications} replications (seed {tables.seed}); in brackets the paper's"
-    ]
-    lines.append("figure and the difference in combined standard errors.")
-    for metric, (title, unit) in _TITLES.items():
-        methods = experiment.METHODS[:4] if metric != "log_loss_reduction" else ("VAD",)
-        floor = f"{'noise floor':>13}" if metric in ("ece", "mce") else ""
-        lines += ["", title, f"{'α':>5}" + "".join(f"{name:>30}" for name in methods) + floor]
-        for alpha in experiment.ALPHAS:
-            line = f"{100 * alpha:>4g}%"
-            for method in methods:
-                line += f"{_cell_text(tables.cell(metric, alpha, method), unit):>30}"
-            if floor:
-                line += f"{tables.cell(metric + '_floor', alpha, 'VAD').mean:>13.4f}"
-            lines.append(line)
-    lines += ["", "Calibration error, %, with other replicas (and against the true probabilities), and mean λ"]
-    for method in experiment.METHODS:
-        line = f"{method:>22}"
-        for alpha in (0.02, 0.05, 0.1):
-            ours, true = (tables.cell(name, alpha, method) for name in ("calibration_error", "true_error"))
-            line += f"   {100 * alpha:>2g}%: {100 * ours.mean:>+6.2f} ± {100 * ours.standard_error:.2f}"
-            line += f" ({100 * true.mean:>+6.2f})"
-        lines.append(line + (f"   λ {tables.lambdas[method]:.4f}" if method in tables.lambdas else ""))
-    far, count = tables.far()
-    lines += ["", f"{far} of {count} cells lie more than 3 combined standard errors from the paper's."]
-    return "\n".join(lines)
-
-
-def _cell_text(cell: Any, unit: int) -> str:
-    digits = 2 if unit == 100 else 4
-    text = f"{unit * cell.mean:.{digits}f}±{unit * cell.standard_error:.{digits}f}"
-    if cell.paper_mean is not None:
-        text += f" [{unit * cell.paper_mean:.{digits}f} {cell.distance:+.1f}]"
-    return text
 
 
 __all__ = ["reproduce"]

@@ -224,7 +224,16 @@ class Evidence:
         path : str or path-like
             Target.
         """
-        documents.write(path, documents.dumps("evidence", self.to_dict(), checksum=True) + "\n")
+        documents.write(path, self.to_json() + "\n")
+
+    def to_json(self) -> str:
+        """Return the content of a file that `load` reads.
+
+        Returns
+        -------
+        str
+        """
+        return documents.dumps("evidence", self.to_dict(), checksum=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Evidence:

@@ -11,8 +11,9 @@ import numpy as np
 from ... import documents
 from ..._types import Array
 from ...errors import UncurseError
+from ...text_tables import aligned, markdown_table
 from ...validation import check_choice
-from .text import Table, aligned, number, piped
+from .text import Table, number
 
 METHODS = (
     "as served",
@@ -164,12 +165,12 @@ def text(results: RealResults) -> str:
         f"the mean, averaged over shares; rms: averaged; − {_PEER}'s: paired difference. Covered: 90% intervals that",
         "hold, given the noise of test labels.",
     )
-    return "\n".join([results.title, caption(results), *about, "", *aligned(table(results))])
+    return "\n".join([results.title, caption(results), *about, "", *aligned(table(results), gap=1)])
 
 
 def markdown(results: RealResults) -> str:
     """Return the table as Markdown."""
-    return f"### {results.title}\n\n{caption(results)}\n\n{piped(table(results))}\n"
+    return f"### {results.title}\n\n{caption(results)}\n\n{markdown_table(table(results))}\n"
 
 
 def records(results: RealResults) -> list[dict[str, Any]]:

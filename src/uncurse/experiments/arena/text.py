@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...text_tables import aligned, markdown_table
 from .bars import HIGH, LOW, judge
 from .methods import ALONE, ORACLE
 from .run import MAIN
@@ -28,8 +29,8 @@ def text(arena: Arena) -> str:
         "lay in the intervals that a method states at 90%.",
     ]
     for world, about in arena.worlds.items():
-        lines += ["", f"{world}: {about}", *aligned(world_table(arena, world, most=_WIDE))]
-    lines += ["", f"rms in percent on the top {_share(_SUMMARY)}", *aligned(summary(arena))]
+        lines += ["", f"{world}: {about}", *aligned(world_table(arena, world, most=_WIDE), gap=1)]
+    lines += ["", f"rms in percent on the top {_share(_SUMMARY)}", *aligned(summary(arena), gap=1)]
     verdicts = judge(arena)
     if verdicts:
         lines += ["", "Bars, from α = 1% to 10%"]
@@ -51,9 +52,9 @@ def markdown(arena: Arena) -> str:
     verdicts = judge(arena)
     if verdicts:
         parts.append("\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in verdicts))
-    parts += [f"**rms in percent on the top {_share(_SUMMARY)}**", piped(summary(arena))]
+    parts += [f"**rms in percent on the top {_share(_SUMMARY)}**", markdown_table(summary(arena))]
     for world, about in arena.worlds.items():
-        parts += [f"### {world}", about, piped(world_table(arena, world))]
+        parts += [f"### {world}", about, markdown_table(world_table(arena, world))]
     parts += [f"Left out: {name} {why}." for name, why in arena.left_out.items()]
     return "\n\n".join(parts) + "\n"
 
@@ -141,31 +142,12 @@ def _share(alpha: float) -> str:
     return f"{100 * alpha:g}%"
 
 
-def aligned(table: Table) -> list[str]:
-    """Format a table as lines of text with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for row in table:
-        cells = zip(row, widths, strict=True)
-        lines.append(" ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(cells)).rstrip())
-    return lines
-
-
-def piped(table: Table) -> str:
-    """Format a table in Markdown."""
-    rule = (":--", *["--:"] * (len(table[0]) - 1))
-    rows = ([cell.strip().replace("*", "\\*").replace("|", "\\|") for cell in row] for row in table[1:])
-    return "\n".join("| " + " | ".join(row) + " |" for row in (table[0], rule, *rows))
-
-
 __all__ = [
     "WIDTH",
-    "aligned",
     "coverage",
     "from_oracle",
     "markdown",
     "number",
-    "piped",
     "records",
     "shown",
     "summary",

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..experiments.clicks_tables import CALIBRATORS, MAIN_BINS, OUTCOMES, Cell, ClickTables, Finding, Lambda
+from ..text_tables import aligned, markdown_table
+from .clicks_tables import CALIBRATORS, MAIN_BINS, OUTCOMES, Cell, ClickTables, Finding, Lambda
 
 _WIDTH = 118
 _PAPERS_MODELS = 80
@@ -69,20 +70,16 @@ def markdown(tables: ClickTables) -> str:
         elif isinstance(part, Block):
             lines += ["", "```text", *part.lines, "```"]
         else:
-            rule = [":--" if i < part.left else "--:" for i in range(len(part.header))]
-            lines += ["", f"**{part.title}**", "", *("| " + " | ".join(r) + " |" for r in (part.header, rule))]
-            lines += ["| " + " | ".join(row) + " |" for row in part.rows]
+            lines += ["", f"**{part.title}**", "", markdown_table([part.header, *part.rows], left=part.left)]
     return "\n".join(lines[1:]) + "\n"
 
 
-def _aligned(grid: Grid) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(grid.header, *grid.rows, strict=True)]
-    last = ""
-    for row in (grid.header, *grid.rows):
-        first = "" if grid.left > 1 and row[0] == last else row[0]  # a name is not said twice below itself
+def _aligned(grid: Grid) -> list[str]:
+    rows, last = [grid.header], ""
+    for row in grid.rows:
+        rows.append(("" if grid.left > 1 and row[0] == last else row[0], *row[1:]))  # do not repeat a name
         last = row[0]
-        cells = zip((first, *row[1:]), widths, strict=True)
-        yield "  ".join(c.ljust(w) if i < grid.left else c.rjust(w) for i, (c, w) in enumerate(cells)).rstrip()
+    return aligned(rows, left=grid.left)
 
 
 def _parts(tables: ClickTables, everything: bool) -> Iterator[str | Grid | Block]:

@@ -1,0 +1,88 @@
+"""`uncurse apply`: a log with the predictions of a map."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import documents
+from ..errors import UncurseError
+from ..validation import warn_user
+from .app import app
+from .options import Engine, MapFile
+from .output import Format, Quiet, check_outputs, emit, is_stdout, working
+from .reading import input_file, load_map
+
+
+@app.command()
+def apply(
+    map_file: MapFile,
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A parquet or CSV file, a glob or a folder; - for stdin.")],
+    score: Annotated[str, typer.Option(help="Column of the served score.")],
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="File to write; a folder if LOG is a glob or a folder; - for stdout.")
+    ],
+    column: Annotated[str, typer.Option(help="Name of the new column.")] = "prediction",
+    group: Annotated[str | None, typer.Option(help="Column of groups, for a map by group.")] = None,
+    engine: Engine = None,
+    format: Format = "table",
+    quiet: Quiet = False,
+) -> None:
+    """Add the predictions of a map to a log as a new column.
+
+    The other columns and the order of the rows stay as they are.
+
+    Example: uncurse apply map.json log.parquet --score s0 -o corrected.parquet
+    """
+    from ..logs import apply_to_files
+    from ..maps import Grouped
+
+    if not log:
+        raise UncurseError("the path of the log is empty; name a file, a glob or a folder")
+    if map_file == log == "-":
+        raise UncurseError("the map and the log are both standard input; name a file for one of them")
+    check_outputs({"--out": out}, [log, map_file], format=format, folders=["--out"])
+    score_map, record = load_map(map_file)
+    if record is not None:
+        if isinstance(score_map, Grouped) and group is None:
+            group = record.group
+        served = record.pool.columns[0]
+        if record.replicas != "ensemble" and score != served:
+            warn_user(f"{map_file} was fitted to the score column {served!r}, and is applied to {score!r}")
+    source = input_file(log)
+    folder = tempfile.mkdtemp(prefix="uncurse-") if is_stdout(out) else None
+    try:
+        target = out if folder is None else str(Path(folder, Path(source).name))
+        with working(f"applying {map_file}") as advance:
+            written = apply_to_files(
+                score_map,
+                source,
+                target,
+                score=score,
+                column=column,
+                group=group,
+                engine=engine or "polars",
+                progress=lambda _: advance(1),
+            )
+        if folder is not None:
+            if len(written) > 1 or not Path(target).is_file():
+                raise UncurseError(f"{log} is several files; name a folder with --out")
+            with open(target, "rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.flush()
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+    where = "standard output" if folder is not None else written[0] if len(written) == 1 else out
+    result = {"column": column, "files": len(written), "out": where}
+    text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
+    document = documents.dumps("applied", {**result, "written": written})
+    emit(format, text, document, [result], stdout=folder is None)
+
+
+__all__ = ["apply"]

@@ -1,0 +1,40 @@
+"""`uncurse fold`: a map into a saved model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import app
+from .options import MapFile
+from .output import Quiet, check_outputs, note
+from .reading import load_map
+
+Output = Annotated[str | None, typer.Option(help="Name of the score, if an ONNX model has several outputs.")]
+
+
+@app.command()
+def fold(
+    map_file: MapFile,
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A LightGBM, XGBoost, CatBoost or ONNX file, or torch weights.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folded model to write.")],
+    layer: Annotated[str | None, typer.Option(help="Name of the last linear layer, for torch weights.")] = None,
+    output: Output = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fold a map into a saved model, at no serving cost.
+
+    Example: uncurse fold map.json model.txt -o model2.txt
+    """
+    from .. import serving
+
+    check_outputs({"--out": out}, [model, map_file])
+    kind = serving.fold_file(load_map(map_file)[0], model, out, layer=layer, output=output)
+    note(f"{map_file} folded into {model} ({kind}): written to {out}")
+
+
+__all__ = ["Output", "fold"]

@@ -1,0 +1,223 @@
+"""What the commands write: results to standard output or files, notes and progress to standard error."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from .. import documents
+from ..errors import UncurseError
+from ..text_tables import tab_separated
+
+Format = Annotated[
+    Literal["table", "tsv", "json"], typer.Option("--format", help="Format of the result on standard output.")
+]
+
+
+def _set_quiet(quiet: bool) -> bool:
+    _state["quiet"] = quiet
+    return quiet
+
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", callback=_set_quiet, help="Print neither notes nor progress, only results.")
+]
+_state: dict[str, Any] = {"quiet": False, "command": None}
+
+
+def emit(format: str, text: str, document: str, records: Sequence[Mapping[str, Any]], *, stdout: bool = True) -> None:
+    """Print a result as text for people, tab-separated records, or a JSON document.
+
+    Parameters
+    ----------
+    format : {"table", "tsv", "json"}
+        What to print.
+    text, document, records
+        The three forms of the result.
+    stdout : bool, default=True
+        False if standard output already holds the file that was asked for; text then goes to standard error.
+    """
+    if not stdout:
+        note(text)
+    else:
+        typer.echo({"table": text, "tsv": tab_separated(records), "json": document}[format])
+
+
+def note(text: str) -> None:
+    """Print a line for people on standard error, unless `--quiet` is given."""
+    if not _state["quiet"]:
+        typer.echo(text, err=True)
+
+
+def write_document(path: str, text: str) -> None:
+    """Write a text file atomically, or to standard output if the path is ``-``."""
+    if is_stdout(path):
+        typer.echo(text.rstrip("\n"))
+    else:
+        documents.write(path, text)
+
+
+def is_stdout(path: str | Path | None) -> bool:
+    """Return whether a path means standard output."""
+    return path is not None and str(path) == "-"
+
+
+@contextmanager
+def as_command(words: list[str]) -> Iterator[None]:
+    """Let `command_line` return these words, for a command that runs another."""
+    _state["command"] = words
+    try:
+        yield
+    finally:
+        _state["command"] = None
+
+
+def command_line() -> str:
+    """Return the command that runs, as it can be typed again."""
+    return shlex.join(["uncurse", *(_state["command"] or sys.argv[1:])])
+
+
+# ---------------------------------------------------------------------------- checks before the work
+
+
+def check_outputs(
+    outputs: Mapping[str, str | Path | None],
+    inputs: Iterable[str | Path] = (),
+    *,
+    format: str = "table",
+    suffixes: Mapping[str, tuple[str, ...]] | None = None,
+    folders: Sequence[str] = (),
+) -> None:
+    """Check that each output can be written, and overwrites neither an input nor another output.
+
+    Parameters
+    ----------
+    outputs : mapping of str to path
+        Options with the paths that they name; None if the option is not given.
+    inputs : iterable of path
+        Files, globs and folders that the command reads.
+    format : str, default="table"
+        Format of the result on standard output.
+    suffixes : mapping of str to tuple of str, optional
+        Suffixes that the file of an option may have.
+    folders : sequence of str
+        Options that may name an existing folder.
+    """
+    given = {option: str(path) for option, path in outputs.items() if path is not None}
+    streams = [option for option, path in given.items() if path == "-"] + ["--format"] * (format != "table")
+    if len(streams) > 1:
+        raise UncurseError(f"{streams[0]} and {streams[1]} both write to standard output; name a file for one of them")
+    read = _real_files(inputs)
+    taken: dict[str, str] = {}
+    for option, path in given.items():
+        if not path:
+            raise UncurseError(f"{option} is empty; name a file")
+        if path == "-":
+            continue
+        wanted = (suffixes or {}).get(option)
+        regular = _check_target(option, path, option in folders)
+        real = os.path.realpath(path)
+        if regular and real in taken:
+            raise UncurseError(f"{taken[real]} and {option} both name {path}; name another file for one of them")
+        if real in read:
+            raise UncurseError(f"{option} {path} is an input of this command; name another file")
+        if regular and wanted and not path.lower().endswith(wanted):
+            raise UncurseError(f"{option} is {path}; name a {' or '.join(wanted)} file")
+        taken[real] = option
+
+
+def _check_target(option: str, path: str, folder: bool) -> bool:
+    """Check that a path can be written to; return False for a device or a pipe."""
+    target = Path(path)
+    try:
+        parent = target.absolute().parent
+        if not parent.is_dir():
+            raise UncurseError(f"cannot write {option} {path}: No such file or directory")
+        if target.is_dir() and not folder:
+            raise UncurseError(f"cannot write {option} {path}: Is a directory")
+        if not os.access(target if target.exists() else parent, os.W_OK):
+            raise UncurseError(f"cannot write {option} {path}: Permission denied")
+        return not target.exists() or target.is_file() or target.is_dir()
+    except UncurseError:
+        raise
+    except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
+        raise UncurseError(f"cannot write {option} {path[:60]!r}: {getattr(error, 'strerror', error)}") from None
+
+
+def _real_files(inputs: Iterable[str | Path]) -> set[str]:
+    from ..logs.files import find_files
+
+    found: set[str] = set()
+    for source in inputs:
+        try:
+            files = [str(source)] if os.path.isfile(source) else list(find_files([source]))
+        except (UncurseError, OSError, ValueError):  # whatever reads it reports this
+            continue
+        found |= {os.path.realpath(file) for file in files}
+    return found
+
+
+# ---------------------------------------------------------------------------- progress
+
+
+@contextmanager
+def working(description: str, total: Callable[[], int | None] = lambda: None) -> Iterator[Callable[[int], None]]:
+    """Show progress on a terminal once the body has run for a second; call the result with the number of items done."""
+    if _state["quiet"] or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    parts = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
+    bar = Progress(*parts, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    task = bar.add_task(description, total=total(), count="")
+    timer = threading.Timer(1.0, bar.start)
+    timer.daemon = True
+    timer.start()
+
+    def advance(count: int) -> None:
+        bar.advance(task, count)
+        bar.update(task, count=f"{bar.tasks[0].completed:,.0f}")
+
+    try:
+        yield advance
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+
+
+def progress_over(description: str, total: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return a function that shows progress while it passes items on."""
+
+    def iterate(items: Iterable[Any]) -> Iterator[Any]:
+        with working(description, lambda: total) as advance:
+            for item in items:
+                yield item
+                advance(1)
+
+    return iterate
+
+
+__all__ = [
+    "Format",
+    "Quiet",
+    "as_command",
+    "check_outputs",
+    "command_line",
+    "emit",
+    "is_stdout",
+    "note",
+    "progress_over",
+    "working",
+    "write_document",
+]

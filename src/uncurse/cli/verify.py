@@ -1,0 +1,67 @@
+"""`uncurse verify`: check a folded model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import app
+from .fold import Output
+from .options import MapFile
+from .output import Format, Quiet, emit, working
+from .reading import column_names, load_map
+
+
+@app.command()
+def verify(
+    map_file: MapFile,
+    before: Annotated[Path, typer.Argument(metavar="MODEL", help="The model before folding.")],
+    after: Annotated[Path, typer.Argument(metavar="MODEL2", help="The folded model.")],
+    data: Annotated[Path, typer.Option(help="Rows to score: a parquet or CSV file with a column per feature.")],
+    features: Annotated[
+        str | None,
+        typer.Option(help="Feature columns in order, comma-separated; by default those the model names, or all."),
+    ] = None,
+    output: Output = None,
+    format: Format = "table",
+    quiet: Quiet = False,
+) -> None:
+    """Check a folded model against the model and the map.
+
+    Compares order, predictions and latency. Exit code 0 if they agree, 1 if they do not.
+
+    Example: uncurse verify map.json model.txt model2.txt --data rows.parquet
+    """
+    from .. import serving
+
+    names = column_names(features, "--features")
+    score_map = load_map(map_file)[0]
+    with working("scoring"):
+        found = serving.verify_files(
+            score_map, before, after, data, features=None if names is None else list(names), output=output
+        )
+    lines = [
+        f"{found.rows:,} rows: "
+        + ("the same order" if found.same_order else f"{found.reversed_pairs:,} neighbours are REVERSED")
+        + ("" if found.agrees else "; this is NOT the map after the model"),
+        f"largest difference to the map after the model: {found.score_difference:.2g} in the score, "
+        f"{found.prediction_difference:.2g} in the prediction",
+    ]
+    for name, (first, second) in (("one row", found.one_row), (f"{found.many:,} rows", found.many_rows)):
+        times = f"{1e6 * first:,.1f} µs before, {1e6 * second:,.1f} µs after"
+        lines.append(f"latency, {name}: {times}: ratio {second / first:.3f}")
+    record = {
+        "agrees": found.agrees,
+        "rows": found.rows,
+        "reversed_pairs": found.reversed_pairs,
+        "score_difference": found.score_difference,
+        "prediction_difference": found.prediction_difference,
+    }
+    emit(format, "\n".join(lines), found.to_json(), [record])
+    if not found.agrees:
+        raise typer.Exit(1)
+
+
+__all__ = ["verify"]
