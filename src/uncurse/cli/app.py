@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -31,56 +31,60 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy tha
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 the answer is no, 2 bad usage or data."""
+    """Run the command line of this process."""
     _exit_on_signals()
+    sys.exit(run())
+
+
+def run() -> int:
+    """Run the command line in ``sys.argv`` and return its exit code: 0 done, 1 the answer is no, 2 an error."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning
-            code = app(standalone_mode=False)
+            return int(app(standalone_mode=False) or 0)
     except UncurseError as error:
-        _fail(str(error))
+        return _fail(str(error))
     except _UsageError as error:
-        _fail(_usage(error))
+        return _fail(_usage(error))
     except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        return 128 + signal.SIGPIPE
     except MemoryError:
-        _fail("out of memory; use fewer rows, columns or bins")
-    except OSError as error:
-        if error.filename is not None or os.environ.get("UNCURSE_DEBUG"):
-            raise
-        _fail(f"cannot write to standard output: {error.strerror}")
+        return _fail("out of memory; use fewer rows, columns or bins")
     except Exception as error:
         if os.environ.get("UNCURSE_DEBUG"):
             raise
-        _fail(f"internal error: {type(error).__name__}: {error}; this is a bug (UNCURSE_DEBUG=1 shows the traceback)")
-    sys.exit(code)
+        if isinstance(error, OSError) and error.filename is None:
+            return _fail(f"cannot write to standard output: {error.strerror}")
+        return _fail(
+            f"internal error: {type(error).__name__}: {error}; this is a bug (UNCURSE_DEBUG=1 shows the traceback)"
+        )
 
 
 def _usage(error: Any) -> str:
     """Return what is wrong with the command line, in one line."""
     if error.ctx is not None and type(error).__name__ == "NoArgsIsHelpError":
-        typer.echo(error.ctx.get_help())
-        raise SystemExit(2)
+        return f"a command is missing; see {error.ctx.command_path} -h"
     message = error.format_message().replace("Value error, ", "").rstrip(".")
     command = "uncurse" if error.ctx is None else error.ctx.command_path.replace("python -m uncurse.cli", "uncurse")
     return f"{message[:1].lower()}{message[1:]}; see {command} -h"
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str) -> int:
+    """Print one line and return the exit code."""
     typer.echo(f"uncurse: {in_options(message)}", err=True)
     try:
         sys.stdout.flush()
     except (OSError, ValueError):  # a full or closed standard output would raise again at exit
-        sys.stdout = open(os.devnull, "w")
-    sys.exit(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 2
 
 
 # Arguments of Python functions and the options that set them. A flag has no value.
 _OPTIONS = {
     **{name: "--" + name.replace("_", "-") for name in ("scale", "link", "replicas", "shape", "method", "calibrator")},
-    **{name: "--" + name.replace("_", "-") for name in ("engine", "negative_rate", "lambda_floor", "alpha", "label")},
+    **{name: "--" + name.replace("_", "-") for name in ("engine", "negative_rate", "lambda_floor", "alpha", "group")},
     "n_bins": "--bins",
     "alphas": "--alpha",
     "labelled": "--labelled",
@@ -125,7 +129,7 @@ def _exit_on_signals() -> None:
     A Python handler would wait until the engine returns. The number of a signal is written to a pipe at once, and a
     thread waits for it.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # the process has its own handlers
         return
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -152,4 +156,4 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-__all__ = ["app", "in_options", "main"]
+__all__ = ["app", "in_options", "main", "run"]

@@ -1,5 +1,15 @@
-"""Targets of the fuzzer, a module for each package of the core."""
+"""Targets of the fuzzer, a module for each package of the core and one for the command line."""
 
-from . import calibration, debias, estimators, evidence, foundations, maps, metrics, theory
+from . import calibration, command_line, debias, estimators, evidence, foundations, maps, metrics, theory
 
-__all__ = ["calibration", "debias", "estimators", "evidence", "foundations", "maps", "metrics", "theory"]
+__all__ = [
+    "calibration",
+    "command_line",
+    "debias",
+    "estimators",
+    "evidence",
+    "foundations",
+    "maps",
+    "metrics",
+    "theory",
+]
