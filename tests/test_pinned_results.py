@@ -85,7 +85,71 @@ def evaluated():
     return results
 
 
+def groups_and_lines():
+    """`VAD` by group, with a given variance, and the straight lines of maps."""
+    scores, labels, weights, groups = world("unequal", 4_000, 3, seed=5)
+    by_group = VAD(replicas="bootstrap").fit(scores, groups=groups, sample_weight=weights)
+    known = VAD(lambda_floor=0.01).fit(scores[:, 0], groups=groups, variance=0.2)
+    tower = Tower(replicas="bootstrap").fit(scores + np.array([0.3, 0.0, -0.2]), labelled=(scores, labels))
+    lines = [Auto(replicas="bootstrap").fit(scores).line(shares) for shares in ((0.01, 0.1), (0.2, 0.9))]
+    return {
+        "groups": [*by_group.group_lambda_.values(), *by_group.group_center_.values()],
+        "groups of a given variance": [*known.group_lambda_.values(), *known.group_center_.values()],
+        "levels that differ": numbers(tower),
+        "lines": [x for line, loss in lines for x in (line.slope, line.intercept, loss)],
+    }
+
+
+def small_pools():
+    """Pools and labelled sets of a few dozen rows, where limits on shares and degrees of freedom act."""
+    results = {}
+    for rows in (30, 60):
+        scores, labels, _, _ = world("normal", rows, 2, seed=rows)
+        tower = Tower().fit(scores, labelled=(scores, labels))
+        results[f"tower of {rows}"] = [*tower.map_(SERVED).tolist(), *tower.interval(0.05), *tower.interval(1.0)]
+        auto = Auto().fit(scores, labelled=(scores, labels))
+        results[f"auto of {rows}"] = [auto.method_, *auto.map_(SERVED).tolist(), *auto.interval(0.1)]
+    return results
+
+
+def snapshots():
+    """Checkpoints that are less spread out than the served model, so that a slope is fitted between them."""
+    scores, labels, _, _ = world("normal", 5_000, 3, seed=7)
+    scores = scores * [1.0, 0.85, 0.7] + [0.0, 0.1, 0.2]
+    methods = {
+        "vad": VAD(replicas="snapshots", intervals=True).fit(scores),
+        "free": VAD(replicas="snapshots", shape="free").fit(scores),
+        "tower": Tower(replicas="snapshots").fit(scores, labelled=(scores, labels)),
+    }
+    return {name: numbers(method) for name, method in methods.items()}
+
+
+def estimators():
+    """Cross-fitted estimators with a pool that differs from the training rows."""
+    from sklearn.linear_model import LogisticRegression
+
+    from uncurse import UncursedClassifierCV
+
+    rng = np.random.default_rng(3)
+    X, pool = rng.normal(size=(700, 8)), rng.normal(0.3, 1.2, (900, 8))
+    y = rng.random(700) < 1 / (1 + np.exp(-X[:, 0] + 1))
+    results = {}
+    for name, options in {
+        "auto": {},
+        "two folds": {"cv": 2, "n_replicas": 4},
+        "vad": {"method": "vad", "cv": None},
+    }.items():
+        made = UncursedClassifierCV(LogisticRegression(C=100.0), random_state=1, **options).fit(X, y, pool=pool)
+        results[name] = [*made.predict_proba(pool[:6])[:, 1].tolist(), *made.interval(0.1)]
+    return results
+
+
 CASES = {
+    "groups and lines": groups_and_lines,
+    "small pools": small_pools,
+    "snapshots": snapshots,
+    "estimators": estimators,
+    "ensemble of three": lambda: fitted("unequal", "ensemble", 3, 3_000),
     "two seeds": lambda: fitted("normal", "seeds", 2, 4_000),
     "three seeds of unequal noise": lambda: fitted("unequal", "seeds", 3, 6_000),
     "two seeds with heavy tails": lambda: fitted("heavy", "seeds", 2, 30_000),
