@@ -1,132 +1,230 @@
-"""One offline page, or figures as files, of how true the selected predictions are before and after a map."""
+"""Report on the calibration of the selected rows, before and after each map: one offline page, or charts as files."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import documents
+from ..debias.records import FitRecord, ScoreSummary
 from ..errors import UncurseError
-from . import data, given
-from .data import Method
-from .given import clean
-from .summaries import describe
+from ..metrics import Evaluation
+from ..optional import needing
+from . import prose
 
 if TYPE_CHECKING:
-    from .figures import Figure
+    from .charts import Chart
+    from .page import Section
+
+#: Beginning of the error if the extra ``report`` is not installed.
+REQUIREMENT = "the report needs altair, vl-convert-python and jinja2"
+
+
+@dataclass(frozen=True)
+class Method:
+    """Predictions to report on: the scores as served, or after a map.
+
+    Parameters
+    ----------
+    name : str
+        Name on the page.
+    evaluation : Evaluation
+        Result of `uncurse.evaluate` or `uncurse.metrics.evaluate_log`. All methods have the same shares.
+    record : FitRecord, optional
+        How the map was fitted, see `uncurse.debias.records.load_record`.
+
+    Examples
+    --------
+    >>> from uncurse import evaluate
+    >>> Method("as served", evaluate([0, 1], [0.2, 0.7], [1.0])).name
+    'as served'
+    """
+
+    name: str
+    evaluation: Evaluation
+    record: FitRecord | None = None
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """Predicted and observed value of the selected rows of one method and share.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method.
+    alpha : float
+        Selected share.
+    selected : float
+        Number of selected rows, or their weight.
+    predicted, observed : float
+        Total value predicted by the scores, and total value of the outcomes.
+    standard_error : float
+        Standard error of `observed`.
+
+    Examples
+    --------
+    >>> ValueRow("as served", 0.02, 1000.0, 412.0, 331.0, 18.0).observed
+    331.0
+    """
+
+    method: str
+    alpha: float
+    selected: float
+    predicted: float
+    observed: float
+    standard_error: float
+
+    def __post_init__(self) -> None:
+        numbers = (self.alpha, self.predicted, self.observed, self.standard_error)
+        if not (all(map(math.isfinite, numbers)) and 0 < self.selected < math.inf and self.standard_error >= 0):
+            raise UncurseError(
+                f"the value of {self.method!r} is not finite or has no rows; pass sums over selected rows"
+            )
+
+
+@dataclass(frozen=True)
+class ValueSummary:
+    """Value of the selected rows, such as revenue.
+
+    Parameters
+    ----------
+    name : str
+        What the value is, with its unit.
+    rows : tuple of ValueRow
+        Totals of each method and share.
+
+    Examples
+    --------
+    >>> ValueSummary("revenue in EUR", (ValueRow("as served", 0.02, 1000.0, 412.0, 331.0, 18.0),)).name
+    'revenue in EUR'
+    """
+
+    name: str
+    rows: tuple[ValueRow, ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Methods side by side on the same selected rows.
+    """Compare methods on the same selected rows.
 
     Parameters
     ----------
-    methods
-        The scores as served first, then maps; all evaluated on the same shares.
-    served
-        `describe` of the evaluated log's served scores.
-    facts
-        What was done: inputs, rows, versions, command; shown as text.
-    title
-        Of the page.
-    selection
-        What was selected where it was not a share of all rows, such as ``"top 1 of each request"``.
+    methods : sequence of Method
+        The scores as served first, then maps. The headline is about the first map: choosing the best one by its
+        error on these rows would make the reported error too small.
+    served : ScoreSummary, optional
+        Distribution of the evaluated scores, see `uncurse.report.provenance.summarize_scores`.
+    facts : mapping of str to str or sequence of str
+        Inputs, versions and the command.
+    title : str
+        Title of the page.
+    selection : str, optional
+        Description of the selection if it is not a share of all rows, such as ``"top 1 of each request"``.
+    value : ValueSummary, optional
+        Value of the selected rows, such as revenue.
 
     Examples
     --------
     >>> from uncurse import evaluate
     >>> y, p = [0, 1, 0, 1, 1, 0], [0.1, 0.9, 0.3, 0.6, 0.8, 0.7]
-    >>> report = Report([Method("as served", evaluate(y, p, [0.5, 1.0]))])
-    >>> report.headline
-    'On the top 50% the scores are within noise of true: +20% (95% interval −64% to +104%).'
+    >>> Report([Method("as served", evaluate(y, p, [0.5, 1.0]))]).headline
+    'On the top 50%, the scores have a calibration error of +20% (95% interval −64% to +104%), consistent with zero.'
     """
 
     methods: Sequence[Method]
-    served: Mapping[str, Any] | None = None
+    served: ScoreSummary | None = None
     facts: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
-    title: str = "How true are the selected predictions?"
+    title: str = "Calibration of the selected predictions"
     selection: str | None = None
+    value: ValueSummary | None = None
 
     def __post_init__(self) -> None:
-        # What is drawn comes from files and logs: from here on, texts and shapes are as they should be.
-        methods = [Method(clean(m.name), m.evaluation, given.about(m.about)) for m in data.check(self.methods)]
-        facts = {k: clean(v) if isinstance(v, str) else [clean(one) for one in v] for k, v in self.facts.items()}
-        # Winners of requests are maxima: what they look like says nothing of the pool.
-        served = None if self.selection else given.scores(self.served)
-        made = {
-            "methods": tuple(methods), "served": served, "facts": facts, "title": clean(self.title),
-            "selection": None if self.selection is None else clean(self.selection),
-        }  # fmt: skip
-        for name, value in made.items():
-            object.__setattr__(self, name, value)
+        if not self.methods:
+            raise UncurseError("a report needs at least one method; pass Method(name, evaluation)")
+        shares = [row.alpha for row in self.methods[0].evaluation.rows]
+        for method in self.methods[1:]:
+            if [row.alpha for row in method.evaluation.rows] != shares:
+                raise UncurseError(
+                    f"{method.name!r} and {self.methods[0].name!r} are evaluated on different shares; use the same "
+                    "alphas for all methods"
+                )
 
     @property
     def headline(self) -> str:
-        """Before and after on the smallest selection, in one sentence."""
-        from . import words
-
-        return words.plain(words.headline(self.methods, self.selection)["sentence"])
+        """Calibration error on the smallest selection, as served and after the first map, in words."""
+        return str(prose.headline(self.methods, self.selection))
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the page, atomically: one file that loads nothing."""
+        """Write the page: one file that works offline. An existing file is replaced atomically.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Target.
+        """
+        sections = self._sections()
         from .page import render
 
-        documents.write(path, render(self))
+        documents.write(path, render(self.title, prose.headline(self.methods, self.selection), sections))
 
-    def figures(self) -> dict[str, Figure]:
-        """Every figure of the page as an Altair chart, by name."""
-        from . import figures as draw
-        from .style import WIDE
+    def figures(self) -> dict[str, Chart]:
+        """Return the charts of the page.
 
-        methods, chosen = self.methods, self.selection
-        rows, ece, mce = data.defined(data.errors(methods)), data.binned(methods, "ece"), data.binned(methods, "mce")
-        made: dict[str, Figure] = {}
-        if rows:
-            made["calibration-error"] = draw.calibration_error(rows, WIDE, selection=chosen)
-        names = data.share_names(methods)
-        for place in data.order(methods):
-            made[f"reliability-{names[place]}"] = draw.reliability(data.reliability(methods, place), WIDE)
-        made["ece-mce"] = draw.binned_errors(ece, mce, WIDE, selection=chosen)
-        judged = data.scores_judged(methods, self.served)
-        if judged is not None:
-            scale = judged[1].get("scale", "logit")
-            made["scores"] = draw.score_histogram(data.histogram(judged[1]), WIDE, scale=scale)
-        lambdas = data.lambdas(methods)
-        if lambdas:
-            made["lambda"] = draw.lambda_points(lambdas, WIDE)
-        for series, method in enumerate(methods):
-            groups, _ = data.groups(method)
-            if groups:
-                whole = given.finite((method.about or {}).get("lambda"))
-                made[f"lambda-groups-{series}"] = draw.lambda_groups(groups, whole, WIDE, series=series)
-        drift = data.drift(methods, self.served)
-        if drift:
-            made["drift"] = draw.drift(drift, WIDE)
-        return made
+        Returns
+        -------
+        dict of str to altair.Chart
+            Charts by name.
+        """
+        figures = [figure for section in self._sections() for figure in section.figures()]
+        from .charts import WIDE
+
+        return {figure.name: figure.draw(WIDE) for figure in figures}
 
     def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write every figure as SVG and as PNG; returns the files."""
-        from .drawing import to_png, to_svg
+        """Write every chart as SVG and PNG. Files of the same name are replaced, all of them or none.
 
-        target = Path(folder)
+        Parameters
+        ----------
+        folder : str or path-like
+            Target; created if it does not exist.
+
+        Returns
+        -------
+        list of Path
+            Written files.
+        """
+        charts = self.figures()
+        from .charts import to_png, to_svg
+
+        contents = {}
+        for name, chart in charts.items():
+            contents[f"{name}.svg"], contents[f"{name}.png"] = to_svg(chart).encode(), to_png(chart)
+        path = target = Path(folder)
         try:
             target.mkdir(parents=True, exist_ok=True)
+            with ExitStack() as files:  # renames all temporary files at its end, or removes them after an error
+                for name, content in contents.items():
+                    path = target / name
+                    files.enter_context(documents.replacing(path)).write_bytes(content)
         except OSError as error:
-            raise UncurseError(f"cannot write to {folder}: {error.strerror}") from None
-        written = []
-        for name, figure in self.figures().items():
-            for kind, content in (("svg", to_svg(figure).encode()), ("png", to_png(figure))):
-                written.append(target / f"{name}.{kind}")
-                try:
-                    with documents.replacing(written[-1]) as temporary:
-                        temporary.write_bytes(content)
-                except OSError as error:
-                    raise UncurseError(f"cannot write {written[-1]}: {error.strerror}") from None
-        return written
+            raise UncurseError(f"cannot write {path}: {error.strerror}") from None
+        return [target / name for name in contents]
+
+    def _sections(self) -> list[Section]:
+        with needing("report", REQUIREMENT):
+            from . import fits, measurements, page
+        sections = (
+            measurements.calibration_error(self), measurements.outcomes(self), measurements.reliability(self),
+            measurements.binned_errors(self), fits.distribution(self), fits.shrinkage(self), fits.drift(self),
+            fits.provenance(self), page.Section("terms", "Terms", (), (page.Terms(prose.GUIDE),)),
+        )  # fmt: skip
+        return [section for section in sections if section is not None]
 
 
-__all__ = ["Method", "Report", "describe"]
+__all__ = ["REQUIREMENT", "Method", "Report", "ValueRow", "ValueSummary"]
