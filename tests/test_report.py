@@ -154,6 +154,16 @@ def test_the_difference_of_outcomes_is_stated_in_words(predicted, verdict):
     assert after == "After map: 300,000 predicted, 300,000 observed. The prediction is inside the interval."
 
 
+def test_a_small_difference_of_outcomes_is_not_rounded_away(methods):
+    row = methods[0].evaluation.rows[-1]
+    bins = tuple(replace(one, standard_error=1e-6) for one in row.bins)
+    close = replace(row, predicted=1.0003 * row.observed, bins=bins)
+    evaluation = replace(methods[0].evaluation, rows=(close,))
+    (sentence,) = measurements.outcomes(Report([Method("as served", evaluation)])).prose
+    rate = 1e6 * row.observed / row.selected
+    assert sentence.endswith(f"The prediction is too high by {round(1.0003 * rate) - round(rate)} (0.03%).")
+
+
 def test_value_is_a_second_table_per_million_selected_rows(methods):
     assert len(measurements.outcomes(Report(methods)).blocks) == 2
     after, served = ValueRow("vad.json", 0.1, 2e3, 300.0, 310.0, 10.0), ValueRow("as served", 0.02, 1e3, 4.0, 3.0, 0.5)

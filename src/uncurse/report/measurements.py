@@ -23,7 +23,6 @@ from .prose import (
     share,
     short,
     the_selection,
-    three_digits,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def calibration_error(report: Report) -> Section:
         f"than is observed. {'Bands' if several else 'Bars'} are 95% intervals."
     )
     if len(report.methods) > 2:
-        caption += " With several maps, the smallest error on this page is too optimistic: part of it is chance."
+        caption += " With several maps, the smallest error is partly due to chance."
     drawn = [row for row in rows if row["value"] == row["value"]]  # NaN without a positive label
     figures: tuple[Figure, ...] = ()
     if drawn:
@@ -134,7 +133,7 @@ def outcomes(report: Report) -> Section:
         )  # fmt: skip
     first = by_share(report.methods)[0]
     sentences = [_outcome_sentence(report, row) for row in rows if row["place"] == first]
-    caption = "Lines: predicted outcomes. Black: observed outcomes with their 95% interval."
+    caption = "Predicted outcomes of each method, and observed outcomes with their 95% interval."
     served = {row["place"]: row["observed"] for row in rows if row["series"] == 0}
     if any(not math.isclose(row["observed"], served[row["place"]], rel_tol=1e-3) for row in rows):
         caption += f" Maps by group select other rows; the observed outcomes are those of {report.methods[0].name}."
@@ -164,16 +163,21 @@ def _signed(value: float) -> str:
 
 
 def _outcome_sentence(report: Report, row: dict[str, Any]) -> str:
-    """Compare prediction and outcome of one method, with numbers rounded to three digits."""
-    predicted, observed, low, high = (three_digits(row[key]) for key in ("predicted", "observed", "low", "high"))
-    if row["low"] <= row["predicted"] <= row["high"]:
+    """Compare prediction and outcome of one method in words."""
+    gap = abs(row["predicted"] - row["observed"])
+    inside = row["low"] <= row["predicted"] <= row["high"]
+    # Three digits, or as many as the difference needs.
+    step = 10 ** math.floor(math.log10(max(min(row["predicted"] / 100, math.inf if inside else gap / 10), 1.0)))
+    predicted, observed, low, high = (
+        step * round(row[key] / step) if row["predicted"] >= 1000 else row[key]
+        for key in ("predicted", "observed", "low", "high")
+    )
+    way = "high" if row["predicted"] > row["observed"] else "low"
+    part = gap / (row["observed"] or math.inf)
+    size = f" ({percent(part, decimals_for(part), sign=False)})" if part else ""
+    verdict = f"The prediction is too {way} by {number(abs(predicted - observed))}{size}."
+    if inside:
         verdict = "The prediction is inside the interval."
-    elif observed == 0:
-        verdict = "The prediction is too high."
-    else:
-        way = "high" if row["predicted"] > row["observed"] else "low"
-        gap = percent(abs(row["predicted"] / row["observed"] - 1), sign=False)
-        verdict = f"The prediction is too {way} by {number(abs(predicted - observed))} ({gap})."
     if row["series"] == 0:
         where = the_selection(report.methods, row["place"], report.selection)
         return (

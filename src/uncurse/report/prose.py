@@ -58,15 +58,6 @@ def number(value: float) -> str:
     return text.replace("-", "−") if "e" not in text else text
 
 
-def three_digits(value: float) -> float:
-    """Round to three significant digits.
-
-    >>> number(three_digits(41_234.5))
-    '41,200'
-    """
-    return float(f"{value:.3g}")
-
-
 def share(alpha: float) -> str:
     """Format a selected share.
 
@@ -233,5 +224,5 @@ GUIDE = (
 
 __all__ = [
     "GUIDE", "Z95", "BigNumber", "Headline", "by_share", "clean", "decimals_for", "fixed", "headline", "interval",
-    "number", "percent", "selection_name", "share", "short", "the_selection", "three_digits",
+    "number", "percent", "selection_name", "share", "short", "the_selection",
 ]  # fmt: skip
