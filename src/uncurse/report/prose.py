@@ -155,24 +155,28 @@ def headline(methods: Sequence[Method], selection: str | None) -> Headline:
     return Headline(tuple(sentence), numbers)
 
 
-def _error_words(method: Method, place: int, subject: str = "") -> list[tuple[str, str]]:
+def _error(method: Method, place: int) -> tuple[str, int, str]:
+    """Return the calibration error, its sign (0 if it is not significant) and its 95% interval as text."""
     error = method.evaluation.rows[place].calibration_error
     low, high = interval(error, error.standard_error)
+    sign = 0 if low <= 0 <= high else 1 if error > 0 else -1
     d = decimals_for(high - low)
-    aside = f" ({'95% interval ' if subject else ''}{percent(low, d)} to {percent(high, d)})"
+    return percent(error, d), sign, f"{percent(low, d)} to {percent(high, d)}"
+
+
+def _error_words(method: Method, place: int, subject: str = "") -> list[tuple[str, str]]:
+    text, sign, bounds = _error(method, place)
+    aside = ("aside", f" (95% interval {bounds})" if subject else f" ({bounds})")
     subject = subject or "they"
-    if low <= 0 <= high:
-        text = f"{subject} have a calibration error of {percent(error, d)}"
-        return [("text", text), ("aside", aside), ("text", ", consistent with zero.")]
-    verb = "over-predict" if error > 0 else "under-predict"
-    return [("text", f"{subject} {verb} by {percent(abs(error), d, sign=False)}"), ("aside", aside), ("text", ".")]
+    if sign == 0:
+        return [("text", f"{subject} have a calibration error of {text}"), aside, ("text", ", consistent with zero.")]
+    verb = "over-predict" if sign > 0 else "under-predict"
+    return [("text", f"{subject} {verb} by {text.lstrip('+−')}"), aside, ("text", ".")]
 
 
 def _big_number(method: Method, place: int, series: int, name: str) -> BigNumber:
-    error = method.evaluation.rows[place].calibration_error
-    low, high = interval(error, error.standard_error)
-    d = decimals_for(high - low)
-    return BigNumber(series, name, percent(error, d), f"95% interval {percent(low, d)} to {percent(high, d)}")
+    text, _, bounds = _error(method, place)
+    return BigNumber(series, name, text, f"95% interval {bounds}")
 
 
 #: Terms of the page and what they mean.

@@ -24,7 +24,8 @@ _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
 def render(arena: Arena, command: str = "") -> str:
     """Return the HTML document."""
     verdicts = judge(arena)
-    count = f"{len(arena.methods)} methods in {len(arena.worlds)} worlds, {arena.replications} replications each."
+    worlds = "1 world" if len(arena.worlds) == 1 else f"{len(arena.worlds)} worlds"
+    count = f"{len(arena.methods)} methods in {worlds}, {arena.replications} replications each."
     met = f" {sum(verdict.met for verdict in verdicts)} of {len(verdicts)} bars are met." if verdicts else ""
     note = (
         "The top share α of the rows is selected by score. The error is the sum of the predictions of the selected "
