@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "uncurse"
 
 #: A module or package imports only from those before it.
 LAYERS = (
-    "version", "errors", "_types", "validation", "links", "documents", "text_tables", "threads",
+    "version", "errors", "optional", "_types", "validation", "links", "documents", "text_tables", "threads",
     "evidence", "maps", "calibration", "debias", "metrics", "theory", "estimators",
     "logs", "report", "serving", "deep", "experiments", "cli",
 )  # fmt: skip

@@ -377,7 +377,7 @@ def test_the_page_draws_every_world_and_takes_no_name_for_markup(registries):
     assert "<b>bold" not in page
     assert "&lt;i&gt;half&lt;/i&gt;" in page
     assert not re.search(r"(src|href)=", page)
-    assert "prefers-color-scheme:dark" in page
+    assert "light-dark(" in page
     for drawn in re.findall(r"<svg .*?</svg>", page, re.DOTALL):
         ET.fromstring(drawn)
 

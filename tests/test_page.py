@@ -1,14 +1,17 @@
-"""The page in a real browser: every figure drawn, nothing asked of the network, keyboard, colours, phone, print."""
+"""The page in a real browser: figures, network, keyboard, colours, phone and print."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
 from uncurse import Affine, Cells
+from uncurse.debias.records import DataRecord, FitRecord, GroupRecord
 from uncurse.metrics import evaluate_cells
-from uncurse.report import Method, Report, describe
+from uncurse.report import Method, Report, ValueRow, ValueSummary
+from uncurse.report.provenance import summarize_scores
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page's tests drive a browser: pip install playwright")
 
@@ -32,22 +35,24 @@ def file(tmp_path_factory):
     truth = rng.normal(-2.0, 0.8, 40_000)
     scores, clicks = truth + rng.normal(0, 0.4, 40_000), rng.random(40_000) < expit(truth)
     cells = Cells().update(scores, clicks)
-    summary = describe(cells)
+    summary = summarize_scores(cells)
     alphas = [0.02, 0.05, 0.1]
-    groups = {f"{HOSTILE} {i}": {"lambda": 0.7 + 0.02 * i, "rows": 100, "standard_error": 0.02} for i in range(5)}
-    about = {
-        "lambda": 0.8, "standard_error": 0.003, "groups": groups, "command": SCRIPT,
-        "pool": {**summary, "sources": [HOSTILE], "columns": [SCRIPT]},
-        "labelled": {**describe(Cells().update(scores[:5000] + 0.4)), "sources": ["clicks.parquet"]},
-    }  # fmt: skip
+    record = FitRecord(
+        "vad", DataRecord(40_000, (SCRIPT,), (HOSTILE,), summary),
+        DataRecord(5_000, ("s1",), ("clicks.parquet",), summarize_scores(Cells().update(scores[:5000] + 0.4))),
+        lambda_=0.8, standard_error=0.003, command=SCRIPT,
+        groups={f"{HOSTILE} {i}": GroupRecord(0.7 + 0.02 * i, -2.0, 100) for i in range(5)},
+    )  # fmt: skip
     methods = [
         Method("as served", evaluate_cells(cells, None, alphas)),
-        Method("vad.json", evaluate_cells(cells, Affine(0.8, -0.4), alphas), about),
-        Method(HOSTILE, evaluate_cells(cells, Affine(0.9, -0.2), alphas), {"lambda": 0.9}),
+        Method("vad.json", evaluate_cells(cells, Affine(0.8, -0.4), alphas), record),
+        Method(HOSTILE, evaluate_cells(cells, Affine(0.9, -0.2), alphas), replace(record, lambda_=0.9, groups={})),
         Method(SCRIPT, evaluate_cells(cells, Affine(0.7, -0.6), alphas)),
     ]
+    value = ValueSummary(HOSTILE, (ValueRow(SCRIPT, 0.02, 1000.0, 412.0, 331.0, 18.0),))
     path = tmp_path_factory.mktemp("page") / "report.html"
-    Report(methods, summary, {"log": [HOSTILE, SCRIPT], HOSTILE: "column"}, title="August").to_html(path)
+    facts = {"log": [HOSTILE, SCRIPT], HOSTILE: "column"}
+    Report(methods, summary, facts, title="August", value=value).to_html(path)
     return path
 
 
@@ -61,7 +66,7 @@ def browser():
 
 @pytest.fixture
 def open_page(browser, file):
-    """Opens the page; whatever it says or asks for that it should not is kept in `page.complaints`."""
+    """Open the page; messages, dialogs and further requests are collected in `page.complaints`."""
     contexts = []
 
     def opened(*, width=1100, scripts=True, **options):
@@ -99,16 +104,16 @@ def drawn(page):
 
 
 @pytest.mark.parametrize("width", [1100, 390])
-def test_every_figure_is_drawn_and_its_words_fit(open_page, width):
+def test_every_figure_is_drawn_and_its_labels_fit(open_page, width):
     page = open_page(width=width)
     figures = drawn(page)
-    assert len(figures) == 7  # error, reliability, ECE and MCE, scores, λ, λ by group, drift
+    assert len(figures) == 8  # error, outcomes, reliability, ECE and MCE, scores, λ, λ by group, drift
     for figure in figures:
         assert figure["width"] > 250
         assert figure["height"] > 60
         assert figure["marks"] > 5
         assert figure["titles"] > 0
-        assert figure["over"] <= 2, "a label leaves its figure"
+        assert figure["over"] <= 2, "a label does not fit into its figure"
         assert figure["size"] >= 11, "a label is too small to read"
     assert page.complaints == []
 
@@ -120,7 +125,7 @@ def test_the_page_does_not_scroll_sideways(open_page, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_names_are_text_and_nothing_happens(open_page):
+def test_names_stay_text_and_nothing_runs(open_page):
     page = open_page()
     text = page.inner_text("body")
     assert HOSTILE in text
@@ -140,15 +145,15 @@ def test_the_keyboard_reaches_every_control(open_page):
             break
     assert {"theme-auto", "alpha-0", "SUMMARY.", "DIV.scroll"} <= set(reached)
     page.focus("#alpha-0")
-    assert page.locator(".choice-0 svg.wide").is_visible()
+    assert page.locator(".alpha-0 svg.wide").is_visible()
     page.keyboard.press("ArrowRight")
-    assert page.locator(".choice-1 svg.wide").is_visible()
-    assert not page.locator(".choice-0 svg.wide").is_visible()
+    assert page.locator(".alpha-1 svg.wide").is_visible()
+    assert not page.locator(".alpha-0 svg.wide").is_visible()
     page.focus("summary >> nth=0")
     page.keyboard.press("Enter")
     assert page.locator("details[open] table").first.is_visible()
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    assert outline == "solid", "the focus must be seen"
+    assert outline == "solid", "the focus must be visible"
 
 
 def colors(page):
@@ -172,7 +177,7 @@ def assert_readable(found):
         assert (high + 0.05) / (low + 0.05) >= least, name
 
 
-def test_light_and_dark_are_both_readable_and_the_switch_wins(open_page):
+def test_light_and_dark_are_readable_and_the_switch_overrides_the_system(open_page):
     page = open_page(color_scheme="light")
     light = colors(page)
     page.emulate_media(color_scheme="dark")
@@ -192,11 +197,11 @@ def test_light_and_dark_are_both_readable_and_the_switch_wins(open_page):
 def test_the_page_needs_no_script(open_page):
     page = open_page(scripts=False)
     page.locator("label:has(#alpha-2)").click()
-    assert page.locator(".choice-2 svg.wide").is_visible()
-    assert not page.locator(".choice-0 svg.wide").is_visible()
+    assert page.locator(".alpha-2 svg.wide").is_visible()
+    assert not page.locator(".alpha-0 svg.wide").is_visible()
 
 
-def test_print_is_light_without_controls_and_with_what_was_done(open_page):
+def test_print_is_light_and_has_no_controls(open_page):
     page = open_page(color_scheme="dark")
     page.emulate_media(media="print")
     assert colors(page)["ground"] > 0.8

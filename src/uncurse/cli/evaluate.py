@@ -242,17 +242,26 @@ def _draw(
     report: Path | None,
     figures: Path | None,
 ) -> None:
-    from ..report import Report
+    from ..report import Report, ValueRow, ValueSummary
     from ..report.provenance import summarize_scores
 
     assert evidence.cells is not None  # a log with labels has logits
-    spec = evidence.spec
+    spec, value = evidence.spec, None
+    if values is not None:
+        rows = []
+        for method, one in zip(methods, values, strict=True):
+            for count, row in zip(method.evaluation.rows, one.rows, strict=True):
+                # The error of observed / predicted is relative; that of the observed sum follows.
+                error = row.observed * row.calibration_error.standard_error / row.ratio if row.observed > 0 else 0.0
+                rows.append(ValueRow(method.name, row.alpha, count.selected, row.predicted, row.observed, error))
+        value = ValueSummary(str(column), tuple(rows))
     with working("drawing"):
         page = Report(
             methods,
             served=None if spec.top_k is not None else summarize_scores(evidence.cells),
             facts=_facts(log, evidence, [m.name for m in methods[1:]]),
             selection=None if spec.top_k is None else str(spec.top_k),
+            value=value,
         )
         if report is not None:
             page.to_html(report)

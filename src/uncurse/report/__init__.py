@@ -1,11 +1,230 @@
-"""Temporary."""
+"""Report on the calibration of the selected rows, before and after each map: one offline page, or charts as files."""
 
-from dataclasses import dataclass
-from typing import Any
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import documents
+from ..debias.records import FitRecord, ScoreSummary
+from ..errors import UncurseError
+from ..metrics import Evaluation
+from ..optional import needing
+from . import prose
+
+if TYPE_CHECKING:
+    from .charts import Chart
+    from .page import Section
+
+#: Beginning of the error if the extra ``report`` is not installed.
+REQUIREMENT = "the report needs altair, vl-convert-python and jinja2"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Method:
+    """Predictions to report on: the scores as served, or after a map.
+
+    Parameters
+    ----------
+    name : str
+        Name on the page.
+    evaluation : Evaluation
+        Result of `uncurse.evaluate` or `uncurse.metrics.evaluate_log`. All methods have the same shares.
+    record : FitRecord, optional
+        How the map was fitted, see `uncurse.debias.records.load_record`.
+
+    Examples
+    --------
+    >>> from uncurse import evaluate
+    >>> Method("as served", evaluate([0, 1], [0.2, 0.7], [1.0])).name
+    'as served'
+    """
+
     name: str
-    evaluation: Any
-    record: Any = None
+    evaluation: Evaluation
+    record: FitRecord | None = None
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """Predicted and observed value of the selected rows of one method and share.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method.
+    alpha : float
+        Selected share.
+    selected : float
+        Number of selected rows, or their weight.
+    predicted, observed : float
+        Total value predicted by the scores, and total value of the outcomes.
+    standard_error : float
+        Standard error of `observed`.
+
+    Examples
+    --------
+    >>> ValueRow("as served", 0.02, 1000.0, 412.0, 331.0, 18.0).observed
+    331.0
+    """
+
+    method: str
+    alpha: float
+    selected: float
+    predicted: float
+    observed: float
+    standard_error: float
+
+    def __post_init__(self) -> None:
+        numbers = (self.alpha, self.predicted, self.observed, self.standard_error)
+        if not (all(map(math.isfinite, numbers)) and 0 < self.selected < math.inf and self.standard_error >= 0):
+            raise UncurseError(
+                f"the value of {self.method!r} is not finite or has no rows; pass sums over selected rows"
+            )
+
+
+@dataclass(frozen=True)
+class ValueSummary:
+    """Value of the selected rows, such as revenue.
+
+    Parameters
+    ----------
+    name : str
+        What the value is, with its unit.
+    rows : tuple of ValueRow
+        Totals of each method and share.
+
+    Examples
+    --------
+    >>> ValueSummary("revenue in EUR", (ValueRow("as served", 0.02, 1000.0, 412.0, 331.0, 18.0),)).name
+    'revenue in EUR'
+    """
+
+    name: str
+    rows: tuple[ValueRow, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Compare methods on the same selected rows.
+
+    Parameters
+    ----------
+    methods : sequence of Method
+        The scores as served first, then maps. The headline is about the first map: choosing the best one by its
+        error on these rows would make the reported error too small.
+    served : ScoreSummary, optional
+        Distribution of the evaluated scores, see `uncurse.report.provenance.summarize_scores`.
+    facts : mapping of str to str or sequence of str
+        Inputs, versions and the command.
+    title : str
+        Title of the page.
+    selection : str, optional
+        Description of the selection if it is not a share of all rows, such as ``"top 1 of each request"``.
+    value : ValueSummary, optional
+        Value of the selected rows, such as revenue.
+
+    Examples
+    --------
+    >>> from uncurse import evaluate
+    >>> y, p = [0, 1, 0, 1, 1, 0], [0.1, 0.9, 0.3, 0.6, 0.8, 0.7]
+    >>> Report([Method("as served", evaluate(y, p, [0.5, 1.0]))]).headline
+    'On the top 50%, the scores have a calibration error of +20% (95% interval −64% to +104%), consistent with zero.'
+    """
+
+    methods: Sequence[Method]
+    served: ScoreSummary | None = None
+    facts: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    title: str = "Calibration of the selected predictions"
+    selection: str | None = None
+    value: ValueSummary | None = None
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise UncurseError("a report needs at least one method; pass Method(name, evaluation)")
+        shares = [row.alpha for row in self.methods[0].evaluation.rows]
+        for method in self.methods[1:]:
+            if [row.alpha for row in method.evaluation.rows] != shares:
+                raise UncurseError(
+                    f"{method.name!r} and {self.methods[0].name!r} are evaluated on different shares; use the same "
+                    "alphas for all methods"
+                )
+
+    @property
+    def headline(self) -> str:
+        """Calibration error on the smallest selection, as served and after the first map, in words."""
+        return str(prose.headline(self.methods, self.selection))
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the page: one file that works offline. An existing file is replaced atomically.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Target.
+        """
+        sections = self._sections()
+        from .page import render
+
+        documents.write(path, render(self.title, prose.headline(self.methods, self.selection), sections))
+
+    def figures(self) -> dict[str, Chart]:
+        """Return the charts of the page.
+
+        Returns
+        -------
+        dict of str to altair.Chart
+            Charts by name.
+        """
+        figures = [figure for section in self._sections() for figure in section.figures()]
+        from .charts import WIDE
+
+        return {figure.name: figure.draw(WIDE) for figure in figures}
+
+    def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write every chart as SVG and PNG. Files of the same name are replaced, all of them or none.
+
+        Parameters
+        ----------
+        folder : str or path-like
+            Target; created if it does not exist.
+
+        Returns
+        -------
+        list of Path
+            Written files.
+        """
+        charts = self.figures()
+        from .charts import to_png, to_svg
+
+        contents = {}
+        for name, chart in charts.items():
+            contents[f"{name}.svg"], contents[f"{name}.png"] = to_svg(chart).encode(), to_png(chart)
+        path = target = Path(folder)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            with ExitStack() as files:  # renames all temporary files at its end, or removes them after an error
+                for name, content in contents.items():
+                    path = target / name
+                    files.enter_context(documents.replacing(path)).write_bytes(content)
+        except OSError as error:
+            raise UncurseError(f"cannot write {path}: {error.strerror}") from None
+        return [target / name for name in contents]
+
+    def _sections(self) -> list[Section]:
+        with needing("report", REQUIREMENT):
+            from . import fits, measurements, page
+        sections = (
+            measurements.calibration_error(self), measurements.outcomes(self), measurements.reliability(self),
+            measurements.binned_errors(self), fits.distribution(self), fits.shrinkage(self), fits.drift(self),
+            fits.provenance(self), page.Section("terms", "Terms", (), (page.Terms(prose.GUIDE),)),
+        )  # fmt: skip
+        return [section for section in sections if section is not None]
+
+
+__all__ = ["REQUIREMENT", "Method", "Report", "ValueRow", "ValueSummary"]

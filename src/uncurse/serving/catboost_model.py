@@ -12,8 +12,8 @@ from typing import Any
 from .. import documents
 from ..errors import UncurseError
 from ..maps import ScoreMap, from_dict
+from ..optional import needing
 from .lines import ELSEWHERE, RAW, line_of
-from .optional import needing
 
 _PATIENCE = 3_600  # seconds that a process may take
 _LINKS = {"Logloss": "logistic", "CrossEntropy": "logistic", "Focal": "logistic", "Poisson": "log", "Tweedie": "log"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from .. import documents
 from ..errors import UncurseError
 from ..maps import ScoreMap
-from .optional import needing
+from ..optional import needing
 
 LARGEST = 8 << 30  # bytes: more is no model that one process folds
 _KNOWN = "LightGBM text, XGBoost JSON or UBJSON, CatBoost cbm or JSON, ONNX, safetensors, and torch state dicts"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import UncurseError
 from ..maps import ScoreMap
-from .optional import needing
+from ..optional import needing
 from .torch_model import fold_state
 
 _HELD = ("state_dict", "model_state_dict", "model")

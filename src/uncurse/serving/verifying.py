@@ -16,8 +16,8 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap
+from ..optional import needing
 from .files import family, text_of
-from .optional import needing
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
 _AGREE = 1e-5

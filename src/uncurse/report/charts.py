@@ -1,0 +1,379 @@
+"""Building blocks of charts: colours, axes, lines, dots, and rendering to SVG and PNG. Nothing is downloaded.
+
+Charts are drawn in the light colours of ``page.css``. The page replaces these by their variables, so that one drawing
+serves light, dark and print, and a chart that is saved to a file is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from .prose import clean, share, short
+
+Rows = list[dict[str, Any]]
+Chart = alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart | alt.ConcatChart
+
+STYLESHEET = resources.files(__package__).joinpath("page.css").read_text("utf-8")
+#: Light and dark colour by name.
+COLORS: dict[str, tuple[str, str]] = {
+    name: (light, dark)
+    for name, light, dark in re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", STYLESHEET)
+}  # fmt: skip
+#: Series of the observed outcomes, which belong to no method.
+OBSERVED = -1
+_SERIES = [name for name in COLORS if re.fullmatch(r"s\d", name)]
+_DASHES = ([1, 0], [1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 4])
+# Shape of the marker, and the same as a path for the legend of the page.
+_MARKERS = (
+    ("circle", "M10 6a4 4 0 1 0 8 0a4 4 0 1 0-8 0z"),
+    ("square", "M10.5 2.5h7v7h-7z"),
+    ("triangle-up", "M14 1.5l4.5 8h-9z"),
+    ("diamond", "M14 1l4 5-4 5-4-5z"),
+    ("triangle-down", "M14 10.5l4.5-8h-9z"),
+    ("cross", "M12.5 2h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z"),
+    ("triangle-right", "M18.5 6l-8 4.5v-9z"),
+)
+_CHARACTER_WIDTH = 0.7  # of a wide bold font, relative to the font size: the reader's font is not known
+
+#: Tick labels with a minus sign and no more decimals than needed.
+SIGNED_PERCENT = "datum.value == 0 ? '0%' : replace(format(datum.value, '+.2~%'), '-', '−')"
+SIGNED = "replace(datum.label, '-', '−')"
+COUNT = "format(datum.value, ',.7~g')"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Size of a chart: for a desktop screen or paper, and for a phone."""
+
+    width: int
+    height: int
+    wide: bool
+    font_size: int = 12
+
+
+WIDE = Frame(width=720, height=300, wide=True)
+NARROW = Frame(width=340, height=250, wide=False)
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """Look of a series: its colour variable, light colour, dash, marker, and the path of the marker."""
+
+    variable: str
+    color: str
+    dash: list[int]
+    marker: str
+    path: str
+
+
+def style_of(series: int) -> SeriesStyle:
+    """Return the look of a series; colours repeat after the last one, with another dash and marker."""
+    variable = "ink" if series == OBSERVED else _SERIES[series % len(_SERIES)]
+    turn = 0 if series == OBSERVED else series + series // len(_SERIES)
+    marker, path = _MARKERS[turn % len(_MARKERS)]
+    return SeriesStyle(variable, COLORS[variable][0], _DASHES[turn % len(_DASHES)], marker, path)
+
+
+def light(name: str) -> str:
+    """Return the light colour of a role, such as "ink"."""
+    return COLORS[name][0]
+
+
+@dataclass(frozen=True)
+class AxisSpec:
+    """One axis. Every layer names it in full: Vega-Lite merges equal axes, and fails on some that differ."""
+
+    domain: tuple[float, float]
+    axis: alt.Axis | None
+    kind: str = "linear"
+
+    def x(self, field: str) -> alt.X:
+        """Encode a field on the horizontal axis."""
+        return alt.X(field, scale=self._scale(), axis=self.axis)
+
+    def y(self, field: str) -> alt.Y:
+        """Encode a field on the vertical axis."""
+        return alt.Y(field, scale=self._scale(), axis=self.axis)
+
+    def _scale(self) -> alt.Scale:
+        zero = {} if self.kind == "log" else {"zero": False}
+        return alt.Scale(type=self.kind, domain=list(self.domain), nice=False, **zero)  # type: ignore[arg-type]
+
+
+def chart(rows: Rows) -> alt.Chart:
+    """Return a chart of plain rows, as JSON text: Altair copies lists many times."""
+    rows = [{key: clean(v) if isinstance(v, str) else v for key, v in row.items()} for row in rows]
+    content = {"values": json.dumps(rows, allow_nan=False), "format": {"type": "json"}}
+    return alt.Chart(alt.Data.from_dict(content))
+
+
+def styled(figure: Any, frame: Frame) -> Chart:
+    """Set fonts and colours: quiet axes, a light grid, no frame."""
+    size, ink, muted = frame.font_size, light("ink"), light("muted")
+    axis = {
+        "domain": False, "ticks": False, "gridColor": light("grid"), "labelColor": muted, "titleColor": muted,
+        "labelFontSize": size, "titleFontSize": size, "titleFontWeight": "normal", "labelPadding": 7,
+        "titlePadding": 10, "labelFlush": False,
+    }  # fmt: skip
+    figure.config = {
+        "font": "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif",
+        "background": light("paper"), "padding": 6, "view": {"stroke": None}, "axis": axis,
+        "text": {"fontSize": size, "color": ink},
+        "title": {"fontSize": size + 1, "fontWeight": 600, "color": ink, "anchor": "start", "offset": 8},
+    }  # fmt: skip
+    return figure  # type: ignore[no-any-return]
+
+
+def _by_series(rows: Rows, value: Callable[[SeriesStyle], Any]) -> Any:
+    series = sorted({row["series"] for row in rows})
+    return alt.Scale(domain=series, range=[value(style_of(s)) for s in series])
+
+
+def colored(rows: Rows) -> alt.Color:
+    """Encode the colour of each series."""
+    return alt.Color("series:N", scale=_by_series(rows, lambda style: style.color), legend=None)
+
+
+def marked(rows: Rows) -> alt.Shape:
+    """Encode the marker of each series."""
+    return alt.Shape("series:N", scale=_by_series(rows, lambda style: style.marker), legend=None)
+
+
+def dashed(rows: Rows) -> alt.StrokeDash:
+    """Encode the dash of each series."""
+    return alt.StrokeDash("series:N", scale=_by_series(rows, lambda style: style.dash), legend=None)
+
+
+def domain_of(values: Sequence[float], *, zero: bool, margin: float = 0.06) -> tuple[float, float]:
+    """Return the range of an axis with a margin; with `zero` it includes 0.
+
+    >>> domain_of([0.0, 1.0], zero=True, margin=0.1)
+    (0.0, 1.1)
+    """
+    low, high = min(values), max(values)
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    least = 0.02 * max(abs(low), abs(high)) or 1.0  # differences in the fifth digit are not drawn
+    if high - low < least:
+        low, high = (low, low + least) if zero else ((low + high - least) / 2, (low + high + least) / 2)
+    room = margin * (high - low)
+    return (low if zero and low == 0 else low - room), high + room
+
+
+def share_axis(rows: Rows, selection: str | None = None) -> AxisSpec:
+    """Return the axis of selected shares, with a tick for each; on a log scale if they span much."""
+    alphas = sorted({row["alpha"] for row in rows})
+    title = "share selected, α" if selection is None else f"share selected ({clean(selection)})"
+    labels = " : ".join(f"datum.value == {a!r} ? '{share(a)}'" for a in alphas) + " : ''"
+    axis = alt.Axis(values=alphas, labelExpr=labels, labelOverlap="greedy", grid=False, title=title)
+    if alphas[-1] > 8 * alphas[0]:
+        room = (alphas[-1] / alphas[0]) ** 0.02
+        return AxisSpec((alphas[0] / room, alphas[-1] * room), axis, "log")
+    room = 0.025 * (alphas[-1] - alphas[0])
+    return AxisSpec((alphas[0] - room, alphas[-1] + room), axis)
+
+
+def log10_axis(domain: tuple[float, float], ticks: Sequence[float], title: str) -> AxisSpec:
+    """Return an axis of logarithms of percentages, with labels at some of the percentages."""
+    ticks = [tick for tick in ticks if domain[0] <= math.log10(tick) <= domain[1]]
+    labels = "".join(f"abs(datum.value - {math.log10(tick)!r}) < 1e-6 ? '{tick:g}%' : " for tick in ticks) + "''"
+    return AxisSpec(domain, alt.Axis(values=[math.log10(tick) for tick in ticks], labelExpr=labels, title=title))
+
+
+def label_room(names: Sequence[str], frame: Frame, limit: int = 22) -> int:
+    """Return the width that the longest name may need."""
+    return int(max(len(short(name, limit)) for name in names) * _CHARACTER_WIDTH * frame.font_size) + 14
+
+
+def line_chart(
+    rows: Rows, x: AxisSpec, y: AxisSpec, frame: Frame, *, under: Sequence[Any] = (),
+    size: tuple[int, int] | None = None, named: bool | None = None,
+) -> Any:  # fmt: skip
+    """Return a line with points for each series over other layers; wide charts have names at the ends of lines.
+
+    Rows have keys "series", "name", "alpha", "value" and "text", the description of the point.
+    """
+    named = frame.wide if named is None else named
+    room = label_room([row["name"] for row in rows], frame) if named else 0
+    width, height = size or (frame.width - 78 - room, frame.height)
+    tone = colored(rows)
+    base = chart(rows).encode(x=x.x("alpha:Q"), y=y.y("value:Q"), color=tone)
+    layers = [
+        *under,
+        base.mark_line(strokeWidth=2).encode(strokeDash=dashed(rows)),
+        base.mark_point(filled=True, size=44, opacity=1).encode(shape=marked(rows), description="text:N"),
+    ]
+    if named:
+        widest = max(row["alpha"] for row in rows)
+        last = [row for row in rows if row["alpha"] == widest]
+        gap = (y.domain[1] - y.domain[0]) * (frame.font_size + 4) / height
+        heights = spread([row["value"] for row in last], gap, *y.domain)
+        ends = [{**row, "at": at, "label": short(row["name"])} for row, at in zip(last, heights, strict=True)]
+        text = chart(ends).mark_text(align="left", dx=11, baseline="middle", fontWeight=600)
+        layers.append(text.encode(x=x.x("alpha:Q"), y=y.y("at:Q"), text="label:N", color=tone))
+        # Vega measures names in its own font. An invisible mark reserves the room that another font may need.
+        unseen = chart([{}]).mark_point(opacity=0, size=1)
+        layers.append(unseen.encode(x=alt.value(width + room), y=alt.value(0)))
+    return alt.layer(*layers).properties(width=width, height=height)
+
+
+def spread(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move heights at least `gap` from each other, and back between `low` and `high` as far as they fit.
+
+    >>> spread([1.0, 1.0, 5.0], 2.0, 0.0, 9.0)
+    [0.0, 2.0, 5.0]
+    """
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    placed = [heights[i] for i in order]
+    for _ in range(200):  # neighbours that are too close each move by half of what is missing
+        for i in range(len(placed) - 1):
+            missing = gap - (placed[i + 1] - placed[i])
+            if missing > 0:
+                placed[i], placed[i + 1] = placed[i] - missing / 2, placed[i + 1] + missing / 2
+    over = max(placed[-1] - high, 0.0) or -max(low - placed[0], 0.0)
+    moved = dict(zip(order, placed, strict=True))
+    return [moved[i] - over for i in range(len(heights))]
+
+
+def dot_plot(
+    rows: Rows, title: str, frame: Frame, *, labels: str = SIGNED, zero: bool = False, floor: bool = False,
+    line: float | None = None, step: int = 30, limit: int | None = None,
+) -> Any:  # fmt: skip
+    """Return one line per row: name, value and interval, with a noise floor or a reference `line`.
+
+    Rows have keys "series", "name", "value", "low", "high" (may be None), "text", and "floor" if it is drawn.
+    """
+    limit = limit or (22 if frame.wide else 14)
+    ends = [v for r in rows for v in (r["low"], r["high"], r["value"], r.get("floor"), line) if v is not None]
+    x = AxisSpec(domain_of(ends, zero=zero or floor), alt.Axis(title=title, labelExpr=labels, tickCount=5))
+    rows = [{**row, "label": short(row["name"], limit), "row": i} for i, row in enumerate(rows)]
+    y = alt.Y("row:O", axis=None)
+    layers: list[Any] = []
+    if zero or line is not None:
+        mark = {"color": light("ink"), "strokeWidth": 1.2} if zero else {"color": light("muted"), "strokeDash": [4, 3]}
+        layers.append(chart([{"at": 0.0 if line is None else line}]).mark_rule(**mark).encode(x=x.x("at:Q")))
+    if floor:
+        ticks = chart(rows).mark_tick(color=light("muted"), thickness=2, size=18)
+        layers.append(ticks.encode(y=y, x=x.x("floor:Q")))
+    known = [row for row in rows if row["low"] is not None]
+    if known:
+        bars = chart(known).mark_rule(strokeWidth=2)
+        layers.append(bars.encode(y=y, color=colored(rows), x=x.x("low:Q"), x2="high:Q"))
+    points = chart(rows).mark_point(filled=True, size=60, opacity=1).encode(y=y, color=colored(rows))
+    layers.append(points.encode(x=x.x("value:Q"), shape=marked(rows), description="text:N"))
+    # Names are marks: labels of an axis would have to pass through an expression.
+    room = label_room([row["name"] for row in rows], frame, limit)
+    names = chart(rows).mark_text(align="left", baseline="middle")
+    layers.append(names.encode(x=alt.value(-room), y=y, text="label:N"))
+    return alt.layer(*layers).properties(width=frame.width - 30 - room, height=step * len(rows))
+
+
+def by_share_chart(
+    rows: Rows, title: str, frame: Frame, *, labels: str, zero: bool, selection: str | None, band: dict[str, Any]
+) -> Chart:
+    """Return lines with bands from "low" to "high" by selected share; if there is one share, a dot plot."""
+    if len({row["alpha"] for row in rows}) == 1:
+        return styled(dot_plot(rows, title, frame, zero=zero, labels=labels), frame)
+    known = [row for row in rows if row["low"] is not None]
+    ends = [row["value"] for row in rows] + [row[end] for row in known for end in ("low", "high")]
+    domain = domain_of(ends, zero=zero or min(ends) < 0.4 * max(ends))
+    y = AxisSpec(domain, alt.Axis(title=title, labelExpr=labels, tickCount=6))
+    x = share_axis(rows, selection)
+    area = chart(known).mark_area(**band).encode(x=x.x("alpha:Q"), y=y.y("low:Q"), y2="high:Q")
+    under = [area if "color" in band else area.encode(color=colored(rows))]
+    if zero:
+        under.append(chart([{"zero": 0}]).mark_rule(color=light("ink"), strokeWidth=1.2).encode(y=y.y("zero:Q")))
+    return styled(line_chart(rows, x, y, frame, under=under), frame)
+
+
+# ---------------------------------------------------------------------------- rendering
+
+# Attributes that Vega writes and that a drawing with one description does not need.
+_DROPPED = {
+    "class", "role", "aria-label", "aria-roledescription", "aria-hidden", "pointer-events", "font-family",
+    "stroke-miterlimit", "version",
+}  # fmt: skip
+_MANY_DIGITS = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
+
+
+@cache
+def _version() -> str:
+    """Return the version of Vega-Lite that Altair writes or, if vl-convert lacks it, its newest."""
+    wanted = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    known = vl_convert.get_vegalite_versions()
+    return wanted if wanted in known else str(known[-1])
+
+
+def _spec(figure: Chart) -> str:
+    return json.dumps(figure.to_dict(validate=False), allow_nan=False)
+
+
+def to_svg(figure: Chart) -> str:
+    """Return the chart as an SVG document."""
+    return str(vl_convert.vegalite_to_svg(_spec(figure), vl_version=_version(), allowed_base_urls=[]))
+
+
+def to_png(figure: Chart, scale: float = 2.0) -> bytes:
+    """Return the chart as PNG."""
+    return bytes(vl_convert.vegalite_to_png(_spec(figure), vl_version=_version(), scale=scale, allowed_base_urls=[]))
+
+
+def inline_svg(figure: Chart, *, prefix: str, label: str, kind: str) -> str:
+    """Return the chart as an `<svg>` element for the page, which scales with the page and takes its colours.
+
+    Descriptions of marks become tooltips. Ids begin with `prefix`, so that they are unique on the page.
+    """
+    root = ET.fromstring(to_svg(figure).replace(' xmlns="http://www.w3.org/2000/svg"', "", 1))
+    for child in list(root):
+        if child.tag == "rect":  # the background
+            root.remove(child)
+    _simplify(root, prefix)
+    width, height = root.attrib.pop("width"), root.attrib.pop("height")
+    root.attrib.update(
+        {
+            "class": f"figure {kind}", "role": "img", "aria-label": clean(label), "viewBox": f"0 0 {width} {height}",
+            "style": f"--drawn:{float(width):g}px", "preserveAspectRatio": "xMidYMid meet",
+        }
+    )  # fmt: skip
+    return ET.tostring(root, encoding="unicode")
+
+
+def _simplify(element: ET.Element, prefix: str) -> None:
+    description = element.get("aria-label") if element.get("role") == "graphics-symbol" else None
+    for name, value in list(element.attrib.items()):
+        if name in _DROPPED or (name, value) in (("opacity", "1"), ("fill-opacity", "1")):
+            del element.attrib[name]
+        elif name == "id":
+            element.set(name, prefix + value)
+        elif "url(#" in value:
+            element.set(name, value.replace("url(#", f"url(#{prefix}"))
+        else:
+            element.set(name, _MANY_DIGITS.sub(lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), value))
+    for child in list(element):
+        hidden = child.get("class") in ("background", "foreground") and not child.get("stroke")
+        axis = child.tag == "g" and child.get("class", "").startswith("mark-group role-axis")
+        if hidden or (axis and not any(node.tag in ("line", "text") for node in child.iter())):
+            element.remove(child)
+        else:
+            _simplify(child, prefix)
+    if description and element.tag in ("path", "rect", "line"):
+        ET.SubElement(element, "title").text = description
+
+
+__all__ = [
+    "COLORS", "COUNT", "NARROW", "OBSERVED", "SIGNED", "SIGNED_PERCENT", "STYLESHEET", "WIDE", "AxisSpec", "Chart",
+    "Frame", "Rows", "SeriesStyle", "by_share_chart", "chart", "colored", "dashed", "domain_of", "dot_plot",
+    "inline_svg", "label_room", "light", "line_chart", "log10_axis", "marked", "share_axis", "spread", "style_of",
+    "styled", "to_png", "to_svg",
+]  # fmt: skip
