@@ -27,7 +27,7 @@ def test_demo_writes_logs_runs_the_commands_and_names_the_page(tmp_path):
     page = result.stdout.strip().splitlines()[-1]
     assert page == f"The page: {(tmp_path / 'uncurse-demo' / 'report.html').as_uri()}"
     assert "over-predict" in (tmp_path / "uncurse-demo" / "report.html").read_text()
-    assert result.stderr == ""
+    assert result.stderr == "written to uncurse-demo/report.html\n"
     # The commands it prints can be run again as they are.
     line = next(line for line in result.stdout.splitlines() if line.startswith("$ uncurse fit"))
     assert uncurse(*line.split()[2:], cwd=tmp_path).returncode == 0

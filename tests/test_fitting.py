@@ -123,13 +123,13 @@ def test_maps_of_every_method_on_one_page(run, logs, tmp_path):
     expected = evaluate(log["click"].to_numpy(), load("tower.json")(log["s1"].to_numpy()), [0.05]).rows[0]
     assert float(said[1]["predicted"]) == pytest.approx(expected.predicted, rel=1e-9)
     page = (tmp_path / "r.html").read_text()
-    for text in ("method tower", "lie on a straight line", "error expected on the top of its pool, 90% intervals"):
+    for text in ("method tower", "labels follow a straight line", "90% interval for the remaining error"):
         assert text in page
-    assert "The maps on this page do not assume that they are." in page
-    assert "one λ for all scores is fair" not in page
+    assert "The maps on this page do not assume a normal distribution." in page
+    assert "a single λ for all scores" not in page
     run("evaluate", "labelled.parquet", *options[:-1], "r2.html", "--map", "auto.json", "--figures", "figures")
     page = (tmp_path / "r2.html").read_text()
-    assert "why: " in page
+    assert "reason: " in page
     content = json.loads(run("evaluate", "labelled.parquet", *options[:-2], "--format", "json"))
     assert content["methods"][1]["record"]["method"] == "tower"
 
@@ -139,7 +139,7 @@ def test_the_text_for_people(run, logs):
     text = run("fit", "pool.parquet", *options, "--method", "tower")
     for words in (
         "tower, from 20,000 pool rows and 20,000 labelled rows of s1, s2\n",
-        "probability that the labels lie on a straight line: 0.",
+        "probability that the labels follow a straight line: 0.",
         "2 groups with a map each",
         "remaining error on the top, 90% intervals: 1%: -",
         "written to map.json; next: uncurse apply map.json LOG --score s1 -o OUT",

@@ -550,7 +550,7 @@ def test_winners_are_not_judged_as_a_pool(run, tmp_path):
     page = (tmp_path / "r.html").read_text()
     assert "top 1 of each request" in page
     assert "fit on a pool like this log" not in page
-    assert "one λ for all scores is fair" not in page
+    assert "a single λ for all scores" not in page
 
 
 def test_options_complete(run, monkeypatch):

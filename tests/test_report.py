@@ -278,7 +278,7 @@ def test_the_page_states_every_option_of_a_fit(methods):
     assert lines == (
         "method vad, scale logit, link logistic, replicas seeds, calibrator platt, curvature",
         "negative-sampling rate 0.05",
-        "a map for each placement (3)",
+        "a map for each placement (3 groups)",
         "reason: labels agree",
         "probability that the labels follow a straight line: 0.93",
         "straight line; it differs from the fitted curve by at most 1.2%",
@@ -287,7 +287,7 @@ def test_the_page_states_every_option_of_a_fit(methods):
     )
     assert ("vad.json: command", ("uncurse fit",), "code") in facts.entries
     (facts,) = fits.provenance(Report(with_record(methods, group="placement", groups={}))).blocks
-    assert "group column placement, one map for all" in facts.entries[-1][1]
+    assert "a map for each placement" in facts.entries[-1][1]
     (facts,) = fits.provenance(Report(methods)).blocks
     plain = {name: lines for name, lines, _ in facts.entries}["vad.json"]
     assert plain[0] == "method vad, scale logit, link logistic, replicas seeds"

@@ -232,7 +232,7 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> s
     if record.lambda_ is not None and record.standard_error is not None and record.center is not None:
         lines.append(f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f} about {record.center:.4f}")
     if record.line_probability is not None:
-        lines.append(f"probability that the labels lie on a straight line: {record.line_probability:.2f}")
+        lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")
     if isinstance(score_map, Affine) and score_map.link == "logistic":
         sign = "-" if score_map.intercept < 0 else "+"
         formula = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"

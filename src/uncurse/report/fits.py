@@ -336,8 +336,8 @@ def _record_lines(record: FitRecord) -> list[str]:
     if record.negative_rate is not None:
         lines.append(f"negative-sampling rate {number(record.negative_rate)}")
     if record.group is not None:
-        groups = f"a map for each {record.group} ({len(record.groups):,})"
-        lines.append(groups if record.groups else f"group column {record.group}, one map for all")
+        count = f" ({len(record.groups):,} groups)" if record.groups else ""
+        lines.append(f"a map for each {record.group}{count}")
     if record.reason:
         lines.append(f"reason: {record.reason}")
     if record.line_probability is not None:

@@ -281,7 +281,7 @@ def run_words(words: list[str]) -> tuple[int, str]:
     finally:
         sys.argv, sys.stdin, sys.stdout, sys.stderr = before
     streams[1].flush()
-    return code, streams[1].buffer.getvalue().decode("utf-8", "surrogateescape")  # type: ignore[attr-defined]
+    return code, streams[1].buffer.getvalue().decode("utf-8", "surrogateescape")
 
 
 __all__ = ["command_line", "run_words"]
