@@ -21,7 +21,7 @@ def test_demo_writes_logs_runs_the_commands_and_names_the_page(tmp_path):
     for command in ("collect", "fit", "apply", "evaluate"):
         assert f"\n$ uncurse {command} " in result.stdout
     last = next(line for line in result.stdout.splitlines() if line.startswith("On the top"))
-    before, after = (float(word.rstrip("%;.")) for word in last.split() if word.startswith(("+", "-")))
+    before, after = (float(word.rstrip("%;.,")) for word in last.split() if word.startswith(("+", "-")))
     assert before > 10
     assert abs(after) < before / 3
     page = result.stdout.strip().splitlines()[-1]

@@ -25,8 +25,10 @@ def test_the_logs_hold_the_world(tmp_path):
     pool, outcomes = demo.write(world, tmp_path)
     files = sorted(pool.glob("*.parquet"))
     assert len(files) == 4
-    np.testing.assert_array_equal(pl.concat(map(pl.read_parquet, files)).select("s1", "s2").to_numpy(), world.scores)
+    np.testing.assert_array_equal(
+        pl.concat(map(pl.read_parquet, files)).select("s0", "s1", "s2").to_numpy(), world.scores
+    )
     log = pl.read_parquet(outcomes)
-    assert log.columns == ["request", "s1", "click", "truth"]
+    assert log.columns == ["request", "s0", "click", "truth"]
     assert "click" not in pl.read_parquet(files[0]).columns
     assert abs(log["click"].mean() / log["truth"].mean() - 1) < 0.05

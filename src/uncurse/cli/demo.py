@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UncurseError
+from ..text_tables import aligned
 from .app import app
 from .output import as_command
 
@@ -31,38 +32,40 @@ def demo(
 
     start = time.perf_counter()
     typer.echo(
-        f"A model scores {world.CANDIDATES:,} candidates and the best are kept. The kept scores are too high, even if\n"
-        "every score is right on average: the best of many noisy scores is more often lucky than good.\n"
+        f"A model scores {world.CANDIDATES:,} candidates, and the best are selected. The selected scores are too high\n"
+        "even if every score is unbiased: the best of many noisy scores are more often lucky than good.\n"
     )
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UncurseError(f"cannot make the folder {out}: {error.strerror}") from None
-    typer.echo(f"Training on {world.SHOWN:,} labelled rows, twice: the second fit, on a bootstrap, shows the noise …")
+    typer.echo(f"Training a model on {world.SHOWN:,} labelled rows, and two replicas on bootstraps of these rows …")
     pool, outcomes = world.write(world.make(seed), out)
-    typer.echo(f"{pool} has what both say of the candidates (s1, s2); {outcomes} what came of them.")
+    typer.echo(f"{pool}: the candidates with the scores of the three models (s0 is served)")
+    typer.echo(f"{outcomes}: the served score and the outcome of each candidate")
     evidence, score_map, corrected, page = (
         out / name for name in ("day.json", "map.json", "corrected.parquet", "report.html")
     )
-    _run("collect", pool, "--scores", "s1,s2", "--scale", "logit", "-o", evidence)
+    _run("collect", pool, "--scores", "s0,s1,s2", "--scale", "logit", "-o", evidence)
     _run("fit", evidence, "--replicas", "anchored", "-o", score_map)
-    _run("apply", score_map, outcomes, "--score", "s1", "-o", corrected)
-    _run("evaluate", outcomes, "--score", "s1", "--label", "click", "--map", score_map, "--report", page)
+    _run("apply", score_map, outcomes, "--score", "s0", "-o", corrected)
+    _run("evaluate", outcomes, "--score", "s0", "--label", "click", "--map", score_map, "--report", page)
     log = pl.read_parquet(corrected)
-    found = world.outcomes(*(log[name].to_numpy() for name in ("s1", "prediction", "truth")))
-    typer.echo("\nHere the truth is known, so no noise of labels is in the way:\n")
-    typer.echo("            true rate    predicted before            predicted after")
+    found = world.outcomes(*(log[name].to_numpy() for name in ("s0", "prediction", "truth")))
+    typer.echo("\nThe true rates of this simulation are known. Without the noise of outcomes:\n")
+    table = [("top", "true rate", "as served", "error", "", "corrected", "error", "")]
     for row in found:
-        before = f"{100 * row.before:>6.2f}%  {100 * row.error_before:>+6.1f}% {_bar(row.error_before):<10}"
-        after = f"{100 * row.after:>6.2f}%  {100 * row.error_after:>+6.1f}% {_bar(row.error_after)}"
-        typer.echo(f"  top {100 * row.alpha:>3g}%    {100 * row.truth:>6.2f}%    {before} {after}")
-    chosen = found[0]
+        before = (f"{100 * row.before:.2f}%", f"{100 * row.error_before:+.1f}%", _bar(row.error_before))
+        after = (f"{100 * row.after:.2f}%", f"{100 * row.error_after:+.1f}%", _bar(row.error_after))
+        table.append((f"{100 * row.alpha:g}%", f"{100 * row.truth:.2f}%", *before, *after))
+    typer.echo("\n".join(aligned(table, left=0)))
+    top = found[0]
+    before, after = f"{100 * top.error_before:+.1f}%", f"{100 * top.error_after:+.1f}%"
     typer.echo(
-        f"\nOn the top {100 * chosen.alpha:g}% the served scores over-predict by {100 * chosen.error_before:+.1f}%; "
-        f"debiased, by {100 * chosen.error_after:+.1f}%. The ranking is the same.\n"
-        "(The map is made for the kept: over all candidates the mean may move away a little.)\n"
-        f"({time.perf_counter() - start:.0f} s; next: the same commands on your own logs, or uncurse reproduce "
-        f"synthetic)\nThe page: {page.resolve().as_uri()}"
+        f"\nOn the top {100 * top.alpha:g}%, the served scores over-predict by {before}, the corrected ones by {after}.\n"
+        "The ranking is the same. The map is fitted for the selected rows: over all candidates the mean may\n"
+        f"change a little. ({time.perf_counter() - start:.0f} s. Next: the same commands on your logs.)\n"
+        f"The page: {page.resolve().as_uri()}"
     )
 
 
@@ -76,7 +79,7 @@ def _run(*arguments: str | Path) -> None:
 
 
 def _bar(error: float) -> str:
-    return "█" * round(20 * abs(error)) or "▏"
+    return ("█" * round(20 * abs(error)) or "▏").ljust(5)
 
 
 __all__ = ["demo"]

@@ -1,4 +1,4 @@
-"""A small world with known truth, for `uncurse demo`: train twice, score a pool, write it down as logs."""
+"""A small world with known truth for `uncurse demo`: train three models, score a pool, and write logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILES, _PER_REQUEST = 4, 50
 class World:
     """A scored pool, what is true of it, and what came of it."""
 
-    scores: Array  # (n, 2) logits: the served model, and one around it on a bootstrap of its training rows
+    scores: Array  # (n, 3) logits: the served model, and two trained on bootstraps of its training rows
     truth: Array
     clicks: NDArray[np.bool_]
 
@@ -53,7 +53,7 @@ def make(seed: int = 0) -> World:
     """Make the world: train on what was shown, score the candidates with the model and its replica.
 
     >>> make(seed=1).scores.shape
-    (200000, 2)
+    (200000, 3)
     """
     rng = np.random.default_rng(seed)
     weights = rng.normal(0, 0.6 / np.sqrt(FEATURES), FEATURES)
@@ -66,7 +66,7 @@ def make(seed: int = 0) -> World:
     X, p = draw(SHOWN, shift)
     clicks = rng.random(SHOWN) < p
     candidates, truth = draw(CANDIDATES, np.zeros(FEATURES))
-    fitted = fit_replicas(LogisticRegression(C=1e6, max_iter=1000), X, clicks, n_replicas=2, random_state=seed)
+    fitted = fit_replicas(LogisticRegression(C=1e6, max_iter=1000), X, clicks, n_replicas=3, random_state=seed)
     probabilities = np.column_stack([model.predict_proba(candidates)[:, 1] for model in fitted.models])
     scores = logit(probabilities).astype(np.float64)
     return World(scores, truth, rng.random(CANDIDATES) < truth)
@@ -82,15 +82,14 @@ def write(world: World, folder: Path) -> tuple[Path, Path]:
     log = pl.DataFrame(
         {
             "request": rows // _PER_REQUEST,
-            "s1": world.scores[:, 0],
-            "s2": world.scores[:, 1],
+            **{f"s{i}": column for i, column in enumerate(world.scores.T)},
             "click": world.clicks.astype(np.int8),
             "truth": world.truth,
         }
     )
     for i, part in enumerate(np.array_split(rows, _FILES)):
-        log.slice(int(part[0]), len(part)).select("request", "s1", "s2").write_parquet(pool / f"part-{i}.parquet")
-    log.select("request", "s1", "click", "truth").write_parquet(outcomes)
+        log.slice(int(part[0]), len(part)).select("request", "s0", "s1", "s2").write_parquet(pool / f"part-{i}.parquet")
+    log.select("request", "s0", "click", "truth").write_parquet(outcomes)
     return pool, outcomes
 
 
