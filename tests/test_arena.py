@@ -391,16 +391,15 @@ def uncurse(*arguments, cwd=None):
 
 
 def test_the_command_prints_records_and_writes_every_file(tmp_path):
-    files = ["--json", "r.json", "--markdown", "r.md", "--report", "r.html"]
-    result = uncurse(
-        "--world", "few-labels", "--method", "vanilla", "--method", "vad", "--replications", "2", *files, cwd=tmp_path
-    )
+    words = ["--world", "few-labels", "--method", "vanilla", "--method", "vad", "--replications", "2"]
+    files = ["--markdown", "r.md", "--report", "r.html"]
+    result = uncurse(*words, *files, "--format", "tsv", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     head, *rows = (line.split("\t") for line in result.stdout.splitlines())
     assert head[:5] == ["world", "method", "alpha", "bias", "bias_error"]
     assert {row[1] for row in rows} == {"vanilla", "VAD S=2", "VAD S=3", "VAD S=6", "oracle"}
     assert all(len(row) == len(head) for row in rows)
-    found = arena.Arena.from_json((tmp_path / "r.json").read_text())
+    found = arena.Arena.from_json(uncurse(*words, "--format", "json").stdout)
     assert len(found.cells) == len(rows)
     assert "### few-labels" in (tmp_path / "r.md").read_text()
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")

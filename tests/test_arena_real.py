@@ -209,13 +209,13 @@ def test_bad_arguments_are_named(log):
 def test_the_command_prints_records_and_writes_every_file(tmp_path):
     path = write_avazu(tmp_path / "log.csv", *drawn())
     words = ["--real", path, "--model", "logistic", "--shift", "--replications", "2"]
-    done = uncurse(*words, "--markdown", tmp_path / "r.md", "--json", tmp_path / "r.json")
+    done = uncurse(*words, "--markdown", tmp_path / "r.md", "--format", "tsv")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].split("\t")[:4] == ["log", "model", "shift", "method"]
     assert len(lines) == 1 + 7 * 4
     assert "| Auto |" in (tmp_path / "r.md").read_text()
-    found = json.loads((tmp_path / "r.json").read_text())
+    found = json.loads(uncurse(*words, "--format", "json").stdout)
     assert found["log"] == "avazu"
     assert len(found["errors"]["Auto"]) == 2
 

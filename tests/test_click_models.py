@@ -218,8 +218,8 @@ def test_lines_are_counted_gzipped_or_not(tmp_path):
     [
         (["reproduce", "criteo"], "say --data FILE, or --world"),
         (["reproduce", "avazu", "--world", "--data", "x"], "--world and --data exclude each other"),
-        (["reproduce", "criteo", "--world", "--json", "."], "cannot write .: Is a directory"),
-        (["reproduce", "criteo", "--world", "--json", "x", "--markdown", "x"], "x is named for two outputs"),
+        (["reproduce", "criteo", "--world", "--markdown", "."], "cannot write --markdown .: Is a directory"),
+        (["reproduce", "criteo", "--world", "--checkpoint", "x", "--markdown", "x"], "both name x"),
         (["reproduce", "criteo", "--world", "--precision", "int4"], "precision='int4' is unknown"),
         (["reproduce", "criteo", "--world", "--device", "tpu"], "device='tpu' is unknown"),
         (["reproduce", "criteo", "--world", "--encoded", "x"], "--encoded keeps an encoded log"),
@@ -246,14 +246,13 @@ def test_the_command_runs_through_on_a_real_sample(name, file, tmp_path):
     sample = SAMPLES / file
     if not sample.exists():
         pytest.skip(f"the real sample {file} is not here: its owner forbids to ship it")
-    out, encoded, tables = tmp_path / "t.json", tmp_path / "log.clicks", tmp_path / "t.md"
-    words = ["reproduce", name, "--data", str(sample), "--models", "2", "--epochs", "1", "--json", str(out)]
+    encoded, tables = tmp_path / "log.clicks", tmp_path / "t.md"
+    words = ["reproduce", name, "--data", str(sample), "--models", "2", "--epochs", "1", "--format", "json"]
     done = cli(*words, "--encoded", str(encoded), "--markdown", str(tables), "--device", "cpu")
     assert done.returncode == 0, done.stderr
-    content = json.loads(out.read_text())
-    assert content["kind"] == "clicks"
+    assert json.loads(done.stdout)["kind"] == "clicks"
     assert encoded.exists()
     again = cli(*words, "--encoded", str(encoded), "--seed", "1", "--device", "cpu")
     assert "for something else (training_crc is" in again.stderr
     assert tables.read_text().startswith(name.capitalize())
-    assert "Platt Scaling" in done.stdout
+    assert "Platt Scaling" in tables.read_text()

@@ -73,10 +73,10 @@ def test_the_picture_is_drawn_from_the_tables(tmp_path):
         "synthetic",
         "--replications",
         "3",
-        "--json",
-        str(data),
+        "--format",
+        "json",
     ]
-    subprocess.run(command, check=True, capture_output=True)
+    data.write_text(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     subprocess.run([sys.executable, EXAMPLES / "problem_picture.py", data, picture], check=True)
     assert picture.read_text().count("<polyline") == 3
 

@@ -62,7 +62,7 @@ def demo(
     top = found[0]
     before, after = f"{100 * top.error_before:+.1f}%", f"{100 * top.error_after:+.1f}%"
     typer.echo(
-        f"\nOn the top {100 * top.alpha:g}%, the served scores over-predict by {before}, the corrected ones by {after}.\n"
+        f"\nOn the top {100 * top.alpha:g}% the served scores over-predict by {before}, corrected by {after}.\n"
         "The ranking is the same. The map is fitted for the selected rows: over all candidates the mean may\n"
         f"change a little. ({time.perf_counter() - start:.0f} s. Next: the same commands on your logs.)\n"
         f"The page: {page.resolve().as_uri()}"
