@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike
 
 from ..errors import UncurseError
 from ..maps import ScoreMap
+from ..maps.compile import compile_map, valid_range
+from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 from ..version import __version__
-from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 
 if TYPE_CHECKING:
     import onnx
@@ -61,12 +62,12 @@ def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
     from onnx import TensorProto, helper
 
     graph = _Graph("uncurse_")
-    low, high = valid(score_map)
+    low, high = valid_range(score_map)
     # Not Less(score, low) holds for NaN too, but then Less(score, the next above high) does not.
     above = graph.add("Not", graph.add("Less", "score", graph.constant(low)))
     below = graph.add("Less", "score", graph.constant(math.nextafter(high, math.inf)))
     is_score = graph.add("And", above, below)
-    prediction = graph.run(operations(score_map), "score")
+    prediction = graph.run(compile_map(score_map), "score")
     _name(graph.add("Where", is_score, prediction, graph.constant(np.nan)), "prediction", TensorProto.DOUBLE, graph)
     made = helper.make_graph(
         graph.nodes,
@@ -149,7 +150,7 @@ class _Graph:
             columns = (constant([*column, *[column[-1]] * rest]) for column in (step.x, step.y, step.slope))
             x, y, slope = (self.add("Gather", column, piece, axis=0) for column in columns)
             return self.add("Add", y, self.add("Mul", slope, self.add("Sub", l, x)))
-        if isinstance(step, Inside):
+        if isinstance(step, Clip):
             return self.add("Min", self.add("Max", l, constant(step.low)), constant(step.high))
         if step.link == "probit":
             raise UncurseError("the probit link is not in ONNX; fit a map of the logistic link, or export it to Python")

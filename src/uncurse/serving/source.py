@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import UncurseError
 from ..maps import Grouped, ScoreMap
+from ..maps.compile import compile_map, valid_range
+from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 from ..version import __version__
-from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 
 _SCALES = {"logit": "a logit", "probability": "a probability", "value": "a value"}
 _MOST_EXP = 709.782712893383  # exp of anything above is no finite number
@@ -36,7 +37,7 @@ def to_python(score_map: ScoreMap, name: str = "predict") -> str:
     if isinstance(score_map, Grouped):
         lines = list(_python_groups(score_map, name, what))
     else:
-        steps = operations(score_map)
+        steps = compile_map(score_map)
         lines = [f"{key} = {_python_number(value)}\n" for key, value in _numbers(steps)]
         lines += [f"\ndef {name}(score):", f'    """The prediction from {what}; ValueError for what is none."""']
         lines += [*_python_check(score_map), *_python_body(steps)]
@@ -51,7 +52,7 @@ def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
     forms: dict[tuple[object, ...], str] = {}
     rows = []
     for one in (grouped.default, *grouped.maps.values()):
-        steps = operations(one)
+        steps = compile_map(one)
         form = tuple(type(step) if isinstance(step, Line | Pieces) else step for step in steps)
         if form not in forms:
             forms[form] = f"_map_{len(forms) + 1}"
@@ -106,7 +107,7 @@ def _python_body(steps: Sequence[Operation]) -> Iterator[str]:
                 yield "    i = bisect.bisect_right(_edges, score)"
             yield f"    x, y, slope = _pieces_{i}[i]"
             yield "    l = y + slope * (l - x)"
-        elif isinstance(step, Inside):
+        elif isinstance(step, Clip):
             yield f"    l = min(max(l, {step.low!r}), {step.high!r})"
         elif isinstance(step, Phi):
             yield (
@@ -150,8 +151,25 @@ concept const const_cast consteval constexpr constinit continue decltype default
 explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
 operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof static
 static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof union
-unsigned using virtual void volatile wchar_t while xor xor_eq main NAN exp exp2 expm1 log log2 log10
-log1p pow sqrt erf erfc fabs floor ceil fmin fmax gamma j0 j1 jn y0 y1 yn"""
+unsigned using virtual void volatile wchar_t while xor xor_eq main
+"""
+# Functions and macros of <math.h>, of which each function also has the suffixes f and l; the last line is of POSIX.
+_C_MATH = """
+acos asin atan atan2 cos sin tan acosh asinh atanh cosh sinh tanh exp exp2 expm1 frexp ilogb ldexp log log10 log1p log2
+logb modf scalbn scalbln cbrt fabs hypot pow sqrt erf erfc lgamma tgamma ceil floor nearbyint rint lrint llrint round
+lround llround trunc fmod remainder remquo copysign nan nextafter nexttoward fdim fmax fmin fma
+isfinite isinf isnan isnormal signbit fpclassify isgreater isgreaterequal isless islessequal islessgreater isunordered
+NAN INFINITY HUGE_VAL HUGE_VALF HUGE_VALL FP_INFINITE FP_NAN FP_NORMAL FP_SUBNORMAL FP_ZERO FP_ILOGB0 FP_ILOGBNAN
+MATH_ERRNO MATH_ERREXCEPT math_errhandling float_t double_t
+roundeven exp10 exp2m1 exp10m1 fmaximum fminimum canonicalize issignaling iseqsig
+j0 j1 jn y0 y1 yn gamma drem significand scalb signgam lgamma_r gamma_r sincos finite pow10
+"""
+
+
+def _c_names() -> set[str]:
+    """Return names that a function in a header which includes <math.h> cannot have."""
+    math = _C_MATH.split()
+    return {*_C_WORDS.split(), *math, *(name + suffix for name in math for suffix in "fl")}
 
 
 def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
@@ -161,10 +179,10 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     >>> "static inline double uncurse_predict(double score)" in to_c(Affine(0.5, -1.0))
     True
     """
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _C_WORDS.split():
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _c_names():
         raise UncurseError(f"{name!r} cannot name a function in C; choose another, such as 'uncurse_predict'")
-    steps = operations(score_map)
-    low, high = valid(score_map)
+    steps = compile_map(score_map)
+    low, high = valid_range(score_map)
     guard = f"{name.upper()}_H"
     tables = [(i, step) for i, step in enumerate(steps, 1) if isinstance(step, Pieces)]
     lines = [f"/* The prediction from the served score, {_SCALES[score_map.scale]}; NAN for what is none."]
@@ -199,7 +217,7 @@ def _c_step(step: Operation, i: int) -> Iterator[str]:
         yield f"    l = {step.slope!r} * l + {step.intercept!r};"
     elif isinstance(step, Pieces):
         yield f"    l = pieces_{i}[piece][1] + pieces_{i}[piece][2] * (l - pieces_{i}[piece][0]);"
-    elif isinstance(step, Inside):
+    elif isinstance(step, Clip):
         yield f"    l = l < {step.low!r} ? {step.low!r} : l > {step.high!r} ? {step.high!r} : l;"
     elif step.link == "probit":
         raise UncurseError("the probit link is not in C's library; export a map of the logistic link, or to Python")
