@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
-from test_collect import ENGINES, SPARK
 
+from test_collect import ENGINES, SPARK
 from uncurse import VAD, Auto, ReplicaCounts, Tower, UncurseError, collect
 from uncurse.evidence import Evidence, LogSpec, from_arrays
 from uncurse.links import logistic

@@ -148,5 +148,5 @@ def test_missing_columns_and_counts_are_named(engine, make):
 def test_an_engine_nobody_has_taught_is_refused(make, monkeypatch):
     frame = nw.from_native(make("duckdb", log_of(np.zeros(N))))
     monkeypatch.setattr(type(frame.implementation), "is_duckdb", lambda self: False)
-    with pytest.raises(UncurseError, match="no way is known to pick winners in duckdb; collect the frame first"):
+    with pytest.raises(UncurseError, match="there is no query for duckdb; collect the frame first"):
         top_per_request(frame, "s.1", "re quest", 1, columns=["row"])

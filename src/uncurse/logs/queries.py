@@ -19,8 +19,8 @@ from ..evidence.from_arrays import Parts
 from ..evidence.score_grid import GRID, TAIL, grid_steps, step_edges, top_cut
 from ..links import get_link
 from ..validation import check_names
+from .columns import Lazy, as_number, fetch, link_score, logit_of, total
 from .replica_queries import replica_counts
-from .sql import Lazy, as_number, fetch, link_score, logit_of, total
 
 MOST_GROUP_CELLS = 200  # groups beyond this many get moments alone: cells of all would be a file of gigabytes
 _BLOCKS = 32

@@ -10,7 +10,7 @@ from ..evidence import LogSpec, ReplicaCounts
 from ..evidence.replica_grid import FINEST, LARGEST, LINEAR, TAIL_RATE
 from ..links import to_link
 from ..validation import check_names
-from .sql import Lazy, as_number, fetch, logit_of, total
+from .columns import Lazy, as_number, fetch, logit_of, total
 
 _SAMPLE = 1 << 17  # rows that bound the level of the grid from below
 
