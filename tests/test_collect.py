@@ -13,7 +13,8 @@ from uncurse.logs import SMALL, collect
 from uncurse.metrics import evaluate_log
 
 SPARK = pytest.param("spark", marks=pytest.mark.spark)
-ENGINES = ["polars", "lazy polars", "pandas", "pyarrow", "duckdb", "ibis", "parquet", "parquet duckdb", SPARK]
+FILES = ["parquet", "csv", "parquet duckdb", "csv duckdb"]
+ENGINES = ["polars", "lazy polars", "pandas", "pyarrow", "duckdb", "ibis", *FILES, SPARK]
 PROBE = np.linspace(-7, 4, 2_001)
 
 

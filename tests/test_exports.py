@@ -335,9 +335,7 @@ def test_sql_of_a_map_of_a_million_knots_is_refused_at_once():
     message = r"this map has 1,000,\d+ pieces and a SQL expression takes 32,768; apply it"
     for score_map in (Curve(x, x, 1.0, 1.0), Grouped(Affine(1.0, 0.0), {"a": Curve(x, x, 1.0, 1.0)})):
         group = "g" if isinstance(score_map, Grouped) else None
-        with pytest.raises(
-            UncurseError, match=r"this map has 1,000,\d+ pieces and a SQL expression takes 32,768; apply it"
-        ):
+        with pytest.raises(UncurseError, match=message):
             to_sql(score_map, group=group)
     assert time.perf_counter() - start < 3
 
@@ -345,7 +343,7 @@ def test_sql_of_a_map_of_a_million_knots_is_refused_at_once():
 def test_sql_of_the_largest_map_takes_less_than_three_seconds():
     x = np.arange(32_767.0)
     start = time.perf_counter()
-    assert to_sql(Curve(x, np.sqrt(x), 1.0, 1.0)).count("CASE") == 32_768
+    assert to_sql(Curve(x, np.sqrt(x), 0.5, 1.0)).count("CASE") == 32_768
     assert time.perf_counter() - start < 3
 
 

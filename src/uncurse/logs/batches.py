@@ -20,7 +20,7 @@ from ..evidence import Evidence, LogSpec
 from ..evidence.from_arrays import EvidenceSums, Parts
 from ..threads import cores
 from ..validation import check_labels, check_numbers, check_weights, group_rows
-from .checks import Frame
+from .checks import Frame, read_names
 
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
 
@@ -59,9 +59,8 @@ def stream(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | None 
 def rows_by_group(frame: nw.DataFrame[Any], spec: LogSpec, parts: Parts) -> dict[str, Evidence]:
     """Collect the evidence of each group of a frame in memory."""
     scores, labels, weights = _arrays(frame, spec)
-    names, members = group_rows(
-        np.asarray(_present(frame, str(spec.group), "fill them, say with 'unknown'").to_numpy()), len(scores)
-    )
+    named = read_names(_present(frame, str(spec.group), "fill them, say with 'unknown'"))
+    names, members = group_rows(named, len(scores))
     groups = {}
     for name, rows in zip(names, members, strict=True):
         w = None if weights is None else weights[rows]

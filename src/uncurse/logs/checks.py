@@ -8,6 +8,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
+from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
@@ -90,6 +91,13 @@ def read_numbers(series: nw.Series[Any]) -> Array:
     return numbers
 
 
+def read_names(series: nw.Series[Any]) -> NDArray[Any]:
+    """Return a column of groups or requests; text as Python objects, as NumPy's text drops null characters."""
+    if is_text(series.dtype):
+        return np.array(series.cast(nw.String).to_list(), dtype=object)
+    return np.asarray(series.to_numpy())
+
+
 def warn_of_probabilities(score: str, low: float, high: float, rows: int, remedy: str) -> None:
     """Warn if scores that should be logits all lie in [0, 1]."""
     if rows >= _FEW and low >= 0 and high <= 1:
@@ -119,6 +127,7 @@ __all__ = [
     "is_spark",
     "is_text",
     "open_frame",
+    "read_names",
     "read_numbers",
     "unused_name",
     "warn_of_probabilities",

@@ -20,8 +20,8 @@ from .checks import (
     check_group,
     check_present,
     check_spark_names,
-    is_text,
     open_frame,
+    read_names,
     read_numbers,
     warn_of_probabilities,
 )
@@ -95,8 +95,7 @@ def _in_memory(table: nw.DataFrame[Any], score_map: ScoreMap, score: str, column
             warn_of_probabilities(score, values.min(), values.max(), len(values), PROBABILITY_REMEDY)
     if group is not None:
         check_present(table[group], "fill it, say with 'unknown'")
-        series = table[group]
-        names = (series.cast(nw.String) if is_text(series.dtype) else series).to_numpy()
+        names = read_names(table[group])
     predictions = _apply(score_map, values, names)
     if table.implementation.is_pandas():  # by position, whatever the index
         native = table.to_native().copy(deep=False)

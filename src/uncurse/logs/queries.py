@@ -19,6 +19,7 @@ from ..evidence.from_arrays import Parts
 from ..evidence.score_grid import GRID, TAIL, grid_steps, step_edges, top_cut
 from ..links import get_link
 from ..validation import check_names
+from .checks import read_names
 from .columns import Lazy, as_number, fetch, link_score, logit_of, total
 from .replica_queries import replica_counts
 
@@ -97,7 +98,7 @@ def _moments(frame: Lazy, spec: LogSpec, shift: Array, group: str | None, *, dra
         ),
         [nw.all()],
     )
-    found = {name: result[name].to_numpy() for name in result.columns}
+    found = {name: read_names(result[name]) for name in result.columns}
     _check(found, spec)
     if group is None:
         if not drawn and found["rows"].max() * _BLOCKS > 2 * found["rows"].sum():
@@ -208,7 +209,7 @@ def _cells(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, Cells]:
     result = fetch(
         sums.group_by(*keys).agg(nw.len().alias("rows"), *(nw.col(k).sum().alias(f"sum_{k}") for k in kept)), [nw.all()]
     )
-    found = {name: result[name].to_numpy() for name in result.columns}
+    found = {name: read_names(result[name]) for name in result.columns}
     squares = found["sum_ww"].astype(np.float64).sum()
     if not (np.isfinite(squares) and squares > 0):
         raise UncurseError(f"the squares of column {spec.weight!r} are no numbers; rescale the weights")

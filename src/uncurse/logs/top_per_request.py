@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import UncurseError
 from ..metrics.selection import top_k
 from ..validation import check_count
-from .checks import check_columns, is_spark, read_numbers, unused_name
+from .checks import check_columns, is_spark, read_names, read_numbers, unused_name
 from .dialects import DUCKDB, SPARK
 
 Frame = TypeVar("Frame", nw.LazyFrame[Any], nw.DataFrame[Any])
@@ -91,10 +91,10 @@ def _codes(requests: nw.Series[Any]) -> Any:
     missing = requests.is_null().to_numpy()
     if not missing.any() and requests.dtype.is_integer():
         return requests.to_numpy()
-    text = requests.cast(nw.String).to_numpy().astype(object)
-    text[missing] = ""
-    codes = np.unique(text.astype(str), return_inverse=True)[1]
-    return np.where(missing, -1, codes)
+    codes: dict[Any, int] = {}
+    names = read_names(requests).astype(object)
+    names[missing] = None
+    return np.array([codes.setdefault(name, len(codes)) for name in names.tolist()])
 
 
 def _polars(scan: Any, score: str, request: str, k: int, columns: list[str], rank: str) -> Any:
