@@ -166,6 +166,17 @@ def test_a_folder_is_no_column_of_numbers(tmp_path):
             collect(tmp_path / kind, ["s1", "s2"], weight="w")
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_groups_at_a_remote_address_stay_text_as_written(engine, kind, tmp_path):
+    log = make().with_columns(g=pl.when(pl.int_range(pl.len()) < 90).then(pl.lit("007")).otherwise(pl.lit("7")))
+    path = tmp_path / f"log.{kind}"
+    log.write_csv(path) if kind == "csv" else log.write_parquet(path)
+    found = collect(path.as_uri(), ["s1", "s2"], group="g", engine=engine)
+    assert {name: part.rows for name, part in found.groups.items()} == {"007": 90, "7": 110}
+    with pytest.raises(UncurseError, match=r"s9"):
+        collect(path.as_uri(), ["s1", "s9"], engine=engine)
+
+
 # ---------------------------------------------------------------------------- tables of other formats
 
 

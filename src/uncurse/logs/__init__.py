@@ -24,7 +24,7 @@ from .diagnose import locating_errors
 from .expressions import with_prediction
 from .queries import query, query_groups
 from .scans import ENGINES
-from .sources import Table, is_frame, open_table
+from .sources import is_frame, open_table
 from .top_per_request import top_per_request
 from .writing import apply_to_files
 
@@ -128,4 +128,4 @@ def _collect(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | Non
     return evidence.with_groups(query_groups(lazy, spec, parts))
 
 
-__all__ = ["ENGINES", "Table", "apply_to_files", "collect", "open_table", "top_per_request", "with_prediction"]
+__all__ = ["ENGINES", "apply_to_files", "collect", "top_per_request", "with_prediction"]

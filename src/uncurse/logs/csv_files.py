@@ -59,7 +59,7 @@ def parse_number(name: str, *, strict: bool = True) -> pl.Expr:
 def parse_number_sql(text: str) -> str:
     """Return the same as SQL of DuckDB and Spark, over the SQL expression `text`; NULL for text that is no number."""
     truth = f"case lower(trim({text})) when 'true' then 1 when 'false' then 0 end"
-    return f"coalesce(cast({truth} as double), try_cast(trim({text}) as double))"
+    return f"coalesce({truth}, try_cast(trim({text}) as double))"
 
 
 def _find_ragged_line(file: str, expected: int) -> tuple[int, int] | None:

@@ -11,45 +11,21 @@ from ..errors import UncurseError
 class Dialect:
     """The lexical rules of a SQL dialect.
 
-    Parameters
-    ----------
-    double, text : str
-        Names of the types for floating-point numbers and for text.
-    quote : str
-        Character around a quoted name.
-    escapes : bool, default=True
-        Whether a backslash in a text starts an escape sequence.
-    name_escapes : bool, default=False
-        Whether a backslash in a quoted name starts an escape sequence.
-    typed : bool, default=False
-        Whether a number is cast to `double`; Snowflake does not document the type of ``1e0``.
-
     Examples
     --------
     >>> SPARK.name("a`b"), DUCKDB.literal("it's"), DUCKDB.number(0.5)
     ('`a``b`', "'it''s'", '0.5e0')
     """
 
-    double: str
+    double: str  # name of the type
     text: str
-    quote: str
-    escapes: bool = True
-    name_escapes: bool = False
-    typed: bool = False
+    quote: str  # character around a name
+    escapes: bool = True  # a backslash in a text starts an escape sequence
+    name_escapes: bool = False  # and in a name
+    typed: bool = False  # numbers are cast to `double`: Snowflake does not document the type of 1e0
 
     def name(self, column: str) -> str:
-        """Return the quoted name of a column.
-
-        Parameters
-        ----------
-        column : str
-            The name.
-
-        Returns
-        -------
-        str
-            SQL.
-        """
+        """Quote the name of a column."""
         if not column:
             raise UncurseError("'' names no column; pass the column's name")
         if self.name_escapes:
@@ -57,33 +33,11 @@ class Dialect:
         return f"{self.quote}{column.replace(self.quote, self.quote * 2)}{self.quote}"
 
     def literal(self, text: str) -> str:
-        """Return a text constant.
-
-        Parameters
-        ----------
-        text : str
-            The text.
-
-        Returns
-        -------
-        str
-            SQL.
-        """
+        """Write a text constant."""
         return f"'{_escape(text, chr(39))}'" if self.escapes else "'" + text.replace("'", "''") + "'"
 
     def number(self, value: float) -> str:
-        """Return a floating-point constant.
-
-        Parameters
-        ----------
-        value : float
-            A finite number.
-
-        Returns
-        -------
-        str
-            SQL with an exponent; without one it would be a decimal.
-        """
+        """Write a floating-point constant, with an exponent: without one it would be a decimal."""
         text = repr(float(value) + 0.0)  # + 0.0 removes the sign of -0.0
         text = text if "e" in text else f"{text}e0"
         if self.typed:

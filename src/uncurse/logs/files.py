@@ -27,42 +27,15 @@ _TABLE_FORMATS = {"_delta_log": "a Delta Lake table", ".hoodie": "a Hudi table",
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file of a log.
-
-    Parameters
-    ----------
-    path : str
-        Path of the file.
-    relative : str
-        Path below the folder, or below the fixed part of the glob, in which it was found.
-    folder_values : dict of str to str or None
-        Columns in the folders of `relative`: ``{"date": "2026-11-15"}`` for ``date=2026-11-15/``; None if missing.
-    """
+    """A file of a log, and the columns in its path: ``{"date": "2026-11-15"}`` for ``date=2026-11-15/``."""
 
     path: str
-    relative: str
-    folder_values: dict[str, str | None]
+    relative: str  # below the folder, or below the fixed part of the glob, in which it was found
+    folder_values: dict[str, str | None]  # None is a missing value
 
 
 def find_files(sources: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return the paths of the files behind paths, globs and folders, as `locate` finds them.
-
-    Parameters
-    ----------
-    sources : iterable of str or path-like
-        Paths, globs and folders.
-
-    Returns
-    -------
-    tuple of str
-        Paths of the files.
-
-    Examples
-    --------
-    >>> find_files(["absent.parquet"])
-    Traceback (most recent call last):
-    uncurse.errors.UncurseError: cannot read absent.parquet: there is no such file or folder
-    """
+    """Return the paths of the files that `locate` finds."""
     return tuple(file.path for file in locate(sources))
 
 
@@ -208,22 +181,7 @@ def _as_narwhals(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
-    """Return the number of rows of parquet files, for a progress bar; None if that needs reading.
-
-    Parameters
-    ----------
-    sources : iterable of str or path-like
-        Paths, globs and folders.
-
-    Returns
-    -------
-    int or None
-        The number of rows in the metadata of the files.
-
-    Examples
-    --------
-    >>> count_rows(["absent.parquet"])
-    """
+    """Return the number of rows in the metadata of parquet files, for a progress bar; None for CSV files."""
     import polars as pl
 
     try:

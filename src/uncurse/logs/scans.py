@@ -7,7 +7,7 @@ text. Other parquet files give all their columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import narwhals as nw
 
 from ..errors import UncurseError
 from .csv_files import parse_number, parse_number_sql, scan_text
-from .dialects import DUCKDB, SPARK
+from .dialects import DUCKDB, SPARK, Dialect
 from .files import LogFile, kind_of, scan_parquet
 
 if TYPE_CHECKING:
@@ -34,24 +34,7 @@ def scan(
     engine: str,
     uneven: bool = False,
 ) -> Any:
-    """Open files as one lazy frame of the engine.
-
-    Parameters
-    ----------
-    files : sequence of LogFile
-        Files of one kind, as from `locate`.
-    numbers, names : sequence of str
-        Columns to read as numbers and as text.
-    engine : {"polars", "duckdb", "spark"}
-        The engine.
-    uneven : bool, default=False
-        Whether files differ in the types of these columns, or have some in their path; see `check_files`.
-
-    Returns
-    -------
-    frame
-        A native lazy frame.
-    """
+    """Open files of one kind as one native lazy frame; `uneven` is what `check_files` returns."""
     scans = {"polars": scan_polars, "duckdb": _scan_duckdb, "spark": _scan_spark}
     texts = [name for name in dict.fromkeys(names) if name not in numbers]
     return scans[engine](files, numbers, texts, uneven=uneven)
@@ -85,19 +68,28 @@ def connect_duckdb() -> Any:
     return duckdb.connect()
 
 
+def _sql_columns(
+    dialect: Dialect, numbers: Sequence[str], texts: Sequence[str], csv: bool, values: Mapping[str, str | None]
+) -> list[str]:
+    """Write the requested columns as SQL; `values` are those in the path."""
+    columns = {name: parse_number_sql(dialect.name(name)) if csv else dialect.name(name) for name in numbers}
+    chosen = [f"cast({column} as {dialect.double}) as {dialect.name(name)}" for name, column in columns.items()]
+    for name in texts:
+        value = values.get(name)
+        column = dialect.name(name) if value is None else dialect.literal(value)
+        chosen.append(f"cast({column} as {dialect.text}) as {dialect.name(name)}")
+    return chosen
+
+
 def _scan_duckdb(files: Sequence[LogFile], numbers: Sequence[str], texts: Sequence[str], *, uneven: bool) -> Any:
-    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}  # files by the values in their paths
+    csv = kind_of(files[0].path) == "csv"
+    alike: dict[tuple[tuple[str, str | None], ...], list[str]] = {}  # files by the values in their paths
     for file in files:
-        keys = tuple((name, value) for name, value in file.folder_values.items() if name in texts and value is not None)
+        keys = tuple((name, value) for name, value in file.folder_values.items() if name in texts)
         alike.setdefault(keys, []).append(re.sub(r"([*?\[])", r"[\1]", file.path))
     parts = []
     for keys, paths in alike.items():
-        constants = {name: DUCKDB.literal(value) for name, value in keys}
-        if kind_of(files[0].path) == "csv":
-            chosen = [f"{parse_number_sql(DUCKDB.name(name))} as {DUCKDB.name(name)}" for name in numbers]
-            chosen += [f"{constants.get(name, DUCKDB.name(name))} as {DUCKDB.name(name)}" for name in texts]
-        else:
-            chosen = ["*", *(f"{value} as {DUCKDB.name(name)}" for name, value in constants.items())]
+        chosen = _sql_columns(DUCKDB, numbers, texts, csv, dict(keys)) if csv or uneven else ["*"]
         parts.append(f"select {', '.join(chosen)} from {_duckdb_reader(paths)}")
     return connect_duckdb().sql(" union all by name ".join(parts))
 
@@ -119,16 +111,10 @@ def _scan_spark(files: Sequence[LogFile], numbers: Sequence[str], texts: Sequenc
     csv = kind_of(files[0].path) == "csv"
     if not csv and not uneven:
         return reader.parquet(*paths)
-    from pyspark.sql import functions as F
-
     parts = []
     for path, file in zip(paths, files, strict=True):
         part = _spark_csv(reader, [path]) if csv else reader.parquet(path)
-        keys = file.folder_values
-        values = [parse_number_sql(SPARK.name(n)) if csv else f"cast({SPARK.name(n)} as double)" for n in numbers]
-        columns = [F.expr(value).alias(name) for name, value in zip(numbers, values, strict=True)]
-        text = [(F.lit(keys[n]) if n in keys else F.col(SPARK.name(n))).cast("string").alias(n) for n in texts]
-        parts.append(part.select(*columns, *text))
+        parts.append(part.selectExpr(*_sql_columns(SPARK, numbers, texts, csv, file.folder_values)))
     return reduce(lambda a, b: a.unionByName(b), parts)
 
 
@@ -153,18 +139,14 @@ def scan_remote(paths: list[str], numbers: Sequence[str], names: Sequence[str], 
         if csv:
             frame = frame.select(*map(parse_number, numbers), *texts)
     elif engine == "duckdb":
-        chosen = [f"{parse_number_sql(DUCKDB.name(name))} as {DUCKDB.name(name)}" for name in numbers]
-        chosen += [DUCKDB.name(name) for name in texts]
-        frame = connect_duckdb().sql(f"select {', '.join(chosen) if csv else '*'} from {_duckdb_reader(paths, True)}")
+        chosen = _sql_columns(DUCKDB, numbers, texts, csv, {}) if csv else ["*"]
+        frame = connect_duckdb().sql(f"select {', '.join(chosen)} from {_duckdb_reader(paths, hive=True)}")
     else:
-        from pyspark.sql import functions as F
-
         from .spark import session
 
         frame = _spark_csv(session().read, paths) if csv else session().read.parquet(*paths)
         if csv:
-            columns = [F.expr(parse_number_sql(SPARK.name(name))).alias(name) for name in numbers]
-            frame = frame.select(*columns, *(F.col(SPARK.name(name)) for name in texts))
+            frame = frame.selectExpr(*_sql_columns(SPARK, numbers, texts, csv, {}))
     lazy: nw.LazyFrame[Any] = nw.from_native(frame).lazy()
     return lazy
 

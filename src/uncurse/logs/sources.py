@@ -21,21 +21,11 @@ _FOREIGN = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow",
 
 @dataclass(frozen=True)
 class Table:
-    """An opened log.
-
-    Parameters
-    ----------
-    frame : narwhals LazyFrame or DataFrame
-        Its rows.
-    files : tuple of LogFile
-        Local files behind it; empty for frames and addresses.
-    name : str
-        Its name in messages.
-    """
+    """An opened log."""
 
     frame: Frame
-    files: tuple[LogFile, ...] = ()
-    name: str = "the frame"
+    files: tuple[LogFile, ...] = ()  # none for frames and remote addresses
+    name: str = "the frame"  # in messages
 
 
 def is_frame(source: object) -> bool:
