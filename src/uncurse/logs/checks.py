@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
+from ..evidence import LogSpec
+from ..links import get_link
 from ..validation import check_finite, warn_user
 
 Frame = nw.LazyFrame[Any] | nw.DataFrame[Any]
@@ -74,6 +76,25 @@ def is_text(dtype: Any) -> bool:
     return isinstance(dtype, kinds) or dtype in kinds
 
 
+def bad_values(name: str, spec: LogSpec) -> dict[str, Callable[[Any], Any]]:
+    """Return tests for finite values that a column cannot hold, on numbers or expressions, by their remedies."""
+    if name == spec.label:
+        return {"labels must be 0 or 1": lambda x: (x != 0) & (x != 1)}
+    if name == spec.weight:
+        return {"weights must be 0 or more": lambda x: x < 0}
+    if spec.scale == "value" and spec.link == "log":
+        return {"that has no logarithm; use the identity link": lambda x: x <= 0}
+    if spec.scale != "probability":
+        return {}
+    remedy = "that is not a probability; are these logits? (fit, collect and evaluate: --scale logit)"
+    tests: dict[str, Callable[[Any], Any]] = {remedy: lambda x: (x < 0) | (x > 1)}
+    link = get_link(spec.link)
+    if len(spec.scores) > 1 and link.lower == 0:
+        remedy = "there a logit is infinite; pass logits, or clip the probabilities first"
+        tests[remedy] = lambda x: (x == 0) | (x == link.upper)
+    return tests
+
+
 def check_present(series: nw.Series[Any], remedy: str) -> None:
     """Check that a column has no null; the error names the row of the first."""
     missing = series.is_null().to_numpy()
@@ -119,6 +140,7 @@ def first_line(error: Exception) -> str:
 
 __all__ = [
     "Frame",
+    "bad_values",
     "check_columns",
     "check_group",
     "check_present",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UncurseError
 from ..evidence import LogSpec
-from ..links import get_link
-from .checks import first_line, unused_name
+from .checks import bad_values, first_line, unused_name
 from .csv_files import parse_number, read_header, scan_text
 from .files import LogFile, kind_of, parquet_schema
 from .scans import scan_polars
@@ -70,7 +69,7 @@ def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec | None) -> str | None
         tests = {"is missing; drop or fill those rows first": x.is_null()}
         tests |= {"drop or repair those rows first": x.is_nan() | x.is_infinite()}
         tests |= {"its square overflows; pass scores of ordinary size": x.is_finite() & (x.abs() > 1e150)}
-        tests |= _impossible(x, name, spec)
+        tests |= {remedy: is_bad(x) for remedy, is_bad in bad_values(name, spec).items()}
     place = pl.col(_row_name(name))
     found = (
         scan.select(name)
@@ -100,25 +99,6 @@ def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec | None) -> str | None
 
 def _row_name(column: str) -> str:
     return unused_name([column], "uncurse_row")
-
-
-def _impossible(x: pl.Expr, name: str, spec: LogSpec) -> dict[str, pl.Expr]:
-    tests = {}
-    if name == spec.label:
-        tests["labels must be 0 or 1"] = (x != 0) & (x != 1)
-    elif name == spec.weight:
-        tests["weights must be 0 or more"] = x < 0
-    elif spec.scale == "probability":
-        tests["that is not a probability; are these logits? (fit, collect and evaluate: --scale logit)"] = (x < 0) | (
-            x > 1
-        )
-        link = get_link(spec.link)
-        if len(spec.scores) > 1 and link.lower == 0:
-            ends = (x == 0) | (x == link.upper)
-            tests["there a logit is infinite; pass logits, or clip the probabilities first"] = ends
-    elif spec.scale == "value" and spec.link == "log":
-        tests["that has no logarithm; use the identity link"] = x <= 0
-    return tests
 
 
 def _text_in(file: str, name: str) -> str | None:

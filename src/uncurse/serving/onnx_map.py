@@ -53,8 +53,20 @@ def map_nodes(
 
 
 def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
-    """A model of its own: "score", a vector of doubles, to "prediction"; NaN for what is no score.
+    """Export a map as an ONNX model from "score", a vector of doubles, to "prediction"; NaN for what is no score.
 
+    Parameters
+    ----------
+    score_map : ScoreMap
+        An `Affine`, `Curve`, `Steps` or `Chain`.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The model.
+
+    Examples
+    --------
     >>> from uncurse import Affine
     >>> to_onnx(Affine(0.5, -1.0)).graph.output[0].name
     'prediction'

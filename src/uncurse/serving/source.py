@@ -1,4 +1,4 @@
-"""A map as source code that needs nothing: a Python module, a C header."""
+"""Export a map as source code without dependencies: a Python module or a C header."""
 
 from __future__ import annotations
 
@@ -20,10 +20,24 @@ _MOST_EXP = 709.782712893383  # exp of anything above is no finite number
 
 
 def to_python(score_map: ScoreMap, name: str = "predict") -> str:
-    """A Python module with one function: of a score, or of a score and a group for a map with groups.
+    """Export a map as a Python module that needs only the standard library.
 
-    It needs the standard library alone. What is no score (not finite, or a probability outside [0, 1]) is a ValueError.
+    The function raises a ValueError for what is no score: not finite, or a probability outside [0, 1].
 
+    Parameters
+    ----------
+    score_map : ScoreMap
+        Any map.
+    name : str, default="predict"
+        Name of the function: of a score, and of a group if the map has groups.
+
+    Returns
+    -------
+    str
+        Source code.
+
+    Examples
+    --------
     >>> from uncurse import Affine
     >>> module = {}
     >>> exec(to_python(Affine(0.5, -1.0)), module)
@@ -48,7 +62,7 @@ def to_python(score_map: ScoreMap, name: str = "predict") -> str:
 
 
 def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
-    """A function for each form of map, the numbers of each group, and the function that looks the group up."""
+    """Write a function for each form of map, the numbers of each group, and the function that finds the group."""
     forms: dict[tuple[object, ...], str] = {}
     rows = []
     for one in (grouped.default, *grouped.maps.values()):
@@ -71,7 +85,7 @@ def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
 
 
 def _numbers(steps: Iterable[Operation]) -> Iterator[tuple[str, object]]:
-    """The numbers of lines and pieces, by the names that `_python_body` has for them."""
+    """Return the numbers of lines and pieces by their names in `_python_body`."""
     edges = None
     for i, step in enumerate(steps, 1):
         if isinstance(step, Pieces):
@@ -133,14 +147,14 @@ def _python_body(steps: Sequence[Operation]) -> Iterator[str]:
 
 
 def _python_number(value: object) -> str:
-    """A tuple of numbers in lines that a person can read."""
+    """Write a number, or a tuple of numbers in lines of readable length."""
     if not isinstance(value, tuple) or len(repr(value)) < 100:
         return repr(value)
     return "\n".join(["(", *_wrapped(map(repr, value), "    "), ")"])
 
 
 def _rows(step: Pieces) -> tuple[tuple[float, float, float], ...]:
-    """A point (x, y) and a slope for each piece."""
+    """Return a point (x, y) and a slope for each piece."""
     return tuple(zip(step.x, step.y, step.slope, strict=True))
 
 
@@ -167,14 +181,30 @@ j0 j1 jn y0 y1 yn gamma drem significand scalb signgam lgamma_r gamma_r sincos f
 
 
 def _c_names() -> set[str]:
-    """Return names that a function in a header which includes <math.h> cannot have."""
+    """Return the names that cannot be defined after including <math.h>."""
     math = _C_MATH.split()
     return {*_C_WORDS.split(), *math, *(name + suffix for name in math for suffix in "fl")}
 
 
 def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
-    """A C99 header, also for C++, with one function: double to double, NAN for what is no score.
+    """Export a map as a C99 header, also for C++, with one function from double to double.
 
+    The function returns NAN for what is no score.
+
+    Parameters
+    ----------
+    score_map : ScoreMap
+        An `Affine`, `Curve`, `Steps` or `Chain`.
+    name : str, default="uncurse_predict"
+        Name of the function; keywords and names of ``<math.h>`` are refused.
+
+    Returns
+    -------
+    str
+        Source code.
+
+    Examples
+    --------
     >>> from uncurse import Affine
     >>> "static inline double uncurse_predict(double score)" in to_c(Affine(0.5, -1.0))
     True
@@ -238,7 +268,7 @@ def _c_table(parts: Iterable[str]) -> str:
 
 
 def _wrapped(parts: Iterable[str], indent: str) -> Iterator[str]:
-    """Parts with a comma after each, in lines of at most 120 characters where that can be."""
+    """Join parts by commas, in lines of at most 120 characters if possible."""
     line = ""
     for part in parts:
         if line and len(indent) + len(line) + len(part) > 117:
