@@ -176,7 +176,8 @@ isfinite isinf isnan isnormal signbit fpclassify isgreater isgreaterequal isless
 NAN INFINITY HUGE_VAL HUGE_VALF HUGE_VALL FP_INFINITE FP_NAN FP_NORMAL FP_SUBNORMAL FP_ZERO FP_ILOGB0 FP_ILOGBNAN
 MATH_ERRNO MATH_ERREXCEPT math_errhandling float_t double_t
 roundeven exp10 exp2m1 exp10m1 fmaximum fminimum canonicalize issignaling iseqsig
-j0 j1 jn y0 y1 yn gamma drem significand scalb signgam lgamma_r gamma_r sincos finite pow10
+j0 j1 jn y0 y1 yn gamma drem significand scalb signgam lgamma_r lgammaf_r lgammal_r gamma_r sincos finite
+pow10 abs labs llabs linux unix
 """
 
 
@@ -209,7 +210,7 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     >>> "static inline double uncurse_predict(double score)" in to_c(Affine(0.5, -1.0))
     True
     """
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _c_names():
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _c_names() or name.startswith("M_"):
         raise UncurseError(f"{name!r} cannot name a function in C; choose another, such as 'uncurse_predict'")
     steps = compile_map(score_map)
     low, high = valid_range(score_map)
