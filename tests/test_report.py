@@ -15,12 +15,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from scipy.special import expit
-from uncurse.report.about import about_fit
 
 from uncurse import VAD, Affine, Cells, UncurseError, evaluate
 from uncurse.evidence import from_arrays
 from uncurse.metrics import evaluate_cells
 from uncurse.report import Method, Report, data, describe, given, sections, words
+from uncurse.report.about import about_fit
 from uncurse.report.given import clean
 from uncurse.report.marks import apart
 from uncurse.report.markup import text
