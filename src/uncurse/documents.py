@@ -238,13 +238,22 @@ def temporary_folder(parent: str | os.PathLike[str]) -> Iterator[Path]:
     ...     folder.name.startswith(".uncurse-")
     True
     """
-    host = re.sub(r"\W", "", socket.gethostname(), flags=re.ASCII)[:32]
+    host = _host()
     _remove_abandoned(Path(parent), host)
     folder = Path(tempfile.mkdtemp(prefix=f".uncurse-{host}-{os.getpid()}-", dir=parent))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _host() -> str:
+    """Name the space in which process numbers are unique: the host and, on Linux, its process namespace."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")  # containers may share the name of their host
+    except OSError:
+        namespace = ""
+    return re.sub(r"\W", "", socket.gethostname()[:32] + namespace, flags=re.ASCII)
 
 
 def _remove_abandoned(parent: Path, host: str) -> None:

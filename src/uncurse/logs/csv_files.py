@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,7 @@ def _records(file: str) -> Iterator[Any]:
     with opened(file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         try:
             yield csv.reader(stream)
-        except (csv.Error, EOFError) as error:
+        except (csv.Error, EOFError, zlib.error) as error:
             raise UncurseError(f"{file} is not a readable CSV file ({error}); write it again") from None
 
 

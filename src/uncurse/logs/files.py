@@ -118,11 +118,16 @@ def _refuse_table_formats(folders: set[str]) -> None:
     for folder in sorted({str(above) for path in folders for above in (Path(path), *Path(path).parents)}):
         for name, table in _TABLE_FORMATS.items():
             inside = os.path.join(folder, name)
-            if os.path.isdir(inside) and (name != "metadata" or glob.glob(f"{glob.escape(inside)}/*.metadata.json")):
+            if os.path.isdir(inside) and (name != "metadata" or _is_iceberg(folder)):
                 raise UncurseError(
                     f"{folder} is {table}, whose files may hold deleted rows; load it with Spark or DuckDB and pass "
                     "the frame"
                 )
+
+
+def _is_iceberg(folder: str) -> bool:
+    pattern = os.path.join(glob.escape(folder), "metadata", "*.metadata.json")
+    return os.path.isdir(os.path.join(folder, "data")) and bool(glob.glob(pattern))
 
 
 def kind_of(file: str) -> str:
