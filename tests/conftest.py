@@ -70,6 +70,8 @@ def make(request):
 def opened(request, tmp_path):
     """A log in an engine, and the options that `collect` needs for it."""
 
+    import polars as pl
+
     def open_in(engine, log):
         if engine == "polars":
             return log, {}
@@ -84,11 +86,16 @@ def opened(request, tmp_path):
         if engine == "duckdb":
             arrow = log.to_arrow()
             return pytest.importorskip("duckdb").connect().from_arrow(arrow), {}
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
-        log.write_parquet(path)
-        if engine == "spark":
-            return request.getfixturevalue("spark").read.parquet(path.as_uri()), {}
-        return path, {"engine": "duckdb"} if engine == "parquet duckdb" else {}
+        kind, _, reader = ("parquet spark frame" if engine == "spark" else engine).partition(" ")
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.{kind}"
+        if kind == "csv":
+            log.cast({pl.Float32: pl.Float64}).write_csv(path)  # the digits of a float32 are those of another float64
+        else:
+            log.write_parquet(path)
+        spark = request.getfixturevalue("spark") if "spark" in reader else None
+        if reader == "spark frame":
+            return spark.read.parquet(path.as_uri()), {}
+        return path, {"engine": reader} if reader else {}
 
     return open_in
 

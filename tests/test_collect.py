@@ -13,7 +13,8 @@ from uncurse.logs import SMALL, collect
 from uncurse.metrics import evaluate_log
 
 SPARK = pytest.param("spark", marks=pytest.mark.spark)
-ENGINES = ["polars", "lazy polars", "pandas", "pyarrow", "duckdb", "ibis", "parquet", "parquet duckdb", SPARK]
+FILES = ["parquet", "csv", "parquet duckdb", "csv duckdb"]
+ENGINES = ["polars", "lazy polars", "pandas", "pyarrow", "duckdb", "ibis", *FILES, SPARK]
 PROBE = np.linspace(-7, 4, 2_001)
 
 
@@ -328,3 +329,26 @@ def test_a_pool_of_selected_rows_is_refused():
 def test_top_k_must_name_the_column_of_requests(top_k):
     with pytest.raises(UncurseError, match="pass TopK"):
         collect(LOGS["small"], ["s1", "s2"], top_k=top_k)
+
+
+@pytest.mark.parametrize("engine", ["polars", "duckdb"])
+def test_probabilities_without_weights_are_collected_by_a_query(engine, opened):
+    source, options = opened(engine, LOGS["large"])
+    assert collect(source, ["p1", "p2"], scale="probability", **options).rows == len(LOGS["large"])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "options", "message"),
+    [
+        ("p1", 1.5, {"scale": "probability"}, r"column 'p1' holds 1\.5; that is not a probability; are these logits"),
+        ("p2", 1.0, {"scale": "probability"}, "column 'p2' holds 1; there a logit is infinite; pass logits, or clip"),
+        ("p2", 0.0, {"scale": "value", "link": "log"}, "column 'p2' holds 0; that has no logarithm; use the identity"),
+        ("click", 2, {"label": "click", "scale": "probability"}, "column 'click' holds 2; labels must be 0 or 1"),
+        ("w", -0.5, {"weight": "w", "scale": "probability"}, r"column 'w' holds -0\.5; weights must be 0 or more"),
+    ],
+)
+def test_a_query_names_the_column_and_the_value_at_fault(column, value, options, message, opened):
+    log = LOGS["large"].with_columns(pl.when(pl.int_range(pl.len()) == 7).then(value).otherwise(column).alias(column))
+    source, _ = opened("duckdb", log)
+    with pytest.raises(UncurseError, match=message):
+        collect(source, ["p1", "p2"], **options)

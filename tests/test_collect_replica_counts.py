@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
-from test_tables import ENGINES, SPARK
 
+from test_collect import ENGINES, SPARK
 from uncurse import VAD, Auto, ReplicaCounts, Tower, UncurseError, collect
 from uncurse.evidence import Evidence, LogSpec, from_arrays
 from uncurse.links import logistic
@@ -20,12 +20,13 @@ METHODS = {
     "curvature": VAD(curvature=True, intervals=True),
     "free": VAD(shape="free"),
     "tandem": VAD(calibrator="platt"),
+    "tandem isotonic": VAD(calibrator="isotonic"),
     "tandem about the calibrated mean": VAD(calibrator="isotonic", recentre=False),
     "tower": Tower(),
     "auto": Auto(),
     "auto with labels": Auto(),
 }
-LABELLED = ("tandem", "tandem about the calibrated mean", "tower", "auto with labels")
+LABELLED = ("tandem", "tandem isotonic", "tandem about the calibrated mean", "tower", "auto with labels")
 
 
 def make_log(rows, seed, mean):
@@ -114,8 +115,14 @@ def fitted_to_arrays(size, count, name):
         ("duckdb", "large", 3),
         ("duckdb", "small", 2),
         ("ibis", "large", 3),
+        *((engine, "small", 3) for engine in ("pandas", "pyarrow", "polars", "lazy polars", "ibis")),
+        *((engine, "small", 3) for engine in ("parquet", "csv", "parquet duckdb", "csv duckdb")),
+        ("parquet", "large", 2),
+        ("csv", "large", 2),
+        ("csv duckdb", "large", 2),
         pytest.param("spark", "large", 2, marks=pytest.mark.spark),
         pytest.param("spark", "large", 3, marks=pytest.mark.spark),
+        pytest.param("csv spark", "small", 3, marks=pytest.mark.spark),
     ],
 )
 def test_every_method_fits_the_same_map_to_a_log_as_to_arrays(engine, size, count, opened):

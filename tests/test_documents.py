@@ -1,6 +1,9 @@
+import glob
 import json
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -239,6 +242,53 @@ def test_folders_and_long_names_are_refused(tmp_path):
         documents.write(tmp_path, "x")
     with pytest.raises(UncurseError, match="File name too long"):
         documents.write(tmp_path / ("x" * 300), "x")
+
+
+def dead_process():
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path):
+    def left_by(pid, host=None):
+        with documents.temporary_folder(tmp_path) as folder:
+            name = folder.name.replace(f"-{os.getpid()}-", f"-{pid}-")
+        folder = tmp_path / (name if host is None else name.replace(name.split("-")[1], host, 1))
+        folder.mkdir()
+        (folder / "file.parquet").write_text("x")
+        return folder.name
+
+    dead = dead_process()
+    left_by(dead)
+    kept = {left_by(os.getpid()), left_by(dead, "elsewhere"), left_by(1)}
+    (tmp_path / ".uncurse-notes").write_text("x")
+    documents.write(tmp_path / "map.json", "x")
+    assert set(os.listdir(tmp_path)) == {*kept, ".uncurse-notes", "map.json"}
+
+
+def test_a_killed_process_leaves_nothing_that_a_glob_reads(tmp_path):
+    code = (
+        "import os, signal, sys\nfrom uncurse.documents import replacing\n"
+        "with replacing(sys.argv[1]) as file: file.write_text('x'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "log.parquet")], check=False)
+    assert len(os.listdir(tmp_path)) == 1
+    assert not glob.glob(str(tmp_path / "**" / "*.parquet"), recursive=True)
+    documents.write(tmp_path / "map.json", "x")
+    assert os.listdir(tmp_path) == ["map.json"]
+
+
+def test_long_paths_are_refused_when_read(tmp_path):
+    with pytest.raises(UncurseError, match="File name too long"):
+        documents.read(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000, "[" * 200_000, '{"a":' * 200_000])
+def test_huge_numbers_and_deep_nesting_are_refused(text):
+    with pytest.raises(UncurseError, match=r"is not valid JSON|is nested too deeply"):
+        documents.loads(text)
 
 
 @pytest.mark.parametrize("error", [KeyError("a"), TypeError("a"), ValueError("a"), OverflowError("a"), RecursionError])

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ import pytest
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError, load
 from uncurse.links import to_link
 from uncurse.maps import logit_knots
-from uncurse.serving.formulas import Pieces, between, operations
+from uncurse.maps.compile import compile_map, compile_transform
+from uncurse.maps.operations import Pieces
 from uncurse.serving.source import to_c, to_python
 from uncurse.serving.sql import DIALECTS, to_sql
 
@@ -61,7 +63,7 @@ def scores_for(score_map, count=5_000):
     l = np.concatenate([rng.uniform(-50, 50, count // 2), rng.normal(-3, 2, count - count // 2)])
     special = [1e6, -1e6, 800.0, -800.0, -745.0, 37.0, 0.0]
     own = [getattr(part, "x", getattr(part, "edges", ())) for part in getattr(score_map, "maps", (score_map,))]
-    edges = next((step.edges for step in operations(score_map) if isinstance(step, Pieces)), ())
+    edges = next((step.edges for step in compile_map(score_map) if isinstance(step, Pieces)), ())
     if score_map.scale == "probability":
         l, special, own = 1 / (1 + np.exp(-l)), [0.0, 1.0, 1e-300, 1e-20, 1 - 1e-16, 0.5, 5e-324], []
     elif score_map.link == "log" and score_map.scale == "value":
@@ -327,6 +329,39 @@ def test_sql_takes_any_column_of_numbers_and_leaves_null_alone():
         assert np.isnan(third)
 
 
+def test_sql_of_a_map_of_a_million_knots_is_refused_at_once():
+    x = np.arange(1e6)
+    start = time.perf_counter()
+    message = r"this map has 1,000,\d+ pieces and a SQL expression takes 32,768; apply it"
+    for score_map in (Curve(x, x, 1.0, 1.0), Grouped(Affine(1.0, 0.0), {"a": Curve(x, x, 1.0, 1.0)})):
+        group = "g" if isinstance(score_map, Grouped) else None
+        with pytest.raises(UncurseError, match=message):
+            to_sql(score_map, group=group)
+    assert time.perf_counter() - start < 3
+
+
+def test_sql_of_the_largest_map_takes_less_than_three_seconds():
+    x = np.arange(32_767.0)
+    start = time.perf_counter()
+    assert to_sql(Curve(x, np.sqrt(x), 0.5, 1.0)).count("CASE") == 32_768
+    assert time.perf_counter() - start < 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sin", "round", "isnan", "sinf", "sinl", "NAN", "INFINITY", "signbit", "lgamma_r", "int", "class", "nullptr"],
+)
+def test_a_function_in_c_cannot_have_a_name_of_the_language_or_of_its_mathematics(name):
+    with pytest.raises(UncurseError, match=f"'{name}' cannot name a function in C; choose another"):
+        to_c(Affine(0.5, 0.0), name)
+
+
+@pytest.mark.parametrize("name", ["print", "float", "class", "None", "math", "async", "_x", "a b", ""])
+def test_a_function_in_python_cannot_have_a_name_of_the_language(name):
+    with pytest.raises(UncurseError, match="cannot name the function of a module; choose another"):
+        to_python(Affine(0.5, 0.0), name)
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_sql_grows_with_the_pieces_alone_and_compares_only_the_score(dialect):
     def length(count, **other):
@@ -420,7 +455,7 @@ def test_nodes_fit_models_of_any_float_any_shape_and_any_opset(opset):
     chain = MAPS["chain"]
     types = {TensorProto.FLOAT: 1e-6, TensorProto.DOUBLE: 1e-12, TensorProto.FLOAT16: 1e-3}
     for elem_type, tolerance in types.items():
-        nodes, tensors = map_nodes(between(chain), "x", "y", elem_type=elem_type, opset=opset, prefix="mine/")
+        nodes, tensors = map_nodes(compile_transform(chain), "x", "y", elem_type=elem_type, opset=opset, prefix="mine/")
         inner = {output for node in nodes for output in node.output} | {tensor.name for tensor in tensors}
         assert all(name == "y" or name.startswith("mine/") for name in inner)
         for shape in ((60,), (5, 4, 3), ()):
@@ -442,7 +477,7 @@ def test_nodes_that_cannot_be_are_refused():
     onnx = pytest.importorskip("onnx")
     from uncurse.serving.onnx_map import map_nodes
 
-    steps = between(CURVE)
+    steps = compile_transform(CURVE)
     with pytest.raises(UncurseError, match="opset 8 is too old for a map; convert the model to 9 or later"):
         map_nodes(steps, "x", "y", elem_type=onnx.TensorProto.FLOAT, opset=8)
     with pytest.raises(UncurseError, match="takes scores that are float16, float or double, not INT64; cast them"):

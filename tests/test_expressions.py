@@ -8,7 +8,7 @@ import pytest
 from engines import EAGER, ENGINES, SQL, arrow
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.logs.expressions import with_prediction
-from uncurse.logs.lookups import Program
+from uncurse.logs.lazy_maps import LazyColumns
 from uncurse.maps import ScoreMap, logit_knots
 
 # What Ibis and PySpark themselves say about the newest DuckDB and pandas.
@@ -229,7 +229,7 @@ def test_a_map_of_a_kind_of_ones_own_has_no_expression(make):
     class Half(ScoreMap):
         kind, link, scale = "half", "logistic", "logit"
 
-    with pytest.raises(UncurseError, match="a Half map has no expression; apply it with Polars or numpy"):
+    with pytest.raises(UncurseError, match="a Half map cannot be compiled; use an Affine, Curve, Steps or Chain map"):
         with_prediction(make("duckdb", pa.table({"s": [0.0]})), Half(), score="s", column="p")
 
 
@@ -258,10 +258,10 @@ def test_a_scan_names_a_bad_score_when_it_runs(make):
 
 
 def test_what_is_no_frame_is_refused():
-    with pytest.raises(UncurseError, match="list is no frame that narwhals knows; pass one of pandas, Polars"):
+    with pytest.raises(UncurseError, match="list is neither a path nor a frame that narwhals knows"):
         with_prediction([1.0], STEPS, score="s", column="p")
 
 
 def test_an_engine_without_expressions_is_refused():
     with pytest.raises(UncurseError, match="there are no expressions for polars; collect the frame"):
-        Program(nw.from_native(pl.LazyFrame({"s": [0.0]})))
+        LazyColumns(nw.from_native(pl.LazyFrame({"s": [0.0]})))

@@ -56,7 +56,8 @@ NOT_CALLED = {
         "Link",
     ),
     *("LogisticFit", "Replicas", "ReplicaCells", "ScoreSummary", "SelectionMetrics", "UncurseError"),
-    *("check_length", "fit_logistic", "fold", "reading", "replacing", "umask", "warn_if_probabilities", "warn_user"),
+    *("check_length", "fit_logistic", "fold", "reading", "replacing", "temporary_folder"),
+    *("warn_if_probabilities", "warn_user"),
 }
 
 

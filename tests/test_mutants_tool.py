@@ -149,7 +149,7 @@ def test_only_tests_that_call_the_function_run_and_those_named_after_the_module_
 def test_tests_of_other_packages_are_not_used():
     root = Path(__file__).parents[1]
     assert "src/uncurse/links.py" in core_files(root)
-    assert not any("/tables/" in path or "/cli/" in path for path in core_files(root))
+    assert not any("/logs/" in path or "/cli/" in path for path in core_files(root))
     assert "tests/test_links.py" in core_tests(root)
     assert "tests/test_cli.py" not in core_tests(root)
 

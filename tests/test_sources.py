@@ -10,7 +10,7 @@ from uncurse import VAD, Affine, Evidence, UncurseError, collect, evaluate
 from uncurse.evidence import TopK
 from uncurse.links import logistic
 from uncurse.logs import apply_to_files, with_prediction
-from uncurse.logs.files import find_files, located
+from uncurse.logs.files import find_files, locate
 from uncurse.metrics import evaluate_log
 
 ENGINES = ["polars", "duckdb", pytest.param("spark", marks=pytest.mark.spark)]
@@ -132,10 +132,10 @@ def test_names_that_are_no_text(tmp_path):
 def test_keys_of_a_path_are_those_below_its_source(tmp_path):
     (tmp_path / "a=1" / "b=2=3").mkdir(parents=True)
     make().write_parquet(tmp_path / "a=1" / "b=2=3" / "x.parquet")
-    ((_, keys),) = located([tmp_path])
-    assert keys == {"a": "1", "b": "2=3"}
-    ((_, keys),) = located([str(tmp_path / "a=1" / "*" / "*.parquet")])
-    assert keys == {"b": "2=3"}
+    (file,) = locate([tmp_path])
+    assert file.folder_values == {"a": "1", "b": "2=3"}
+    (file,) = locate([str(tmp_path / "a=1" / "*" / "*.parquet")])
+    assert file.folder_values == {"b": "2=3"}
 
 
 def test_two_files_may_not_become_one(tmp_path):

@@ -145,8 +145,15 @@ def test_missing_columns_and_counts_are_named(engine, make):
         won(frame, 0)
 
 
+@pytest.mark.parametrize("engine", ["polars", "lazy polars", "pandas", "duckdb"])
+def test_requests_that_differ_in_a_null_character_are_two(engine, make):
+    table = pa.table({"s": [0.1, 0.2, 0.3], "q": ["a", "a\0", None]})
+    found = top_per_request(nw.from_native(make(engine, table)), "s", "q", 1, columns=["s"])
+    assert len(arrow(found.to_native())) == 3
+
+
 def test_an_engine_nobody_has_taught_is_refused(make, monkeypatch):
     frame = nw.from_native(make("duckdb", log_of(np.zeros(N))))
     monkeypatch.setattr(type(frame.implementation), "is_duckdb", lambda self: False)
-    with pytest.raises(UncurseError, match="no way is known to pick winners in duckdb; collect the frame first"):
+    with pytest.raises(UncurseError, match="there is no query for duckdb; collect the frame first"):
         top_per_request(frame, "s.1", "re quest", 1, columns=["row"])

@@ -22,7 +22,7 @@ from typing import Any
 from numpydoc.validate import validate
 
 #: Packages that are not part of the core.
-OUTSIDE = ("tables", "logs", "report", "serving", "deep", "experiments", "cli")
+OUTSIDE = ("report", "serving", "deep", "experiments", "cli")
 #: numpydoc's checks for a method; see numpydoc.validate.ERROR_MSGS.
 METHOD_CHECKS = frozenset({"GL08", "SS01", "SS02", "SS03", "SS06", "PR01", "PR02", "PR04", "RT01"})
 #: Functions and classes also need an example.

@@ -6,6 +6,9 @@ import errno
 import json
 import math
 import os
+import re
+import shutil
+import socket
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -176,7 +179,7 @@ def write(path: str | os.PathLike[str], text: str) -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Open a temporary file next to the target; sync it and rename it onto the target on success.
+    """Open a temporary file in a hidden folder next to the target; sync it and rename it onto the target on success.
 
     A symbolic link is kept and its target is replaced. An existing file keeps its mode. A pipe or a device is written
     to directly.
@@ -202,36 +205,73 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         yield target
         return
-    handle, name = tempfile.mkstemp(prefix=".", suffix="".join(target.suffixes[-2:])[-16:], dir=target.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    with temporary_folder(target.parent) as folder:
+        temporary = folder / f"file{''.join(target.suffixes[-2:])[-16:]}"
+        temporary.touch()
         yield temporary
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask()
-        temporary.chmod(mode)  # mkstemp creates a private file
+        if target.exists():
+            temporary.chmod(target.stat().st_mode & 0o777)
         temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-def umask() -> int:
-    """Return the file mode mask of the process.
+@contextmanager
+def temporary_folder(parent: str | os.PathLike[str]) -> Iterator[Path]:
+    """Create a hidden folder for unfinished files, and remove it at the end.
 
-    Returns
-    -------
-    int
-        The mask, unchanged.
+    Its name holds this host and process. Folders that a killed process of this host left in `parent` are removed.
+
+    Parameters
+    ----------
+    parent : str or path-like
+        Folder in which the finished files will be, so that they can be renamed into place.
+
+    Yields
+    ------
+    Path
+        The hidden folder.
 
     Examples
     --------
-    >>> 0 <= umask() <= 0o777
+    >>> with tempfile.TemporaryDirectory() as parent, temporary_folder(parent) as folder:
+    ...     folder.name.startswith(".uncurse-")
     True
     """
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    host = _host()
+    _remove_abandoned(Path(parent), host)
+    folder = Path(tempfile.mkdtemp(prefix=f".uncurse-{host}-{os.getpid()}-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _host() -> str:
+    """Name the space in which process numbers are unique: the host and, on Linux, its process namespace."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")  # containers may share the name of their host
+    except OSError:
+        namespace = ""
+    return re.sub(r"\W", "", socket.gethostname()[:32] + namespace, flags=re.ASCII)
+
+
+def _remove_abandoned(parent: Path, host: str) -> None:
+    if os.name != "posix":  # elsewhere signal 0 may stop a process
+        return
+    pattern = re.compile(rf"\.uncurse-{host}-([1-9][0-9]{{0,8}})-\w+", re.ASCII)
+    try:
+        with os.scandir(parent) as entries:
+            found = [(entry.path, match) for entry in entries if (match := pattern.fullmatch(entry.name))]
+    except OSError:  # a folder may be written to and not listed
+        return
+    for path, match in found:
+        try:
+            os.kill(int(match[1]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:  # it runs, as another user
+            continue
 
 
 @contextmanager
@@ -258,4 +298,4 @@ def reading(kind: str) -> Iterator[None]:
         raise UncurseError(f"this is not a complete {kind} document ({error}); write it again") from None
 
 
-__all__ = ["SCHEMA_VERSION", "dumps", "loads", "read", "reading", "replacing", "umask", "write"]
+__all__ = ["SCHEMA_VERSION", "dumps", "loads", "read", "reading", "replacing", "temporary_folder", "write"]

@@ -25,12 +25,12 @@ from .mutations import Mutation
 #: What the tests need of the checkout.
 COPIED = ("src", "tests", "conftest.py", "pyproject.toml", "docs", "README.md", "examples")
 #: Packages that are not part of the core.
-OUTSIDE = ("tables", "logs", "report", "serving", "deep", "experiments", "cli")
+OUTSIDE = ("logs", "report", "serving", "deep", "experiments", "cli")
 #: Starts of the names of their tests, and of tests of the tools and of the source text. Other tests are the core's.
 OTHER_TESTS = (
-    *OUTSIDE, "arena", "architecture", "click", "demo", "docstrings", "examples", "exports", "expressions", "faults",
-    "fitting", "fold", "formulas", "fuzz", "import", "model_files", "mutants", "onnx", "page", "sources", "spark",
-    "synthetic", "together", "winners",
+    *OUTSIDE, "arena", "architecture", "click", "collect", "demo", "docstrings", "examples", "exports", "expressions",
+    "faults", "fitting", "fold", "fuzz", "import", "log_files", "model_files", "mutants", "onnx", "page", "sources",
+    "spark", "synthetic", "top_per_request",
 )  # fmt: skip
 MEMORY_BYTES = 6 << 30
 #: A test file in the first pass, which also traces calls, and the tests of one mutant may take so long.

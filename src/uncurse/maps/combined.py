@@ -130,6 +130,8 @@ class Grouped(ScoreMap):
         if not isinstance(self.maps, Mapping) or not all(isinstance(name, str) for name in self.maps):
             raise UncurseError(f"maps is {self.maps!r:.80}; pass a mapping from names of groups (text) to maps")
         for name, part in {"default": self.default, **self.maps}.items():
+            if name.endswith("\0"):
+                raise UncurseError(f"the group {name!r} ends in a null character; rename it")
             if not isinstance(part, ScoreMap) or isinstance(part, Grouped):
                 raise UncurseError(
                     f"the map of group {name!r} is of type {type(part).__name__}; pass an Affine, Curve, Steps or Chain"

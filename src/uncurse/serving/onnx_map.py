@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike
 
 from ..errors import UncurseError
 from ..maps import ScoreMap
+from ..maps.compile import compile_map, valid_range
+from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 from ..version import __version__
-from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 
 if TYPE_CHECKING:
     import onnx
@@ -52,8 +53,20 @@ def map_nodes(
 
 
 def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
-    """A model of its own: "score", a vector of doubles, to "prediction"; NaN for what is no score.
+    """Export a map as an ONNX model from "score", a vector of doubles, to "prediction"; NaN for what is no score.
 
+    Parameters
+    ----------
+    score_map : ScoreMap
+        An `Affine`, `Curve`, `Steps` or `Chain`.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The model.
+
+    Examples
+    --------
     >>> from uncurse import Affine
     >>> to_onnx(Affine(0.5, -1.0)).graph.output[0].name
     'prediction'
@@ -61,12 +74,12 @@ def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
     from onnx import TensorProto, helper
 
     graph = _Graph("uncurse_")
-    low, high = valid(score_map)
+    low, high = valid_range(score_map)
     # Not Less(score, low) holds for NaN too, but then Less(score, the next above high) does not.
     above = graph.add("Not", graph.add("Less", "score", graph.constant(low)))
     below = graph.add("Less", "score", graph.constant(math.nextafter(high, math.inf)))
     is_score = graph.add("And", above, below)
-    prediction = graph.run(operations(score_map), "score")
+    prediction = graph.run(compile_map(score_map), "score")
     _name(graph.add("Where", is_score, prediction, graph.constant(np.nan)), "prediction", TensorProto.DOUBLE, graph)
     made = helper.make_graph(
         graph.nodes,
@@ -149,7 +162,7 @@ class _Graph:
             columns = (constant([*column, *[column[-1]] * rest]) for column in (step.x, step.y, step.slope))
             x, y, slope = (self.add("Gather", column, piece, axis=0) for column in columns)
             return self.add("Add", y, self.add("Mul", slope, self.add("Sub", l, x)))
-        if isinstance(step, Inside):
+        if isinstance(step, Clip):
             return self.add("Min", self.add("Max", l, constant(step.low)), constant(step.high))
         if step.link == "probit":
             raise UncurseError("the probit link is not in ONNX; fit a map of the logistic link, or export it to Python")

@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from ..errors import UncurseError
 from ..maps import Affine, Grouped, ScoreMap
-from .formulas import between, operations
+from ..maps.compile import compile_map, compile_transform
 from .lines import RAW, line_of, simplified
 from .onnx_graph import (
     CLASSIFIERS,
@@ -61,11 +61,11 @@ def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = N
     kind = _type(made, sigmoid.input[0] if sigmoid is not None and before else name, name)
     # Before the sigmoid where the map works on logits, else on the output.
     if sigmoid is not None and before:
-        source, target, steps = sigmoid.input[0], f"{prefix}mapped", between(score_map)
+        source, target, steps = sigmoid.input[0], f"{prefix}mapped", compile_transform(score_map)
         sigmoid.input[0] = target
     else:
         source, target = f"{prefix}score", name
-        steps = between(score_map) if sigmoid is None else operations(score_map)
+        steps = compile_transform(score_map) if sigmoid is None else compile_map(score_map)
         _rename(graph, name, source)
     opset = next((one.version for one in made.opset_import if one.domain in ("", "ai.onnx")), 0)
     nodes, tensors = (

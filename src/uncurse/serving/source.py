@@ -1,4 +1,4 @@
-"""A map as source code that needs nothing: a Python module, a C header."""
+"""Export a map as source code without dependencies: a Python module or a C header."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import UncurseError
 from ..maps import Grouped, ScoreMap
+from ..maps.compile import compile_map, valid_range
+from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 from ..version import __version__
-from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
 
 _SCALES = {"logit": "a logit", "probability": "a probability", "value": "a value"}
 _MOST_EXP = 709.782712893383  # exp of anything above is no finite number
@@ -19,10 +20,24 @@ _MOST_EXP = 709.782712893383  # exp of anything above is no finite number
 
 
 def to_python(score_map: ScoreMap, name: str = "predict") -> str:
-    """A Python module with one function: of a score, or of a score and a group for a map with groups.
+    """Export a map as a Python module that needs only the standard library.
 
-    It needs the standard library alone. What is no score (not finite, or a probability outside [0, 1]) is a ValueError.
+    The function raises a ValueError for what is no score: not finite, or a probability outside [0, 1].
 
+    Parameters
+    ----------
+    score_map : ScoreMap
+        Any map.
+    name : str, default="predict"
+        Name of the function: of a score, and of a group if the map has groups.
+
+    Returns
+    -------
+    str
+        Source code.
+
+    Examples
+    --------
     >>> from uncurse import Affine
     >>> module = {}
     >>> exec(to_python(Affine(0.5, -1.0)), module)
@@ -36,7 +51,7 @@ def to_python(score_map: ScoreMap, name: str = "predict") -> str:
     if isinstance(score_map, Grouped):
         lines = list(_python_groups(score_map, name, what))
     else:
-        steps = operations(score_map)
+        steps = compile_map(score_map)
         lines = [f"{key} = {_python_number(value)}\n" for key, value in _numbers(steps)]
         lines += [f"\ndef {name}(score):", f'    """The prediction from {what}; ValueError for what is none."""']
         lines += [*_python_check(score_map), *_python_body(steps)]
@@ -47,11 +62,11 @@ def to_python(score_map: ScoreMap, name: str = "predict") -> str:
 
 
 def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
-    """A function for each form of map, the numbers of each group, and the function that looks the group up."""
+    """Write a function for each form of map, the numbers of each group, and the function that finds the group."""
     forms: dict[tuple[object, ...], str] = {}
     rows = []
     for one in (grouped.default, *grouped.maps.values()):
-        steps = operations(one)
+        steps = compile_map(one)
         form = tuple(type(step) if isinstance(step, Line | Pieces) else step for step in steps)
         if form not in forms:
             forms[form] = f"_map_{len(forms) + 1}"
@@ -70,7 +85,7 @@ def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
 
 
 def _numbers(steps: Iterable[Operation]) -> Iterator[tuple[str, object]]:
-    """The numbers of lines and pieces, by the names that `_python_body` has for them."""
+    """Return the numbers of lines and pieces by their names in `_python_body`."""
     edges = None
     for i, step in enumerate(steps, 1):
         if isinstance(step, Pieces):
@@ -106,7 +121,7 @@ def _python_body(steps: Sequence[Operation]) -> Iterator[str]:
                 yield "    i = bisect.bisect_right(_edges, score)"
             yield f"    x, y, slope = _pieces_{i}[i]"
             yield "    l = y + slope * (l - x)"
-        elif isinstance(step, Inside):
+        elif isinstance(step, Clip):
             yield f"    l = min(max(l, {step.low!r}), {step.high!r})"
         elif isinstance(step, Phi):
             yield (
@@ -132,14 +147,14 @@ def _python_body(steps: Sequence[Operation]) -> Iterator[str]:
 
 
 def _python_number(value: object) -> str:
-    """A tuple of numbers in lines that a person can read."""
+    """Write a number, or a tuple of numbers in lines of readable length."""
     if not isinstance(value, tuple) or len(repr(value)) < 100:
         return repr(value)
     return "\n".join(["(", *_wrapped(map(repr, value), "    "), ")"])
 
 
 def _rows(step: Pieces) -> tuple[tuple[float, float, float], ...]:
-    """A point (x, y) and a slope for each piece."""
+    """Return a point (x, y) and a slope for each piece."""
     return tuple(zip(step.x, step.y, step.slope, strict=True))
 
 
@@ -150,21 +165,55 @@ concept const const_cast consteval constexpr constinit continue decltype default
 explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
 operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof static
 static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof union
-unsigned using virtual void volatile wchar_t while xor xor_eq main NAN exp exp2 expm1 log log2 log10
-log1p pow sqrt erf erfc fabs floor ceil fmin fmax gamma j0 j1 jn y0 y1 yn"""
+unsigned using virtual void volatile wchar_t while xor xor_eq main
+"""
+# Functions and macros of <math.h>, of which each function also has the suffixes f and l; the last line is of POSIX.
+_C_MATH = """
+acos asin atan atan2 cos sin tan acosh asinh atanh cosh sinh tanh exp exp2 expm1 frexp ilogb ldexp log log10 log1p log2
+logb modf scalbn scalbln cbrt fabs hypot pow sqrt erf erfc lgamma tgamma ceil floor nearbyint rint lrint llrint round
+lround llround trunc fmod remainder remquo copysign nan nextafter nexttoward fdim fmax fmin fma
+isfinite isinf isnan isnormal signbit fpclassify isgreater isgreaterequal isless islessequal islessgreater isunordered
+NAN INFINITY HUGE_VAL HUGE_VALF HUGE_VALL FP_INFINITE FP_NAN FP_NORMAL FP_SUBNORMAL FP_ZERO FP_ILOGB0 FP_ILOGBNAN
+MATH_ERRNO MATH_ERREXCEPT math_errhandling float_t double_t
+roundeven exp10 exp2m1 exp10m1 fmaximum fminimum canonicalize issignaling iseqsig
+j0 j1 jn y0 y1 yn gamma drem significand scalb signgam lgamma_r lgammaf_r lgammal_r gamma_r sincos finite
+pow10 abs labs llabs linux unix
+"""
+
+
+def _c_names() -> set[str]:
+    """Return the names that cannot be defined after including <math.h>."""
+    math = _C_MATH.split()
+    return {*_C_WORDS.split(), *math, *(name + suffix for name in math for suffix in "fl")}
 
 
 def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
-    """A C99 header, also for C++, with one function: double to double, NAN for what is no score.
+    """Export a map as a C99 header, also for C++, with one function from double to double.
 
+    The function returns NAN for what is no score.
+
+    Parameters
+    ----------
+    score_map : ScoreMap
+        An `Affine`, `Curve`, `Steps` or `Chain`.
+    name : str, default="uncurse_predict"
+        Name of the function; keywords and names of ``<math.h>`` are refused.
+
+    Returns
+    -------
+    str
+        Source code.
+
+    Examples
+    --------
     >>> from uncurse import Affine
     >>> "static inline double uncurse_predict(double score)" in to_c(Affine(0.5, -1.0))
     True
     """
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _C_WORDS.split():
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _c_names() or name.startswith("M_"):
         raise UncurseError(f"{name!r} cannot name a function in C; choose another, such as 'uncurse_predict'")
-    steps = operations(score_map)
-    low, high = valid(score_map)
+    steps = compile_map(score_map)
+    low, high = valid_range(score_map)
     guard = f"{name.upper()}_H"
     tables = [(i, step) for i, step in enumerate(steps, 1) if isinstance(step, Pieces)]
     lines = [f"/* The prediction from the served score, {_SCALES[score_map.scale]}; NAN for what is none."]
@@ -199,7 +248,7 @@ def _c_step(step: Operation, i: int) -> Iterator[str]:
         yield f"    l = {step.slope!r} * l + {step.intercept!r};"
     elif isinstance(step, Pieces):
         yield f"    l = pieces_{i}[piece][1] + pieces_{i}[piece][2] * (l - pieces_{i}[piece][0]);"
-    elif isinstance(step, Inside):
+    elif isinstance(step, Clip):
         yield f"    l = l < {step.low!r} ? {step.low!r} : l > {step.high!r} ? {step.high!r} : l;"
     elif step.link == "probit":
         raise UncurseError("the probit link is not in C's library; export a map of the logistic link, or to Python")
@@ -220,7 +269,7 @@ def _c_table(parts: Iterable[str]) -> str:
 
 
 def _wrapped(parts: Iterable[str], indent: str) -> Iterator[str]:
-    """Parts with a comma after each, in lines of at most 120 characters where that can be."""
+    """Join parts by commas, in lines of at most 120 characters if possible."""
     line = ""
     for part in parts:
         if line and len(indent) + len(line) + len(part) > 117:

@@ -1,4 +1,4 @@
-"""A map as one expression of SQL: a tree of CASE over its pieces, each leaf a formula or a number.
+"""Export a map as one expression of SQL: a tree of CASE over its pieces, each leaf a formula or a number.
 
 Only the score itself is compared, so that neither LN nor EXP is computed on the way down the tree, and the text grows
 with the number of pieces alone.
@@ -7,98 +7,86 @@ with the number of pieces alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import UncurseError
-from ..maps import Grouped, ScoreMap
+from ..logs.dialects import BY_NAME, Dialect
+from ..maps import Chain, Grouped, ScoreMap
+from ..maps.compile import compile_map, valid_range
+from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, apply
 from ..validation import check_choice
-from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
-from .merging import apply
 
 _MOST_EXP = 709.782712893383  # EXP of more overflows, which BigQuery raises as an error
 
 
-@dataclass(frozen=True)
-class _Dialect:
-    """How a warehouse writes names, texts and types."""
-
-    double: str
-    text: str
-    quote: str  # around a name
-    escapes: bool = True  # is a backslash in a text an escape?
-    quote_escapes: bool = False  # and in a name?
-    typed: bool = False  # must a number be cast? Nobody promises what 1e0 is in Snowflake
-
-    def number(self, value: float) -> str:
-        """A double; without an exponent it would be a decimal."""
-        text = repr(float(value) + 0.0)  # and no -0.0
-        text = text if "e" in text else f"{text}e0"
-        if self.typed:
-            return f"'{text}'::{self.double}"
-        return text if value >= 0 else f"({text})"
-
-    def name(self, column: str) -> str:
-        """A quoted name of a column."""
-        if not column:
-            raise UncurseError("'' names no column; pass the column's name")
-        if self.quote_escapes:
-            return f"{self.quote}{_escaped(column, self.quote)}{self.quote}"
-        return f"{self.quote}{column.replace(self.quote, self.quote * 2)}{self.quote}"
-
-    def literal(self, text: str) -> str:
-        """A text."""
-        return f"'{_escaped(text, chr(39))}'" if self.escapes else "'" + text.replace("'", "''") + "'"
-
-
-def _escaped(text: str, quote: str) -> str:
-    text = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
-    return "".join(f"\\u{ord(letter):04x}" if letter < " " else letter for letter in text)
-
-
-_DIALECTS = {
-    "duckdb": _Dialect("DOUBLE", "VARCHAR", '"', escapes=False),
-    "spark": _Dialect("DOUBLE", "STRING", "`"),
-    "bigquery": _Dialect("FLOAT64", "STRING", "`", quote_escapes=True),
-    "snowflake": _Dialect("DOUBLE", "VARCHAR", '"', typed=True),
-}
+# Snowflake and BigQuery take at most 1 MB of SQL, about 10,000 pieces.
+_MOST_PIECES = 1 << 15
 
 #: Names of the dialects, for messages and command lines.
-DIALECTS = tuple(_DIALECTS)
+DIALECTS = tuple(BY_NAME)
 
 
 def to_sql(score_map: ScoreMap, score: str = "score", *, dialect: str = "duckdb", group: str | None = None) -> str:
-    """The prediction as an expression over the column `score`; NULL where that is no score.
+    """Export a map as an expression of SQL.
 
-    A map with groups looks the column `group` up as text (NULL and unseen groups get the default map); without `group`
-    the default map serves all. Names are quoted, so they mean a column exactly as written: in Snowflake a column that
-    was made without quotes is upper case, ``score="SCORE"``.
+    The expression is NULL where the column holds no score: NULL, NaN, infinite, or a probability outside [0, 1].
 
+    Parameters
+    ----------
+    score_map : ScoreMap
+        Any map with at most 32,768 pieces.
+    score : str, default="score"
+        Column of scores. Names are quoted, so they mean a column exactly as written: in Snowflake a column that was
+        created without quotes is upper case, ``score="SCORE"``.
+    dialect : {"duckdb", "spark", "bigquery", "snowflake"}, default="duckdb"
+        SQL dialect.
+    group : str, optional
+        For a map by group: the column of groups, compared as text. NULL and unknown groups get the default map, as
+        do all rows without `group`.
+
+    Returns
+    -------
+    str
+        The expression.
+
+    Examples
+    --------
     >>> from uncurse import Steps
     >>> print(to_sql(Steps((0.5,), (0.1, 0.2), link="identity", scale="probability"), "p"))
     CASE WHEN CAST("p" AS DOUBLE) BETWEEN 0.0e0 AND 1.0e0 THEN \
 CASE WHEN CAST("p" AS DOUBLE) < 0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
     """
-    form = _DIALECTS[check_choice("dialect", dialect, DIALECTS)]
+    form = BY_NAME[check_choice("dialect", dialect, DIALECTS)]
     column = f"CAST({form.name(score)} AS {form.double})"
-    low, high = valid(score_map)
-    if isinstance(score_map, Grouped):
-        result = _prediction(operations(score_map.default), column, form)
-        if group is not None and score_map.maps:
-            cases = (
-                f"WHEN {form.literal(name)} THEN {_prediction(operations(one), column, form)}"
-                for name, one in score_map.maps.items()
-            )
-            result = f"CASE CAST({form.name(group)} AS {form.text}) {' '.join(cases)} ELSE {result} END"
-    elif group is not None:
+    low, high = valid_range(score_map)
+    if group is not None and not isinstance(score_map, Grouped):
         raise UncurseError(f"this map has no groups, yet group={group!r}; leave it out")
-    else:
-        result = _prediction(operations(score_map), column, form)
+    default = score_map.default if isinstance(score_map, Grouped) else score_map
+    maps = score_map.maps if isinstance(score_map, Grouped) and group is not None else {}
+    _check_size([default, *maps.values()])
+    result = _prediction(compile_map(default), column, form)
+    if maps:
+        cases = (
+            f"WHEN {form.literal(name)} THEN {_prediction(compile_map(part), column, form)}"
+            for name, part in maps.items()
+        )
+        result = f"CASE CAST({form.name(str(group))} AS {form.text}) {' '.join(cases)} ELSE {result} END"
     return f"CASE WHEN {column} BETWEEN {form.number(low)} AND {form.number(high)} THEN {result} END"
 
 
-def _prediction(steps: Sequence[Operation], column: str, form: _Dialect) -> str:
+def _check_size(maps: Sequence[ScoreMap]) -> None:
+    """Refuse maps of too many pieces before they are compiled: no warehouse parses such an expression."""
+    parts = [part for one in maps for part in (one.maps if isinstance(one, Chain) else [one])]
+    pieces = sum(len(getattr(part, "x", getattr(part, "edges", ()))) + 1 for part in parts)
+    if pieces > _MOST_PIECES:
+        raise UncurseError(
+            f"this map has {pieces:,} pieces and a SQL expression takes {_MOST_PIECES:,}; apply it to the log with "
+            "`uncurse apply` (apply_to_files, with_prediction), or fit a map with fewer pieces"
+        )
+
+
+def _prediction(steps: Sequence[Operation], column: str, form: Dialect) -> str:
     """The prediction where the score is one.
 
     All is in the leaves and nothing around the tree: a parser that tries two readings of every parenthesis, as Spark's
@@ -116,7 +104,7 @@ def _prediction(steps: Sequence[Operation], column: str, form: _Dialect) -> str:
     return grow(0, len(edges))
 
 
-def _leaf(steps: Sequence[Operation], column: str, piece: int, form: _Dialect) -> str:
+def _leaf(steps: Sequence[Operation], column: str, piece: int, form: Dialect) -> str:
     """The prediction in one piece: a number where that is flat."""
     flat = [i for i, step in enumerate(steps) if _slope(step, piece) == 0.0]
     if not flat:
@@ -137,13 +125,13 @@ def _slope(step: Operation, piece: int) -> float | None:
     return step.slope if isinstance(step, Line) else None
 
 
-def _step(step: Operation, l: str, piece: int, form: _Dialect) -> str:
+def _step(step: Operation, l: str, piece: int, form: Dialect) -> str:
     number = form.number
     if isinstance(step, Line):
         return f"({number(step.slope)} * {l} + {number(step.intercept)})"
     if isinstance(step, Pieces):
         return f"({number(step.y[piece])} + {number(step.slope[piece])} * ({l} - {number(step.x[piece])}))"
-    if isinstance(step, Inside):
+    if isinstance(step, Clip):
         return f"LEAST(GREATEST({l}, {number(step.low)}), {number(step.high)})"
     if step.link == "probit":
         raise UncurseError("the probit link is not in SQL; fit a map of the logistic link, or export it to Python")

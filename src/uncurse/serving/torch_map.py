@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..maps import ScoreMap
-from .formulas import BELOW_ONE, TINY, Inside, Line, Operation, Phi, Pieces, operations, valid
+from ..maps.compile import compile_map, valid_range
+from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 
 
 def _normal(l: Tensor) -> Tensor:
@@ -35,8 +36,8 @@ class MapModule(nn.Module):
 
     def __init__(self, score_map: ScoreMap) -> None:
         super().__init__()
-        self._low, self._high = valid(score_map)
-        self._steps = operations(score_map)
+        self._low, self._high = valid_range(score_map)
+        self._steps = compile_map(score_map)
         tables = [step for step in self._steps if isinstance(step, Pieces)]
         if tables:
             self.register_buffer("edges", torch.tensor(tables[0].edges, dtype=torch.float64))
@@ -67,7 +68,7 @@ class MapModule(nn.Module):
         elif isinstance(step, Pieces):
             x, y, slope = self.get_buffer(f"pieces_{i}")[:, piece].unbind()
             result = y + slope * (l - x)
-        elif isinstance(step, Inside):
+        elif isinstance(step, Clip):
             result = l.clamp(step.low, step.high)
         elif isinstance(step, Phi):
             result = _PHI[step.link](l)

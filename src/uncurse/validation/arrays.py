@@ -316,8 +316,13 @@ def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
         nested = np.flatnonzero([np.ndim(value) > 0 for value in names.tolist()])
         if nested.size:
             raise UncurseError(f"{name}[{nested[0]}] is a {type(names[nested[0]]).__name__}; pass text or numbers")
-        return names.astype(str)
-    return names
+    # NumPy drops null characters at the end of text, so two groups would become one.
+    if names.dtype.kind == "O" or (names.dtype.kind == "U" and not isinstance(values, np.ndarray)):
+        listed = names.tolist() if names.dtype.kind == "O" else values
+        for i, value in enumerate(listed):  # type: ignore[arg-type]
+            if isinstance(value, str) and value[-1:] == "\0":
+                raise UncurseError(f"{name}[{i}] is {value!r}, which ends in a null character; rename the group")
+    return names.astype(str) if names.dtype.kind == "O" else names
 
 
 def group_rows(groups: ArrayLike, rows: int) -> tuple[list[str], list[NDArray[np.intp]]]:
