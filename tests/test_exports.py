@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError, load
+from uncurse.debias import DataRecord, FitRecord
 from uncurse.links import to_link
 from uncurse.maps import logit_knots
 from uncurse.maps.compile import compile_map, compile_transform
@@ -629,7 +630,8 @@ def test_sql_prints_the_expression_with_the_group_that_the_map_knows(run):
     assert run("sql", "map.json") == to_sql(CURVE) + "\n"
     out = run("sql", "map.json", "--dialect", "bigquery", "--score", "s 1")
     assert out == to_sql(CURVE, "s 1", dialect="bigquery") + "\n"
-    GROUPED.save("grouped.json", {"group": "site"})
+    record = FitRecord("vad", DataRecord(1, ("s0",)), group="site")
+    GROUPED.save("grouped.json", record.to_dict())
     assert run("sql", "grouped.json") == to_sql(GROUPED, group="site") + "\n"
     assert run("sql", "grouped.json", "--group", "g") == to_sql(GROUPED, group="g") + "\n"
 
@@ -637,14 +639,14 @@ def test_sql_prints_the_expression_with_the_group_that_the_map_knows(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["export", "map.json", "-o", "map.txt"], "map.txt has no suffix that is known; name it .py, .h, .onnx or"),
+        (["export", "map.json", "-o", "map.txt"], "--out is map.txt; name a .py, .h, .onnx or .sql file"),
         (["export", "map.json", "-o", "map.onnx", "--name", "f"], "--name is not for a .onnx file; leave it out"),
         (["export", "map.json", "-o", "map.py", "--score", "f"], "--score is not for a .py file; leave it out"),
-        (["export", "map.json", "-o", "no/map.py"], "cannot write no/map.py: No such file or directory"),
+        (["export", "map.json", "-o", "no/map.py"], "cannot write --out no/map.py: No such file or directory"),
         (["export", "map.json", "-o", "map.h", "--name", "a b"], "'a b' cannot name a function in C"),
         (["export", "grouped.json", "-o", "map.onnx"], "this map has groups; export the map of each group"),
         (["export", "nothing.json", "-o", "map.py"], "cannot read nothing.json: No such file or directory"),
-        (["sql", "map.json", "--dialect", "mysql"], "dialect='mysql' is unknown; choose one of duckdb, spark"),
+        (["sql", "map.json", "--dialect", "mysql"], "'--dialect': 'mysql' is not one of 'duckdb', 'spark'"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line_and_leaves_no_file(run, tmp_path, arguments, message):

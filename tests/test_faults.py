@@ -162,13 +162,13 @@ def test_a_log_without_rows_and_a_selection_without_rows(engine, run, tmp_path):
     options = ["--score", "s1", "--label", "click", "--alpha", "0.001", "--engine", engine]
     code, _, error = run("evaluate", small, *options)
     assert code == 2
-    assert error == (f"uncurse: {small}, label 'click': alpha=0.001 of 100 rows selects none; use at least 0.01\n")
+    assert error == (f"uncurse: {small}, label 'click': --alpha 0.001 of 100 rows selects none; use at least 0.01\n")
 
 
 def test_shares_without_positives_are_not_a_number_with_a_warning(run, tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     make().with_columns(click=pl.lit(0)).write_parquet(path)
-    monkeypatch.setattr(sys.modules["uncurse.cli.app"], "_warned", set())
+    monkeypatch.setattr(sys.modules["uncurse.cli.app"], "_shown", set())
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         code, said, error = run("evaluate", path, "--score", "s1", "--label", "click")
@@ -208,14 +208,14 @@ def test_what_is_no_probability(value, message, engine, run, tmp_path):
         (["collect", "log.parquet", "--top-k", "2"], "--top-k needs --request"),
         (
             ["collect", "log.parquet", "--engine", "dask"],
-            "engine='dask' is unknown; choose one of polars, duckdb, spark",
+            "'--engine': 'dask' is not one of 'polars', 'duckdb', 'spark'",
         ),
-        (["collect", "log.parquet", "--scale", "odds"], "scale='odds' is unknown"),
+        (["collect", "log.parquet", "--scale", "odds"], "'--scale': 'odds' is not one of 'logit'"),
         (["collect", "log.parquet", "--group", "s1"], "the group column 's1' holds Float64; groups are text or whole"),
-        (["collect", "log.parquet", "--negative-rate", "3"], "negative_rate=3.0; pass the share of negatives kept"),
-        (["collect", "log.parquet", "-o", "no/such/day.json"], "cannot write no/such/day.json"),
+        (["collect", "log.parquet", "--negative-rate", "3"], "--negative-rate 3.0; pass the share of negatives kept"),
+        (["collect", "log.parquet", "-o", "no/such/day.json"], "cannot write --out no/such/day.json"),
         (["collect", "log.parquet", "--scores", "s1,s1"], "score column 's1' is named twice; name a different column"),
-        (["collect", "log.parquet", "--scores", ","], "--scores is empty; name the served column and its replicas"),
+        (["collect", "log.parquet", "--scores", ","], "--scores is empty; name a column"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message, run, tmp_path, monkeypatch):

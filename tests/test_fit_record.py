@@ -127,7 +127,9 @@ def test_a_map_without_a_record_has_none(tmp_path):
 
 def test_a_damaged_record_is_refused_with_its_file(tmp_path):
     FITS[0][1].map_.save(tmp_path / "map.json", {"method": "vad"})
-    with pytest.raises(UncurseError, match=r"map\.json: this is not a complete fit record document \('pool'\)"):
+    with pytest.raises(
+        UncurseError, match=r"the record of .*map\.json: this is not a complete fit record document \('pool'\)"
+    ):
         load_record(tmp_path / "map.json")
 
 

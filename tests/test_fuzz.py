@@ -56,7 +56,7 @@ NOT_CALLED = {
         "Link",
     ),
     *("LogisticFit", "Replicas", "ReplicaCells", "ScoreSummary", "SelectionMetrics", "UncurseError"),
-    *("check_length", "fit_logistic", "fold", "reading", "replacing", "temporary_folder"),
+    *("check_length", "fit_logistic", "fold", "reading", "remove_temporaries", "replacing", "temporary_folder"),
     *("warn_if_probabilities", "warn_user"),
 }
 

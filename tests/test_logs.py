@@ -271,7 +271,10 @@ def test_no_command_writes_over_what_it_reads(run, arguments, message, tmp_path)
             ["log.parquet", "--score", "s1", "-o", "no/out.parquet"],
             "cannot write --out no/out.parquet: No such file",
         ),
-        ([".", "--score", "s1", "-o", "out.parquet"], ". is 1 files and out.parquet names one; name a folder"),
+        (
+            [".", "--score", "s1", "-o", "out.parquet"],
+            ". is a folder or a glob, which may hold several files, and out.parquet names one",
+        ),
         (["log.parquet", "--score", "s1", "--column", "w", "-o", "out.parquet"], "'w'"),
         (["none.parquet", "--score", "s1", "-o", "out.parquet"], "cannot read none.parquet"),
         (["", "--score", "s1", "-o", "out.parquet"], "the path of the log is empty"),

@@ -241,9 +241,28 @@ def temporary_folder(parent: str | os.PathLike[str]) -> Iterator[Path]:
     host = _host()
     _remove_abandoned(Path(parent), host)
     folder = Path(tempfile.mkdtemp(prefix=f".uncurse-{host}-{os.getpid()}-", dir=parent))
+    _temporary.add(folder)
     try:
         yield folder
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _temporary.discard(folder)
+
+
+_temporary: set[Path] = set()
+
+
+def remove_temporaries() -> None:
+    """Remove the hidden folders of this process, before it ends without running its ``finally`` blocks.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as parent, temporary_folder(parent) as folder:
+    ...     remove_temporaries()
+    ...     folder.exists()
+    False
+    """
+    for folder in list(_temporary):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -298,4 +317,14 @@ def reading(kind: str) -> Iterator[None]:
         raise UncurseError(f"this is not a complete {kind} document ({error}); write it again") from None
 
 
-__all__ = ["SCHEMA_VERSION", "dumps", "loads", "read", "reading", "replacing", "temporary_folder", "write"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "dumps",
+    "loads",
+    "read",
+    "reading",
+    "remove_temporaries",
+    "replacing",
+    "temporary_folder",
+    "write",
+]

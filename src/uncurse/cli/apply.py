@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -55,11 +56,11 @@ def apply(
         if record.replicas != "ensemble" and score != served:
             warn_user(f"{map_file} was fitted to the score column {served!r}, and is applied to {score!r}")
     source = input_file(log)
-    folder = tempfile.mkdtemp(prefix="uncurse-") if is_stdout(out) else None
-    try:
-        target = out if folder is None else str(Path(folder, Path(source).name))
+    written: list[str] = []
+
+    def write(target: str) -> None:
         with working(f"applying {map_file}") as advance:
-            written = apply_to_files(
+            written[:] = apply_to_files(
                 score_map,
                 source,
                 target,
@@ -69,20 +70,22 @@ def apply(
                 engine=engine or "polars",
                 progress=lambda _: advance(1),
             )
-        if folder is not None:
-            if len(written) > 1 or not Path(target).is_file():
-                raise UncurseError(f"{log} is several files; name a folder with --out")
-            with open(target, "rb") as file:
+
+    if is_stdout(out):
+        if not os.path.isfile(source):
+            raise UncurseError(f"{log} is not a single file; name a folder with --out")
+        with documents.temporary_folder(tempfile.gettempdir()) as folder:
+            write(str(folder / Path(source).name))
+            with open(written[0], "rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.flush()
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-    where = "standard output" if folder is not None else written[0] if len(written) == 1 else out
+    else:
+        write(out)
+    where = "standard output" if is_stdout(out) else written[0] if len(written) == 1 else out
     result = {"column": column, "files": len(written), "out": where}
     text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
     document = documents.dumps("applied", {**result, "written": written})
-    emit(format, text, document, [result], stdout=folder is None)
+    emit(format, text, document, [result], stdout=not is_stdout(out))
 
 
 __all__ = ["apply"]

@@ -60,9 +60,9 @@ def demo(
         table.append((f"{100 * row.alpha:g}%", f"{100 * row.truth:.2f}%", *before, *after))
     typer.echo("\n".join(aligned(table, left=0)))
     top = found[0]
-    before, after = f"{100 * top.error_before:+.1f}%", f"{100 * top.error_after:+.1f}%"
+    served, corrected_by = f"{100 * top.error_before:+.1f}%", f"{100 * top.error_after:+.1f}%"
     typer.echo(
-        f"\nOn the top {100 * top.alpha:g}% the served scores over-predict by {before}, corrected by {after}.\n"
+        f"\nOn the top {100 * top.alpha:g}% the served scores over-predict by {served}, corrected by {corrected_by}.\n"
         "The ranking is the same. The map is fitted for the selected rows: over all candidates the mean may\n"
         f"change a little. ({time.perf_counter() - start:.0f} s. Next: the same commands on your logs.)\n"
         f"The page: {page.resolve().as_uri()}"

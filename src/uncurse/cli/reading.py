@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import documents
 from ..errors import UncurseError
 from .output import working
 
@@ -187,9 +187,9 @@ def collect_logs(sources: Sequence[str], spec: LogSpec, replica_counts: bool, en
 @cache
 def _standard_input() -> str:
     """Copy standard input to a temporary file; its first bytes tell its kind."""
-    folder = tempfile.mkdtemp(prefix="uncurse-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder, "stdin")
+    context = documents.temporary_folder(tempfile.gettempdir())
+    path = context.__enter__() / "stdin"
+    atexit.register(context.__exit__, None, None, None)
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
     with path.open("rb") as file:

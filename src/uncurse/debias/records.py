@@ -269,7 +269,7 @@ def load_record(path: str | os.PathLike[str]) -> FitRecord | None:
     try:
         return FitRecord.from_dict(content)
     except UncurseError as error:
-        raise UncurseError(f"{path}: {error}") from None
+        raise UncurseError(f"the record of {path}: {error}") from None
 
 
 def _built(kind: type[T], content: Any) -> T:
