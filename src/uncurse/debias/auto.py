@@ -17,6 +17,7 @@ from ..evidence.replica_cells import outlier_fences
 from ..evidence.spec import check_negative_rate
 from ..links import logistic
 from ..maps import Affine, compose
+from ..threads import one_blas_thread
 from ..validation import check_choice
 from .averaging import Averaged, average_maps, mixed_log_odds
 from .base import Debiaser, Fitted
@@ -129,6 +130,7 @@ class Auto(Debiaser):
         return self
 
 
+@one_blas_thread()
 def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fitted:
     """Choose and fit a method.
 

@@ -25,6 +25,7 @@ from ..evidence.from_arrays import labelled_evidence, pool_evidence
 from ..evidence.spec import check_negative_rate
 from ..links import logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
+from ..threads import one_blas_thread
 from ..validation import check_choice, warn_user
 from .base import Debiaser, Fitted
 from .free_shape import project
@@ -223,6 +224,7 @@ class TowerFit:
         return [self.labels.probability(x, self.pool.cells) for x in denoised]
 
 
+@one_blas_thread()
 def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     """Fit a tower to evidence.
 
