@@ -448,7 +448,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(small, tmp_path, monkeypatc
     def refused(*_, **__):
         raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("tempfile.mkstemp", refused)  # root may write to any folder
+    monkeypatch.setattr("tempfile.mkdtemp", refused)  # root may write to any folder
     for write, name in ((small.to_html, "r.html"), (small.save_figures, "")):
         with pytest.raises(UncurseError, match=rf"^cannot write .*: {os.strerror(errno.EROFS)}$"):
             write(tmp_path / name)

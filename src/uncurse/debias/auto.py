@@ -124,13 +124,13 @@ class Auto(Debiaser):
             replica_counts=True,
         )
         rows = None if labelled is None else labelled_evidence(labelled, evidence, replica_counts=True)
-        fitted = fit_auto(evidence, rows, replicas=self.replicas)
+        with one_blas_thread():
+            fitted = fit_auto(evidence, rows, replicas=self.replicas)
         self._set(fitted)
         self.method_, self.reason_ = fitted.record.method, fitted.record.reason
         return self
 
 
-@one_blas_thread()
 def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fitted:
     """Choose and fit a method.
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from .._types import Array
 from ..errors import UncurseError
 from ..maps import Affine, Grouped, ScoreMap, compose
+from ..threads import one_blas_thread
 from .intervals import RemainingError, remaining_error_interval
 from .records import FitRecord
 from .straight_line import straight_line
@@ -102,7 +103,8 @@ class Debiaser:
         self._check_fitted()
         if self._remaining is None:
             raise UncurseError(f"this {type(self).__name__} has no intervals: {self._no_interval}")
-        return remaining_error_interval(self.map_, self._remaining, alpha, level, self.record_.negative_rate)
+        with one_blas_thread():
+            return remaining_error_interval(self.map_, self._remaining, alpha, level, self.record_.negative_rate)
 
     def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Affine, float]:
         """Return the straight line that is nearest to the map on the top of the pool, and its loss.

@@ -11,7 +11,6 @@ from ..errors import UncurseError
 from ..evidence import Moments, ReplicaCells
 from ..links import logistic
 from ..maps import Grouped, ScoreMap
-from ..threads import one_blas_thread
 from ..validation import check_number, check_share
 from .replica_kinds import ReplicaKind
 
@@ -91,7 +90,6 @@ def normal_quantile(level: float) -> float:
     return float(ndtri(0.5 + level / 2))
 
 
-@one_blas_thread()
 def remaining_error_interval(
     score_map: ScoreMap, remaining: RemainingError, alpha: float, level: float, negative_rate: float | None
 ) -> tuple[float, float]:

@@ -136,7 +136,8 @@ class Tower(Debiaser):
             replica_counts=True,
         )
         rows = labelled_evidence(labelled, evidence, replica_counts=True)
-        fitted = fit_tower(evidence, rows, replicas=self.replicas)
+        with one_blas_thread():
+            fitted = fit_tower(evidence, rows, replicas=self.replicas)
         self._set(fitted)
         assert isinstance(fitted.remaining, TowerFit)
         self.curve_, self.contrast_ = fitted.remaining.labels.curve, fitted.remaining.labels.contrast
@@ -224,7 +225,6 @@ class TowerFit:
         return [self.labels.probability(x, self.pool.cells) for x in denoised]
 
 
-@one_blas_thread()
 def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
     """Fit a tower to evidence.
 

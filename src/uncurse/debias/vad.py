@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from ..errors import UncurseError
 from ..evidence import Evidence
 from ..evidence.from_arrays import labelled_evidence, pool_evidence
+from ..threads import one_blas_thread
 from ..validation import check_number
 from .base import Debiaser
 from .vad_fit import VADOptions, fit_vad
@@ -177,7 +178,8 @@ class VAD(Debiaser):
             replica_counts=counts,
         )
         rows = None if labelled is None else labelled_evidence(labelled, evidence, cells=True, replica_counts=counts)
-        fitted = fit_vad(evidence, rows, o, variance=variance)
+        with one_blas_thread():
+            fitted = fit_vad(evidence, rows, o, variance=variance)
         self._set(fitted)
         for name in ("group_lambda_", "group_center_"):
             vars(self).pop(name, None)

@@ -15,7 +15,6 @@ from ..evidence import Evidence, Moments
 from ..evidence.spec import check_negative_rate
 from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
-from ..threads import one_blas_thread
 from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
 from .base import Fitted
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric
@@ -111,7 +110,6 @@ class _Shrinkage:
     labelled_center: float = 0.0
 
 
-@one_blas_thread()
 def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, variance: float | None = None) -> Fitted:
     """Fit VAD to evidence.
 
