@@ -183,7 +183,7 @@ def test_shares_without_positives_are_not_a_number_with_a_warning(run, tmp_path,
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (1.5, "row 4 is 1.5; that is not a probability; are these logits? (fit, collect and evaluate: --scale logit)"),
+        (1.5, "row 4 is 1.5; that is not a probability; are these logits? Then the scale is logit"),
         (1.0, "row 4 is 1.0; there a logit is infinite; pass logits, or clip the probabilities first"),
     ],
 )

@@ -299,10 +299,12 @@ def test_a_path_that_is_too_long_is_refused(engine, tmp_path):
         collect(f"{tmp_path}/{name}*", ["s1", "s2"], engine=engine)
     with pytest.raises(UncurseError, match="there is no such file or folder"):
         apply_to_files(HALF, tmp_path / name, tmp_path / "out", score="s1", engine=engine)
-    for source, out in ((log, f"{name}.parquet"), (tmp_path, name)):
+    (tmp_path / "logs").mkdir()
+    make().write_parquet(tmp_path / "logs" / "0.parquet")
+    for source, out in ((log, f"{name}.parquet"), (tmp_path / "logs", name)):
         with pytest.raises(UncurseError, match=r"cannot write .*: File name too long"):
             apply_to_files(HALF, source, tmp_path / out, score="s1", engine=engine)
-    assert os.listdir(tmp_path) == ["log.parquet"]
+    assert sorted(os.listdir(tmp_path)) == ["log.parquet", "logs"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

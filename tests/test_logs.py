@@ -391,7 +391,7 @@ def test_the_map_knows_its_negative_rate(run):
     error = run("evaluate", "log.parquet", *options, "--negative-rate", "0.1", code=2)
     assert "--negative-rate is 0.1, but map.json was fitted with 0.5" in error
     error = run("evaluate", "plain.json", "--map", "map.json", code=2)
-    assert "map.json was fitted with --negative-rate 0.5, and plain.json was collected with None" in error
+    assert "map.json was fitted with --negative-rate 0.5, and plain.json was collected with none" in error
 
 
 def test_sampled_negatives_are_no_drift(run):
@@ -436,6 +436,145 @@ def test_no_option_is_ignored(run, arguments, message):
     run("collect", "log.parquet", "--scores", "s2,s1", "--label", "click", "-o", "swapped.json")
     run("collect", "log.parquet", *options, "--negative-rate", "0.5", "-o", "rate.json")
     assert message in run(*arguments, code=2)
+
+
+def test_a_map_of_an_ensemble_is_not_used_on_a_member(run):
+    log = make(2_000).with_columns(mean=(pl.col("s1") + pl.col("s2")) / 2)
+    log.write_parquet("log.parquet")
+    options = ["--scores", "s1,s2", "--replicas", "ensemble", "--format", "table"]
+    assert "--score MEAN" in run("fit", "log.parquet", *options, "-o", "map.json")
+    message = "map.json takes the mean of s1, s2, and s1 is one of them; use a column of the mean"
+    assert message in run("apply", "map.json", "log.parquet", "--score", "s1", "-o", "out.parquet", code=2)
+    evaluated = ["evaluate", "log.parquet", "--label", "click", "--map", "map.json", "--alpha", "0.5"]
+    assert message in run(*evaluated, "--score", "s1", code=2)
+    run(*evaluated, "--score", "mean")
+    run("apply", "map.json", "log.parquet", "--score", "mean", "-o", "out.parquet")
+
+
+def test_groups_without_a_map_are_warned_of(run, capsys):
+    log = make(2_000)
+    log.write_parquet("log.parquet")
+    log.with_columns(site=pl.lit("radio"), other="site").write_parquet("new.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--group", "site", "-o", "map.json")
+    words = ["map.json", "new.parquet", "--score", "s1", "-o", "out.parquet"]
+
+    def warned(*arguments):
+        command = [sys.executable, "-m", "uncurse.cli", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    assert "2,000 of 2,000 rows have a site without a map of its own; they get the default map" in warned(
+        "apply", *words
+    )
+    assert "was fitted to the groups of 'site', and is applied to those of 'other'" in warned(
+        "apply", *words, "--group", "other"
+    )
+    options = ["--score", "s1", "--label", "click", "--map", "map.json", "--alpha", "0.5"]
+    assert "2,000 of 2,000 rows have a site without a map" in warned("evaluate", "new.parquet", *options)
+    error = run("evaluate", "log.parquet", "--score", "s1", "--label", "click", "--group", "site", code=2)
+    assert "--group site is for maps by group, and none of the maps is; leave it out" in error
+
+
+def test_maps_that_were_fitted_with_other_options_are_not_compared(run):
+    make(2_000).write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "a.json")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--negative-rate", "0.5", "-o", "b.json")
+    options = ["--score", "s1", "--label", "click", "--map", "a.json", "--map", "b.json"]
+    error = run("evaluate", "log.parquet", *options, code=2)
+    assert "the maps differ in --negative-rate: a.json with none, b.json with 0.5; evaluate them one by one" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", "day.json", "--report", "-"], "--report cannot be standard output; name a file"),
+        (["evaluate", "day.json", "--figures", "-"], "--figures cannot be standard output; name a file"),
+        (["fit", "-", "--labelled", "-", "-o", "m.json"], "standard input is named twice"),
+        (["evaluate", "day.json", "--map", "-", "--map", "-"], "standard input is named twice"),
+        (["fit", "log.parquet", "./log.parquet", "--scores", "s1,s2", "-o", "m.json"], "is named twice"),
+        (["fit", "log.parquet", "link.parquet", "--scores", "s1,s2", "-o", "m.json"], "is named twice"),
+        (["fit", "day.json", "./day.json", "-o", "m.json"], "day.json and ./day.json is named twice"),
+        (["fit", "day.json", "--shape", "free", "--lambda-floor", "0.5", "-o", "m.json"], "--lambda-floor is not for"),
+        (
+            ["fit", "log.parquet", "--scores", "s1,s2", "--weight", "w", "--method", "auto", "--labelled", "day.json"],
+            "--weight is w, but day.json was collected with none",
+        ),
+        (
+            ["apply", "map.json", "log.csv", "--score", "s1", "--engine", "duckdb", "-o", "o.csv"],
+            "--engine duckdb is for",
+        ),
+        (["apply", "map.json", "logs", "--score", "s1", "-o", "logs/out"], "logs/out lies inside logs"),
+        (["apply", "map.json", "log.csv", "--score", "s1", "--column", "", "-o", "o.csv"], "new column is empty"),
+        (
+            ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--request", "request", "--value", "w"],
+            "--value and --request exclude each other",
+        ),
+        (
+            ["collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "--weight", "click", "-o", "x.json"],
+            "column 'click' is named as label and as weight",
+        ),
+        (
+            ["collect", "log.parquet", "--scores", "s1,click", "--label", "click", "-o", "x.json"],
+            "as score and as label",
+        ),
+        (
+            ["collect", "gaps.parquet", "--scores", "s1", "--request", "request", "-o", "x.json"],
+            "250 rows have no request",
+        ),
+        (["collect", "big.parquet", "--scores", "s1", "-o", "x.json"], "holds Int128, which few engines read; cast it"),
+    ],
+)
+def test_what_a_careful_user_would_want_refused(run, tmp_path, arguments, message):
+    log = make(500)
+    log.write_parquet("log.parquet")
+    log.write_csv("log.csv")
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "log.parquet")
+    (tmp_path / "logs").mkdir()
+    log.write_parquet("logs/0.parquet")
+    gaps = pl.when(pl.int_range(500) % 2 == 0).then("request")
+    log.with_columns(request=gaps).write_parquet("gaps.parquet")
+    log.with_columns(s1=pl.col("click").cast(pl.Int128)).write_parquet("big.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    run("fit", "day.json", "-o", "map.json")
+    if arguments[0] == "fit" and "-o" not in arguments:
+        arguments = [*arguments, "-o", "m.json"]
+    assert message in run(*arguments, code=2)
+
+
+@pytest.mark.parametrize("name", ["_hidden.parquet", ".hidden.parquet", "_temporary/0.parquet"])
+def test_a_glob_does_not_read_hidden_files(run, tmp_path, name):
+    (tmp_path / "logs" / "_temporary").mkdir(parents=True)
+    log = make(500)
+    log.write_parquet("logs/0.parquet")
+    log.write_parquet(f"logs/{name}")
+    for pattern in ("logs/*.parquet", "logs/**/*.parquet", "logs"):
+        (said,) = records(run("collect", pattern, "--scores", "s1,s2", "-o", "day.json"))
+        assert said["rows"] == "500"
+    (said,) = records(run("collect", f"logs/{name[:-8]}?parquet", "--scores", "s1,s2", "-o", "day.json"))
+    assert said["rows"] == "500"  # asked for by name
+
+
+def test_a_value_of_zero_on_all_selected_rows_is_undefined(run):
+    log = make(2_000).with_columns(bid=pl.when(pl.col("s1") < 0).then(1.0).otherwise(0.0))
+    log.write_parquet("log.parquet")
+    options = ["--score", "s1", "--label", "click", "--alpha", "1%,50%", "--value", "bid"]
+    first, second = records(run("evaluate", "log.parquet", *options))
+    assert (first["value_predicted"], first["value_observed"]) == ("0.0", "0.0")
+    assert float(second["value_observed"]) > 0
+    run("evaluate", "log.parquet", *options, "--report", "r.html", "--format", "table")
+    log.with_columns(bid=-pl.col("bid")).write_parquet("log.parquet")
+    assert "values must be 0 or more" in run("evaluate", "log.parquet", *options, code=2)
+
+
+def test_a_csv_becomes_a_parquet_without_another_change(run, tmp_path):
+    (tmp_path / "log.csv").write_text("id,zip,s1\n00001,01,0.5\n00002,007,-1\n")
+    VAD().fit(make().select("s1", "s2").to_numpy()).map_.save("map.json")
+    run("apply", "map.json", "log.csv", "--score", "s1", "-o", "out.parquet")
+    out = pl.read_parquet("out.parquet")
+    assert out["zip"].to_list() == ["01", "007"]
+    assert out["s1"].to_list() == ["0.5", "-1"]
+    np.testing.assert_allclose(out["prediction"], load("map.json")([0.5, -1.0]), rtol=1e-12)
 
 
 def test_evaluate_is_a_gate(run):
@@ -514,17 +653,6 @@ def test_scores_that_look_like_probabilities_are_warned_of(run, capsys):
     assert said.stderr.startswith("uncurse: warning: every value of p1 lies in [0, 1]; if these are probabilities")
     assert said.stderr.endswith("pass --scale probability\n")
     assert said.stderr.count("\n") == 1
-
-
-def test_a_csv_becomes_a_parquet_of_numbers(run):
-    log = make(500)
-    log.write_csv("log.csv")
-    VAD().fit(log.select("s1", "s2").to_numpy()).map_.save("map.json")
-    run("apply", "map.json", "log.csv", "--score", "s1", "-o", "out.parquet")
-    out = pl.read_parquet("out.parquet")
-    assert out.schema["s1"] == out.schema["prediction"] == pl.Float64
-    assert out.schema["click"] == pl.Int64
-    np.testing.assert_allclose(out["prediction"], load("map.json")(log["s1"].to_numpy()), rtol=1e-12)
 
 
 def test_a_folder_may_have_a_dot_in_its_name(run, tmp_path):

@@ -199,12 +199,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     >>> with replacing("/dev/null") as file:
     ...     written = file.write_text("text")
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        if target.is_dir():
+    if os.path.exists(path) and not os.path.isfile(path):
+        if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        yield target
+        yield Path(path)  # not its real path: that of /dev/stdout may be "pipe:[1]"
         return
+    target = Path(os.path.realpath(path))
     with temporary_folder(target.parent) as folder:
         temporary = folder / f"file{''.join(target.suffixes[-2:])[-16:]}"
         temporary.touch()

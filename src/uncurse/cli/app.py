@@ -15,6 +15,7 @@ import typer
 from .. import documents
 from ..errors import UncurseError
 from ..version import __version__
+from .reading import without_temporary_path
 
 app = typer.Typer(
     name="uncurse",
@@ -73,9 +74,10 @@ def _usage(error: Any) -> str:
 
 def _fail(message: str) -> int:
     """Print one line and return the exit code."""
-    typer.echo(f"uncurse: {in_options(message)}", err=True)
+    typer.echo(f"uncurse: {in_options(without_temporary_path(message))}", err=True)
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (OSError, ValueError):  # a full or closed standard output would raise again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 2

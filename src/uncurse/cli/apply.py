@@ -17,7 +17,7 @@ from ..validation import warn_user
 from .app import app
 from .options import Engine, MapFile
 from .output import Format, Quiet, check_outputs, emit, is_stdout, working
-from .reading import input_file, load_map
+from .reading import check_served, input_file, load_map
 
 
 @app.command()
@@ -41,21 +41,22 @@ def apply(
     Example: uncurse apply map.json log.parquet --score s0 -o corrected.parquet
     """
     from ..logs import apply_to_files
+    from ..logs.files import find_files, kind_of
     from ..maps import Grouped
 
     if not log:
         raise UncurseError("the path of the log is empty; name a file, a glob or a folder")
-    if map_file == log == "-":
-        raise UncurseError("the map and the log are both standard input; name a file for one of them")
     check_outputs({"--out": out}, [log, map_file], format=format, folders=["--out"])
     score_map, record = load_map(map_file)
     if record is not None:
+        check_served(map_file, record, score)
         if isinstance(score_map, Grouped) and group is None:
             group = record.group
-        served = record.pool.columns[0]
-        if record.replicas != "ensemble" and score != served:
-            warn_user(f"{map_file} was fitted to the score column {served!r}, and is applied to {score!r}")
+        elif group is not None and group != record.group:
+            warn_user(f"{map_file} was fitted to the groups of {record.group!r}, and is applied to those of {group!r}")
     source = input_file(log)
+    if engine not in (None, "polars") and kind_of(find_files([source])[0]) == "csv":
+        raise UncurseError(f"--engine {engine} is for parquet files, and Polars reads CSV files; leave it out")
     written: list[str] = []
 
     def write(target: str) -> None:
@@ -72,6 +73,8 @@ def apply(
             )
 
     if is_stdout(out):
+        if sys.stdout is None:
+            raise UncurseError("standard output is closed; name a file with --out")
         if not os.path.isfile(source):
             raise UncurseError(f"{log} is not a single file; name a folder with --out")
         with documents.temporary_folder(tempfile.gettempdir()) as folder:

@@ -31,14 +31,14 @@ def demo(
     from ..experiments import demo as world
 
     start = time.perf_counter()
-    typer.echo(
-        f"A model scores {world.CANDIDATES:,} candidates, and the best are selected. The selected scores are too high\n"
-        "even if every score is unbiased: the best of many noisy scores are more often lucky than good.\n"
-    )
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UncurseError(f"cannot make the folder {out}: {error.strerror}") from None
+    typer.echo(
+        f"A model scores {world.CANDIDATES:,} candidates, and the best are selected. The selected scores are too high\n"
+        "even if every score is unbiased: the best of many noisy scores are more often lucky than good.\n"
+    )
     typer.echo(f"Training a model on {world.SHOWN:,} labelled rows, and two replicas on bootstraps of these rows …")
     pool, outcomes = world.write(world.make(seed), out)
     typer.echo(f"{pool}: the candidates with the scores of the three models (s0 is served)")

@@ -16,7 +16,17 @@ from ..validation import warn_user
 from .app import app
 from .options import Engine, Label, LogsOrEvidence, NegativeRate, Request, Scale, Score, TopK, Weight
 from .output import Format, Quiet, check_outputs, command_line, emit, note, working
-from .reading import LogOptions, collect_logs, column_names, load_map, read_evidence, share, shares
+from .reading import (
+    LogOptions,
+    check_served,
+    collect_logs,
+    column_names,
+    is_evidence,
+    load_map,
+    read_evidence,
+    share,
+    shares,
+)
 
 if TYPE_CHECKING:
     from ..debias import FitRecord
@@ -87,14 +97,14 @@ def evaluate(
         suffixes={"--report": (".html", ".htm")},
         folders=["--figures"],
     )
-    limit = None if fail_above is None else share(fail_above, "--fail-above")
+    limit = None if fail_above is None else share(fail_above, "--fail-above", most=100.0)
     loaded = _load_maps(maps or [])
     options = LogOptions(
         column_names(score, "--score"), label, weight, group, request, top_k, scale, None, negative_rate, engine
     )
-    options = _from_maps(options, loaded, is_log=not log[0].lower().endswith(".json"))
+    options = _from_maps(options, loaded, is_log=not is_evidence(log[0]))
     evidence = read_evidence(log, options, scores_option="--score", need_label=True)
-    _check_maps(loaded, evidence, log)
+    _check_maps(loaded, evidence, log, group)
     spec = evidence.spec
     selection = None if spec.top_k is None else str(spec.top_k)
     alphas = shares(alpha, selection)
@@ -143,36 +153,54 @@ def _from_maps(options: LogOptions, maps: Sequence[_Map], *, is_log: bool) -> Lo
     """Fill in the options that the records of the maps know; a contradiction is an error that names both sides."""
     from ..maps import Grouped
 
-    for one in maps:
-        known: dict[str, Any] = {"scale": one.map.scale}
-        if one.record is not None:
-            known["negative_rate"] = one.record.negative_rate
-            known["group"] = one.record.group if isinstance(one.map, Grouped) else None
-        for name, value in known.items():
-            given, option = getattr(options, name), "--" + name.replace("_", "-")
-            if name == "group" and value is None:
-                continue
-            if given is None and is_log:
-                options = replace(options, **{name: value})
-            elif given is not None and given != value:
+    for name in ("scale", "negative_rate", "group"):
+        given, option = getattr(options, name), "--" + name.replace("_", "-")
+        known: dict[str, Any] = {}
+        for one in maps:
+            grouped = isinstance(one.map, Grouped)
+            if name == "scale":
+                known[one.path] = one.map.scale
+            elif one.record is not None and (grouped or name != "group"):
+                known[one.path] = getattr(one.record, name)
+        if len(set(known.values())) > 1:
+            fitted = ", ".join(f"{path} with {_or_none(value)}" for path, value in known.items())
+            raise UncurseError(f"the maps differ in {option}: {fitted}; evaluate them one by one")
+        for path, value in known.items():
+            if given is not None and given != value:
                 raise UncurseError(
-                    f"{option} is {given}, but {one.path} was fitted with {value if value is not None else 'none'}; "
-                    "evaluate it with the options that it was fitted with"
+                    f"{option} is {given}, but {path} was fitted with {_or_none(value)}; evaluate it with the options "
+                    "that it was fitted with"
                 )
+            if is_log:
+                options = replace(options, **{name: value})
     return options
 
 
-def _check_maps(maps: Sequence[_Map], evidence: Evidence, log: Sequence[str]) -> None:
+def _or_none(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def _check_maps(maps: Sequence[_Map], evidence: Evidence, log: Sequence[str], group: str | None) -> None:
     """Check that the maps take the scores that the evidence holds."""
-    from ..debias import KINDS
     from ..maps import Grouped
 
     spec, names = evidence.spec, ", ".join(log)
+    if group is not None and not any(isinstance(one.map, Grouped) for one in maps):
+        raise UncurseError(f"--group {group} is for maps by group, and none of the maps is; leave it out")
     for one in maps:
+        if isinstance(one.map, Grouped):
+            unknown = [name for name in evidence.groups if name not in one.map.maps]
+            if unknown:
+                rows = sum(evidence.groups[name].rows for name in unknown)
+                warn_user(
+                    f"{rows:,} of {evidence.rows:,} rows have a {spec.group} without a map of its own in {one.path}; "
+                    "they get the default map"
+                )
         record = one.record
         if isinstance(one.map, Grouped) and not evidence.groups:
             column = record.group if record is not None and record.group else "COLUMN"
-            raise UncurseError(f"{one.path} has a map for each group; collect {names} with --group {column}")
+            remedy = f"collect {names} with --group {column}" if is_evidence(log[0]) else f"pass --group {column}"
+            raise UncurseError(f"{one.path} has a map for each group; {remedy}")
         if one.map.scale != spec.scale:
             raise UncurseError(
                 f"{one.path} takes --scale {one.map.scale}, and {names} holds --scale {spec.scale}; use one scale"
@@ -181,20 +209,10 @@ def _check_maps(maps: Sequence[_Map], evidence: Evidence, log: Sequence[str]) ->
             continue
         if record.negative_rate != spec.negative_rate:
             raise UncurseError(
-                f"{one.path} was fitted with --negative-rate {record.negative_rate}, and {names} was collected with "
-                f"{spec.negative_rate}; collect it again"
+                f"{one.path} was fitted with --negative-rate {_or_none(record.negative_rate)}, and {names} was "
+                f"collected with {_or_none(spec.negative_rate)}; collect it again"
             )
-        if KINDS[record.replicas].served_is_a_column:
-            if record.pool.columns[0] != spec.scores[0]:
-                warn_user(
-                    f"{one.path} was fitted to the score column {record.pool.columns[0]!r}, and is evaluated on "
-                    f"{spec.scores[0]!r}"
-                )
-        elif log[0].lower().endswith(".json"):
-            raise UncurseError(
-                f"{one.path} takes the mean of {', '.join(record.pool.columns)}, which evidence does not hold; "
-                "evaluate it on a log with a column of the mean"
-            )
+        check_served(one.path, record, spec.scores[0])
 
 
 def _values(
@@ -209,11 +227,16 @@ def _values(
     from ..metrics import evaluate_log
 
     spec = evidence.spec
-    if log[0].lower().endswith(".json"):
+    if is_evidence(log[0]):
         raise UncurseError(f"--value {column} needs rows, and {', '.join(log)} is evidence; evaluate the log itself")
     if spec.weight is not None:
         raise UncurseError("--value and --weight exclude each other; multiply the values by the weights")
-    values = collect_logs(log, replace(spec, weight=column), False, engine)
+    if spec.top_k is not None:  # a second pass may keep other rows of equal scores
+        raise UncurseError("--value and --request exclude each other; select the rows of each request first")
+    try:
+        values = collect_logs(log, replace(spec, weight=column), False, engine)
+    except UncurseError as error:
+        raise UncurseError(str(error).replace("weight", "value")) from None
     return [evaluate_log(evidence, one, alphas, values=values) for one in (None, *(m.map for m in maps))]
 
 

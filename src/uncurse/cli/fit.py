@@ -25,7 +25,7 @@ from .options import (
     Weight,
 )
 from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
-from .reading import LogOptions, check_pool, column_names, read_evidence
+from .reading import LogOptions, check_pool, column_names, is_evidence, read_evidence
 
 if TYPE_CHECKING:
     from ..debias import VAD, Auto, FitRecord, Tower
@@ -114,7 +114,7 @@ def fit(
         scale=scale,
         link=link,
         negative_rate=negative_rate,
-        engine=engine,
+        engine=None if labelled and all(map(is_evidence, pool)) and not all(map(is_evidence, labelled)) else engine,
     )
     evidence = read_evidence(pool, options, replica_counts=counts)
     check_pool(pool, evidence)
@@ -158,6 +158,8 @@ def _check_method(method: str, labelled: Sequence[str] | None, label: str | None
         raise UncurseError("--labelled needs a --calibrator such as platt, or --method auto or tower")
     elif calibrator is not None and not labelled:
         raise UncurseError(f"--calibrator {calibrator} needs --labelled, a log with labels, and --label, their column")
+    elif only_vad["--shape"] == "free" and only_vad["--lambda-floor"] is not None:
+        raise UncurseError("--lambda-floor is not for --shape free; leave it out")
 
 
 def _read_labelled(
@@ -171,9 +173,9 @@ def _read_labelled(
 ) -> Evidence:
     """Read the labelled rows with the columns of the pool; evidence with other columns is an error."""
     spec = pool.spec
-    kept = all(name.lower().endswith(".json") for name in labelled)
-    options = LogOptions(label=label, weight=None if kept else weight, engine=None if kept else engine)
-    if not kept:
+    options = LogOptions(label=label, weight=weight)
+    if not all(map(is_evidence, labelled)):
+        options = replace(options, engine=engine)
         options = replace(
             options, scores=spec.scores, scale=spec.scale, link=spec.link, negative_rate=spec.negative_rate
         )
@@ -222,6 +224,7 @@ def _flat(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> d
 
 def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> str:
     """Return the result as lines for people."""
+    from ..debias import KINDS
     from ..maps import Affine
 
     rows = f"{pool.rows:,} pool rows"
@@ -249,7 +252,11 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> s
         level = f"{100 * record.remaining_error[0].level:g}%"
         spans = [f"{100 * e.alpha:g}%: {100 * e.low:+.1f}% to {100 * e.high:+.1f}%" for e in record.remaining_error]
         lines.append(f"remaining error on the top, {level} intervals: {', '.join(spans)}")
-    lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {pool.spec.scores[0]} -o OUT")
+    score = pool.spec.scores[0] if KINDS[record.replicas].served_is_a_column else "MEAN"
+    if is_stdout(out):
+        lines.append("written to standard output")
+    else:
+        lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {score} -o OUT")
     return "\n".join(lines)
 
 

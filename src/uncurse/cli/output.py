@@ -111,7 +111,13 @@ def check_outputs(
     folders : sequence of str
         Options that may name an existing folder.
     """
+    inputs = list(inputs)
+    if inputs.count("-") > 1:
+        raise UncurseError("standard input is named twice; name a file for one of them")
     given = {option: str(path) for option, path in outputs.items() if path is not None}
+    for option, path in given.items():
+        if path == "-" and option != "--out":
+            raise UncurseError(f"{option} cannot be standard output; name a file")
     streams = [option for option, path in given.items() if path == "-"] + ["--format"] * (format != "table")
     if len(streams) > 1:
         raise UncurseError(f"{streams[0]} and {streams[1]} both write to standard output; name a file for one of them")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import documents
 from ..errors import UncurseError
+from ..validation import warn_user
 from .output import working
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def column_names(text: str | None, option: str = "--scores") -> tuple[str, ...] 
     """Return comma-separated column names; None if the option is not given."""
     if text is None:
         return None
+    if option == "--score" and "," not in text:
+        return (text,)  # as it is, with spaces
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise UncurseError(f"{option} is empty; name a column, such as {option} s0")
@@ -132,16 +135,17 @@ def read_evidence(
     from ..evidence import Evidence, merged
 
     names = ", ".join(sources)
-    repeated = [source for source in sources if list(sources).count(source) > 1]
+    real = [os.path.realpath(source) for source in sources]
+    repeated = [source for source, path in zip(sources, real, strict=True) if real.count(path) > 1]
     if repeated:
-        raise UncurseError(f"{repeated[0]} is named twice; its rows would count twice")
+        raise UncurseError(f"{' and '.join(dict.fromkeys(repeated))} is named twice; its rows would count twice")
     if any(not source for source in sources):
         raise UncurseError("the path of a log is empty; name a file, a glob or a folder")
     files = [input_file(source) for source in sources]
-    kept = [file.lower().endswith(".json") for file in files]
-    if any(kept) and not all(kept):
+    evidence_files = [is_evidence(source) for source in sources]
+    if any(evidence_files) and not all(evidence_files):
         raise UncurseError(f"{names} are logs and evidence mixed; collect the logs first")
-    if not all(kept):
+    if not all(evidence_files):
         if need_label and options.label is None:
             raise UncurseError("--label is missing; name the column of 0/1 labels")
         return collect_logs(sources, options.spec(scores_option), replica_counts, options.engine)
@@ -152,7 +156,7 @@ def read_evidence(
     if replica_counts and evidence.replica_counts is None:
         raise UncurseError(
             f"{names} was collected without replica counts; collect it again without --no-replica-counts, or use "
-            "--method vad"
+            "--method vad with neither --shape free nor --straight"
         )
     return evidence
 
@@ -187,6 +191,8 @@ def collect_logs(sources: Sequence[str], spec: LogSpec, replica_counts: bool, en
 @cache
 def _standard_input() -> str:
     """Copy standard input to a temporary file; its first bytes tell its kind."""
+    if sys.stdin is None:
+        raise UncurseError("standard input is closed; name a file")
     context = documents.temporary_folder(tempfile.gettempdir())
     path = context.__enter__() / "stdin"
     atexit.register(context.__exit__, None, None, None)
@@ -202,6 +208,16 @@ def _standard_input() -> str:
 def input_file(source: str) -> str:
     """Return the path of an input; ``-`` is standard input."""
     return _standard_input() if source == "-" else source
+
+
+def is_evidence(source: str) -> bool:
+    """Return whether an input is an evidence file rather than a log."""
+    return input_file(source).lower().endswith(".json")
+
+
+def without_temporary_path(message: str) -> str:
+    """Return a message that names standard input instead of the file that it was copied to."""
+    return message.replace(_standard_input(), "standard input") if _standard_input.cache_info().currsize else message
 
 
 def check_pool(names: Sequence[str], pool: Evidence) -> None:
@@ -229,14 +245,28 @@ def load_map(path: str) -> tuple[ScoreMap, FitRecord | None]:
     return load(file), load_record(file)
 
 
-def share(text: str, option: str) -> float:
+def check_served(path: str, record: FitRecord, score: str) -> None:
+    """Check that a map is used on the score that it was fitted to; warn if the column has another name."""
+    from ..debias import KINDS
+
+    columns = record.pool.columns
+    if not KINDS[record.replicas].served_is_a_column:
+        if score in columns:
+            raise UncurseError(
+                f"{path} takes the mean of {', '.join(columns)}, and {score} is one of them; use a column of the mean"
+            )
+    elif score != columns[0]:
+        warn_user(f"{path} was fitted to the score column {columns[0]!r}, and is used on {score!r}")
+
+
+def share(text: str, option: str, most: float = 1.0) -> float:
     """Return a share written as 0.02 or 2%."""
     number = text.strip()
     try:
         value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
     except ValueError:
         value = float("nan")
-    if not 0 < value <= 1:
+    if not 0 < value <= most:
         raise UncurseError(f"{option} is {text!r}; pass a share such as 2% or 0.02")
     return value
 
@@ -265,11 +295,14 @@ def shares(text: str | None, selection: str | None) -> list[float]:
 __all__ = [
     "LogOptions",
     "check_pool",
+    "check_served",
     "collect_logs",
     "column_names",
     "input_file",
+    "is_evidence",
     "load_map",
     "read_evidence",
     "share",
     "shares",
+    "without_temporary_path",
 ]

@@ -88,6 +88,11 @@ class LogSpec:
         for role in ("label", "weight", "group"):
             if getattr(self, role) is not None:
                 _check_name(role, getattr(self, role))
+        if self.label is not None and self.label == self.weight:
+            raise UncurseError(f"column {self.label!r} is named as label and as weight; name two columns")
+        for role in ("label", "weight"):
+            if getattr(self, role) in names:
+                raise UncurseError(f"column {getattr(self, role)!r} is named as score and as {role}; name two columns")
         if not isinstance(self.top_k, TopK | None):
             raise UncurseError(f"top_k={self.top_k!r}; pass a TopK, such as TopK('request', 3)")
         check_choice("scale", self.scale, SCALES)

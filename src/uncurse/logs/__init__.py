@@ -24,7 +24,7 @@ from .diagnose import locating_errors
 from .expressions import with_prediction
 from .queries import query, query_groups
 from .scans import ENGINES
-from .sources import is_frame, open_table
+from .sources import Table, is_frame, open_table
 from .top_per_request import top_per_request
 from .writing import apply_to_files
 
@@ -98,6 +98,7 @@ def collect(
         check_group(table.frame.collect_schema()[group], group, table.name)
     if top_k is not None:
         frame: Any = table.frame  # a lazy or an eager frame
+        _check_requests(table, top_k.request)
         best = top_per_request(frame, spec.scores[0], top_k.request, top_k.k, columns=spec.wanted)
         table = replace(table, frame=best)
     with locating_errors(table, spec):
@@ -109,6 +110,16 @@ def collect(
         return evidence
     sources = [source] if isinstance(source, str | os.PathLike) else source
     return replace(evidence, sources=tuple(str(path) for path in sources))
+
+
+def _check_requests(table: Table, request: str) -> None:
+    missing = nw.col(request).is_null()
+    if table.frame.collect_schema()[request].is_float():
+        missing = missing | nw.col(request).is_nan()
+    counted: Any = table.frame.lazy().select(missing.cast(nw.Int64).sum().alias("missing")).collect()
+    count = int(counted["missing"][0] or 0)
+    if count:
+        raise UncurseError(f"{table.name}: {count:,} rows have no {request}; drop them, or give each a request")
 
 
 def _collect(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | None) -> Evidence:

@@ -44,6 +44,8 @@ def check_columns(schema: dict[str, Any], numbers: Sequence[str], names: Sequenc
             raise UncurseError(f"{where} has no column {name!r}; {hint}")
     for name in numbers:
         dtype = schema[name]
+        if dtype in (nw.Int128, nw.UInt128):
+            raise UncurseError(f"{where}: column {name!r} holds {dtype}, which few engines read; cast it to float")
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             holds = {nw.Unknown: "is all null", nw.Object: "holds Python objects, not numbers"}
             problem = next((text for kind, text in holds.items() if dtype == kind), f"holds {dtype}, not numbers")
@@ -86,7 +88,7 @@ def bad_values(name: str, spec: LogSpec) -> dict[str, Callable[[Any], Any]]:
         return {"that has no logarithm; use the identity link": lambda x: x <= 0}
     if spec.scale != "probability":
         return {}
-    remedy = "that is not a probability; are these logits? (fit, collect and evaluate: --scale logit)"
+    remedy = "that is not a probability; are these logits? Then the scale is logit"
     tests: dict[str, Callable[[Any], Any]] = {remedy: lambda x: (x < 0) | (x > 1)}
     link = get_link(spec.link)
     if len(spec.scores) > 1 and link.lower == 0:

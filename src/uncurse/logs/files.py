@@ -49,11 +49,13 @@ def locate(sources: Iterable[str | os.PathLike[str]]) -> list[LogFile]:
     files: dict[str, LogFile] = {}
     for source in sources:
         for file in _locate_one(source):
-            if file.path in files:
-                raise UncurseError(f"{file.path} is named twice; its rows would count double")
-            files[file.path] = file
-    _refuse_table_formats({os.path.dirname(os.path.abspath(path)) for path in files})
-    kinds = {kind_of(path): path for path in files}
+            other = files.setdefault(os.path.realpath(file.path), file)  # links and relative paths name one file too
+            if other is not file:
+                names = file.path if file.path == other.path else f"{other.path} and {file.path} are one file, which"
+                raise UncurseError(f"{names} is named twice; its rows would count twice")
+    paths = [file.path for file in files.values()]
+    _refuse_table_formats({os.path.dirname(os.path.abspath(path)) for path in paths})
+    kinds = {kind_of(path): path for path in paths}
     if len(kinds) > 1:
         raise UncurseError(f"{' and '.join(kinds.values())} are not of one kind; pass parquet or CSV, not both")
     return list(files.values())
@@ -71,10 +73,15 @@ def _locate_one(source: str | os.PathLike[str]) -> Iterator[LogFile]:
     elif os.path.exists(path):
         found, base = [text], path.parent
     elif glob.has_magic(text):
-        found = sorted(p for p in glob.glob(text, recursive=True) if os.path.isfile(p))
+        base = Path(*path.parts[: next(i for i, part in enumerate(path.parts) if glob.has_magic(part))] or ["."])
+        asked = any(part.startswith((".", "_")) for part in Path(os.path.relpath(text, base)).parts)
+        found = sorted(
+            file
+            for file in glob.glob(text, recursive=True)
+            if os.path.isfile(file) and (asked or not is_hidden(Path(os.path.relpath(file, base))))
+        )
         if not found:
             raise UncurseError(f"no file matches {source}")
-        base = Path(*path.parts[: next(i for i, part in enumerate(path.parts) if glob.has_magic(part))] or ["."])
     else:
         raise UncurseError(f"cannot read {source}: there is no such file or folder")
     for file in found:
@@ -109,8 +116,12 @@ def _walk(folder: Path) -> Iterator[str]:
 
 def is_data(path: Path) -> bool:
     """Tell whether a file is read as part of a folder: known by its ending, and not hidden by a dot or underscore."""
-    hidden = any(part.startswith((".", "_")) for part in path.parts)
-    return not hidden and any(str(path).lower().endswith(suffix) for suffix in _KINDS)
+    return not is_hidden(path) and any(str(path).lower().endswith(suffix) for suffix in _KINDS)
+
+
+def is_hidden(path: Path) -> bool:
+    """Tell whether a file or a folder above it is hidden by a dot or an underscore."""
+    return any(part.startswith((".", "_")) and part != ".." for part in path.parts)
 
 
 def _refuse_table_formats(folders: set[str]) -> None:
@@ -121,7 +132,7 @@ def _refuse_table_formats(folders: set[str]) -> None:
             if os.path.isdir(inside) and (name != "metadata" or _is_iceberg(folder)):
                 raise UncurseError(
                     f"{folder} is {table}, whose files may hold deleted rows; load it with Spark or DuckDB and pass "
-                    "the frame"
+                    "the frame to uncurse.collect"
                 )
 
 

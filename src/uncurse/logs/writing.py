@@ -12,7 +12,7 @@ from ..documents import replacing, temporary_folder
 from ..errors import UncurseError
 from ..evidence import LogSpec
 from ..maps import Grouped, ScoreMap
-from ..validation import check_choice
+from ..validation import check_choice, warn_user
 from .checks import first_line, unused_name, warn_of_probabilities
 from .csv_files import parse_number, read_header, scan_text
 from .diagnose import fault_in
@@ -55,7 +55,8 @@ def apply_to_files(
     group : str, optional
         Column of groups, or a name in the folders (``site=news/``); required if the map has groups.
     engine : {"polars", "duckdb", "spark"}, default="polars"
-        Engine that reads and writes parquet files. CSV files are read with Polars.
+        Engine that reads and writes parquet files; only Polars keeps every type. CSV files are read with Polars, and
+        their columns stay text.
     progress : callable, optional
         Called with the path of each file that is done.
 
@@ -79,6 +80,8 @@ def apply_to_files(
     check_choice("engine", engine, ENGINES)
     if isinstance(score_map, Grouped) and group is None:
         raise UncurseError("this map has a map for each group; name the group column too")
+    if not column:
+        raise UncurseError("the name of the new column is empty; name it, say 'prediction'")
     files = locate([source])
     check_files(files, [score], [] if group is None else [group])
     target, many = _check_target(files, source, out)
@@ -87,8 +90,7 @@ def apply_to_files(
         fault = fault_in(file.path, spec)  # before anything is written
         if fault is not None:
             raise UncurseError(fault)
-    if score_map.scale == "logit":
-        _warn_of_probabilities(files, score)
+    _warn(files, score_map, score, group)
 
     def write(file: LogFile, to: Path) -> None:
         part, by = score_map, group
@@ -133,19 +135,31 @@ def _check_target(
         raise UncurseError(
             f"{source} is a folder or a glob, which may hold several files, and {out} names one file; name a folder"
         )
+    elif os.path.isdir(source) and Path(os.path.realpath(source)) in Path(os.path.realpath(target)).parents:
+        raise UncurseError(f"{out} lies inside {source}, which would then hold both logs; name a folder elsewhere")
     elif os.path.isdir(target) and any(target.iterdir()):
         raise UncurseError(f"folder {out} holds files already; name a new one, or empty it first")
     return target, many
 
 
-def _warn_of_probabilities(files: Sequence[LogFile], score: str) -> None:
+def _warn(files: Sequence[LogFile], score_map: ScoreMap, score: str, group: str | None) -> None:
+    """Warn of logits that look like probabilities, and of groups that the map does not know."""
     import polars as pl
 
-    value = pl.col(score)
-    scores = scan_polars(files, [score], uneven=True).select(low=value.min(), high=value.max(), rows=pl.len())
+    value, unknown = pl.col(score), pl.lit(0)
+    if isinstance(score_map, Grouped) and group is not None:
+        unknown = (~pl.col(group).cast(pl.String).is_in(list(score_map.maps))).sum()
+    scores = scan_polars(files, [score], [] if group is None else [group], uneven=True).select(
+        low=value.min(), high=value.max(), rows=pl.len(), unknown=unknown
+    )
     found = scores.collect(engine="streaming").row(0, named=True)
-    if found["rows"]:
+    if found["rows"] and score_map.scale == "logit":
         warn_of_probabilities(score, found["low"], found["high"], found["rows"], PROBABILITY_REMEDY)
+    if found["unknown"]:
+        warn_user(
+            f"{found['unknown']:,} of {found['rows']:,} rows have a {group} without a map of its own; they get the "
+            "default map"
+        )
 
 
 def _write_folder(files: Sequence[LogFile], target: Path, write: _Write) -> list[str]:
@@ -169,12 +183,12 @@ def _write(score_map: ScoreMap, file: str, to: Path, score: str, column: str, gr
     engine = "polars" if csv_in else engine
     options: dict[str, Any] = {"column": column, "group": group}
     frame: Any
-    if csv_in and csv_out:  # as text, so that every other value stays as it is written
+    if csv_in:  # as text, so that every other value stays as it is written
         number = unused_name([*_column_names(file), column], "uncurse_score")
         frame = scan_text(file).with_columns(parse_number(score).alias(number))
         frame = with_prediction(frame, score_map, score=number, **options).drop(number)
     else:
-        frame = _scan_typed(file, score, group) if csv_in else scan([LogFile(file, file, {})], engine=engine)
+        frame = scan([LogFile(file, file, {})], engine=engine)
         frame = with_prediction(frame, score_map, score=score, **options)
     if engine == "polars" and csv_out:
         packed = to.name.lower().endswith(".gz")
@@ -187,16 +201,6 @@ def _write(score_map: ScoreMap, file: str, to: Path, score: str, column: str, gr
         frame.write_csv(str(to))
     else:
         frame.write_parquet(str(to))
-
-
-def _scan_typed(file: str, score: str, group: str | None) -> Any:
-    """Open a CSV file with inferred types, but the group as it is written."""
-    import polars as pl
-
-    texts = {name: pl.String for name in (score, group) if name is not None}
-    return pl.scan_csv(file, infer_schema_length=None, glob=False, schema_overrides=texts).with_columns(
-        parse_number(score)
-    )
 
 
 def _write_spark(frame: Any, to: Path, csv: bool) -> None:

@@ -11,7 +11,7 @@ from ..errors import UncurseError
 from ..evidence import Cells, Evidence
 from ..links import logistic
 from ..maps import Grouped, ScoreMap
-from .estimates import SelectionMetrics
+from .estimates import Estimate, SelectionMetrics
 from .evaluation import Evaluation, check_shares, check_types, summed_up
 from .ranking import Ranked, columns_of, limit_bins
 from .selection import count_of_share
@@ -90,7 +90,11 @@ def evaluate_log(
     rows: list[SelectionMetrics] = []
     for alpha in check_shares(alphas):
         share = _selected_share(low, high, *_edge(log.cells, alpha))
-        kept = share > 0
+        kept = (share > 0) & (w > 0)
+        if not kept.any():  # of a value that is 0 on all selected rows
+            none = Estimate(np.nan, np.nan)
+            rows.append(SelectionMetrics(alpha, 0.0, 0.0, 0.0, none, none, none, none, none, none, ()))
+            continue
         part = share[kept]
         selected = w[kept] * part
         ranked = Ranked(prediction[kept], (selected, y[kept] * part, w2[kept] * part**2, y2[kept] * part**2))
