@@ -10,7 +10,7 @@ from scipy.special import expit
 from uncurse import Affine, Cells
 from uncurse.debias.records import DataRecord, FitRecord, GroupRecord
 from uncurse.metrics import evaluate_cells
-from uncurse.report import Method, Report, ValueRow, ValueSummary
+from uncurse.report import Method, Report
 from uncurse.report.provenance import summarize_scores
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page's tests drive a browser: pip install playwright")
@@ -49,10 +49,10 @@ def file(tmp_path_factory):
         Method(HOSTILE, evaluate_cells(cells, Affine(0.9, -0.2), alphas), replace(record, lambda_=0.9, groups={})),
         Method(SCRIPT, evaluate_cells(cells, Affine(0.7, -0.6), alphas)),
     ]
-    value = ValueSummary(HOSTILE, (ValueRow(SCRIPT, 0.02, 1000.0, 412.0, 331.0, 18.0),))
+    methods = [replace(method, value=method.evaluation) for method in methods]
     path = tmp_path_factory.mktemp("page") / "report.html"
     facts = {"log": [HOSTILE, SCRIPT], HOSTILE: "column"}
-    Report(methods, summary, facts, title="August", value=value).to_html(path)
+    Report(methods, summary, facts, title="August", value_name=HOSTILE).to_html(path)
     return path
 
 

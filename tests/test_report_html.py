@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.special import expit
 from uncurse import Affine, Cells, evaluate
 from uncurse.debias.records import DataRecord, FitRecord, GroupRecord
 from uncurse.metrics import evaluate_cells
-from uncurse.report import Method, Report, ValueRow, ValueSummary, charts
+from uncurse.report import Method, Report, charts
 from uncurse.report.prose import clean, percent
 from uncurse.report.provenance import summarize_scores
 
@@ -53,9 +54,9 @@ def page(world, tmp_path_factory):
         Method("as served", evaluate_cells(cells, None, ALPHAS)),
         Method("vad.json", evaluate_cells(cells, Affine(0.8, -0.4), ALPHAS), record_of(summary)),
     ]
-    value = ValueSummary("revenue in EUR", (ValueRow("as served", 0.02, 1000.0, 412.0, 331.0, 18.0),))
+    methods = [replace(method, value=method.evaluation) for method in methods]
     facts = {"log": ["served.parquet", "30,000 rows"], "command": "uncurse evaluate served.parquet"}
-    report = Report(methods, summary, facts, title="Ads, August", value=value)
+    report = Report(methods, summary, facts, title="Ads, August", value_name="revenue in EUR")
     return written(report, tmp_path_factory.mktemp("report") / "report.html")
 
 
@@ -139,9 +140,9 @@ def test_names_stay_text(world, tmp_path):
     cells, summary = world
     base = evaluate_cells(cells, None, [0.02, 0.1])
     methods = [Method(name, base, record_of(summary, name, groups=2)) for name in HOSTILE]
-    value = ValueSummary(HOSTILE[0], tuple(ValueRow(name, 0.02, 1.0, 1.0, 1.0, 0.0) for name in HOSTILE))
+    methods = [replace(method, value=base) for method in methods]
     facts = {name: name for name in HOSTILE} | {"log": HOSTILE}
-    report = Report(methods, summary, facts, title=HOSTILE[1], value=value)
+    report = Report(methods, summary, facts, title=HOSTILE[1], value_name=HOSTILE[0])
     reader = Reader(written(report, tmp_path / "r.html"))
     assert reader.open == []
     assert not {"img", "script"} & {tag for tag, _ in reader.elements}

@@ -114,10 +114,12 @@ def evaluate(
         raise UncurseError(f"{', '.join(log)}, label {spec.label!r}: {error}") from None
     names = ["as served", *(one.name for one in loaded)]
     records = [None, *(one.record for one in loaded)]
-    methods = [Method(*one) for one in zip(names, evaluations, records, strict=True)]
-    values = None if value is None else _values(log, evidence, value, loaded, alphas, options.engine)
+    values: list[Evaluation | None] = [None] * len(names)
+    if value is not None:
+        values = [*_values(log, evidence, value, loaded, alphas, options.engine)]
+    methods = [Method(*one) for one in zip(names, evaluations, records, values, strict=True)]
     if report is not None or figures is not None:
-        _draw(methods, evidence, log, values, value, report, figures)
+        _draw(methods, evidence, log, str(value), report, figures)
     content = {
         "facts": _facts(log, evidence, [one.path for one in loaded]),
         "selection": selection,
@@ -126,13 +128,13 @@ def evaluate(
                 "name": m.name,
                 "evaluation": m.evaluation.to_dict(),
                 "record": None if m.record is None else m.record.to_dict(),
-                "value": None if values is None else values[i].to_dict(),
+                "value": None if m.value is None else m.value.to_dict(),
             }
-            for i, m in enumerate(methods)
+            for m in methods
         ],
     }
-    text = _text(methods, evidence) + ("" if values is None else "\n\n" + _value_text(names, values, str(value)))
-    emit(format, text, documents.dumps("evaluations", content), _records(methods, values))
+    text = _text(methods, evidence) + ("" if value is None else "\n\n" + _value_text(methods, value))
+    emit(format, text, documents.dumps("evaluations", content), _records(methods))
     for path in (report, figures):
         if path is not None:
             note(f"written to {path}")
@@ -260,31 +262,22 @@ def _draw(
     methods: Sequence[Method],
     evidence: Evidence,
     log: Sequence[str],
-    values: Sequence[Evaluation] | None,
-    column: str | None,
+    value_name: str,
     report: Path | None,
     figures: Path | None,
 ) -> None:
-    from ..report import Report, ValueRow, ValueSummary
+    from ..report import Report
     from ..report.provenance import summarize_scores
 
     assert evidence.cells is not None  # a log with labels has logits
-    spec, value = evidence.spec, None
-    if values is not None:
-        rows = []
-        for method, one in zip(methods, values, strict=True):
-            for count, row in zip(method.evaluation.rows, one.rows, strict=True):
-                # The error of observed / predicted is relative; that of the observed sum follows.
-                error = row.observed * row.calibration_error.standard_error / row.ratio if row.observed > 0 else 0.0
-                rows.append(ValueRow(method.name, row.alpha, count.selected, row.predicted, row.observed, error))
-        value = ValueSummary(str(column), tuple(rows))
+    spec = evidence.spec
     with working("drawing"):
         page = Report(
             methods,
             served=None if spec.top_k is not None else summarize_scores(evidence.cells),
             facts=_facts(log, evidence, [m.name for m in methods[1:]]),
             selection=None if spec.top_k is None else str(spec.top_k),
-            value=value,
+            value_name=value_name,
         )
         if report is not None:
             page.to_html(report)
@@ -350,19 +343,19 @@ def _text(methods: Sequence[Method], log: Evidence) -> str:
     )
 
 
-def _value_text(names: Sequence[str], values: Sequence[Evaluation], column: str) -> str:
-    table = [("top", "observed", *names)]
-    for rows in zip(*(one.rows for one in values), strict=True):
+def _value_text(methods: Sequence[Method], column: str) -> str:
+    table = [("top", "observed", *(m.name for m in methods))]
+    for rows in zip(*(m.value.rows for m in methods if m.value is not None), strict=True):
         cells = [f"{row.predicted:,.6g} ({_signed(row.calibration_error, 1)})" for row in rows]
         table.append((_percent(rows[0].alpha), f"{rows[0].observed:,.6g}", *cells))
     return "\n".join([f"Sum of {column}: observed, and predicted (difference)", *aligned(table, left=0)])
 
 
-def _records(methods: Sequence[Method], values: Sequence[Evaluation] | None) -> list[dict[str, Any]]:
+def _records(methods: Sequence[Method]) -> list[dict[str, Any]]:
     """Return a flat record for every method and share."""
     records = []
-    for i, method in enumerate(methods):
-        for j, row in enumerate(method.evaluation.rows):
+    for method in methods:
+        for i, row in enumerate(method.evaluation.rows):
             record: dict[str, Any] = {
                 "method": method.name,
                 **{name: getattr(row, name) for name in ("alpha", "selected", "predicted", "observed")},
@@ -375,8 +368,8 @@ def _records(methods: Sequence[Method], values: Sequence[Evaluation] | None) -> 
                 "log_loss": float(row.log_loss),
                 "brier": float(row.brier),
             }
-            if values is not None:
-                one = values[i].rows[j]
+            if method.value is not None:
+                one = method.value.rows[i]
                 record |= {"value_predicted": one.predicted, "value_observed": one.observed}
             records.append(record)
     return records

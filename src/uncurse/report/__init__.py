@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -36,7 +35,9 @@ class Method:
     evaluation : Evaluation
         Result of `uncurse.evaluate` or `uncurse.metrics.evaluate_log`. All methods have the same shares.
     record : FitRecord, optional
-        How the map was fitted, see `uncurse.debias.records.load_record`.
+        How the map was fitted, see `uncurse.debias.load_record`.
+    value : Evaluation, optional
+        Sums of value instead of counts on the same selections, see ``values`` of `uncurse.metrics.evaluate_log`.
 
     Examples
     --------
@@ -48,65 +49,7 @@ class Method:
     name: str
     evaluation: Evaluation
     record: FitRecord | None = None
-
-
-@dataclass(frozen=True)
-class ValueRow:
-    """Predicted and observed value of the selected rows of one method and share.
-
-    Parameters
-    ----------
-    method : str
-        Name of the method.
-    alpha : float
-        Selected share.
-    selected : float
-        Number of selected rows, or their weight.
-    predicted, observed : float
-        Total value predicted by the scores, and total value of the outcomes.
-    standard_error : float
-        Standard error of `observed`.
-
-    Examples
-    --------
-    >>> ValueRow("as served", 0.02, 1000.0, 412.0, 331.0, 18.0).observed
-    331.0
-    """
-
-    method: str
-    alpha: float
-    selected: float
-    predicted: float
-    observed: float
-    standard_error: float
-
-    def __post_init__(self) -> None:
-        numbers = (self.alpha, self.predicted, self.observed, self.standard_error)
-        if not (all(map(math.isfinite, numbers)) and 0 < self.selected < math.inf and self.standard_error >= 0):
-            raise UncurseError(
-                f"the value of {self.method!r} is not finite or has no rows; pass sums over selected rows"
-            )
-
-
-@dataclass(frozen=True)
-class ValueSummary:
-    """Value of the selected rows, such as revenue.
-
-    Parameters
-    ----------
-    name : str
-        What the value is, with its unit.
-    rows : tuple of ValueRow
-        Totals of each method and share.
-
-    Examples
-    --------
-    >>> ValueSummary("revenue in EUR", (ValueRow("as served", 0.02, 1000.0, 412.0, 331.0, 18.0),)).name
-    'revenue in EUR'
-    """
-
-    name: str
-    rows: tuple[ValueRow, ...]
+    value: Evaluation | None = None
 
 
 @dataclass(frozen=True)
@@ -126,8 +69,8 @@ class Report:
         Title of the page.
     selection : str, optional
         Description of the selection if it is not a share of all rows, such as ``"top 1 of each request"``.
-    value : ValueSummary, optional
-        Value of the selected rows, such as revenue.
+    value_name : str, default="value"
+        What the values of the methods are, with their unit.
 
     Examples
     --------
@@ -142,7 +85,7 @@ class Report:
     facts: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     title: str = "Calibration of the selected predictions"
     selection: str | None = None
-    value: ValueSummary | None = None
+    value_name: str = "value"
 
     def __post_init__(self) -> None:
         if not self.methods:
@@ -227,4 +170,4 @@ class Report:
         return [section for section in sections if section is not None]
 
 
-__all__ = ["REQUIREMENT", "Method", "Report", "ValueRow", "ValueSummary"]
+__all__ = ["REQUIREMENT", "Method", "Report"]

@@ -26,7 +26,7 @@ from .prose import (
 )
 
 if TYPE_CHECKING:
-    from . import Report, ValueSummary
+    from . import Report
 
 _MILLION = 1e6
 
@@ -121,26 +121,48 @@ def _ranges(rows: Rows) -> str:
 
 def outcomes(report: Report) -> Section:
     """Predicted and observed outcomes per million selected rows."""
-    rows = []
-    for at, m in _each(report):
-        scale = _MILLION / m.selected
-        # Given the predictions, the outcomes of different bins are independent.
-        error = math.sqrt(sum((b.weight * b.standard_error) ** 2 for b in m.bins))
-        low, high = interval(m.observed, error)
-        rows.append(
-            {**at, "predicted": scale * m.predicted, "observed": scale * m.observed, "low": scale * max(low, 0.0),
-             "high": scale * high}
-        )  # fmt: skip
+    rows = _per_million(report)
     first = by_share(report.methods)[0]
     sentences = [_outcome_sentence(report, row) for row in rows if row["place"] == first]
     caption = "Predicted outcomes of each method, and observed outcomes with their 95% interval."
     served = {row["place"]: row["observed"] for row in rows if row["series"] == 0}
-    if any(not math.isclose(row["observed"], served[row["place"]], rel_tol=1e-3) for row in rows):
-        caption += f" Maps by group select other rows; the observed outcomes are those of {report.methods[0].name}."
     label = "Predicted and observed outcomes per million selected rows. " + " ".join(sentences)
     legend = ((OBSERVED, "observed"), *_series(report)) if len(served) > 1 else ()
-    table = Table(
-        "Outcomes per million selected rows",
+    draw = partial(
+        charts.by_share_chart, _outcome_lines(rows), "outcomes per million", labels=charts.COUNT, zero=False,
+        selection=report.selection, band={"opacity": 0.7, "color": charts.light("floor")},
+    )  # fmt: skip
+    figure = Figure("outcomes", draw, label, caption, legend)
+    blocks: list[Figure | Table] = [figure, _table(report, "Outcomes per million selected rows", rows)]
+    if all(method.value is not None for method in report.methods):
+        title = f"Value per million selected rows: {report.value_name}"
+        blocks.append(_table(report, title, _per_million(report, value=True)))
+    return Section("outcomes", "Predicted and observed outcomes", tuple(sentences), tuple(blocks))
+
+
+def _per_million(report: Report, *, value: bool = False) -> Rows:
+    """Return predicted and observed outcomes, or their value, with the 95% interval of the observed sum."""
+    rows = []
+    for at, m in _each(report):
+        sums: SelectionMetrics = m
+        if value:
+            evaluation = report.methods[at["series"]].value
+            assert evaluation is not None
+            sums = evaluation.rows[at["place"]]
+        scale = _MILLION / m.selected
+        # Given the predictions, the outcomes of different bins are independent.
+        error = math.sqrt(sum((b.weight * b.standard_error) ** 2 for b in sums.bins))
+        low, high = interval(sums.observed, error)
+        rows.append(
+            {**at, "predicted": scale * sums.predicted, "observed": scale * sums.observed,
+             "low": scale * max(low, 0.0), "high": scale * high}
+        )  # fmt: skip
+    return rows
+
+
+def _table(report: Report, title: str, rows: Rows) -> Table:
+    return Table(
+        title,
         ["method", "selected", "predicted", "observed", "95% interval", "predicted − observed"],
         [
             [r["name"], selection_name(report.methods, r["place"], report.selection), number(round(r["predicted"])),
@@ -149,13 +171,6 @@ def outcomes(report: Report) -> Section:
             for r in sorted(rows, key=lambda row: row["alpha"])
         ],
     )  # fmt: skip
-    draw = partial(
-        charts.by_share_chart, _outcome_lines(rows), "outcomes per million", labels=charts.COUNT, zero=False,
-        selection=report.selection, band={"opacity": 0.7, "color": charts.light("floor")},
-    )  # fmt: skip
-    figure = Figure("outcomes", draw, label, caption, legend)
-    blocks = (figure, table, *(() if report.value is None else (_value_table(report.value),)))
-    return Section("outcomes", "Predicted and observed outcomes", tuple(sentences), blocks)
 
 
 def _signed(value: float) -> str:
@@ -200,19 +215,6 @@ def _outcome_lines(rows: Rows) -> Rows:
          "text": f"{r['name']}, {share(r['alpha'])}: {number(r['predicted'])} per million predicted"}
         for r in rows
     ]  # fmt: skip
-
-
-def _value_table(value: ValueSummary) -> Table:
-    rows = []
-    for row in sorted(value.rows, key=lambda row: row.alpha):
-        scale = _MILLION / row.selected
-        low, high = (number(scale * end) for end in interval(row.observed, row.standard_error))
-        rows.append(
-            [row.method, share(row.alpha), number(scale * row.predicted), number(scale * row.observed),
-             f"{low} to {high}", number(scale * (row.predicted - row.observed))]
-        )  # fmt: skip
-    header = ["method", "share", "predicted", "observed", "95% interval", "predicted − observed"]
-    return Table(f"Value per million selected rows: {value.name}", header, rows)
 
 
 # ---------------------------------------------------------------------------- reliability
