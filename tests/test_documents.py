@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from uncurse import documents
@@ -298,3 +299,9 @@ def test_errors_while_reading_fields_become_ours(error):
         documents.reading("cells"),
     ):
         raise error
+
+
+@pytest.mark.parametrize("path", [2**63, 1, np.ma.masked_array([1.0]), None])
+def test_a_path_that_is_no_path_is_refused_before_anything_is_written(path):
+    with pytest.raises(UncurseError, match=r"cannot write .*; pass the path of a file and text"):
+        documents.write(path, "text")

@@ -141,7 +141,7 @@ def test_the_text_for_people(run, logs):
         "tower, from 20,000 pool rows and 20,000 labelled rows of s1, s2\n",
         "probability that the labels follow a straight line: 0.",
         "2 groups with a map each",
-        "remaining error on the top, 90% intervals: 1%: -",
+        "expected error on the top of this pool, 90% intervals: 1%: -",
         "written to map.json; next: uncurse apply map.json LOG --score s1 -o OUT",
     ):
         assert words in text

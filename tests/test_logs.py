@@ -587,9 +587,10 @@ def test_evaluate_is_a_gate(run):
     assert "map.json, top " in run(
         "evaluate", "log.parquet", *options, "--map", "map.json", "--fail-above", "0.0001", code=1
     )
-    assert "--fail-above is '5x'; pass a share such as 2%" in run(
-        "evaluate", "log.parquet", *options, "--fail-above", "5x", code=2
-    )
+    for bad in ("5x", "10", "0"):  # 10 would be 1,000%
+        error = run("evaluate", "log.parquet", *options, "--fail-above", bad, code=2)
+        assert f"--fail-above is '{bad}'; pass a share such as 2%" in error
+    run("evaluate", "log.parquet", *options, "--fail-above", "150%")
 
 
 def test_value_sums_the_column_over_the_selected_rows(run):

@@ -137,7 +137,7 @@ def test_outcomes_are_counted_per_million_selected_rows(methods):
 @pytest.mark.parametrize(
     ("predicted", "verdict"),
     [
-        (0.4, "too high by 100,000 (33.3%)."), (0.31, "The prediction is inside the interval."),
+        (0.4, "too high by 100,000 (33.3%)."), (0.31, "The difference is consistent with zero."),
         (0.2, "too low by 100,000 (33.3%)."),
     ],
 )  # fmt: skip
@@ -151,7 +151,7 @@ def test_the_difference_of_outcomes_is_stated_in_words(predicted, verdict):
         "were observed (95% interval 272,000 to 328,000)."
     )
     assert served.endswith(verdict)
-    assert after == "After map: 300,000 predicted, 300,000 observed. The prediction is inside the interval."
+    assert after == "After map: 300,000 predicted, 300,000 observed. The difference is consistent with zero."
 
 
 def test_a_small_difference_of_outcomes_is_not_rounded_away(methods):

@@ -199,6 +199,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     >>> with replacing("/dev/null") as file:
     ...     written = file.write_text("text")
     """
+    path = os.fspath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))

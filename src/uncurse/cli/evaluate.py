@@ -250,7 +250,9 @@ def _gate(methods: Sequence[Method], limit: float) -> None:
             error = row.calibration_error
             if not abs(error) <= limit:  # NaN, of a selection without a positive label, fails too
                 exceeded.append(f"{method.name}, top {_percent(row.alpha)}: {_signed(error)}")
-    if exceeded:
+    if not exceeded:
+        note(f"no error is above {_percent(limit)}")
+    else:
         typer.echo(f"uncurse: the error is above {_percent(limit)}: {'; '.join(exceeded)}", err=True)
         raise typer.Exit(1)
 
@@ -346,9 +348,14 @@ def _text(methods: Sequence[Method], log: Evidence) -> str:
 def _value_text(methods: Sequence[Method], column: str) -> str:
     table = [("top", "observed", *(m.name for m in methods))]
     for rows in zip(*(m.value.rows for m in methods if m.value is not None), strict=True):
-        cells = [f"{row.predicted:,.6g} ({_signed(row.calibration_error, 1)})" for row in rows]
+        cells = []
+        for row in rows:
+            error = row.calibration_error
+            share = f" ({_signed(error, 1)} ± {100 * error.standard_error:.1f}%)" if error == error else ""
+            cells.append(f"{row.predicted:,.6g}{share}")
         table.append((_percent(rows[0].alpha), f"{rows[0].observed:,.6g}", *cells))
-    return "\n".join([f"Sum of {column}: observed, and predicted (difference)", *aligned(table, left=0)])
+    title = f"Sum of {column}: observed, and predicted (difference ± standard error)"
+    return "\n".join([title, *aligned(table, left=0)])
 
 
 def _records(methods: Sequence[Method]) -> list[dict[str, Any]]:

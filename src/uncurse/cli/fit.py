@@ -233,7 +233,8 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> s
     if record.reason:
         lines.append(f"why: {record.reason}")
     if record.lambda_ is not None and record.standard_error is not None and record.center is not None:
-        lines.append(f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f} about {record.center:.4f}")
+        shrinkage = f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f}"
+        lines.append(f"scores are shrunk towards {record.center:.4f} by {shrinkage}")
     if record.line_probability is not None:
         lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")
     if isinstance(score_map, Affine) and score_map.link == "logistic":
@@ -251,7 +252,7 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> s
     if record.remaining_error:
         level = f"{100 * record.remaining_error[0].level:g}%"
         spans = [f"{100 * e.alpha:g}%: {100 * e.low:+.1f}% to {100 * e.high:+.1f}%" for e in record.remaining_error]
-        lines.append(f"remaining error on the top, {level} intervals: {', '.join(spans)}")
+        lines.append(f"expected error on the top of this pool, {level} intervals: {', '.join(spans)}")
     score = pool.spec.scores[0] if KINDS[record.replicas].served_is_a_column else "MEAN"
     if is_stdout(out):
         lines.append("written to standard output")

@@ -262,11 +262,12 @@ def check_served(path: str, record: FitRecord, score: str) -> None:
 def share(text: str, option: str, most: float = 1.0) -> float:
     """Return a share written as 0.02 or 2%."""
     number = text.strip()
+    percent = number.endswith("%")
     try:
-        value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+        value = float(number.removesuffix("%")) / (100 if percent else 1)
     except ValueError:
         value = float("nan")
-    if not 0 < value <= most:
+    if not 0 < value <= (most if percent else 1):
         raise UncurseError(f"{option} is {text!r}; pass a share such as 2% or 0.02")
     return value
 

@@ -100,7 +100,7 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """Calibration error on the smallest selection, as served and after the first map, in words."""
+        """Calibration error on the first share, as served and after the first map, in words."""
         return str(prose.headline(self.methods, self.selection))
 
     def to_html(self, path: str | os.PathLike[str]) -> None:

@@ -122,8 +122,7 @@ def _ranges(rows: Rows) -> str:
 def outcomes(report: Report) -> Section:
     """Predicted and observed outcomes per million selected rows."""
     rows = _per_million(report)
-    first = by_share(report.methods)[0]
-    sentences = [_outcome_sentence(report, row) for row in rows if row["place"] == first]
+    sentences = [_outcome_sentence(report, row) for row in rows if row["place"] == 0]
     caption = "Predicted outcomes of each method, and observed outcomes with their 95% interval."
     served = {row["place"]: row["observed"] for row in rows if row["series"] == 0}
     label = "Predicted and observed outcomes per million selected rows. " + " ".join(sentences)
@@ -144,18 +143,16 @@ def _per_million(report: Report, *, value: bool = False) -> Rows:
     """Return predicted and observed outcomes, or their value, with the 95% interval of the observed sum."""
     rows = []
     for at, m in _each(report):
-        sums: SelectionMetrics = m
-        if value:
-            evaluation = report.methods[at["series"]].value
-            assert evaluation is not None
-            sums = evaluation.rows[at["place"]]
+        evaluations = [method.value if value else method.evaluation for method in report.methods]
+        served, sums = (evaluations[i].rows[at["place"]] for i in (0, at["series"]))  # type: ignore[union-attr]
         scale = _MILLION / m.selected
-        # Given the predictions, the outcomes of different bins are independent.
-        error = math.sqrt(sum((b.weight * b.standard_error) ** 2 for b in sums.bins))
+        # Given the predictions, the outcomes of different bins are independent. All methods share the outcomes.
+        error = math.sqrt(sum((b.weight * b.standard_error) ** 2 for b in served.bins))
         low, high = interval(sums.observed, error)
+        below, above = interval(sums.calibration_error, sums.calibration_error.standard_error)
         rows.append(
             {**at, "predicted": scale * sums.predicted, "observed": scale * sums.observed,
-             "low": scale * max(low, 0.0), "high": scale * high}
+             "low": scale * max(low, 0.0), "high": scale * high, "consistent": below <= 0 <= above}
         )  # fmt: skip
     return rows
 
@@ -180,7 +177,7 @@ def _signed(value: float) -> str:
 def _outcome_sentence(report: Report, row: dict[str, Any]) -> str:
     """Compare prediction and outcome of one method in words."""
     gap = abs(row["predicted"] - row["observed"])
-    inside = row["low"] <= row["predicted"] <= row["high"]
+    inside = row["consistent"]
     # Three digits, or as many as the difference needs.
     step = 10 ** math.floor(math.log10(max(min(row["predicted"] / 100, math.inf if inside else gap / 10), 1.0)))
     predicted, observed, low, high = (
@@ -192,7 +189,7 @@ def _outcome_sentence(report: Report, row: dict[str, Any]) -> str:
     size = f" ({percent(part, decimals_for(part), sign=False)})" if part else ""
     verdict = f"The prediction is too {way} by {number(abs(predicted - observed))}{size}."
     if inside:
-        verdict = "The prediction is inside the interval."
+        verdict = "The difference is consistent with zero."
     if row["series"] == 0:
         where = the_selection(report.methods, row["place"], report.selection)
         return (

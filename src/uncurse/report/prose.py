@@ -132,11 +132,12 @@ class Headline:
 
 
 def headline(methods: Sequence[Method], selection: str | None) -> Headline:
-    """Describe the calibration error of the smallest selection, as served and after the first map.
+    """Describe the calibration error of the first share that was given, as served and after the first map.
 
     The best of several maps is not reported: its error on the same rows is too optimistic.
     """
-    defined = [i for i in by_share(methods) if all(m.evaluation.rows[i].observed > 0 for m in methods[:2])]
+    places = range(len(methods[0].evaluation.rows))
+    defined = [i for i in places if all(m.evaluation.rows[i].observed > 0 for m in methods[:2])]
     if not defined:
         return Headline((("text", "No selection has a positive label, so the calibration error is undefined."),))
     place = defined[0]
