@@ -23,7 +23,7 @@ import numpy as np
 
 ALPHAS = [0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.10]
 NEEDED = ["s1", "s2", "click"]
-MOST_OF_DECODE, MOST_MEGABYTES = 4.0, 1_500.0
+MOST_OF_DECODE, MOST_MEGABYTES = 4.0, 500.0
 
 
 def make(path: Path, rows: int) -> None:

@@ -152,7 +152,7 @@ def evaluate(
     if weights is None and max(shares) < 0.5:
         # Only the top is needed: find its edge first, then sort the rows above it.
         f, labels = top_rows(f, labels, count_of_share(max(shares), len(f)))
-    return _evaluation(rank(f, labels, weights), shares, total, n_bins, strategy)
+    return evaluation_of(rank(f, labels, weights), shares, total, n_bins, strategy)
 
 
 def evaluate_cells(
@@ -198,7 +198,7 @@ def evaluate_cells(
             f"the map takes scale={score_map.scale!r}, the cells hold scale={cells.scale!r}; use one scale"
         )
     shares = check_shares(alphas)
-    return _evaluation(
+    return evaluation_of(
         Ranked(score_map(cells.score), columns_of(cells)), shares, float(cells.weight.sum()), n_bins, strategy
     )
 
@@ -221,7 +221,8 @@ def check_shares(alphas: Sequence[float] | float) -> list[float]:
     return [check_share(alpha) for alpha in shares.tolist()]
 
 
-def _evaluation(ranked: Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
+def evaluation_of(ranked: Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
+    """Return the evaluation of the top of ranked rows."""
     unit = ranked.unit
     selected = [
         alpha * total if unit is None else unit * count_of_share(alpha, round(total / unit)) for alpha in shares
@@ -241,4 +242,4 @@ def summed_up(rows: tuple[SelectionMetrics, ...], total: float, n_bins: int, str
     return Evaluation(rows, total, n_bins, strategy)
 
 
-__all__ = ["Evaluation", "check_shares", "check_types", "evaluate", "evaluate_cells", "summed_up"]
+__all__ = ["Evaluation", "check_shares", "check_types", "evaluate", "evaluate_cells", "evaluation_of", "summed_up"]

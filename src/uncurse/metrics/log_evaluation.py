@@ -12,7 +12,7 @@ from ..evidence import Cells, Evidence
 from ..links import logistic
 from ..maps import Grouped, ScoreMap
 from .estimates import Estimate, SelectionMetrics
-from .evaluation import Evaluation, check_shares, check_types, summed_up
+from .evaluation import Evaluation, check_shares, check_types, evaluation_of, summed_up
 from .ranking import Ranked, columns_of, limit_bins
 from .selection import count_of_share
 
@@ -85,6 +85,8 @@ def evaluate_log(
         bounds.append(np.stack(cells.bounds))
     prediction = np.concatenate(predictions).astype(np.float64, copy=False)
     w, y, w2, y2 = (np.concatenate(column) for column in zip(*columns, strict=True))
+    if values is None and len(parts) == 1 and (np.diff(prediction) > 0).all():  # the prediction selects the same rows
+        return evaluation_of(Ranked(prediction, (w, y, w2, y2)), check_shares(alphas), float(w.sum()), n_bins, strategy)
     low, high = np.concatenate(bounds, axis=1)
     n_bins = limit_bins(n_bins)
     rows: list[SelectionMetrics] = []
