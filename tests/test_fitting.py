@@ -260,3 +260,24 @@ def test_a_map_of_an_ensemble_is_not_evaluated_on_evidence(run, logs):
     mean = logs[1].with_columns(mean=(pl.col("s1") + pl.col("s2")) / 2)
     mean.write_parquet("mean.parquet")
     run("evaluate", "mean.parquet", "--score", "mean", "--label", "click", "--map", "map.json")
+
+
+def test_a_map_that_is_evaluated_on_its_own_labels_is_warned_of(run, logs, tmp_path):
+    run("fit", "pool.parquet", "--scores", "s1,s2", *LABELLED, "--method", "auto", "-o", "map.json")
+    command = [
+        sys.executable,
+        "-m",
+        "uncurse.cli",
+        "evaluate",
+        "--score",
+        "s1",
+        "--label",
+        "click",
+        "--map",
+        "map.json",
+    ]
+    for log, warned in (("./labelled.parquet", True), ("other.parquet", False)):
+        logs[1].write_parquet("other.parquet")
+        done = subprocess.run([*command, log], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        assert done.returncode == 0
+        assert ("map.json was fitted to the labels of" in done.stderr) == warned

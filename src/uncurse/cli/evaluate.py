@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -215,6 +216,9 @@ def _check_maps(maps: Sequence[_Map], evidence: Evidence, log: Sequence[str], gr
                 f"collected with {_or_none(spec.negative_rate)}; collect it again"
             )
         check_served(one.path, record, spec.scores[0])
+        own = set() if record.labelled is None else set(map(os.path.realpath, record.labelled.sources))
+        if own & set(map(os.path.realpath, evidence.sources)):
+            warn_user(f"{one.path} was fitted to the labels of {names}; evaluate it on other rows, say of another day")
 
 
 def _values(
