@@ -733,7 +733,7 @@ def test_a_killed_command_leaves_its_output_whole_or_untouched(command, run, tmp
     length = time.perf_counter() - start
     assert whole()
     rng = np.random.default_rng(0)
-    for moment in np.append(rng.uniform(0.5, 1.02, 5), 0.97) * length:
+    for moment in np.append(rng.uniform(0.5, 1.02, 2), 0.97) * length:
         if command == "apply folder":
             subprocess.run(["rm", "-rf", out], check=True)
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
