@@ -582,7 +582,7 @@ def test_evaluate_is_a_gate(run):
     run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
     options = ["--score", "s1", "--label", "click", "--alpha", "2%,10%"]
     error = run("evaluate", "log.parquet", *options, "--fail-above", "5%", code=1)
-    assert error.startswith("uncurse: the error is above 5%: as served, top 2%: +1")
+    assert error.startswith("uncurse: the calibration error is above 5%: as served, top 2%: +1")
     run("evaluate", "log.parquet", *options, "--map", "map.json", "--fail-above", "9%")
     assert "map.json, top " in run(
         "evaluate", "log.parquet", *options, "--map", "map.json", "--fail-above", "0.0001", code=1

@@ -70,7 +70,9 @@ def evaluate(
     bins: Annotated[int, typer.Option(min=1, help="Number of bins of ECE and MCE.")] = 10,
     fail_above: Annotated[
         str | None,
-        typer.Option(help="Exit with 1 if an error is larger, such as 5%: of every map, or of the scores as served."),
+        typer.Option(
+            help="Exit with 1 if a calibration error is larger, such as 5%: of a map, or of the scores as served."
+        ),
     ] = None,
     engine: Engine = None,
     report: Annotated[Path | None, typer.Option(help="Write an offline HTML page to this file.")] = None,
@@ -255,9 +257,10 @@ def _gate(methods: Sequence[Method], limit: float) -> None:
             if not abs(error) <= limit:  # NaN, of a selection without a positive label, fails too
                 exceeded.append(f"{method.name}, top {_percent(row.alpha)}: {_signed(error)}")
     if not exceeded:
-        note(f"no error is above {_percent(limit)}")
+        names = ", ".join(method.name for method in methods[1:] or methods)
+        note(f"no calibration error of {names} is above {_percent(limit)}")
     else:
-        typer.echo(f"uncurse: the error is above {_percent(limit)}: {'; '.join(exceeded)}", err=True)
+        typer.echo(f"uncurse: the calibration error is above {_percent(limit)}: {'; '.join(exceeded)}", err=True)
         raise typer.Exit(1)
 
 
