@@ -71,7 +71,7 @@ def evaluate(
     fail_above: Annotated[
         str | None,
         typer.Option(
-            help="Exit with 1 if a calibration error is larger, such as 5%: of a map, or of the scores as served."
+            help="Exit with 1 if a calibration error of a map (or of the scores as served) is larger, such as 5%."
         ),
     ] = None,
     engine: Engine = None,
