@@ -108,6 +108,13 @@ def test_a_reader_that_goes_away_is_no_error():
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("arguments", [[], ["reproduce"]])
+def test_no_command_prints_the_help(arguments):
+    result = uncurse(*arguments)
+    assert result.returncode == 2
+    assert result.stderr == uncurse(*arguments, "-h").stdout
+
+
 def test_a_negative_seed_is_bad_usage():
     result = uncurse("demo", "--seed", "-5")
     assert result.returncode == 2

@@ -216,7 +216,7 @@ def test_lines_are_counted_gzipped_or_not(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["reproduce", "criteo"], "say --data FILE, or --world"),
+        (["reproduce", "criteo"], "pass --data FILE, or --world"),
         (["reproduce", "avazu", "--world", "--data", "x"], "--world and --data exclude each other"),
         (["reproduce", "criteo", "--world", "--markdown", "."], "cannot write --markdown .: Is a directory"),
         (["reproduce", "criteo", "--world", "--checkpoint", "x", "--markdown", "x"], "both name x"),

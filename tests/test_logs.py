@@ -424,7 +424,7 @@ def test_sampled_negatives_are_no_drift(run):
         ),
         (
             ["fit", "day.json", "--method", "auto", "--labelled", "rate.json", "-o", "m.json"],
-            "day.json was collected with --negative-rate None, and --labelled rate.json with 0.5",
+            "day.json was collected with --negative-rate none, and --labelled rate.json with 0.5",
         ),
     ],
 )

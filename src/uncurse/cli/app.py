@@ -15,7 +15,7 @@ import typer
 from .. import documents
 from ..errors import UncurseError
 from ..version import __version__
-from .reading import without_temporary_path
+from .reading import option_name, without_temporary_path
 
 app = typer.Typer(
     name="uncurse",
@@ -47,6 +47,9 @@ def run() -> int:
     except UncurseError as error:
         return _fail(str(error))
     except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.ctx.get_help(), err=True)
+            return 2
         return _fail(_usage(error))
     except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -65,8 +68,6 @@ def run() -> int:
 
 def _usage(error: Any) -> str:
     """Return what is wrong with the command line, in one line."""
-    if error.ctx is not None and type(error).__name__ == "NoArgsIsHelpError":
-        return f"a command is missing; see {error.ctx.command_path} -h"
     message = error.format_message().replace("Value error, ", "").rstrip(".")
     command = "uncurse" if error.ctx is None else error.ctx.command_path.replace("python -m uncurse.cli", "uncurse")
     return f"{message[:1].lower()}{message[1:]}; see {command} -h"
@@ -83,15 +84,13 @@ def _fail(message: str) -> int:
     return 2
 
 
-# Arguments of Python functions and the options that set them. A flag has no value.
-_OPTIONS = {
-    **{name: "--" + name.replace("_", "-") for name in ("scale", "link", "replicas", "shape", "method", "calibrator")},
-    **{name: "--" + name.replace("_", "-") for name in ("engine", "negative_rate", "lambda_floor", "alpha", "group")},
-    "n_bins": "--bins",
-    "alphas": "--alpha",
-    "labelled": "--labelled",
-}
-_FLAGS = {"curvature": "--curvature", "replica_counts": "--replica-counts", "straight": "--straight"}
+# Arguments of Python functions that are options of another name, that have an option of the same name, and flags.
+_RENAMED = {"n_bins": "--bins", "alphas": "--alpha"}
+_OPTIONS = (
+    *("scale", "link", "replicas", "shape", "method", "calibrator", "engine", "negative_rate", "lambda_floor"),
+    *("alpha", "group", "labelled"),
+)
+_FLAGS = ("curvature", "replica_counts", "straight")
 
 
 def in_options(message: str) -> str:
@@ -102,13 +101,14 @@ def in_options(message: str) -> str:
     >>> in_options("pass scale='probability'; or collect with replica_counts=True")
     'pass --scale probability; or collect with --replica-counts'
     """
-    names = "|".join([*_OPTIONS, *_FLAGS])
+    names = "|".join([*_RENAMED, *_OPTIONS, *_FLAGS])
 
     def replaced(match: re.Match[str]) -> str:
         name, value = match[1], match[2]
+        option = _RENAMED.get(name, option_name(name))
         if name in _FLAGS:
-            return _FLAGS[name] if value == "True" else _FLAGS[name].replace("--", "--no-", 1)
-        return f"{_OPTIONS[name]} {value.strip(chr(39))}"
+            return option if value == "True" else option.replace("--", "--no-", 1)
+        return f"{option} {value.strip(chr(39))}"
 
     return re.sub(rf"\b({names})=('[^']*'|[^\s;,)]+)", replaced, " ".join(message.split()))
 

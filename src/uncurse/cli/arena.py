@@ -33,13 +33,13 @@ def _complete_method(incomplete: str) -> list[str]:
 def arena(
     world: Annotated[
         list[str] | None,
-        typer.Option("--world", help="One of the worlds; again for more.", autocompletion=_complete_world),
+        typer.Option("--world", help="World to simulate; may be repeated.", autocompletion=_complete_world),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
             "--method",
-            help='Such as "Tower S=3", or Tower for every S; again for more.',
+            help='Method, such as "Tower S=3", or Tower for every S; may be repeated.',
             autocompletion=_complete_method,
         ),
     ] = None,
@@ -47,11 +47,11 @@ def arena(
         int | None,
         typer.Option(min=2, help="Draws of each world, by default 100 (--quick: 8); splits of a log, 20 (4)."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few draws, and only the main methods.")] = False,
     real: Annotated[
         list[Path] | None,
-        typer.Option("--real", help="File of a real log (Avazu, Criteo or MovieLens); again for more files of it."),
+        typer.Option("--real", help="File of a real log (Avazu, Criteo or MovieLens); may be repeated."),
     ] = None,
     model: Annotated[
         Literal["lightgbm", "lightgbm-small", "logistic", "mlp"] | None,
@@ -64,7 +64,7 @@ def arena(
         int | None, typer.Option("--rows", min=100, help="Rows of a real log, drawn at random; 250,000 by default.")
     ] = None,
     dlrm: Annotated[
-        Path | None, typer.Option("--dlrm", help="The logits of trained DLRMs; by default those of the checkout.")
+        Path | None, typer.Option("--dlrm", help="Logits of trained DLRMs; by default those of the repository.")
     ] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write an offline HTML page to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown.")] = None,

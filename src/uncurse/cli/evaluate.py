@@ -24,9 +24,11 @@ from .reading import (
     column_names,
     is_evidence,
     load_map,
+    option_name,
     read_evidence,
     share,
     shares,
+    value_text,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +124,7 @@ def evaluate(
         values = [*_values(log, evidence, value, loaded, alphas, options.engine)]
     methods = [Method(*one) for one in zip(names, evaluations, records, values, strict=True)]
     if report is not None or figures is not None:
-        _draw(methods, evidence, log, str(value), report, figures)
+        _draw(methods, evidence, log, value or "value", report, figures)
     content = {
         "facts": _facts(log, evidence, [one.path for one in loaded]),
         "selection": selection,
@@ -159,7 +161,7 @@ def _from_maps(options: LogOptions, maps: Sequence[_Map], *, is_log: bool) -> Lo
     from ..maps import Grouped
 
     for name in ("scale", "negative_rate", "group"):
-        given, option = getattr(options, name), "--" + name.replace("_", "-")
+        given, option = getattr(options, name), option_name(name)
         known: dict[str, Any] = {}
         for one in maps:
             grouped = isinstance(one.map, Grouped)
@@ -168,21 +170,17 @@ def _from_maps(options: LogOptions, maps: Sequence[_Map], *, is_log: bool) -> Lo
             elif one.record is not None and (grouped or name != "group"):
                 known[one.path] = getattr(one.record, name)
         if len(set(known.values())) > 1:
-            fitted = ", ".join(f"{path} with {_or_none(value)}" for path, value in known.items())
+            fitted = ", ".join(f"{path} with {value_text(value)}" for path, value in known.items())
             raise UncurseError(f"the maps differ in {option}: {fitted}; evaluate them one by one")
         for path, value in known.items():
             if given is not None and given != value:
                 raise UncurseError(
-                    f"{option} is {given}, but {path} was fitted with {_or_none(value)}; evaluate it with the options "
-                    "that it was fitted with"
+                    f"{option} is {given}, but {path} was fitted with {value_text(value)}; evaluate it with the "
+                    "options that it was fitted with"
                 )
             if is_log:
                 options = replace(options, **{name: value})
     return options
-
-
-def _or_none(value: object) -> str:
-    return "none" if value is None else str(value)
 
 
 def _check_maps(maps: Sequence[_Map], evidence: Evidence, log: Sequence[str], group: str | None) -> None:
@@ -214,8 +212,8 @@ def _check_maps(maps: Sequence[_Map], evidence: Evidence, log: Sequence[str], gr
             continue
         if record.negative_rate != spec.negative_rate:
             raise UncurseError(
-                f"{one.path} was fitted with --negative-rate {_or_none(record.negative_rate)}, and {names} was "
-                f"collected with {_or_none(spec.negative_rate)}; collect it again"
+                f"{one.path} was fitted with --negative-rate {value_text(record.negative_rate)}, and {names} was "
+                f"collected with {value_text(spec.negative_rate)}; collect it again"
             )
         check_served(one.path, record, spec.scores[0])
         own = set() if record.labelled is None else set(map(os.path.realpath, record.labelled.sources))
@@ -243,8 +241,11 @@ def _values(
         raise UncurseError("--value and --request exclude each other; select the rows of each request first")
     try:
         values = collect_logs(log, replace(spec, weight=column), False, engine)
-    except UncurseError as error:
-        raise UncurseError(str(error).replace("weight", "value")) from None
+    except UncurseError as error:  # values are collected as weights
+        message = str(error)
+        for phrase in ("weights must be 0", "every weight in", "a positive weight", "and as weight"):
+            message = message.replace(phrase, phrase.replace("weight", "value"))
+        raise UncurseError(message) from None
     return [evaluate_log(evidence, one, alphas, values=values) for one in (None, *(m.map for m in maps))]
 
 

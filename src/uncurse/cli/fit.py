@@ -25,7 +25,7 @@ from .options import (
     Weight,
 )
 from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
-from .reading import LogOptions, check_pool, column_names, is_evidence, read_evidence
+from .reading import LogOptions, check_pool, column_names, is_evidence, option_name, read_evidence, value_text
 
 if TYPE_CHECKING:
     from ..debias import VAD, Auto, FitRecord, Tower
@@ -175,18 +175,17 @@ def _read_labelled(
     spec = pool.spec
     options = LogOptions(label=label, weight=weight)
     if not all(map(is_evidence, labelled)):
-        options = replace(options, engine=engine)
-        options = replace(
-            options, scores=spec.scores, scale=spec.scale, link=spec.link, negative_rate=spec.negative_rate
+        rate = spec.negative_rate
+        options = LogOptions(
+            spec.scores, label, weight, scale=spec.scale, link=spec.link, negative_rate=rate, engine=engine
         )
     rows = read_evidence(labelled, options, need_label=True, replica_counts=counts)
     for name in ("scores", "scale", "link", "negative_rate"):
         mine, theirs = getattr(spec, name), getattr(rows.spec, name)
         if mine != theirs:
-            mine, theirs = (",".join(v) if isinstance(v, tuple) else v for v in (mine, theirs))
             raise UncurseError(
-                f"{', '.join(pool_names)} was collected with --{name.replace('_', '-')} {mine}, and --labelled "
-                f"{', '.join(labelled)} with {theirs}; collect both with the same options"
+                f"{', '.join(pool_names)} was collected with {option_name(name)} {value_text(mine)}, and --labelled "
+                f"{', '.join(labelled)} with {value_text(theirs)}; collect both with the same options"
             )
     return rows
 

@@ -80,17 +80,23 @@ class LogOptions:
         for name, value in held.items():
             given = getattr(self, name)
             if given is not None and given != value:
-                option = scores_option if name == "scores" else "--" + name.replace("_", "-")
+                option = scores_option if name == "scores" else option_name(name)
                 raise UncurseError(
-                    f"{option} is {_text(given)}, but {sources} was collected with "
-                    f"{_text(value) if value is not None else 'none'}; leave the option out, or collect the log again"
+                    f"{option} is {value_text(given)}, but {sources} was collected with {value_text(value)}; leave the "
+                    "option out, or collect the log again"
                 )
         if self.engine is not None:
             raise UncurseError(f"--engine {self.engine} reads logs, and {sources} is evidence; leave it out")
 
 
-def _text(value: object) -> str:
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+def option_name(name: str) -> str:
+    """Return the option that sets an argument: ``--top-k`` for ``top_k``."""
+    return "--" + name.replace("_", "-")
+
+
+def value_text(value: object) -> str:
+    """Return the value of an option as it is typed; "none" if there is none."""
+    return "none" if value is None else ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def column_names(text: str | None, option: str = "--scores") -> tuple[str, ...] | None:
@@ -302,8 +308,10 @@ __all__ = [
     "input_file",
     "is_evidence",
     "load_map",
+    "option_name",
     "read_evidence",
     "share",
     "shares",
+    "value_text",
     "without_temporary_path",
 ]

@@ -19,15 +19,17 @@ reproduce = typer.Typer(help="Run the experiments of the paper.", no_args_is_hel
 
 @reproduce.command()
 def synthetic(
-    replications: Annotated[int | None, typer.Option(min=2, help="How many times; 100, as in the paper.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the random numbers; 0.")] = None,
+    replications: Annotated[
+        int | None, typer.Option(min=2, help="Number of replications (default 100, as in the paper).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random numbers (default 0).")] = None,
     golden: Annotated[
-        bool, typer.Option("--golden", help="The authors' own random stream, against its known figures.")
+        bool, typer.Option("--golden", help="Use the random stream of the authors, and compare with their figures.")
     ] = False,
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """The paper's synthetic experiment (its tables for logistic regression).
+    """Run the synthetic experiment of the paper.
 
     Example: uncurse reproduce synthetic --replications 100 --seed 1 --format json
     """
@@ -48,25 +50,34 @@ def synthetic(
 
 
 Data = Annotated[
-    Path | None, typer.Option("--data", exists=False, help="The log (train.txt, train.csv, or gzipped); else --world.")
+    Path | None,
+    typer.Option("--data", exists=False, help="Log file (train.txt or train.csv, may be gzipped); or use --world."),
 ]
-World = Annotated[bool, typer.Option("--world", help="Rows of a made world, whose true probabilities are known.")]
+World = Annotated[bool, typer.Option("--world", help="Simulate rows whose true probabilities are known.")]
 Encoded = Annotated[
-    Path | None, typer.Option("--encoded", help="Keep the encoded log here; where it is there, it is read instead.")
+    Path | None,
+    typer.Option("--encoded", help="File for the encoded log; it is read if it exists, and written otherwise."),
 ]
 Rows = Annotated[
-    int | None, typer.Option(min=1000, help="To train, validate and test on; the paper has 15 million (Avazu: 10).")
+    int | None,
+    typer.Option(min=1000, help="Rows to train, validate and test on; the paper has 15 million (Avazu: 10)."),
 ]
-Models = Annotated[int | None, typer.Option(min=2, help="Replicas to train; the paper has 80.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="The paper has 2 (Avazu: 1).")]
-Rate = Annotated[float | None, typer.Option("--rate", help="Of clicks in the world.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the world, the split and the first model.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Two minutes on two cores: few rows, few models.")]
-Vocabulary = Annotated[str, typer.Option("--vocabulary", help="Whose values are known: training (rows), or all.")]
-BadShare = Annotated[float, typer.Option("--bad-share", help="More bad lines than this share are an error.")]
-Device = Annotated[str | None, typer.Option("--device", help="cuda or cpu; by default the GPU where there is one.")]
-Precision = Annotated[str, typer.Option("--precision", help="Of matrix products on a GPU: tf32, float32 or bf16.")]
-Checkpoint = Annotated[Path | None, typer.Option("--checkpoint", help="A file that a killed training goes on from.")]
+Models = Annotated[int | None, typer.Option(min=2, help="Number of models to train; the paper has 80.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Training epochs; the paper has 2 (Avazu: 1).")]
+Rate = Annotated[float | None, typer.Option("--rate", help="Click rate of the simulated rows.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the simulated rows, the split and the first model.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Use few rows and few models: two minutes on two cores.")]
+Vocabulary = Annotated[
+    str, typer.Option("--vocabulary", help="Rows whose values make up the vocabulary: training or all.")
+]
+BadShare = Annotated[float, typer.Option("--bad-share", help="Largest share of bad lines before it is an error.")]
+Device = Annotated[str | None, typer.Option("--device", help="cuda or cpu (default: the GPU if there is one).")]
+Precision = Annotated[
+    str, typer.Option("--precision", help="Precision of matrix products on a GPU: tf32, float32 or bf16.")
+]
+Checkpoint = Annotated[
+    Path | None, typer.Option("--checkpoint", help="File from which an interrupted training resumes.")
+]
 All = Annotated[bool, typer.Option("--all", help="Print every table of the paper, not only the main ones.")]
 Markdown = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown to this file.")]
 
@@ -102,7 +113,7 @@ def clicks(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Many models side by side, every calibrator alone and with VAD, each figure beside the paper's."""
+    """Train many models, and measure every calibrator alone and with VAD."""
     name = str(context.info_name)
     # Threads that wait by spinning starve each other on busy cores; read when PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -114,7 +125,7 @@ def clicks(
     if world and data is not None:
         raise UncurseError("--world and --data exclude each other; leave one out")
     if not world and data is None:
-        raise UncurseError("say --data FILE, or --world for rows that are made (the logs themselves cannot be shipped)")
+        raise UncurseError("pass --data FILE, or --world for simulated rows (the logs themselves cannot be shipped)")
     if encoded is not None and data is None:
         raise UncurseError("--encoded keeps an encoded log; it goes with --data")
     outputs = {"--markdown": markdown, "--checkpoint": checkpoint, "--encoded": encoded}
@@ -140,7 +151,7 @@ def clicks(
 
 
 def training_progress() -> Any:
-    """None where a terminal gets a bar; else a line every half minute."""
+    """Return a callback that prints a line every half minute; None at a terminal, which shows a bar."""
     if sys.stderr.isatty():
         return None
     last = [time.monotonic()]

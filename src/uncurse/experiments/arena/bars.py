@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .methods import ALONE, PAPER
-from .tables import Arena, Cell
+
+if TYPE_CHECKING:
+    from .tables import Arena, Cell
 
 #: Where bars apply; and the worlds of each law.
 LOW, HIGH = 0.01, 0.1
