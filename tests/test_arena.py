@@ -12,10 +12,10 @@ import pytest
 
 from uncurse import UncurseError
 from uncurse.experiments import arena
-from uncurse.experiments.arena import METHODS, WORLDS, Fitted, bars, dlrm, method, noisy, text, trained, world
+from uncurse.experiments.arena import METHODS, WORLDS, FittedMethod, bars, dlrm, method, noisy, text, trained, world
 from uncurse.experiments.arena.methods import ALONE, KINDS
 from uncurse.experiments.arena.page import render
-from uncurse.experiments.arena.tables import Cell, summarise
+from uncurse.experiments.arena.tables import ArenaCell, summarise
 from uncurse.links import logistic
 
 NOISE = [name for name in WORLDS if name not in ("logistic", "trees", "dlrm-28", "dlrm-4")]
@@ -38,7 +38,7 @@ def small(rng):
 
 def half(draw):
     middle = draw.pool[:, 0].mean()
-    return Fitted(lambda scores: logistic((scores[:, 0] + middle) / 2), lambda alpha, level: (-1.0, 0.0))
+    return FittedMethod(lambda scores: logistic((scores[:, 0] + middle) / 2), lambda alpha, level: (-1.0, 0.0))
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def test_unknown_names_and_too_few_replications_are_refused():
 def made_of(**rms):
     """An arena of one α from rms by (world, method), in percent."""
     cells = tuple(
-        Cell(w, m, 0.05, value / 100, 0.001, value / 100, 0.001, 1.0, 0.0, covered, 0.03, 100)
+        ArenaCell(w, m, 0.05, value / 100, 0.001, value / 100, 0.001, 1.0, 0.0, covered, 0.03, 100)
         for (w, m), (value, covered) in rms["cells"].items()
     )
     worlds = {c.world: "" for c in cells}

@@ -15,10 +15,10 @@ from ...errors import UncurseError
 from ...metrics.selection import count_of_share
 from ...threads import cores, one_blas_thread
 from ...validation import check_share
-from .methods import METHODS, ORACLE, Fitted, Method
+from .methods import METHODS, ORACLE, FittedMethod, ArenaMethod
 from .tables import Arena, summarise
 from .trained import dlrm_worlds
-from .worlds import WORLDS, Draw, World
+from .worlds import WORLDS, Draw, ArenaWorld
 
 ALPHAS = (0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
 REPLICATIONS = 100
@@ -116,7 +116,7 @@ def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> l
     return [item for name, item in known.items() if name in wanted]
 
 
-def _drawable(worlds: list[World], *, asked: bool) -> tuple[list[World], dict[str, str]]:
+def _drawable(worlds: list[ArenaWorld], *, asked: bool) -> tuple[list[ArenaWorld], dict[str, str]]:
     """Worlds that can be drawn here, and why the others cannot; one that was asked for must be."""
     left_out = {one.name: why for one in worlds if (why := one.lacks()) is not None}
     if left_out and asked:
@@ -134,7 +134,9 @@ def _in_processes(tasks: list[Any], workers: int, progress: Callable[[Iterator[A
         return list(progress(Parallel(return_as="generator")(delayed(replicate)(*task) for task in tasks)))
 
 
-def replicate(world: World, number: int, seed: int, methods: Sequence[Method], alphas: Sequence[float]) -> Errors:
+def replicate(
+    world: ArenaWorld, number: int, seed: int, methods: Sequence[ArenaMethod], alphas: Sequence[float]
+) -> Errors:
     """One draw of a world: for each method that applies its errors, and whether its intervals hold them."""
     found: Errors = {}
     with one_blas_thread(), warnings.catch_warnings():
@@ -164,7 +166,7 @@ def _selected(draw: Draw, alphas: Sequence[float]) -> list[Rows | None]:
 
 
 def _judge(
-    fitted: Fitted,
+    fitted: FittedMethod,
     draw: Draw,
     selected: list[Rows | None],
     reached: list[float],

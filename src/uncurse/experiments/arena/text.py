@@ -12,7 +12,7 @@ from ...text_tables import aligned, markdown_table
 from .bars import HIGH, LOW, judge
 from .methods import ALONE, ORACLE
 from .run import MAIN
-from .tables import Arena, Cell
+from .tables import Arena, ArenaCell
 
 _SUMMARY = 0.02  # the α of the summary
 WIDTH = 118
@@ -105,19 +105,19 @@ def shown(arena: Arena, most: int = len(MAIN)) -> list[str]:
     return [*(name for name in names if name != ORACLE), ORACLE]
 
 
-def from_oracle(cells: Sequence[Cell | None]) -> float | None:
+def from_oracle(cells: Sequence[ArenaCell | None]) -> float | None:
     """The geometric mean of ratios to the oracle's rms, from α = 1% to 10%."""
     ratios = [cell.ratio for cell in _judged(cells) if cell.ratio]
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
 
 
-def coverage(cells: Sequence[Cell | None]) -> float | None:
+def coverage(cells: Sequence[ArenaCell | None]) -> float | None:
     """How many of the intervals stated at 90% held, from α = 1% to 10%."""
     shares = [cell.coverage for cell in _judged(cells) if cell.coverage is not None]
     return float(np.mean(shares)) if shares else None
 
 
-def _judged(cells: Sequence[Cell | None]) -> list[Cell]:
+def _judged(cells: Sequence[ArenaCell | None]) -> list[ArenaCell]:
     return [cell for cell in cells if cell is not None and LOW - 1e-9 <= cell.alpha <= HIGH + 1e-9]
 
 
@@ -131,7 +131,7 @@ def number(value: float, sign: str = "") -> str:
     return f"{value:{sign}.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
 
-def _cell(cell: Cell | None, best: bool) -> str:
+def _cell(cell: ArenaCell | None, best: bool) -> str:
     if cell is None:
         return ""
     bias = f"{number(100 * cell.bias, '+')}±{number(100 * cell.bias_error)}"
