@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("torch", reason="the deep experiments need PyTorch")
 import torch
+from uncurse.experiments.click_models import SETTINGS, run
+from uncurse.experiments.clicks_tables import ClickTables
 
 from uncurse import UncurseError
 from uncurse.deep import Clicks, World
 from uncurse.deep.blocks import count_lines
 from uncurse.experiments import click_models
-from uncurse.experiments.click_models import SETTINGS, run
-from uncurse.experiments.clicks_tables import ClickTables
 from uncurse.links import logistic
 
 SAMPLES = Path(__file__).parents[2] / "shared" / "data"

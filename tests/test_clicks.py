@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from uncurse import VAD, UncurseError, calibrate, evaluate
-from uncurse.experiments import clicks, clicks_text
 from uncurse.experiments.clicks import Scored, groups_of, measure
 from uncurse.experiments.clicks_claims import judge
 from uncurse.experiments.clicks_tables import ClickTables, Key, paper
+
+from uncurse import VAD, UncurseError, calibrate, evaluate
+from uncurse.experiments import clicks, clicks_text
 from uncurse.links import logistic
 
 

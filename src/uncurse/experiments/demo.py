@@ -103,4 +103,4 @@ def outcomes(served: Array, predicted: Array, truth: Array) -> list[Outcome]:
     return found
 
 
-__all__ = ["ALPHAS", "CANDIDATES", "SHOWN", "Outcome", "DemoWorld", "make", "outcomes", "write"]
+__all__ = ["ALPHAS", "CANDIDATES", "SHOWN", "DemoWorld", "Outcome", "make", "outcomes", "write"]

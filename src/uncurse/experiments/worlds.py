@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import UncurseError
 from ..deep.data import Clicks
+from ..errors import UncurseError
 
 RESERVED = 2  # code 0 is a missing value, code 1 an unknown one, which a world never draws
 TYPES, FACTORS = 16, 3  # types of users and of ads; length of the vectors whose products are the interactions
@@ -135,7 +135,7 @@ AVAZU_PAIRS = (
 
 @dataclass(frozen=True)
 class ClickWorld:
-    """A world whose probabilities are known; `ClickWorld.criteo` and `ClickWorld.avazu` make one, `draw` its click logs.
+    """A world with known probabilities; `ClickWorld.criteo` and `ClickWorld.avazu` make one, `draw` its click logs.
 
     logit P(click) = intercept + main effects + interactions. Each value of each field has a normal main effect, the
     numbers have monotone ones and one that turns; the interactions are ⟨v, w⟩ of the vectors of two values, over pairs
@@ -375,4 +375,4 @@ def _settled(world: ClickWorld) -> tuple[tuple[float, float], tuple[float, float
     return (middles[0], factors[0] * stretch), (middles[1], factors[1] * stretch), (low + high) / 2
 
 
-__all__ = ["Field", "Number", "ClickWorld"]
+__all__ = ["ClickWorld", "Field", "Number"]

@@ -3,8 +3,8 @@
     uncurse arena --quick                                     # or, from Python:
     arena = run(["unequal-noise"], ["vanilla", "Tower"], replications=20)
 
-A world is one function from a random generator to a `Draw`, a method one function from a `Draw` to a `FittedMethod`. One
-more of either is one function more, and `run` meets it at once:
+A world is one function from a random generator to a `Draw`, a method one function from a `Draw` to a `FittedMethod`,
+or to a text that says why it does not apply. To add one, register it:
 
 >>> from uncurse.links import logistic
 >>> @world("tiny", "Two thousand rows.")
@@ -21,10 +21,10 @@ more of either is one function more, and `run` meets it at once:
 """
 
 from .bars import Verdict, judge
-from .methods import METHODS, FittedMethod, ArenaMethod, method
+from .methods import METHODS, ArenaMethod, FittedMethod, method
 from .run import ALPHAS, MAIN, QUICK, REPLICATIONS, run
-from .tables import Arena, ArenaCell
-from .worlds import WORLDS, Draw, ArenaWorld, noisy, world
+from .tables import Arena, ArenaCell, Dropped
+from .worlds import WORLDS, ArenaWorld, Draw, noisy, world
 
 __all__ = [
     "ALPHAS",
@@ -35,11 +35,12 @@ __all__ = [
     "WORLDS",
     "Arena",
     "ArenaCell",
-    "Draw",
-    "FittedMethod",
     "ArenaMethod",
-    "Verdict",
     "ArenaWorld",
+    "Draw",
+    "Dropped",
+    "FittedMethod",
+    "Verdict",
     "judge",
     "method",
     "noisy",

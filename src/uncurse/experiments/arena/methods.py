@@ -1,4 +1,4 @@
-"""Methods that meet in the arena: each is one function from a `Draw` to a `FittedMethod`, or None where it does not apply.
+"""Methods of the arena: each is one function from a `Draw` to a `FittedMethod`, or to a reason why it does not apply.
 
 A method of your own is one function more::
 
@@ -42,7 +42,7 @@ class FittedMethod:
     interval: Callable[[float, float], tuple[float, float]] | None = None
 
 
-Fit = Callable[[Draw], FittedMethod | None]
+Fit = Callable[[Draw], FittedMethod | str]  # a text says why the method does not apply
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,10 @@ def _columns(draw: Draw, replicas: int) -> int | None:
     return count if count <= draw.pool.shape[1] else None
 
 
+def _too_many(draw: Draw, replicas: int) -> str:
+    return f"needs {replicas} replicas and the served model, and there are {draw.pool.shape[1]} models"
+
+
 # ---------------------------------------------------------------------------- the paper's
 
 
@@ -109,11 +113,11 @@ def tandem(name: str, recentre: bool, draw: Draw) -> FittedMethod:
     return _fitted(vad) if intervals else _map(vad.predict_proba)
 
 
-def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> FittedMethod | None:
+def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> FittedMethod | str:
     """VAD alone; with an interval but for VAD(p), whose is the same."""
     count = _columns(draw, replicas)
     if count is None:
-        return None
+        return _too_many(draw, replicas)
     vad = VAD(replicas=draw.replicas, intervals="link" not in options, **options).fit(draw.pool[:, :count])
     return _map(vad.predict_proba) if "link" in options else _fitted(vad)
 
@@ -131,11 +135,11 @@ for _s in REPLICAS:
 # ---------------------------------------------------------------------------- ours
 
 
-def tower(replicas: int, draw: Draw) -> FittedMethod | None:
+def tower(replicas: int, draw: Draw) -> FittedMethod | str:
     """All replicas calibrated where there are labels, distilled on the pool."""
     count = _columns(draw, replicas)
     if count is None:
-        return None
+        return _too_many(draw, replicas)
     model = Tower(replicas=draw.replicas)
     return _fitted(model.fit(draw.pool[:, :count], labelled=(draw.labelled[:, :count], draw.labels)))
 
@@ -165,7 +169,7 @@ def auto_without_labels(draw: Draw) -> FittedMethod:
 # ---------------------------------------------------------------------------- others
 
 
-def weighted(name: str, draw: Draw) -> FittedMethod | None:
+def weighted(name: str, draw: Draw) -> FittedMethod | str:
     """A calibrator fitted to labelled rows weighted as the pool's: the shift of the served score, undone.
 
     Not where the two hardly overlap, so that a few rows would have all the weight.
@@ -176,8 +180,9 @@ def weighted(name: str, draw: Draw) -> FittedMethod | None:
     shares = [np.bincount(b, minlength=_BINS) / len(b) for b in (np.searchsorted(edges, draw.pool[:, 0]), bins)]
     ratio = shares[0] / np.maximum(shares[1], 1 / len(served))
     weight = ratio[bins]
-    if weight.sum() ** 2 < _OVERLAP * len(weight) * np.square(weight).sum():
-        return None
+    share = weight.sum() ** 2 / (len(weight) * np.square(weight).sum())
+    if share < _OVERLAP:
+        return f"the pool hardly overlaps the labelled rows: the weights leave less than {100 * _OVERLAP:g}% of them"
     return _map(calibrate(name, served, draw.labels, sample_weight=weight))
 
 
@@ -186,9 +191,11 @@ for _name in ("platt", "isotonic"):
 
 
 @method("double learning", "costly")
-def double_learning(draw: Draw) -> FittedMethod | None:
+def double_learning(draw: Draw) -> FittedMethod | str:
     """Two models served: one ranks, the other predicts. A bootstrap is not independent of what it is drawn from."""
-    return None if draw.replicas != "seeds" else FittedMethod(lambda scores: logistic(scores[:, 1]))
+    if draw.replicas != "seeds":
+        return f"needs replicas by seed, and these are {draw.replicas}"
+    return FittedMethod(lambda scores: logistic(scores[:, 1]))
 
 
 @method("ensemble of 6", "costly")
@@ -207,4 +214,4 @@ def oracle(draw: Draw) -> FittedMethod:
     return _map(lambda served: logistic(curve(served)))
 
 
-__all__ = ["ALONE", "KINDS", "METHODS", "ORACLE", "PAPER", "FittedMethod", "ArenaMethod", "method"]
+__all__ = ["ALONE", "KINDS", "METHODS", "ORACLE", "PAPER", "ArenaMethod", "FittedMethod", "method"]

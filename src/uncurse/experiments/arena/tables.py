@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -37,6 +36,16 @@ class ArenaCell:
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """A method that has no cells in a world, because it does not apply to some draws."""
+
+    world: str
+    method: str
+    draws: int
+    reason: str  # of the first of these draws
+
+
+@dataclass(frozen=True)
 class Arena:
     """The whole run: cells, one line on each world, and the kind of each method."""
 
@@ -47,6 +56,15 @@ class Arena:
     replications: int
     seed: int
     left_out: Mapping[str, str]  # worlds that could not be drawn, and why
+    dropped: tuple[Dropped, ...] = ()
+
+    def notes(self) -> list[str]:
+        """Return a line for each world that could not be drawn, and for each method that is not in a table."""
+        lines = [f"left out: {name} {why}" for name, why in self.left_out.items()]
+        for one in self.dropped:
+            where = f"{one.method} in {one.world}"
+            lines.append(f"left out: {where}, {one.draws} of {self.replications} draws: {one.reason}")
+        return lines
 
     def get(self, world: str, method: str, alpha: float) -> ArenaCell | None:
         """One cell; None where the method does not apply, or α selects nothing."""
@@ -85,17 +103,6 @@ class Arena:
         verdicts = [{**asdict(verdict), "met": verdict.met} for verdict in judge(self)]
         return documents.dumps("arena", {**asdict(self), "verdicts": verdicts})
 
-    @classmethod
-    def from_json(cls, text: str) -> Arena:
-        """Back from `to_json`."""
-        content = documents.loads(text, source="arena")
-        check_choice("kind", content["kind"], ("arena",))
-        with documents.reading("arena"):
-            parts: dict[str, Any] = {name: content[name] for name in cls.__dataclass_fields__}
-            parts["cells"] = tuple(ArenaCell(**cell) for cell in parts["cells"])
-            parts["alphas"] = tuple(parts["alphas"])
-            return cls(**parts)
-
 
 def summarise(place: tuple[str, str, float], errors: Array, oracle: Array | None, covered: Array | None) -> ArenaCell:
     """A cell from the errors of each replication, the oracle's in the same, and whether intervals held."""
@@ -124,4 +131,4 @@ def summarise(place: tuple[str, str, float], errors: Array, oracle: Array | None
     )
 
 
-__all__ = ["Arena", "ArenaCell", "summarise"]
+__all__ = ["Arena", "ArenaCell", "Dropped", "summarise"]

@@ -15,7 +15,7 @@ from ...errors import UncurseError
 from ...links import logistic
 from ..paper import synthetic
 from .dlrm import MODELS, Logits, unpack
-from .worlds import WORLDS, Draw, Rng, ArenaWorld, world
+from .worlds import WORLDS, ArenaWorld, Draw, Rng, world
 
 #: Trained once and kept beside the benchmarks of a checkout.
 DLRM_FILE = Path(__file__).parents[4] / "benchmarks" / "dlrm.npz"

@@ -188,4 +188,4 @@ def own_winners(rng: Rng) -> Draw:
     return Draw(**{**vars(made), "labelled": made.labelled[shown], "labels": made.labels[shown]})
 
 
-__all__ = ["MODELS", "PER_REQUEST", "ROWS", "WORLDS", "Draw", "Rng", "ArenaWorld", "noisy", "world"]
+__all__ = ["MODELS", "PER_REQUEST", "ROWS", "WORLDS", "ArenaWorld", "Draw", "Rng", "noisy", "world"]

@@ -249,7 +249,8 @@ class ServedNetwork:
             for name, method in zip(REPLICA_METHODS, (VAD, Tower, Auto), strict=True):
                 try:
                     if method is VAD:
-                        both = [VAD(replicas=replicas, lambda_floor=LAMBDA_FLOOR).fit(e) for e in (pool_rows, rows)]
+                        moments = [Evidence(each.spec, each.moments) for each in (pool_rows, rows)]
+                        both = [VAD(replicas=replicas, lambda_floor=LAMBDA_FLOOR).fit(each) for each in moments]
                         lambdas[2, kind, "logistic"] = both[0].lambda_, both[1].lambda_
                         step = both[0].map_
                     else:

@@ -201,16 +201,15 @@ _TRUE = "Error against the true probabilities, %: mean ± standard error (root m
 
 
 def _against_truth(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
-    rows = [
-        (
-            _share(alpha),
-            name,
-            *(_true(tables, alpha, name, variant, s) for _, variant, s in _CURVED),
-            _cell(tables.get("true_error_step", alpha, name, "vad")),
-        )
-        for alpha, name in product([a for a in tables.alphas if a in alphas], CALIBRATORS)
-    ]
-    yield from _filled(_TRUE, ("α", "method", *(column[0] for column in _CURVED), "VAD's step"), rows)
+    shown = [a for a in tables.alphas if a in alphas]
+    for columns, names, step in ((_APPENDIX[:3], CALIBRATORS, True), (_CURVED, CALIBRATORS[:1], False)):
+        rows = []
+        for alpha, name in product(shown, names):
+            cells = [_true(tables, alpha, name, variant, s) for _, variant, s in columns]
+            cells += [_cell(tables.get("true_error_step", alpha, name, "vad"))] * step
+            rows.append((_share(alpha), name, *cells))
+        header = ("α", "method", *(column[0] for column in columns), *["VAD's step"] * step)
+        yield from _filled(_TRUE if step else "The same for VAD alone", header, rows)
 
 
 def _replica_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
