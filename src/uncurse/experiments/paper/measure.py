@@ -28,7 +28,7 @@ from ...validation import check_choice, check_count, check_share
 from ..processes import in_processes
 from .claims import judge
 from .served import LAMBDA_FLOOR, REPLICAS, Figures, Lambdas, Scored, groups_of, measure_network
-from .tables import DATASETS, ClickTables, Key, Lambda, Shape, cells_of
+from .tables import DATASETS, REPLICA_METHODS, ClickTables, Key, Lambda, Shape, cells_of
 
 ALPHAS = (*(round(0.01 * i, 2) for i in range(2, 11)), 1.0)
 BINS = (30, 40, 50, 60, 70)
@@ -53,6 +53,7 @@ def measure(
     alphas: Sequence[float] = ALPHAS,
     bins: Sequence[int] = BINS,
     replicas: Sequence[int] = REPLICAS,
+    methods: Sequence[str] = REPLICA_METHODS,
     processes: int | None = None,
     progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
 ) -> Measured:
@@ -68,6 +69,8 @@ def measure(
         Numbers of bins for ECE and MCE: 50 in all cells, the others for pairs (S = 2).
     replicas : sequence of int
         Sizes S of the groups; those larger than the number of networks are left out.
+    methods : sequence of str
+        Methods to compare by kind of replica.
     processes : int, optional
         Number of processes; by default one per core.
     progress : callable, optional
@@ -83,7 +86,7 @@ def measure(
         raise UncurseError("alphas or bins is empty; pass at least one share and one number of bins")
     served = groups_of(scored.models, replicas)
     shares = _with_positives(scored, list(served), shares)
-    tasks = [(scored, model, sizes, shares, counts) for model, sizes in served.items()]
+    tasks = [(scored, model, sizes, shares, counts, methods) for model, sizes in served.items()]
     figures, lambdas, failed, facts = zip(*in_processes(measure_network, tasks, processes, progress), strict=True)
     for name, reason in {name: reason for each in failed for name, reason in each.items()}.items():
         count = sum(name in each for each in failed)

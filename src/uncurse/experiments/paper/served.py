@@ -192,7 +192,7 @@ class ServedNetwork:
             except UncurseError as error:  # networks of few rows may know nothing; the others are still worth seeing
                 self.failed[name] = str(error)
 
-    def measure(self, groups: list[int]) -> tuple[Figures, Lambdas]:
+    def measure(self, groups: list[int], methods: Sequence[str]) -> tuple[Figures, Lambdas]:
         """Return every figure by key, and λ on the pool and on labelled rows."""
         figures: Figures = {}
         lambdas: Lambdas = {}
@@ -218,7 +218,7 @@ class ServedNetwork:
         if 2 in groups:
             curved = self._vad("pool", columns_of_group(self.model, 2), "logistic", curvature=True)
             figures |= self._debiased(curved.map_, "Vanilla", "vad_curvature", 2, alone["Vanilla"])
-            self._compare_replicas(figures, lambdas)
+            self._compare_replicas(figures, lambdas, methods)
         return figures, lambdas
 
     def _vad(self, part: str, columns: list[int], link: str, **options: Any) -> VAD:
@@ -234,7 +234,7 @@ class ServedNetwork:
         center = float(np.average(calibrated, weights=self.pool.weight))
         return compose(step, Affine(slope, (1 - slope) * center, link), scale="logit")
 
-    def _compare_replicas(self, figures: Figures, lambdas: Lambdas) -> None:
+    def _compare_replicas(self, figures: Figures, lambdas: Lambdas, methods: Sequence[str]) -> None:
         """Add figures of VAD, Tower and Auto with a second network, and with an earlier checkpoint, as the replica."""
         scored, pair = self.scored, columns_of_group(self.model, 2)
         kinds = {"seeds": (scored.labelled[:, pair], scored.pool[:, pair])}
@@ -246,7 +246,8 @@ class ServedNetwork:
             replicas = "seeds" if kind == "seeds" else "snapshots"
             rows = from_arrays(np.ascontiguousarray(logits[0]), scored.labelled_y, cells=False, replica_counts=True)
             pool_rows = from_arrays(np.ascontiguousarray(logits[1]), cells=False, replica_counts=True)
-            for name, method in zip(REPLICA_METHODS, (VAD, Tower, Auto), strict=True):
+            for name in methods:
+                method = {"VAD": VAD, "Tower": Tower, "Auto": Auto}[name]
                 try:
                     if method is VAD:
                         moments = [Evidence(each.spec, each.moments) for each in (pool_rows, rows)]
@@ -347,13 +348,18 @@ def snapshot_name(share: float) -> str:
 
 
 def measure_network(
-    scored: Scored, model: int, groups: list[int], alphas: tuple[float, ...], bins: list[int]
+    scored: Scored,
+    model: int,
+    groups: list[int],
+    alphas: tuple[float, ...],
+    bins: list[int],
+    methods: Sequence[str] = REPLICA_METHODS,
 ) -> tuple[Figures, Lambdas, dict[str, str], dict[str, float]]:
     """Return figures, λ, reasons for methods that failed, and the Platt slope and level shift of one network."""
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `measure` reports them for all networks together
         network = ServedNetwork(scored, model, alphas, bins)
-        figures, lambdas = network.measure(groups)
+        figures, lambdas = network.measure(groups, methods)
         platt = network.steps.get("Platt Scaling")
         slope = platt.slope if isinstance(platt, Affine) else np.nan
         level = network.steps[LEVEL].intercept  # type: ignore[attr-defined]

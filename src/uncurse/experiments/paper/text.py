@@ -54,7 +54,8 @@ def _parts(tables: ClickTables, everything: bool) -> Iterator[Part]:
         if everything or (metric != "calibration_error" and not criteo):
             yield from _grid(tables, metric, _BETWEEN, _APPENDIX if criteo else _PAIRS, "appendix")
     if everything or not criteo:
-        yield from _log_loss(tables)
+        columns = (("VAD+ against the same method alone", "vad", 2),)
+        yield from _grid(tables, "log_loss_reduction", tables.alphas, columns, "appendix")
     if criteo and everything:
         for metric, bins in product(("ece", "mce"), ((30, 40), (60, 70))):
             yield from _grid(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins)
@@ -181,17 +182,6 @@ def _filled(title: str, header: Sequence[str], rows: Sequence[tuple[str, ...]]) 
         yield TextTable(title, [tuple(row[i] for i in kept) for row in (tuple(header), *rows)], left=2)
 
 
-def _log_loss(tables: ClickTables) -> Iterator[TextTable]:
-    metric = "log_loss_reduction"
-    rows = [
-        (_share(alpha), *(_cell(tables.get(metric, alpha, name, "vad")) for name in CALIBRATORS))
-        for alpha in tables.alphas
-    ]
-    if any(cell for row in rows for cell in row[1:]):
-        header = ("α", *(name.split(",")[-1].strip().capitalize() for name in CALIBRATORS))
-        yield TextTable(f"{_METRICS[metric]}, by VAD+ against the same method alone", [header, *rows])
-
-
 def _true(tables: ClickTables, *place: Any) -> str:
     mean, rms = (tables.get(metric, *place) for metric in ("true_error", "true_rms"))
     return "" if rms is None else f"{_cell(mean)} ({_number(rms.mean, rms.metric)})"
@@ -265,7 +255,7 @@ def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
         what = f"{groups} worlds" if tables.worlds > 1 else f"{groups} pairs of networks"
         yield f"Too few replications to judge the paper's findings: {what}; {_ENOUGH} are enough."
         return
-    rows = [("finding of the paper", "metric", *OUTCOMES, "in the paper's own cells")]
+    rows = [("finding of the paper", "metric", *OUTCOMES, "its own cells")]
     for claim, metric in dict.fromkeys((f.claim, f.metric) for f in found):
         group = [f for f in found if (f.claim, f.metric) == (claim, metric)]
         counts = [str(sum(f.outcome == outcome for f in group)) for outcome in OUTCOMES]
@@ -274,27 +264,22 @@ def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
     yield TextTable(
         "The paper's findings: one verdict for each calibrator, at the largest α that the paper prints", rows, left=2
     )
-    shown = found if everything else tables.findings("contradicted")
+    against = tables.findings("contradicted")
+    shown = found if everything else against
     if shown:
-        yield TextTable(
-            "Each verdict: our statistic ± standard error [the paper's]; the finding holds below zero"
-            if everything
-            else "Contradicted: our statistic ± standard error [the paper's]; the finding holds below zero",
-            [_HEADER, *map(_verdict, shown)],
-            left=3,
-        )
-    else:
+        title = "Each verdict" if everything else "Contradicted"
+        title += ": our statistic ± standard error [the paper's]; the finding holds below zero"
+        header = ("finding of the paper", "metric", "calibrator", "α", "statistic", "outcome", "holds at")
+        yield TextTable(title, [header, *map(_verdict, shown)], left=3, gap=1)
+    if not against:
         yield "None is contradicted."
-
-
-_HEADER = ("finding of the paper", "metric", "calibrator", "α", "statistic", "outcome", "sign at other α")
 
 
 def _verdict(f: Finding) -> tuple[str, ...]:
     error = "" if np.isnan(f.error) else f"±{_number(f.error, f.metric)}"
     statistic = f"{_number(f.difference, f.metric, '+')}{error} [{_number(f.paper_difference, f.metric, '+')}]"
-    signs = f"holds at {f.same_sign} of {f.printed}"
-    return f.claim, _METRICS[f.metric].split(",")[0], f.calibrator, _share(f.alpha), statistic, f.outcome, signs
+    place = f.claim, _METRICS[f.metric].split()[0], f.calibrator.split()[0], _share(f.alpha)
+    return *place, statistic, f.outcome, f"{f.same_sign} of {f.printed} α"
 
 
 # ---------------------------------------------------------------------------- the logit
