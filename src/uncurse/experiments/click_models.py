@@ -136,7 +136,7 @@ def run(
         raise UncurseError("this experiment trains networks and needs PyTorch: pip install 'uncurse[deep]'") from None
     from .. import deep
     from ..deep.inputs import pick_device
-    from ..deep.training import PRECISIONS
+    from ..deep.plan import PRECISIONS
 
     setting = SETTINGS[check_choice("experiment", name, tuple(SETTINGS))]
     wanted = check_count(setting.rows if rows is None else rows, "rows")
@@ -174,7 +174,7 @@ def run(
         plan["epochs"] = max(plan["epochs"], -(-steps // per_epoch))
     shift = np.resize(np.flatnonzero(split == _OTHER), int((split == _TRAIN).sum()))
     fit = deep.train_replicas(
-        getattr(deep, setting.model)(),
+        getattr(deep, setting.model),
         clicks,
         n_replicas=count + 1,
         rows=[np.flatnonzero(split == _TRAIN)] * count + [shift],
