@@ -17,6 +17,7 @@ from uncurse.deep.modules import stack_modules  # noqa: E402
 from uncurse.deep.plan import Plan  # noqa: E402
 from uncurse.deep.run import Run  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:embedding=16 with 4 fields")
 DEVICE = torch.device("cuda")
 SHAPES = {
     "dlrm": (DLRM, 13, 26),
@@ -117,3 +118,9 @@ def test_a_served_module_moves_between_devices():
     a = there(clicks.dense, clicks.codes).detach().cpu()
     b = here(clicks.dense.cpu(), clicks.codes.cpu()).detach()
     assert (a - b).abs().max() < 1e-2
+
+
+def test_a_shape_without_an_interaction_kernel_is_reported():
+    shape, dense, fields = SHAPES["dlrm, few fields"]
+    with pytest.warns(UserWarning, match="embedding=16 with 4 fields is trained without the interaction kernel"):
+        train_replicas(shape, draw(dense, fields))

@@ -18,6 +18,7 @@ from .plan import Plan
 from .progress import Clock
 from .stack import ClickStack, Stack
 
+_WORKING_MEMORY = 8 << 30  # bytes: scoring takes half of it
 _WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
 
 
@@ -233,11 +234,11 @@ def _bootstrap_weights(plan: Plan, rows: int, device: torch.device) -> Tensor:
 def _room_for_snapshots(
     state: dict[str, Tensor], shares: tuple[float, ...], device: torch.device
 ) -> dict[float, dict[str, Tensor]]:
-    """Memory for copies of the state: on the GPU while half of what is free there is left, else on the host."""
+    """Memory for copies of the state: on the GPU if it leaves room to work there, else on the host, which is slower."""
     made = {}
     for share in shares:
         size = sum(value.numel() * value.element_size() for value in state.values())
-        fits = device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > 2 * size
+        fits = device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > size + _WORKING_MEMORY
         place = device if fits else torch.device("cpu")
         made[share] = {name: torch.empty_like(value, device=place) for name, value in state.items()}
     return made
