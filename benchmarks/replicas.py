@@ -10,19 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uncurse.deep import stack as stack_room
 from uncurse.deep.data import Clicks
-from uncurse.deep.dlrm import DLRM
-from uncurse.deep.training import Plan, _Run
-from uncurse.deep.xdeepfm import XDeepFM
+from uncurse.deep.models import DLRM, XDeepFM
+from uncurse.deep.modules import stack_modules
+from uncurse.deep.plan import Plan
+from uncurse.deep.run import Run
 
 #: About 8.3 million embedding rows in 26 fields, the shape of Criteo's first 15 million lines; and Avazu's 22.
 CRITEO = (1460, 583, 2_000_000, 700_000, 305, 24, 12517, 633, 3, 60_000, 5683, 1_900_000, 3194)
@@ -41,15 +41,15 @@ def data(sizes: tuple[int, ...], dense: int, rows: int, device: torch.device) ->
     return Clicks(numbers, codes, label, sizes)
 
 
-def make_run(model: Any, clicks: Clicks, plan: Plan) -> _Run:
+def make_run(model: Any, clicks: Clicks, plan: Plan) -> Run:
     device = clicks.codes.device
-    stack = model.stack(clicks.sizes, clicks.dense.shape[1], plan.seeds, device)
-    run = _Run(stack, plan, [clicks.dense, clicks.codes], clicks.label, None, device.type == "cuda")
+    stack = stack_modules(model, clicks, plan.seeds, device)
+    run = Run(stack, plan, [clicks.dense, clicks.codes], clicks.label, graph=device.type == "cuda")
     run.shuffle(0)
     return run
 
 
-def time_steps(run: _Run, steps: int, repeats: int = 5) -> float:
+def time_steps(run: Run, steps: int, repeats: int = 5) -> float:
     """Seconds a step, the best of some rounds."""
     cuda = run.stack.device.type == "cuda"
     with run.plan.settings(run.stack.device):
@@ -69,36 +69,12 @@ def time_steps(run: _Run, steps: int, repeats: int = 5) -> float:
     return best
 
 
-class Reference(nn.Module):
-    """DLRM as everybody writes it: a bag of embeddings for each field, modules in a list."""
-
-    def __init__(self, sizes: tuple[int, ...], shape: DLRM, dense: int) -> None:
-        super().__init__()
-        self.bags = nn.ModuleList(nn.EmbeddingBag(n, shape.embedding, mode="sum", sparse=True) for n in sizes)
-        self.bottom = self._network([dense, *shape.bottom, shape.embedding], last=True)
-        vectors = len(sizes) + 1
-        self.top = self._network([shape.embedding + vectors * (vectors - 1) // 2, *shape.top, 1], last=False)
-        self.lower = torch.tril_indices(vectors, vectors, -1)
-
-    @staticmethod
-    def _network(widths: list[int], last: bool) -> nn.Sequential:
-        layers: list[nn.Module] = []
-        for i, (a, b) in enumerate(pairwise(widths)):
-            layers += [nn.Linear(a, b)] + [nn.ReLU()] * (last or i < len(widths) - 2)
-        return nn.Sequential(*layers)
-
-    def forward(self, dense: Tensor, codes: Tensor) -> Tensor:
-        x = self.bottom(dense)
-        rows = [bag(codes[:, i : i + 1]) for i, bag in enumerate(self.bags)]
-        t = torch.stack([x, *rows], 1)
-        z = torch.bmm(t, t.transpose(1, 2))
-        return self.top(torch.cat([x, z[:, self.lower[0], self.lower[1]]], 1))[:, 0]
-
-
 def time_reference(clicks: Clicks, batch: int, steps: int) -> float:
     """One model in an eager loop: batches copied from the host, a sparse SGD step, the loss read now and then."""
     device = clicks.codes.device
-    model = Reference(clicks.sizes, DLRM(), clicks.dense.shape[1]).to(device)
+    model = DLRM(clicks.sizes, clicks.dense.shape[1]).to(device)
+    for table in model.embeddings:
+        table.sparse = True  # type: ignore[assignment]
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     host = Clicks(clicks.dense.cpu(), clicks.codes.cpu(), clicks.label.cpu(), clicks.sizes)
     best = float("inf")
@@ -133,7 +109,7 @@ def bandwidth(device: torch.device) -> float:
     return 2 * len(x) / best
 
 
-def floor_bytes(run: _Run) -> int:
+def floor_bytes(run: Run) -> int:
     """Weights read and written once, looked-up rows read and written once, activations written and read once."""
     stack, batch = run.stack, run.plan.batch_size
     weights = sum(w.numel() for w in stack.weights.values())
@@ -163,7 +139,7 @@ def check(model: Any, optimiser: str, clicks: Clicks) -> str:
     return f"kernels against plain PyTorch, one step: changes of all weights alike to {worst:.1e} of the largest change"
 
 
-def profile(run: _Run) -> str:
+def profile(run: Run) -> str:
     """Where the time of a step goes, kernel by kernel."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as record
@@ -197,7 +173,7 @@ def main() -> None:
     cuda = device.type == "cuda"
     steps = given.steps if cuda else 3
     sizes, dense, batch = (CRITEO, 13, 128) if given.model == "dlrm" else (AVAZU, 0, 256)
-    model, optimiser, rate = (DLRM(), "sgd", 0.1) if given.model == "dlrm" else (XDeepFM(), "adam", 1e-3)
+    model, optimiser, rate = (DLRM, "sgd", 0.1) if given.model == "dlrm" else (XDeepFM, "adam", 1e-3)
     if not cuda:
         sizes = tuple(min(s, 1000) for s in sizes)
     clicks = data(sizes, dense, batch * max(steps, 4000 if cuda else 8), device)

@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,10 +22,11 @@ from uncurse import UncurseError
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from uncurse.deep import DLRM, Clicks, XDeepFM, checkpoints, train_replicas, training  # noqa: E402
+from uncurse.deep import DLRM, Clicks, XDeepFM, checkpoints, run, train_replicas  # noqa: E402
 
 CLICKS = """
 import numpy as np
+from functools import partial
 from uncurse.deep import DLRM, Clicks, train_replicas
 
 def draw(rows=2100):
@@ -35,7 +37,7 @@ def draw(rows=2100):
     label = (rng.random(rows) < 0.2 + 0.5 * (codes[:, 0] > 2)).astype(np.uint8)
     return Clicks(dense, codes, label, sizes)
 
-SHAPE = DLRM(embedding=4, bottom=(8,), top=(8, 4))
+SHAPE = partial(DLRM, embedding=4, bottom=(8,), top=(8, 4))
 OPTIONS = dict(n_replicas=2, epochs=2, batch_size=8, deterministic=True)  # 263 steps an epoch, the last of 4 rows
 """
 KILLED = (
@@ -86,8 +88,8 @@ def test_a_training_killed_again_and_again_ends_in_the_same_bits(tmp_path):
     assert step_of(path) == 526
     np.testing.assert_array_equal(resumed.logits(draw()), whole.logits(draw()))
     np.testing.assert_array_equal(resumed.losses, whole.losses)
-    for name, w in whole.weights.items():
-        assert torch.equal(w, resumed.weights[name]), name
+    for name, w in whole.module().state_dict().items():
+        assert torch.equal(w, resumed.module().state_dict()[name]), name
 
 
 class Stopped(Exception):
@@ -96,7 +98,7 @@ class Stopped(Exception):
 
 def stop_at(monkeypatch, step):
     """The next training ends in this step."""
-    taken, original = [0], training._Run.step
+    taken, original = [0], run.Run.step
 
     def limited(self, index):
         taken[0] += 1
@@ -104,7 +106,7 @@ def stop_at(monkeypatch, step):
             raise Stopped
         original(self, index)
 
-    monkeypatch.setattr(training._Run, "step", limited)
+    monkeypatch.setattr(run.Run, "step", limited)
 
 
 def lively():
@@ -120,11 +122,11 @@ ALL = {
     "dlrm, sgd": (SHAPE, lambda: draw(150), {}),
     "dlrm, adam": (SHAPE, lambda: draw(150), {"optimiser": "adam", "rate": 0.01}),
     "xdeepfm, adam": (
-        XDeepFM(hidden=(8,), interactions=(6, 4), deviation=0.1),
+        partial(XDeepFM, hidden=(8,), interactions=(6, 4), deviation=0.1),
         lambda: draw(150),
         {"optimiser": "adam", "rate": 0.01},
     ),
-    "xdeepfm, sgd": (XDeepFM(hidden=(8,), interactions=(6, 4)), lambda: draw(150), {}),
+    "xdeepfm, sgd": (partial(XDeepFM, hidden=(8,), interactions=(6, 4)), lambda: draw(150), {}),
     "module, sgd": (lively, module_data, {}),
     "module, adam": (lively, module_data, {"optimiser": "adam", "rate": 0.01}),
     "bootstrap": (SHAPE, lambda: draw(150), {"bootstrap": True}),
@@ -188,7 +190,7 @@ def test_a_checkpoint_is_plain_arrays_and_leaves_nothing_beside_it(tmp_path):
         head = json.loads(bytes(kept["about"]).decode())
     assert head["kind"] == "checkpoint"
     assert head["schema_version"] == 2
-    assert head["about"]["model"] == repr(SHAPE)
+    assert head["about"]["model"] == "DLRM(3 fields, 42 codes, 3 numbers, embedding=4, bottom=(8,), top=(8, 4))"
     assert {
         "models/table",
         "models/top.0.weight",
@@ -207,8 +209,11 @@ OTHER = {
     "optimiser": ({"optimiser": "adam"}, "optimiser was 'sgd', here 'adam'"),
     "bootstrap": ({"bootstrap": True}, "bootstrap was False, here True"),
     "rows": ({"rows": [np.arange(150)] * 2}, "data was "),
-    "model": ({"model": DLRM(4, (8,), (8, 5))}, r"model was 'DLRM\(.*top=\(8, 4\)\)', here 'DLRM\(.*top=\(8, 5\)\)'"),
-    "kind": ({"model": XDeepFM()}, r"model was 'DLRM\(.*\)', here 'XDeepFM\(.*"),
+    "model": (
+        {"model": partial(DLRM, embedding=4, bottom=(8,), top=(8, 5))},
+        r"model was 'DLRM\(.*top=\(8, 4\)\)', here 'DLRM\(.*top=\(8, 5\)\)'",
+    ),
+    "kind": ({"model": XDeepFM}, r"model was 'DLRM\(.*\)', here 'XDeepFM\(.*"),
     "data": ({"dataset": draw(151)}, "data was "),
     "labels": ({"dataset": Clicks(draw(150).dense, draw(150).codes, 1 - draw(150).label, (5, 7, 30))}, "data was "),
     "codes": ({"dataset": Clicks(draw(150).dense, draw(150).codes[::-1], draw(150).label, (5, 7, 30))}, "data was "),
@@ -401,3 +406,18 @@ def test_without_a_number_of_steps_checkpoints_are_written_by_the_clock(tmp_path
     whole = train_replicas(SHAPE, draw(150), **options)
     assert whole.began == 0
     np.testing.assert_array_equal(fit.logits(draw(150)), whole.logits(draw(150)))
+
+
+def test_a_resumed_training_has_the_snapshots_of_one_that_was_not_killed(tmp_path):
+    def stop(progress):
+        if progress.step >= 6:
+            raise KeyboardInterrupt
+
+    options = {"epochs": 2, "deterministic": True, "batch_size": 25, "snapshots": (0.25, 0.75)}
+    with pytest.raises(KeyboardInterrupt):
+        train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c", checkpoint_every=1, progress=stop, **options)
+    fit = train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c", **options)
+    assert 3 < fit.began < 9  # the first snapshot, of step 3, came before, the second after
+    whole = train_replicas(SHAPE, draw(150), **options)
+    for share in (0.25, 0.75):
+        np.testing.assert_array_equal(fit.logits(draw(150), snapshot=share), whole.logits(draw(150), snapshot=share))

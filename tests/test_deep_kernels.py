@@ -1,5 +1,6 @@
 """The fused kernels and the CUDA graph against plain PyTorch, where there is a GPU."""
 
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -12,15 +13,18 @@ if not torch.cuda.is_available():
 from torch import nn  # noqa: E402
 
 from uncurse.deep import DLRM, Clicks, XDeepFM, stack, train_replicas  # noqa: E402
-from uncurse.deep.training import Plan, _Run  # noqa: E402
+from uncurse.deep.modules import stack_modules  # noqa: E402
+from uncurse.deep.plan import Plan  # noqa: E402
+from uncurse.deep.run import Run  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:embedding=16 with 4 fields")
 DEVICE = torch.device("cuda")
 SHAPES = {
-    "dlrm": (DLRM(), 13, 26),
-    "dlrm, wide": (DLRM(embedding=32, bottom=(40,), top=(24, 12)), 5, 17),
-    "dlrm, few fields": (DLRM(bottom=(24,), top=(20,)), 3, 4),
-    "xdeepfm": (XDeepFM(), 0, 22),
-    "xdeepfm, odd": (XDeepFM(embedding=8, hidden=(20,), interactions=(10, 7)), 3, 5),
+    "dlrm": (DLRM, 13, 26),
+    "dlrm, wide": (partial(DLRM, embedding=32, bottom=(40,), top=(24, 12)), 5, 17),
+    "dlrm, few fields": (partial(DLRM, bottom=(24,), top=(20,)), 3, 4),
+    "xdeepfm": (XDeepFM, 0, 22),
+    "xdeepfm, odd": (partial(XDeepFM, embedding=8, hidden=(20,), interactions=(10, 7)), 3, 5),
 }
 
 
@@ -35,8 +39,8 @@ def draw(dense, fields, rows=500, seed=0):
 def change_of_one_step(shape, clicks, optimiser, precision, kernels):
     plan = Plan(3, 1, 100, optimiser, 0.1 if optimiser == "sgd" else 1e-3, precision=precision)
     with patch.object(stack, "_kernels", stack._kernels if kernels else lambda: None):
-        made = shape.stack(clicks.sizes, clicks.dense.shape[1], plan.seeds, DEVICE)
-        run = _Run(made, plan, [clicks.dense, clicks.codes], clicks.label, None, False)
+        made = stack_modules(shape, clicks, plan.seeds, DEVICE)
+        run = Run(made, plan, [clicks.dense, clicks.codes], clicks.label)
         run.shuffle(0)
         before = {name: value.detach().clone() for name, value in made.state().items()}
         with plan.settings(DEVICE):
@@ -114,3 +118,9 @@ def test_a_served_module_moves_between_devices():
     a = there(clicks.dense, clicks.codes).detach().cpu()
     b = here(clicks.dense.cpu(), clicks.codes.cpu()).detach()
     assert (a - b).abs().max() < 1e-2
+
+
+def test_a_shape_without_an_interaction_kernel_is_reported():
+    shape, dense, fields = SHAPES["dlrm, few fields"]
+    with pytest.warns(UserWarning, match="embedding=16 with 4 fields is trained without the interaction kernel"):
+        train_replicas(shape, draw(dense, fields))

@@ -1,4 +1,4 @@
-"""DLRM, xDeepFM and Adam in a stack: equal to the same models written plainly, and to DeepCTR's."""
+"""DLRM, xDeepFM and the optimisers in a stack: equal to the plain modules, and to DeepCTR's."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ import importlib.util
 import sys
 import types
 import warnings
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from uncurse import UncurseError
+from uncurse import Affine, UncurseError, fold
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from uncurse.deep import DLRM, Clicks, XDeepFM, train_replicas  # noqa: E402
 from uncurse.deep.inputs import tensors_of  # noqa: E402
+from uncurse.deep.modules import stack_modules  # noqa: E402
 from uncurse.deep.optimisers import Adam  # noqa: E402
+from uncurse.deep.plan import Plan  # noqa: E402
+from uncurse.deep.run import Run  # noqa: E402
 from uncurse.deep.stack import padded  # noqa: E402
-from uncurse.deep.training import Plan, _Run  # noqa: E402
 
 SIZES = tuple(3 + (7 * f) % 50 for f in range(26))  # 3 to 52 values: a batch of 128 holds most of them repeatedly
-SMALL = DLRM(embedding=4, bottom=(8,), top=(8, 4))
+SMALL = partial(DLRM, embedding=4, bottom=(8,), top=(8, 4))
 
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @pytest.fixture
-def in_double(monkeypatch):
-    """All of it in float64, the logits' last conversion included."""
+def in_double():
+    """Make modules of float64, whose stack then is too."""
     kind = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
-    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     yield
     torch.set_default_dtype(kind)
 
@@ -48,42 +50,6 @@ def make_clicks(rows, dense, sizes, seed=0):
     score = codes[:, 0] / sizes[0] - 0.8 + (0.3 * (numbers[:, 0] - 2) if dense else 0)
     label = (rng.random(rows) < 1 / (1 + np.exp(-score))).astype(np.uint8)
     return Clicks(numbers, codes, label, tuple(sizes))
-
-
-class PlainDLRM(nn.Module):
-    """As one reads it in the paper: bags, linear layers, and a loop over pairs."""
-
-    def __init__(self, sizes, dense, bottom, top, width):
-        super().__init__()
-        self.bags = nn.ModuleList(nn.EmbeddingBag(size, width, mode="sum") for size in sizes)
-        pairs = len(sizes) * (len(sizes) + 1) // 2
-        self.bottom = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise([dense, *bottom, width]))
-        self.top = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise([width + pairs, *top, 1]))
-
-    def copy(self, stack, replica=0):
-        """Weights of one replica of a stack."""
-        with torch.no_grad():
-            for part in ("bottom", "top"):
-                for i, layer in enumerate(getattr(self, part)):
-                    weight, bias = (stack.weights[f"{part}.{i}.{kind}"][replica] for kind in ("weight", "bias"))
-                    layer.weight.copy_(weight[: layer.in_features].T)
-                    layer.bias.copy_(bias[0])
-            for bag, (_, parts) in zip(self.bags, stack.fields(), strict=True):
-                bag.weight.copy_(parts[replica])
-        return self
-
-    def forward(self, dense, codes):
-        x = dense
-        for layer in self.bottom:
-            x = layer(x).relu()
-        vectors = [x] + [bag(codes[:, [f]]) for f, bag in enumerate(self.bags)]
-        stacked = torch.stack(vectors, 1)
-        every = torch.bmm(stacked, stacked.transpose(1, 2))
-        pairs = [every[:, i, j] for i in range(len(vectors)) for j in range(i)]  # below the diagonal, row by row
-        x = torch.cat([x, torch.stack(pairs, 1)], 1)
-        for layer in self.top[:-1]:
-            x = layer(x).relu()
-        return self.top[-1](x)[:, 0]
 
 
 def plain_training(model, run, optimiser, replica=0):
@@ -102,8 +68,9 @@ def plain_training(model, run, optimiser, replica=0):
             each = nn.functional.binary_cross_entropy_with_logits(
                 model(dense[batch], codes[batch].long()), y, reduction="none"
             )
-            if run.weight is not None:
-                each = each * run.weight[replica, batch]
+            weight = run.weights_of(batch[None].expand(run.plan.n_replicas, -1))
+            if weight is not None:
+                each = each * weight[replica]
             optimiser.zero_grad()
             each.mean().backward()
             optimiser.step()
@@ -111,11 +78,14 @@ def plain_training(model, run, optimiser, replica=0):
     return total / run.n  # of the last epoch
 
 
-def make_run(shape, clicks, plan):
+def make_run(model, clicks, plan, weight=None):
     inputs, label = tensors_of(clicks, torch.device("cpu"))
-    stack = shape.stack(clicks.sizes, inputs[0].shape[1], plan.seeds, "cpu")
-    stack.dtype = torch.get_default_dtype()
-    return _Run(stack, plan, inputs, label, None, False)
+    stack = stack_modules(model, clicks, plan.seeds, torch.device("cpu"))
+    return Run(stack, plan, inputs, label, weight=weight)
+
+
+def make_stack(model, sizes, dense, seeds):
+    return stack_modules(model, make_clicks(4, dense, sizes), seeds, torch.device("cpu"))
 
 
 @torch.no_grad()
@@ -124,22 +94,26 @@ def scores(stack, clicks):
     return stack.scores(dense[None], torch.from_numpy(clicks.codes)[None])
 
 
-def compare_with_plain(clicks, plan, before, after):
-    run = make_run(DLRM(), clicks, plan)
-    plain = PlainDLRM(SIZES, 13, (512, 256, 64), (512, 256), 16).copy(run.stack)
-    dense = torch.from_numpy(clicks.dense).to(torch.get_default_dtype())
-    codes = torch.from_numpy(clicks.codes).long()
-    with torch.no_grad():
-        first = plain(dense, codes)
-        torch.testing.assert_close(scores(run.stack, clicks)[0], first, rtol=0, atol=before)
-    loss = plain_training(plain, run, torch.optim.SGD(plain.parameters(), lr=0.1))
+def compare_with_plain(model, clicks, plan, before, after, optimiser=None, weight=None):
+    """Train the stack and the plain modules on the same batches; all logits, losses and weights agree."""
+    run = make_run(model, clicks, plan, weight)
+    plains = [run.stack.module(r) for r in range(plan.n_replicas)]
+    given = torch.from_numpy(clicks.dense).to(torch.get_default_dtype()), torch.from_numpy(clicks.codes).long()
+    firsts = [plain(*given).detach() for plain in plains]
+    for first, mine in zip(firsts, scores(run.stack, clicks), strict=True):
+        torch.testing.assert_close(mine, first, rtol=0, atol=before)
+    make = optimiser or (lambda weights: torch.optim.SGD(weights, lr=plan.rate))
+    losses = [plain_training(plain, run, make(plain.parameters()), r) for r, plain in enumerate(plains)]
     run.train(None, {}, None, 1)
-    assert run.losses[-1, 0] == pytest.approx(loss, abs=after)
-    with torch.no_grad():
-        last = plain(dense, codes)
-        torch.testing.assert_close(scores(run.stack, clicks)[0], last, rtol=0, atol=after)
-    assert (last - first).abs().mean() > 1e-2  # and it has learnt something
-    return run, plain
+    for r, plain in enumerate(plains):
+        assert run.losses[-1, r] == pytest.approx(losses[r] * run.n / float(run.total[r]), abs=after)
+        last = plain(*given).detach()
+        torch.testing.assert_close(scores(run.stack, clicks)[r], last, rtol=0, atol=after)
+        assert (last - firsts[r]).abs().mean() > 1e-2  # and it has learnt something
+        theirs = plain.state_dict()
+        for name, value in run.stack.module(r).state_dict().items():
+            torch.testing.assert_close(value, theirs[name], rtol=0, atol=after, msg=name)
+    return run, plains
 
 
 # ---------------------------------------------------------------------- DLRM
@@ -151,81 +125,124 @@ def test_ten_steps_of_the_papers_dlrm_equal_a_plain_one_in_single_precision():
     exact = 0
     for seed in (1, 2, 3):
         clicks = make_clicks(1280, 13, SIZES)
-        run, plain = compare_with_plain(clicks, Plan(n_replicas=1, seed=seed), before=1e-5, after=1e-4)
+        run, (plain,) = compare_with_plain(DLRM, clicks, Plan(n_replicas=1, seed=seed), before=1e-5, after=1e-4)
         expected = plain(torch.from_numpy(clicks.dense), torch.from_numpy(clicks.codes).long()).detach()
         exact += bool((scores(run.stack, clicks)[0] - expected).abs().max() < 1e-5)
     assert exact >= 2
 
 
 def test_ten_steps_of_the_papers_dlrm_equal_a_plain_one_in_double_precision(in_double):
-    run, plain = compare_with_plain(make_clicks(1280, 13, SIZES), Plan(n_replicas=1), before=1e-12, after=1e-10)
-    torch.testing.assert_close(run.stack.table, torch.cat([bag.weight for bag in plain.bags]), rtol=0, atol=1e-10)
-    for part in ("bottom", "top"):
-        for i, layer in enumerate(getattr(plain, part)):
-            weight = run.stack.weights[f"{part}.{i}.weight"][0]
-            torch.testing.assert_close(weight[: layer.in_features].T, layer.weight, rtol=0, atol=1e-10)
-            assert not weight[layer.in_features :].any()  # what pads the input stays zero
-            torch.testing.assert_close(run.stack.weights[f"{part}.{i}.bias"][0, 0], layer.bias, rtol=0, atol=1e-10)
+    run, _ = compare_with_plain(DLRM, make_clicks(1280, 13, SIZES), Plan(n_replicas=1), before=1e-12, after=1e-10)
+    assert not run.stack.weights["bottom.0.weight"][:, 13:].any()  # what pads the input stays zero
+    assert not run.stack.weights["top.0.weight"][:, 367:].any()
+
+
+def test_the_plain_dlrm_takes_the_dot_product_of_every_two_vectors(in_double):
+    clicks = make_clicks(20, 3, (3, 4, 5))
+    model = SMALL((3, 4, 5), 3)
+    numbers, codes = torch.from_numpy(clicks.dense).double(), torch.from_numpy(clicks.codes)
+    x = numbers
+    for layer in model.bottom:
+        x = layer(x)
+    vectors = [x, *(table.weight[codes[:, f].long()] for f, table in enumerate(model.embeddings))]
+    pairs = [(vectors[i] * vectors[j]).sum(1) for i in range(4) for j in range(i)]
+    expected = model.top(torch.column_stack([x, *pairs]))[:, 0]
+    torch.testing.assert_close(model(numbers, codes), expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("model", [SMALL, partial(XDeepFM, hidden=(8,), interactions=(6, 4), deviation=0.3)])
+@pytest.mark.parametrize("numbers", [0, 2])
+def test_two_replicas_equal_plain_ones_with_momentum_and_weights_of_rows(model, numbers, in_double):
+    # Every batch holds every value, so that being lazy on embeddings makes no difference.
+    clicks = make_clicks(600, numbers, (3, 4, 2))
+    weight = torch.from_numpy(np.random.default_rng(0).gamma(2, 0.5, 600))
+    plan = Plan(n_replicas=2, epochs=3, batch_size=100, momentum=0.9, weight_decay=0.01, rate=0.02)
+    compare_with_plain(
+        model,
+        clicks,
+        plan,
+        before=1e-12,
+        after=1e-10,
+        optimiser=lambda weights: torch.optim.SGD(weights, lr=0.02, momentum=0.9, weight_decay=0.01),
+        weight=weight,
+    )
+
+
+def test_adam_with_weight_decay_equals_pytorchs_where_every_batch_holds_every_value(in_double):
+    plan = Plan(n_replicas=2, epochs=2, batch_size=100, optimiser="adam", rate=0.01, weight_decay=0.02)
+    compare_with_plain(
+        SMALL,
+        make_clicks(600, 2, (3, 4, 2)),
+        plan,
+        before=1e-12,
+        after=1e-8,
+        optimiser=lambda weights: torch.optim.Adam(weights, lr=0.01, weight_decay=0.02),
+    )
+
+
+def test_weights_of_rows_count_as_repeated_rows():
+    clicks = make_clicks(500, 2, (5, 7))
+    times = np.random.default_rng(1).integers(0, 3, 500)
+    one_batch = {"epochs": 3, "rate": 0.5, "n_replicas": 2}
+    weighted = train_replicas(SMALL, clicks, sample_weight=7.0 * times, batch_size=500, **one_batch)
+    repeated = clicks.take(np.repeat(np.arange(500), times))
+    many = train_replicas(SMALL, repeated, batch_size=len(repeated), **one_batch)
+    np.testing.assert_allclose(weighted.logits(clicks), many.logits(clicks), atol=1e-4)
+    np.testing.assert_allclose(weighted.losses, many.losses, atol=1e-5)
+    for bad, message in (
+        (-np.ones(500), "sample_weight holds -1; pass finite weights of 0 or more"),
+        (np.zeros(500), "all of sample_weight is 0"),
+        (np.ones(3), "sample_weight has 3 rows, the labels 500"),
+    ):
+        with pytest.raises(UncurseError, match=message):
+            train_replicas(SMALL, clicks, sample_weight=bad)
 
 
 def test_a_dlrm_without_numbers_equals_a_plain_one(in_double):
-    clicks = make_clicks(256, 0, (3, 4, 5))
-    run = make_run(SMALL, clicks, Plan(n_replicas=1))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-        plain = PlainDLRM((3, 4, 5), 0, (8,), (8, 4), 4).copy(run.stack)
-    plain_training(plain, run, torch.optim.SGD(plain.parameters(), lr=0.1))
-    run.train(None, {}, None, 1)
-    expected = plain(torch.zeros(256, 0), torch.from_numpy(clicks.codes).long())
-    torch.testing.assert_close(scores(run.stack, clicks)[0], expected.detach(), rtol=0, atol=1e-10)
+    compare_with_plain(SMALL, make_clicks(2560, 0, (3, 4, 5)), Plan(n_replicas=1), before=1e-12, after=1e-10)
 
 
-def test_a_bootstrap_weighs_rows_of_every_replica_by_its_own_poisson_draws_in_all_epochs(in_double):
+def test_a_bootstrap_weighs_the_rows_of_every_replica_but_the_first(in_double):
     clicks = make_clicks(4000, 3, (5, 7, 4))
-    plan = Plan(n_replicas=2, epochs=2, bootstrap=True, batch_size=64)
-    run = make_run(SMALL, clicks, plan)
-    weight = run.weight.double()
+    plan = Plan(n_replicas=3, epochs=2, bootstrap=True, batch_size=64)
+    run, _ = compare_with_plain(SMALL, clicks, plan, before=1e-12, after=1e-10)
+    weight = run.bootstrap.double()
+    assert (weight[0] == 1).all()
     error = weight.shape[1] ** -0.5  # Poisson(1) has variance 1
-    assert (weight.mean(1) - 1).abs().max() < 4 * error
-    assert (weight.var(1) - 1).abs().max() < 4 * 3**0.5 * error  # its fourth central moment is 4
-    assert abs(np.corrcoef(weight)[0, 1]) < 4 * error
-    assert torch.equal(weight[1:], make_run(SMALL, clicks, Plan(1, seed=1, bootstrap=True)).weight.double())
-    plains = [PlainDLRM((5, 7, 4), 3, (8,), (8, 4), 4).copy(run.stack, r) for r in range(2)]
-    for r, plain in enumerate(plains):
-        plain_training(plain, run, torch.optim.SGD(plain.parameters(), lr=0.1), r)
-    run.train(None, {}, None, 1)
-    given = torch.from_numpy(clicks.dense).double(), torch.from_numpy(clicks.codes).long()
-    expected = torch.stack([plain(*given).detach() for plain in plains])
-    torch.testing.assert_close(scores(run.stack, clicks), expected, rtol=0, atol=1e-10)
+    assert (weight[1:].mean(1) - 1).abs().max() < 4 * error
+    assert (weight[1:].var(1) - 1).abs().max() < 4 * 3**0.5 * error  # its fourth central moment is 4
+    assert abs(np.corrcoef(weight[1:])[0, 1]) < 4 * error
+    alone = train_replicas(SMALL, clicks, n_replicas=1, epochs=2, batch_size=64)
+    np.testing.assert_allclose(scores(run.stack, clicks)[0], alone.logits(clicks)[:, 0], atol=1e-6)
 
 
 def test_the_papers_dlrm_has_475985_dense_parameters_also_when_counted():
-    stack = DLRM().stack(SIZES, 13, [0], "cpu")
-    assert stack.parameters() == 475_985
-    counted = sum(w.numel() for w in stack.weights.values())
+    model = DLRM(SIZES, 13)
+    assert sum(w.numel() for part in (model.bottom, model.top) for w in part.parameters()) == 475_985
+    stack = make_stack(DLRM, SIZES, 13, [0])
     padding = (padded(13) - 13) * 512 + (padded(368) - 367) * 512
-    assert counted - padding == 475_985
+    assert sum(w.numel() for w in stack.weights.values()) - padding == 475_985
 
 
 def test_initial_weights_of_a_dlrm_have_the_papers_variances():
-    stack = DLRM().stack((4, 100, 2500), 13, range(12), "cpu")
+    models = [DLRM((4, 100, 2500), 13) for _ in range(12)]
     widths = {"bottom": [13, 512, 256, 64, 16], "top": [16 + 6, 512, 256, 1]}
     for part, chain in widths.items():
         for i, (inputs, outputs) in enumerate(pairwise(chain)):
-            weight = stack.weights[f"{part}.{i}.weight"].detach()[:, :inputs]
-            bias = stack.weights[f"{part}.{i}.bias"].detach()
+            layers = [getattr(model, part)[2 * i] for model in models]
+            weight, bias = (torch.stack([getattr(x, name) for x in layers]).detach() for name in ("weight", "bias"))
             for values, variance in ((weight, 2 / (inputs + outputs)), (bias, 1 / outputs)):
                 n = values.numel()
                 assert abs(values.mean()) < 4 * (variance / n) ** 0.5, (part, i)
                 assert abs((values**2).mean() / variance - 1) < 4 * (2 / n) ** 0.5, (part, i)
-    for size, parts in stack.fields():
-        rows = torch.stack(parts)
+    for field, size in enumerate((4, 100, 2500)):
+        rows = torch.stack([model.embeddings[field].weight for model in models]).detach()
         assert rows.abs().max() <= size**-0.5
         assert abs(3 * size * (rows**2).mean() - 1) < 4 * (0.8 / rows.numel()) ** 0.5  # Var(3u²) = 4/5
 
 
 def test_replicas_start_apart_and_a_seed_always_the_same():
-    first, second = DLRM().stack((4, 5), 2, [3, 4], "cpu"), DLRM().stack((4, 5), 2, [4], "cpu")
+    first, second = make_stack(DLRM, (4, 5), 2, [3, 4]), make_stack(DLRM, (4, 5), 2, [4])
     for name, w in first.state().items():
         w = w.detach().view(2, -1)
         assert torch.equal(w[1], second.state()[name].detach().view(-1)), name
@@ -237,8 +254,11 @@ def test_replicas_start_apart_and_a_seed_always_the_same():
 CASES = {
     "dlrm, sgd": (SMALL, {"rate": 0.1}),
     "dlrm, adam": (SMALL, {"optimiser": "adam", "rate": 0.01}),
-    "xdeepfm, sgd": (XDeepFM(hidden=(16, 8), interactions=(8, 6)), {"rate": 0.1}),
-    "xdeepfm, adam": (XDeepFM(hidden=(16, 8), interactions=(8, 6), deviation=0.1), {"optimiser": "adam", "rate": 0.01}),
+    "xdeepfm, sgd": (partial(XDeepFM, hidden=(16, 8), interactions=(8, 6)), {"rate": 0.1}),
+    "xdeepfm, adam": (
+        partial(XDeepFM, hidden=(16, 8), interactions=(8, 6), deviation=0.1),
+        {"optimiser": "adam", "rate": 0.01},
+    ),
 }
 
 
@@ -251,9 +271,10 @@ def test_three_replicas_side_by_side_equal_three_trained_alone(case, bootstrap):
     beside = train_replicas(shape, clicks, n_replicas=3, seed=5, **options)
     together = beside.logits(clicks)
     for r in range(3):
-        alone = train_replicas(shape, clicks, n_replicas=1, seed=5 + r, **options)
-        np.testing.assert_allclose(together[:, r], alone.logits(clicks)[:, 0], rtol=0, atol=2e-5)
-        np.testing.assert_allclose(beside.losses[:, r], alone.losses[:, 0], rtol=0, atol=1e-6)
+        first = bootstrap and r > 0  # the first of a bootstrap is trained on all rows
+        alone = train_replicas(shape, clicks, n_replicas=1 + first, seed=5 + r - first, **options)
+        np.testing.assert_allclose(together[:, r], alone.logits(clicks)[:, -1], rtol=0, atol=2e-5)
+        np.testing.assert_allclose(beside.losses[:, r], alone.losses[:, -1], rtol=0, atol=1e-6)
     assert np.abs(together[:, 0] - together[:, 1]).max() > 1e-3
 
 
@@ -282,47 +303,50 @@ def deepctr():
 
 def theirs(deepctr, shape, clicks):
     make, inputs = deepctr
-    columns = [inputs.SparseFeat(f"c{f}", size, shape.embedding) for f, size in enumerate(clicks.sizes)]
+    options = shape.keywords
+    columns = [inputs.SparseFeat(f"c{f}", size, options.get("embedding", 4)) for f, size in enumerate(clicks.sizes)]
     columns += [inputs.DenseFeat(f"n{i}") for i in range(clicks.dense.shape[1])]
     with torch.random.fork_rng(devices=[]):
-        model = make(columns, columns, shape.hidden, shape.interactions, l2_reg_linear=0, l2_reg_embedding=0)
+        widths = options.get("hidden", (256, 256)), options.get("interactions", (256, 128))
+        model = make(columns, columns, *widths, l2_reg_linear=0, l2_reg_embedding=0)
     given = np.concatenate([clicks.codes, clicks.dense], 1)
     return model.to(torch.get_default_dtype()), torch.from_numpy(given).to(torch.get_default_dtype())
 
 
 @torch.no_grad()
-def copy_to_theirs(stack, model, shape, replica=0):
-    mine = {name: w[replica].detach() for name, w in stack.weights.items()}
-    fields, maps = len(stack.sizes), len(stack.sizes)
-    for i, conv in enumerate(model.cin.conv1ds):
-        w = mine[f"maps.{i}.weight"].view(fields, maps, -1)  # theirs has the maps before the fields
-        conv.weight.copy_(w.transpose(0, 1).reshape(fields * maps, -1).T[..., None])
-        conv.bias.copy_(mine[f"maps.{i}.bias"][0])
-        maps = shape.interactions[i] // 2
-    for i, layer in enumerate(model.dnn.linears):
-        layer.weight.copy_(mine[f"hidden.{i}.weight"].T)
-        layer.bias.copy_(mine[f"hidden.{i}.bias"][0])
-    model.dnn_linear.weight.copy_(mine["out.hidden.weight"].T)
-    model.cin_linear.weight.copy_(mine["out.maps.weight"].T)
-    model.out.bias.copy_(mine["out.bias"][0])
-    if "out.dense.weight" in mine:
-        model.linear_model.weight.copy_(mine["out.dense.weight"])
-    for f, (_, parts) in enumerate(stack.fields()):
-        model.linear_model.embedding_dict[f"c{f}"].weight.copy_(parts[replica][:, :1])
-        model.embedding_dict[f"c{f}"].weight.copy_(parts[replica][:, 1:])
+def copy_to_theirs(mine, model):
+    fields = taken = len(mine.sizes)
+    for layer, conv, width in zip(mine.maps, model.cin.conv1ds, mine.options["interactions"], strict=True):
+        weight = layer.weight.view(-1, fields, taken)  # theirs has the maps before the fields
+        conv.weight.copy_(weight.transpose(1, 2).reshape(len(weight), -1)[..., None])
+        conv.bias.copy_(layer.bias)
+        taken = width // 2
+    for layer, linear in zip(mine.hidden[::2], model.dnn.linears, strict=True):
+        linear.load_state_dict(layer.state_dict())
+    model.dnn_linear.weight.copy_(mine.hidden_out.weight)
+    model.cin_linear.weight.copy_(mine.maps_out.weight)
+    model.out.bias.copy_(mine.out.bias)
+    if mine.linear_numbers is not None:
+        model.linear_model.weight.copy_(mine.linear_numbers.weight.T)
+    for f in range(fields):
+        model.linear_model.embedding_dict[f"c{f}"].weight.copy_(mine.linear[f].weight)
+        model.embedding_dict[f"c{f}"].weight.copy_(mine.embeddings[f].weight)
 
 
 @pytest.mark.parametrize("numbers", [0, 3], ids=["no numbers", "numbers"])
 @pytest.mark.parametrize("interactions", [(8,), (8, 6), (6, 4, 5)], ids=str)
 def test_an_xdeepfm_equals_deepctrs_in_its_logits_and_after_steps_of_sgd(deepctr, numbers, interactions, in_double):
     clicks = make_clicks(256, numbers, (3, 7, 5, 2))
-    shape = XDeepFM(hidden=(12, 8), interactions=interactions, deviation=0.3)  # so that every part has its say
+    shape = partial(XDeepFM, hidden=(12, 8), interactions=interactions, deviation=0.3)  # so that every part has its say
     run = make_run(shape, clicks, Plan(n_replicas=1, batch_size=60))
     model, given = theirs(deepctr, shape, clicks)
-    copy_to_theirs(run.stack, model, shape)
+    plain = run.stack.module(0)
+    copy_to_theirs(plain, model)
     first = torch.logit(model(given))[:, 0].detach()
     assert first.std() > 0.1
     torch.testing.assert_close(scores(run.stack, clicks)[0], first, rtol=0, atol=1e-10)
+    plain_logits = plain(torch.from_numpy(clicks.dense).double(), torch.from_numpy(clicks.codes)).detach()
+    torch.testing.assert_close(plain_logits, first, rtol=0, atol=1e-10)
 
     class Both(nn.Module):
         def forward(self, dense, codes):
@@ -337,26 +361,29 @@ def test_an_xdeepfm_equals_deepctrs_in_its_logits_and_after_steps_of_sgd(deepctr
 
 def test_an_xdeepfm_equals_deepctrs_in_single_precision(deepctr):
     clicks = make_clicks(256, 2, (3, 7, 5, 2))
-    shape = XDeepFM(hidden=(12, 8), interactions=(8, 6), deviation=0.3)
-    stack = shape.stack(clicks.sizes, 2, [0, 1], "cpu")
+    shape = partial(XDeepFM, hidden=(12, 8), interactions=(8, 6), deviation=0.3)
+    stack = make_stack(shape, clicks.sizes, 2, [0, 1])
     model, given = theirs(deepctr, shape, clicks)
     for replica in range(2):
-        copy_to_theirs(stack, model, shape, replica)
+        plain = stack.module(replica)
+        copy_to_theirs(plain, model)
         expected = torch.logit(model(given).double())[:, 0].detach()
         np.testing.assert_allclose(scores(stack, clicks)[replica].double(), expected, rtol=0, atol=1e-5)
+        made = plain(torch.from_numpy(clicks.dense), torch.from_numpy(clicks.codes)).detach()
+        np.testing.assert_allclose(made.double(), expected, rtol=0, atol=1e-5)
 
 
 def test_an_xdeepfm_counts_its_dense_parameters_as_deepctr_has_them(deepctr):
     clicks = make_clicks(8, 3, (3, 7, 5, 2))
-    shape = XDeepFM()
-    model, _ = theirs(deepctr, shape, clicks)
+    model, _ = theirs(deepctr, partial(XDeepFM), clicks)
     tables = sum(table.weight.numel() for d in (model, model.linear_model) for table in d.embedding_dict.values())
     expected = sum(w.numel() for w in model.parameters()) - tables
-    assert shape.stack(clicks.sizes, 3, [0], "cpu").parameters() == expected
+    stack = make_stack(XDeepFM, clicks.sizes, 3, [0])
+    assert sum(w.numel() for w in stack.weights.values()) == expected
 
 
 def test_initial_weights_of_an_xdeepfm_are_small_and_its_interactions_uniform():
-    stack = XDeepFM().stack((50, 300), 3, range(4), "cpu")
+    stack = make_stack(XDeepFM, (50, 300), 3, range(4))
     weights = {name: w.detach() for name, w in stack.weights.items()}
     for values in (stack.table, weights["hidden.0.weight"], weights["hidden.1.weight"]):
         assert abs((values**2).mean() * 1e8 - 1) < 4 * (2 / values.numel()) ** 0.5
@@ -372,7 +399,7 @@ def test_initial_weights_of_an_xdeepfm_are_small_and_its_interactions_uniform():
 
 
 def test_adam_equals_pytorchs_and_on_embeddings_its_sparse_one():
-    stack = SMALL.stack((6, 5), 3, [0, 1], "cpu")  # two replicas: one table of 22 rows
+    stack = make_stack(SMALL, (6, 5), 3, [0, 1])  # two replicas: one table of 22 rows
     adam = Adam(stack, 0.02)
     table = nn.Embedding(22, 4, sparse=True)
     with torch.no_grad():
@@ -450,7 +477,7 @@ def test_clicks_take_rows_of_every_part(rows):
             assert np.array_equal(getattr(taken, part), getattr(good, part)[rows])
 
 
-@pytest.mark.parametrize("shape", [SMALL, XDeepFM(hidden=(6,), interactions=(4, 3))], ids=["dlrm", "xdeepfm"])
+@pytest.mark.parametrize("shape", [SMALL, partial(XDeepFM, hidden=(6,), interactions=(4, 3))], ids=["dlrm", "xdeepfm"])
 @pytest.mark.parametrize("dense", [0, 2])
 def test_a_replica_is_a_module_whose_state_can_be_saved(shape, dense, tmp_path):
     clicks = make_clicks(40, dense, (3, 4)).to("cpu")
@@ -464,21 +491,128 @@ def test_a_replica_is_a_module_whose_state_can_be_saved(shape, dense, tmp_path):
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert torch.equal(other(clicks.dense, clicks.codes), logits)
     assert torch.equal(copy.deepcopy(module)(clicks.dense, clicks.codes), logits)
-    assert fit._stack.table.untyped_storage().data_ptr() not in {
-        value.untyped_storage().data_ptr() for value in vars(module._stack).values() if isinstance(value, torch.Tensor)
-    }  # the other replicas are let go
     logits.sum().backward()  # it can be trained further
-    assert module.table.grad is not None
+    assert all(w.grad is not None for w in module.parameters() if w.requires_grad)
     with pytest.raises(UncurseError, match=r"replica=2, and there are 2; pass 0 to 1"):
         fit.module(2)
-    assert fit.weights["table"].shape[:2] == (2, 7)
-    assert not any(w.requires_grad for w in fit.weights.values())
 
 
-def test_a_bare_stack_leaves_the_network_to_others():
-    from uncurse.deep.stack import Stack
+MODELS = {"dlrm": SMALL, "xdeepfm": partial(XDeepFM, hidden=(6,), interactions=(4, 3), deviation=0.3)}
 
-    stack = Stack((3,), 4, [0], "cpu")
-    for call in (stack.logits, stack.parameters, stack.scores):
-        with pytest.raises(NotImplementedError):
-            call()
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_snapshot_is_the_model_of_that_step(name):
+    clicks = make_clicks(640, 2, (3, 4))
+    options = {"batch_size": 64, "epochs": 2, "n_replicas": 2}
+    fit = train_replicas(MODELS[name], clicks, snapshots=(0.5, 0.9), **options)
+    half = train_replicas(MODELS[name], clicks, **{**options, "epochs": 1})  # ten of twenty steps
+    np.testing.assert_allclose(fit.logits(clicks, snapshot=0.5), half.logits(clicks), atol=1e-6)
+    apart = [np.abs(fit.logits(clicks, snapshot=s) - fit.logits(clicks)).max() for s in (0.5, 0.9)]
+    assert apart[0] > apart[1] > 1e-4
+    module = fit.module(1, snapshot=0.9)
+    given = torch.from_numpy(clicks.dense), torch.from_numpy(clicks.codes)
+    np.testing.assert_allclose(module(*given).detach(), fit.logits(clicks, snapshot=0.9)[:, 1], atol=1e-6)
+    with pytest.raises(UncurseError, match=r"snapshot=0.8, and kept are: 0.5, 0.9; pass snapshots=\(0.8,\) to train"):
+        fit.logits(clicks, snapshot=0.8)
+
+
+@pytest.mark.parametrize("share", [0, 1, 1.5, -0.1, float("nan"), "half"])
+def test_snapshots_are_shares_of_the_steps(share):
+    with pytest.raises(UncurseError, match=r"snapshots holds .*; pass shares of the steps, such as \(0.8, 0.9\)"):
+        train_replicas(SMALL, make_clicks(20, 2, (3, 4)), snapshots=(share,))
+
+
+def test_networks_of_your_own_have_snapshots_too():
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    data = x, (x[:, 0] > 0).float()
+
+    def make():
+        return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1))
+
+    fit = train_replicas(make, data, batch_size=50, epochs=2, snapshots=0.5)
+    half = train_replicas(make, data, batch_size=50, epochs=1)
+    np.testing.assert_allclose(fit.logits((x,), snapshot=0.5), half.logits((x,)), atol=1e-6)
+    np.testing.assert_allclose(fit.module(1, snapshot=0.5)(x)[:, 0].detach(), half.logits((x,))[:, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"momentum": 1.0}, "momentum=1.0; pass a number from 0 to below 1"),
+        ({"momentum": 0.9, "optimiser": "adam"}, "momentum=0.9 is for optimiser='sgd'"),
+        ({"weight_decay": -1}, "weight_decay=-1; pass a number of 0 or more"),
+    ],
+)
+def test_settings_of_the_optimiser_that_cannot_be_are_refused(options, message):
+    with pytest.raises(UncurseError, match=message):
+        train_replicas(SMALL, make_clicks(20, 2, (3, 4)), **options)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_served_model_refuses_codes_outside_their_field(name):
+    model = MODELS[name]((3, 4), 2).eval()
+    numbers, codes = torch.zeros(2, 2), torch.tensor([[0, 1], [2, 3]])
+    assert model(numbers, codes).shape == (2,)
+    assert model(numbers[:0], codes[:0]).shape == (0,)
+    for bad, message in (
+        (torch.tensor([[0, 1], [3, 3]]), "field 0 has codes from 0 to 3, and its size is 3; pass codes from 0 to 2"),
+        (torch.tensor([[0, -1], [2, 3]]), "field 1 has codes from -1 to 3, and its size is 4"),
+        (codes.float(), "codes are torch.float32; pass int32 or int64"),
+        (codes[:, :1], r"codes have shape \(2, 1\); pass \(rows, 2\)"),
+    ):
+        with pytest.raises(UncurseError, match=message):
+            model(numbers, bad)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_that_does_not_fit_the_clicks_is_refused(name):
+    model, clicks = MODELS[name], make_clicks(20, 2, (3, 4))
+    with pytest.raises(UncurseError, match=r"is for 2 fields of 8 codes and 2 numbers, the clicks have 2 of 7 and 2"):
+        train_replicas(lambda: model((3, 5), 2), clicks)
+    with pytest.raises(UncurseError, match="is trained on Clicks, not on tuple"):
+        train_replicas(lambda: model((3, 4), 2), (clicks.dense, clicks.codes, clicks.label))
+
+
+def test_a_subclass_is_stacked_as_any_other_network():
+    class Half(DLRM):
+        def forward(self, numbers, codes):
+            return super().forward(numbers, codes) / 2
+
+    clicks = make_clicks(60, 2, (3, 4))
+    fit = train_replicas(lambda: Half((3, 4), 2, embedding=4, bottom=(8,), top=(8,)), clicks)
+    given = torch.from_numpy(clicks.dense), torch.from_numpy(clicks.codes)
+    np.testing.assert_allclose(fit.module(1)(*given).detach(), fit.logits(clicks)[:, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_trained_model_runs_folded_in_onnx_runtime(name, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    clicks = make_clicks(300, 2, (3, 4))
+    model = train_replicas(MODELS[name], clicks).module(0)
+    score_map = Affine(0.8, -0.3)
+    folded = fold(score_map, model)
+    numbers, codes = torch.from_numpy(clicks.dense), torch.from_numpy(clicks.codes).long()
+    expected = (0.8 * model(numbers, codes).double() - 0.3).detach()
+    assert (folded(numbers, codes) - expected).abs().max() < 1e-6
+    batch = torch.export.Dim("batch", min=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shapes = ({0: batch}, {0: batch})
+        program = torch.onnx.export(folded, (numbers[:5], codes[:5]), dynamic_shapes=shapes, verbose=False)
+    program.save(tmp_path / "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    (made,) = session.run(None, dict(zip(names, (clicks.dense, clicks.codes.astype(np.int64)), strict=True)))
+    np.testing.assert_allclose(made, expected, rtol=0, atol=1e-6)
+
+
+def test_kernels_that_cannot_be_loaded_are_reported(monkeypatch):
+    from uncurse.deep import stack
+
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "uncurse.deep.kernels", raising=False)
+    stack._kernels.cache_clear()
+    with pytest.warns(UserWarning, match=r"the GPU kernels cannot be loaded \(.*triton.*\), so training is slower"):
+        assert stack._kernels() is None
+    stack._kernels.cache_clear()

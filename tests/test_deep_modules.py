@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from uncurse.deep import Clicks, train_replicas  # noqa: E402
-from uncurse.deep.training import _generator  # noqa: E402
+from uncurse.deep.run import _generator  # noqa: E402
 
 ROWS = 200
 
@@ -163,8 +163,8 @@ def test_dropout_differs_between_replicas_and_units_in_training_and_is_off_in_sc
     assert abs(z[0, 0] - z[0, 1]) > 1e-4
     np.testing.assert_allclose(z, np.tile(z[:1], (16, 1)), rtol=0, atol=1e-6)
     np.testing.assert_array_equal(z, train_replicas(lambda: alike(0.5), (x, y), **options).logits((x,)))
-    weights = fit.weights["0.weight"]
-    assert not torch.equal(weights[0, 0], weights[0, 1])
+    weights = fit.module(0).state_dict()["0.weight"]
+    assert not torch.equal(weights[0], weights[1])
 
 
 def test_dropout_draws_anew_in_every_step_and_epoch():
@@ -175,7 +175,8 @@ def test_dropout_draws_anew_in_every_step_and_epoch():
     fit = train_replicas(make, (x, y), n_replicas=1, epochs=12)  # a step each
     torch.manual_seed(0)
     start = make()[2].weight.detach()[0]
-    never = (fit.weights["2.weight"][0, 0] == start).float().mean()  # 2⁻¹² of them, were they dropped at random
+    end = fit.module(0).state_dict()["2.weight"][0]
+    never = (end == start).float().mean()  # 2⁻¹² of them, were they dropped at random
     assert never < 0.05
 
 
@@ -190,15 +191,15 @@ def test_frozen_parameters_stay_where_they_were():
         fit = train_replicas(make, (x, y), optimiser=optimiser, seed=2)
         torch.manual_seed(3)
         start = make()
-        assert torch.equal(fit.weights["0.weight"][1], start[0].weight)
-        assert not torch.equal(fit.weights["2.weight"][1], start[2].weight)
+        assert torch.equal(fit.module(1).state_dict()["0.weight"], start[0].weight)
+        assert not torch.equal(fit.module(1).state_dict()["2.weight"], start[2].weight)
 
 
 def test_a_bootstrap_weighs_rows_of_a_module_too():
     x, y = draw()
-    options = {"n_replicas": 1, "batch_size": ROWS, "epochs": 2}
-    weight = torch.poisson(torch.ones(ROWS), generator=_generator(torch.device("cpu"), 0, 1))
-    torch.manual_seed(0)
+    options = {"n_replicas": 2, "batch_size": ROWS, "epochs": 2}
+    weight = torch.poisson(torch.ones(ROWS), generator=_generator(torch.device("cpu"), 1, 1))
+    torch.manual_seed(1)
     model = Flat()
     steps = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):
@@ -206,8 +207,10 @@ def test_a_bootstrap_weighs_rows_of_a_module_too():
         nn.functional.binary_cross_entropy_with_logits(model(x), y, weight).backward()
         steps.step()
     z = train_replicas(Flat, (x, y), bootstrap=True, **options).logits((x,))
-    np.testing.assert_allclose(z[:, 0], model(x).detach(), rtol=0, atol=1e-5)
-    assert np.abs(z - train_replicas(Flat, (x, y), **options).logits((x,))).max() > 1e-4
+    np.testing.assert_allclose(z[:, 1], model(x).detach(), rtol=0, atol=1e-5)
+    everywhere = train_replicas(Flat, (x, y), **options).logits((x,))
+    np.testing.assert_allclose(z[:, 0], everywhere[:, 0], rtol=0, atol=1e-6)
+    assert np.abs(z[:, 1] - everywhere[:, 1]).max() > 1e-4
 
 
 def test_data_may_be_tuples_lists_tensor_datasets_or_clicks():
@@ -271,7 +274,7 @@ def test_layers_that_cannot_be_stacked_are_refused_by_name(make, name):
 @pytest.mark.parametrize("model", [nn.Linear(3, 1), "dlrm", None], ids=["module", "text", "nothing"])
 def test_what_does_not_make_modules_is_refused(model):
     kind = type(model).__name__
-    with pytest.raises(UncurseError, match=rf"model is a {kind}; pass DLRM\(\), XDeepFM\(\), or a function that makes"):
+    with pytest.raises(UncurseError, match=rf"model is a {kind}; pass DLRM, XDeepFM, or a function that makes"):
         train_replicas(model, draw())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from torch import nn  # noqa: E402
 import uncurse.deep  # noqa: E402
 from uncurse.deep import DLRM, Clicks, Progress, XDeepFM, train_replicas, training  # noqa: E402
 
-SHAPE = DLRM(embedding=4, bottom=(8,), top=(8, 4))
+SHAPE = partial(DLRM, embedding=4, bottom=(8,), top=(8, 4))
 SIZES = (5, 7, 30)
 
 
@@ -200,7 +201,7 @@ def test_a_batch_may_be_as_large_as_the_data_or_larger(rows):
 
 def test_half_precision_is_near_single_precision():
     clicks = draw()
-    for shape in (SHAPE, XDeepFM(hidden=(8,), interactions=(6, 4))):
+    for shape in (SHAPE, partial(XDeepFM, hidden=(8,), interactions=(6, 4))):
         exact, rough = (train_replicas(shape, clicks, precision=p).logits(clicks) for p in ("float32", "bf16"))
         assert 0 < np.abs(exact - rough).max() < 0.03
 
@@ -235,7 +236,7 @@ BEYOND = [(0, 5), (1, -1), (1, 7), (2, 30)]  # the next category's rows, the las
 def test_codes_outside_of_their_category_are_not_trained_on(place, code):
     clicks = draw()
     clicks.codes[3, place] = code
-    message = rf"category {place} has codes from -?\d+ to \d+ and a size of {SIZES[place]}; codes are 0 to size − 1"
+    message = rf"field {place} has codes from -?\d+ to \d+, and its size is {SIZES[place]}; pass codes"
     with pytest.raises(UncurseError, match=message):
         train_replicas(SHAPE, clicks)
 
@@ -413,12 +414,13 @@ for name in {HEAVY!r}:
     sys.modules[name] = None
 import numpy as np, torch
 torch.set_num_threads(1)
+from functools import partial
 from uncurse.deep import DLRM, Clicks, XDeepFM, train_replicas
 parts = np.zeros((40, 2), np.float32), np.zeros((40, 1), np.int32), np.arange(40) % 2
 for part in parts:
     part.flags.writeable = False  # which PyTorch would warn of, once in a process
 clicks = Clicks(*parts, (3,))
-for model in (DLRM(4, (4,), (4,)), XDeepFM(4, (4,), (4,))):
+for model in (partial(DLRM, embedding=4, bottom=(4,), top=(4,)), partial(XDeepFM, hidden=(4,), interactions=(4,))):
     assert train_replicas(model, clicks, optimiser="adam").logits(clicks).shape == (40, 2)
 print(train_replicas(lambda: torch.nn.Linear(2, 1), (clicks.dense, clicks.label)).logits((clicks.dense,)).shape)
 """
@@ -491,11 +493,11 @@ def test_codes_outside_of_their_category_are_not_scored(place, code):
     clicks = draw()
     fit = train_replicas(SHAPE, clicks)
     clicks.codes[3, place] = code
-    with pytest.raises(UncurseError, match=rf"category {place} has codes"):
+    with pytest.raises(UncurseError, match=rf"field {place} has codes"):
         fit.logits(clicks)
 
 
-@pytest.mark.parametrize("shape", [SHAPE, XDeepFM(hidden=(4,), interactions=(4,))], ids=["dlrm", "xdeepfm"])
+@pytest.mark.parametrize("shape", [SHAPE, partial(XDeepFM, hidden=(4,), interactions=(4,))], ids=["dlrm", "xdeepfm"])
 @pytest.mark.parametrize("part", ["codes", "dense", "rows"])
 def test_data_of_other_widths_or_lengths_are_not_scored(shape, part):
     clicks = draw()
@@ -537,8 +539,12 @@ def test_seeds_that_cannot_be_are_refused(seed):
     [
         (linear, (), "the data set has 0 parts"),
         (linear, (torch.tensor(1.0), torch.ones(1)), "input 0 is a single number"),
-        (SHAPE, Clicks(np.zeros((4, 2), np.float32), np.zeros((4, 0), np.int32), np.zeros(4), ()), "DLRM needs cat"),
-        (XDeepFM(), Clicks(np.zeros((4, 2), np.float32), np.zeros((4, 0), np.int32), np.zeros(4), ()), "XDeepFM needs"),
+        (SHAPE, Clicks(np.zeros((4, 2), np.float32), np.zeros((4, 0), np.int32), np.zeros(4), ()), "DLRM needs fields"),
+        (
+            XDeepFM,
+            Clicks(np.zeros((4, 2), np.float32), np.zeros((4, 0), np.int32), np.zeros(4), ()),
+            "XDeepFM needs fields",
+        ),
     ],
     ids=["empty", "scalar", "dlrm of numbers only", "xdeepfm of numbers only"],
 )
@@ -550,11 +556,14 @@ def test_data_that_cannot_be_are_refused(model, data, message):
 @pytest.mark.parametrize("interactions", [(), (5, 4)])
 def test_interactions_that_cannot_be_halved_are_refused(interactions):
     with pytest.raises(UncurseError, match=r"interactions=.*pass at least one width, even where another layer follows"):
-        XDeepFM(interactions=interactions)
+        XDeepFM((3, 4), interactions=interactions)
 
 
-def test_the_class_of_a_shape_stands_for_its_defaults():
-    (a,), (b,) = (train_replicas(model, draw(), n_replicas=1).losses for model in (DLRM, DLRM()))
+def test_a_class_is_made_to_fit_the_data():
+    (a,), (b,) = (
+        train_replicas(model, draw(), n_replicas=1).losses
+        for model in (DLRM, lambda: DLRM(draw().sizes, draw().dense.shape[1]))
+    )
     assert a == b
 
 

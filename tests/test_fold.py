@@ -509,10 +509,7 @@ def test_our_own_networks(kind, nets):
     from uncurse import deep
 
     small = {"DLRM": {"bottom": (8,), "top": (8,)}, "XDeepFM": {"hidden": (8,), "interactions": (4,)}}[kind]
-    stack = getattr(deep, kind)(embedding=4, **small).stack((5, 7), 3, (1, 2), torch.device("cpu"))
-    from uncurse.deep.served import Served
-
-    served = Served(stack, 1)
+    served = getattr(deep, kind)((5, 7), 3, embedding=4, **small)
     rng = np.random.default_rng(0)
     dense = torch.from_numpy(rng.normal(size=(50, 3)).astype(np.float32))
     codes = torch.from_numpy(np.stack([rng.integers(0, 5, 50), rng.integers(0, 7, 50)], 1))
@@ -521,6 +518,9 @@ def test_our_own_networks(kind, nets):
         after = fold(MAP, served)(dense, codes)
         assert (0.8 * before - 0.3 - after).abs().max() < 1e-6
         assert (served(dense, codes) == before).all()
+        other = copy.deepcopy(served)
+        other.load_state_dict(fold(MAP, served.state_dict(), layer={"DLRM": "top.2", "XDeepFM": "out"}[kind]))
+        assert (other(dense, codes) == after).all()
 
 
 def test_a_trace_leaves_no_mark_and_sees_what_is_served(nets):

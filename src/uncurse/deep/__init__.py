@@ -11,8 +11,8 @@ from typing import Any
 from .data import Clicks
 
 _HOMES = {
-    "DLRM": "dlrm",
-    "XDeepFM": "xdeepfm",
+    "DLRM": "models",
+    "XDeepFM": "models",
     "train_replicas": "training",
     "Replicas": "training",
     "Progress": "progress",

@@ -87,7 +87,7 @@ class Keeper:
 
 def _short(value: Any) -> str:
     text = " ".join(repr(value).split())
-    return text if len(text) < 60 else text[:57] + "…"
+    return text if len(text) < 120 else text[:117] + "…"
 
 
 __all__ = ["Keeper", "load_checkpoint", "save_checkpoint"]

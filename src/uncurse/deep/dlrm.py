@@ -1,85 +1,90 @@
-"""DLRM, the model of the paper's Criteo experiment, as a stack of replicas."""
+"""DLRM as a stack of replicas."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+import warnings
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..errors import UncurseError
-from .stack import Stack, check_widths, fused, gaussian, padded, uniform
+from .models import DLRM
+from .stack import ClickStack, fused, padded
 
 
-@dataclass(frozen=True)
-class DLRM:
-    """The shape of a deep learning recommendation model (Naumov et al. 2019); the defaults are the paper's.
+class DLRMStack(ClickStack):
+    """Train `DLRM` replicas side by side.
 
-    Numbers go through the bottom network (a ReLU after its last layer too) and become one more embedding; the dot
-    products of every two embeddings, with the bottom's output before them, go through the top network to a logit.
-
-    >>> DLRM().stack(sizes=[10] * 26, dense=13, seeds=[0], device="cpu").parameters()
-    475985
+    Parameters
+    ----------
+    model : DLRM
+        A model of the shape of all.
+    replicas : int
+        Number of models.
+    device : torch.device
+        Where to train.
     """
 
-    embedding: int = 16
-    bottom: tuple[int, ...] = (512, 256, 64)
-    top: tuple[int, ...] = (512, 256)
-
-    def __post_init__(self) -> None:
-        check_widths(self)
-
-    def stack(self, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> Stack:
-        """One model for each seed, with weights of its own."""
-        return _DLRMStack(self, sizes, dense, seeds, device)
-
-
-class _DLRMStack(Stack):
-    def __init__(self, shape: DLRM, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> None:
-        super().__init__(sizes, shape.embedding, seeds, device)
-        if not sizes:
-            raise UncurseError("DLRM needs categories, and these rows have none; use a network of your own")
-        d, vectors = shape.embedding, len(sizes) + 1
+    def __init__(self, model: DLRM, replicas: int, device: torch.device) -> None:
+        width = model.options["embedding"]
+        super().__init__(model, width, replicas, device)
+        self._layers = {name: len(layers) for name, layers in _linear(model).items()}
+        for name, layers in _linear(model).items():
+            for i, layer in enumerate(layers):
+                full = None if i else padded(layer.in_features + (name == "top"))  # one spare for the top, see below
+                self.add(f"{name}.{i}", layer, full)
+        vectors = len(self.sizes) + 1
         pairs = vectors * (vectors - 1) // 2
-        self._layers = {"bottom": [dense, *shape.bottom, d], "top": [d + pairs, *shape.top, 1]}
-        for part, widths in self._layers.items():
-            for i, (inputs, outputs) in enumerate(pairwise(widths)):
-                full = None if i else padded(inputs + (part == "top"))  # one spare for the top, see below
-                weight, bias = gaussian((2 / (inputs + outputs)) ** 0.5), gaussian(outputs**-0.5)
-                self.add(f"{part}.{i}", inputs, outputs, weight, bias, full)
-        for size, parts in self.fields():
-            self.draw(parts, uniform(size**-0.5))
         # Strictly below the diagonal, row by row; and for each entry of the square the place of its pair in the input
         # of the top network, the diagonal's being the padding, whose gradient is zero.
-        self._pad_dense = padded(dense) - dense
-        self._width = padded(d + pairs + 1)
+        self._pad_dense = padded(model.numbers) - model.numbers
+        self._width = padded(width + pairs + 1)
         lower = torch.tril_indices(vectors, vectors, -1)
         self._lower = (lower[0] * vectors + lower[1]).to(device)
         square = torch.full((vectors, vectors), pairs)
         square[lower[0], lower[1]] = torch.arange(pairs)
         self._square = torch.minimum(square, square.T).flatten().to(device)
+        kernels = fused(self.table)
+        self._fits = kernels is not None and kernels.fits(len(self.sizes), width)
+        if kernels is not None and not self._fits:
+            warnings.warn(
+                f"embedding={width} with {len(self.sizes)} fields is trained without the interaction kernel, which is "
+                "slower: it takes an embedding of 16, 32 or 64 and 15 to 63 fields",
+                UserWarning,
+                stacklevel=4,
+            )
 
-    def parameters(self) -> int:
-        return sum((i + 1) * o for widths in self._layers.values() for i, o in pairwise(widths))
+    def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each parameter of a plain model with its place in the stack."""
+        for name, layers in _linear(model).items():
+            yield from chain.from_iterable(
+                self.layer_places(f"{name}.{i}", layer, replica) for i, layer in enumerate(layers)
+            )
+        yield from self.table_places(model.embeddings, replica, slice(None))
 
     def logits(self, *inputs: Tensor) -> Tensor:
+        """Return logits (R, B) of numbers and codes (R or 1, B, …)."""
         dense, codes = inputs
         x = torch.nn.functional.pad(dense, (0, self._pad_dense)).to(self.dtype)
         x = x.expand(self.replicas, -1, -1)
-        for i in range(len(self._layers["bottom"]) - 1):
+        for i in range(self._layers["bottom"]):
             x = self.linear(f"bottom.{i}", x, relu=True)
-        kernels = fused(self.device) if self.rate is not None and torch.is_grad_enabled() else None
-        if kernels is not None and kernels.fits(len(self.sizes), self.table.shape[1]):
+        if self._fits and self.rate is not None and torch.is_grad_enabled() and fused(self.table) is not None:
             x = _SgdInteract.apply(x, self.table, self.index(codes), self._width, self.rate)  # type: ignore[no-untyped-call]
         else:
             x = _Interact.apply(x, self.lookup(codes), self._lower, self._square, self._width)  # type: ignore[no-untyped-call]
-        last = len(self._layers["top"]) - 2
+        last = self._layers["top"] - 1
         for i in range(last + 1):
             x = self.linear(f"top.{i}", x, relu=i < last)
-        return x.squeeze(-1).float()
+        return x.squeeze(-1).to(self.table.dtype)
+
+
+def _linear(model: DLRM) -> dict[str, list[nn.Linear]]:
+    return {
+        name: [layer for layer in getattr(model, name) if isinstance(layer, nn.Linear)] for name in ("bottom", "top")
+    }
 
 
 class _Interact(torch.autograd.Function):
@@ -113,7 +118,7 @@ class _SgdInteract(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor, index: Tensor, width: int, rate: float) -> Tensor:
         """(R, B, d) and places in the table (R, B, F) to (R, B, width)."""
-        kernels = fused(x.device)
+        kernels = fused(x)
         out, vectors = kernels.interact(x, table, index, width)
         ctx.save_for_backward(vectors, index)
         ctx.kernels, ctx.table, ctx.rate = kernels, table, rate
@@ -127,4 +132,4 @@ class _SgdInteract(torch.autograd.Function):
         return gx, None, None, None, None
 
 
-__all__ = ["DLRM"]
+__all__ = ["DLRMStack"]

@@ -104,18 +104,6 @@ def pick_device(device: Any) -> torch.device:
     return found
 
 
-def check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
-    """A code beyond its category would look up a row of the next."""
-    if codes.is_floating_point() or codes.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64):
-        raise UncurseError(f"codes are {codes.dtype}; pass int32 or int64")
-    bounds = torch.stack([codes.amin(0), codes.amax(0)]).tolist()
-    for field, (low, high, size) in enumerate(zip(*bounds, sizes, strict=True)):
-        if low < 0 or high >= size:
-            raise UncurseError(
-                f"category {field} has codes from {low} to {high} and a size of {size}; codes are 0 to size − 1"
-            )
-
-
 def check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device) -> Tensor:
     """Row numbers of every replica, (R, rows)."""
     rows = list(rows)  # what is the same object is read once, so objects must stay
@@ -141,4 +129,17 @@ def check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device)
     return torch.stack([parts[id(values)] for values in rows])
 
 
-__all__ = ["Dataset", "check_codes", "check_finite", "check_rows", "inputs_of", "pick_device", "tensor", "tensors_of"]
+def check_weights(values: Any, n: int, device: torch.device) -> Tensor:
+    """Return the weights of the rows, divided by their mean, as float32."""
+    weight = tensor(values).reshape(-1).double()
+    check_length("sample_weight", len(weight), n, "the labels")
+    bad = weight[~(torch.isfinite(weight) & (weight >= 0))]
+    if len(bad):
+        raise UncurseError(f"sample_weight holds {float(bad[0]):g}; pass finite weights of 0 or more")
+    if not float(weight.max()) > 0:
+        raise UncurseError("all of sample_weight is 0; pass at least one positive weight")
+    weight = weight / weight.max()  # a sum of huge weights is infinite
+    return (weight / weight.mean()).float().to(device)
+
+
+__all__ = ["Dataset", "check_finite", "check_rows", "check_weights", "inputs_of", "pick_device", "tensor", "tensors_of"]

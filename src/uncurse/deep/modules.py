@@ -1,18 +1,27 @@
-"""Anybody's own network as a stack of replicas, through `torch.func`."""
+"""Modules that differ in their seed as one stack: click models by kernels of their own, others by `torch.func`."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..errors import UncurseError
-from .served import check_replica
-from .stack import Stack
+from .data import Clicks
+from .dlrm import DLRMStack
+from .inputs import Dataset
+from .models import DLRM, XDeepFM
+from .stack import ClickStack, Stack
+from .xdeepfm import XDeepFMStack
+
+_CLICK_MODELS: dict[Any, Any] = {DLRM: DLRMStack, XDeepFM: XDeepFMStack}
 
 _REMEDY = (
     "a network that reads values to decide what to do (.item(), an if on a tensor), sparse gradients, EmbeddingBag and "
@@ -21,31 +30,84 @@ _REMEDY = (
 _UNSTACKABLE = re.compile(r"vmap|\.item\(\)|data-dependent|batching rule|functorch", re.IGNORECASE)
 
 
-def stack_modules(make_module: Callable[[], nn.Module], seeds: Sequence[int], device: torch.device) -> Stack:
-    """One module for each seed, made under that seed, stacked."""
-    if not callable(make_module) or isinstance(make_module, nn.Module):
+def stack_modules(model: Any, dataset: Dataset, seeds: Sequence[int], device: torch.device) -> Stack:
+    """Make one module for each seed, under that seed, and stack them.
+
+    Parameters
+    ----------
+    model : callable
+        A function that makes a module; `DLRM` or `XDeepFM`, or a partial of it, is made to fit the data.
+    dataset : Clicks or sequence of arrays
+        What the modules will be trained on.
+    seeds : sequence of int
+        One for each module.
+    device : torch.device
+        Where to train.
+
+    Returns
+    -------
+    Stack
+        All modules as one.
+    """
+    if not callable(model) or isinstance(model, nn.Module):
         raise UncurseError(
-            f"model is a {type(make_module).__name__}; pass DLRM(), XDeepFM(), or a function that makes a module, "
-            "such as lambda: Net(), so that every replica gets weights of its own"
+            f"model is a {type(model).__name__}; pass DLRM, XDeepFM, or a function that makes a module, such as "
+            "lambda: Net(), so that every replica gets weights of its own"
         )
-    modules = []
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        for seed in seeds:
-            torch.manual_seed(seed)
-            modules.append(make_module())
+    made = _make_all(_to_fit(model, dataset, device), seeds, device)
+    first = next(made)
+    for kind, stacked in _CLICK_MODELS.items():
+        if type(first) is kind:
+            if not isinstance(dataset, Clicks):
+                raise UncurseError(f"{kind.__name__} is trained on Clicks, not on {type(dataset).__name__}")
+            fits = first.sizes == tuple(dataset.sizes) and first.numbers == dataset.dense.shape[1]
+            if not fits:
+                raise UncurseError(
+                    f"the {kind.__name__} is for {len(first.sizes)} fields of {sum(first.sizes):,} codes and "
+                    f"{first.numbers} numbers, the clicks have {len(dataset.sizes)} of {sum(dataset.sizes):,} and "
+                    f"{dataset.dense.shape[1]}; pass {kind.__name__} itself, which is made to fit"
+                )
+            stack: ClickStack = stacked(first, len(seeds), device)
+            for replica, module in enumerate(chain([first], made)):
+                stack.load(module, replica)
+            return stack
+    modules = [first, *made]
     for module in modules:
-        if not isinstance(module, nn.Module):
-            raise UncurseError(f"the function made a {type(module).__name__}, not an nn.Module")
         for part in module.modules():
             if getattr(part, "sparse", False) or isinstance(part, nn.EmbeddingBag | nn.RNNBase):
                 raise UncurseError(f"{type(part).__name__} cannot be stacked: {_REMEDY}")
-    return _ModuleStack([module.to(device).train() for module in modules], seeds, device)
+    return _ModuleStack([module.train() for module in modules], device)
+
+
+def _to_fit(model: Any, dataset: Dataset, device: torch.device) -> Callable[[], nn.Module]:
+    """A function without arguments; for a click model by its class, one that draws its weights on the device."""
+    kind = model.func if isinstance(model, partial) else model
+    if kind not in _CLICK_MODELS or (isinstance(model, partial) and (model.args or "sizes" in model.keywords)):
+        return model  # type: ignore[no-any-return]
+    if not isinstance(dataset, Clicks):
+        raise UncurseError(f"{kind.__name__} is trained on Clicks, not on {type(dataset).__name__}")
+
+    def make() -> nn.Module:
+        with device:
+            return model(dataset.sizes, dataset.dense.shape[1])  # type: ignore[no-any-return]
+
+    return make
+
+
+def _make_all(make: Callable[[], nn.Module], seeds: Sequence[int], device: torch.device) -> Iterator[Any]:
+    """Each module under its seed; one at a time, for their tables are large."""
+    for seed in seeds:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            module = make()
+        if not isinstance(module, nn.Module):
+            raise UncurseError(f"the function made a {type(module).__name__}, not an nn.Module")
+        yield module.to(device)
 
 
 class _ModuleStack(Stack):
-    def __init__(self, modules: list[nn.Module], seeds: Sequence[int], device: torch.device) -> None:
-        super().__init__((), 1, seeds, device)
+    def __init__(self, modules: list[nn.Module], device: torch.device) -> None:
+        super().__init__(len(modules), device)
         try:
             weights, self._buffers = torch.func.stack_module_state(modules)
         except RuntimeError as error:
@@ -63,11 +125,15 @@ class _ModuleStack(Stack):
     def __repr__(self) -> str:
         return repr(self._blank)
 
-    def parameters(self) -> int:
-        return sum(w[0].numel() for w in self.weights.values())
-
     def state(self) -> dict[str, Tensor]:
         return {**self.weights, **self._buffers}
+
+    def with_state(self, state: dict[str, Tensor]) -> Stack:
+        made = copy.copy(self)
+        there = {name: value.to(self.device) for name, value in state.items()}
+        made.weights = {name: there[name] for name in self.weights}
+        made._buffers = {name: there[name] for name in self._buffers}
+        return made
 
     def reseed(self, seed: int, step: int) -> None:
         # Dropout draws from the global stream: a step's numbers follow from its place, so a resumed run repeats them.
@@ -81,7 +147,7 @@ class _ModuleStack(Stack):
 
     def module(self, replica: int) -> nn.Module:
         """A copy with the weights of one replica."""
-        replica = check_replica(replica, self.replicas)
+        replica = self.check_replica(replica)
         made = copy.deepcopy(self._blank)
         places = dict(made.named_parameters()) | dict(made.named_buffers())
         with torch.no_grad():
@@ -121,7 +187,7 @@ class _ModuleStack(Stack):
             raise UncurseError(
                 f"the network gives {tuple(z.shape[1:])} for {inputs[0].shape[1]} rows; one logit a row, please"
             )
-        return z.float()
+        return z if z.dtype == torch.float64 else z.float()
 
 
 __all__ = ["stack_modules"]

@@ -1,4 +1,7 @@
-"""What the trainer does with gradients that the backward pass left: plain SGD, or Adam that is lazy on embeddings."""
+"""What the trainer does with the gradients that the backward pass left: SGD or Adam, lazy on embeddings.
+
+Lazy: only the rows of the table that a batch looked up change, their momentum and weight decay included.
+"""
 
 from __future__ import annotations
 
@@ -10,84 +13,156 @@ from torch import Tensor
 from .stack import Stack, add_rows
 
 
-class Sgd:
-    """w ← w − rate · g, exactly; layers that did it in their backward pass left no gradient."""
+class Optimiser:
+    """Change the weights of a stack after a backward pass.
 
-    def __init__(self, stack: Stack, rate: float) -> None:
-        self._weights, self._rate = list(stack.weights.values()), rate
-        stack.rate = rate
+    Parameters
+    ----------
+    stack : Stack
+        What is trained.
+    rate, weight_decay : float
+        Learning rate, and the share of a weight that is added to its gradient.
+    rows : bool
+        Whether the gradients of looked-up rows are left for the optimiser.
+    """
+
+    def __init__(self, stack: Stack, rate: float, weight_decay: float, *, rows: bool = True) -> None:
+        self._stack, self._rate, self._decay = stack, rate, weight_decay
+        self._sum = torch.zeros_like(stack.table) if rows and stack.table is not None else None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Change the weights and forget their gradients."""
-        pairs = [(w, w.grad) for w in self._weights if w.grad is not None]
-        if pairs:
-            torch._foreach_add_([w for w, _ in pairs], [g for _, g in pairs], alpha=-self._rate)
-        for w, _ in pairs:
+        """Change the weights and the rows that were looked up, and forget their gradients."""
+        self.step_weights()
+        for w in self._stack.weights.values():
             w.grad = None
+        if self._stack.touched is not None:
+            (index, rows), table = self._stack.touched, self._stack.table
+            self._stack.touched = None
+            assert rows.grad is not None
+            assert self._sum is not None
+            assert table is not None
+            index = index.reshape(-1)
+            # A row's gradients are summed first: a row that a batch holds twice gets one step. Such a row is computed
+            # twice, to the same values, so that every shape is fixed, as a CUDA graph wants it.
+            add_rows(self._sum, index, rows.grad.reshape(len(index), -1), 1.0)
+            g = self._sum[index]
+            self._sum[index] = torch.zeros_like(g)
+            if self._decay:
+                g = g + self._decay * table[index]
+            table[index] = table[index] - self.row_change(index, g)
+
+    def step_weights(self) -> None:
+        """Change the weights that have a gradient."""
+        raise NotImplementedError
+
+    def row_change(self, index: Tensor, gradient: Tensor) -> Tensor:
+        """Return what to subtract from the rows at `index`."""
+        raise NotImplementedError
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing to keep."""
-        return {}
+        """Return what a checkpoint keeps, by name."""
+        raise NotImplementedError
 
 
-class Adam:
-    """Adam (Kingma and Ba 2015) with the defaults of everyone; of a table only rows that the batch looked up change.
+class Sgd(Optimiser):
+    """w ← w − rate · v with v ← momentum · v + g. Without momentum and decay, layers do it in their backward pass.
 
-    So does `torch.optim.SparseAdam`, but for ε, which is as in `torch.optim.Adam` here. A row's gradients are summed in
-    a table of their own first: a row that a batch holds twice gets one step, and every shape is fixed, as a CUDA graph
-    wants it.
+    Parameters
+    ----------
+    stack : Stack
+        What is trained.
+    rate, momentum, weight_decay : float
+        As in `torch.optim.SGD`.
+    """
+
+    def __init__(self, stack: Stack, rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
+        self._momentum, self._plain = momentum, not momentum and not weight_decay
+        super().__init__(stack, rate, weight_decay, rows=not self._plain)
+        if self._plain:
+            stack.rate = rate
+        self._velocity = {} if self._plain else {name: torch.zeros_like(w) for name, w in stack.weights.items()}
+        if stack.table is not None and momentum:
+            self._velocity["table"] = torch.zeros_like(stack.table)
+
+    def step_weights(self) -> None:
+        """Change the weights that have a gradient."""
+        found = {name: w for name, w in self._stack.weights.items() if w.grad is not None}
+        if not found:
+            return
+        weights: list[Any] = list(found.values())
+        steps: list[Any] = [w.grad for w in weights]
+        if not self._plain:
+            steps = list(torch._foreach_add(steps, weights, alpha=self._decay))
+            velocity: list[Any] = [self._velocity[name] for name in found]
+            torch._foreach_mul_(velocity, self._momentum)
+            torch._foreach_add_(velocity, steps)
+            steps = velocity
+        torch._foreach_add_(weights, steps, alpha=-self._rate)
+
+    def row_change(self, index: Tensor, gradient: Tensor) -> Tensor:
+        """Return what to subtract from the rows at `index`."""
+        if self._momentum:
+            velocity = self._velocity["table"]
+            gradient = self._momentum * velocity[index] + gradient
+            velocity[index] = gradient
+        return self._rate * gradient
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what a checkpoint keeps, by name."""
+        return {f"sgd.{name}": value for name, value in self._velocity.items()}
+
+
+class Adam(Optimiser):
+    """Adam (Kingma and Ba 2015) with its usual constants.
+
+    `torch.optim.SparseAdam` treats rows alike, but for ε, which is as in `torch.optim.Adam` here.
+
+    Parameters
+    ----------
+    stack : Stack
+        What is trained.
+    rate, weight_decay : float
+        As in `torch.optim.Adam`.
     """
 
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
 
-    def __init__(self, stack: Stack, rate: float) -> None:
-        self._stack, self._rate = stack, rate
+    def __init__(self, stack: Stack, rate: float, weight_decay: float = 0.0) -> None:
+        super().__init__(stack, rate, weight_decay)
         weights = list(stack.weights.values())
-        self._dense = torch.optim.Adam(
-            weights, rate, (self.beta1, self.beta2), self.epsilon, fused=True, capturable=stack.device.type == "cuda"
-        )
+        cuda = stack.device.type == "cuda"
+        betas = self.beta1, self.beta2
+        self._dense = torch.optim.Adam(weights, rate, betas, self.epsilon, weight_decay, fused=True, capturable=cuda)
         for w in weights:  # the state is made here, not in the first step, so that a checkpoint can fill it
             step = torch.zeros((), device=stack.device)
             self._dense.state[w] = {"step": step, "exp_avg": torch.zeros_like(w), "exp_avg_sq": torch.zeros_like(w)}
         self._steps = torch.zeros((), device=stack.device, dtype=torch.float64)
-        self._mean, self._square, self._sum = (torch.zeros_like(stack.table) for _ in range(3))
+        if stack.table is not None:
+            self._mean, self._square = torch.zeros_like(stack.table), torch.zeros_like(stack.table)
 
-    def step(self) -> None:
-        """Change the weights and the rows that were looked up, and forget their gradients."""
+    def step_weights(self) -> None:
+        """Change the weights that have a gradient."""
         self._dense.step()
-        self._dense.zero_grad(set_to_none=True)
         self._steps += 1
-        if self._stack.touched is not None:
-            self._step_rows(*self._stack.touched)
-            self._stack.touched = None
 
-    @torch.no_grad()
-    def _step_rows(self, index: Tensor, rows: Tensor) -> None:
-        assert rows.grad is not None
-        index = index.reshape(-1)
-        add_rows(self._sum, index, rows.grad.reshape(len(index), -1), 1.0)
-        g = self._sum[index]
-        # Rows looked up twice are computed twice, to the same values: it does not matter which is written last.
-        mean = torch.lerp(self._mean[index], g, 1 - self.beta1)
-        square = torch.lerp(self._square[index], g * g, 1 - self.beta2)
-        scale = (1 - self.beta2**self._steps).sqrt() / (1 - self.beta1**self._steps) * self._rate
-        change = (scale.float() * mean) / (square.sqrt() + self.epsilon * (1 - self.beta2**self._steps).sqrt().float())
-        self._stack.table[index] = self._stack.table[index] - change
+    def row_change(self, index: Tensor, gradient: Tensor) -> Tensor:
+        """Return what to subtract from the rows at `index`."""
+        mean = torch.lerp(self._mean[index], gradient, 1 - self.beta1)
+        square = torch.lerp(self._square[index], gradient * gradient, 1 - self.beta2)
         self._mean[index], self._square[index] = mean, square
-        self._sum[index] = torch.zeros_like(g)
+        root = (1 - self.beta2**self._steps).sqrt()
+        scale = (root / (1 - self.beta1**self._steps) * self._rate).to(mean.dtype)
+        return scale * mean / (square.sqrt() + (self.epsilon * root).to(mean.dtype))
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps, by name."""
-        kept = {"adam.steps": self._steps, "adam.rows.mean": self._mean, "adam.rows.square": self._square}
+        """Return what a checkpoint keeps, by name."""
+        kept = {"adam.steps": self._steps}
+        if self._stack.table is not None:
+            kept |= {"adam.rows.mean": self._mean, "adam.rows.square": self._square}
         for name, w in self._stack.weights.items():
             kept |= {f"adam.{name}.{part}": value for part, value in self._dense.state[w].items()}
         return kept
 
 
-def make_optimiser(name: str, stack: Stack, rate: float) -> Any:
-    """By name."""
-    return (Adam if name == "adam" else Sgd)(stack, rate)
-
-
-__all__ = ["Adam", "Sgd", "make_optimiser"]
+__all__ = ["Adam", "Optimiser", "Sgd"]

@@ -1,20 +1,22 @@
-"""R models of one shape as one: stacked weights, one embedding table, and the optimiser inside the backward pass.
+"""Train R models of one shape as one: stacked weights, one embedding table, the optimiser inside the backward pass.
 
 Models that differ only in their numbers need the same kernels. Stacked, a step of R models launches as many kernels as
-a step of one, and a card that one small model leaves idle is filled.
+a step of one, and fills a GPU that one small model leaves idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+import warnings
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..validation import check_count
-from .served import Served
+from ..errors import UncurseError
+from .models import ClickModel
 
 _ALIGNED = 8  # inputs are padded to a multiple of this: tensor cores want it
 
@@ -22,81 +24,135 @@ _ALIGNED = 8  # inputs are padded to a multiple of this: tensor cores want it
 class Stack:
     """Stacked weights of R models, and how a step changes them.
 
-    Weights are (R, in, out), biases (R, 1, out), the embeddings of all models one table (R · rows, width). With
-    ``rate`` set, the backward pass is exact SGD itself: a weight is changed where its gradient is made, which is then
-    never written. Without, weights and looked-up rows are left with gradients for an optimiser.
+    With ``rate`` set, the backward pass is exact SGD itself: a weight is changed where its gradient is made, which is
+    then never written. Without, weights and looked-up rows are left with gradients for an optimiser.
     """
 
     #: Rows times replicas that are scored at a time: a gigabyte or two.
     scored = 1 << 17
+    sizes: tuple[int, ...] = ()  # codes of each field, where the models have a table
+    table: Tensor | None = None  # embeddings of all models, (R · codes, width)
 
-    def __init__(self, sizes: Sequence[int], width: int, seeds: Sequence[int], device: Any) -> None:
-        self.replicas, self.sizes, self.device = len(seeds), tuple(sizes), torch.device(device)
-        if self.device.type == "cuda":
+    def __init__(self, replicas: int, device: torch.device) -> None:
+        self.replicas, self.device = replicas, device
+        if device.type == "cuda":
             self.scored = 4 * self.scored  # fewer, larger kernels
         self.rate: float | None = None
-        self.dtype = torch.float32  # of activations
         self.weights: dict[str, Tensor] = {}
-        self._generators = [torch.Generator(self.device).manual_seed(seed) for seed in seeds]
-        self._rows = sum(self.sizes)
-        self.table = torch.empty(self.replicas * self._rows, width, device=self.device)
-        starts = torch.tensor([0, *self.sizes], dtype=torch.long)[:-1].cumsum(0).to(self.device)
-        first = torch.arange(self.replicas, device=self.device) * self._rows
-        self._offsets = starts + first[:, None, None]  # (R, 1, F)
         self.widths: list[tuple[int, ...]] = []  # shapes of a row of each input, as trained on
         self.touched: tuple[Tensor, Tensor] | None = None
 
     def logits(self, *inputs: Tensor) -> Tensor:
-        """Inputs (R or 1, B, …), for click models numbers and codes, to logits (R, B)."""
+        """Return logits (R, B) of inputs (R or 1, B, …), for training."""
         raise NotImplementedError
 
     def scores(self, *inputs: Tensor) -> Tensor:
-        """Logits (R, B) of rows (1, B, …) for use, not for training."""
+        """Return logits (R, B) of rows (1, B, …), not for training."""
         return self.logits(*inputs)
 
-    def parameters(self) -> int:
-        """Of one model, without its embeddings (and without padding)."""
+    def state(self) -> dict[str, Tensor]:
+        """Return all that training changes, by name."""
+        return self.weights if self.table is None else {**self.weights, "table": self.table}
+
+    def with_state(self, state: dict[str, Tensor]) -> Stack:
+        """Return a stack of the same models with other weights."""
         raise NotImplementedError
 
-    def state(self) -> dict[str, Tensor]:
-        """All that training changes, by name."""
-        return {**self.weights, "table": self.table}
-
     def reseed(self, seed: int, step: int) -> None:
-        """Before a step, for networks that draw random numbers."""
+        """Prepare a step of networks that draw random numbers."""
 
-    def module(self, replica: int) -> torch.nn.Module:
-        """One trained replica as a module of its own."""
-        return Served(self, replica)
+    def module(self, replica: int) -> nn.Module:
+        """Return one replica as a module of its own."""
+        raise NotImplementedError
 
-    # ------------------------------------------------------------------ making
+    def check_replica(self, replica: int) -> int:
+        """Return the number of a replica, which may count from the end."""
+        if not -self.replicas <= replica < self.replicas:
+            raise UncurseError(f"replica={replica}, and there are {self.replicas}; pass 0 to {self.replicas - 1}")
+        return replica % self.replicas
 
-    def add(
-        self, name: str, inputs: int, outputs: int, weight: Draw, bias: Draw | None, rows: int | None = None
-    ) -> None:
-        """A linear layer, its weights and biases drawn for each model by its own generator.
 
-        Where the input is padded with zeros to `rows`, so are the weights, and they stay zero.
+class ClickStack(Stack):
+    """A stack of click models: weights are (R, in, out), biases (R, 1, out), and all embeddings are in one table.
+
+    Parameters
+    ----------
+    model : ClickModel
+        A model of the shape of all.
+    width : int
+        Width of a row of the table.
+    replicas : int
+        Number of models.
+    device : torch.device
+        Where to train.
+    """
+
+    table: Tensor
+
+    def __init__(self, model: ClickModel, width: int, replicas: int, device: torch.device) -> None:
+        super().__init__(replicas, device)
+        self.model = model.like("meta")  # its shape
+        self.sizes = model.sizes
+        kind = next(model.parameters()).dtype
+        self.dtype = kind  # of activations
+        self._rows = sum(self.sizes)
+        self.table = torch.empty(replicas * self._rows, width, device=device, dtype=kind)
+        starts = torch.tensor([0, *self.sizes], dtype=torch.long)[:-1].cumsum(0).to(device)
+        first = torch.arange(replicas, device=device) * self._rows
+        self._offsets = starts + first[:, None, None]  # (R, 1, F)
+
+    def __repr__(self) -> str:
+        return repr(self.model)
+
+    def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each parameter of a plain model with its place in the stack."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def load(self, model: nn.Module, replica: int) -> None:
+        """Copy the weights of a plain model into the stack."""
+        for parameter, place in self.places(model, replica):
+            place.copy_(parameter)
+
+    @torch.no_grad()
+    def module(self, replica: int) -> nn.Module:
+        """Return one replica as a plain model."""
+        model = self.model.like(self.device)
+        for parameter, place in self.places(model, self.check_replica(replica)):
+            parameter.copy_(place)
+        return model.eval()
+
+    def with_state(self, state: dict[str, Tensor]) -> Stack:
+        """Return a stack of the same models with other weights."""
+        made = copy.copy(self)
+        there = {name: value.to(self.device) for name, value in state.items()}
+        made.table = there.pop("table")
+        made.weights = there
+        return made
+
+    def add(self, name: str, layer: nn.Linear, rows: int | None = None) -> None:
+        """Make room for a linear layer of each model.
+
+        If the input is padded with zeros to `rows`, so are the weights, and they stay zero.
         """
-        w = torch.zeros(self.replicas, rows or inputs, outputs, device=self.device)
-        self.draw(list(w[:, :inputs]), weight)
-        self.weights[f"{name}.weight"] = w.requires_grad_()
-        if bias is not None:
-            b = torch.empty(self.replicas, 1, outputs, device=self.device)
-            self.draw(list(b), bias)
-            self.weights[f"{name}.bias"] = b.requires_grad_()
+        place: dict[str, Any] = {"device": self.device, "dtype": self.table.dtype}
+        weight = torch.zeros(self.replicas, rows or layer.in_features, layer.out_features, **place)
+        self.weights[f"{name}.weight"] = weight.requires_grad_()
+        if layer.bias is not None:
+            bias = torch.zeros(self.replicas, 1, layer.out_features, **place)
+            self.weights[f"{name}.bias"] = bias.requires_grad_()
 
-    def draw(self, parts: list[Tensor], draw: Draw) -> None:
-        """Fill the part of each model."""
-        for part, generator in zip(parts, self._generators, strict=True):
-            draw(part, generator)
+    def layer_places(self, name: str, layer: nn.Linear, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the parameters of a linear layer with their places."""
+        yield layer.weight, self.weights[f"{name}.weight"].detach()[replica, : layer.in_features].T
+        if layer.bias is not None:
+            yield layer.bias, self.weights[f"{name}.bias"].detach()[replica, 0]
 
-    def fields(self) -> list[tuple[int, list[Tensor]]]:
-        """For every category its size, and its rows of the table in each model."""
-        cut = torch.split(self.table.view(self.replicas, self._rows, -1), list(self.sizes), dim=1)
-        return [(size, list(part)) for size, part in zip(self.sizes, cut, strict=True)]
-
-    # ------------------------------------------------------------------ using
+    def table_places(self, tables: nn.ModuleList, replica: int, columns: slice) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the embeddings of each field with their places."""
+        mine = self.table.view(self.replicas, self._rows, -1)[replica, :, columns]
+        for table, place in zip(tables, torch.split(mine, list(self.sizes)), strict=True):
+            yield table.weight, place  # type: ignore[misc]
 
     def linear(self, name: str, x: Tensor, *, relu: bool) -> Tensor:
         """(R or 1, B, in) to (R, B, out)."""
@@ -129,41 +185,25 @@ class Stack:
         return next(iter(self.weights.values()))
 
 
-Draw = Callable[[Tensor, torch.Generator], Any]  # fills a tensor
-
-
-def gaussian(deviation: float) -> Draw:
-    """Normal about zero."""
-    return lambda part, generator: part.normal_(0, deviation, generator=generator)
-
-
-def uniform(bound: float) -> Draw:
-    """Between −bound and bound."""
-    return lambda part, generator: part.uniform_(-bound, bound, generator=generator)
-
-
-def fused(device: torch.device) -> Any:
-    """The kernels for a GPU; None where there is none, or no Triton."""
-    if device.type != "cuda" or torch.are_deterministic_algorithms_enabled():
+def fused(values: Tensor) -> Any:
+    """Return the kernels for tensors like this one, or None: on a CPU, in float64, or if results must repeat."""
+    if not values.is_cuda or values.dtype == torch.float64 or torch.are_deterministic_algorithms_enabled():
         return None
     return _kernels()
 
 
-@cache
+@cache  # one warning is enough
 def _kernels() -> Any:
     try:
         from . import kernels
-    except ImportError:
+    except ImportError as error:
+        warnings.warn(
+            f"the GPU kernels cannot be loaded ({error}), so training is slower; install triton",
+            UserWarning,
+            stacklevel=2,
+        )
         return None
     return kernels
-
-
-def check_widths(shape: Any) -> None:
-    """Every width of a shape is a whole number from 1 on."""
-    for name, value in vars(shape).items():
-        if name != "deviation":
-            for width in value if isinstance(value, tuple) else (value,):
-                check_count(width, name)
 
 
 def padded(width: int) -> int:
@@ -177,7 +217,7 @@ class _SgdLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor, relu: bool, rate: float) -> Tensor:
         """(R, B, in) to (R, B, out)."""
-        kernels = fused(x.device)
+        kernels = fused(x)
         if kernels is not None:
             y = torch.bmm(x, w.to(x.dtype))
             kernels.bias_relu(y, b, relu)
@@ -195,7 +235,7 @@ class _SgdLinear(torch.autograd.Function):
         (g,) = gradients
         x, y = ctx.saved_tensors
         w, b, rate = ctx.w, ctx.b, ctx.rate
-        kernels = fused(g.device)
+        kernels = fused(g)
         if kernels is not None:
             g = kernels.relu_gradient(g, y, b, rate)
         else:
@@ -237,4 +277,4 @@ def add_rows(table: Tensor, index: Tensor, rows: Tensor, factor: float) -> None:
         table.scatter_add_(0, index[:, None].expand_as(rows), rows if factor == 1 else rows * factor)
 
 
-__all__ = ["Draw", "Stack", "add_rows", "check_widths", "fused", "gaussian", "padded", "uniform"]
+__all__ = ["ClickStack", "Stack", "add_rows", "fused", "padded"]

@@ -1,79 +1,54 @@
-"""xDeepFM, the model of the paper's Avazu experiment, as a stack of replicas."""
+"""xDeepFM as a stack of replicas."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..errors import UncurseError
-from .stack import Stack, check_widths, fused, gaussian, uniform
+from .models import XDeepFM
+from .stack import ClickStack, fused
 
 
-@dataclass(frozen=True)
-class XDeepFM:
-    """The shape of an xDeepFM (Lian et al. 2018); layers and initial weights are those of deepctr-torch.
+class XDeepFMStack(ClickStack):
+    """Train `XDeepFM` replicas side by side.
 
-    A logit is the sum of a linear part, of a network over all embeddings, and of compressed interactions: every map of
-    a layer is a weighted sum of products of the fields with the maps before it, element by element, half of the maps
-    going on to the next layer. Numbers, where there are any, go to the linear part and the network.
+    A row of the table is a value's weight in the linear part, and its embedding.
 
-    >>> XDeepFM().stack(sizes=[10] * 22, dense=0, seeds=[0], device="cpu").parameters()
-    573825
+    Parameters
+    ----------
+    model : XDeepFM
+        A model of the shape of all.
+    replicas : int
+        Number of models.
+    device : torch.device
+        Where to train.
     """
 
-    embedding: int = 4
-    hidden: tuple[int, ...] = (256, 256)
-    interactions: tuple[int, ...] = (256, 128)
-    deviation: float = 1e-4  # of initial embeddings and of the network's weights
-
-    def __post_init__(self) -> None:
-        check_widths(self)
-        if not self.interactions or any(width % 2 for width in self.interactions[:-1]):
-            raise UncurseError(
-                f"interactions={self.interactions}; pass at least one width, even where another layer follows"
-            )
-
-    def stack(self, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> Stack:
-        """One model for each seed, with weights of its own."""
-        return _XDeepFMStack(self, sizes, dense, seeds, device)
-
-
-class _XDeepFMStack(Stack):
     scored = 1 << 14  # products of fields and maps are 45 kB a row
 
-    def __init__(self, shape: XDeepFM, sizes: Sequence[int], dense: int, seeds: Sequence[int], device: Any) -> None:
-        # A row of the table is the value's weight in the linear part, and its embedding.
-        super().__init__(sizes, 1 + shape.embedding, seeds, device)
-        fields = len(sizes)
-        if not fields:
-            raise UncurseError("XDeepFM needs categories, and these rows have none; use a network of your own")
-        self._hidden = [fields * shape.embedding + dense, *shape.hidden]
-        maps = [fields]  # what a layer of interactions takes in
-        for i, width in enumerate(shape.interactions):
-            default = uniform((fields * maps[-1]) ** -0.5)  # as PyTorch makes a layer
-            self.add(f"maps.{i}", fields * maps[-1], width, default, default)
-            maps.append(width if i + 1 == len(shape.interactions) else width // 2)
-        self._taken = maps[1:]  # of each layer, so many go to the logit: what does not go on
-        small = gaussian(shape.deviation)
-        for i, (inputs, outputs) in enumerate(pairwise(self._hidden)):
-            self.add(f"hidden.{i}", inputs, outputs, small, uniform(inputs**-0.5))
-        for name, inputs in (("out.hidden", self._hidden[-1]), ("out.maps", sum(self._taken))):
-            self.add(name, inputs, 1, uniform(inputs**-0.5), None)
-        if dense:
-            self.add("out.dense", dense, 1, small, None)
-        self.weights["out.bias"] = torch.zeros(self.replicas, 1, 1, device=self.device).requires_grad_()
-        for _, parts in self.fields():
-            self.draw(parts, small)
+    def __init__(self, model: XDeepFM, replicas: int, device: torch.device) -> None:
+        super().__init__(model, 1 + model.options["embedding"], replicas, device)
+        self._taken = model.taken
+        self._hidden = len(model.options["hidden"])
+        for name, layer in _linear(model).items():
+            self.add(name, layer)
+        bias = torch.zeros(replicas, 1, 1, device=device, dtype=self.table.dtype)
+        self.weights["out.bias"] = bias.requires_grad_()
 
-    def parameters(self) -> int:
-        return sum(w[0].numel() for w in self.weights.values())
+    def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each parameter of a plain model with its place in the stack."""
+        for name, layer in _linear(model).items():
+            yield from self.layer_places(name, layer, replica)
+        yield model.out.weight, torch.ones(1, 1, device=self.device, dtype=self.table.dtype)
+        yield model.out.bias, self.weights["out.bias"].detach()[replica, 0]
+        yield from self.table_places(model.linear, replica, slice(0, 1))
+        yield from self.table_places(model.embeddings, replica, slice(1, None))
 
     def logits(self, *inputs: Tensor) -> Tensor:
+        """Return logits (R, B) of numbers and codes (R or 1, B, …)."""
         dense, codes = inputs
         r, b = self.replicas, codes.shape[1]
         rows = self.lookup(codes)  # (R, B, F, 1 + d)
@@ -83,12 +58,12 @@ class _XDeepFMStack(Stack):
         if dense.shape[-1]:
             numbers = dense.expand(r, -1, -1).to(self.dtype)
             x = torch.cat([x, numbers], 2)
-            z = z + torch.bmm(numbers, self._weight("out.dense"))[..., 0]
-        for i in range(len(self._hidden) - 1):
+            z = z + torch.bmm(numbers, self._weight("linear_numbers"))[..., 0]
+        for i in range(self._hidden):
             x = self.linear(f"hidden.{i}", x, relu=True)
-        z = z + torch.bmm(x, self._weight("out.hidden"))[..., 0]
-        z = z + torch.bmm(self._interact(vectors), self._weight("out.maps"))[..., 0]
-        return z.float()
+        z = z + torch.bmm(x, self._weight("hidden_out"))[..., 0]
+        z = z + torch.bmm(self._interact(vectors), self._weight("maps_out"))[..., 0]
+        return z.to(self.table.dtype)
 
     def _interact(self, vectors: Tensor) -> Tensor:
         """(R, B, F, d) to the sums over d of all maps that go to the logit, (R, B, maps)."""
@@ -97,14 +72,23 @@ class _XDeepFMStack(Stack):
         maps, taken = fields, []
         for i, width in enumerate(self._taken):
             products = _Products.apply(fields, maps)  # type: ignore[no-untyped-call]
-            w, bias = self._weight(f"maps.{i}"), self._weight(f"maps.{i}.bias")
+            w, bias = self._weight(f"maps.{i}"), self.weights[f"maps.{i}.bias"].to(self.dtype)
             new = torch.baddbmm(bias.transpose(1, 2), w.transpose(1, 2), products).relu()
             maps, out = (new, new) if i + 1 == len(self._taken) else torch.split(new, [new.shape[1] - width, width], 1)
             taken.append(out)
         return torch.cat(taken, 1).view(r, -1, b, d).sum(3).transpose(1, 2)
 
     def _weight(self, name: str) -> Tensor:
-        return self.weights[name if name in self.weights else f"{name}.weight"].to(self.dtype)
+        return self.weights[f"{name}.weight"].to(self.dtype)
+
+
+def _linear(model: XDeepFM) -> dict[str, nn.Linear]:
+    """The linear layers by the name that their stacked weights have."""
+    hidden = [layer for layer in model.hidden if isinstance(layer, nn.Linear)]
+    layers: dict[str, Any] = {f"maps.{i}": layer for i, layer in enumerate(model.maps)}
+    layers |= {f"hidden.{i}": layer for i, layer in enumerate(hidden)}
+    layers |= {"hidden_out": model.hidden_out, "maps_out": model.maps_out, "linear_numbers": model.linear_numbers}
+    return {name: layer for name, layer in layers.items() if layer is not None}
 
 
 class _Products(torch.autograd.Function):
@@ -114,7 +98,7 @@ class _Products(torch.autograd.Function):
     def forward(ctx: Any, fields: Tensor, maps: Tensor) -> Tensor:
         """Products."""
         ctx.save_for_backward(fields, maps)
-        kernels = fused(fields.device)
+        kernels = fused(fields)
         if kernels is not None:
             return kernels.products(fields, maps)  # type: ignore[no-any-return]
         return (fields[:, :, None] * maps[:, None]).view(len(fields), -1, fields.shape[2])
@@ -123,11 +107,11 @@ class _Products(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Of fields and of maps."""
         fields, maps = ctx.saved_tensors
-        kernels = fused(fields.device)
+        kernels = fused(fields)
         if kernels is not None:
             return kernels.products_gradient(gradients[0], fields.contiguous(), maps.contiguous())  # type: ignore[no-any-return]
         g = gradients[0].view(len(fields), fields.shape[1], maps.shape[1], -1)
         return (g * maps[:, None]).sum(2), (g * fields[:, :, None]).sum(1)
 
 
-__all__ = ["XDeepFM"]
+__all__ = ["XDeepFMStack"]

@@ -53,7 +53,7 @@ def train(rate: float, seed: int, *, rows: int, kept: int, device: Any = None) -
     number = np.arange(total)
     hide_unknown(clicks, number[:rows])
     fit = train_replicas(
-        DLRM(),
+        DLRM,
         clicks,
         n_replicas=MODELS + 1,
         rows=[number[:rows]] * MODELS + [number[rows : 2 * rows]],

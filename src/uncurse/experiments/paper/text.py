@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...text_tables import TextTable, as_markdown, as_text
-from .tables import CALIBRATORS, MAIN_BINS, OUTCOMES, REPLICA_METHODS, ClickCell, ClickTables, Finding
+from .tables import CALIBRATORS, LEVEL, MAIN_BINS, OUTCOMES, REPLICA_METHODS, ClickCell, ClickTables, Finding
 
 _PAPERS_MODELS = 80
 _ENOUGH = 5  # groups of networks, or worlds, to judge by
@@ -23,6 +23,7 @@ _PAIRS = (("Original", "original", 2), ("VAD+", "vad", 2))
 _APPENDIX = (*_PAIRS, ("VAD(p)+", "vad_identity", 2), ("VAD+ (S=3)", "vad", 3))
 _CURVED = (*_APPENDIX, ("curvature", "vad_curvature", 2))
 _MORE_S = (_PAIRS[0], *((f"VAD+ (S={s})", "vad", s) for s in (4, 5, 6)))
+_PAPER = [name for name in CALIBRATORS if name != LEVEL]
 _ENDS, _BETWEEN = (0.02, 0.1, 1.0), (0.03, 0.05, 0.07, 0.09)
 
 Columns = Sequence[tuple[str, str, int]]  # title, variant, S
@@ -58,7 +59,7 @@ def _parts(tables: ClickTables, everything: bool) -> Iterator[Part]:
         yield from _grid(tables, "log_loss_reduction", tables.alphas, columns, "appendix")
     if criteo and everything:
         for metric, bins in product(("ece", "mce"), ((30, 40), (60, 70))):
-            yield from _grid(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins)
+            yield from _grid(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins, names=_PAPER)
         for metric in ("calibration_error", "ece", "mce"):
             yield from _grid(tables, metric, _BETWEEN, _MORE_S, "appendix")
     yield from _grid(tables, "calibration_error", tables.alphas, _CURVED, "VAD alone", names=CALIBRATORS[:1])

@@ -1,0 +1,103 @@
+"""How to train, and what the process is set to meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import UncurseError
+from ..validation import check_choice, check_count
+
+PRECISIONS = ("tf32", "float32", "bf16")
+_SMALL = 1 << 25  # weights times rows of a step that one thread does in a few milliseconds
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train. What becomes of a replica depends on its seed, not on who trains beside it (dropout apart)."""
+
+    n_replicas: int = 2
+    epochs: int = 1
+    batch_size: int = 128
+    optimiser: str = "sgd"  # or "adam"
+    rate: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    seed: int = 0  # of the first replica; the second has the next
+    bootstrap: bool = False
+    snapshots: tuple[float, ...] = ()
+    precision: str = "tf32"
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("n_replicas", "epochs", "batch_size"):
+            object.__setattr__(self, name, check_count(getattr(self, name), name))
+        check_choice("optimiser", self.optimiser, ("sgd", "adam"))
+        check_choice("precision", self.precision, PRECISIONS)
+        if not isinstance(self.rate, Real) or not 0 < self.rate < np.inf:
+            raise UncurseError(f"rate={self.rate!r}; pass a learning rate above 0, such as 0.1")
+        if not isinstance(self.seed, Integral) or not 0 <= self.seed < 1 << 62:
+            raise UncurseError(f"seed={self.seed!r}; pass a whole number from 0 on")
+        if not isinstance(self.momentum, Real) or not 0 <= self.momentum < 1:
+            raise UncurseError(f"momentum={self.momentum!r}; pass a number from 0 to below 1, such as 0.9")
+        if self.momentum and self.optimiser == "adam":
+            raise UncurseError(f"momentum={self.momentum!r} is for optimiser='sgd'; Adam has its own, leave it out")
+        if not isinstance(self.weight_decay, Real) or not 0 <= self.weight_decay < np.inf:
+            raise UncurseError(f"weight_decay={self.weight_decay!r}; pass a number of 0 or more, such as 1e-5")
+        for share in self.snapshots:
+            if not isinstance(share, Real) or not 0 < share < 1:
+                raise UncurseError(f"snapshots holds {share!r}; pass shares of the steps, such as (0.8, 0.9)")
+        for name in ("rate", "momentum", "weight_decay"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        object.__setattr__(self, "snapshots", tuple(sorted({float(share) for share in self.snapshots})))
+        object.__setattr__(self, "seed", int(self.seed))
+
+    @property
+    def seeds(self) -> list[int]:
+        """One for each replica."""
+        return [self.seed + r for r in range(self.n_replicas)]
+
+    def settings(self, device: torch.device) -> AbstractContextManager[None]:
+        """What the process is set to while this plan is carried out."""
+        return _settings(device, precision=self.precision, deterministic=self.deterministic)
+
+
+@contextmanager
+def _settings(device: torch.device, *, precision: str, deterministic: bool) -> Iterator[None]:
+    """Precision of products, determinism, and the GPU that graphs and kernels are for."""
+    cuda = device.type == "cuda"
+    exact, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    precise: Any = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
+    before = [home.fp32_precision for home in precise]
+    # On a CPU anything but full precision may mean bf16.
+    for home, value in zip(precise, ("tf32" if cuda and precision != "float32" else "ieee", "ieee"), strict=True):
+        home.fp32_precision = value
+    torch.use_deterministic_algorithms(deterministic or exact, warn_only=warns and not deterministic)
+    try:
+        with torch.cuda.device(device) if cuda else nullcontext():
+            yield
+    finally:
+        for home, value in zip(precise, before, strict=True):
+            home.fp32_precision = value
+        torch.use_deterministic_algorithms(exact, warn_only=warns)
+
+
+@contextmanager
+def threads(device: torch.device, work: int) -> Iterator[None]:
+    """One thread on a CPU where a step is small: more would wait for each other (60 times longer on busy cores)."""
+    before = torch.get_num_threads()
+    if device.type == "cpu" and work < _SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+__all__ = ["PRECISIONS", "Plan", "threads"]

@@ -1,0 +1,247 @@
+"""One training: every step of it, as a CUDA graph where there is a GPU."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import UncurseError
+from .checkpoints import Keeper, load_checkpoint, save_checkpoint
+from .inputs import check_rows
+from .optimisers import Adam, Optimiser, Sgd
+from .plan import Plan
+from .progress import Clock
+from .stack import ClickStack, Stack
+
+_WORKING_MEMORY = 8 << 30  # bytes: scoring takes half of it
+_WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
+
+
+class Run:
+    """One training: buffers that stay where they are, and the step that a CUDA graph repeats."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        plan: Plan,
+        inputs: list[Tensor],
+        label: Tensor,
+        *,
+        rows: Sequence[Any] | None = None,
+        weight: Tensor | None = None,
+        graph: bool = False,
+    ) -> None:
+        self.stack, self.plan, self.inputs, self.label, self.graph = stack, plan, inputs, label, graph
+        stack.widths = [tuple(x.shape[1:]) for x in inputs]
+        device, r = stack.device, plan.n_replicas
+        if plan.precision == "bf16" and isinstance(stack, ClickStack):
+            stack.dtype = torch.bfloat16
+        self.rows = None if rows is None else check_rows(rows, r, len(label), device)
+        self.n = len(label) if self.rows is None else self.rows.shape[1]
+        if plan.optimiser == "adam":
+            self.optimiser: Optimiser = Adam(stack, plan.rate, plan.weight_decay)
+        else:
+            self.optimiser = Sgd(stack, plan.rate, plan.momentum, plan.weight_decay)
+        self.whole, rest = divmod(self.n, plan.batch_size)  # a last batch of fewer rows is a step too
+        self.per_epoch = self.whole + (rest > 0)
+        self.losses = np.zeros((plan.epochs, r))
+        self.loss = torch.zeros(r, device=device, dtype=torch.float64)  # sum over rows since the epoch began
+        self.place = torch.zeros(1, device=device, dtype=torch.long)
+        self.order = torch.empty(max(1, self.whole), r, min(plan.batch_size, self.n), dtype=torch.int32, device=device)
+        self.row_weight = weight
+        self.bootstrap = _bootstrap_weights(plan, len(label), device) if plan.bootstrap else None
+        self.total = torch.tensor([self.weight_of_rows(replica) for replica in range(r)], dtype=torch.float64)
+        self.snapshots = _room_for_snapshots(stack.state(), plan.snapshots, device)
+        self.captured: Any = None
+        self.began = 0
+
+    def weights_of(self, index: Tensor) -> Tensor | None:
+        """Return the weights of the rows (R, B) of a batch, or None if all are 1."""
+        weight = None if self.row_weight is None else self.row_weight[index]
+        if self.bootstrap is None:
+            return weight
+        drawn = self.bootstrap.gather(1, index.long())
+        return drawn if weight is None else weight * drawn
+
+    def weight_of_rows(self, replica: int) -> float:
+        """Return the sum of weights that the mean loss of a replica is over."""
+        if self.row_weight is None and self.bootstrap is None:
+            return float(self.n)
+        weight = torch.ones(len(self.label), device=self.stack.device, dtype=torch.float64)
+        for factor in (self.row_weight, None if self.bootstrap is None else self.bootstrap[replica]):
+            if factor is not None:
+                weight *= factor
+        if self.rows is not None:
+            weight = weight[self.rows[replica].long()]
+        return max(float(weight.sum()), 1e-300)
+
+    @property
+    def work(self) -> int:
+        """Of a step: weights times rows."""
+        return sum(w.numel() for w in self.stack.weights.values()) * self.order.shape[2]
+
+    def fingerprint(self) -> list[int]:
+        """Figures that tell other data from these: rows, and a check sum of everything."""
+        crc = 0
+        others = [x for x in (self.rows, self.row_weight) if x is not None]
+        for x in [self.label, *self.inputs, *others]:
+            for part in torch.split(x.reshape(-1), 1 << 24):
+                crc = zlib.crc32(part.cpu().numpy().tobytes(), crc)
+        return [len(self.label), self.n, crc]
+
+    def state(self) -> dict[str, Tensor]:
+        """All that a step changes."""
+        models = {f"models/{name}": value for name, value in self.stack.state().items()}
+        return {**models, **self.optimiser.state(), "run/loss": self.loss}
+
+    def train(self, report: Any, about: dict[str, Any], checkpoint: Any, every: int | None) -> None:
+        """Every step from where a checkpoint left off to the end."""
+        plan, total = self.plan, self.per_epoch * self.plan.epochs
+        losses = torch.zeros(plan.epochs, plan.n_replicas, dtype=torch.float64)
+        state = {**self.state(), "run/losses": losses}
+        for share, kept in self.snapshots.items():
+            state |= {f"snapshots/{share}/{name}": value for name, value in kept.items()}
+        taken = {max(1, round(share * total)): share for share in self.snapshots}
+        done = 0
+        if checkpoint is not None:
+            about = {**about, "data": self.fingerprint()}
+            self.began = done = load_checkpoint(checkpoint, about, state)
+            keeper = Keeper(every)
+        clock = Clock(report, total, plan.n_replicas)
+        while done < total:
+            epoch, first = divmod(done, self.per_epoch)
+            if first == 0:
+                self.loss.zero_()
+            tail = self.shuffle(epoch)
+            self.place.fill_(first)
+            clock.start(self.loss, first * plan.batch_size)
+            for step in range(first, self.per_epoch):
+                self.stack.reseed(plan.seed, done)
+                if step < self.whole:
+                    self.advance()
+                else:
+                    self.step(tail)
+                done += 1
+                if done in taken:
+                    self.snap(self.snapshots[taken[done]])
+                if step + 1 == self.per_epoch:
+                    losses[epoch] = self.loss.cpu() / self.total
+                    _check_finite(losses[epoch], epoch, plan)
+                if checkpoint is not None and (keeper.due(done) or done == total):
+                    with keeper:
+                        save_checkpoint(checkpoint, about, done, state)
+                clock.tick(done, step + 1 == self.per_epoch, self.loss, min(self.n, (step + 1) * plan.batch_size))
+        self.losses = losses.numpy()
+
+    @torch.no_grad()
+    def snap(self, kept: dict[str, Tensor]) -> None:
+        """Copy the models as they are now."""
+        for name, value in self.stack.state().items():
+            kept[name].copy_(value)
+
+    def shuffle(self, epoch: int) -> Tensor:
+        """Every replica's own order of rows for this epoch; returns the rows of the last, shorter batch."""
+        size, cut = self.order.shape[2], self.whole * self.order.shape[2]
+        tails = []
+        for r, seed in enumerate(self.plan.seeds):
+            generator = _generator(self.stack.device, seed, 2 + epoch)
+            order = torch.randperm(self.n, generator=generator, device=self.stack.device, dtype=torch.int32)
+            if self.rows is not None:
+                order = self.rows[r][order.long()]
+            if self.whole:
+                self.order[:, r] = order[:cut].view(-1, size)
+            tails.append(order[cut:])
+        return torch.stack(tails)
+
+    def advance(self) -> None:
+        """The next whole batch: as a CUDA graph where there is one, captured after a few steps."""
+        if not self.graph:
+            return self.next()
+        if self.captured is None:
+            self.captured = 0
+        if isinstance(self.captured, int):
+            if self.captured < _WARM:
+                side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    self.next()
+                torch.cuda.current_stream().wait_stream(side)
+                self.captured += 1
+                return None
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.next()
+            self.captured = graph
+        self.captured.replay()
+        return None
+
+    def next(self) -> None:
+        """A step of the batch at `place`, which moves on."""
+        self.step(self.order.index_select(0, self.place)[0])
+        self.place += 1
+
+    def step(self, index: Tensor) -> None:
+        """Rows (R, B) in, weights changed."""
+        inputs = [_gather(x, index) for x in self.inputs]
+        z = self.stack.logits(*inputs)
+        y = self.label[index].to(z.dtype)
+        with torch.no_grad():
+            # The log loss and its gradient by hand: a few kernels fewer.
+            g = torch.sigmoid(z) - y
+            loss = torch.nn.functional.softplus(z) - y * z
+            weight = self.weights_of(index)
+            if weight is not None:
+                g, loss = g * weight, loss * weight
+            g /= index.shape[1]
+            self.loss += loss.sum(1)
+        z.backward(g)  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+
+
+def _check_finite(losses: Tensor, epoch: int, plan: Plan) -> None:
+    lost = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
+    if lost:
+        raise UncurseError(
+            f"the log loss of replica {lost[0]} is {float(losses[lost[0]])} in epoch {epoch + 1}: the training has "
+            f"diverged at rate={plan.rate}; lower it, and look for infinite or huge inputs"
+        )
+
+
+def _gather(x: Tensor, index: Tensor) -> Tensor:
+    return x.index_select(0, index.reshape(-1)).view(*index.shape, *x.shape[1:])
+
+
+def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:
+    """Streams that do not meet: the first draw of a seed is its weights."""
+    mixed = np.random.SeedSequence([seed, purpose]).generate_state(1, np.uint64)[0]
+    return torch.Generator(device).manual_seed(int(mixed))
+
+
+def _bootstrap_weights(plan: Plan, rows: int, device: torch.device) -> Tensor:
+    """Poisson(1) weights (R, rows); those of the first replica are 1."""
+    weight = torch.ones(plan.n_replicas, rows, dtype=torch.uint8, device=device)
+    ones = torch.ones(rows, device=device)
+    for row, seed in zip(weight[1:], plan.seeds[1:], strict=True):
+        row.copy_(torch.poisson(ones, generator=_generator(device, seed, 1)))
+    return weight
+
+
+def _room_for_snapshots(
+    state: dict[str, Tensor], shares: tuple[float, ...], device: torch.device
+) -> dict[float, dict[str, Tensor]]:
+    """Memory for copies of the state: on the GPU if it leaves room to work there, else on the host, which is slower."""
+    made = {}
+    for share in shares:
+        size = sum(value.numel() * value.element_size() for value in state.values())
+        fits = device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > size + _WORKING_MEMORY
+        place = device if fits else torch.device("cpu")
+        made[share] = {name: torch.empty_like(value, device=place) for name, value in state.items()}
+    return made
+
+
+__all__ = ["Run"]
