@@ -101,7 +101,7 @@ def run(
     except ModuleNotFoundError:
         raise UncurseError("this experiment trains networks and needs PyTorch: pip install 'uncurse[deep]'") from None
     from ...deep.inputs import pick_device
-    from ...deep.training import PRECISIONS
+    from ...deep.plan import PRECISIONS
 
     setting = SETTINGS[check_choice("experiment", name, tuple(SETTINGS))]
     wanted = check_count(setting.rows if rows is None else rows, "rows")
