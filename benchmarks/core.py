@@ -353,7 +353,7 @@ def _draws(x: Inputs) -> None:
 
 
 def _experiment(x: Inputs) -> Any:
-    from uncurse.experiments.synthetic import run
+    from uncurse.experiments.paper.synthetic import run
 
     return run(replications=x["replications"], seed=1)
 
@@ -362,7 +362,7 @@ def synthetic() -> list[Contest]:
     """The whole experiment against drawing its random numbers."""
     contestants = (
         Contestant("drawing its random numbers", "floor", _draws),
-        Contestant("experiments.synthetic.run", "ours", _experiment),
+        Contestant("experiments.paper.synthetic.run", "ours", _experiment),
     )
     title = "the synthetic experiment, 100 replications (fewer where there are fewer than 1e7 rows)"
     return [Contest("synthetic", title, _replications, contestants, most_of_floor=3)]

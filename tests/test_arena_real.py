@@ -166,13 +166,16 @@ def test_errors_are_those_of_the_estimator_and_of_scikit_learn(log):
         expected = isotonic.predict(served[top]).sum() / truth[top].sum() - 1
         assert found.errors["isotonic"][number][-1] == pytest.approx(expected, abs=0.03)
     assert "label-free, seeds" not in found.errors  # this model has no seed
+    assert list(found.dropped) == ["label-free, seeds"]
+    assert "left out: label-free, seeds, 2 of 2 splits: " in real_results.text(found)
+    assert "label-free, seeds, 2 of 2 splits: " in real_results.markdown(found)
     assert set(found.covered) == {"Tower", "Auto"}
 
 
 def test_summaries_follow_from_the_errors():
     errors = {"isotonic": [[0.1, 0.2, 0.0, 0.0], [0.3, -0.2, 0.0, 0.0], [0.2, 0.0, 0.0, 0.0]]}
     errors["Auto"] = [[0.0, 0.1, 0.0, 0.0], [0.0, 0.1, 0.0, 0.0], [0.0, 0.1, 0.0, 0.0]]
-    found = real_results.RealResults("avazu", "mlp", True, 10, 2, 0, errors, {}, [0.1] * 4)
+    found = real_results.RealResults("avazu", "mlp", True, 10, 2, 0, errors, {}, [0.1] * 4, {})
     peer, auto = found.summary("isotonic"), found.summary("Auto")
     assert peer.mean[:2] == pytest.approx((0.2, 0.0))
     assert peer.bias == pytest.approx(0.05)
@@ -183,7 +186,6 @@ def test_summaries_follow_from_the_errors():
     assert auto.difference == pytest.approx(0.025 - peer.average_rms)
     assert auto.difference_error > 0 == peer.difference_error
     assert found.regret is None
-    assert real_results.RealResults.from_json(found.to_json()) == found
     with pytest.raises(UncurseError, match="no method 'Tower'"):
         found.summary("Tower")
 

@@ -2,8 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+_WIDTH = 118
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table under a title, as a part of a text.
+
+    Parameters
+    ----------
+    title : str
+        Title; may be empty.
+    rows : sequence of sequences of str
+        Rows of cells, the header first.
+    left : int, default=1
+        Number of columns that are aligned to the left.
+    gap : int, default=2
+        Number of spaces between columns on a terminal.
+    """
+
+    title: str
+    rows: Sequence[Sequence[str]]
+    left: int = 1
+    gap: int = 2
+
+
+def as_text(parts: Iterable[str | Sequence[str] | TextTable]) -> str:
+    """Return paragraphs, blocks of lines and tables as text for a terminal of 120 columns.
+
+    Parameters
+    ----------
+    parts : iterable of str, sequence of str or TextTable
+        Paragraphs, which are wrapped; blocks of lines, which are not; and tables.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> print(as_text(["Errors in percent.", TextTable("Results", [("method", "error"), ("VAD", "1")])]))
+    Errors in percent.
+    <BLANKLINE>
+    Results
+    method  error
+    VAD         1
+    """
+    lines: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            lines += ["", textwrap.fill(part, _WIDTH)]
+        elif isinstance(part, TextTable):
+            # Do not repeat a name that the row above has.
+            body = [
+                ("" if part.left > 1 and row[0] == above[0] else row[0], *row[1:])
+                for above, row in zip(part.rows, part.rows[1:], strict=False)
+            ]
+            lines += ["", *([part.title] if part.title else [])]
+            lines += aligned([part.rows[0], *body], left=part.left, gap=part.gap)
+        else:
+            lines += ["", *part]
+    return "\n".join(lines[1:])
+
+
+def as_markdown(parts: Iterable[str | Sequence[str] | TextTable]) -> str:
+    """Return the same parts as Markdown.
+
+    Parameters
+    ----------
+    parts : iterable of str, sequence of str or TextTable
+        See `as_text`.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> print(as_markdown([TextTable("Results", [("method", "error"), ("VAD", "1")])]), end="")
+    **Results**
+    <BLANKLINE>
+    | method | error |
+    | :-- | --: |
+    | VAD | 1 |
+    """
+    made: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            made.append(part)
+        elif isinstance(part, TextTable):
+            made += [f"**{part.title}**"] if part.title else []
+            made.append(markdown_table(part.rows, left=part.left))
+        else:
+            made.append("\n".join(["```text", *part, "```"]))
+    return "\n\n".join(made) + "\n"
 
 
 def aligned(table: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[str]:
@@ -84,4 +181,4 @@ def tab_separated(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines + ["\t".join(" ".join(str(v).split()) for v in record.values()) for record in records])
 
 
-__all__ = ["aligned", "markdown_table", "tab_separated"]
+__all__ = ["TextTable", "aligned", "as_markdown", "as_text", "markdown_table", "tab_separated"]

@@ -104,8 +104,8 @@ def arena(
         dlrm=dlrm,
         progress=lambda total: progress_over("draws", total),
     )
-    for name, why in found.left_out.items():
-        note(f"left out: {name} {why}")
+    for line in found.notes():
+        note(line)
     emit(format, text.text(found), found.to_json(), text.records(found))
     if markdown is not None:
         documents.write(markdown, text.markdown(found))

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -33,8 +33,7 @@ def synthetic(
 
     Example: uncurse reproduce synthetic --replications 100 --seed 1 --format json
     """
-    from ..experiments import synthetic as experiment
-    from ..experiments.synthetic_text import golden_text, text
+    from ..experiments.paper import synthetic as experiment
 
     if golden and (replications is not None or seed is not None):
         raise UncurseError("--golden is one fixed stream of 100 replications; leave out --seed and --replications")
@@ -42,11 +41,11 @@ def synthetic(
         figures = experiment.run_golden(progress=progress_over("authors' stream", 100))
         content = {"figures": {str(alpha): row for alpha, row in figures.items()}}
         flat = [{"alpha": alpha, **row} for alpha, row in figures.items()]
-        emit(format, golden_text(figures), documents.dumps("golden", content), flat)
+        emit(format, experiment.golden_text(figures), documents.dumps("golden", content), flat)
         return
     count = 100 if replications is None else replications
     tables = experiment.run(count, seed or 0, progress=progress_over("replications", count))
-    emit(format, text(tables), tables.to_json(), [vars(cell) for cell in tables.cells])
+    emit(format, experiment.text(tables), tables.to_json(), [vars(cell) for cell in tables.cells])
 
 
 Data = Annotated[
@@ -62,11 +61,20 @@ Rows = Annotated[
     int | None,
     typer.Option(min=1000, help="Rows to train, validate and test on; the paper has 15 million (Avazu: 10)."),
 ]
-Models = Annotated[int | None, typer.Option(min=2, help="Number of models to train; the paper has 80.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Training epochs; the paper has 2 (Avazu: 1).")]
+Models = Annotated[int | None, typer.Option(min=2, help="Number of networks to train; the paper has 80.")]
+Worlds = Annotated[
+    int, typer.Option("--worlds", min=1, help="Number of simulated worlds, for standard errors between worlds.")
+]
+Epochs = Annotated[
+    int | None, typer.Option(min=1, help="Training epochs; the paper has 2 (Avazu: 1), the Criteo world 3 by default.")
+]
+Thinning = Annotated[
+    Literal["other", "same"],
+    typer.Option("--thinning", help="Rows of the network that thins pool and test: other rows, or the training rows."),
+]
 Rate = Annotated[float | None, typer.Option("--rate", help="Click rate of the simulated rows.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the simulated rows, the split and the first model.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Use few rows and few models: two minutes on two cores.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the simulated rows, the split and the networks.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Use few rows and few networks: two minutes on two cores.")]
 Vocabulary = Annotated[
     str, typer.Option("--vocabulary", help="Rows whose values make up the vocabulary: training or all.")
 ]
@@ -99,8 +107,10 @@ def clicks(
     encoded: Encoded = None,
     rows: Rows = None,
     models: Models = None,
+    worlds: Worlds = 1,
     epochs: Epochs = None,
     rate: Rate = None,
+    thinning: Thinning = "other",
     seed: Seed = 0,
     quick: Quick = False,
     vocabulary: Vocabulary = "training",
@@ -113,14 +123,16 @@ def clicks(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Train many models, and measure every calibrator alone and with VAD."""
+    """Train many networks, and measure every calibrator alone and with VAD."""
     name = str(context.info_name)
     # Threads that wait by spinning starve each other on busy cores; read when PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given: dict[str, Any] = {"rows": rows, "models": models, "epochs": epochs, "rate": rate, "seed": seed}
-    given |= {"vocabulary": vocabulary, "device": device, "precision": precision, "bad_share": bad_share}
-    from ..experiments import clicks_text
-    from ..experiments.click_models import QUICK, run
+    given |= {"worlds": worlds, "thinning": thinning, "vocabulary": vocabulary, "device": device}
+    given |= {"precision": precision, "bad_share": bad_share}
+    from ..experiments.paper import text
+    from ..experiments.paper.clicks import run
+    from ..experiments.paper.rows import QUICK
 
     if world and data is not None:
         raise UncurseError("--world and --data exclude each other; leave one out")
@@ -140,13 +152,12 @@ def clicks(
         say=note,
         reading=lambda: working("reading the log"),
         training_progress=training_progress(),
-        progress=lambda total: progress_over("served models", total),
+        progress=lambda total: progress_over("networks", total),
         **given,
     )
-    shown = clicks_text.text(tables, everything=all_tables)
-    emit(format, shown, tables.to_json(), [vars(cell) for cell in tables.cells])
+    emit(format, text.text(tables, everything=all_tables), tables.to_json(), tables.records())
     if markdown is not None:
-        documents.write(markdown, clicks_text.markdown(tables))
+        documents.write(markdown, text.markdown(tables))
         note(f"written to {markdown}")
 
 

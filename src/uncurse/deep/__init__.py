@@ -16,7 +16,6 @@ _HOMES = {
     "train_replicas": "training",
     "Replicas": "training",
     "Progress": "progress",
-    "World": "worlds",
     "Encoded": "encoded",
     "encode": "reading",
 }
@@ -33,4 +32,4 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"uncurse.deep.{name} needs PyTorch: pip install 'uncurse[deep]'") from None
 
 
-__all__ = ["DLRM", "Clicks", "Encoded", "Progress", "Replicas", "World", "XDeepFM", "encode", "train_replicas"]
+__all__ = ["DLRM", "Clicks", "Encoded", "Progress", "Replicas", "XDeepFM", "encode", "train_replicas"]

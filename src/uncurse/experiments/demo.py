@@ -21,7 +21,7 @@ _FILES, _PER_REQUEST = 4, 50
 
 
 @dataclass(frozen=True)
-class World:
+class DemoWorld:
     """A scored pool, what is true of it, and what came of it."""
 
     scores: Array  # (n, 3) logits: the served model, and two trained on bootstraps of its training rows
@@ -49,7 +49,7 @@ class Outcome:
         return self.after / self.truth - 1
 
 
-def make(seed: int = 0) -> World:
+def make(seed: int = 0) -> DemoWorld:
     """Make the world: train on what was shown, score the candidates with the model and its replica.
 
     >>> make(seed=1).scores.shape
@@ -69,10 +69,10 @@ def make(seed: int = 0) -> World:
     fitted = fit_replicas(LogisticRegression(C=1e6, max_iter=1000), X, clicks, n_replicas=3, random_state=seed)
     probabilities = np.column_stack([model.predict_proba(candidates)[:, 1] for model in fitted.models])
     scores = logit(probabilities).astype(np.float64)
-    return World(scores, truth, rng.random(CANDIDATES) < truth)
+    return DemoWorld(scores, truth, rng.random(CANDIDATES) < truth)
 
 
-def write(world: World, folder: Path) -> tuple[Path, Path]:
+def write(world: DemoWorld, folder: Path) -> tuple[Path, Path]:
     """The world as logs: a folder of the scored pool, without labels, and a file of what came of it."""
     import polars as pl
 
@@ -103,4 +103,4 @@ def outcomes(served: Array, predicted: Array, truth: Array) -> list[Outcome]:
     return found
 
 
-__all__ = ["ALPHAS", "CANDIDATES", "SHOWN", "Outcome", "World", "make", "outcomes", "write"]
+__all__ = ["ALPHAS", "CANDIDATES", "SHOWN", "DemoWorld", "Outcome", "make", "outcomes", "write"]

@@ -3,8 +3,8 @@
     uncurse arena --quick                                     # or, from Python:
     arena = run(["unequal-noise"], ["vanilla", "Tower"], replications=20)
 
-A world is one function from a random generator to a `Draw`, a method one function from a `Draw` to a `Fitted`. One
-more of either is one function more, and `run` meets it at once:
+A world is one function from a random generator to a `Draw`, a method one function from a `Draw` to a `FittedMethod`,
+or to a text that says why it does not apply. To add one, register it:
 
 >>> from uncurse.links import logistic
 >>> @world("tiny", "Two thousand rows.")
@@ -13,7 +13,7 @@ more of either is one function more, and `run` meets it at once:
 >>> @method("half way")
 ... def half_way(draw):
 ...     middle = draw.pool[:, 0].mean()
-...     return Fitted(lambda scores: logistic((scores[:, 0] + middle) / 2))
+...     return FittedMethod(lambda scores: logistic((scores[:, 0] + middle) / 2))
 >>> arena = run(["tiny"], ["vanilla", "half way"], replications=3, alphas=[0.1], processes=1)
 >>> [arena.cell("tiny", name, 0.1).bias > 0 for name in ("vanilla", "half way")]  # which shrinks too much
 [True, False]
@@ -21,10 +21,10 @@ more of either is one function more, and `run` meets it at once:
 """
 
 from .bars import Verdict, judge
-from .methods import METHODS, Fitted, Method, method
+from .methods import METHODS, ArenaMethod, FittedMethod, method
 from .run import ALPHAS, MAIN, QUICK, REPLICATIONS, run
-from .tables import Arena, Cell
-from .worlds import WORLDS, Draw, World, noisy, world
+from .tables import Arena, ArenaCell, Dropped
+from .worlds import WORLDS, ArenaWorld, Draw, noisy, world
 
 __all__ = [
     "ALPHAS",
@@ -34,12 +34,13 @@ __all__ = [
     "REPLICATIONS",
     "WORLDS",
     "Arena",
-    "Cell",
+    "ArenaCell",
+    "ArenaMethod",
+    "ArenaWorld",
     "Draw",
-    "Fitted",
-    "Method",
+    "Dropped",
+    "FittedMethod",
     "Verdict",
-    "World",
     "judge",
     "method",
     "noisy",

@@ -11,7 +11,7 @@ import numpy as np
 from .methods import ALONE, PAPER
 
 if TYPE_CHECKING:
-    from .tables import Arena, Cell
+    from .tables import Arena, ArenaCell
 
 #: Where bars apply; and the worlds of each law.
 LOW, HIGH = 0.01, 0.1
@@ -95,7 +95,7 @@ def _bars(arena: Arena) -> Iterator[tuple[str, Iterator[_Case]]]:
 
 def _cells(
     arena: Arena, name: str, worlds: Sequence[str] | None = None, low: float = LOW, high: float = HIGH
-) -> Iterator[Cell]:
+) -> Iterator[ArenaCell]:
     for world in arena.worlds if worlds is None else worlds:
         for alpha in arena.alphas:
             cell = arena.get(world, name, alpha)
@@ -103,7 +103,7 @@ def _cells(
                 yield cell
 
 
-def _place(cell: Cell) -> str:
+def _place(cell: ArenaCell) -> str:
     return f"{cell.world}, α = {100 * cell.alpha:g}%"
 
 

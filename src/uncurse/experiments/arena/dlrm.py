@@ -41,13 +41,16 @@ def train(rate: float, seed: int, *, rows: int, kept: int, device: Any = None) -
     """One data set of `rows` training rows, and as many of the model that shifts; `kept` rows of either kind."""
     import torch
 
-    from ...deep import DLRM, World, train_replicas
+    from ...deep import DLRM, train_replicas
     from ...deep.inputs import pick_device
-    from ..click_models import hide_unknown
+    from ..paper.rows import hide_unknown
+    from ..worlds import ClickWorld
 
     where = pick_device(device)
     total = 2 * rows + 3 * kept
-    clicks = World.criteo(rate=rate, scale=min(1.0, rows / 15_000_000), seed=0).draw(total, seed=seed, device=where)
+    clicks = ClickWorld.criteo(rate=rate, scale=min(1.0, rows / 15_000_000), seed=0).draw(
+        total, seed=seed, device=where
+    )
     number = np.arange(total)
     hide_unknown(clicks, number[:rows])
     fit = train_replicas(

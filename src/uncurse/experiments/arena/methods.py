@@ -1,11 +1,11 @@
-"""Methods that meet in the arena: each is one function from a `Draw` to a `Fitted`, or None where it does not apply.
+"""Methods of the arena: each is one function from a `Draw` to a `FittedMethod`, or to a reason why it does not apply.
 
 A method of your own is one function more::
 
     @method("half way")
     def half_way(draw):
         middle = draw.pool[:, 0].mean()
-        return Fitted(lambda scores: logistic((scores[:, 0] + middle) / 2))
+        return FittedMethod(lambda scores: logistic((scores[:, 0] + middle) / 2))
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _OVERLAP = 0.05  # the least share of labelled rows that importance weights may 
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedMethod:
     """Predictions for scores (N, 6); and an interval, (α, level) to (low, high), for the error left on the top α."""
 
     predict: Callable[[Array], Float]
     interval: Callable[[float, float], tuple[float, float]] | None = None
 
 
-Fit = Callable[[Draw], Fitted | None]
+Fit = Callable[[Draw], FittedMethod | str]  # a text says why the method does not apply
 
 
 @dataclass(frozen=True)
-class Method:
+class ArenaMethod:
     """A name, its kind, one function."""
 
     name: str
@@ -54,29 +54,29 @@ class Method:
     fit: Fit
 
 
-METHODS: dict[str, Method] = {}
+METHODS: dict[str, ArenaMethod] = {}
 
 
 def method(name: str, kind: str = "ours") -> Callable[[Fit], Fit]:
     """Register a function as a method."""
 
     def register(function: Fit) -> Fit:
-        METHODS[name] = Method(name, kind, function)
+        METHODS[name] = ArenaMethod(name, kind, function)
         return function
 
     return register
 
 
-def _map(function: Callable[[Array], Any]) -> Fitted:
+def _map(function: Callable[[Array], Any]) -> FittedMethod:
     """Of a map of the served score alone."""
-    return Fitted(lambda scores: np.asarray(function(scores[:, 0])))
+    return FittedMethod(lambda scores: np.asarray(function(scores[:, 0])))
 
 
-def _fitted(model: Any) -> Fitted:
+def _fitted(model: Any) -> FittedMethod:
     """Of a model with `predict_proba`, and with an `interval` where it has one."""
     made = _map(model.predict_proba)
     interval = getattr(model, "interval", None)
-    return made if interval is None else Fitted(made.predict, lambda alpha, level: interval(alpha, level=level))
+    return made if interval is None else FittedMethod(made.predict, lambda alpha, level: interval(alpha, level=level))
 
 
 def _columns(draw: Draw, replicas: int) -> int | None:
@@ -85,21 +85,25 @@ def _columns(draw: Draw, replicas: int) -> int | None:
     return count if count <= draw.pool.shape[1] else None
 
 
+def _too_many(draw: Draw, replicas: int) -> str:
+    return f"needs {replicas} replicas and the served model, and there are {draw.pool.shape[1]} models"
+
+
 # ---------------------------------------------------------------------------- the paper's
 
 
 @method("vanilla", "vanilla")
-def vanilla(draw: Draw) -> Fitted:
+def vanilla(draw: Draw) -> FittedMethod:
     """As served."""
     return _map(logistic)
 
 
-def calibrated(name: str, draw: Draw) -> Fitted:
+def calibrated(name: str, draw: Draw) -> FittedMethod:
     """A calibrator of the served score, fitted where there are labels."""
     return _map(calibrate(name, draw.labelled[:, 0], draw.labels))
 
 
-def tandem(name: str, recentre: bool, draw: Draw) -> Fitted:
+def tandem(name: str, recentre: bool, draw: Draw) -> FittedMethod:
     """A calibrator, then VAD, S=2; or VAD first, about the mean of each set."""
     count = _columns(draw, 2)
     labelled = draw.labelled[:, :count], draw.labels
@@ -109,11 +113,11 @@ def tandem(name: str, recentre: bool, draw: Draw) -> Fitted:
     return _fitted(vad) if intervals else _map(vad.predict_proba)
 
 
-def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> Fitted | None:
+def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> FittedMethod | str:
     """VAD alone; with an interval but for VAD(p), whose is the same."""
     count = _columns(draw, replicas)
     if count is None:
-        return None
+        return _too_many(draw, replicas)
     vad = VAD(replicas=draw.replicas, intervals="link" not in options, **options).fit(draw.pool[:, :count])
     return _map(vad.predict_proba) if "link" in options else _fitted(vad)
 
@@ -131,11 +135,11 @@ for _s in REPLICAS:
 # ---------------------------------------------------------------------------- ours
 
 
-def tower(replicas: int, draw: Draw) -> Fitted | None:
+def tower(replicas: int, draw: Draw) -> FittedMethod | str:
     """All replicas calibrated where there are labels, distilled on the pool."""
     count = _columns(draw, replicas)
     if count is None:
-        return None
+        return _too_many(draw, replicas)
     model = Tower(replicas=draw.replicas)
     return _fitted(model.fit(draw.pool[:, :count], labelled=(draw.labelled[:, :count], draw.labels)))
 
@@ -151,13 +155,13 @@ for _s in REPLICAS:
 
 
 @method("auto")
-def auto(draw: Draw) -> Fitted:
+def auto(draw: Draw) -> FittedMethod:
     """What the library chooses of all that is there."""
     return _fitted(Auto(replicas=draw.replicas).fit(draw.pool, labelled=(draw.labelled, draw.labels)))
 
 
 @method("auto without labels")
-def auto_without_labels(draw: Draw) -> Fitted:
+def auto_without_labels(draw: Draw) -> FittedMethod:
     """What it chooses of the pool alone."""
     return _fitted(Auto(replicas=draw.replicas).fit(draw.pool))
 
@@ -165,7 +169,7 @@ def auto_without_labels(draw: Draw) -> Fitted:
 # ---------------------------------------------------------------------------- others
 
 
-def weighted(name: str, draw: Draw) -> Fitted | None:
+def weighted(name: str, draw: Draw) -> FittedMethod | str:
     """A calibrator fitted to labelled rows weighted as the pool's: the shift of the served score, undone.
 
     Not where the two hardly overlap, so that a few rows would have all the weight.
@@ -176,8 +180,9 @@ def weighted(name: str, draw: Draw) -> Fitted | None:
     shares = [np.bincount(b, minlength=_BINS) / len(b) for b in (np.searchsorted(edges, draw.pool[:, 0]), bins)]
     ratio = shares[0] / np.maximum(shares[1], 1 / len(served))
     weight = ratio[bins]
-    if weight.sum() ** 2 < _OVERLAP * len(weight) * np.square(weight).sum():
-        return None
+    share = weight.sum() ** 2 / (len(weight) * np.square(weight).sum())
+    if share < _OVERLAP:
+        return f"the pool hardly overlaps the labelled rows: the weights leave less than {100 * _OVERLAP:g}% of them"
     return _map(calibrate(name, served, draw.labels, sample_weight=weight))
 
 
@@ -186,20 +191,22 @@ for _name in ("platt", "isotonic"):
 
 
 @method("double learning", "costly")
-def double_learning(draw: Draw) -> Fitted | None:
+def double_learning(draw: Draw) -> FittedMethod | str:
     """Two models served: one ranks, the other predicts. A bootstrap is not independent of what it is drawn from."""
-    return None if draw.replicas != "seeds" else Fitted(lambda scores: logistic(scores[:, 1]))
+    if draw.replicas != "seeds":
+        return f"needs replicas by seed, and these are {draw.replicas}"
+    return FittedMethod(lambda scores: logistic(scores[:, 1]))
 
 
 @method("ensemble of 6", "costly")
-def ensemble(draw: Draw) -> Fitted:
+def ensemble(draw: Draw) -> FittedMethod:
     """Six models served: their mean logit predicts, calibrated by Platt; the first still ranks."""
     calibrator = calibrate("platt", draw.labelled.mean(axis=1), draw.labels)
-    return Fitted(lambda scores: calibrator(scores.mean(axis=1)))
+    return FittedMethod(lambda scores: calibrator(scores.mean(axis=1)))
 
 
 @method(ORACLE, "oracle")
-def oracle(draw: Draw) -> Fitted:
+def oracle(draw: Draw) -> FittedMethod:
     """The best smooth map of the served score, fitted to the true probabilities of the pool."""
     order = np.argsort(draw.pool[:, 0], kind="stable")
     score = draw.pool[order, 0]
@@ -207,4 +214,4 @@ def oracle(draw: Draw) -> Fitted:
     return _map(lambda served: logistic(curve(served)))
 
 
-__all__ = ["ALONE", "KINDS", "METHODS", "ORACLE", "PAPER", "Fitted", "Method", "method"]
+__all__ = ["ALONE", "KINDS", "METHODS", "ORACLE", "PAPER", "ArenaMethod", "FittedMethod", "method"]

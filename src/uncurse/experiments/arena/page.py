@@ -97,7 +97,7 @@ def _chart(rows: charts.Rows, frame: charts.Frame) -> charts.Chart:
 
 def _provenance(arena: Arena, command: str) -> Section:
     entries = [("Replications", (str(arena.replications),), ""), ("Seed", (str(arena.seed),), "")]
-    entries += [(f"Left out: {name}", (reason,), "") for name, reason in arena.left_out.items()]
+    entries += [("Left out", (line.removeprefix("left out: "),), "") for line in arena.notes()]
     entries += [("Command", (command,), "code")] if command else []
     return Section("provenance", "How these results were made", (), (Facts(tuple(entries)),))
 

@@ -26,8 +26,9 @@ from ...errors import UncurseError
 from ...estimators import UncursedClassifierCV, fit_replicas
 from ...maps import Affine
 from ...metrics.selection import top_share
-from ...threads import cores, one_blas_thread
+from ...threads import one_blas_thread
 from ...validation import check_choice
+from ..processes import in_processes
 from .click_logs import ClickLog
 from .real_results import METHODS, SHARES, RealResults
 
@@ -82,16 +83,9 @@ def run(
         raise UncurseError(f"all labels of the log are {int(log.labels[0])}; pass rows of both classes")
     features = make_features(log, model)
     tasks = [(features, log.labels, model, shift, [seed, number]) for number in range(splits)]
-    workers = cores() if processes is None else processes
-    bar = progress(splits)
-    if min(workers, splits) < 2:
-        done = list(bar(_measure(*task) for task in tasks))
-    else:
-        from joblib import Parallel, delayed, parallel_config
-
-        with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
-            done = list(bar(Parallel(return_as="generator")(delayed(_measure)(*task) for task in tasks)))
-    errors, covered, noise = (np.stack(part) for part in zip(*done, strict=True))
+    done = in_processes(_measure, tasks, processes, progress)
+    failures = [each[3] for each in done]
+    errors, covered, noise = (np.stack([each[i] for each in done]) for i in range(3))
     if not np.isfinite(errors[:, METHODS.index("isotonic")]).all():
         raise UncurseError(
             "isotonic calibration fails on a split, and the methods are compared with it; pass more rows"
@@ -106,7 +100,13 @@ def run(
         {name: errors[:, i].tolist() for i, name in enumerate(METHODS) if np.isfinite(errors[:, i]).all()},
         {name: covered[:, i].tolist() for i, name in enumerate(METHODS) if np.isfinite(covered[:, i]).all()},
         noise.mean(axis=0).tolist(),
+        {name: _dropped(name, failures) for name in METHODS if any(name in each for each in failures)},
     )
+
+
+def _dropped(name: str, failures: list[dict[str, str]]) -> str:
+    reasons = [each[name] for each in failures if name in each]
+    return f"{len(reasons)} of {len(failures)} splits: {reasons[0]}"
 
 
 def make_features(log: ClickLog, model: str) -> Any:
@@ -173,12 +173,12 @@ def make_split(features: Any, labels: NDArray[np.bool_], model: str, shift: bool
 
 def _measure(
     features: Any, labels: NDArray[np.bool_], model: str, shift: bool, seed: list[int]
-) -> tuple[Array, Array, Array]:
-    """Return errors and covered intervals, shape (methods, shares), and the noise of test labels, of one split."""
+) -> tuple[Array, Array, Array, dict[str, str]]:
+    """Return errors and covered intervals, shape (methods, shares), the noise of test labels, and what failed."""
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of models that have not converged, and of fits, for every split
         split = make_split(features, labels, model, shift, seed)
-        served, maps, intervals = _fit_methods(features, labels, split, model, seed)
+        served, maps, intervals, failed = _fit_methods(features, labels, split, model, seed)
     test = labels[split.test].astype(np.float64)
     chosen = [top_share(served, alpha) for alpha in SHARES]
     observed = np.array([test[rows].sum() for rows in chosen])
@@ -193,13 +193,13 @@ def _measure(
             ends = np.array([intervals[name](alpha, _LEVEL) for alpha in SHARES])
             middle, half = ends.mean(axis=1), (ends[:, 1] - ends[:, 0]) / 2
             covered[i] = np.abs(errors[i] - middle) <= np.hypot(half, normal_quantile(_LEVEL) * noise)
-    return errors, covered, noise
+    return errors, covered, noise, failed
 
 
 def _fit_methods(
     features: Any, labels: NDArray[np.bool_], split: Split, model: str, seed: list[int]
-) -> tuple[Array, dict[str, Predict], dict[str, Callable[[float, float], tuple[float, float]]]]:
-    """Return served scores of the test, and a function of them and an interval for each method."""
+) -> tuple[Array, dict[str, Predict], dict[str, Callable[[float, float], tuple[float, float]]], dict[str, str]]:
+    """Return served scores of the test, a function of them and an interval for each method, and why others failed."""
     state = int(np.random.default_rng(seed).integers(2**31))
     base, X, y = make_model(model), features[split.train], labels[split.train]
     done = UncursedClassifierCV(base, random_state=state).cross_fit(X, y, pool=features[split.pool])
@@ -222,21 +222,22 @@ def _fit_methods(
         "Auto": lambda: Auto(scale="probability", replicas=kind).fit(pool, labelled=labelled),
     }
     maps: dict[str, Predict] = {"as served": lambda p: p}
+    intervals, failed = {}, {}
     for name in ("Platt", "isotonic"):
         try:
             maps[name] = calibrate(name.lower(), scores[:, 0], target, scale="probability")
-        except UncurseError:
-            continue  # for instance labels that fall as scores rise
-    intervals = {}
+        except UncurseError as error:  # for instance labels that fall as scores rise
+            failed[name] = str(error)
     for name, fit in fits.items():
         try:
             fitted = fit()
-        except UncurseError:
-            continue  # for instance seeds of a model without randomness
+        except UncurseError as error:  # for instance seeds of a model without randomness
+            failed[name] = str(error)
+            continue
         maps[name] = _mapped(fitted, None if name.startswith("label-free") else to_fold)
         if name in ("Tower", "Auto"):
             intervals[name] = fitted.interval
-    return served, maps, intervals
+    return served, maps, intervals, failed
 
 
 def _mapped(fitted: Any, before: Affine | None) -> Predict:

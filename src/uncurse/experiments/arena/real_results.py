@@ -11,8 +11,7 @@ import numpy as np
 from ... import documents
 from ..._types import Array
 from ...errors import UncurseError
-from ...text_tables import aligned, markdown_table
-from ...validation import check_choice
+from ...text_tables import TextTable, as_markdown, as_text
 from .text import Table, number
 
 METHODS = (
@@ -59,11 +58,13 @@ class RealResults:
     seed : int
         Seed of the splits.
     errors : mapping of str to list
-        For each method and split the error on each of `SHARES`. A method that failed on any split is missing.
+        For each method and split the error on each of `SHARES`, unless it failed on a split (see `dropped`).
     covered : mapping of str to list
         The same for whether 90% intervals hold.
     noise : list of float
         Standard deviation of an error that is due to test labels, for each share.
+    dropped : mapping of str to str
+        For each method that failed on any split, on how many and why.
     """
 
     log: str
@@ -75,6 +76,7 @@ class RealResults:
     errors: Mapping[str, list[list[float]]]
     covered: Mapping[str, list[list[float]]]
     noise: list[float]
+    dropped: Mapping[str, str]
 
     @property
     def splits(self) -> int:
@@ -121,14 +123,6 @@ class RealResults:
         """Return one JSON document."""
         return documents.dumps("arena-real", asdict(self))
 
-    @classmethod
-    def from_json(cls, text: str) -> RealResults:
-        """Read the result of `to_json`."""
-        content = documents.loads(text, source="arena")
-        check_choice("kind", content["kind"], ("arena-real",))
-        with documents.reading("arena-real"):
-            return cls(**{name: content[name] for name in cls.__dataclass_fields__})
-
 
 def _average_rms(errors: Array) -> float:
     return float(np.sqrt(np.square(errors).mean(axis=0)).mean())
@@ -158,19 +152,26 @@ def caption(results: RealResults) -> str:
     return f"{results.rows:,} rows, {results.positives:,} positive; {results.splits} splits, seed {results.seed}.{more}"
 
 
+_ABOUT = (
+    "Error on the top share of the test rows in percent: mean ± standard error (rms). Bias: the absolute value of the "
+    f"mean, averaged over shares; rms: averaged; − {_PEER}'s: paired difference. Covered: 90% intervals that hold, "
+    "given the noise of test labels."
+)
+
+
 def text(results: RealResults) -> str:
     """Return the table for a terminal."""
-    about = (
-        "Error on the top share of the test rows in percent: mean ± standard error (rms). Bias: the absolute value of",
-        f"the mean, averaged over shares; rms: averaged; − {_PEER}'s: paired difference. Covered: 90% intervals that",
-        "hold, given the noise of test labels.",
-    )
-    return "\n".join([results.title, caption(results), *about, "", *aligned(table(results), gap=1)])
+    head = [results.title, caption(results)]
+    return as_text([head, _ABOUT, TextTable("", table(results), gap=1), *_dropped(results)])
 
 
 def markdown(results: RealResults) -> str:
     """Return the table as Markdown."""
-    return f"### {results.title}\n\n{caption(results)}\n\n{markdown_table(table(results))}\n"
+    return as_markdown([f"### {results.title}", caption(results), TextTable("", table(results)), *_dropped(results)])
+
+
+def _dropped(results: RealResults) -> list[str]:
+    return [f"left out: {name}, {why}" for name, why in results.dropped.items()]
 
 
 def records(results: RealResults) -> list[dict[str, Any]]:

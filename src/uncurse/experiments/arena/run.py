@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from ..._types import Array
 from ...errors import UncurseError
 from ...metrics.selection import count_of_share
-from ...threads import cores, one_blas_thread
+from ...threads import one_blas_thread
 from ...validation import check_share
-from .methods import METHODS, ORACLE, Fitted, Method
-from .tables import Arena, summarise
+from ..processes import in_processes
+from .methods import METHODS, ORACLE, ArenaMethod, FittedMethod
+from .tables import Arena, Dropped, summarise
 from .trained import dlrm_worlds
-from .worlds import WORLDS, Draw, World
+from .worlds import WORLDS, ArenaWorld, Draw
 
 ALPHAS = (0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
 REPLICATIONS = 100
@@ -27,7 +28,8 @@ LEVEL = 0.9  # of the intervals
 MAIN = ("vanilla", "isotonic + VAD", "VAD curved S=3", "free S=3", "Tower S=3", "auto", ORACLE)
 QUICK = (*MAIN, "platt", "platt + VAD", "isotonic", "VAD S=2", "Tower S=2")
 
-Errors = dict[str, tuple[Array, Array | None]]  # by method: its errors, and whether its intervals held, at each α
+#: By method: its errors at each α, and whether its intervals held; or why it does not apply.
+Errors = dict[str, tuple[Array, Array | None] | str]
 Rows = NDArray[np.intp]
 Item = TypeVar("Item")
 
@@ -78,24 +80,25 @@ def run(
     if METHODS[ORACLE] not in fitted:
         fitted.append(METHODS[ORACLE])
     tasks = [(one, number) for one in chosen for number in range(replications)]
-    made = _in_processes(
-        [(one, number, seed, fitted, alphas) for one, number in tasks],
-        cores() if processes is None else processes,
-        progress(len(tasks)),
-    )
-    cells = []
+    made = in_processes(replicate, [(one, n, seed, fitted, alphas) for one, n in tasks], processes, progress)
+    cells, dropped = [], []
     for i, one in enumerate(chosen):
         found = made[i * replications : (i + 1) * replications]
-        for name in (m.name for m in fitted if all(m.name in errors for errors in found)):
-            errors, oracle = (np.stack([each[key][0] for each in found]) for key in (name, ORACLE))
-            held = [each[name][1] for each in found]
-            covered = None if held[0] is None else np.stack(held)  # type: ignore[arg-type]
+        oracle = np.stack([each[ORACLE][0] for each in found])
+        for name in (m.name for m in fitted):
+            reasons = [each[name] for each in found if isinstance(each[name], str)]
+            if reasons:
+                dropped.append(Dropped(one.name, name, len(reasons), reasons[0]))
+                continue
+            errors, held = np.stack([each[name][0] for each in found]), [each[name][1] for each in found]
+            covered = None if held[0] is None else np.stack(held)
             for a, alpha in enumerate(alphas):
                 if np.isfinite(errors[0, a]):
                     known_by = None if covered is None else covered[:, a]
                     cells.append(summarise((one.name, name, alpha), errors[:, a], oracle[:, a], known_by))
     texts = {one.name: one.text for one in chosen}
-    return Arena(tuple(cells), texts, {m.name: m.kind for m in fitted}, alphas, replications, seed, left_out)
+    kinds = {m.name: m.kind for m in fitted}
+    return Arena(tuple(cells), texts, kinds, alphas, replications, seed, left_out, tuple(dropped))
 
 
 def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> list[Item]:
@@ -116,7 +119,7 @@ def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> l
     return [item for name, item in known.items() if name in wanted]
 
 
-def _drawable(worlds: list[World], *, asked: bool) -> tuple[list[World], dict[str, str]]:
+def _drawable(worlds: list[ArenaWorld], *, asked: bool) -> tuple[list[ArenaWorld], dict[str, str]]:
     """Worlds that can be drawn here, and why the others cannot; one that was asked for must be."""
     left_out = {one.name: why for one in worlds if (why := one.lacks()) is not None}
     if left_out and asked:
@@ -125,17 +128,10 @@ def _drawable(worlds: list[World], *, asked: bool) -> tuple[list[World], dict[st
     return [one for one in worlds if one.name not in left_out], left_out
 
 
-def _in_processes(tasks: list[Any], workers: int, progress: Callable[[Iterator[Any]], Iterable[Any]]) -> list[Errors]:
-    if min(workers, len(tasks)) < 2:
-        return list(progress(replicate(*task) for task in tasks))
-    from joblib import Parallel, delayed, parallel_config
-
-    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
-        return list(progress(Parallel(return_as="generator")(delayed(replicate)(*task) for task in tasks)))
-
-
-def replicate(world: World, number: int, seed: int, methods: Sequence[Method], alphas: Sequence[float]) -> Errors:
-    """One draw of a world: for each method that applies its errors, and whether its intervals hold them."""
+def replicate(
+    world: ArenaWorld, number: int, seed: int, methods: Sequence[ArenaMethod], alphas: Sequence[float]
+) -> Errors:
+    """Draw a world once; return the errors of each method and whether its intervals hold, or why it does not apply."""
     found: Errors = {}
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what a fit has to say of its data, hundreds of times
@@ -147,8 +143,10 @@ def replicate(world: World, number: int, seed: int, methods: Sequence[Method], a
                 fitted = one.fit(draw)
             except UncurseError as error:
                 raise UncurseError(f"{one.name} fails in {world.name}, replication {number}: {error}") from error
-            if fitted is not None:
+            if isinstance(fitted, FittedMethod):
                 found[one.name] = _judge(fitted, draw, selected, reached, alphas)
+            else:
+                found[one.name] = fitted or "does not apply"
     return found
 
 
@@ -164,7 +162,7 @@ def _selected(draw: Draw, alphas: Sequence[float]) -> list[Rows | None]:
 
 
 def _judge(
-    fitted: Fitted,
+    fitted: FittedMethod,
     draw: Draw,
     selected: list[Rows | None],
     reached: list[float],

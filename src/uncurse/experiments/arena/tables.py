@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ...validation import check_choice
 
 
 @dataclass(frozen=True)
-class Cell:
+class ArenaCell:
     """Errors of one method on the top α in one world, over replications.
 
     An error is Σf/Σp − 1 over the selected test rows, with the true probabilities p.
@@ -37,35 +36,54 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """A method that has no cells in a world, because it does not apply to some draws."""
+
+    world: str
+    method: str
+    draws: int
+    reason: str  # of the first of these draws
+
+
+@dataclass(frozen=True)
 class Arena:
     """The whole run: cells, one line on each world, and the kind of each method."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[ArenaCell, ...]
     worlds: Mapping[str, str]
     methods: Mapping[str, str]
     alphas: tuple[float, ...]
     replications: int
     seed: int
     left_out: Mapping[str, str]  # worlds that could not be drawn, and why
+    dropped: tuple[Dropped, ...] = ()
 
-    def get(self, world: str, method: str, alpha: float) -> Cell | None:
+    def notes(self) -> list[str]:
+        """Return a line for each world that could not be drawn, and for each method that is not in a table."""
+        lines = [f"left out: {name} {why}" for name, why in self.left_out.items()]
+        for one in self.dropped:
+            where = f"{one.method} in {one.world}"
+            lines.append(f"left out: {where}, {one.draws} of {self.replications} draws: {one.reason}")
+        return lines
+
+    def get(self, world: str, method: str, alpha: float) -> ArenaCell | None:
         """One cell; None where the method does not apply, or α selects nothing."""
         return self._by_place.get((world, method, round(alpha, 9)))
 
-    def cell(self, world: str, method: str, alpha: float) -> Cell:
+    def cell(self, world: str, method: str, alpha: float) -> ArenaCell:
         """One cell; an error where there is none."""
         cell = self.get(world, method, alpha)
         if cell is None:
             raise UncurseError(f"no cell for world={world!r}, method={method!r}, alpha={alpha}")
         return cell
 
-    def table(self, world: str) -> dict[str, tuple[Cell | None, ...]]:
+    def table(self, world: str) -> dict[str, tuple[ArenaCell | None, ...]]:
         """By method that applies, a cell for each α."""
         check_choice("world", world, tuple(self.worlds))
         rows = {name: tuple(self.get(world, name, alpha) for alpha in self.alphas) for name in self.methods}
         return {name: cells for name, cells in rows.items() if any(cells)}
 
-    def best(self, world: str, alpha: float, methods: Sequence[str]) -> Cell | None:
+    def best(self, world: str, alpha: float, methods: Sequence[str]) -> ArenaCell | None:
         """The one with the least rms of some methods."""
         cells = [cell for name in methods if (cell := self.get(world, name, alpha)) is not None]
         return min(cells, key=lambda cell: cell.rms, default=None)
@@ -75,7 +93,7 @@ class Arena:
         return [name for name, kind in self.methods.items() if kind in kinds]
 
     @cached_property
-    def _by_place(self) -> dict[tuple[str, str, float], Cell]:
+    def _by_place(self) -> dict[tuple[str, str, float], ArenaCell]:
         return {(cell.world, cell.method, round(cell.alpha, 9)): cell for cell in self.cells}
 
     def to_json(self) -> str:
@@ -85,19 +103,8 @@ class Arena:
         verdicts = [{**asdict(verdict), "met": verdict.met} for verdict in judge(self)]
         return documents.dumps("arena", {**asdict(self), "verdicts": verdicts})
 
-    @classmethod
-    def from_json(cls, text: str) -> Arena:
-        """Back from `to_json`."""
-        content = documents.loads(text, source="arena")
-        check_choice("kind", content["kind"], ("arena",))
-        with documents.reading("arena"):
-            parts: dict[str, Any] = {name: content[name] for name in cls.__dataclass_fields__}
-            parts["cells"] = tuple(Cell(**cell) for cell in parts["cells"])
-            parts["alphas"] = tuple(parts["alphas"])
-            return cls(**parts)
 
-
-def summarise(place: tuple[str, str, float], errors: Array, oracle: Array | None, covered: Array | None) -> Cell:
+def summarise(place: tuple[str, str, float], errors: Array, oracle: Array | None, covered: Array | None) -> ArenaCell:
     """A cell from the errors of each replication, the oracle's in the same, and whether intervals held."""
     count = len(errors)
     root = float(np.sqrt(count))
@@ -110,7 +117,7 @@ def summarise(place: tuple[str, str, float], errors: Array, oracle: Array | None
         apart = square / max(square.mean(), 1e-300) - of_oracle / of_oracle.mean()
         ratio_error = ratio / 2 * float(apart.std(ddof=1)) / root
     share = None if covered is None else float(covered.mean())
-    return Cell(
+    return ArenaCell(
         *place,
         bias=float(errors.mean()),
         bias_error=float(errors.std(ddof=1)) / root,
@@ -124,4 +131,4 @@ def summarise(place: tuple[str, str, float], errors: Array, oracle: Array | None
     )
 
 
-__all__ = ["Arena", "Cell", "summarise"]
+__all__ = ["Arena", "ArenaCell", "Dropped", "summarise"]

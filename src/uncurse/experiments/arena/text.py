@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...text_tables import aligned, markdown_table
+from ...text_tables import TextTable, as_markdown, as_text
 from .bars import HIGH, LOW, judge
 from .methods import ALONE, ORACLE
 from .run import MAIN
-from .tables import Arena, Cell
+from .tables import Arena, ArenaCell
 
 _SUMMARY = 0.02  # the α of the summary
 WIDTH = 118
@@ -21,42 +21,47 @@ Table = list[tuple[str, ...]]  # the header first
 
 
 def text(arena: Arena) -> str:
-    """A table for each world, the best method first, then all worlds in one table and the verdicts."""
-    lines = [
-        f"{arena.replications} replications, seed {arena.seed}. A cell: bias ± standard error and rms, in percent, of",
-        "Σf/Σp − 1 on the top α, with true probabilities p. *: the least rms of those that serve one model. × oracle:",
-        "rms over that of the best map possible, geometric mean from α = 1% to 10%. 90% held: how many errors there",
-        "lay in the intervals that a method states at 90%.",
+    """Return a table for each world, the best method first, then all worlds in one table and the verdicts."""
+    worlds = [
+        TextTable(f"{world}: {about}", world_table(arena, world, most=_WIDE), gap=1)
+        for world, about in arena.worlds.items()
     ]
-    for world, about in arena.worlds.items():
-        lines += ["", f"{world}: {about}", *aligned(world_table(arena, world, most=_WIDE), gap=1)]
-    lines += ["", f"rms in percent on the top {_share(_SUMMARY)}", *aligned(summary(arena), gap=1)]
-    verdicts = judge(arena)
-    if verdicts:
-        lines += ["", "Bars, from α = 1% to 10%"]
-        for verdict in verdicts:
-            line = f"{'met   ' if verdict.met else 'MISSED'}  {verdict}"
-            lines += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 8)
-    lines += ["", *(f"left out: {name} {why}" for name, why in arena.left_out.items())] if arena.left_out else []
-    return "\n".join(lines)
+    return as_text([_HEAD.format(arena), *worlds, _overview(arena), *_verdicts(arena), *_left_out(arena)])
 
 
 def markdown(arena: Arena) -> str:
-    """The same as Markdown: verdicts and the summary first."""
-    parts = [
-        f"{arena.replications} replications, seed {arena.seed}. A cell is the bias ± its standard error, then the rms, "
-        "of the error Σf/Σp − 1 on the top α against true probabilities, in percent; the least rms of methods that "
-        "serve one model is marked \\*. × oracle: rms over that of the best map possible, geometric mean from α = 1% "
-        "to 10%. 90% held: how many of the errors there lay in the intervals that a method states at 90%.",
-    ]
-    verdicts = judge(arena)
-    if verdicts:
-        parts.append("\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in verdicts))
-    parts += [f"**rms in percent on the top {_share(_SUMMARY)}**", markdown_table(summary(arena))]
+    """Return the same as Markdown: verdicts and the summary first."""
+    worlds: list[str | TextTable] = []
     for world, about in arena.worlds.items():
-        parts += [f"### {world}", about, markdown_table(world_table(arena, world))]
-    parts += [f"Left out: {name} {why}." for name, why in arena.left_out.items()]
-    return "\n\n".join(parts) + "\n"
+        worlds += [f"### {world}", about, TextTable("", world_table(arena, world))]
+    bars = ["\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in judge(arena))]
+    left_out = [f"{line[:1].upper()}{line[1:]}." for line in arena.notes()]
+    return as_markdown([_HEAD.format(arena).replace("*", "\\*"), *bars, _overview(arena), *worlds, *left_out])
+
+
+_HEAD = (
+    "{0.replications} replications, seed {0.seed}. A cell: bias ± standard error and rms, in percent, of Σf/Σp − 1 on "
+    "the top α, with true probabilities p. *: the least rms of methods that serve one model. × oracle: rms over that "
+    "of the best possible map, geometric mean from α = 1% to 10%. 90% held: share of the errors there that lie in the "
+    "intervals that a method states at 90%."
+)
+
+
+def _overview(arena: Arena) -> TextTable:
+    return TextTable(f"rms in percent on the top {_share(_SUMMARY)}", summary(arena), gap=1)
+
+
+def _verdicts(arena: Arena) -> list[list[str]]:
+    lines = []
+    for verdict in judge(arena):
+        line = f"{'met   ' if verdict.met else 'MISSED'}  {verdict}"
+        lines += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 8)
+    return [["Bars, from α = 1% to 10%", *lines]] if lines else []
+
+
+def _left_out(arena: Arena) -> list[list[str]]:
+    lines = [part for line in arena.notes() for part in textwrap.wrap(line, WIDTH, subsequent_indent="    ")]
+    return [lines] if lines else []
 
 
 def records(arena: Arena) -> list[dict[str, Any]]:
@@ -105,19 +110,19 @@ def shown(arena: Arena, most: int = len(MAIN)) -> list[str]:
     return [*(name for name in names if name != ORACLE), ORACLE]
 
 
-def from_oracle(cells: Sequence[Cell | None]) -> float | None:
+def from_oracle(cells: Sequence[ArenaCell | None]) -> float | None:
     """The geometric mean of ratios to the oracle's rms, from α = 1% to 10%."""
     ratios = [cell.ratio for cell in _judged(cells) if cell.ratio]
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
 
 
-def coverage(cells: Sequence[Cell | None]) -> float | None:
+def coverage(cells: Sequence[ArenaCell | None]) -> float | None:
     """How many of the intervals stated at 90% held, from α = 1% to 10%."""
     shares = [cell.coverage for cell in _judged(cells) if cell.coverage is not None]
     return float(np.mean(shares)) if shares else None
 
 
-def _judged(cells: Sequence[Cell | None]) -> list[Cell]:
+def _judged(cells: Sequence[ArenaCell | None]) -> list[ArenaCell]:
     return [cell for cell in cells if cell is not None and LOW - 1e-9 <= cell.alpha <= HIGH + 1e-9]
 
 
@@ -131,7 +136,7 @@ def number(value: float, sign: str = "") -> str:
     return f"{value:{sign}.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
 
-def _cell(cell: Cell | None, best: bool) -> str:
+def _cell(cell: ArenaCell | None, best: bool) -> str:
     if cell is None:
         return ""
     bias = f"{number(100 * cell.bias, '+')}±{number(100 * cell.bias_error)}"

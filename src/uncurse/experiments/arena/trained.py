@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ..._types import Array, Float
 from ...errors import UncurseError
 from ...links import logistic
-from .. import synthetic
+from ..paper import synthetic
 from .dlrm import MODELS, Logits, unpack
-from .worlds import WORLDS, Draw, Rng, World, world
+from .worlds import WORLDS, ArenaWorld, Draw, Rng, world
 
 #: Trained once and kept beside the benchmarks of a checkout.
 DLRM_FILE = Path(__file__).parents[4] / "benchmarks" / "dlrm.npz"
@@ -117,13 +117,13 @@ class Dlrm:
         return f"needs the logits of trained models, and there is no {self.path}; {how}"
 
 
-def dlrm_worlds(path: Path = DLRM_FILE) -> dict[str, World]:
+def dlrm_worlds(path: Path = DLRM_FILE) -> dict[str, ArenaWorld]:
     """The worlds of trained DLRMs, of the logits in this file."""
     text = "Six DLRMs by seed on a click log of 3 million rows, rate {}; the pool is thinned by 1 − p."
     made = {}
     for name, prefix, rate in (("dlrm-28", "28-", "28%"), ("dlrm-4", "4-", "4.5%")):
         draw = Dlrm(prefix, path)
-        made[name] = World(name, text.format(rate), draw, draw.lacks)
+        made[name] = ArenaWorld(name, text.format(rate), draw, draw.lacks)
     return made
 
 

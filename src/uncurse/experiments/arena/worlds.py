@@ -49,7 +49,7 @@ def _nothing() -> str | None:
 
 
 @dataclass(frozen=True)
-class World:
+class ArenaWorld:
     """A name, a line of text, one function; and where something must be there first, a function that says what."""
 
     name: str
@@ -62,7 +62,7 @@ class World:
         return np.random.default_rng([seed, number, *self.name.encode()])
 
 
-WORLDS: dict[str, World] = {}
+WORLDS: dict[str, ArenaWorld] = {}
 
 
 def world(
@@ -71,7 +71,7 @@ def world(
     """Register a function as a world."""
 
     def register(function: Callable[[Rng], Draw]) -> Callable[[Rng], Draw]:
-        WORLDS[name] = World(name, text, function, lacks)
+        WORLDS[name] = ArenaWorld(name, text, function, lacks)
         return function
 
     return register
@@ -188,4 +188,4 @@ def own_winners(rng: Rng) -> Draw:
     return Draw(**{**vars(made), "labelled": made.labelled[shown], "labels": made.labels[shown]})
 
 
-__all__ = ["MODELS", "PER_REQUEST", "ROWS", "WORLDS", "Draw", "Rng", "World", "noisy", "world"]
+__all__ = ["MODELS", "PER_REQUEST", "ROWS", "WORLDS", "ArenaWorld", "Draw", "Rng", "noisy", "world"]

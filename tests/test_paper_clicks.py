@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,14 @@ pytest.importorskip("torch", reason="the deep experiments need PyTorch")
 import torch
 
 from uncurse import UncurseError
-from uncurse.deep import Clicks, World
+from uncurse.deep import Clicks
 from uncurse.deep.blocks import count_lines
-from uncurse.experiments import click_models
-from uncurse.experiments.click_models import SETTINGS, run
-from uncurse.experiments.clicks_tables import ClickTables
+from uncurse.experiments import ClickWorld
+from uncurse.experiments.paper import rows as parts
+from uncurse.experiments.paper import text
+from uncurse.experiments.paper.clicks import run
+from uncurse.experiments.paper.networks import Networks, Stages
+from uncurse.experiments.paper.rows import SETTINGS
 from uncurse.links import logistic
 
 SAMPLES = Path(__file__).parents[2] / "shared" / "data"
@@ -35,19 +39,36 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 @pytest.mark.parametrize("name", ["criteo", "avazu"])
 def test_a_small_world_goes_from_rows_to_every_table(name):
     said: list[str] = []
-    tables = run(name, rows=6_000, models=3, epochs=1, say=said.append)
+    tables = run(name, rows=6_000, models=3, epochs=2, say=said.append)
     assert tables.models == 3
     assert {cell.replicas for cell in tables.cells} == {2, 3}
     assert tables.get("true_error", 0.1, "Platt Scaling", "vad") is not None  # a world knows the truth
+    assert tables.get("true_error", 1.0, "VAD", "snapshot 90%") is not None
     assert set(tables.about["seconds"]) == {"rows", "train", "score", "measure"}
     assert [line.split()[0] for line in said] == ["drew", "trained", "scored,", "measured"]
-    assert ClickTables.from_json(tables.to_json()).to_json() == tables.to_json()
+    (facts,) = tables.networks
+    assert len(facts["held-out log loss by epoch"]) == len(facts["training log loss by epoch"]) == 2
+    assert (facts["training rows left out"], tables.worlds) == (0, 1)
+    assert "held-out log loss by epoch" in text.text(tables)
+
+
+@pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out", "ignore:.* is left out for")
+def test_worlds_have_rows_and_networks_of_their_own():
+    tables = run("avazu", rows=3_000, models=2, epochs=1, worlds=2, thinning="same")
+    first, second = tables.networks
+    assert first["click rate"] != second["click rate"]
+    assert first["training log loss by epoch"] != second["training log loss by epoch"]
+    cell = tables.cell("calibration_error", 1.0)
+    assert (cell.count, tables.worlds) == (4, 2)
+    assert cell.world_error > 0
+    assert "trained on the training rows" in tables.about["thinning network"]
 
 
 def test_settings_are_the_papers():
     criteo, avazu = SETTINGS["criteo"], SETTINGS["avazu"]
     assert (criteo.rows, criteo.shares, criteo.models) == (15_000_000, (0.85, 0.015, 0.015, 0.12), 80)
     assert criteo.training == {"optimiser": "sgd", "rate": 0.1, "batch_size": 128, "epochs": 2}
+    assert (criteo.world_epochs, avazu.world_epochs) == (3, 1)
     assert (avazu.rows, avazu.shares) == (10_000_000, (0.77, 0.015, 0.015, 0.2))
     p = np.array([0.0, 0.1, 0.2 - 1e-9, 0.25, 0.3 + 1e-9, 0.9])
     assert criteo.keep(p) == pytest.approx(1 - p)
@@ -55,51 +76,101 @@ def test_settings_are_the_papers():
 
 
 def test_splits_have_the_papers_shares_and_other_rows_come_after():
-    split = click_models._split(SETTINGS["criteo"], 200_000, 370_000, seed=3)
-    assert (split[200_000:] == click_models._OTHER).all()
+    split = parts.split_rows(SETTINGS["criteo"], 200_000, 370_000, seed=3)
+    assert (split[200_000:] == parts.OTHER).all()
     shares = np.bincount(split[:200_000], minlength=5) / 200_000
     assert shares[:4] == pytest.approx([0.85, 0.015, 0.015, 0.12], abs=4 * 0.5 / np.sqrt(200_000))
     assert shares[4] == 0
-    assert (split != click_models._split(SETTINGS["criteo"], 200_000, 370_000, seed=4)).any()
+    assert (split != parts.split_rows(SETTINGS["criteo"], 200_000, 370_000, seed=4)).any()
 
 
 def test_values_that_no_training_row_has_become_unknown():
-    clicks = World.criteo(scale=0.001).draw(3_000, seed=1)
+    clicks = ClickWorld.criteo(scale=0.001).draw(3_000, seed=1)
     before = clicks.codes.clone()
-    click_models.hide_unknown(clicks, np.arange(1_000))
+    parts.hide_unknown(clicks, np.arange(1_000))
     for field in range(clicks.codes.shape[1]):
         seen = set(before[:1_000, field].tolist()) | {0, 1}
         for old, new in zip(before[:, field].tolist(), clicks.codes[:, field].tolist(), strict=True):
             assert new == (old if old in seen else 1)
 
 
-def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_rows_are_not():
-    rng = np.random.default_rng(0)
-    n = 40_000
-    shift = rng.normal(0, 1, n).astype(np.float32)
+class Shift:
+    """A thinning network with known logits, and two networks whose logits are the row's number and its negative."""
+
+    def __init__(self, shift):
+        self.shift, self.losses, self.began = shift, np.zeros((1, 3)), 0
+
+    def logits(self, part, snapshot=None):
+        rows = part.codes[:, 0].numpy()
+        return np.stack([self.shift[rows], rows, -rows], axis=1).astype(np.float32)
+
+
+def numbered(n):
     codes = torch.arange(n, dtype=torch.int32)[:, None]
-    truth = torch.full((n,), 0.3)
-    clicks = Clicks(torch.zeros(n, 0), codes, torch.zeros(n, dtype=torch.uint8), (n,), truth)
+    label = (torch.arange(n) % 3 == 0).to(torch.uint8)
+    return Clicks(torch.zeros(n, 0), codes, label, (n,), torch.full((n,), 0.3))
 
-    class Fit:
-        def logits(self, part: Clicks) -> np.ndarray:
-            rows = part.codes[:, 0].numpy()
-            return np.stack([rows.astype(np.float32), -rows.astype(np.float32), shift[rows]], axis=1)
 
-    split = (np.arange(n) % 4).astype(np.int8)
-    scored, kept = click_models._score(SETTINGS["criteo"], Fit(), clicks, split, seed=0)
-    assert len(scored.labelled) == n // 4  # untouched
-    pool = shift[scored.pool[:, 0].astype(int)]
-    whole = shift[split == click_models._POOL]
+def networks(clicks, split, *, same=False):
+    plan = {"epochs": 1, "batch_size": 128, "optimiser": "sgd"}
+    return Networks(SETTINGS["criteo"], clicks, split, 0, torch.device("cpu"), plan, same, None, None)
+
+
+def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_rows_are_not(monkeypatch):
+    from uncurse import deep
+
+    n = 40_000
+    shift = np.random.default_rng(0).normal(0, 1, n).astype(np.float32)
+    monkeypatch.setattr(deep, "train_replicas", lambda *args, **options: Shift(shift), raising=False)
+    split = (np.arange(n) % 5).astype(np.int8)
+    made = networks(numbered(n), split)
+    scored = made.train(2, Stages())
+    assert len(scored.labelled) == n // 5  # untouched
+    pool, whole = shift[scored.pool[:, 0].astype(int)], shift[split == parts.POOL]
     assert len(pool) < 0.6 * len(whole)
-    assert pool.mean() == pytest.approx(np.average(whole, weights=1 - logistic(whole)), abs=4 / np.sqrt(n // 4))
-    assert scored.test.shape[1] == 2  # the shifting model is not among the models
-    rows = scored.test[:, 0].astype(int)
-    stays = np.isin(np.flatnonzero(split == click_models._TEST), rows)
-    expected = 1 - logistic(shift[split == click_models._TEST])
-    assert kept == pytest.approx(expected.mean(), abs=4 * 0.5 / np.sqrt(n // 4))
-    weights = shift[split == click_models._TEST]
-    assert np.average(weights, weights=expected) == pytest.approx(weights[stays].mean(), abs=4 / np.sqrt(n // 4))
+    assert pool.mean() == pytest.approx(np.average(whole, weights=1 - logistic(whole)), abs=4 / np.sqrt(n // 5))
+    expected = 1 - logistic(shift[split == parts.TEST])
+    assert made.facts["test rows kept"] == pytest.approx(expected.mean(), abs=4 * 0.5 / np.sqrt(n // 5))
+    assert len(scored.test) == len(scored.test_y) == len(scored.truth)
+    assert np.array_equal(scored.snapshots[0.8][1], scored.pool)
+
+
+def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log():
+    split = np.repeat(np.arange(5), [600, 100, 100, 100, 250]).astype(np.int8)
+    made = networks(numbered(len(split)), split)
+    assert len(made.thinning_rows) == len(np.unique(made.thinning_rows)) == len(made.train_rows) == 250
+    assert made.facts["training rows left out"] == 350
+    control = networks(numbered(len(split)), split, same=True)
+    assert np.array_equal(control.thinning_rows, control.train_rows)
+    assert control.facts["training rows left out"] == 0
+
+
+def test_networks_are_trained_in_parts_with_seeds_that_go_on(monkeypatch):
+    from uncurse import deep
+
+    n, calls = 5_000, []
+
+    class Fit(Shift):
+        def __init__(self, count):
+            super().__init__(np.zeros(n))
+            self.count, self.losses = count, np.full((1, count), 0.5)
+
+        def logits(self, part, snapshot=None):
+            return np.repeat(part.codes.numpy().astype(np.float32) / n, self.count, axis=1)
+
+    def train(model, clicks, **options):
+        calls.append((options["n_replicas"], options["seed"], options["snapshots"]))
+        return Fit(options["n_replicas"])
+
+    monkeypatch.setattr(deep, "train_replicas", train, raising=False)
+    monkeypatch.setattr(Networks, "_fitting", lambda self, snapshots: 4)
+    made = networks(numbered(n), (np.arange(n) % 5).astype(np.int8))
+    made.plan["epochs"] = 2
+    scored = made.train(10, Stages())
+    assert calls == [(5, 0, [0.5, 0.8, 0.9]), (4, 5, [0.8, 0.9]), (2, 9, [0.8, 0.9])]
+    assert scored.models == 10
+    assert scored.snapshots[0.9][0].shape == scored.labelled.shape
+    assert len(made.held_out) == 1
 
 
 def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeypatch):
@@ -113,10 +184,10 @@ def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeyp
     monkeypatch.setattr(deep, "train_replicas", stop, raising=False)
     with pytest.raises(UncurseError, match="far enough"):
         run("criteo", rows=2_000, models=2, steps=100)
-    steps = -(-len(seen["rows"][0]) // 128)
+    steps = -(-len(seen["rows"][1]) // 128)
     assert seen["epochs"] == -(-100 // steps)
     assert seen["n_replicas"] == 3
-    assert not set(seen["rows"][2]) & set(seen["rows"][0])  # the shifting model has rows of its own
+    assert not set(seen["rows"][0]) & set(seen["rows"][1])  # the thinning network has rows of its own
 
 
 @pytest.mark.parametrize(
@@ -125,6 +196,9 @@ def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeyp
         ({"models": 1}, "models=1; a served model"),
         ({"rows": 0}, "rows"),
         ({"vocabulary": "some"}, "vocabulary"),
+        ({"thinning": "none"}, "thinning='none' is unknown"),
+        ({"worlds": 2, "data": "x"}, "worlds=2, and a log is one"),
+        ({"models": 1000}, "models=1000; train fewer"),
         ({"data": "nowhere.txt"}, "cannot read nowhere.txt"),
         ({"data": "/dev/null"}, "/dev/null holds no rows; pass Criteo's log"),
     ],
@@ -162,13 +236,12 @@ def test_a_log_is_encoded_by_the_training_rows_of_its_split_and_used_again_only_
 
     assert go() == "far enough"
     (clicks, rows), log_rows = seen[0], Encoded.open(kept)
-    split = click_models._split(
-        click_models.replace(SETTINGS["criteo"], shares=click_models.SMALL_SHARES), 1000, 1600, 0
-    )
-    assert np.array_equal(rows[0], np.flatnonzero(split == click_models._TRAIN))
-    assert log_rows.training_rows == len(rows[0])
+    split = parts.split_rows(replace(SETTINGS["criteo"], shares=parts.SMALL_SHARES), 1000, 1600, 0)
+    training = np.flatnonzero(split == parts.TRAIN)
+    assert np.array_equal(rows[1], training[: (split == parts.OTHER).sum()])
+    assert log_rows.training_rows == len(training)
     for field in range(26):  # no value of other rows is known
-        assert set(clicks.codes[:, field].tolist()) <= {1, *clicks.codes[rows[0], field].tolist()}
+        assert set(clicks.codes[:, field].tolist()) <= {1, *clicks.codes[training, field].tolist()}
     assert go() == "far enough"  # the same again, from the encoded file
     assert go(models=80) == "far enough"  # many models of few rows are no work for half a day
     for options in ({"seed": 1}, {"rows": 500}, {"vocabulary": "all"}):

@@ -9,10 +9,10 @@ from sklearn.metrics import roc_auc_score
 from uncurse import UncurseError
 
 torch = pytest.importorskip("torch")
-from uncurse.deep.worlds import RESERVED, World, _normal, _ranks, _uniform  # noqa: E402
+from uncurse.experiments.worlds import RESERVED, ClickWorld, _normal, _ranks, _uniform  # noqa: E402
 
 SMALL = 0.003
-SHAPES = {"criteo": World.criteo, "avazu": World.avazu}
+SHAPES = {"criteo": ClickWorld.criteo, "avazu": ClickWorld.avazu}
 
 
 @pytest.fixture(scope="module", params=sorted(SHAPES))
@@ -39,13 +39,13 @@ def _ends(codes):
 
 
 def test_cardinalities_at_full_size():
-    criteo, avazu = World.criteo().sizes, World.avazu().sizes
+    criteo, avazu = ClickWorld.criteo().sizes, ClickWorld.avazu().sizes
     assert len(criteo) == 26
     assert len(avazu) == 22
     assert 8.2e6 < sum(criteo) < 8.4e6
     assert 3.4e6 < sum(avazu) < 3.7e6
     assert sum(size > 1e6 for size in criteo) == 4
-    assert max(World.criteo(scale=1e-6).sizes) == 200 + RESERVED
+    assert max(ClickWorld.criteo(scale=1e-6).sizes) == 200 + RESERVED
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
@@ -91,7 +91,7 @@ def test_the_truth_is_a_function_of_the_encoded_row(drawn):
 
 
 def test_a_longer_draw_begins_with_the_shorter_one_across_chunks():
-    world = World.criteo(scale=SMALL)
+    world = ClickWorld.criteo(scale=SMALL)
     threads = torch.get_num_threads()
     few, many = world.draw(33_000, seed=3), world.draw(70_000, seed=3)
     assert torch.get_num_threads() == threads  # one at work, as many as before after it
@@ -101,7 +101,7 @@ def test_a_longer_draw_begins_with_the_shorter_one_across_chunks():
 
 
 def test_seeds_of_the_draw_change_rows_and_seeds_of_the_world_change_the_function():
-    world, other = World.avazu(scale=SMALL), World.avazu(scale=SMALL, seed=1)
+    world, other = ClickWorld.avazu(scale=SMALL), ClickWorld.avazu(scale=SMALL, seed=1)
     one, same, two = world.draw(5000, seed=0), world.draw(5000, seed=0), world.draw(5000, seed=1)
     assert torch.equal(one.codes, same.codes)
     assert torch.equal(one.label, same.label)
@@ -124,7 +124,7 @@ def test_popularity_is_the_power_law_of_its_exponent(exponent):
 
 
 def test_a_head_shuffled_by_types_keeps_the_slope_of_popularity():
-    world = World.criteo()
+    world = ClickWorld.criteo()
     codes = world.draw(100_000, seed=8).codes
     for place, item in enumerate(world.fields):
         if item.values > 1000 and not item.parent:
@@ -134,7 +134,7 @@ def test_a_head_shuffled_by_types_keeps_the_slope_of_popularity():
 
 
 def test_values_go_missing_at_their_rates_and_together_by_gate():
-    world = World.criteo(scale=SMALL)
+    world = ClickWorld.criteo(scale=SMALL)
     codes = world.draw(50_000, seed=6).codes
     gone = {item.name: codes[:, place] == 0 for place, item in enumerate(world.fields)}
     for item in world.fields:
@@ -148,7 +148,7 @@ def test_values_go_missing_at_their_rates_and_together_by_gate():
 
 
 def test_an_avazu_row_has_a_site_or_an_app():
-    world = World.avazu(scale=SMALL)
+    world = ClickWorld.avazu(scale=SMALL)
     names = [item.name for item in world.fields]
     codes = world.draw(5000, seed=6).codes
     site, app = (codes[:, names.index(name)] > 0 for name in ("site_id", "app_id"))
@@ -156,7 +156,7 @@ def test_an_avazu_row_has_a_site_or_an_app():
 
 
 def test_fields_depend_on_each_other():
-    world = World.avazu(scale=SMALL)
+    world = ClickWorld.avazu(scale=SMALL)
     names = [item.name for item in world.fields]
     codes = world.draw(60_000, seed=9).codes.numpy()
     ad, size, user, other = (codes[:, names.index(name)] for name in ("C14", "C15", "device_model", "device_conn_type"))
@@ -177,7 +177,7 @@ def _excess(one, other):
 
 
 def test_numbers_are_skewed_counts_with_a_mass_at_zero_that_move_together():
-    world = World.criteo(scale=SMALL)
+    world = ClickWorld.criteo(scale=SMALL)
     clicks = world.draw(30_000, seed=1)
     counts = torch.expm1(clicks.dense.double())
     assert ((counts - counts.round()).abs() < 1e-5 * (1 + counts)).all()
@@ -204,16 +204,16 @@ def test_uniforms_and_normals_of_counters_pass_for_random():
 @pytest.mark.parametrize("rate", [0.0, 1.0, 25.6, -0.1, float("nan")])
 def test_a_rate_that_is_no_share_is_refused(rate):
     with pytest.raises(UncurseError, match=rf"rate={rate}; pass the share of rows with a click"):
-        World.criteo(rate)
+        ClickWorld.criteo(rate)
 
 
 @pytest.mark.parametrize("scale", [0, -1.0, float("inf"), float("nan")])
 def test_a_scale_that_is_not_positive_is_refused(scale):
     with pytest.raises(UncurseError, match=rf"scale={scale}; pass a positive one"):
-        World.avazu(scale=scale)
+        ClickWorld.avazu(scale=scale)
 
 
 @pytest.mark.parametrize("rows", [0, -5])
 def test_a_draw_of_no_rows_is_refused(rows):
     with pytest.raises(UncurseError, match=rf"rows={rows}; ask for one row or more"):
-        World.avazu(scale=SMALL).draw(rows, seed=0)
+        ClickWorld.avazu(scale=SMALL).draw(rows, seed=0)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from uncurse import UncurseError
-from uncurse.experiments import synthetic
+from uncurse.experiments.paper import synthetic
 
 
 @pytest.fixture(scope="module")

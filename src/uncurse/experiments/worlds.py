@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..deep.data import Clicks
 from ..errors import UncurseError
-from .data import Clicks
 
 RESERVED = 2  # code 0 is a missing value, code 1 an unknown one, which a world never draws
 TYPES, FACTORS = 16, 3  # types of users and of ads; length of the vectors whose products are the interactions
@@ -134,8 +134,8 @@ AVAZU_PAIRS = (
 
 
 @dataclass(frozen=True)
-class World:
-    """A world whose probabilities are known; `World.criteo` and `World.avazu` make one, `draw` its click logs.
+class ClickWorld:
+    """A world with known probabilities; `ClickWorld.criteo` and `ClickWorld.avazu` make one, `draw` its click logs.
 
     logit P(click) = intercept + main effects + interactions. Each value of each field has a normal main effect, the
     numbers have monotone ones and one that turns; the interactions are ⟨v, w⟩ of the vectors of two values, over pairs
@@ -143,7 +143,7 @@ class World:
 
     Examples
     --------
-    >>> world = World.avazu(scale=0.001, seed=1)
+    >>> world = ClickWorld.avazu(scale=0.001, seed=1)
     >>> clicks = world.draw(1000, seed=7)
     >>> clicks.codes.shape, len(world.sizes), bool((clicks.truth == world.truth(clicks.dense, clicks.codes)).all())
     (torch.Size([1000, 22]), 22, True)
@@ -166,10 +166,10 @@ class World:
             raise UncurseError(f"scale={self.scale}; pass a positive one: 1 for 15M rows, 0.003 for 40,000")
 
     @classmethod
-    def criteo(cls, rate: float = 0.256, *, scale: float = 1.0, seed: int = 0) -> World:
+    def criteo(cls, rate: float = 0.256, *, scale: float = 1.0, seed: int = 0) -> ClickWorld:
         """13 numbers and 26 fields with 8.3M codes, as the first 13M rows of Criteo-Kaggle have.
 
-        >>> world = World.criteo()
+        >>> world = ClickWorld.criteo()
         >>> len(world.numbers), len(world.sizes), round(sum(world.sizes) / 1e6, 1)
         (13, 26, 8.3)
         """
@@ -178,10 +178,10 @@ class World:
         return cls(CRITEO_NUMBERS, CRITEO_FIELDS, pairs, slopes, rate, 1.4, 0.3, scale, seed)
 
     @classmethod
-    def avazu(cls, rate: float = 0.17, *, scale: float = 1.0, seed: int = 0) -> World:
+    def avazu(cls, rate: float = 0.17, *, scale: float = 1.0, seed: int = 0) -> ClickWorld:
         """22 fields, no number: site or app, device and ad, as 10M rows of Avazu have them.
 
-        >>> World.avazu(0.05, scale=0.01).sizes[:5]
+        >>> ClickWorld.avazu(0.05, scale=0.01).sizes[:5]
         (26, 9, 9, 202, 202)
         """
         return cls((), AVAZU_FIELDS, _paired(AVAZU_FIELDS, AVAZU_PAIRS), (), rate, 1.1, 0.3, scale, seed)
@@ -194,7 +194,7 @@ class World:
     def draw(self, rows: int, *, seed: int, device: str | torch.device = "cpu") -> Clicks:
         """Rows of this world as tensors on a device; a larger draw of the same seed begins with the same rows.
 
-        >>> world = World.criteo(scale=0.001)
+        >>> world = ClickWorld.criteo(scale=0.001)
         >>> few, many = world.draw(10, seed=1), world.draw(20, seed=1)
         >>> few.dense.shape, bool((few.codes == many.codes[:10]).all())
         (torch.Size([10, 13]), True)
@@ -336,7 +336,7 @@ def _ranks(uniforms: Tensor, values: int, exponent: float) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _heads(world: World, device: str) -> tuple[Tensor, ...]:
+def _heads(world: ClickWorld, device: str) -> tuple[Tensor, ...]:
     """The value at each rank of each field's head, by type of the row: (TYPES, head) each.
 
     A type orders the values by log(rank) + N(0, 1), so types differ and popularity stays near a power law.
@@ -351,7 +351,7 @@ def _heads(world: World, device: str) -> tuple[Tensor, ...]:
 
 
 @lru_cache(maxsize=64)
-def _settled(world: World) -> tuple[tuple[float, float], tuple[float, float], float]:
+def _settled(world: ClickWorld) -> tuple[tuple[float, float], tuple[float, float], float]:
     """(mean, factor) of the main effects and of the interactions, and the intercept that meets the rate.
 
     From one sample on the processor whatever the device and the draw, so that all draws share one function.
@@ -375,4 +375,4 @@ def _settled(world: World) -> tuple[tuple[float, float], tuple[float, float], fl
     return (middles[0], factors[0] * stretch), (middles[1], factors[1] * stretch), (low + high) / 2
 
 
-__all__ = ["Field", "Number", "World"]
+__all__ = ["ClickWorld", "Field", "Number"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._types import Array, Float
-from ..calibration import logistic as solver
-from ..debias.information_variance import information_variance
-from ..debias.vad import VAD
-from ..documents import SCHEMA_VERSION
-from ..errors import UncurseError
-from ..links import logistic
-from ..metrics import evaluate
-from ..threads import in_threads, one_blas_thread
+from ..._types import Array, Float
+from ...calibration import logistic as solver
+from ...debias.information_variance import information_variance
+from ...debias.vad import VAD
+from ...documents import SCHEMA_VERSION
+from ...errors import UncurseError
+from ...links import logistic
+from ...metrics import evaluate
+from ...text_tables import TextTable, as_text
+from ...threads import in_threads, one_blas_thread
 
 #: The design: features, training rows, test and pool rows, and the means of the features.
 FEATURES, TRAIN, TEST = 20, 3_000, 30_000
@@ -67,7 +68,7 @@ GOLDEN = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class SyntheticCell:
     """One cell of a table: ours, the paper's where it has one, and the distance in combined standard errors."""
 
     metric: str
@@ -88,15 +89,15 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Tables:
-    """The whole experiment, a `Cell` for every metric, α and method, and the mean λ of each method."""
+class SyntheticTables:
+    """The whole experiment, a `SyntheticCell` for every metric, α and method, and the mean λ of each method."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[SyntheticCell, ...]
     lambdas: dict[str, float]
     replications: int
     seed: int
 
-    def cell(self, metric: str, alpha: float, method: str) -> Cell:
+    def cell(self, metric: str, alpha: float, method: str) -> SyntheticCell:
         """One cell."""
         for cell in self.cells:
             if cell.metric == metric and abs(cell.alpha - alpha) < 1e-9 and cell.method == method:
@@ -123,7 +124,7 @@ def paper() -> dict[tuple[str, float, str], tuple[float, float | None]]:
     >>> paper()["calibration_error", 0.02, "Vanilla"]
     (0.0855, 0.0068)
     """
-    text = resources.files(__package__).joinpath("synthetic_paper.csv").read_text(encoding="utf-8")
+    text = resources.files(__package__).joinpath("synthetic.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return {
         (row["metric"], float(row["alpha"]), row["method"]): (
@@ -139,7 +140,7 @@ def run(
     seed: int = 0,
     *,
     progress: Callable[[Iterator[Any]], Iterable[Any]] = iter,
-) -> Tables:
+) -> SyntheticTables:
     """Run the experiment with fresh random numbers.
 
     Examples
@@ -158,7 +159,7 @@ def run(
     means, errors = stack.mean(axis=0), stack.std(axis=0, ddof=1) / np.sqrt(replications)
     known = paper()
     cells = [
-        Cell(
+        SyntheticCell(
             metric,
             alpha,
             method,
@@ -171,7 +172,7 @@ def run(
         for j, method in enumerate(METHODS)
     ]
     mean_lambdas = {name: float(np.mean([entry[name] for entry in lambdas])) for name in lambdas[0]}
-    return Tables(tuple(cells), mean_lambdas, replications, seed)
+    return SyntheticTables(tuple(cells), mean_lambdas, replications, seed)
 
 
 def _replicate(rng: np.random.Generator) -> tuple[NDArray[np.float64], dict[str, float]]:
@@ -290,17 +291,75 @@ def run_golden(*, progress: Callable[[Iterator[Any]], Iterable[Any]] = iter) -> 
     return figures
 
 
+# ---------------------------------------------------------------------------- text
+
+_TITLES = {
+    "calibration_error": ("Calibration error, %", 100),
+    "ece": ("ECE, 10 bins of equal count", 1),
+    "mce": ("MCE", 1),
+    "log_loss_reduction": ("Log-loss reduction, %", 100),
+}
+
+
+def golden_text(figures: Mapping[float, Mapping[str, float]]) -> str:
+    """Compare our figures for the authors' random stream with theirs."""
+    table = [("α", "figure", "ours", "theirs", "difference")]
+    for alpha, row in figures.items():
+        for name, ours in row.items():
+            theirs = GOLDEN[alpha][name]
+            table.append((f"{100 * alpha:g}%", name, f"{ours:.6f}", f"{theirs:g}", f"{ours - theirs:+.1e}"))
+    return as_text([TextTable("The authors' random stream, means over 100 replications:", table, left=2)])
+
+
+def text(tables: SyntheticTables) -> str:
+    """Return every table of the experiment beside the paper's."""
+    parts: list[str | TextTable] = [
+        f"Means ± standard errors over {tables.replications} replications (seed {tables.seed}). In brackets: the "
+        "paper's figure, and the difference in combined standard errors."
+    ]
+    for metric, (title, unit) in _TITLES.items():
+        methods = METHODS[:4] if metric != "log_loss_reduction" else ("VAD",)
+        floor = metric in ("ece", "mce")
+        table = [("α", *methods, *(["noise floor"] if floor else []))]
+        for alpha in ALPHAS:
+            cells = [_cell_text(tables.cell(metric, alpha, method), unit) for method in methods]
+            floors = [f"{tables.cell(metric + '_floor', alpha, 'VAD').mean:.4f}"] if floor else []
+            table.append((f"{100 * alpha:g}%", *cells, *floors))
+        parts.append(TextTable(title, table))
+    table = [("method", "top 2%", "top 5%", "top 10%", "λ")]
+    for method in METHODS:
+        row = [method]
+        for alpha in (0.02, 0.05, 0.1):
+            ours, true = (tables.cell(name, alpha, method) for name in ("calibration_error", "true_error"))
+            row.append(f"{100 * ours.mean:+.2f} ± {100 * ours.standard_error:.2f} ({100 * true.mean:+.2f})")
+        table.append((*row, f"{tables.lambdas[method]:.4f}" if method in tables.lambdas else ""))
+    title = "Calibration error, %, with other replicas (in brackets: against the true probabilities), and mean λ"
+    far, count = tables.far()
+    parts += [TextTable(title, table), f"{far} of {count} cells lie more than 3 combined standard errors away."]
+    return as_text(parts)
+
+
+def _cell_text(cell: SyntheticCell, unit: int) -> str:
+    digits = 2 if unit == 100 else 4
+    text = f"{unit * cell.mean:.{digits}f}±{unit * cell.standard_error:.{digits}f}"
+    if cell.paper_mean is not None:
+        text += f" [{unit * cell.paper_mean:.{digits}f} {cell.distance:+.1f}]"
+    return text
+
+
 __all__ = [
     "ALPHAS",
     "GOLDEN",
     "METHODS",
     "METRICS",
-    "Cell",
-    "Tables",
+    "SyntheticCell",
+    "SyntheticTables",
     "draw_rows",
     "fit_model",
+    "golden_text",
     "paper",
     "run",
     "run_golden",
     "scores_of",
+    "text",
 ]

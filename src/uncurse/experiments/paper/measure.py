@@ -1,0 +1,249 @@
+"""Measure many networks, and make the paper's tables.
+
+The networks differ only by seed. For each S they form groups of S. Of a pair both networks are served, each with the
+other as its replica; of a larger group the first. All maps are monotone, so the rows that a served network selects are
+found once, and every calibrator, variant and number of bins is evaluated on them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from ..._types import Array
+from ...calibration import calibrators
+from ...errors import UncurseError
+from ...evidence import Cells
+from ...links import logistic
+from ...maps import Affine
+from ...metrics.selection import count_of_share
+from ...theory import gaussianity
+from ...validation import check_choice, check_count, check_share
+from ..processes import in_processes
+from .claims import judge
+from .served import LAMBDA_FLOOR, REPLICAS, Figures, Lambdas, Scored, groups_of, measure_network
+from .tables import DATASETS, REPLICA_METHODS, ClickTables, Key, Lambda, Shape, cells_of
+
+ALPHAS = (*(round(0.01 * i, 2) for i in range(2, 11)), 1.0)
+BINS = (30, 40, 50, 60, 70)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Figures of one world or log, for `tabulate`."""
+
+    models: int
+    alphas: tuple[float, ...]
+    figures: dict[int, Figures]  # by served network
+    lambdas: list[Lambdas]
+    sizes: dict[str, float]
+    shape: Shape
+    networks: dict[str, Any]
+
+
+def measure(
+    scored: Scored,
+    *,
+    alphas: Sequence[float] = ALPHAS,
+    bins: Sequence[int] = BINS,
+    replicas: Sequence[int] = REPLICAS,
+    methods: Sequence[str] = REPLICA_METHODS,
+    processes: int | None = None,
+    progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
+) -> Measured:
+    """Measure every calibrator, alone and with VAD, and our methods, for every served network.
+
+    Parameters
+    ----------
+    scored : Scored
+        Logits.
+    alphas : sequence of float
+        Shares of the test rows to select by the served score; a share without clicks is left out with a warning.
+    bins : sequence of int
+        Numbers of bins for ECE and MCE: 50 in all cells, the others for pairs (S = 2).
+    replicas : sequence of int
+        Sizes S of the groups; those larger than the number of networks are left out.
+    methods : sequence of str
+        Methods to compare by kind of replica.
+    processes : int, optional
+        Number of processes; by default one per core.
+    progress : callable, optional
+        Wraps an iterator over served networks, given their number.
+
+    Returns
+    -------
+    Measured
+    """
+    shares = tuple(sorted(check_share(alpha) for alpha in alphas))
+    counts = sorted({check_count(m, "bins") for m in bins})
+    if not shares or not counts:
+        raise UncurseError("alphas or bins is empty; pass at least one share and one number of bins")
+    served = groups_of(scored.models, replicas)
+    shares = _with_positives(scored, list(served), shares)
+    tasks = [(scored, model, sizes, shares, counts, methods) for model, sizes in served.items()]
+    figures, lambdas, failed, facts = zip(*in_processes(measure_network, tasks, processes, progress), strict=True)
+    for name, reason in {name: reason for each in failed for name, reason in each.items()}.items():
+        count = sum(name in each for each in failed)
+        warnings.warn(f"{name} is left out for {count} of {len(failed)} networks: {reason}", UserWarning, stacklevel=2)
+    found = [value for each in lambdas for pair in each.values() for value in pair]
+    networks = _describe_networks(scored, facts)
+    if LAMBDA_FLOOR in found:
+        low = f"{found.count(LAMBDA_FLOOR)} of {len(found)}"
+        networks["λ not above zero"] = f"{low}, set to {LAMBDA_FLOOR}"
+        warnings.warn(
+            f"{low} λ were not above {LAMBDA_FLOOR} and are set to it: the networks differ by more than their scores "
+            "vary; train on more rows",
+            UserWarning,
+            stacklevel=2,
+        )
+    by_network = dict(zip(served, figures, strict=True))
+    shape = _shape(scored.pool[:, 0])
+    return Measured(scored.models, shares, by_network, list(lambdas), _sizes(scored), shape, networks)
+
+
+def tabulate(dataset: str, worlds: Sequence[Measured], about: dict[str, Any] | None = None) -> ClickTables:
+    """Make the tables of one or more worlds.
+
+    Parameters
+    ----------
+    dataset : {"criteo", "avazu"}
+        Whose tables in the paper.
+    worlds : sequence of Measured
+        Results of `measure`, of networks of the same number.
+    about : dict, optional
+        Plain data on the experiment, kept in the result.
+
+    Returns
+    -------
+    ClickTables
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> def rows(n):
+    ...     truth = rng.normal(-2.0, 1.0, n)
+    ...     scores = truth[:, None] + rng.normal(0.0, 0.5, (n, 4))
+    ...     return scores.astype(np.float32), rng.random(n) < logistic(truth)
+    >>> labelled, pool, test = rows(20_000), rows(20_000), rows(50_000)
+    >>> scored = Scored(*labelled, pool[0], *test)
+    >>> tables = tabulate("criteo", [measure(scored, alphas=[0.05], bins=[50], processes=1)])
+    >>> tables.cell("calibration_error", 0.05).mean > 0.2  # of the networks as they are
+    True
+    >>> abs(tables.cell("calibration_error", 0.05, "Platt Scaling", "vad").mean) < 0.1
+    True
+    """
+    check_choice("dataset", dataset, DATASETS)
+    alphas = tuple(alpha for alpha in worlds[0].alphas if all(alpha in each.alphas for each in worlds))
+    samples: dict[Key, dict[tuple[int, int], Array]] = {}
+    for w, each in enumerate(worlds):
+        kept = [each.alphas.index(alpha) for alpha in alphas]
+        for model, figures in each.figures.items():
+            for key, values in figures.items():
+                samples.setdefault(key, {})[w, model] = values[kept]
+    lambdas: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
+    for each in worlds:
+        for made in each.lambdas:
+            for place, pair in made.items():
+                lambdas.setdefault(place, []).append(pair)
+    return ClickTables(
+        dataset,
+        worlds[0].models,
+        len(worlds),
+        worlds[0].sizes,
+        alphas,
+        tuple(cells_of(dataset, alphas, samples)),
+        tuple(judge(dataset, alphas, samples)),
+        tuple(_lambda(*place, np.array(pairs)) for place, pairs in sorted(lambdas.items())),
+        worlds[0].shape,
+        tuple(each.networks for each in worlds),
+        dict(about or {}),
+    )
+
+
+def _with_positives(scored: Scored, served: list[int], shares: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the shares whose selections all hold a click; of few test rows the smallest may not."""
+    rate, rows = float(np.mean(scored.test_y)), len(scored.test)
+    kept = []
+    for alpha in shares:
+        if alpha * rows < 1:
+            continue
+        count = count_of_share(alpha, rows)
+        if count * rate > 100 or all(
+            scored.test_y[np.argpartition(-scored.test[:, model], count - 1)[:count]].any() for model in served
+        ):
+            kept.append(alpha)
+    left_out = [alpha for alpha in shares if alpha not in kept]
+    if not kept:
+        raise UncurseError(f"of {rows:,} test rows no selection holds a click for every model; take more rows")
+    if left_out:
+        names = ", ".join(f"{100 * alpha:g}%" for alpha in left_out)
+        warnings.warn(f"left out: the top {names} of {rows:,} test rows holds no click", UserWarning, stacklevel=3)
+    return tuple(kept)
+
+
+def _describe_networks(scored: Scored, facts: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """Return the slopes of Platt scaling, above 1 for under-fitted networks, and the spread of their levels."""
+    mean = Cells().update(scored.labelled.mean(axis=1, dtype=np.float64), scored.labelled_y)
+    try:
+        platt = calibrators.fit_calibrator("platt", mean)
+        slope = platt.slope if isinstance(platt, Affine) else np.nan
+    except UncurseError:
+        slope = np.nan
+    clicks = float(np.sum(scored.labelled_y))
+    levels = np.array([float(logistic(column).sum(dtype=np.float64)) / clicks - 1 for column in scored.labelled.T])
+    slopes = np.array([each["slope"] for each in facts])
+    return {
+        "held-out log loss": float(np.mean(log_losses(scored.labelled, scored.labelled_y))),
+        "Platt slope of the mean": float(slope),
+        "Platt slope": float(np.nanmean(slopes)) if np.isfinite(slopes).any() else float("nan"),
+        "Platt slope sd": float(np.nanstd(slopes)) if np.isfinite(slopes).any() else float("nan"),
+        "level": float(levels.mean()),
+        "level sd": float(levels.std(ddof=1)),
+    }
+
+
+def log_losses(logits: NDArray[Any], labels: NDArray[Any]) -> Array:
+    """Return the mean log loss of each column of logits.
+
+    >>> log_losses(np.zeros((2, 1)), np.array([0, 1])).round(4)
+    array([0.6931])
+    """
+    return np.array(
+        [np.logaddexp(0.0, np.where(labels, -column, column)).mean(dtype=np.float64) for column in logits.T]
+    )
+
+
+def _sizes(scored: Scored) -> dict[str, float]:
+    sizes: dict[str, float] = {
+        "labelled": len(scored.labelled),
+        "labelled_rate": float(np.mean(scored.labelled_y)),
+        "pool": len(scored.pool),
+        "test": len(scored.test),
+        "test_rate": float(np.mean(scored.test_y)),
+    }
+    return sizes if scored.truth is None else {**sizes, "test_true_rate": float(np.mean(scored.truth))}
+
+
+def _lambda(s: int, kind: str, link: str, pairs: Array) -> Lambda:
+    columns = np.column_stack([pairs, pairs[:, 0] / pairs[:, 1]])
+    sd = columns.std(axis=0, ddof=1) if len(pairs) > 1 else np.full(3, np.nan)
+    return Lambda(s, kind, link, len(pairs), *np.column_stack([columns.mean(axis=0), sd]).ravel().tolist())
+
+
+def _shape(logits: NDArray[Any], bins: int = 40) -> Shape:
+    """Return a histogram over four standard deviations each way, with open ends, and the fitted normal."""
+    near = gaussianity(logits)
+    inner = near.mean + near.sd * np.linspace(-4.0, 4.0, bins - 1)
+    counts = np.bincount(np.searchsorted(inner, logits, side="right"), minlength=bins)
+    expected = np.diff(ndtr((inner - near.mean) / near.sd), prepend=0.0, append=1.0) * near.n
+    fitted = near.mean, near.sd, near.skewness, near.excess_kurtosis, near.distance, near.p_value
+    return Shape(near.n, *fitted, tuple(inner.tolist()), tuple(counts.tolist()), tuple(expected.tolist()))
+
+
+__all__ = ["ALPHAS", "BINS", "Measured", "log_losses", "measure", "tabulate"]

@@ -1,0 +1,382 @@
+"""One served network: its calibrators and maps, the rows that it selects, and every figure on them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from ..._types import Array
+from ...calibration import calibrators
+from ...debias import VAD, Auto, Tower
+from ...errors import UncurseError
+from ...evidence import Cells, Evidence, LogSpec, Moments
+from ...evidence.from_arrays import column_names, from_arrays
+from ...links import get_link, inside, logistic
+from ...maps import Affine, ScoreMap, compose
+from ...metrics.ranking import Columns, Ranked, columns_of, top_rows
+from ...metrics.selection import count_of_share
+from ...threads import one_blas_thread
+from ...validation import check_finite, check_labels
+from .tables import LEVEL, MAIN_BINS, REPLICA_METHODS, Key
+
+#: The paper's calibrators: the library's names and options.
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Histogram Binning": ("histogram", {"n_bins": 50}),
+    "Platt Scaling": ("platt", {}),
+    "Scaling-Binning": ("scaling-binning", {"n_bins": 50}),
+    "Isotonic Regression": ("isotonic", {}),
+}
+REPLICAS = (2, 3, 4, 5, 6)
+#: Least λ: networks trained on very few rows differ by more than their scores vary.
+LAMBDA_FLOOR = 0.05
+_LINKS = {"vad": "logistic", "vad_identity": "identity"}
+
+Figures = dict[Key, Array]  # arrays over α
+Lambdas = dict[tuple[int, str, str], tuple[float, float]]  # by S, kind of replica and link: on pool and labelled rows
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Logits of networks on three sets of rows, of one world or log.
+
+    Parameters
+    ----------
+    labelled, labelled_y : arrays of shape (m, R) and (m,)
+        Rows of the training distribution.
+    pool : array of shape (n, R)
+        Unlabelled rows of the test distribution.
+    test, test_y : arrays of shape (t, R) and (t,)
+        Test rows.
+    truth : array of shape (t,), optional
+        True probabilities of the test rows.
+    snapshots : mapping, optional
+        Logits of earlier checkpoints of the same networks on labelled rows and pool, by share of the steps.
+
+    Examples
+    --------
+    >>> logits = np.zeros((4, 2), np.float32)
+    >>> Scored(logits, np.array([0, 1, 0, 0]), logits, logits, np.array([1, 0, 0, 0])).models
+    2
+    """
+
+    labelled: NDArray[Any]
+    labelled_y: NDArray[Any]
+    pool: NDArray[Any]
+    test: NDArray[Any]
+    test_y: NDArray[Any]
+    truth: NDArray[Any] | None = None
+    snapshots: Mapping[float, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parts = {"labelled": self.labelled, "pool": self.pool, "test": self.test}
+        for name, part in parts.items():
+            if part.ndim != 2 or not len(part):
+                raise UncurseError(f"{name} has shape {part.shape}; pass logits of shape (rows, models)")
+        for name, part in parts.items():
+            if part.shape[1] != self.pool.shape[1]:
+                raise UncurseError(f"{name} has {part.shape[1]} models, the pool {self.pool.shape[1]}; score all alike")
+            check_finite(part, name)
+        if self.models < 2:
+            raise UncurseError("there is 1 model; VAD needs replicas: train at least 2 that differ in seed")
+        check_labels(self.labelled_y, len(self.labelled), name="labelled_y")
+        check_labels(self.test_y, len(self.test), name="test_y")
+        if not np.any(self.labelled_y):
+            raise UncurseError("the labels hold no positives, so no calibrator can be fitted; take more labelled rows")
+        if self.truth is not None and self.truth.shape != self.test_y.shape:
+            raise UncurseError(f"truth has shape {self.truth.shape}, test_y {self.test_y.shape}; pass one for each row")
+        for share, (labelled, pool) in self.snapshots.items():
+            if labelled.shape != self.labelled.shape or pool.shape != self.pool.shape:
+                raise UncurseError(f"snapshot {share} has logits of other shapes; score the same rows and networks")
+
+    @property
+    def models(self) -> int:
+        """Number of networks."""
+        return int(self.pool.shape[1])
+
+
+def groups_of(models: int, replicas: Sequence[int] = REPLICAS) -> dict[int, list[int]]:
+    """Return the served networks, each with every S for which it is served.
+
+    >>> groups_of(7, (2, 3))
+    {0: [2, 3], 1: [2], 2: [2], 3: [2, 3], 4: [2], 5: [2]}
+    """
+    sizes = [s for s in replicas if s <= models]
+    if min(replicas, default=0) < 2 or not sizes:
+        raise UncurseError(f"replicas={tuple(replicas)} with {models} models; pass sizes of groups from 2 to {models}")
+    served = {}
+    for model in range(models):
+        mine = [s for s in sizes if (s == 2 or model % s == 0) and model - model % s + s <= models]
+        if mine:
+            served[model] = mine
+    return served
+
+
+def columns_of_group(model: int, s: int) -> list[int]:
+    """Return the networks of the group of a served network, itself first.
+
+    >>> columns_of_group(3, 2), columns_of_group(3, 3)
+    ([3, 2], [3, 4, 5])
+    """
+    first = model - model % s
+    return [model, *(other for other in range(first, first + s) if other != model)]
+
+
+@dataclass(frozen=True)
+class _Selections:
+    """Test rows in ascending order of the served score, and the selections that are made from their top."""
+
+    score: Array
+    columns: Columns
+    alphas: tuple[float, ...]
+    rows: Array  # selected at each α
+    truth: Array | None  # Σ truth of each selection, with a tie at its edge counted in part
+
+
+def _selections(scored: Scored, model: int, alphas: tuple[float, ...]) -> Iterator[_Selections]:
+    """Yield the top rows with exact scores, and all rows, for α = 100%, as cells of similar scores."""
+    test, count = np.ascontiguousarray(scored.test[:, model]), len(scored.test)
+    top = tuple(alpha for alpha in alphas if alpha < 1)
+    if top:
+        selected = np.array([float(count_of_share(alpha, count)) for alpha in top])
+        score, chosen = top_rows(test, np.arange(count), int(selected.max()))
+        order = np.argsort(score)
+        score, chosen = score[order].astype(np.float64), chosen[order]
+        starts = np.flatnonzero(np.append(True, score[1:] > score[:-1]))
+        weight = np.diff(starts, append=len(score)).astype(np.float64)
+        label = np.add.reduceat(scored.test_y[chosen].astype(np.float64), starts)
+        truth = None
+        if scored.truth is not None:
+            sums = np.add.reduceat(scored.truth[chosen].astype(np.float64), starts)
+            reached, total = (np.append(0.0, np.cumsum(column[::-1])) for column in (weight, sums))
+            truth = np.interp(selected, reached, total)
+        yield _Selections(score[starts], (weight, label, weight, label), top, selected, truth)
+    if alphas[-1] == 1:
+        cells = Cells().update(test, scored.test_y)
+        truth = None if scored.truth is None else np.array([scored.truth.sum(dtype=np.float64)])
+        yield _Selections(cells.score, columns_of(cells), (1.0,), np.array([float(count)]), truth)
+
+
+class ServedNetwork:
+    """A served network, and the maps that are fitted to it.
+
+    Parameters
+    ----------
+    scored : Scored
+        Logits of all networks.
+    model : int
+        The served one.
+    alphas : tuple of float
+        Shares to select, in ascending order.
+    bins : list of int
+        Numbers of bins for ECE and MCE.
+    """
+
+    def __init__(self, scored: Scored, model: int, alphas: tuple[float, ...], bins: list[int]) -> None:
+        self.scored, self.model = scored, model
+        self.main = MAIN_BINS if MAIN_BINS in bins else bins[0]
+        self.others = [m for m in bins if m != self.main]
+        self.selections = list(_selections(scored, model, alphas))
+        self.pool = Cells().update(scored.pool[:, model])
+        labelled = Cells().update(scored.labelled[:, model], scored.labelled_y)
+        self.steps: dict[str, ScoreMap] = {"Vanilla": Affine(1.0, 0.0), LEVEL: Affine(1.0, level_shift(labelled))}
+        self.failed: dict[str, str] = {}
+        for name, (method, options) in SETTINGS.items():
+            try:
+                self.steps[name] = calibrators.fit_calibrator(method, labelled, **options)
+            except UncurseError as error:  # networks of few rows may know nothing; the others are still worth seeing
+                self.failed[name] = str(error)
+
+    def measure(self, groups: list[int], methods: Sequence[str]) -> tuple[Figures, Lambdas]:
+        """Return every figure by key, and λ on the pool and on labelled rows."""
+        figures: Figures = {}
+        lambdas: Lambdas = {}
+        alone = {name: self._figures(step, self.others if 2 in groups else []) for name, step in self.steps.items()}
+        for s in groups:
+            for name, made in alone.items():  # the other numbers of bins are for pairs
+                figures |= {
+                    Key(metric, name, "original", s, m): values
+                    for (metric, m), values in made.items()
+                    if metric != "log_loss" and (s == 2 or m in (None, self.main))
+                }
+            columns = columns_of_group(self.model, s)
+            for variant, link in _LINKS.items():
+                if variant == "vad" or s == 2:
+                    pool, labelled = (self._vad(part, columns, link) for part in ("pool", "labelled"))
+                    lambdas[s, "seeds", link] = pool.lambda_, labelled.lambda_
+                    for name, step in self.steps.items():
+                        # Neither the model nor its level corrects for noise, so VAD's whole λ remains to be applied.
+                        whole = name in ("Vanilla", LEVEL)
+                        slope = pool.lambda_ if whole else pool.lambda_ / labelled.lambda_
+                        tandem = pool.map_ if name == "Vanilla" else self._tandem(step, slope, link)
+                        figures |= self._debiased(tandem, name, variant, s, alone[name])
+        if 2 in groups:
+            curved = self._vad("pool", columns_of_group(self.model, 2), "logistic", curvature=True)
+            figures |= self._debiased(curved.map_, "Vanilla", "vad_curvature", 2, alone["Vanilla"])
+            self._compare_replicas(figures, lambdas, methods)
+        return figures, lambdas
+
+    def _vad(self, part: str, columns: list[int], link: str, **options: Any) -> VAD:
+        moments = Moments(link).update(np.ascontiguousarray(getattr(self.scored, part)[:, columns]))
+        evidence = Evidence(LogSpec(column_names(len(columns)), link=link), moments)
+        return VAD(link=link, lambda_floor=LAMBDA_FLOOR, **options).fit(evidence)
+
+    def _tandem(self, step: ScoreMap, slope: float, link: str) -> ScoreMap:
+        """Return what `VAD(calibrator=…)` returns, for a calibrator that is already fitted."""
+        calibrated = step.transform(self.pool.score)
+        if link != "logistic":
+            calibrated = get_link(link).inverse(logistic(calibrated))
+        center = float(np.average(calibrated, weights=self.pool.weight))
+        return compose(step, Affine(slope, (1 - slope) * center, link), scale="logit")
+
+    def _compare_replicas(self, figures: Figures, lambdas: Lambdas, methods: Sequence[str]) -> None:
+        """Add figures of VAD, Tower and Auto with a second network, and with an earlier checkpoint, as the replica."""
+        scored, pair = self.scored, columns_of_group(self.model, 2)
+        kinds = {"seeds": (scored.labelled[:, pair], scored.pool[:, pair])}
+        for share, then in scored.snapshots.items():
+            parts = zip((scored.labelled, scored.pool), then, strict=True)
+            labelled, pool = (np.column_stack([now[:, self.model], old[:, self.model]]) for now, old in parts)
+            kinds[snapshot_name(share)] = labelled, pool
+        for kind, logits in kinds.items():
+            replicas = "seeds" if kind == "seeds" else "snapshots"
+            rows = from_arrays(np.ascontiguousarray(logits[0]), scored.labelled_y, cells=False, replica_counts=True)
+            pool_rows = from_arrays(np.ascontiguousarray(logits[1]), cells=False, replica_counts=True)
+            for name in methods:
+                method = {"VAD": VAD, "Tower": Tower, "Auto": Auto}[name]
+                try:
+                    if method is VAD:
+                        moments = [Evidence(each.spec, each.moments) for each in (pool_rows, rows)]
+                        both = [VAD(replicas=replicas, lambda_floor=LAMBDA_FLOOR).fit(each) for each in moments]
+                        lambdas[2, kind, "logistic"] = both[0].lambda_, both[1].lambda_
+                        step = both[0].map_
+                    else:
+                        step = method(scale="logit", replicas=replicas).fit(pool_rows, labelled=rows).map_
+                except UncurseError as error:
+                    self.failed[f"{name}, {kind}"] = str(error)
+                    continue
+                made = self._figures(step, [])
+                del made["log_loss", None]
+                figures.update({Key(metric, name, kind, 2, m): values for (metric, m), values in made.items()})
+
+    def _debiased(self, step: ScoreMap, name: str, variant: str, s: int, alone: Any) -> Figures:
+        made = self._figures(step, self.others if (s, variant) == (2, "vad") else [])
+        made["log_loss_reduction", None] = made.pop(("log_loss", None)) / alone["log_loss", None] - 1
+        before = self.steps[name]
+        made["log_loss_reduction_click_error", None] = np.concatenate(
+            [_reduction_error(rows, before(rows.score), step(rows.score)) for rows in self.selections]
+        )
+        if (s, variant) == (2, "vad"):
+            for metric in ("calibration_error", "true_error"):
+                if (metric, None) in made:
+                    made[f"{metric}_step", None] = made[metric, None] - alone[metric, None]
+        return {Key(metric, name, variant, s, m): values for (metric, m), values in made.items()}
+
+    def _figures(self, step: ScoreMap, others: Sequence[int]) -> dict[tuple[str, int | None], Array]:
+        """Return every metric of one map, by name and number of bins, over α."""
+        parts = [_figures_of(rows, step, self.main, others) for rows in self.selections]
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _figures_of(
+    rows: _Selections, step: ScoreMap, main: int, others: Sequence[int]
+) -> dict[tuple[str, int | None], Array]:
+    ranked = Ranked(step(rows.score), rows.columns)
+    found = ranked.rows(rows.alphas, rows.rows, main, "quantile")
+
+    def column(name: str) -> Array:
+        return np.array([float(getattr(row, name)) for row in found])
+
+    made: dict[tuple[str, int | None], Array] = {
+        ("calibration_error", None): column("calibration_error"),
+        ("calibration_error_click_error", None): np.array([row.calibration_error.standard_error for row in found]),
+        ("log_loss", None): column("log_loss"),
+    }
+    if rows.truth is not None:
+        made["true_error", None] = column("predicted") / rows.truth - 1
+    for m in (main, *others):
+        if m == main:
+            binned: tuple[list[Any], list[Any]] = [row.ece for row in found], [row.mce for row in found]
+        else:
+            binned = ranked.binned(rows.rows, m, "quantile")
+        for name, estimates in zip(("ece", "mce"), binned, strict=True):
+            made[name, m] = np.array(estimates, np.float64)
+            made[f"{name}_floor", m] = np.array([estimate.floor for estimate in estimates], np.float64)
+            made[f"{name}_click_error", m] = np.array([estimate.standard_error for estimate in estimates])
+    return made
+
+
+def _reduction_error(rows: _Selections, before: Array, after: Array) -> Array:
+    """Return the standard error, over test rows, of LogLoss(after) / LogLoss(before) − 1 at each α."""
+    weight, label = (column[::-1] for column in rows.columns[:2])
+    f0, f1 = (inside(np.asarray(f[::-1], np.float64), 0.0, 1.0) for f in (before, after))
+    losses = (-np.log(f0), -np.log(f1)), (-np.log1p(-f0), -np.log1p(-f1))  # of a click, and of none
+    at = np.minimum(np.searchsorted(np.cumsum(weight), rows.rows), len(weight) - 1)
+
+    def total(term: Any) -> Array:
+        values = (label * term(*losses[0]) + (weight - label) * term(*losses[1])).cumsum()[at]
+        return np.asarray(values, np.float64)
+
+    loss = total(lambda old, new: old)
+    ratio = total(lambda old, new: new - old) / loss
+    squares = total(lambda old, new: (new - old) ** 2) - 2 * ratio * total(lambda old, new: (new - old) * old)
+    return np.sqrt(np.maximum(squares + ratio**2 * total(lambda old, new: old**2), 0.0)) / loss
+
+
+def level_shift(labelled: Cells) -> float:
+    """Return the shift of the logit with which Σf = Σy on labelled rows.
+
+    >>> round(level_shift(Cells().update([-1.0, 1.0], [1, 1 - 1])), 9)
+    0.0
+    """
+    assert labelled.label is not None
+    score, weight, clicks = labelled.score, labelled.weight, float(labelled.label.sum())
+    return float(brentq(lambda shift: float(weight @ logistic(score + shift)) - clicks, -50.0, 50.0))
+
+
+def snapshot_name(share: float) -> str:
+    """Return the name of a snapshot in tables.
+
+    >>> snapshot_name(0.9)
+    'snapshot 90%'
+    """
+    return f"snapshot {100 * share:g}%"
+
+
+def measure_network(
+    scored: Scored,
+    model: int,
+    groups: list[int],
+    alphas: tuple[float, ...],
+    bins: list[int],
+    methods: Sequence[str] = REPLICA_METHODS,
+) -> tuple[Figures, Lambdas, dict[str, str], dict[str, float]]:
+    """Return figures, λ, reasons for methods that failed, and the Platt slope and level shift of one network."""
+    with one_blas_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `measure` reports them for all networks together
+        network = ServedNetwork(scored, model, alphas, bins)
+        figures, lambdas = network.measure(groups, methods)
+        platt = network.steps.get("Platt Scaling")
+        slope = platt.slope if isinstance(platt, Affine) else np.nan
+        level = network.steps[LEVEL].intercept  # type: ignore[attr-defined]
+        return figures, lambdas, network.failed, {"slope": slope, "level": level}
+
+
+__all__ = [
+    "LAMBDA_FLOOR",
+    "REPLICAS",
+    "SETTINGS",
+    "Figures",
+    "Lambdas",
+    "Scored",
+    "ServedNetwork",
+    "columns_of_group",
+    "groups_of",
+    "level_shift",
+    "measure_network",
+    "snapshot_name",
+]
