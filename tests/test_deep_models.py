@@ -516,6 +516,22 @@ def test_a_snapshot_is_the_model_of_that_step(name):
         fit.logits(clicks, snapshot=0.8)
 
 
+@pytest.mark.parametrize("rows", [640, 40], ids=["twenty steps", "one step"])
+def test_a_snapshot_may_be_scored_at_once_and_not_kept(rows):
+    clicks = make_clicks(rows, 2, (3, 4))
+    options = {"batch_size": 64, "epochs": 2 if rows > 64 else 1, "snapshots": (0.8, 0.9)}
+    kept = train_replicas(SMALL, clicks, **options)
+    seen = {}
+    shown = train_replicas(
+        SMALL, clicks, on_snapshot=lambda share, now: seen.update({share: now.logits(clicks)}), **options
+    )
+    for share in (0.8, 0.9):
+        np.testing.assert_array_equal(seen[share], kept.logits(clicks, snapshot=share))
+    np.testing.assert_array_equal(shown.logits(clicks), kept.logits(clicks))
+    with pytest.raises(UncurseError, match=r"snapshot=0.9, and kept are: none"):
+        shown.logits(clicks, snapshot=0.9)
+
+
 @pytest.mark.parametrize("share", [0, 1, 1.5, -0.1, float("nan"), "half"])
 def test_snapshots_are_shares_of_the_steps(share):
     with pytest.raises(UncurseError, match=r"snapshots holds .*; pass shares of the steps, such as \(0.8, 0.9\)"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,9 +56,19 @@ class Run:
         self.row_weight = weight
         self.bootstrap = _bootstrap_weights(plan, len(label), device) if plan.bootstrap else None
         self.total = torch.tensor([self.weight_of_rows(replica) for replica in range(r)], dtype=torch.float64)
-        self.snapshots = _room_for_snapshots(stack.state(), plan.snapshots, device)
+        self.on_snapshot: Callable[[float], None] | None = None
+        self.snapshots: dict[float, dict[str, Tensor]] = {}
         self.captured: Any = None
         self.began = 0
+
+    def make_room(self) -> None:
+        """Allocate the snapshots: on the GPU if that leaves room to work there, else on the host, which is slower."""
+        state, device = self.stack.state(), self.stack.device
+        size = sum(value.numel() * value.element_size() for value in state.values())
+        for share in self.plan.snapshots:
+            fits = device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > size + _WORKING_MEMORY
+            place = device if fits else torch.device("cpu")
+            self.snapshots[share] = {name: torch.empty_like(value, device=place) for name, value in state.items()}
 
     def weights_of(self, index: Tensor) -> Tensor | None:
         """Return the weights of the rows (R, B) of a batch, or None if all are 1."""
@@ -106,7 +116,7 @@ class Run:
         state = {**self.state(), "run/losses": losses}
         for share, kept in self.snapshots.items():
             state |= {f"snapshots/{share}/{name}": value for name, value in kept.items()}
-        taken = {max(1, round(share * total)): share for share in self.snapshots}
+        steps = {share: max(1, round(share * total)) for share in plan.snapshots}
         done = 0
         if checkpoint is not None:
             about = {**about, "data": self.fingerprint()}
@@ -127,8 +137,8 @@ class Run:
                 else:
                     self.step(tail)
                 done += 1
-                if done in taken:
-                    self.snap(self.snapshots[taken[done]])
+                for share in [share for share, at in steps.items() if at == done]:
+                    self.snap(share)
                 if step + 1 == self.per_epoch:
                     losses[epoch] = self.loss.cpu() / self.total
                     _check_finite(losses[epoch], epoch, plan)
@@ -139,10 +149,13 @@ class Run:
         self.losses = losses.numpy()
 
     @torch.no_grad()
-    def snap(self, kept: dict[str, Tensor]) -> None:
-        """Copy the models as they are now."""
+    def snap(self, share: float) -> None:
+        """Copy the models as they are now, or show them to the caller."""
+        if self.on_snapshot is not None:
+            return self.on_snapshot(share)
         for name, value in self.stack.state().items():
-            kept[name].copy_(value)
+            self.snapshots[share][name].copy_(value)
+        return None
 
     def shuffle(self, epoch: int) -> Tensor:
         """Every replica's own order of rows for this epoch; returns the rows of the last, shorter batch."""
@@ -229,19 +242,6 @@ def _bootstrap_weights(plan: Plan, rows: int, device: torch.device) -> Tensor:
     for row, seed in zip(weight[1:], plan.seeds[1:], strict=True):
         row.copy_(torch.poisson(ones, generator=_generator(device, seed, 1)))
     return weight
-
-
-def _room_for_snapshots(
-    state: dict[str, Tensor], shares: tuple[float, ...], device: torch.device
-) -> dict[float, dict[str, Tensor]]:
-    """Memory for copies of the state: on the GPU if it leaves room to work there, else on the host, which is slower."""
-    made = {}
-    for share in shares:
-        size = sum(value.numel() * value.element_size() for value in state.values())
-        fits = device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > size + _WORKING_MEMORY
-        place = device if fits else torch.device("cpu")
-        made[share] = {name: torch.empty_like(value, device=place) for name, value in state.items()}
-    return made
 
 
 __all__ = ["Run"]

@@ -48,6 +48,7 @@ def train_replicas(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
     progress: Callable[[Progress], None] | None = None,
+    on_snapshot: Callable[[float, Replicas], None] | None = None,
 ) -> Replicas:
     """Train models that differ in their seed, side by side: on a GPU a second one costs a few percent, not double.
 
@@ -98,6 +99,9 @@ def train_replicas(
         or more if writing it takes longer than a second or two.
     progress : callable, optional
         Called about once a second; by default a bar if standard error is a terminal.
+    on_snapshot : callable, optional
+        Called with the share of the steps and the replicas as they are then, to score them at once. Snapshots are then
+        not kept, which saves memory. A training that resumes from a checkpoint does not repeat earlier calls.
 
     Returns
     -------
@@ -129,6 +133,10 @@ def train_replicas(
         weight = None if sample_weight is None else check_weights(sample_weight, len(label), device)
         graph = cuda_graph and device.type == "cuda" and not deterministic
         run = Run(stack, plan, inputs, label, rows=rows, weight=weight, graph=graph)
+        if on_snapshot is not None:
+            run.on_snapshot = lambda share: on_snapshot(share, Replicas(stack, plan, run.losses, run.began, {}))
+        else:
+            run.make_room()
         about = {"model": repr(stack), "sizes": list(stack.sizes), **asdict(plan), "snapshots": list(plan.snapshots)}
         with bar_or(progress) as report, plan.settings(device), threads(device, run.work), torch.enable_grad():
             every = None if checkpoint_every is None else check_count(checkpoint_every, "checkpoint_every")
