@@ -112,7 +112,7 @@ def numbered(n):
 
 
 def networks(clicks, split, *, same=False):
-    plan = {"epochs": 1, "batch_size": 128, "optimiser": "sgd"}
+    plan = {"epochs": 2, "batch_size": 128, "optimiser": "sgd"}
     return Networks(SETTINGS["criteo"], clicks, split, 0, torch.device("cpu"), plan, same, None, None)
 
 
@@ -121,10 +121,18 @@ def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_r
 
     n = 40_000
     shift = np.random.default_rng(0).normal(0, 1, n).astype(np.float32)
-    monkeypatch.setattr(deep, "train_replicas", lambda *args, **options: Shift(shift), raising=False)
+
+    def train(model, clicks, *, on_snapshot, snapshots, **options):
+        assert snapshots == [0.5, 0.8, 0.9]
+        for share in snapshots:
+            on_snapshot(share, Shift(shift))
+        return Shift(shift)
+
+    monkeypatch.setattr(deep, "train_replicas", train, raising=False)
     split = (np.arange(n) % 5).astype(np.int8)
     made = networks(numbered(n), split)
     scored = made.train(2, Stages())
+    assert len(made.held_out) == 1  # after the first epoch of two
     assert len(scored.labelled) == n // 5  # untouched
     pool, whole = shift[scored.pool[:, 0].astype(int)], shift[split == parts.POOL]
     assert len(pool) < 0.6 * len(whole)
@@ -132,7 +140,7 @@ def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_r
     expected = 1 - logistic(shift[split == parts.TEST])
     assert made.facts["test rows kept"] == pytest.approx(expected.mean(), abs=4 * 0.5 / np.sqrt(n // 5))
     assert len(scored.test) == len(scored.test_y) == len(scored.truth)
-    assert np.array_equal(scored.snapshots[0.8][1], scored.pool)
+    assert all(np.array_equal(scored.snapshots[share][1], scored.pool) for share in (0.8, 0.9))
 
 
 def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log():
@@ -143,34 +151,6 @@ def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log():
     control = networks(numbered(len(split)), split, same=True)
     assert np.array_equal(control.thinning_rows, control.train_rows)
     assert control.facts["training rows left out"] == 0
-
-
-def test_networks_are_trained_in_parts_with_seeds_that_go_on(monkeypatch):
-    from uncurse import deep
-
-    n, calls = 5_000, []
-
-    class Fit(Shift):
-        def __init__(self, count):
-            super().__init__(np.zeros(n))
-            self.count, self.losses = count, np.full((1, count), 0.5)
-
-        def logits(self, part, snapshot=None):
-            return np.repeat(part.codes.numpy().astype(np.float32) / n, self.count, axis=1)
-
-    def train(model, clicks, **options):
-        calls.append((options["n_replicas"], options["seed"], options["snapshots"]))
-        return Fit(options["n_replicas"])
-
-    monkeypatch.setattr(deep, "train_replicas", train, raising=False)
-    monkeypatch.setattr(Networks, "_fitting", lambda self, snapshots: 4)
-    made = networks(numbered(n), (np.arange(n) % 5).astype(np.int8))
-    made.plan["epochs"] = 2
-    scored = made.train(10, Stages())
-    assert calls == [(5, 0, [0.5, 0.8, 0.9]), (4, 5, [0.8, 0.9]), (2, 9, [0.8, 0.9])]
-    assert scored.models == 10
-    assert scored.snapshots[0.9][0].shape == scored.labelled.shape
-    assert len(made.held_out) == 1
 
 
 def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeypatch):
