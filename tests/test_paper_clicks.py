@@ -100,9 +100,22 @@ class Shift:
     def __init__(self, shift):
         self.shift, self.losses, self.began = shift, np.zeros((1, 3)), 0
 
-    def logits(self, part, snapshot=None):
+    def logits(self, part):
         rows = part.codes[:, 0].numpy()
         return np.stack([self.shift[rows], rows, -rows], axis=1).astype(np.float32)
+
+
+def training(fit, began=0.0):
+    """A trainer whose replicas are always these, and which resumes after a share of the steps."""
+
+    def train(model, clicks, *, snapshots, on_snapshot, **options):
+        fit.began, fit.losses = int(100 * began), np.full((options["epochs"], options["n_replicas"]), 0.5)
+        for share in snapshots:
+            if share > began:
+                on_snapshot(share, fit)
+        return fit
+
+    return train
 
 
 def numbered(n):
@@ -121,7 +134,7 @@ def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_r
 
     n = 40_000
     shift = np.random.default_rng(0).normal(0, 1, n).astype(np.float32)
-    monkeypatch.setattr(deep, "train_replicas", lambda *args, **options: Shift(shift), raising=False)
+    monkeypatch.setattr(deep, "train_replicas", training(Shift(shift)), raising=False)
     split = (np.arange(n) % 5).astype(np.int8)
     made = networks(numbered(n), split)
     scored = made.train(2, Stages())
@@ -145,32 +158,20 @@ def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log():
     assert control.facts["training rows left out"] == 0
 
 
-def test_networks_are_trained_in_parts_with_seeds_that_go_on(monkeypatch):
+def test_the_log_loss_after_each_epoch_is_kept_and_snapshots_before_a_resume_are_reported(monkeypatch):
     from uncurse import deep
 
-    n, calls = 5_000, []
-
-    class Fit(Shift):
-        def __init__(self, count):
-            super().__init__(np.zeros(n))
-            self.count, self.losses = count, np.full((1, count), 0.5)
-
-        def logits(self, part, snapshot=None):
-            return np.repeat(part.codes.numpy().astype(np.float32) / n, self.count, axis=1)
-
-    def train(model, clicks, **options):
-        calls.append((options["n_replicas"], options["seed"], options["snapshots"]))
-        return Fit(options["n_replicas"])
-
-    monkeypatch.setattr(deep, "train_replicas", train, raising=False)
-    monkeypatch.setattr(Networks, "_fitting", lambda self, snapshots: 4)
-    made = networks(numbered(n), (np.arange(n) % 5).astype(np.int8))
-    made.plan["epochs"] = 2
-    scored = made.train(10, Stages())
-    assert calls == [(5, 0, [0.5, 0.8, 0.9]), (4, 5, [0.8, 0.9]), (2, 9, [0.8, 0.9])]
-    assert scored.models == 10
-    assert scored.snapshots[0.9][0].shape == scored.labelled.shape
-    assert len(made.held_out) == 1
+    n = 5_000
+    split = (np.arange(n) % 5).astype(np.int8)
+    for began, missing, losses in ((0.0, None, 2), (0.85, "[0.8]", 0)):
+        monkeypatch.setattr(deep, "train_replicas", training(Shift(np.zeros(n)), began), raising=False)
+        made = networks(numbered(n), split)
+        made.plan["epochs"] = 3
+        scored = made.train(2, Stages())
+        assert np.isfinite(made.held_out).sum() == losses
+        assert list(scored.snapshots) == ([0.9] if missing else [0.8, 0.9])
+        assert made.facts.get("snapshots left out", "").startswith(missing or "")
+        assert scored.snapshots[0.9][0].shape == scored.labelled.shape
 
 
 def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeypatch):

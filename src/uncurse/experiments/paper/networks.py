@@ -1,4 +1,4 @@
-"""Train and score the networks of one world or log, in parts that fit into the memory of a GPU."""
+"""Train and score the networks of one world or log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from ...deep.data import Clicks
 
 SNAPSHOTS = (0.8, 0.9)  # shares of the steps
-_FLOATS_PER_VALUE = {"DLRM": 17, "XDeepFM": 6}  # of a category, and a little for the dense layers
-_BYTES_PER_ROW = 8  # of a replica: its training rows, and their order in this epoch
-_MEMORY = 0.85  # share of the free memory of a GPU for networks and snapshots; the rest is for a step
 
 
 @dataclass
@@ -41,7 +38,7 @@ class Stages:
 
 
 class Networks:
-    """Networks that are trained and scored in parts, so that a part and its snapshots fit into the memory of a GPU."""
+    """Networks that are trained side by side on one split of the rows."""
 
     def __init__(
         self,
@@ -62,7 +59,7 @@ class Networks:
         size = len(train) if same else min(len(train), len(other))
         self.train_rows, self.thinning_rows = train[:size], (train if same else other)[:size]
         self.rows = {part: np.flatnonzero(split == part) for part in (LABELLED, POOL, TEST)}
-        self.held_out: list[float] = []  # mean log loss of the first part after each epoch but the last
+        self.held_out: list[float] = []  # mean log loss after each epoch but the last
         self.facts: dict[str, Any] = {
             "click rate": float(clicks.label.float().mean()),
             "training rows": size,
@@ -70,67 +67,68 @@ class Networks:
         }
 
     def train(self, count: int, stages: Stages) -> Scored:
-        """Train and score `count` networks; the first part has one more, which thins pool and test."""
+        """Train and score `count` networks, and one more that thins pool and test."""
         from ... import deep
 
-        logits: dict[int, list[NDArray[Any]]] = {part: [] for part in self.rows}
-        old: dict[tuple[float, int], list[NDArray[Any]]] = {}
-        losses: list[NDArray[Any]] = []
         epochs = self.plan["epochs"]
         ends = [k / epochs for k in range(1, epochs)]
-        done = 0
-        while done < count:
-            first = not done
-            snapshots = sorted({*SNAPSHOTS, *(ends if first else ())})
-            size = min(count - done, self._fitting(len(snapshots)))
-            rows = [self.thinning_rows] * first + [self.train_rows] * size
-            fit = deep.train_replicas(
-                getattr(deep, self.setting.model),
-                self.clicks,
-                n_replicas=len(rows),
-                rows=rows,
-                seed=self.seed + (0 if first else 1 + done),
-                snapshots=snapshots,
-                device=self.device,
-                checkpoint=self.checkpoint if first or self.checkpoint is None else f"{self.checkpoint}.{done}",
-                progress=self.progress,
-                **self.plan,
-            )
-            losses.append(fit.losses[:, first:])
-            resumed = f", from step {fit.began:,} of the checkpoint" if fit.began else ""
-            loss = f"log loss {losses[-1][-1].mean():.4f}"
-            stages.done("train", f"trained {size} networks{' and the thinning one' * first}{resumed}, {loss}")
-            for part, each in {part: fit.logits(self._take(part)) for part in self.rows}.items():
-                stays = self._thin(part, each[:, 0]) if first else slice(None)
-                logits[part].append(each[stays, first:])
-            for share in SNAPSHOTS:
-                for part in (LABELLED, POOL):
-                    scores = fit.logits(self._take(part), snapshot=share)[:, first:]
-                    old.setdefault((share, part), []).append(scores)
-            if first:
-                label = self._take(LABELLED).label.cpu().numpy()
-                for end in ends:
-                    scores = fit.logits(self._take(LABELLED), snapshot=end)[:, 1:]
-                    self.held_out.append(float(log_losses(scores, label).mean()))
-            done += size
-            del fit
-            stages.done("score", f"scored, {self.facts['test rows kept']:.1%} of the test rows stay after thinning")
-        self.facts["training log loss by epoch"] = [float(x) for x in np.concatenate(losses, axis=1).mean(1)]
-        return self._scored(logits, old)
+        label = self._take(LABELLED).label.cpu().numpy()
+        held_out: dict[float, float] = {}
+        snapshots: dict[float, dict[int, NDArray[Any]]] = {}
 
-    def _scored(self, logits: dict[int, list[Any]], old: dict[tuple[float, int], list[Any]]) -> Scored:
-        def joined(parts: list[Any]) -> NDArray[Any]:
-            return np.asfortranarray(np.concatenate(parts, axis=1))  # each network is read on its own
+        def score_snapshot(share: float, now: deep.Replicas) -> None:
+            labelled = now.logits(self._take(LABELLED))[:, 1:]
+            if share in ends:
+                held_out[share] = float(log_losses(labelled, label).mean())
+            if share in SNAPSHOTS:  # the pool is thinned later, by the network as it is at the end
+                snapshots[share] = {LABELLED: labelled, POOL: now.logits(self._take(POOL))[:, 1:]}
 
+        fit = deep.train_replicas(
+            getattr(deep, self.setting.model),
+            self.clicks,
+            n_replicas=1 + count,
+            rows=[self.thinning_rows] + [self.train_rows] * count,
+            seed=self.seed,
+            snapshots=sorted({*SNAPSHOTS, *ends}),
+            on_snapshot=score_snapshot,
+            device=self.device,
+            checkpoint=self.checkpoint,
+            progress=self.progress,
+            **self.plan,
+        )
+        losses = fit.losses[:, 1:]
+        resumed = f", from step {fit.began:,} of the checkpoint" if fit.began else ""
+        stages.done(
+            "train", f"trained {count} networks and the thinning one{resumed}, log loss {losses[-1].mean():.4f}"
+        )
+        self.held_out = [held_out.get(end, float("nan")) for end in ends]
+        self.facts["training log loss by epoch"] = [float(x) for x in losses.mean(1)]
+        missing = [share for share in SNAPSHOTS if share not in snapshots]
+        if missing:
+            self.facts["snapshots left out"] = f"{missing}: the training resumed from a checkpoint after them"
+        logits = {}
+        for part in self.rows:
+            scores = fit.logits(self._take(part))
+            stays = self._thin(part, scores[:, 0])
+            logits[part] = scores[stays, 1:]
+            if part == POOL:
+                for kept in snapshots.values():
+                    kept[POOL] = kept[POOL][stays]
+        del fit
+        stages.done("score", f"scored, {self.facts['test rows kept']:.1%} of the test rows stay after thinning")
+        return self._scored(logits, snapshots)
+
+    def _scored(self, logits: dict[int, NDArray[Any]], snapshots: dict[float, dict[int, NDArray[Any]]]) -> Scored:
+        columns = np.asfortranarray  # each network is read on its own
         labelled, test = (self._take(part) for part in (LABELLED, TEST))
         return Scored(
-            joined(logits[LABELLED]),
+            columns(logits[LABELLED]),
             labelled.label.cpu().numpy(),
-            joined(logits[POOL]),
-            joined(logits[TEST]),
+            columns(logits[POOL]),
+            columns(logits[TEST]),
             test.label.cpu().numpy(),
             None if test.truth is None else test.truth.cpu().numpy(),
-            {share: (joined(old[share, LABELLED]), joined(old[share, POOL])) for share in SNAPSHOTS},
+            {share: (columns(kept[LABELLED]), columns(kept[POOL])) for share, kept in snapshots.items()},
         )
 
     def _take(self, part: int) -> Clicks:
@@ -147,18 +145,6 @@ class Networks:
         if part == TEST:
             self.facts["test rows kept"] = float(stays.mean())
         return stays
-
-    def _fitting(self, snapshots: int) -> int:
-        """Return how many networks fit into the memory of the GPU with their snapshots, an even number."""
-        if self.device.type != "cuda":
-            return 1 << 30
-        import torch
-
-        torch.cuda.empty_cache()
-        copies = 1 + snapshots + 2 * (self.plan["optimiser"] == "adam")
-        table = sum(self.clicks.sizes) * _FLOATS_PER_VALUE[self.setting.model] * 4
-        each = copies * table + len(self.train_rows) * _BYTES_PER_ROW
-        return max(2, int(_MEMORY * torch.cuda.mem_get_info(self.device)[0] / each) // 2 * 2)
 
 
 __all__ = ["SNAPSHOTS", "Networks", "Stages"]
