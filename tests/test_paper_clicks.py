@@ -100,9 +100,22 @@ class Shift:
     def __init__(self, shift):
         self.shift, self.losses, self.began = shift, np.zeros((1, 3)), 0
 
-    def logits(self, part, snapshot=None):
+    def logits(self, part):
         rows = part.codes[:, 0].numpy()
         return np.stack([self.shift[rows], rows, -rows], axis=1).astype(np.float32)
+
+
+def training(fit, began=0.0):
+    """A trainer whose replicas are always these, and which resumes after a share of the steps."""
+
+    def train(model, clicks, *, snapshots, on_snapshot, **options):
+        fit.began, fit.losses = int(100 * began), np.full((options["epochs"], options["n_replicas"]), 0.5)
+        for share in snapshots:
+            if share > began:
+                on_snapshot(share, fit)
+        return fit
+
+    return train
 
 
 def numbered(n):
@@ -112,7 +125,7 @@ def numbered(n):
 
 
 def networks(clicks, split, *, same=False):
-    plan = {"epochs": 2, "batch_size": 128, "optimiser": "sgd"}
+    plan = {"epochs": 1, "batch_size": 128, "optimiser": "sgd"}
     return Networks(SETTINGS["criteo"], clicks, split, 0, torch.device("cpu"), plan, same, None, None)
 
 
@@ -121,18 +134,10 @@ def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_r
 
     n = 40_000
     shift = np.random.default_rng(0).normal(0, 1, n).astype(np.float32)
-
-    def train(model, clicks, *, on_snapshot, snapshots, **options):
-        assert snapshots == [0.5, 0.8, 0.9]
-        for share in snapshots:
-            on_snapshot(share, Shift(shift))
-        return Shift(shift)
-
-    monkeypatch.setattr(deep, "train_replicas", train, raising=False)
+    monkeypatch.setattr(deep, "train_replicas", training(Shift(shift)), raising=False)
     split = (np.arange(n) % 5).astype(np.int8)
     made = networks(numbered(n), split)
     scored = made.train(2, Stages())
-    assert len(made.held_out) == 1  # after the first epoch of two
     assert len(scored.labelled) == n // 5  # untouched
     pool, whole = shift[scored.pool[:, 0].astype(int)], shift[split == parts.POOL]
     assert len(pool) < 0.6 * len(whole)
@@ -140,7 +145,7 @@ def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_r
     expected = 1 - logistic(shift[split == parts.TEST])
     assert made.facts["test rows kept"] == pytest.approx(expected.mean(), abs=4 * 0.5 / np.sqrt(n // 5))
     assert len(scored.test) == len(scored.test_y) == len(scored.truth)
-    assert all(np.array_equal(scored.snapshots[share][1], scored.pool) for share in (0.8, 0.9))
+    assert np.array_equal(scored.snapshots[0.8][1], scored.pool)
 
 
 def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log():
@@ -151,6 +156,22 @@ def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log():
     control = networks(numbered(len(split)), split, same=True)
     assert np.array_equal(control.thinning_rows, control.train_rows)
     assert control.facts["training rows left out"] == 0
+
+
+def test_the_log_loss_after_each_epoch_is_kept_and_snapshots_before_a_resume_are_reported(monkeypatch):
+    from uncurse import deep
+
+    n = 5_000
+    split = (np.arange(n) % 5).astype(np.int8)
+    for began, missing, losses in ((0.0, None, 2), (0.85, "[0.8]", 0)):
+        monkeypatch.setattr(deep, "train_replicas", training(Shift(np.zeros(n)), began), raising=False)
+        made = networks(numbered(n), split)
+        made.plan["epochs"] = 3
+        scored = made.train(2, Stages())
+        assert np.isfinite(made.held_out).sum() == losses
+        assert list(scored.snapshots) == ([0.9] if missing else [0.8, 0.9])
+        assert made.facts.get("snapshots left out", "").startswith(missing or "")
+        assert scored.snapshots[0.9][0].shape == scored.labelled.shape
 
 
 def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeypatch):

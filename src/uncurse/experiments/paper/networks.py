@@ -38,7 +38,7 @@ class Stages:
 
 
 class Networks:
-    """Networks of one world or log. Snapshots are scored when training reaches them, and not kept."""
+    """Networks that are trained side by side on one split of the rows."""
 
     def __init__(
         self,
@@ -67,21 +67,21 @@ class Networks:
         }
 
     def train(self, count: int, stages: Stages) -> Scored:
-        """Train and score `count` networks, and one more before them, which thins pool and test."""
+        """Train and score `count` networks, and one more that thins pool and test."""
         from ... import deep
 
         epochs = self.plan["epochs"]
         ends = [k / epochs for k in range(1, epochs)]
-        labelled, pool = self._take(LABELLED), self._take(POOL)
-        label = labelled.label.cpu().numpy()
-        earlier: dict[float, tuple[NDArray[Any], NDArray[Any]]] = {}
+        label = self._take(LABELLED).label.cpu().numpy()
+        held_out: dict[float, float] = {}
+        snapshots: dict[float, dict[int, NDArray[Any]]] = {}
 
-        def score(share: float, replicas: Any) -> None:
-            scores = replicas.logits(labelled)[:, 1:]
+        def score_snapshot(share: float, now: deep.Replicas) -> None:
+            labelled = now.logits(self._take(LABELLED))[:, 1:]
             if share in ends:
-                self.held_out.append(float(log_losses(scores, label).mean()))
-            if share in SNAPSHOTS:
-                earlier[share] = scores, replicas.logits(pool)[:, 1:]
+                held_out[share] = float(log_losses(labelled, label).mean())
+            if share in SNAPSHOTS:  # the pool is thinned later, by the network as it is at the end
+                snapshots[share] = {LABELLED: labelled, POOL: now.logits(self._take(POOL))[:, 1:]}
 
         fit = deep.train_replicas(
             getattr(deep, self.setting.model),
@@ -90,33 +90,46 @@ class Networks:
             rows=[self.thinning_rows] + [self.train_rows] * count,
             seed=self.seed,
             snapshots=sorted({*SNAPSHOTS, *ends}),
-            on_snapshot=score,
+            on_snapshot=score_snapshot,
             device=self.device,
             checkpoint=self.checkpoint,
             progress=self.progress,
             **self.plan,
         )
-        self.facts["training log loss by epoch"] = [float(x) for x in fit.losses[:, 1:].mean(1)]
-        if len(earlier) < len(SNAPSHOTS):
-            self.facts["snapshots left out"] = f"training resumed at step {fit.began:,}, after them"
+        losses = fit.losses[:, 1:]
         resumed = f", from step {fit.began:,} of the checkpoint" if fit.began else ""
-        loss = f"log loss {fit.losses[-1, 1:].mean():.4f}"
-        stages.done("train", f"trained {count} networks and the thinning one{resumed}, {loss}")
-        logits = {part: fit.logits(self._take(part)) for part in self.rows}
+        stages.done(
+            "train", f"trained {count} networks and the thinning one{resumed}, log loss {losses[-1].mean():.4f}"
+        )
+        self.held_out = [held_out.get(end, float("nan")) for end in ends]
+        self.facts["training log loss by epoch"] = [float(x) for x in losses.mean(1)]
+        missing = [share for share in SNAPSHOTS if share not in snapshots]
+        if missing:
+            self.facts["snapshots left out"] = f"{missing}: the training resumed from a checkpoint after them"
+        logits = {}
+        for part in self.rows:
+            scores = fit.logits(self._take(part))
+            stays = self._thin(part, scores[:, 0])
+            logits[part] = scores[stays, 1:]
+            if part == POOL:
+                for kept in snapshots.values():
+                    kept[POOL] = kept[POOL][stays]
         del fit
-        stays = {part: self._thin(part, each[:, 0]) for part, each in logits.items()}
-        test = self._take(TEST)
-        scored = Scored(
-            _by_network(logits[LABELLED][:, 1:]),
-            label,
-            _by_network(logits[POOL][stays[POOL], 1:]),
-            _by_network(logits[TEST][stays[TEST], 1:]),
+        stages.done("score", f"scored, {self.facts['test rows kept']:.1%} of the test rows stay after thinning")
+        return self._scored(logits, snapshots)
+
+    def _scored(self, logits: dict[int, NDArray[Any]], snapshots: dict[float, dict[int, NDArray[Any]]]) -> Scored:
+        columns = np.asfortranarray  # each network is read on its own
+        labelled, test = (self._take(part) for part in (LABELLED, TEST))
+        return Scored(
+            columns(logits[LABELLED]),
+            labelled.label.cpu().numpy(),
+            columns(logits[POOL]),
+            columns(logits[TEST]),
             test.label.cpu().numpy(),
             None if test.truth is None else test.truth.cpu().numpy(),
-            {share: (_by_network(old), _by_network(pool[stays[POOL]])) for share, (old, pool) in earlier.items()},
+            {share: (columns(kept[LABELLED]), columns(kept[POOL])) for share, kept in snapshots.items()},
         )
-        stages.done("score", f"scored, {self.facts['test rows kept']:.1%} of the test rows stay after thinning")
-        return scored
 
     def _take(self, part: int) -> Clicks:
         import torch
@@ -132,10 +145,6 @@ class Networks:
         if part == TEST:
             self.facts["test rows kept"] = float(stays.mean())
         return stays
-
-
-def _by_network(logits: NDArray[Any]) -> NDArray[Any]:
-    return np.asfortranarray(logits)  # the logits of a network are read together
 
 
 __all__ = ["SNAPSHOTS", "Networks", "Stages"]
