@@ -140,70 +140,32 @@ def _check_paths(source: Path, target: Path) -> None:
 
 _BITS = np.int64(30)  # of a code; an entry is a value above its code
 _MASK = np.int64((1 << 30) - 1)
-_FREE = MISSING << _BITS  # a free slot is also the entry of a missing value
+_FREE, _UNKNOWN = np.int64(MISSING - 1) << _BITS, MISSING + 1
 
 
 class Vocabulary:
-    """Codes of the values of one category: 2, 3, … in order of first appearance.
+    """Codes of the values of one category: 0 missing, 1 unknown, then 2, 3, … in order of first appearance.
 
-    Entries are in a hash table with open addressing, 16 to 32 bytes per value. Most values are at the slot that their
-    hash names, so a row costs one look.
+    A hash table with open addressing, 16 to 64 bytes per value. Frequent values appear early and so stand where their
+    hash says: most rows cost one look.
     """
 
     def __init__(self, values: NDArray[Any] | None = None) -> None:
-        self.growing = values is None
-        self.size = 2
-        self.counts = np.zeros(2, np.uint32)
+        self.size = 0
+        self.counts = np.zeros(0, np.uint32)
         self._slots = np.full(1 << 10, _FREE)
+        self._add(np.array([MISSING, _UNKNOWN]))
         if values is not None:
-            self._append(values.astype(np.int64))
+            self._add(values.astype(np.int64))
+        self.growing = values is None
 
     def number(self, values: NDArray[np.int64]) -> NDArray[Any]:
         """Return the codes of values. New values get the next codes, or 1 if the vocabulary was given."""
         entries = self._slots[self._home(values)]
         missed = np.flatnonzero(entries >> _BITS != values)
         if missed.size:
-            distinct = pa.array(values[missed]).dictionary_encode()  # in order of appearance
-            entries[missed] = self._find(distinct.dictionary.to_numpy())[distinct.indices.to_numpy()]
+            entries[missed] = self._add(values[missed]) if self.growing else self._find(values[missed])
         return (entries & _MASK).astype(smallest(self.size - 1))
-
-    def _home(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        spread = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio
-        spread >>= np.uint64(65 - len(self._slots).bit_length())
-        return spread.view(np.int64)
-
-    def _find(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the entries of distinct values."""
-        entries, at, left = np.full(len(values), _FREE), self._home(values), np.arange(len(values))
-        while left.size:
-            here = self._slots[at[left]]
-            same = here >> _BITS == values[left]
-            entries[left[same]] = here[same]
-            left = left[~same & (here != _FREE)]
-            at[left] = (at[left] + 1) % len(self._slots)
-        new = np.flatnonzero((entries == _FREE) & (values != MISSING))
-        entries[new] = self._append(values[new]) if self.growing else 1
-        return entries
-
-    def _append(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give new values the next codes, and return their entries."""
-        entries = values << _BITS | np.arange(self.size, self.size + len(values))
-        self.size += len(values)
-        spare = 4 if self.size < 1 << 16 else 2
-        if spare * self.size > len(self._slots):
-            known = self._slots[self._slots != _FREE]
-            self._slots = np.full(1 << (spare * self.size).bit_length(), _FREE)
-            self._insert(known[np.argsort(known & _MASK)])
-        self._insert(entries)
-        return entries
-
-    def _insert(self, entries: NDArray[np.int64]) -> None:
-        at = self._home(entries >> _BITS)
-        while entries.size:
-            free = self._slots[at] == _FREE
-            self._slots[at[free][::-1]] = entries[free][::-1]  # of two for one slot the first stays, the more frequent
-            left = self._slots[at] != entries
-            entries, at = entries[left], (at[left] + 1) % len(self._slots)
 
     def count(self, codes: NDArray[Any]) -> None:
         """Count how often values occur."""
@@ -211,16 +173,47 @@ class Vocabulary:
             self.counts = np.append(self.counts, np.zeros(self.size, np.uint32))
         np.add.at(self.counts, codes, np.uint32(1))
 
-    def close(self, least: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """Return the values that were counted at least `least` times, and the final code of each code."""
-        known = np.arange(self.size) > 1
-        if len(self.counts) >= self.size:
-            known &= self.counts[: self.size] >= least
-        final = np.where(known, np.cumsum(known) + 1, 1).astype(np.uint32)
-        final[0] = 0
-        entries, values = self._slots[self._slots != _FREE], np.zeros(self.size, np.int64)
+    def values(self) -> NDArray[np.int64]:
+        """Return the values in the order of their codes, from 0."""
+        entries = self._slots[self._slots != _FREE]
+        values = np.empty(self.size, np.int64)
         values[entries & _MASK] = entries >> _BITS
-        return values[known], final
+        return values
+
+    def _home(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        spread = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio
+        spread >>= np.uint64(65 - len(self._slots).bit_length())
+        return spread.view(np.int64)
+
+    def _find(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the entries of values, and of unknown values one with code 1."""
+        at, left = self._home(values), np.arange(len(values))
+        while left.size:
+            here = self._slots[at[left]]
+            left = left[(here >> _BITS != values[left]) & (here != _FREE)]
+            at[left] = (at[left] + 1) & (len(self._slots) - 1)
+        entries = self._slots[at]
+        return np.where(entries == _FREE, 1, entries)
+
+    def _add(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the entries of values. New values get the next codes."""
+        total = self.size + len(values)
+        total *= 4 if total < 1 << 17 else 2
+        if total > len(self._slots):
+            known, self.size = self.values(), 0
+            self._slots = np.full(1 << total.bit_length(), _FREE)
+            self._add(known)
+        signed = values << _BITS | np.arange(self.size, self.size + len(values))
+        at, left = self._home(values), np.arange(len(values))
+        while left.size:
+            free = left[self._slots[at[left]] == _FREE]
+            self._slots[at[free][::-1]] = signed[free][::-1]  # in reverse: the first row of a slot signs it
+            left = left[self._slots[at[left]] >> _BITS != values[left]]
+            at[left] = (at[left] + 1) & (len(self._slots) - 1)
+        new = np.flatnonzero(self._slots[at] == signed)  # the first rows of new values
+        self._slots[at[new]] = values[new] << _BITS | np.arange(self.size, self.size + len(new))
+        self.size += len(new)
+        return self._slots[at]
 
 
 # ---------------------------------------------------------------------------- one pass over a log
@@ -344,11 +337,16 @@ class _Job:
         names = [*layout.names("label"), *layout.names("number"), *layout.categories]
         dictionaries, finals = [], []
         for name, vocabulary in zip(layout.categories, self.vocabularies, strict=True):
-            values, final = vocabulary.close(self.least)
+            values, final = vocabulary.values(), None
+            if len(vocabulary.counts):
+                known = vocabulary.counts[: len(values)] >= self.least
+                known[:2] = True
+                final = np.where(known, np.cumsum(known) - 1, 1)
+                values = values[known]
             kind = np.uint32 if layout.kinds[name] == "hex" else np.int32
-            nothing = np.arange(len(values) + 2) < 2
-            dictionaries.append(pa.array(np.append([0, 0], values).astype(kind), mask=nothing))
-            finals.append(final.astype(smallest(len(values) + 1)))
+            dictionaries.append(pa.array(values.astype(kind), mask=np.arange(len(values)) < 2))
+            codes = smallest(len(values) - 1)
+            finals.append((codes, None if final is None else final.astype(codes)))
         self.vocabularies = []
         self.spill.seek(0)
         for _ in range(self.blocks):
@@ -356,8 +354,9 @@ class _Job:
                 (batch,) = reader
             columns = [column.to_numpy() for column in batch.columns]
             arrays = [pa.array(column.astype(kind)) for column, kind in zip(columns, kinds, strict=False)]
-            for column, final, dictionary in zip(columns[len(kinds) :], finals, dictionaries, strict=True):
-                arrays.append(pa.DictionaryArray.from_arrays(pa.array(final[column]), dictionary, safe=False))
+            for column, (kind, final), dictionary in zip(columns[len(kinds) :], finals, dictionaries, strict=True):
+                codes = column.astype(kind) if final is None else final[column]
+                arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes), dictionary, safe=False))
             yield pa.RecordBatch.from_arrays(arrays, names)
 
     def about(self) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from ...threads import chunks
 
 BLOCK = 4 << 20  # bytes: about 17,000 rows, whose dictionaries fit in the cache
 LONGEST = 1 << 16  # bytes of a line; real lines have a few hundred
+Mask = NDArray[np.bool_]
+
 MISSING = -(1 << 32)  # less than any value
 _LARGEST = (1 << 31) - 1
 
@@ -164,14 +166,14 @@ class Parsed:
 def parse(block: bytes, layout: Layout) -> Parsed:
     """Parse a block of complete lines."""
     text = _clean(block, layout)
-    table, skipped = _read_table(text, layout)
-    lines = len(table) + len(skipped)
-    rows, valid, columns = np.delete(np.arange(lines), skipped), np.ones(len(table), bool), {}
-    plain = b"x" not in text and b"X" not in text  # PyArrow reads 0x10 as 16
-    for name in table.column_names:
-        kind, column = layout.kinds[name], table.column(name).combine_chunks()
-        columns[name], fine = _from_hex(column) if kind == "hex" else _from_decimals(column, kind, plain)
-        valid &= fine
+    # PyArrow ignores spaces around integers, reads 0x10 as 16 and takes any number of leading zeros.
+    strict = any(part in text for part in (b" ", b"x", b"X", 10 * b"0"))
+    try:
+        columns, valid, skipped = _columns(text, layout, _CHECKED if strict else _FAST)
+    except pa.ArrowInvalid:  # a text is not of its column's type
+        columns, valid, skipped = _columns(text, layout, _CHECKED)
+    lines = len(valid) + len(skipped)
+    rows = np.delete(np.arange(lines), skipped)
     if not valid.all():
         columns = {name: values[valid] for name, values in columns.items()}
     label, *numbers = (np.maximum(columns[name], 0) for name in layout.names("label", "number"))
@@ -207,17 +209,20 @@ def _has_long_line(block: bytes) -> bool:
     return False
 
 
-def _read_table(text: bytes, layout: Layout) -> tuple[Any, list[int]]:
-    """Return the rows that have all fields, as texts, and the places of the other lines."""
+_TEXTS = pa.dictionary(pa.int32(), pa.string())
+_CHECKED = dict.fromkeys(_RULES, _TEXTS)  # every text is checked, once per distinct text of the block
+_FAST = _CHECKED | {"number": pa.int32(), "whole": pa.string(), "hex": pa.binary(8)}
+
+
+def _columns(text: bytes, layout: Layout, types: dict[str, Any]) -> tuple[dict[str, NDArray[Any]], Mask, list[int]]:
+    """Return the rows that have all fields, which of them are valid, and the places of the other lines."""
     skipped: list[int] = []
 
     def skip(row: Any) -> str:
         skipped.append(row.number - 1)
         return "skip"
 
-    types = dict.fromkeys(("number", "whole", "hex"), pa.string())
-    types |= dict.fromkeys(("label", "hour"), pa.dictionary(pa.int32(), pa.string()))
-    columns = {name: types[kind] for name, kind in layout.kinds.items() if kind != "skip"}
+    kept = {name: types[kind] for name, kind in layout.kinds.items() if kind != "skip"}
     table = csv.read_csv(
         pa.BufferReader(text),
         csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(layout.kinds)),
@@ -229,43 +234,50 @@ def _read_table(text: bytes, layout: Layout) -> tuple[Any, list[int]]:
             invalid_row_handler=skip,
         ),
         csv.ConvertOptions(
-            column_types=columns,
-            include_columns=list(columns),
+            column_types=kept,
+            include_columns=list(kept),
             null_values=[""],
             strings_can_be_null=True,
             check_utf8=False,
         ),
     )
-    return table, skipped
+    columns, valid = {}, np.ones(len(table), bool)
+    for name in kept:
+        columns[name], fine = _values(table.column(name).combine_chunks(), layout.kinds[name])
+        valid &= fine
+    return columns, valid, skipped
 
 
-def _from_decimals(column: Any, kind: str, fast: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_] | bool]:
-    """Return the values of decimal texts, and which rows are valid."""
-    if kind in ("number", "whole"):
-        if fast and (pc.max(pc.binary_length(column)).as_py() or 0) <= 8:
-            try:
-                return column.cast(pa.int64()).fill_null(MISSING).to_numpy(), True
-            except pa.ArrowInvalid:  # at least one is not a whole number
-                pass
-        column = column.dictionary_encode()
+def _values(column: Any, kind: str) -> tuple[NDArray[Any], Mask | np.bool_]:
+    """Return the integers that texts stand for, `MISSING` for none, and which rows are valid."""
+    if column.type == pa.binary(8):
+        return _from_hex(np.frombuffer(column.buffers()[1], "<u8", len(column)))
+    if column.type == pa.int32():
+        values = column.fill_null(0).to_numpy()
+        return values, values >= -_LARGEST
+    if column.type == pa.string():
+        if (pc.max(pc.binary_length(column)).as_py() or 0) > 8:
+            raise pa.ArrowInvalid("too long")
+        return column.cast(pa.int64()).fill_null(MISSING).to_numpy(), np.True_
     matches = pc.match_substring_regex(column.dictionary, f"^({_RULES[kind][0]})$")
-    values = pc.if_else(matches, column.dictionary, "0").cast(pa.int64()).to_numpy()
-    valid = matches.to_numpy(zero_copy_only=False) & (np.abs(values) <= _LARGEST)
+    texts = pc.if_else(matches, column.dictionary, "0")
+    if kind == "hex":
+        values = pc.binary_join_element_wise("0x", texts, "").cast(pa.int64()).to_numpy()
+    else:
+        values = texts.cast(pa.int64()).to_numpy()
+    valid = matches.to_numpy(zero_copy_only=False)
+    if kind == "number":
+        valid = valid & (np.abs(values) <= _LARGEST)
     indices = column.indices.fill_null(len(values)).to_numpy()
     values = np.append(values % 100 if kind == "hour" else values, MISSING)
     return values[indices], np.append(valid, kind != "label")[indices]
 
 
-def _from_hex(column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_] | bool]:
-    """Return the values of hexadecimal texts, and which rows are valid."""
-    short: NDArray[np.bool_] | bool = True
-    sizes = pc.min_max(pc.binary_length(column)).as_py()
-    if sizes["min"] != 8 or sizes["max"] != 8:
-        short = np.asarray(pc.binary_length(column).fill_null(0)) <= 8
-        column = pc.if_else(pa.array(short), pc.utf8_lpad(column, 8, "0"), "00000000")
-    # Eight characters are one 64-bit word. Bytes of digits become 0 … 9, those of letters 0x51 … 0x56.
-    words = np.frombuffer(column.buffers()[2], "<u8", len(column) - column.null_count) ^ _every_byte(0x30)
-    words &= _every_byte(0xDF)
+def _from_hex(words: NDArray[np.uint64]) -> tuple[NDArray[Any], Mask | np.bool_]:
+    """Return the values of eight hexadecimal characters each, as 64-bit words; 0 is a missing value."""
+    missing = words == 0
+    words = words ^ _every_byte(0x30)  # digits become 0 … 9
+    words &= _every_byte(0xDF)  # letters of either case become 0x51 … 0x56
     # Bytes are below 128, so no sum carries: the top bit of b + (128 − c) says b ≥ c, here for 10, 0x51 and 0x57.
     tops = words + _every_byte(128 - 10)
     tops ^= words + _every_byte(128 - 0x51)
@@ -275,14 +287,15 @@ def _from_hex(column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_] | bool]
     letters &= _every_byte(1)
     letters *= np.uint64(9)
     words &= _every_byte(15)
-    words += letters
-    words |= words >> np.uint64(28)  # the digits of a value may be in any order, as long as it is always the same
-    words &= np.uint64(0xFFFFFFFF)
-    if not column.null_count:
-        return words.view(np.int64), short & (tops == 0)
-    present, values, valid = np.asarray(column.is_valid()), np.full(len(column), MISSING), np.ones(len(column), bool)
-    values[present], valid[present] = words.view(np.int64), tops == 0
-    return values, short & valid
+    words += letters  # a byte per digit, the first digit in the lowest; now two, four and eight digits side by side
+    for bits, mask in ((4, 0x00FF00FF00FF00FF), (8, 0x0000FFFF0000FFFF), (16, 0xFFFFFFFF)):
+        following = words >> np.uint64(2 * bits)
+        words <<= np.uint64(bits)
+        words |= following
+        words &= np.uint64(mask)
+    values = words.view(np.int64)
+    values[missing] = MISSING
+    return values, (tops == 0) | missing
 
 
 def _every_byte(byte: int) -> np.uint64:
