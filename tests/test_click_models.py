@@ -15,10 +15,10 @@ import torch
 
 from uncurse import UncurseError
 from uncurse.deep import Clicks, World
-from uncurse.deep.blocks import count_lines
 from uncurse.experiments import click_models
 from uncurse.experiments.click_models import SETTINGS, run
 from uncurse.experiments.clicks_tables import ClickTables
+from uncurse.experiments.logs import Encoded, count_lines
 from uncurse.links import logistic
 
 SAMPLES = Path(__file__).parents[2] / "shared" / "data"
@@ -143,7 +143,6 @@ def criteo_lines(rows: int, seed: int = 0) -> str:
 
 def test_a_log_is_encoded_by_the_training_rows_of_its_split_and_used_again_only_for_them(tmp_path, monkeypatch):
     from uncurse import deep
-    from uncurse.deep.encoded import Encoded
 
     seen = []
 

@@ -1,4 +1,4 @@
-"""Click models trained as replicas side by side, on a GPU or a CPU; readers of public logs; worlds with known truth.
+"""Click models trained as replicas side by side, on a GPU or a CPU; worlds with known truth.
 
 PyTorch is imported when something here needs it, not before.
 """
@@ -17,8 +17,6 @@ _HOMES = {
     "Replicas": "training",
     "Progress": "progress",
     "World": "worlds",
-    "Encoded": "encoded",
-    "encode": "reading",
 }
 
 
@@ -33,4 +31,4 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"uncurse.deep.{name} needs PyTorch: pip install 'uncurse[deep]'") from None
 
 
-__all__ = ["DLRM", "Clicks", "Encoded", "Progress", "Replicas", "World", "XDeepFM", "encode", "train_replicas"]
+__all__ = ["DLRM", "Clicks", "Progress", "Replicas", "World", "XDeepFM", "train_replicas"]

@@ -23,7 +23,7 @@ from .clicks_tables import ClickTables
 
 if TYPE_CHECKING:
     from ..deep.data import Clicks
-    from ..deep.encoded import Encoded
+    from .logs import Encoded
 
 Keep = Callable[[NDArray[Any]], NDArray[Any]]
 Reading = Callable[[], AbstractContextManager[Callable[[int], None]]]  # a bar, to be told of rows
@@ -243,8 +243,7 @@ def _encoded(
     reading: Reading,
 ) -> Encoded:
     """The log, encoded for this split now, or the last time if it was kept."""
-    from ..deep.encoded import Encoded
-    from ..deep.reading import encode
+    from .logs import Encoded, encode
 
     if kept is not None and Path(kept).exists():
         log = Encoded.open(kept)
@@ -266,8 +265,7 @@ def _encoded(
 
 
 def _count(data: str | os.PathLike[str], setting: Setting, rows: int) -> int:
-    from ..deep.blocks import count_lines
-    from ..deep.encoded import MAGIC
+    from .logs import MAGIC, count_lines
 
     try:
         with open(data, "rb") as stream:

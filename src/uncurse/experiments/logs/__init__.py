@@ -3,8 +3,8 @@
 from ...optional import needing
 
 with needing("deep"):
-    from .encoded import Encoded
+    from .encoded import MAGIC, Encoded
     from .encoding import encode
     from .lines import count_lines
 
-__all__ = ["Encoded", "count_lines", "encode"]
+__all__ = ["MAGIC", "Encoded", "count_lines", "encode"]

@@ -83,25 +83,27 @@ class Encoded:
             ) from None
         except OSError as error:
             raise UncurseError(f"cannot read {path}: {os.strerror(error.errno) if error.errno else error}") from None
-        about = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
-        if about.pop("schema_version", None) != SCHEMA_VERSION:
+        batches = tuple(table.to_batches())
+        columns = table.schema.names[1:]
+        names = tuple(name for name in columns if pa.types.is_dictionary(table.schema.field(name).type))
+        try:
+            about = json.loads(table.schema.metadata[_KEY])
+            if about.pop("schema_version") != SCHEMA_VERSION:
+                raise ValueError
+            about["first_bad"] = tuple((int(line), str(reason)) for line, reason in about["first_bad"])
+            return cls(
+                path=Path(path),
+                rows=len(table),
+                names=names,
+                sizes=tuple(len(batches[0].column(name).dictionary) for name in names),
+                numbers=tuple(name for name in columns if name not in names),
+                _batches=batches,
+                **about,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise UncurseError(
                 f"{path} is not an encoded click log with schema_version {SCHEMA_VERSION}; encode the log again"
-            )
-        first_bad = tuple((int(line), str(reason)) for line, reason in about.pop("first_bad"))
-        types = {name: table.schema.field(name).type for name in table.column_names[1:]}
-        names = tuple(name for name in types if pa.types.is_dictionary(types[name]))
-        batches = tuple(table.to_batches())
-        return cls(
-            path=Path(path),
-            rows=len(table),
-            names=names,
-            sizes=tuple(len(batches[0].column(name).dictionary) for name in names),
-            numbers=tuple(name for name in types if name not in names),
-            first_bad=first_bad,
-            _batches=batches,
-            **about,
-        )
+            ) from None
 
     def values(self, name: str) -> NDArray[Any]:
         """Return the known values of a category, in the order of their codes 2, 3, …"""

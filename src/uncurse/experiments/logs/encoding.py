@@ -98,7 +98,7 @@ def encode(
     if not isinstance(vocabulary, Encoded):
         check_choice("vocabulary", vocabulary, ("training", "all"))
     elif vocabulary.kind != kind:
-        raise UncurseError(f"vocabulary is of an {vocabulary.kind} log; pass an encoded {kind} log, 'training' or 'all'")
+        raise UncurseError(f"vocabulary is of {vocabulary.kind} rows; pass an encoded {kind} log, 'training' or 'all'")
     elif min_count != 1:
         raise UncurseError(f"min_count={min_count} with a given vocabulary, whose values are known; leave it out")
     limit = None if rows is None else check_count(rows, "rows")
@@ -107,9 +107,9 @@ def encode(
         raise UncurseError(f"bad_share={bad_share!r} is not a share; pass a number from 0 to 1, such as 0.01")
     source, target = Path(source), Path(target)
     _check_paths(source, target)
-    with ExitStack() as stack:
-        stream = open_log(source, stack)
-        try:
+    try:
+        with ExitStack() as stack:
+            stream = open_log(source, stack)
             spill = stack.enter_context(tempfile.TemporaryFile(dir=target.parent))
             threads = stack.enter_context(ThreadPoolExecutor(cores()))
             stack.callback(threads.shutdown, cancel_futures=True)
@@ -119,8 +119,8 @@ def encode(
             job.read(blocks, threads, header=kind == "avazu", progress=progress)
             with replacing(target) as temporary:
                 write(temporary, job.batches(), {"kind": kind, **job.about()})
-        except OSError as error:
-            raise UncurseError(f"cannot write {target}: {os.strerror(error.errno) if error.errno else error}") from None
+    except OSError as error:
+        raise UncurseError(f"cannot write {target}: {os.strerror(error.errno) if error.errno else error}") from None
     return Encoded.open(target)
 
 
@@ -241,15 +241,16 @@ class _Job:
     blocks: int = 0
 
     def __post_init__(self) -> None:
-        given = self.vocabulary if isinstance(self.vocabulary, Encoded) else None
-        self.vocabularies = [Vocabulary(given and given.values(name)) for name in self.layout.categories]
+        given, names = self.vocabulary, self.layout.categories
+        known = [given.values(name) if isinstance(given, Encoded) else None for name in names]
+        self.vocabularies = [Vocabulary(values) for values in known]
 
     def read(
         self, blocks: Iterator[bytes], threads: ThreadPoolExecutor, *, header: bool, progress: Progress | None
     ) -> None:
         """Read all blocks: threads parse them ahead, this one numbers and keeps the rows in order."""
         for block, parsed in _ahead(threads, blocks, self.layout):
-            if self.limit is not None and self.rows + len(parsed.label) > self.limit:
+            if self.limit is not None and self.rows + len(parsed.label) >= self.limit:
                 parsed = parsed.first(self.limit - self.rows)
             self._note(block, parsed, header)
             if len(parsed.label):
@@ -309,7 +310,7 @@ class _Job:
             columns.append(codes)
         tops = np.array([numbers.max() for numbers in parsed.numbers], np.int64)
         self.tops = np.maximum(self.tops, tops) if self.blocks else tops
-        batch = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], [str(i) for i in range(len(columns))])
+        batch = pa.RecordBatch.from_arrays([pa.array(part) for part in columns], [str(i) for i in range(len(columns))])
         with pa.ipc.new_stream(self.spill, batch.schema) as writer:
             writer.write_batch(batch)
         self.blocks += 1
@@ -345,8 +346,8 @@ class _Job:
                 values = values[known]
             kind = np.uint32 if layout.kinds[name] == "hex" else np.int32
             dictionaries.append(pa.array(values.astype(kind), mask=np.arange(len(values)) < 2))
-            codes = smallest(len(values) - 1)
-            finals.append((codes, None if final is None else final.astype(codes)))
+            small = smallest(len(values) - 1)
+            finals.append((small, None if final is None else final.astype(small)))
         self.vocabularies = []
         self.spill.seek(0)
         for _ in range(self.blocks):
@@ -354,8 +355,8 @@ class _Job:
                 (batch,) = reader
             columns = [column.to_numpy() for column in batch.columns]
             arrays = [pa.array(column.astype(kind)) for column, kind in zip(columns, kinds, strict=False)]
-            for column, (kind, final), dictionary in zip(columns[len(kinds) :], finals, dictionaries, strict=True):
-                codes = column.astype(kind) if final is None else final[column]
+            for column, (small, final), dictionary in zip(columns[len(kinds) :], finals, dictionaries, strict=True):
+                codes = column.astype(small) if final is None else final[column]
                 arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes), dictionary, safe=False))
             yield pa.RecordBatch.from_arrays(arrays, names)
 

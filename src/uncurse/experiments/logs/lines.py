@@ -36,7 +36,7 @@ _LARGEST = (1 << 31) - 1
 _RULES = {
     "skip": (r"[ -~]*", "not text"),
     "label": (r"[01]", "not 0 or 1"),
-    "number": (r"-?[0-9]{1,10}", f"not a whole number up to {_LARGEST:,}"),
+    "number": (r"-?0*[0-9]{1,10}", f"not a whole number up to {_LARGEST:,}"),
     "whole": (r"-?[0-9]{1,8}", "not a whole number of up to eight digits"),
     "hex": (r"[0-9a-fA-F]{1,8}", "not up to eight hexadecimal digits"),
     "hour": (r"[0-9]{6}([01][0-9]|2[0-3])", "not YYMMDDHH"),
@@ -166,8 +166,7 @@ class Parsed:
 def parse(block: bytes, layout: Layout) -> Parsed:
     """Parse a block of complete lines."""
     text = _clean(block, layout)
-    # PyArrow ignores spaces around integers, reads 0x10 as 16 and takes any number of leading zeros.
-    strict = any(part in text for part in (b" ", b"x", b"X", 10 * b"0"))
+    strict = any(part in text for part in (b" ", b"x", b"X"))  # PyArrow reads " 16 " and "0x10" as 16
     try:
         columns, valid, skipped = _columns(text, layout, _CHECKED if strict else _FAST)
     except pa.ArrowInvalid:  # a text is not of its column's type
@@ -185,18 +184,17 @@ def parse(block: bytes, layout: Layout) -> Parsed:
 def _clean(block: bytes, layout: Layout) -> bytes:
     """Remove carriage returns, and replace lines that are too long or hold bytes that are not printable ASCII."""
     text = block.replace(b"\r\n", b"\n") if b"\r" in block else block
-    odd = b"\r" in text or not text.isascii()
+    odd = b"\r" in text or b"\0" in text or not text.isascii()
     if layout.names("skip"):  # the only fields whose bytes are not checked later
         content = np.frombuffer(text, np.uint8)
         found = sum(np.count_nonzero(content[part] - np.uint8(32) > 94) for part in chunks(len(content)))
-        odd = odd or found > text.count(b"\n")
+        odd = odd or bool(found > text.count(b"\n"))
     if not odd and not _has_long_line(block):
         return text
     lines = block.split(b"\n")
     allowed = re.compile(rb"[ -~" + layout.separator.encode() + rb"]*\r?")
-    bad = [i for i, line in enumerate(lines) if len(line) > LONGEST or not allowed.fullmatch(line)]
-    for i in bad:
-        lines[i] = b"-"  # one field, which no log has, so that PyArrow skips the line
+    # A line of one field is no line of a log, so PyArrow skips it.
+    lines = [line if len(line) <= LONGEST and allowed.fullmatch(line) else b"-" for line in lines]
     return b"\n".join(lines).replace(b"\r\n", b"\n")
 
 
@@ -223,24 +221,12 @@ def _columns(text: bytes, layout: Layout, types: dict[str, Any]) -> tuple[dict[s
         return "skip"
 
     kept = {name: types[kind] for name, kind in layout.kinds.items() if kind != "skip"}
-    table = csv.read_csv(
-        pa.BufferReader(text),
-        csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(layout.kinds)),
-        csv.ParseOptions(
-            delimiter=layout.separator,
-            quote_char=False,
-            double_quote=False,
-            ignore_empty_lines=False,
-            invalid_row_handler=skip,
-        ),
-        csv.ConvertOptions(
-            column_types=kept,
-            include_columns=list(kept),
-            null_values=[""],
-            strings_can_be_null=True,
-            check_utf8=False,
-        ),
-    )
+    read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(layout.kinds))
+    parse = csv.ParseOptions(delimiter=layout.separator, quote_char=False, double_quote=False, ignore_empty_lines=False)
+    parse.invalid_row_handler = skip
+    convert = csv.ConvertOptions(column_types=kept, include_columns=list(kept), null_values=[""], check_utf8=False)
+    convert.strings_can_be_null = True
+    table = csv.read_csv(pa.BufferReader(text), read, parse, convert)
     columns, valid = {}, np.ones(len(table), bool)
     for name in kept:
         columns[name], fine = _values(table.column(name).combine_chunks(), layout.kinds[name])
@@ -260,12 +246,8 @@ def _values(column: Any, kind: str) -> tuple[NDArray[Any], Mask | np.bool_]:
             raise pa.ArrowInvalid("too long")
         return column.cast(pa.int64()).fill_null(MISSING).to_numpy(), np.True_
     matches = pc.match_substring_regex(column.dictionary, f"^({_RULES[kind][0]})$")
-    texts = pc.if_else(matches, column.dictionary, "0")
-    if kind == "hex":
-        values = pc.binary_join_element_wise("0x", texts, "").cast(pa.int64()).to_numpy()
-    else:
-        values = texts.cast(pa.int64()).to_numpy()
-    valid = matches.to_numpy(zero_copy_only=False)
+    texts = pc.binary_join_element_wise("0x" if kind == "hex" else "", pc.if_else(matches, column.dictionary, "0"), "")
+    values, valid = texts.cast(pa.int64()).to_numpy(), matches.to_numpy(zero_copy_only=False)
     if kind == "number":
         valid = valid & (np.abs(values) <= _LARGEST)
     indices = column.indices.fill_null(len(values)).to_numpy()
@@ -331,5 +313,15 @@ def fault(line: bytes, layout: Layout) -> str:
 
 
 __all__ = [
-    "LONGEST", "MISSING", "Layout", "Parsed", "blocks", "count_lines", "fault", "open_log", "parse", "read_header", "smallest",
-]  # fmt: skip
+    "LONGEST",
+    "MISSING",
+    "Layout",
+    "Parsed",
+    "blocks",
+    "count_lines",
+    "fault",
+    "open_log",
+    "parse",
+    "read_header",
+]
+__all__ += ["smallest"]
