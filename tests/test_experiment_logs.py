@@ -249,7 +249,7 @@ def test_progress_adds_up_to_the_rows(tmp_path):
 
 
 def test_large_numbers_and_zeros_in_front_keep_their_value(tmp_path):
-    numbers = ["2147483647", "0000000012", "-2147483647", "-0", "00", "99999999", "100000000", "65536", "255", "256"]
+    numbers = ["2147483647", "00000000012", "-2147483647", "-0", "00", "99999999", "100000000", "65536", "255", "256"]
     line = "\t".join(["1", *numbers, "1", "2", "3", *["AbC"] * 13, *["0000abc"] * 13])
     found = encode(write(tmp_path / "log.txt", [line]), tmp_path / "a", kind="criteo").clicks()
     wanted = [2147483647, 12, 0, 0, 0, 99999999, 100000000, 65536, 255, 256, 1, 2, 3]
@@ -346,7 +346,7 @@ def test_the_file_is_an_arrow_file_that_holds_the_values(tmp_path):
     for j, name in enumerate(found.names):
         assert table[name].to_pylist() == [row[j] for row in values]
         assert found.values(name).tolist() == list(dict.fromkeys(row[j] for row in values if row[j] is not None))
-    with pytest.raises(UncurseError, match="there is no category 'C27' in .*; choose one of C1, "):
+    with pytest.raises(UncurseError, match=r"there is no category 'C27' in .*; choose one of C1, "):
         found.values("C27")
 
 
@@ -465,7 +465,6 @@ def test_any_bytes_give_rows_or_our_error(tmp_path_factory, content, kind, head)
         (20, 8 * "\x00", "holds the byte 0x00, which is no text"),
         (3, " 7", "I3 is ' 7', not a whole number"),
         (3, "0x7", "I3 is '0x7', not a whole number"),
-        (3, "00000000007", "I3 is '00000000007', not a whole number"),
         (3, "-2147483648", "I3 is '-2147483648', not a whole number"),
         (20, "é", "holds the byte 0xa9, which is no text"),
         (20, "1\t2", "41 fields instead of 40"),
@@ -604,7 +603,7 @@ def test_a_target_that_cannot_be_written_is_refused(tmp_path):
         encode(path, tmp_path / "none" / "a", kind="criteo")
 
 
-@pytest.mark.parametrize("limit", [200, 20_000])
+@pytest.mark.parametrize("limit", [200, 10_000])
 def test_a_full_disk_leaves_the_old_file(limit, tmp_path):
     path = write(tmp_path / "log.txt", criteo_lines(50))
     encode(path, tmp_path / "a", kind="criteo", rows=3)

@@ -312,16 +312,4 @@ def fault(line: bytes, layout: Layout) -> str:
     return "not readable"  # pragma: no cover
 
 
-__all__ = [
-    "LONGEST",
-    "MISSING",
-    "Layout",
-    "Parsed",
-    "blocks",
-    "count_lines",
-    "fault",
-    "open_log",
-    "parse",
-    "read_header",
-]
-__all__ += ["smallest"]
+__all__ = ["MISSING", "Layout", "Parsed", "count_lines", "fault", "open_log", "parse", "read_header", "smallest"]
