@@ -17,7 +17,7 @@ from pyarrow import feather
 from uncurse import UncurseError
 from uncurse.experiments.logs import Encoded, encode, encoding
 from uncurse.experiments.logs import lines as reading
-from uncurse.experiments.logs.encoding import Vocabulary
+from uncurse.experiments.logs.vocabulary import Vocabulary
 
 SAMPLES = Path(__file__).parents[2] / "shared" / "data"
 CRITEO_SAMPLE = SAMPLES / "criteo_kaggle_raw" / "criteo_train_first10k.txt.gz"
