@@ -106,7 +106,7 @@ MAKERS: dict[str, Callable[[Path, int], None]] = {"criteo": make_criteo, "avazu"
 
 
 def ours(kind: str, path: Path) -> int:
-    from uncurse.deep.reading import encode
+    from uncurse.experiments.logs import encode
 
     return len(encode(path, path.with_suffix(".clicks"), kind=kind))
 

@@ -16,8 +16,8 @@ import torch
 
 from uncurse import UncurseError
 from uncurse.deep import Clicks
-from uncurse.deep.blocks import count_lines
 from uncurse.experiments import ClickWorld
+from uncurse.experiments.logs import Encoded, count_lines
 from uncurse.experiments.paper import rows as parts
 from uncurse.experiments.paper import text
 from uncurse.experiments.paper.clicks import run
@@ -218,7 +218,6 @@ def criteo_lines(rows: int, seed: int = 0) -> str:
 
 def test_a_log_is_encoded_by_the_training_rows_of_its_split_and_used_again_only_for_them(tmp_path, monkeypatch):
     from uncurse import deep
-    from uncurse.deep.encoded import Encoded
 
     seen = []
 

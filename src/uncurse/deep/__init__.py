@@ -1,4 +1,4 @@
-"""Click models trained as replicas side by side, on a GPU or a CPU; readers of public logs; worlds with known truth.
+"""Click models trained as replicas side by side, on a GPU or a CPU.
 
 PyTorch is imported when something here needs it, not before.
 """
@@ -16,8 +16,6 @@ _HOMES = {
     "train_replicas": "training",
     "Replicas": "training",
     "Progress": "progress",
-    "Encoded": "encoded",
-    "encode": "reading",
 }
 
 
@@ -32,4 +30,4 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"uncurse.deep.{name} needs PyTorch: pip install 'uncurse[deep]'") from None
 
 
-__all__ = ["DLRM", "Clicks", "Encoded", "Progress", "Replicas", "XDeepFM", "encode", "train_replicas"]
+__all__ = ["DLRM", "Clicks", "Progress", "Replicas", "XDeepFM", "train_replicas"]

@@ -18,7 +18,7 @@ from ...errors import UncurseError
 
 if TYPE_CHECKING:
     from ...deep.data import Clicks
-    from ...deep.encoded import Encoded
+    from ..logs import Encoded
 
 Keep = Callable[[NDArray[Any]], NDArray[Any]]
 Reading = Callable[[], AbstractContextManager[Callable[[int], None]]]  # a progress bar that is told of rows
@@ -104,8 +104,7 @@ def encoded_log(
     reading: Reading,
 ) -> Encoded:
     """Return the log, encoded for this split now or before."""
-    from ...deep.encoded import Encoded
-    from ...deep.reading import encode
+    from ..logs import Encoded, encode
 
     if kept is not None and Path(kept).exists():
         log = Encoded.open(kept)
@@ -128,8 +127,7 @@ def encoded_log(
 
 def count_rows(data: str | os.PathLike[str], setting: Setting, rows: int) -> int:
     """Return the number of rows of a log, at most twice `rows`."""
-    from ...deep.blocks import count_lines
-    from ...deep.encoded import MAGIC
+    from ..logs import MAGIC, count_lines
 
     try:
         with open(data, "rb") as stream:
