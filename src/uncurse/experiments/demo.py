@@ -101,6 +101,3 @@ def outcomes(served: Array, predicted: Array, truth: Array) -> list[Outcome]:
         chosen = top_share(served, alpha)
         found.append(Outcome(alpha, *(float(values[chosen].mean()) for values in (truth, before, predicted))))
     return found
-
-
-__all__ = ["ALPHAS", "CANDIDATES", "SHOWN", "DemoWorld", "Outcome", "make", "outcomes", "write"]

@@ -44,6 +44,3 @@ def in_processes(
 
     with parallel_config("loky", n_jobs=min(workers, len(tasks)), inner_max_num_threads=1):
         return list(bar(Parallel(return_as="generator")(delayed(function)(*task) for task in tasks)))
-
-
-__all__ = ["in_processes"]

@@ -373,6 +373,3 @@ def _settled(world: ClickWorld) -> tuple[tuple[float, float], tuple[float, float
         middle = (low + high) / 2
         low, high = (middle, high) if float(torch.sigmoid(logits + middle).mean()) < world.rate else (low, middle)
     return (middles[0], factors[0] * stretch), (middles[1], factors[1] * stretch), (low + high) / 2
-
-
-__all__ = ["ClickWorld", "Field", "Number"]

@@ -144,6 +144,3 @@ def _coverage(arena: Arena, name: str) -> Iterator[_Case]:
             error = float(np.sqrt(likely * (1 - likely) / count))
             away = max(abs(share - 0.9) - 0.05, 0.0)
             yield _Case(away / (2 * error), f"{100 * share:.0f}% ± {100 * error:.0f} ({world})")
-
-
-__all__ = ["Verdict", "judge"]

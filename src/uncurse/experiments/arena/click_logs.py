@@ -161,6 +161,3 @@ def _numbers(table: pl.DataFrame, column: str) -> Array:
         row = int(wrong[0])
         raise UncurseError(f"the column {column} holds {table[column][row]!r} in row {row}: not a number")
     return np.asarray(values, np.float64)
-
-
-__all__ = ["ClickLog", "read_click_log"]

@@ -212,6 +212,3 @@ def oracle(draw: Draw) -> FittedMethod:
     score = draw.pool[order, 0]
     curve = fit_smooth(score, np.ones(len(score)), draw.pool_truth[order].astype(np.float64), scatter=True)
     return _map(lambda served: logistic(curve(served)))
-
-
-__all__ = ["ALONE", "KINDS", "METHODS", "ORACLE", "PAPER", "ArenaMethod", "FittedMethod", "method"]

@@ -100,6 +100,3 @@ def _provenance(arena: Arena, command: str) -> Section:
     entries += [("Left out", (line.removeprefix("left out: "),), "") for line in arena.notes()]
     entries += [("Command", (command,), "code")] if command else []
     return Section("provenance", "How these results were made", (), (Facts(tuple(entries)),))
-
-
-__all__ = ["render"]

@@ -248,6 +248,3 @@ def _seeded(base: Any, X: Any, y: NDArray[np.bool_], state: int, pool: Any) -> A
     models = fit_replicas(base, X, y, replicas="seeds", random_state=state).models
     scores = np.column_stack([model.predict_proba(pool)[:, 1] for model in models])
     return np.asarray(np.clip(scores, _CLIP, 1 - _CLIP), np.float64)
-
-
-__all__ = ["MODELS", "SPLITS", "Split", "make_features", "make_model", "make_split", "run"]

@@ -183,6 +183,3 @@ def records(results: RealResults) -> list[dict[str, Any]]:
             place = {"log": results.log, "model": results.model, "shift": results.shift, "method": name}
             found.append({**place, "alpha": alpha, "mean": mean, "mean_error": error, "rms": rms})
     return found
-
-
-__all__ = ["METHODS", "SHARES", "RealResults", "RealSummary", "caption", "markdown", "records", "table", "text"]

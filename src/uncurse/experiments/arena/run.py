@@ -176,6 +176,3 @@ def _judge(
         return errors, None
     ends = np.array([fitted.interval(alpha, LEVEL) for alpha in alphas])
     return errors, (ends[:, 0] <= errors) & (errors <= ends[:, 1])
-
-
-__all__ = ["ALPHAS", "LEVEL", "MAIN", "QUICK", "REPLICATIONS", "pick", "replicate", "run"]

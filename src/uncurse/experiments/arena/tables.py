@@ -129,6 +129,3 @@ def summarise(place: tuple[str, str, float], errors: Array, oracle: Array | None
         coverage_error=None if share is None else float(np.sqrt(share * (1 - share) / count)),
         count=count,
     )
-
-
-__all__ = ["Arena", "ArenaCell", "Dropped", "summarise"]

@@ -145,17 +145,3 @@ def _cell(cell: ArenaCell | None, best: bool) -> str:
 
 def _share(alpha: float) -> str:
     return f"{100 * alpha:g}%"
-
-
-__all__ = [
-    "WIDTH",
-    "coverage",
-    "from_oracle",
-    "markdown",
-    "number",
-    "records",
-    "shown",
-    "summary",
-    "text",
-    "world_table",
-]

@@ -128,5 +128,3 @@ def dlrm_worlds(path: Path = DLRM_FILE) -> dict[str, ArenaWorld]:
 
 
 WORLDS |= dlrm_worlds()
-
-__all__ = ["DLRM_FILE", "Dlrm", "dlrm_worlds", "logistic_regression", "trees"]

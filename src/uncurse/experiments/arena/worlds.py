@@ -186,6 +186,3 @@ def own_winners(rng: Rng) -> Draw:
     made = noisy(rng, noise=0.4, labelled=5 * ROWS)
     shown = made.labelled[:, 0] > np.quantile(made.labelled[:, 0], 0.8)
     return Draw(**{**vars(made), "labelled": made.labelled[shown], "labels": made.labels[shown]})
-
-
-__all__ = ["MODELS", "PER_REQUEST", "ROWS", "WORLDS", "ArenaWorld", "Draw", "Rng", "noisy", "world"]

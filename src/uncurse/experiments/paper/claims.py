@@ -136,6 +136,3 @@ def _click_error(claim: Claim, metric: str, series: list[Array], error: float) -
     here, relative = claim.statistic(*means), error / (1 + means[0])
     moved = (claim.statistic(*((1 + mean) * (1 + step) - 1 for mean in means)) for step in (-relative, relative))
     return float(max(abs(there - here) for there in moved))
-
-
-__all__ = ["CLAIMS", "Claim", "judge"]

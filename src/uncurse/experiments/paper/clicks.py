@@ -168,6 +168,3 @@ def run(
         "seconds": stages.seconds,
     }
     return tabulate(name, measured, about)
-
-
-__all__ = ["THINNING", "run"]

@@ -244,6 +244,3 @@ def _shape(logits: NDArray[Any], bins: int = 40) -> Shape:
     expected = np.diff(ndtr((inner - near.mean) / near.sd), prepend=0.0, append=1.0) * near.n
     fitted = near.mean, near.sd, near.skewness, near.excess_kurtosis, near.distance, near.p_value
     return Shape(near.n, *fitted, tuple(inner.tolist()), tuple(counts.tolist()), tuple(expected.tolist()))
-
-
-__all__ = ["ALPHAS", "BINS", "Measured", "log_losses", "measure", "tabulate"]

@@ -145,6 +145,3 @@ class Networks:
         if part == TEST:
             self.facts["test rows kept"] = float(stays.mean())
         return stays
-
-
-__all__ = ["SNAPSHOTS", "Networks", "Stages"]

@@ -191,25 +191,3 @@ def hide_unknown(clicks: Clicks, training: NDArray[np.intp]) -> None:
         known[codes[rows].long()] = True
         known[:2] = True
         codes.masked_fill_(~known[codes.long()], 1)
-
-
-__all__ = [
-    "LABELLED",
-    "OTHER",
-    "POOL",
-    "QUICK",
-    "SETTINGS",
-    "SMALL",
-    "SMALL_SHARES",
-    "TEST",
-    "TRAIN",
-    "Reading",
-    "Setting",
-    "check_parts",
-    "check_time",
-    "count_rows",
-    "draw_world",
-    "encoded_log",
-    "hide_unknown",
-    "split_rows",
-]

@@ -364,19 +364,3 @@ def measure_network(
         slope = platt.slope if isinstance(platt, Affine) else np.nan
         level = network.steps[LEVEL].intercept  # type: ignore[attr-defined]
         return figures, lambdas, network.failed, {"slope": slope, "level": level}
-
-
-__all__ = [
-    "LAMBDA_FLOOR",
-    "REPLICAS",
-    "SETTINGS",
-    "Figures",
-    "Lambdas",
-    "Scored",
-    "ServedNetwork",
-    "columns_of_group",
-    "groups_of",
-    "level_shift",
-    "measure_network",
-    "snapshot_name",
-]

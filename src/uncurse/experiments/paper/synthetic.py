@@ -32,38 +32,13 @@ FEATURES, TRAIN, TEST = 20, 3_000, 30_000
 TRAIN_MEAN, POOL_MEAN, SPREAD = 0.05, -0.05, 0.1
 ALPHAS = tuple(round(0.01 * i, 2) for i in range(2, 11))
 METRICS = ("calibration_error", "ece", "mce", "log_loss_reduction", "true_error", "ece_floor", "mce_floor")
-METHODS = (
-    "Vanilla",
-    "VAD",
-    "VAD(p)",
-    "VAD (S=3)",
-    "Algorithm 1, literal",
-    "anchored, S=2",
-    "information, S=1",
-)
+METHODS = ("Vanilla", "VAD", "VAD(p)", "VAD (S=3)", "Algorithm 1, literal", "anchored, S=2", "information, S=1")
 
 #: Figures of the authors' own random stream, by α; see `run_golden`.
+_FIGURES = ("Vanilla", "VAD", "VAD(p)", "lambda", "ECE Vanilla", "ECE VAD", "MCE Vanilla", "MCE VAD")
 GOLDEN = {
-    0.02: {
-        "Vanilla": 1.08702,
-        "VAD": 0.99470,
-        "VAD(p)": 1.00528,
-        "lambda": 0.83940,
-        "ECE Vanilla": 0.06588,
-        "ECE VAD": 0.05728,
-        "MCE Vanilla": 0.1476,
-        "MCE VAD": 0.1297,
-    },
-    0.10: {
-        "Vanilla": 1.06969,
-        "VAD": 0.99415,
-        "VAD(p)": 1.00398,
-        "lambda": 0.84168,
-        "ECE Vanilla": 0.04182,
-        "ECE VAD": 0.03437,
-        "MCE Vanilla": 0.0831,
-        "MCE VAD": 0.0726,
-    },
+    0.02: dict(zip(_FIGURES, (1.08702, 0.99470, 1.00528, 0.83940, 0.06588, 0.05728, 0.1476, 0.1297), strict=True)),
+    0.10: dict(zip(_FIGURES, (1.06969, 0.99415, 1.00398, 0.84168, 0.04182, 0.03437, 0.0831, 0.0726), strict=True)),
 }
 
 
@@ -275,18 +250,9 @@ def run_golden(*, progress: Callable[[Iterator[Any]], Iterable[Any]] = iter) -> 
             (vanilla,) = evaluate(label, logistic(score), [alpha]).rows
             (debiased,) = evaluate(label, vad.predict_proba(score), [alpha]).rows
             (by_value,) = evaluate(label, identity.predict_proba(score), [alpha]).rows
-            rows.append(
-                {
-                    "Vanilla": vanilla.ratio,
-                    "VAD": debiased.ratio,
-                    "VAD(p)": by_value.ratio,
-                    "lambda": vad.lambda_,
-                    "ECE Vanilla": vanilla.ece,
-                    "ECE VAD": debiased.ece,
-                    "MCE Vanilla": vanilla.mce,
-                    "MCE VAD": debiased.mce,
-                }
-            )
+            ratios = vanilla.ratio, debiased.ratio, by_value.ratio, vad.lambda_
+            binned = vanilla.ece, debiased.ece, vanilla.mce, debiased.mce
+            rows.append(dict(zip(_FIGURES, (*ratios, *binned), strict=True)))
         figures[alpha] = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     return figures
 
@@ -345,21 +311,3 @@ def _cell_text(cell: SyntheticCell, unit: int) -> str:
     if cell.paper_mean is not None:
         text += f" [{unit * cell.paper_mean:.{digits}f} {cell.distance:+.1f}]"
     return text
-
-
-__all__ = [
-    "ALPHAS",
-    "GOLDEN",
-    "METHODS",
-    "METRICS",
-    "SyntheticCell",
-    "SyntheticTables",
-    "draw_rows",
-    "fit_model",
-    "golden_text",
-    "paper",
-    "run",
-    "run_golden",
-    "scores_of",
-    "text",
-]

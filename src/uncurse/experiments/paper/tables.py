@@ -325,25 +325,3 @@ def _of_paper(known: Any, key: Key, alpha: float) -> tuple[float, float | None] 
         return () if None in sides else (sides[0][0] - sides[1][0], None)
     found: tuple[float, float | None] | tuple[()] = known.get((key, alpha), ())
     return found
-
-
-__all__ = [
-    "CALIBRATORS",
-    "DATASETS",
-    "LEVEL",
-    "MAIN_BINS",
-    "OUTCOMES",
-    "REPLICA_METHODS",
-    "ClickCell",
-    "ClickTables",
-    "Finding",
-    "Key",
-    "Lambda",
-    "Samples",
-    "Shape",
-    "beside",
-    "cells_of",
-    "paper",
-    "percent",
-    "pooled",
-]

@@ -306,6 +306,3 @@ def _shape(tables: ClickTables, everything: bool) -> Iterator[Part]:
         bar = ("█" * round(rows * scale)).ljust(at + 1)
         lines.append(f"{left:>8.2f}  {bar[:at]}│{bar[at + 1 :]}")
     yield lines
-
-
-__all__ = ["markdown", "text"]
