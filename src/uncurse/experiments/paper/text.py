@@ -193,7 +193,10 @@ _TRUE = "Error against the true probabilities, %: mean ± standard error (root m
 
 def _against_truth(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
     shown = [a for a in tables.alphas if a in alphas]
-    for columns, names, step in ((_APPENDIX[:3], CALIBRATORS, True), (_CURVED, CALIBRATORS[:1], False)):
+    for columns, names, step in (
+        (_APPENDIX[:3], CALIBRATORS, True),
+        ((*_APPENDIX[:3], _CURVED[-1]), CALIBRATORS[:1], False),
+    ):
         rows = []
         for alpha, name in product(shown, names):
             cells = [_true(tables, alpha, name, variant, s) for _, variant, s in columns]
