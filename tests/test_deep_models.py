@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import importlib.util
+import itertools
 import sys
 import types
 import warnings
@@ -551,9 +552,35 @@ def test_networks_of_your_own_have_snapshots_too():
     np.testing.assert_allclose(fit.module(1, snapshot=0.5)(x)[:, 0].detach(), half.logits((x,))[:, 1], atol=1e-6)
 
 
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_falling_rate_is_a_line_of_twenty_stairs(optimiser, in_double):
+    clicks = make_clicks(1280, 2, (3, 4, 2))
+    plan = Plan(n_replicas=1, epochs=2, batch_size=32, optimiser=optimiser, rate=0.1, final_rate=0.005)  # 80 steps
+    assert [plan.rate_at(s / 80) for s in (0, 3)] == [0.1, 0.1]
+    np.testing.assert_allclose([plan.rate_at(s / 80) for s in (4, 40, 79)], [0.095, 0.05, 0.005])
+    run = make_run(SMALL, clicks, plan)
+    plain = run.stack.module(0)
+    kind = torch.optim.SGD if optimiser == "sgd" else torch.optim.Adam
+    falling, taken = kind(plain.parameters(), lr=0.1), itertools.count()
+
+    class Stairs:
+        zero_grad = falling.zero_grad
+
+        def step(self):
+            for group in falling.param_groups:
+                group["lr"] = plan.rate_at(next(taken) / 80)
+            falling.step()
+
+    plain_training(plain, run, Stairs())
+    run.train(None, {}, None, 1)
+    given = torch.from_numpy(clicks.dense).double(), torch.from_numpy(clicks.codes)
+    torch.testing.assert_close(scores(run.stack, clicks)[0], plain(*given).detach(), rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"final_rate": 0}, "final_rate=0; pass a learning rate above 0, or leave it out"),
         ({"momentum": 1.0}, "momentum=1.0; pass a number from 0 to below 1"),
         ({"momentum": 0.9, "optimiser": "adam"}, "momentum=0.9 is for optimiser='sgd'"),
         ({"weight_decay": -1}, "weight_decay=-1; pass a number of 0 or more"),

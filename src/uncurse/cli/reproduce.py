@@ -79,6 +79,9 @@ Vocabulary = Annotated[
     str, typer.Option("--vocabulary", help="Rows whose values make up the vocabulary: training or all.")
 ]
 BadShare = Annotated[float, typer.Option("--bad-share", help="Largest share of bad lines before it is an error.")]
+Decay = Annotated[
+    bool, typer.Option("--decay", help="Let the learning rate fall to a hundredth: snapshots are poor replicas then.")
+]
 Device = Annotated[str | None, typer.Option("--device", help="cuda or cpu (default: the GPU if there is one).")]
 Precision = Annotated[
     str, typer.Option("--precision", help="Precision of matrix products on a GPU: tf32, float32 or bf16.")
@@ -111,6 +114,7 @@ def clicks(
     epochs: Epochs = None,
     rate: Rate = None,
     thinning: Thinning = "other",
+    decay: Decay = False,
     seed: Seed = 0,
     quick: Quick = False,
     vocabulary: Vocabulary = "training",
@@ -128,7 +132,7 @@ def clicks(
     # Threads that wait by spinning starve each other on busy cores; read when PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given: dict[str, Any] = {"rows": rows, "models": models, "epochs": epochs, "rate": rate, "seed": seed}
-    given |= {"worlds": worlds, "thinning": thinning, "vocabulary": vocabulary, "device": device}
+    given |= {"worlds": worlds, "thinning": thinning, "decay": decay, "vocabulary": vocabulary, "device": device}
     given |= {"precision": precision, "bad_share": bad_share}
     from ..experiments.paper import text
     from ..experiments.paper.clicks import run

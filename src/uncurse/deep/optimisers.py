@@ -30,6 +30,10 @@ class Optimiser:
         self._stack, self._rate, self._decay = stack, rate, weight_decay
         self._sum = torch.zeros_like(stack.table) if rows and stack.table is not None else None
 
+    def set_rate(self, rate: float) -> None:
+        """Change the learning rate of the steps to come."""
+        self._rate = rate
+
     @torch.no_grad()
     def step(self) -> None:
         """Change the weights and the rows that were looked up, and forget their gradients."""
@@ -84,6 +88,12 @@ class Sgd(Optimiser):
         self._velocity = {} if self._plain else {name: torch.zeros_like(w) for name, w in stack.weights.items()}
         if stack.table is not None and momentum:
             self._velocity["table"] = torch.zeros_like(stack.table)
+
+    def set_rate(self, rate: float) -> None:
+        """Change the learning rate of the steps to come."""
+        super().set_rate(rate)
+        if self._plain:
+            self._stack.rate = rate
 
     def step_weights(self) -> None:
         """Change the weights that have a gradient."""
@@ -140,6 +150,12 @@ class Adam(Optimiser):
         self._steps = torch.zeros((), device=stack.device, dtype=torch.float64)
         if stack.table is not None:
             self._mean, self._square = torch.zeros_like(stack.table), torch.zeros_like(stack.table)
+
+    def set_rate(self, rate: float) -> None:
+        """Change the learning rate of the steps to come."""
+        super().set_rate(rate)
+        for group in self._dense.param_groups:
+            group["lr"] = rate
 
     def step_weights(self) -> None:
         """Change the weights that have a gradient."""

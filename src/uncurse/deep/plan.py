@@ -14,6 +14,7 @@ import torch
 from ..errors import UncurseError
 from ..validation import check_choice, check_count
 
+_STAIRS = 20  # of a falling learning rate: a GPU captures its step anew on each
 PRECISIONS = ("tf32", "float32", "bf16")
 _SMALL = 1 << 25  # weights times rows of a step that one thread does in a few milliseconds
 
@@ -27,6 +28,7 @@ class Plan:
     batch_size: int = 128
     optimiser: str = "sgd"  # or "adam"
     rate: float = 0.1
+    final_rate: float | None = None  # the rate is constant by default
     momentum: float = 0.0
     weight_decay: float = 0.0
     seed: int = 0  # of the first replica; the second has the next
@@ -44,6 +46,8 @@ class Plan:
             raise UncurseError(f"rate={self.rate!r}; pass a learning rate above 0, such as 0.1")
         if not isinstance(self.seed, Integral) or not 0 <= self.seed < 1 << 62:
             raise UncurseError(f"seed={self.seed!r}; pass a whole number from 0 on")
+        if self.final_rate is not None and not (isinstance(self.final_rate, Real) and 0 < self.final_rate < np.inf):
+            raise UncurseError(f"final_rate={self.final_rate!r}; pass a learning rate above 0, or leave it out")
         if not isinstance(self.momentum, Real) or not 0 <= self.momentum < 1:
             raise UncurseError(f"momentum={self.momentum!r}; pass a number from 0 to below 1, such as 0.9")
         if self.momentum and self.optimiser == "adam":
@@ -57,6 +61,13 @@ class Plan:
             object.__setattr__(self, name, float(getattr(self, name)))
         object.__setattr__(self, "snapshots", tuple(sorted({float(share) for share in self.snapshots})))
         object.__setattr__(self, "seed", int(self.seed))
+
+    def rate_at(self, progress: float) -> float:
+        """Return the learning rate after a share of the steps: a line from `rate` to `final_rate`, in twenty stairs."""
+        if self.final_rate is None:
+            return self.rate
+        stair = min(int(progress * _STAIRS), _STAIRS - 1) / (_STAIRS - 1)
+        return self.rate + stair * (float(self.final_rate) - self.rate)
 
     @property
     def seeds(self) -> list[int]:

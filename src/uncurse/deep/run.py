@@ -43,6 +43,7 @@ class Run:
             stack.dtype = torch.bfloat16
         self.rows = None if rows is None else check_rows(rows, r, len(label), device)
         self.n = len(label) if self.rows is None else self.rows.shape[1]
+        self.rate = plan.rate
         if plan.optimiser == "adam":
             self.optimiser: Optimiser = Adam(stack, plan.rate, plan.weight_decay)
         else:
@@ -131,6 +132,7 @@ class Run:
             self.place.fill_(first)
             clock.start(self.loss, first * plan.batch_size)
             for step in range(first, self.per_epoch):
+                self.set_rate(plan.rate_at(done / total))
                 self.stack.reseed(plan.seed, done)
                 if step < self.whole:
                     self.advance()
@@ -147,6 +149,12 @@ class Run:
                         save_checkpoint(checkpoint, about, done, state)
                 clock.tick(done, step + 1 == self.per_epoch, self.loss, min(self.n, (step + 1) * plan.batch_size))
         self.losses = losses.numpy()
+
+    def set_rate(self, rate: float) -> None:
+        """Take the steps to come at another rate, which a captured step has as a constant."""
+        if rate != self.rate:
+            self.rate, self.captured = rate, None
+            self.optimiser.set_rate(rate)
 
     @torch.no_grad()
     def snap(self, share: float) -> None:

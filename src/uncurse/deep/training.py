@@ -34,6 +34,7 @@ def train_replicas(
     batch_size: int = 128,
     optimiser: str = "sgd",
     rate: float = 0.1,
+    final_rate: float | None = None,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     seed: int = 0,
@@ -73,6 +74,8 @@ def train_replicas(
         As in `torch.optim`. Embeddings of `DLRM` and `XDeepFM` change only where the batch looks them up.
     rate, momentum, weight_decay : float
         Of the optimiser. Momentum is for SGD.
+    final_rate : float, optional
+        If given, the learning rate falls (or rises) linearly to it, in twenty equal parts of the steps.
     bootstrap : bool
         If true, the first replica is trained on all rows, and each of the others with Poisson(1) weights of the rows
         in place of a sample with replacement. Pass ``replicas="bootstrap"`` to `Auto`, `Tower` or `VAD` then, and
@@ -118,8 +121,8 @@ def train_replicas(
     """
     shares: Any = (snapshots,) if isinstance(snapshots, Real) else tuple(snapshots)
     plan = Plan(
-        n_replicas, epochs, batch_size, optimiser, rate, momentum, weight_decay, seed, bootstrap, shares,
-        precision, deterministic,
+        n_replicas, epochs, batch_size, optimiser, rate, final_rate, momentum, weight_decay, seed, bootstrap,
+        shares, precision, deterministic,
     )  # fmt: skip
     device = pick_device(device)
     try:

@@ -48,6 +48,7 @@ def run(
     steps: int | None = None,
     rate: float | None = None,
     thinning: str = "other",
+    decay: bool = False,
     seed: int = 0,
     vocabulary: str = "training",
     device: str | None = None,
@@ -81,6 +82,8 @@ def run(
     thinning : {"other", "same"}
         Rows on which the network that thins pool and test is trained: other rows, as in the paper, or the training
         rows of the networks, as a control.
+    decay : bool
+        Whether the learning rate falls linearly to a hundredth, as a case in which snapshots agree too much.
     seed : int, default=0
         Seed of the world, the split and the networks.
     vocabulary : {"training", "all"}
@@ -123,6 +126,8 @@ def run(
     if there < SMALL:
         setting = replace(setting, shares=SMALL_SHARES)
     plan = {**setting.training, "precision": precision}
+    if decay:
+        plan["final_rate"] = plan["rate"] / 100
     plan["epochs"] = epochs or (setting.world_epochs if data is None else plan["epochs"])
     if device is None and where.type == "cpu":
         check_time(setting, there, count * worlds, plan["epochs"])
