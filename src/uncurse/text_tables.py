@@ -24,6 +24,13 @@ class TextTable:
         Number of columns that are aligned to the left.
     gap : int, default=2
         Number of spaces between columns on a terminal.
+
+    Examples
+    --------
+    >>> print(as_text([TextTable("Results", [("method", "error"), ("VAD", "1%")])]))
+    Results
+    method  error
+    VAD        1%
     """
 
     title: str
