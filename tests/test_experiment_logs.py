@@ -3,6 +3,8 @@ import gzip
 import os
 import re
 import resource
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from unittest import mock
@@ -681,3 +683,9 @@ def test_a_vocabulary_grows_and_stays_the_same():
     given = Vocabulary(vocabulary.values()[2:])
     assert np.array_equal(given.number(values), first)
     assert np.all(given.number(np.arange(-9, 0)) == 1)
+
+
+def test_without_pyarrow_the_error_says_how_to_get_it():
+    code = "import sys; sys.modules['pyarrow'] = None; import uncurse.experiments.logs"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stderr.endswith("UncurseError: this needs pyarrow; pip install 'uncurse[deep]'\n")

@@ -187,8 +187,8 @@ def _clean(block: bytes, layout: Layout) -> bytes:
     odd = b"\r" in text or b"\0" in text or not text.isascii()
     if layout.names("skip"):  # the only fields whose bytes are not checked later
         content = np.frombuffer(text, np.uint8)
-        found = sum(np.count_nonzero(content[part] - np.uint8(32) > 94) for part in chunks(len(content)))
-        odd = odd or bool(found > text.count(b"\n"))
+        control = sum(np.count_nonzero(content[part] < 32) for part in chunks(len(content)))
+        odd = odd or b"\x7f" in text or bool(control > text.count(b"\n"))
     if not odd and not _has_long_line(block):
         return text
     lines = block.split(b"\n")
@@ -242,9 +242,10 @@ def _values(column: Any, kind: str) -> tuple[NDArray[Any], Mask | np.bool_]:
         values = column.fill_null(0).to_numpy()
         return values, values >= -_LARGEST
     if column.type == pa.string():
-        if (pc.max(pc.binary_length(column)).as_py() or 0) > 8:
+        if np.diff(np.frombuffer(column.buffers()[1], np.int32, len(column) + 1)).max(initial=0) > 8:
             raise pa.ArrowInvalid("too long")
-        return column.cast(pa.int64()).fill_null(MISSING).to_numpy(), np.True_
+        values = column.cast(pa.int64())
+        return (values.fill_null(MISSING) if values.null_count else values).to_numpy(), np.True_
     matches = pc.match_substring_regex(column.dictionary, f"^({_RULES[kind][0]})$")
     texts = pc.binary_join_element_wise("0x" if kind == "hex" else "", pc.if_else(matches, column.dictionary, "0"), "")
     values, valid = texts.cast(pa.int64()).to_numpy(), matches.to_numpy(zero_copy_only=False)
