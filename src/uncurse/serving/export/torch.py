@@ -9,9 +9,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ..maps import ScoreMap
-from ..maps.compile import compile_map, valid_range
-from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
+from ...maps import ScoreMap
+from ...maps.compile import compile_map, valid_range
+from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 
 
 def _normal(l: Tensor) -> Tensor:

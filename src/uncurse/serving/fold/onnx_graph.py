@@ -1,4 +1,4 @@
-"""Where the score of an ONNX graph comes from, and what else hangs on it."""
+"""Where the score of an ONNX graph comes from, and what else depends on it."""
 
 from __future__ import annotations
 
@@ -6,33 +6,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
-from ..errors import UncurseError
+from ...errors import UncurseError
+from ...validation import warn_user
 
-ML = "ai.onnx.ml"
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 SEPARATE = "export the map with `uncurse export map.json -o map.onnx` and run it on the model's score"
-#: What may lie between a layer and the output: it moves numbers about and changes none.
+#: What may follow a layer: it moves numbers and changes none.
 MOVES = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Dropout", "Gather", "Slice")
 CLASSIFIERS = ("LinearClassifier", "TreeEnsembleClassifier")
-_PASSED = ("ZipMap", "Normalizer", "Cast")
+_PASSED = (*MOVES, "ZipMap", "Normalizer", "Cast")
 _AVERAGES = ("Mean", "ReduceMean", "Div", "Sum", "Add", "Mul", "ReduceSum", "Concat", "Sub")
 _SUMS = (
-    "Gemm",
-    "MatMul",
-    "Add",
-    "Sub",
-    "Sum",
-    "ReduceSum",
-    "BatchNormalization",
-    "LinearRegressor",
-    "TreeEnsembleRegressor",
+    *("Gemm", "MatMul", "Add", "Sub", "Sum", "ReduceSum", "BatchNormalization"),
+    *("LinearRegressor", "TreeEnsembleRegressor"),
 )
 
 
 def _inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
-    """Of a node that branches or loops."""
+    """Yield the graphs of a node that branches or loops."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -40,7 +33,7 @@ def _inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
-    """Every node, those of graphs inside nodes too."""
+    """Yield every node, also of graphs inside nodes."""
     for node in graph.node:
         yield node
         for inner in _inner_graphs(node):
@@ -48,7 +41,7 @@ def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
-    """Every tensor that is stored."""
+    """Yield every stored tensor."""
     yield from graph.initializer
     for node in nodes_of(graph):
         for attribute in node.attribute:
@@ -60,92 +53,116 @@ def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
 
 
 def uses(graph: GraphProto, name: str) -> int:
-    """How often a tensor is read, as an output too."""
+    """Count how often a tensor is read, also as an output."""
     inside = sum(list(node.input).count(name) for node in nodes_of(graph))
     return int(inside + sum(one.name == name for one in graph.output))
 
 
 def maker(graph: GraphProto, name: str) -> NodeProto | None:
-    """The node that makes this tensor."""
+    """Return the node that makes this tensor."""
     return next((node for node in graph.node if name in node.output), None)
 
 
-def origin(graph: GraphProto, name: str) -> NodeProto | None:
-    """The node that makes this tensor, past what only moves it."""
+def _constant(graph: GraphProto, name: str) -> Any:
+    """Return the only number of a stored tensor, else None."""
+    found = next((tensor for tensor in graph.initializer if tensor.name == name), None)
     node = maker(graph, name)
-    while node is not None and node.input:
-        if node.op_type in MOVES or node.op_type in _PASSED:
-            node = maker(graph, node.input[0])
-        elif _is_pair(graph, node):
-            node = maker(graph, node.input[1])
-        else:
-            break
-    return node
+    if node is not None and node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+        found = node.attribute[0].t
+    values = None if found is None else numpy_helper.to_array(found)
+    return values.item() if values is not None and values.size == 1 else None
 
 
 def _is_pair(graph: GraphProto, node: NodeProto) -> bool:
-    """1 − p and p side by side, as classifiers give them."""
+    """Tell whether a node gives 1 − p and p side by side, as classifiers do."""
     if node.op_type != "Concat" or len(node.input) != 2:
         return False
     other = maker(graph, node.input[0])
-    return other is not None and other.op_type == "Sub" and other.input[1] == node.input[1]
+    return (
+        other is not None
+        and other.op_type == "Sub"
+        and other.input[1] == node.input[1]
+        and _constant(graph, other.input[0]) == 1
+    )
+
+
+def _path(graph: GraphProto, name: str) -> list[NodeProto]:
+    """Return the nodes from a tensor back to the one that computes it, past those that only move or pair it."""
+    path = []
+    node = maker(graph, name)
+    while node is not None:
+        path.append(node)
+        paired = _is_pair(graph, node)
+        if not node.input or not (paired or node.op_type in _PASSED):
+            break
+        node = maker(graph, node.input[1 if paired else 0])
+    return path if node is not None else []
 
 
 def score_name(graph: GraphProto, output: str | None) -> str:
-    """The name of the output that is the score."""
+    """Return the name of the output that is the score."""
     names = [one.name for one in graph.output]
     if output is not None:
         if output not in names:
             raise UncurseError(f"output={output!r} is no output of this model; there are: {', '.join(names)}")
         return output
-    # Of a classifier the label comes first, and beside it what probabilities are.
-    scores = [one.name for one in graph.output if not _is_label(one)]
+    scores = [one.name for one in graph.output if not is_label(one)]  # of a classifier the label comes first
     if len(scores) != 1:
         raise UncurseError(f"this ONNX model has the outputs {', '.join(names)}; say which is the score (--output)")
     return str(scores[0])
 
 
-def _is_label(value: Any) -> bool:
+def is_label(value: Any) -> bool:
+    """Tell an output of labels from one of numbers."""
     kind = value.type.tensor_type.elem_type if value.type.HasField("tensor_type") else TensorProto.FLOAT
     return kind not in (*FLOATS, TensorProto.FLOAT16, TensorProto.UNDEFINED)
 
 
 def end_of(model: ModelProto, name: str) -> NodeProto:
-    """The node whose sum, or sigmoid, or classes the score is; what is no such thing is refused."""
+    """Return the node whose sum, sigmoid or classes the score is; refuse a model that ends otherwise."""
     graph = model.graph
-    node = origin(graph, name)
-    if node is None:
+    path = _path(graph, name)
+    if not path:
         raise UncurseError("no node of this ONNX model makes its score; it has no layer to fold into")
-    if node.op_type in CLASSIFIERS and node.domain == ML:
+    node, reason = path[-1], ""
+    classifier = node.op_type in CLASSIFIERS and node.domain == "ai.onnx.ml"
+    if (classifier or any(_is_pair(graph, one) for one in path)) and not _keeps_last_column(graph, path):
+        reason = "picks a column of both classes, which may not be that of the second"
+    elif classifier:
         return node
-    reason = ""
-    if node.op_type in ("Softmax", "LogSoftmax"):
+    elif node.op_type in ("Softmax", "LogSoftmax"):
         reason = "ends in a softmax of many classes"
     elif node.op_type != "Sigmoid" and _is_probability(graph, node):
         reason = "goes on after the sigmoid, say to average"
-    elif node.op_type not in ("Sigmoid", *_SUMS) or node.domain not in ("", "ai.onnx", ML):
+    elif node.op_type not in ("Sigmoid", *_SUMS) or node.domain not in ("", "ai.onnx", "ai.onnx.ml"):
         reason = f"ends in {node.op_type!r}, which is not known to be a sum or a sigmoid"
     elif (width := _width(model, node)) not in (None, 1):
         reason = f"ends in {width} numbers a row"
-    elif any(one.op_type == "Normalizer" for one in _path(graph, name)):
+    elif any(one.op_type == "Normalizer" for one in path):
         reason = "divides what it gives by its sum"
     if reason:
         raise UncurseError(f"this ONNX model {reason}, so no one sum is its score; {SEPARATE}")
     return node
 
 
-def _path(graph: GraphProto, name: str) -> Iterator[NodeProto]:
-    end, node = origin(graph, name), maker(graph, name)
-    while node is not None and node is not end and node.input:
-        yield node
-        node = maker(graph, node.input[1] if _is_pair(graph, node) else node.input[0])
+def _keeps_last_column(graph: GraphProto, path: list[NodeProto]) -> bool:
+    """Tell whether nothing after the columns of both classes picks another one than the last."""
+    for node in path:
+        if _is_pair(graph, node):
+            break
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        last = node.op_type == "Gather" and axis in (1, -1) and _constant(graph, node.input[1]) in (1, -1)
+        if node.op_type in ("Gather", "Slice", "Transpose") and not last:
+            return False
+    return True
 
 
 def _is_probability(graph: GraphProto, node: NodeProto, depth: int = 0) -> bool:
-    """Made of sigmoids by sums, products and means alone."""
+    """Tell whether a node makes sums, products and means of sigmoids alone."""
     if node.op_type in ("Sigmoid", "Softmax"):
         return True
-    before = [one for one in (origin(graph, name) for name in node.input) if one and one.op_type != "Constant"]
+    paths = [_path(graph, name) for name in node.input]
+    before = [path[-1] for path in paths if path and path[-1].op_type != "Constant"]
     return (
         node.op_type in _AVERAGES
         and depth < 16
@@ -155,7 +172,7 @@ def _is_probability(graph: GraphProto, node: NodeProto, depth: int = 0) -> bool:
 
 
 def _width(model: ModelProto, node: NodeProto) -> int | None:
-    """Numbers a row of what a node gives; None where that is not known. Of one axis, rows are it."""
+    """Return how many numbers a row a node gives; None if that is not known. A single axis is that of rows."""
     known = value_types(model).get(node.output[0])
     if known is None or not known.HasField("shape"):
         return None
@@ -166,28 +183,32 @@ def _width(model: ModelProto, node: NodeProto) -> int | None:
 
 
 def value_types(model: ModelProto) -> dict[str, Any]:
-    """Types of tensors by name, as far as inference goes."""
+    """Return the types of tensors by name; warn if ONNX cannot infer them."""
+    graph = model.graph
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
-    except Exception:  # of a foreign model; what it says itself is left
-        graph = model.graph
+    except Exception as error:  # of a foreign model: many kinds
+        warn_user(
+            f"ONNX cannot infer the shapes of this model ({' '.join(str(error).split())[:160]}); only what it declares "
+            "is checked, so compare the folded model with uncurse verify"
+        )
     return {one.name: one.type.tensor_type for one in (*graph.output, *graph.value_info)}
 
 
 def others_behind(graph: GraphProto, name: str, score: str) -> list[str]:
-    """Outputs other than the score, and no labels, that are made of a tensor."""
+    """Return the outputs that depend on a tensor, other than the score and labels."""
     reached = {name}
-    for node in graph.node:  # in an order in which inputs come first
+    for node in graph.node:  # sorted: inputs come first
         inside = set(node.input)
         for inner in _inner_graphs(node):
             inside |= {name for part in nodes_of(inner) for name in part.input}
         if reached & inside:
             reached |= set(node.output)
-    return [one.name for one in graph.output if one.name in reached and one.name != score and not _is_label(one)]
+    return [one.name for one in graph.output if one.name in reached and one.name != score and not is_label(one)]
 
 
-def fresh(graph: GraphProto, stem: str) -> str:
-    """A name that nothing has yet."""
+def unused_prefix(graph: GraphProto, stem: str) -> str:
+    """Return a prefix that no name in the graph has."""
     taken = {one for node in nodes_of(graph) for one in (*node.output, *node.input)}
     taken |= {one.name for one in (*graph.input, *graph.output, *graph.initializer)}
     name, count = stem, 1
@@ -203,13 +224,13 @@ __all__ = [
     "MOVES",
     "SEPARATE",
     "end_of",
-    "fresh",
+    "is_label",
     "maker",
     "nodes_of",
-    "origin",
     "others_behind",
     "score_name",
     "tensors_of",
+    "unused_prefix",
     "uses",
     "value_types",
 ]

@@ -1,38 +1,42 @@
-"""ONNX: scale what feeds the last sigmoid; where that is no plain layer, put a Mul and an Add before it, or the map."""
+"""ONNX: scale what feeds the last sigmoid; where that is no plain layer, insert a Mul and an Add, or the map."""
 
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ..errors import UncurseError
-from ..maps import Affine, Grouped, ScoreMap
-from ..maps.compile import compile_map, compile_transform
-from .lines import RAW, line_of, simplified
+from ..._types import Array
+from ...errors import UncurseError
+from ...maps import Affine, Grouped, ScoreMap
+from ...maps.compile import compile_map, compile_transform
+from ...optional import needing
+from ..export.onnx import map_nodes
+from .files import Scorer
+from .line import RAW, line_of, simplified
 from .onnx_graph import (
     CLASSIFIERS,
     FLOATS,
     MOVES,
     SEPARATE,
     end_of,
-    fresh,
+    is_label,
     maker,
-    nodes_of,
     others_behind,
     score_name,
     tensors_of,
+    unused_prefix,
     uses,
     value_types,
 )
-from .onnx_map import map_nodes
 
 
 def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = None) -> ModelProto:
-    """A copy of the model with the map folded in; `output` names the score where there are several outputs."""
+    """Fold a map into a model; `output` names the score if there are several outputs."""
     if isinstance(score_map, Grouped):
         raise UncurseError(f"this map has one line for each group and a graph has one score; {SEPARATE}")
     _check(model)
@@ -40,87 +44,115 @@ def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = N
     graph, score_map = made.graph, simplified(score_map)
     name = score_name(graph, output)
     node = end_of(made, name)
+    score = node.output[-1] if node.op_type in CLASSIFIERS else node.output[0]
+    others = others_behind(graph, score, name)
+    if others:
+        raise UncurseError(f"the output {others[0]!r} is made of the score too, and would change with it; {SEPARATE}")
     if node.op_type in CLASSIFIERS:
-        _check_alone(graph, node.output[-1], name)
         _fold_classifier(score_map, node)
-        return made
-    sigmoid = node if node.op_type == "Sigmoid" else None
-    straight = isinstance(score_map, Affine) and (score_map.link == "logistic" or sigmoid is None)
-    slope, intercept = 1.0, 0.0
-    if straight:
-        slope, intercept = line_of(score_map, "logistic" if sigmoid is not None else RAW, "this ONNX model")
-    before = sigmoid is not None and score_map.link == "logistic"
-    _check_alone(graph, sigmoid.output[0] if sigmoid is not None and before else name, name)
-    if straight and _fold_layer(graph, sigmoid.input[0] if sigmoid is not None else name, slope, intercept):
-        return made
-    if sigmoid is None and score_map.scale == "probability" and score_map.link == "logistic":
-        raise UncurseError(
-            f"this map takes probabilities and no sigmoid is seen before the output {name!r}; {SEPARATE}"
-        )
-    prefix = fresh(graph, "uncurse_")
-    kind = _type(made, sigmoid.input[0] if sigmoid is not None and before else name, name)
-    # Before the sigmoid where the map works on logits, else on the output.
-    if sigmoid is not None and before:
-        source, target, steps = sigmoid.input[0], f"{prefix}mapped", compile_transform(score_map)
-        sigmoid.input[0] = target
     else:
-        source, target = f"{prefix}score", name
-        steps = compile_transform(score_map) if sigmoid is None else compile_map(score_map)
-        _rename(graph, name, source)
-    opset = next((one.version for one in made.opset_import if one.domain in ("", "ai.onnx")), 0)
-    nodes, tensors = (
-        _line(slope, intercept, source, target, kind, prefix)
-        if straight
-        else map_nodes(steps, source, target, elem_type=kind, opset=opset, prefix=prefix)
-    )
-    _insert(graph, nodes, tensors, source)
+        _fold_sum(score_map, made, node, name)
+    _check(made)
     return made
 
 
-def score_of(model: ModelProto, output: str | None = None) -> tuple[str, bool]:
-    """The name of the score among the outputs, and whether it is a probability."""
-    name = score_name(model.graph, output)
-    return name, end_of(model, name).op_type in ("Sigmoid", *CLASSIFIERS)
-
-
-def read(data: bytes) -> ModelProto:
-    """A model from its bytes, checked; nothing outside them is read."""
-    try:
-        model = onnx.load_model_from_string(data)
-    except Exception as error:  # protobuf raises its own
+def _fold_sum(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str) -> None:
+    """Fold into the layer that makes the sum; else insert the map before the sigmoid, or right after `node`."""
+    graph, sigmoid = model.graph, node.op_type == "Sigmoid"
+    before = sigmoid and score_map.link == "logistic"  # the map works on logits
+    straight = isinstance(score_map, Affine) and (before or not sigmoid)
+    source = tensor = node.input[0] if before else node.output[0]
+    line = 1.0, 0.0
+    if straight:
+        line = line_of(score_map, "logistic" if sigmoid else RAW, "this ONNX model")
+        if _fold_layer(graph, tensor, *line):
+            return
+    if not sigmoid and score_map.scale == "probability" and score_map.link == "logistic":
         raise UncurseError(
-            f"this is no whole ONNX model ({' '.join(str(error).split())[:120]}); save it again"
-        ) from None
-    external = [t.name for t in tensors_of(model.graph) if t.data_location == TensorProto.EXTERNAL]
-    if external:
-        raise UncurseError(
-            f"{len(external)} tensors of this ONNX model ({external[0]!r}, …) lie in other files, which are not "
-            "read; save it as one file"
+            f"this map takes probabilities and no sigmoid is seen before the output {name!r}; {SEPARATE}"
         )
-    _check(model)
-    return model
-
-
-def fold_bytes(score_map: ScoreMap, data: bytes, *, output: str | None = None) -> bytes:
-    """A saved model with the map folded in."""
-    made = fold_model(score_map, read(data), output=output)
-    _check(made)
-    return bytes(made.SerializeToString())
+    kind, prefix = _type(model, tensor, name), unused_prefix(graph, "uncurse_")
+    if before:
+        tensor = node.input[0] = f"{prefix}mapped"
+    else:
+        source = node.output[0] = f"{prefix}score"  # whoever reads the score now reads the mapped one
+    if straight:
+        nodes, tensors = _line(*line, source, tensor, kind, prefix)
+    else:
+        steps = compile_map(score_map) if sigmoid and not before else compile_transform(score_map)
+        opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
+        nodes, tensors = map_nodes(steps, source, tensor, elem_type=kind, opset=opset, prefix=prefix)
+    # Right after what makes the source; tensors as Constant nodes, which every version of ONNX has.
+    place = next((i for i, one in enumerate(graph.node) if source in one.output), -1) + 1
+    constants = [helper.make_node("Constant", [], [one.name], value=one) for one in tensors]
+    rest = list(graph.node)[place:]
+    del graph.node[place:]
+    graph.node.extend([*constants, *nodes, *rest])
 
 
 def _check(model: ModelProto) -> None:
     try:
         onnx.checker.check_model(model)
     except Exception as error:  # the checker raises many kinds
+        raise _not_whole(error) from None
+
+
+def _not_whole(error: Exception) -> UncurseError:
+    return UncurseError(f"this is no whole ONNX model ({' '.join(str(error).split())[:120]}); save it again")
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str, *, output: str | None = None) -> None:
+    """Fold a map into a saved model."""
+    target.write_bytes(fold_model(score_map, _read(source), output=output).SerializeToString())
+
+
+def load_scorer(path: Path, kind: str, score_map: ScoreMap, *, output: str | None = None) -> Scorer:
+    """Load a saved model as a function to its score, with all columns, and one to its other outputs."""
+    with needing("onnx"):
+        import onnxruntime
+    model = _read(path)
+    name = score_name(model.graph, output)
+    space = "probability" if end_of(model, name).op_type in ("Sigmoid", *CLASSIFIERS) else score_map.scale
+    stored = {tensor.name for tensor in model.graph.initializer}
+    inputs = [one for one in model.graph.input if one.name not in stored]
+    if len(inputs) != 1:
+        raise UncurseError(f"{path} takes {len(inputs)} inputs; verify takes models of one, so use Python for this one")
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has many kinds
+        raise UncurseError(f"ONNX Runtime does not load {path}: {' '.join(str(error).split())[:160]}") from None
+    dtype = helper.tensor_dtype_to_np_dtype(inputs[0].type.tensor_type.elem_type)
+    others = [one.name for one in model.graph.output if one.name != name and not is_label(one)]
+
+    def run(x: Array, names: list[str]) -> dict[str, Any]:
+        return dict(zip(names, session.run(names, {inputs[0].name: x.astype(dtype)}), strict=True)) if names else {}
+
+    def score(x: Array) -> Array:
+        out = run(x, [name])[name]
+        if isinstance(out, list):  # a ZipMap's dictionaries
+            out = [list(row.values()) for row in out]
+        values = np.asarray(out, np.float64)
+        return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+    return Scorer(score, space, others=lambda x: run(x, others))
+
+
+def _read(path: Path) -> ModelProto:
+    """Read a model from its bytes alone, not from other files that it names."""
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except Exception as error:  # protobuf raises its own
+        raise _not_whole(error) from None
+    external = [t.name for t in tensors_of(model.graph) if t.data_location == TensorProto.EXTERNAL]
+    if external:
         raise UncurseError(
-            f"this is no whole ONNX model ({' '.join(str(error).split())[:120]}); save it again"
-        ) from None
-
-
-def _check_alone(graph: GraphProto, name: str, score: str) -> None:
-    others = others_behind(graph, name, score)
-    if others:
-        raise UncurseError(f"the output {others[0]!r} is made of the score too, and would change with it; {SEPARATE}")
+            f"{len(external)} tensors of this ONNX model ({external[0]!r}, …) lie in other files, which are not "
+            "read; save it as one file"
+        )
+    return model
 
 
 # ---------------------------------------------------------------------------- layers
@@ -183,22 +215,6 @@ def _line(
         helper.make_node("Add", [f"{prefix}scaled", tensors[1].name], [target]),
     ]
     return nodes, tensors
-
-
-def _rename(graph: GraphProto, name: str, new: str) -> None:
-    """The tensor inside; the output of the graph keeps its name."""
-    for node in nodes_of(graph):
-        node.output[:] = [new if one == name else one for one in node.output]
-        node.input[:] = [new if one == name else one for one in node.input]
-
-
-def _insert(graph: GraphProto, nodes: list[NodeProto], tensors: list[TensorProto], source: str) -> None:
-    """Right after what makes the source; tensors as Constant nodes, which every version of ONNX has."""
-    place = next((i for i, node in enumerate(graph.node) if source in node.output), -1) + 1
-    constants = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in tensors]
-    rest = list(graph.node)[place:]
-    del graph.node[place:]
-    graph.node.extend([*constants, *nodes, *rest])
 
 
 def _type(model: ModelProto, *names: str) -> int:
@@ -273,4 +289,4 @@ def _fold_trees(given: dict[str, Any], after: str, slope: float, intercept: floa
     return True
 
 
-__all__ = ["fold_bytes", "fold_model", "read", "score_of"]
+__all__ = ["fold_file", "fold_model", "load_scorer"]

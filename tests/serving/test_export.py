@@ -20,8 +20,9 @@ from uncurse.links import to_link
 from uncurse.maps import logit_knots
 from uncurse.maps.compile import compile_map, compile_transform
 from uncurse.maps.operations import Pieces
-from uncurse.serving.source import to_c, to_python
-from uncurse.serving.sql import DIALECTS, to_sql
+from uncurse.serving.export.c import to_c
+from uncurse.serving.export.python import to_python
+from uncurse.serving.export.sql import DIALECTS, to_sql
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 
@@ -130,7 +131,7 @@ def run_c(score_map, scores, folder, compiler=("gcc", "-std=c99", "-O2"), name="
 
 def run_onnx(score_map, scores, folder):
     onnx = pytest.importorskip("onnx")
-    from uncurse.serving.onnx_map import to_onnx
+    from uncurse.serving.export.onnx import to_onnx
 
     model = to_onnx(score_map)
     onnx.checker.check_model(model, full_check=True)
@@ -144,7 +145,7 @@ def session(model):
 
 def run_torch(score_map, scores, folder):
     torch = pytest.importorskip("torch")
-    from uncurse.serving.torch_map import MapModule
+    from uncurse.serving.export.torch import MapModule
 
     return MapModule(score_map)(torch.from_numpy(scores)).numpy()
 
@@ -451,7 +452,7 @@ def test_nodes_fit_models_of_any_float_any_shape_and_any_opset(opset):
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper
 
-    from uncurse.serving.onnx_map import map_nodes
+    from uncurse.serving.export.onnx import map_nodes
 
     chain = MAPS["chain"]
     types = {TensorProto.FLOAT: 1e-6, TensorProto.DOUBLE: 1e-12, TensorProto.FLOAT16: 1e-3}
@@ -476,7 +477,7 @@ def test_nodes_fit_models_of_any_float_any_shape_and_any_opset(opset):
 
 def test_nodes_that_cannot_be_are_refused():
     onnx = pytest.importorskip("onnx")
-    from uncurse.serving.onnx_map import map_nodes
+    from uncurse.serving.export.onnx import map_nodes
 
     steps = compile_transform(CURVE)
     with pytest.raises(UncurseError, match="opset 8 is too old for a map; convert the model to 9 or later"):
@@ -490,7 +491,7 @@ def test_nodes_that_cannot_be_are_refused():
 
 def test_a_module_keeps_shape_and_dtype_and_its_doubles():
     torch = pytest.importorskip("torch")
-    from uncurse.serving.torch_map import MapModule
+    from uncurse.serving.export.torch import MapModule
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 1), MapModule(CURVE))
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
@@ -508,7 +509,7 @@ def test_a_module_keeps_shape_and_dtype_and_its_doubles():
 
 def test_a_module_is_saved_and_loaded(tmp_path):
     torch = pytest.importorskip("torch")
-    from uncurse.serving.torch_map import MapModule
+    from uncurse.serving.export.torch import MapModule
 
     other = replace(CURVE, y=tuple(np.array(CURVE.y) + 0.5))
     torch.save(MapModule(CURVE).state_dict(), tmp_path / "map.pt")
@@ -520,7 +521,7 @@ def test_a_module_is_saved_and_loaded(tmp_path):
 
 def test_a_module_goes_through_torch_export():
     torch = pytest.importorskip("torch")
-    from uncurse.serving.torch_map import MapModule
+    from uncurse.serving.export.torch import MapModule
 
     module = MapModule(MAPS["chain across links"])
     rows = {0: torch.export.Dim("rows")}
@@ -588,7 +589,7 @@ def test_the_programs_of_the_page_refuse_what_they_cannot_do(program, tmp_path):
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("torch")
-    from uncurse.serving.onnx_map import to_onnx
+    from uncurse.serving.export.onnx import to_onnx
 
     monkeypatch.chdir(tmp_path)
     CURVE.save("map.json")
