@@ -218,7 +218,8 @@ def verify_files(
     kinds = [family(path) for path in (before, after)]
     if kinds[0] != kinds[1]:
         raise UncurseError(f"{before} is {kinds[0]} and {after} is {kinds[1]}; fold keeps the kind, so pass its output")
-    first, second = (load_scorer(Path(path), kinds[0], score_map, output) for path in (before, after))
+    first = load_scorer(Path(before), kinds[0], score_map, output)
+    second = load_scorer(Path(after), kinds[0], score_map, output, first.space)
     rows = _rows(Path(data), features, first.names)
     try:
         found = verify(score_map, first.score, second.score, rows, space=first.space)

@@ -106,15 +106,7 @@ def fold_file(
     'lightgbm'
     """
     kind = family(source)
-    options: dict[str, str] = {}
-    for name, value, families, what in (
-        ("layer", layer, ("torch", "safetensors"), "torch weights"),
-        ("output", output, ("onnx",), "an ONNX model"),
-    ):
-        if value is not None and kind not in families:
-            raise UncurseError(f"{name}={value!r} is for {what} and {source} is {kind}; leave it out")
-        if value is not None:
-            options[name] = value
+    options = _options(kind, source, layer=layer, output=output)
     try:
         with documents.replacing(target) as temporary:
             _module(kind).fold_file(score_map, Path(source), temporary, kind, **options)
@@ -123,10 +115,26 @@ def fold_file(
     return kind
 
 
-def load_scorer(path: Path, kind: str, score_map: ScoreMap, output: str | None) -> Scorer:
-    """Load a saved model as a function to its sum, or to its prediction where that is no logit."""
-    scorer: Scorer = _module(kind).load_scorer(path, kind, score_map, **({} if output is None else {"output": output}))
+def load_scorer(path: Path, kind: str, score_map: ScoreMap, output: str | None, space: str | None = None) -> Scorer:
+    """Load a saved model as a function to its sum, or to its prediction where that is no logit.
+
+    `space` is what it returns, if known: that of the model before the fold.
+    """
+    options = _options(kind, path, output=output) | ({"space": space} if kind == "onnx" else {})
+    scorer: Scorer = _module(kind).load_scorer(path, kind, score_map, **options)
     return scorer
+
+
+def _options(kind: str, path: str | os.PathLike[str], **options: str | None) -> dict[str, str | None]:
+    """Return the options that are set; refuse one of another family."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, value in given.items():
+        kinds, what = {"layer": (("torch", "safetensors"), "torch weights"), "output": (("onnx",), "an ONNX model")}[
+            name
+        ]
+        if kind not in kinds:
+            raise UncurseError(f"{name}={value!r} is for {what} and {path} is {kind}; leave it out")
+    return given
 
 
 def _module(kind: str) -> Any:

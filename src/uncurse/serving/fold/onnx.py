@@ -109,13 +109,16 @@ def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str, *, out
     target.write_bytes(fold_model(score_map, _read(source), output=output).SerializeToString())
 
 
-def load_scorer(path: Path, kind: str, score_map: ScoreMap, *, output: str | None = None) -> Scorer:
+def load_scorer(
+    path: Path, kind: str, score_map: ScoreMap, *, output: str | None = None, space: str | None = None
+) -> Scorer:
     """Load a saved model as a function to its score, with all columns, and one to its other outputs."""
     with needing("onnx"):
         import onnxruntime
     model = _read(path)
     name = score_name(model.graph, output)
-    space = "probability" if end_of(model, name).op_type in ("Sigmoid", *CLASSIFIERS) else score_map.scale
+    if space is None:
+        space = "probability" if end_of(model, name).op_type in ("Sigmoid", *CLASSIFIERS) else score_map.scale
     stored = {tensor.name for tensor in model.graph.initializer}
     inputs = [one for one in model.graph.input if one.name not in stored]
     if len(inputs) != 1:
@@ -125,19 +128,29 @@ def load_scorer(path: Path, kind: str, score_map: ScoreMap, *, output: str | Non
     except Exception as error:  # ONNX Runtime has many kinds
         raise UncurseError(f"ONNX Runtime does not load {path}: {' '.join(str(error).split())[:160]}") from None
     dtype = helper.tensor_dtype_to_np_dtype(inputs[0].type.tensor_type.elem_type)
-    others = [one.name for one in model.graph.output if one.name != name and not is_label(one)]
+    others = [one for one in model.graph.output if one.name != name]
 
-    def run(x: Array, names: list[str]) -> dict[str, Any]:
-        return dict(zip(names, session.run(names, {inputs[0].name: x.astype(dtype)}), strict=True)) if names else {}
+    def run(x: Array, *names: str) -> list[Any]:
+        outputs: list[Any] = session.run(names, {inputs[0].name: x.astype(dtype)})
+        return outputs
 
     def score(x: Array) -> Array:
-        out = run(x, [name])[name]
+        out = run(x, name)[0]
         if isinstance(out, list):  # a ZipMap's dictionaries
             out = [list(row.values()) for row in out]
         values = np.asarray(out, np.float64)
         return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
-    return Scorer(score, space, others=lambda x: run(x, others))
+    def other(x: Array) -> dict[str, Any]:
+        p = score(x).reshape(len(x), -1)[:, -1]
+        found = {}
+        for one in others:
+            found[one.name] = values = np.asarray(run(x, one.name)[0])
+            if is_label(one):  # it follows the score: compare whether it is that of the second class above a half
+                found[one.name] = (values.ravel() == values.ravel()[p.argmax()]) == (p > 0.5)
+        return found
+
+    return Scorer(score, space, others=other)
 
 
 def _read(path: Path) -> ModelProto:

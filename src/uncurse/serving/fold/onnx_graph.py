@@ -173,7 +173,7 @@ def _is_probability(graph: GraphProto, node: NodeProto, depth: int = 0) -> bool:
 
 def _width(model: ModelProto, node: NodeProto) -> int | None:
     """Return how many numbers a row a node gives; None if that is not known. A single axis is that of rows."""
-    known = value_types(model).get(node.output[0])
+    known = value_types(model, warn=True).get(node.output[0])
     if known is None or not known.HasField("shape"):
         return None
     dims = known.shape.dim
@@ -182,16 +182,18 @@ def _width(model: ModelProto, node: NodeProto) -> int | None:
     return dims[-1].dim_value if dims[-1].HasField("dim_value") else None
 
 
-def value_types(model: ModelProto) -> dict[str, Any]:
-    """Return the types of tensors by name; warn if ONNX cannot infer them."""
+def value_types(model: ModelProto, *, warn: bool = False) -> dict[str, Any]:
+    """Return the types of tensors by name, as far as ONNX infers them; `warn` if that fails."""
     graph = model.graph
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
+        onnx.shape_inference.infer_shapes(model, strict_mode=True)  # without, ONNX passes over most errors
     except Exception as error:  # of a foreign model: many kinds
-        warn_user(
-            f"ONNX cannot infer the shapes of this model ({' '.join(str(error).split())[:160]}); only what it declares "
-            "is checked, so compare the folded model with uncurse verify"
-        )
+        if warn:
+            warn_user(
+                f"ONNX cannot infer all shapes of this model ({' '.join(str(error).split())[:160]}), so how many "
+                "scores a row has may be unknown; compare the folded model with `uncurse verify`"
+            )
     return {one.name: one.type.tensor_type for one in (*graph.output, *graph.value_info)}
 
 
