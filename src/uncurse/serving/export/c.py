@@ -12,31 +12,43 @@ from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Piec
 from ...version import __version__
 from .text import MOST_EXP, SCALES, piece_rows, wrapped
 
-_C_WORDS = """alignas alignof and and_eq asm atomic_cancel auto bitand bitor bool break case catch char class compl
+_WORDS = """alignas alignof and and_eq asm atomic_cancel auto bitand bitor bool break case catch char class compl
 concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else enum
 explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
 operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof static
 static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof union
 unsigned using virtual void volatile wchar_t while xor xor_eq main
 """
-# Functions and macros of <math.h>, of which each function also has the suffixes f and l; the last line is of POSIX.
-_C_MATH = """
+# <math.h>: functions also with the suffixes f and l, and for complex numbers with the prefix c; the last line is POSIX.
+_MATH = """
 acos asin atan atan2 cos sin tan acosh asinh atanh cosh sinh tanh exp exp2 expm1 frexp ilogb ldexp log log10 log1p log2
 logb modf scalbn scalbln cbrt fabs hypot pow sqrt erf erfc lgamma tgamma ceil floor nearbyint rint lrint llrint round
 lround llround trunc fmod remainder remquo copysign nan nextafter nexttoward fdim fmax fmin fma
 isfinite isinf isnan isnormal signbit fpclassify isgreater isgreaterequal isless islessequal islessgreater isunordered
-NAN INFINITY HUGE_VAL HUGE_VALF HUGE_VALL FP_INFINITE FP_NAN FP_NORMAL FP_SUBNORMAL FP_ZERO FP_ILOGB0 FP_ILOGBNAN
-MATH_ERRNO MATH_ERREXCEPT math_errhandling float_t double_t
-roundeven exp10 exp2m1 exp10m1 fmaximum fminimum canonicalize issignaling iseqsig
-j0 j1 jn y0 y1 yn gamma drem significand scalb signgam lgamma_r lgammaf_r lgammal_r gamma_r sincos finite
-pow10 abs labs llabs linux unix
+math_errhandling roundeven exp10 exp2m1 exp10m1 fmaximum fminimum canonicalize issignaling iseqsig abs arg imag onj proj
+real j0 j1 jn y0 y1 yn gamma drem significand scalb signgam lgamma_r gamma_r sincos finite pow10 nextup nextdown llogb
+"""
+# Other headers that a program is likely to include.
+_LIBRARY = """
+abort abs atexit atof atoi atol atoll bsearch calloc div exit free getenv labs ldiv llabs lldiv malloc mblen mbstowcs
+mbtowc qsort rand realloc srand strtod strtof strtol strtold strtoll strtoul strtoull system wcstombs wctomb alloca
+clearerr fclose feof ferror fflush fgetc fgetpos fgets fopen fprintf fputc fputs fread freopen fscanf fseek fsetpos
+ftell fwrite getc getchar gets perror printf putc putchar puts remove rename rewind scanf setbuf setvbuf snprintf
+sprintf sscanf tmpfile tmpnam ungetc vfprintf vfscanf vprintf vscanf vsnprintf vsprintf vsscanf stdin stdout stderr
+memchr memcmp memcpy memmove memset strcat strchr strcmp strcoll strcpy strcspn strerror strlen strncat strncmp strncpy
+strpbrk strrchr strspn strstr strtok strxfrm strdup index rindex isalnum isalpha isblank iscntrl isdigit isgraph islower
+isprint ispunct isspace isupper isxdigit tolower toupper asctime clock ctime difftime gmtime localtime mktime strftime
+time assert errno offsetof raise signal setjmp longjmp jmp_buf setlocale localeconv va_arg va_copy va_end va_list
+va_start complex std linux unix random select kill
 """
 
 
-def _c_names() -> set[str]:
-    """Return the names that cannot be defined after including <math.h>."""
-    math = _C_MATH.split()
-    return {*_C_WORDS.split(), *math, *(name + suffix for name in math for suffix in "fl")}
+def _is_reserved(name: str) -> bool:
+    """Tell whether a name is a keyword, a macro or a name of the library of C or C++."""
+    math = _MATH.split()
+    known = {*_WORDS.split(), *_LIBRARY.split()}
+    known |= {prefix + one + suffix for one in math for prefix in ("", "c") for suffix in ("", "f", "l")}
+    return name in known or name.isupper() or name.endswith("_t")
 
 
 def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
@@ -49,7 +61,7 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     score_map : ScoreMap
         An `Affine`, `Curve`, `Steps` or `Chain`.
     name : str, default="uncurse_predict"
-        Name of the function; keywords and names of ``<math.h>`` are refused.
+        Name of the function; keywords, macros and names of the C library are refused.
 
     Returns
     -------
@@ -62,8 +74,10 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     >>> "static inline double uncurse_predict(double score)" in to_c(Affine(0.5, -1.0))
     True
     """
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _c_names() or name.startswith("M_"):
-        raise UncurseError(f"{name!r} cannot name a function in C; choose another, such as 'uncurse_predict'")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise UncurseError(f"{name!r} cannot name a function in C; choose letters and digits, as 'uncurse_predict'")
+    if _is_reserved(name):
+        raise UncurseError(f"{name!r} is a name of C or C++ itself; choose another, such as 'uncurse_predict'")
     steps = compile_map(score_map)
     low, high = valid_range(score_map)
     guard = f"{name.upper()}_H"
