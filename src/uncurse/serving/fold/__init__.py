@@ -1,8 +1,8 @@
 """Fold a map into a model: one file per model family.
 
-To add a family, write a file with ``fold_model(score_map, model)`` and list its library in `_FAMILIES`. If its models
-are saved in files, add ``fold_file(score_map, source, target, form)`` and ``load_scorer(path, form, score_map)``, and
-tell the files apart in `files.family`.
+To add a family, write a file with ``fold_model(score_map, model)`` and list it in `_FAMILIES`. If its models are saved
+in files, tell these apart in `files.family`, and add ``load_scorer(path, score_map)`` and
+``fold_file(score_map, source, target, kind)``; or ``read`` and ``write`` if the reader of the library may crash.
 """
 
 from __future__ import annotations
@@ -14,22 +14,10 @@ from ...errors import UncurseError
 from ...maps import ScoreMap
 from .line import ELSEWHERE
 
-# Library and file of each family. The first match counts: estimators of LightGBM are also of scikit-learn.
-_FAMILIES = {
-    "torch": "torch",
-    "onnx": "onnx",
-    "lightgbm": "lightgbm",
-    "xgboost": "xgboost",
-    "catboost": "catboost",
-    "_catboost": "catboost",
-    "sklearn": "sklearn",
-}
+# Libraries, and files of this package. The first match counts: estimators of LightGBM are also of scikit-learn.
+_FAMILIES = ("torch", "onnx", "lightgbm", "xgboost", "catboost", "sklearn")
 # Options, the family that takes each, and its name in messages.
-_OPTIONS = {
-    "layer": ("torch", "a torch module"),
-    "example": ("torch", "a torch module"),
-    "output": ("onnx", "an ONNX model"),
-}
+_OPTIONS = dict.fromkeys(("layer", "example"), ("torch", "a torch module")) | {"output": ("onnx", "an ONNX model")}
 
 
 def fold(
@@ -103,8 +91,8 @@ def fold(
 def _family(model: Any) -> str | None:
     """Return the file of the family of a model, or of a state dict of tensors."""
     types = [*type(model).__mro__, *(map(type, model.values()) if isinstance(model, dict) else ())]
-    libraries = {part.__module__.split(".")[0] for part in types}
-    return next((file for library, file in _FAMILIES.items() if library in libraries), None)
+    libraries = {part.__module__.split(".")[0].lstrip("_") for part in types}  # CatBoost has a class of _catboost
+    return next((family for family in _FAMILIES if family in libraries), None)
 
 
 __all__ = ["fold"]

@@ -9,7 +9,6 @@ from typing import Any
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from .files import Scorer, family
-from .isolated import check_readable, fold_isolated
 from .line import ELSEWHERE, RAW, check_predicts, line_of
 
 _LINKS = {"Logloss": "logistic", "CrossEntropy": "logistic", "Focal": "logistic", "Poisson": "log", "Tweedie": "log"}
@@ -59,14 +58,8 @@ def _link(model: Any) -> str:
 # ---------------------------------------------------------------------------- files
 
 
-def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str) -> None:
-    """Fold a map into a saved model, in the same format."""
-    fold_isolated(score_map, source, target, "catboost")
-
-
-def load_scorer(path: Path, kind: str, score_map: ScoreMap) -> Scorer:
+def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     """Load a saved model as a function to its sum."""
-    check_readable(path, "catboost")
     model = read(path)
     form, space = {"logistic": ("RawFormulaVal", "logit"), "log": ("Exponent", "value")}.get(
         _link(model), ("RawFormulaVal", score_map.scale)
@@ -93,4 +86,4 @@ def _format(path: Path) -> str:
     return "json" if family(path) == "catboost-json" else "cbm"
 
 
-__all__ = ["fold_file", "fold_model", "load_scorer", "read", "write"]
+__all__ = ["fold_model", "load_scorer", "read", "write"]

@@ -14,11 +14,13 @@ from ... import documents
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from ...optional import needing
+from .isolated import check_readable, fold_isolated
 
 LARGEST = 8 << 30  # bytes; a larger model does not fit into one process
 _KNOWN = "LightGBM text, XGBoost JSON or UBJSON, CatBoost cbm or JSON, ONNX, safetensors, and torch state dicts"
-# The file of this package that knows each kind of model file; the library of the same name reads it.
+# The file of this package that knows a kind of model file, if it has another name.
 _FAMILIES = {"catboost-json": "catboost", "safetensors": "torch"}
+_ISOLATED = ("catboost", "xgboost")  # families whose reader crashes on damaged files
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,10 @@ def fold_file(
     options = _options(kind, source, layer=layer, output=output)
     try:
         with documents.replacing(target) as temporary:
-            _module(kind).fold_file(score_map, Path(source), temporary, kind, **options)
+            if (library := _FAMILIES.get(kind, kind)) in _ISOLATED:
+                fold_isolated(score_map, Path(source), temporary, library)
+            else:
+                _module(kind).fold_file(score_map, Path(source), temporary, kind, **options)
     except OSError as error:
         raise UncurseError(f"cannot write {target}: {error.strerror}") from None
     return kind
@@ -121,13 +126,15 @@ def load_scorer(path: Path, kind: str, score_map: ScoreMap, output: str | None, 
     `space` is what it returns, if known: that of the model before the fold.
     """
     options = _options(kind, path, output=output) | ({"space": space} if kind == "onnx" else {})
-    scorer: Scorer = _module(kind).load_scorer(path, kind, score_map, **options)
+    if (library := _FAMILIES.get(kind, kind)) in _ISOLATED:
+        check_readable(path, library)
+    scorer: Scorer = _module(kind).load_scorer(path, score_map, **options)
     return scorer
 
 
 def _options(kind: str, path: str | os.PathLike[str], **options: str | None) -> dict[str, str | None]:
     """Return the options that are set; refuse one of another family."""
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, str | None] = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         kinds, what = {"layer": (("torch", "safetensors"), "torch weights"), "output": (("onnx",), "an ONNX model")}[
             name

@@ -17,7 +17,7 @@ from ..._types import Array
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from .files import Scorer
-from .line import ELSEWHERE, RAW, check_predicts, copy_estimator, line_of
+from .line import ELSEWHERE, RAW, check_predicts, fold_estimator, line_of
 
 _LINKS = {
     "binary": "logistic",
@@ -37,11 +37,7 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
 
     check_predicts(model, "lightgbm")
     if isinstance(model, lightgbm.LGBMModel):
-        if getattr(model, "_Booster", None) is None:
-            raise UncurseError(f"this {type(model).__name__} is not fitted; fit it first")
-        made = copy_estimator(model)
-        made._Booster = fold_model(score_map, model.booster_)
-        return made
+        return fold_estimator(model, lambda booster: fold_model(score_map, booster))
     if not isinstance(model, lightgbm.Booster):
         raise UncurseError(f"a {type(model).__name__} of LightGBM is no model; pass a Booster or an estimator")
     text = model.model_to_string(num_iteration=-1)
@@ -77,7 +73,7 @@ def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str) -> Non
     target.write_bytes(_fold_text(score_map, _read(source)).encode())
 
 
-def load_scorer(path: Path, kind: str, score_map: ScoreMap) -> Scorer:
+def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     """Load a saved model as a function to its sum."""
     text = _read(path)
     link, sigmoid, averaged = _check_text(text)

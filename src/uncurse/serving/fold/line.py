@@ -1,8 +1,9 @@
-"""What every model family needs: the slope and intercept of a map, copies of estimators, and a check of the result."""
+"""What model families share: the slope and intercept of a map, checks of model and result, and copies of estimators."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,13 @@ def check_folded(wanted: ArrayLike, found: ArrayLike, tolerance: float, what: st
         )
 
 
-def copy_estimator(estimator: Any) -> Any:
-    """Copy an estimator so that the copy shares no dictionary of settings with it."""
+def fold_estimator(estimator: Any, fold_booster: Callable[[Any], Any]) -> Any:
+    """Copy an estimator of LightGBM or XGBoost with a folded booster; the copy shares no settings with it."""
+    if getattr(estimator, "_Booster", None) is None:
+        raise UncurseError(f"this {type(estimator).__name__} is not fitted; fit it first")
     made = copy.copy(estimator)
     vars(made).update({name: copy.copy(value) for name, value in vars(made).items() if isinstance(value, dict)})
+    made._Booster = fold_booster(estimator._Booster)
     return made
 
 
@@ -86,4 +90,4 @@ def check_predicts(model: Any, library: str) -> None:
             )
 
 
-__all__ = ["ELSEWHERE", "RAW", "check_folded", "check_predicts", "copy_estimator", "line_of", "simplified"]
+__all__ = ["ELSEWHERE", "RAW", "check_folded", "check_predicts", "fold_estimator", "line_of", "simplified"]

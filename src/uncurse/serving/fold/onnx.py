@@ -16,39 +16,27 @@ from ...maps import Affine, Grouped, ScoreMap
 from ...maps.compile import compile_map, compile_transform
 from ...optional import needing
 from ..export.onnx import map_nodes
+from . import onnx_graph as graphs
 from .files import Scorer
 from .line import RAW, line_of, simplified
-from .onnx_graph import (
-    CLASSIFIERS,
-    FLOATS,
-    MOVES,
-    SEPARATE,
-    end_of,
-    is_label,
-    maker,
-    others_behind,
-    score_name,
-    tensors_of,
-    unused_prefix,
-    uses,
-    value_types,
-)
 
 
 def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = None) -> ModelProto:
     """Fold a map into a model; `output` names the score if there are several outputs."""
     if isinstance(score_map, Grouped):
-        raise UncurseError(f"this map has one line for each group and a graph has one score; {SEPARATE}")
+        raise UncurseError(f"this map has one line for each group and a graph has one score; {graphs.SEPARATE}")
     _check(model)
     made = copy.deepcopy(model)
     graph, score_map = made.graph, simplified(score_map)
-    name = score_name(graph, output)
-    node = end_of(made, name)
-    score = node.output[-1] if node.op_type in CLASSIFIERS else node.output[0]
-    others = others_behind(graph, score, name)
+    name = graphs.score_name(graph, output)
+    node = graphs.end_of(made, name)
+    score = node.output[-1] if node.op_type in graphs.CLASSIFIERS else node.output[0]
+    others = graphs.others_behind(graph, score, name)
     if others:
-        raise UncurseError(f"the output {others[0]!r} is made of the score too, and would change with it; {SEPARATE}")
-    if node.op_type in CLASSIFIERS:
+        raise UncurseError(
+            f"the output {others[0]!r} is made of the score too, and would change with it; {graphs.SEPARATE}"
+        )
+    if node.op_type in graphs.CLASSIFIERS:
         _fold_classifier(score_map, node)
     else:
         _fold_sum(score_map, made, node, name)
@@ -69,9 +57,9 @@ def _fold_sum(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str
             return
     if not sigmoid and score_map.scale == "probability" and score_map.link == "logistic":
         raise UncurseError(
-            f"this map takes probabilities and no sigmoid is seen before the output {name!r}; {SEPARATE}"
+            f"this map takes probabilities and no sigmoid is seen before the output {name!r}; {graphs.SEPARATE}"
         )
-    kind, prefix = _type(model, tensor, name), unused_prefix(graph, "uncurse_")
+    kind, prefix = _type(model, tensor, name), graphs.unused_prefix(graph, "uncurse_")
     if before:
         tensor = node.input[0] = f"{prefix}mapped"
     else:
@@ -109,16 +97,16 @@ def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str, *, out
     target.write_bytes(fold_model(score_map, _read(source), output=output).SerializeToString())
 
 
-def load_scorer(
-    path: Path, kind: str, score_map: ScoreMap, *, output: str | None = None, space: str | None = None
-) -> Scorer:
+def load_scorer(path: Path, score_map: ScoreMap, *, output: str | None = None, space: str | None = None) -> Scorer:
     """Load a saved model as a function to its score, with all columns, and one to its other outputs."""
     with needing("onnx"):
         import onnxruntime
     model = _read(path)
-    name = score_name(model.graph, output)
+    name = graphs.score_name(model.graph, output)
     if space is None:
-        space = "probability" if end_of(model, name).op_type in ("Sigmoid", *CLASSIFIERS) else score_map.scale
+        space = (
+            "probability" if graphs.end_of(model, name).op_type in ("Sigmoid", *graphs.CLASSIFIERS) else score_map.scale
+        )
     stored = {tensor.name for tensor in model.graph.initializer}
     inputs = [one for one in model.graph.input if one.name not in stored]
     if len(inputs) != 1:
@@ -146,7 +134,9 @@ def load_scorer(
         found = {}
         for one in others:
             found[one.name] = values = np.asarray(run(x, one.name)[0])
-            if is_label(one):  # it follows the score: compare whether it is that of the second class above a half
+            if graphs.is_label(
+                one
+            ):  # it follows the score: compare whether it is that of the second class above a half
                 found[one.name] = (values.ravel() == values.ravel()[p.argmax()]) == (p > 0.5)
         return found
 
@@ -159,7 +149,7 @@ def _read(path: Path) -> ModelProto:
         model = onnx.load_model_from_string(path.read_bytes())
     except Exception as error:  # protobuf raises its own
         raise _not_whole(error) from None
-    external = [t.name for t in tensors_of(model.graph) if t.data_location == TensorProto.EXTERNAL]
+    external = [t.name for t in graphs.tensors_of(model.graph) if t.data_location == TensorProto.EXTERNAL]
     if external:
         raise UncurseError(
             f"{len(external)} tensors of this ONNX model ({external[0]!r}, …) lie in other files, which are not "
@@ -173,18 +163,20 @@ def _read(path: Path) -> ModelProto:
 
 def _fold_layer(graph: GraphProto, name: str, slope: float, intercept: float) -> bool:
     """Into the numbers of the Gemm, or MatMul and Add, that makes this tensor; False where that is not to be done."""
-    node = maker(graph, name)
+    node = graphs.maker(graph, name)
     seen = [name]
-    while node is not None and node.op_type in MOVES:
+    while node is not None and node.op_type in graphs.MOVES:
         seen.append(node.input[0])
-        node = maker(graph, node.input[0])
-    if node is None or any(uses(graph, one) > 1 for one in seen):
+        node = graphs.maker(graph, node.input[0])
+    if node is None or any(graphs.uses(graph, one) > 1 for one in seen):
         return False
     stored = {tensor.name: tensor for tensor in graph.initializer}
 
     def own(name: str) -> TensorProto | None:
         found = stored.get(name)
-        return found if found is not None and uses(graph, name) == 1 and found.data_type in FLOATS else None
+        return (
+            found if found is not None and graphs.uses(graph, name) == 1 and found.data_type in graphs.FLOATS else None
+        )
 
     if node.op_type == "Gemm":
         weight, bias = own(node.input[1]), own(node.input[2]) if len(node.input) > 2 else None
@@ -199,8 +191,8 @@ def _fold_layer(graph: GraphProto, name: str, slope: float, intercept: float) ->
     if node.op_type != "Add":
         return False
     for place in (0, 1):
-        bias, product = own(node.input[place]), maker(graph, node.input[1 - place])
-        if bias is None or product is None or product.op_type != "MatMul" or uses(graph, product.output[0]) > 1:
+        bias, product = own(node.input[place]), graphs.maker(graph, node.input[1 - place])
+        if bias is None or product is None or product.op_type != "MatMul" or graphs.uses(graph, product.output[0]) > 1:
             continue
         weight = own(product.input[1])
         if weight is not None and len(weight.dims) == 2 and weight.dims[1] == 1:
@@ -232,9 +224,9 @@ def _line(
 
 def _type(model: ModelProto, *names: str) -> int:
     """Of the score: what inference finds, or what the output says."""
-    types = value_types(model)
+    types = graphs.value_types(model)
     found = next((types[name].elem_type for name in names if name in types and types[name].elem_type), 0)
-    if found not in FLOATS:
+    if found not in graphs.FLOATS:
         kind = TensorProto.DataType.Name(found)
         raise UncurseError(f"the score of this ONNX model is {kind}, too coarse to keep the order; use float32")
     return int(found)
@@ -247,17 +239,19 @@ def _fold_classifier(score_map: ScoreMap, node: NodeProto) -> None:
     """Into a linear classifier or a tree ensemble of two classes."""
     if not isinstance(score_map, Affine):
         kind = type(score_map).__name__
-        raise UncurseError(f"a {kind} is no straight line, so this {node.op_type} cannot hold it; {SEPARATE}")
+        raise UncurseError(f"a {kind} is no straight line, so this {node.op_type} cannot hold it; {graphs.SEPARATE}")
     slope, intercept = line_of(score_map, "logistic", f"this {node.op_type}")
     given = {attribute.name: attribute for attribute in node.attribute}
     labels = given.get("classlabels_ints") or given.get("classlabels_int64s") or given.get("classlabels_strings")
     count = max(len(labels.ints), len(labels.strings)) if labels is not None else 0
     after = given["post_transform"].s.decode() if "post_transform" in given else "NONE"
     if count != 2 or after not in ("LOGISTIC", "SOFTMAX"):
-        raise UncurseError(f"this {node.op_type} of {count} classes ({after}) is no sum under a sigmoid; {SEPARATE}")
+        raise UncurseError(
+            f"this {node.op_type} of {count} classes ({after}) is no sum under a sigmoid; {graphs.SEPARATE}"
+        )
     fold = _fold_linear if node.op_type == "LinearClassifier" else _fold_trees
     if not fold(given, after, slope, intercept):
-        raise UncurseError(f"the two classes of this {node.op_type} are no mirror images; {SEPARATE}")
+        raise UncurseError(f"the two classes of this {node.op_type} are no mirror images; {graphs.SEPARATE}")
 
 
 def _fold_linear(given: dict[str, Any], after: str, slope: float, intercept: float) -> bool:
@@ -280,18 +274,9 @@ def _fold_trees(given: dict[str, Any], after: str, slope: float, intercept: floa
     ids, trees = (np.array(given[name].ints) for name in ("class_ids", "class_treeids"))
     side = np.ones(len(weights))
     if set(ids.tolist()) == {0, 1}:  # both classes, and one is the other turned round
-        nodes = np.array(given["class_nodeids"].ints)
-        places = [
-            dict(
-                zip(
-                    zip(trees[ids == i].tolist(), nodes[ids == i].tolist(), strict=True),
-                    weights[ids == i].tolist(),
-                    strict=True,
-                )
-            )
-            for i in (0, 1)
-        ]
-        if places[0].keys() != places[1].keys() or any(not np.isclose(places[0][k], -places[1][k]) for k in places[0]):
+        leaves = list(zip(trees.tolist(), given["class_nodeids"].ints, strict=True))
+        first, second = ({leaves[j]: weights[j] for j in np.flatnonzero(ids == i)} for i in (0, 1))
+        if first.keys() != second.keys() or any(not np.isclose(first[leaf], -second[leaf]) for leaf in first):
             return False
         side = np.where(ids == 1, 1.0, -1.0)
     elif len(set(ids.tolist())) != 1:

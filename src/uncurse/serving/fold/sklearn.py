@@ -27,43 +27,28 @@ from ...maps import ScoreMap
 from .line import ELSEWHERE, RAW, check_folded, line_of
 
 _LOGISTIC = (
-    linear_model.LogisticRegression,
-    linear_model.LogisticRegressionCV,
-    linear_model.SGDClassifier,
+    *(linear_model.LogisticRegression, linear_model.LogisticRegressionCV, linear_model.SGDClassifier),
     discriminant_analysis.LinearDiscriminantAnalysis,
 )
 _LOG = (linear_model.PoissonRegressor, linear_model.GammaRegressor, linear_model.TweedieRegressor)
 _SUMS = (
-    linear_model.LinearRegression,
-    linear_model.Ridge,
-    linear_model.RidgeCV,
-    linear_model.Lasso,
-    linear_model.LassoCV,
-    linear_model.ElasticNet,
-    linear_model.ElasticNetCV,
-    linear_model.SGDRegressor,
-    linear_model.HuberRegressor,
-    linear_model.RidgeClassifier,
-    linear_model.RidgeClassifierCV,
-    svm.LinearSVR,
-    svm.LinearSVC,
+    *(linear_model.LinearRegression, linear_model.Ridge, linear_model.RidgeCV, linear_model.Lasso),
+    *(linear_model.LassoCV, linear_model.ElasticNet, linear_model.ElasticNetCV, linear_model.SGDRegressor),
+    *(linear_model.HuberRegressor, linear_model.RidgeClassifier, linear_model.RidgeClassifierCV),
+    *(svm.LinearSVR, svm.LinearSVC),
 )
 _NETWORKS = (neural_network.MLPClassifier, neural_network.MLPRegressor)
 _BOOSTED = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegressor)
+_VOTES = (
+    *(ensemble.VotingClassifier, ensemble.BaggingClassifier),
+    *(ensemble.RandomForestClassifier, ensemble.ExtraTreesClassifier),
+)
 _REASONS = {
     calibration.CalibratedClassifierCV: "has a calibrator inside already, which bends its sum",
     ensemble.StackingClassifier: "is a stack: its parts are models of their own",
     ensemble.StackingRegressor: "is a stack: its parts are models of their own",
     TransformedTargetRegressor: "transforms its target",
-    **dict.fromkeys(
-        (
-            ensemble.VotingClassifier,
-            ensemble.BaggingClassifier,
-            ensemble.RandomForestClassifier,
-            ensemble.ExtraTreesClassifier,
-        ),
-        "averages probabilities, after the sigmoid",
-    ),
+    **dict.fromkeys(_VOTES, "averages probabilities, after the sigmoid"),
 }
 _PROBES = 256
 _CLOSE = 1e-9  # sums in double precision differ by far less, other models by far more

@@ -92,7 +92,7 @@ def fold_model(score_map: ScoreMap, model: Any, *, layer: str | None = None, exa
     return made
 
 
-def load_scorer(path: Path, kind: str, score_map: ScoreMap) -> Any:
+def load_scorer(path: Path, score_map: ScoreMap) -> Any:
     """Refuse: a file of weights has no graph."""
     raise UncurseError(
         f"{path} holds weights and no graph, so it cannot score; verify the modules in Python: "

@@ -18,8 +18,7 @@ from ...errors import UncurseError
 from ...links import get_link
 from ...maps import ScoreMap
 from .files import Scorer
-from .isolated import check_readable, fold_isolated
-from .line import ELSEWHERE, RAW, check_predicts, copy_estimator, line_of
+from .line import ELSEWHERE, RAW, check_predicts, fold_estimator, line_of
 
 _LINKS = {
     **dict.fromkeys(("binary:logistic", "reg:logistic"), "logistic"),
@@ -35,11 +34,7 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
 
     check_predicts(model, "xgboost")
     if isinstance(model, xgboost.XGBModel):
-        if getattr(model, "_Booster", None) is None:
-            raise UncurseError(f"this {type(model).__name__} is not fitted; fit it first")
-        made = copy_estimator(model)
-        made._Booster = fold_model(score_map, model.get_booster())
-        return made
+        return fold_estimator(model, lambda booster: fold_model(score_map, booster))
     if not isinstance(model, xgboost.Booster):
         raise UncurseError(f"a {type(model).__name__} of XGBoost is no model; pass a Booster or an estimator")
     try:
@@ -119,14 +114,8 @@ def _short(values: Array) -> list[float]:
 # ---------------------------------------------------------------------------- files
 
 
-def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str) -> None:
-    """Fold a map into a saved model, JSON or UBJSON."""
-    fold_isolated(score_map, source, target, "xgboost")
-
-
-def load_scorer(path: Path, kind: str, score_map: ScoreMap) -> Scorer:
+def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     """Load a saved model as a function to its sum."""
-    check_readable(path, "xgboost")
     booster = read(path)
     link = _link(json.loads(booster.save_raw("json")))
     form, space = {"logistic": ("margin", "logit"), "log": ("value", "value")}.get(link, ("margin", score_map.scale))
@@ -182,4 +171,4 @@ def _is_tree(tree: dict[str, Any], features: int) -> bool:
     )
 
 
-__all__ = ["fold_document", "fold_file", "fold_model", "load_scorer", "read", "write"]
+__all__ = ["fold_document", "fold_model", "load_scorer", "read", "write"]
