@@ -211,8 +211,16 @@ def verify_files(
 
     Examples
     --------
+    >>> import lightgbm, polars, tempfile
     >>> from uncurse import Affine
-    >>> verify_files(Affine(0.8, -0.1), "model.txt", "folded.txt", "rows.parquet").agrees  # doctest: +SKIP
+    >>> from uncurse.serving import fold_file
+    >>> folder, x = Path(tempfile.mkdtemp()), np.arange(100.0)
+    >>> options = {"objective": "binary", "verbosity": -1, "num_threads": 1}
+    >>> model = lightgbm.train(options, lightgbm.Dataset(x[:, None], x > 50), 3)
+    >>> files = [folder / name for name in ("model.txt", "folded.txt", "rows.parquet")]
+    >>> _ = model.save_model(files[0]), polars.DataFrame({"x": x}).write_parquet(files[2])
+    >>> kind = fold_file(Affine(0.8, -0.1), files[0], files[1])
+    >>> verify_files(Affine(0.8, -0.1), *files).agrees
     True
     """
     kinds = [family(path) for path in (before, after)]

@@ -103,9 +103,12 @@ def fold_file(
 
     Examples
     --------
+    >>> import tempfile, torch
     >>> from uncurse import Affine
-    >>> fold_file(Affine(0.8, -0.1), "model.txt", "folded.txt")  # doctest: +SKIP
-    'lightgbm'
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> torch.save(torch.nn.Linear(3, 1).state_dict(), folder / "model.pt")
+    >>> fold_file(Affine(0.8, -0.1), folder / "model.pt", folder / "folded.pt")
+    'torch'
     """
     kind = family(source)
     options = _options(kind, source, layer=layer, output=output)

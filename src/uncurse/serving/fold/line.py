@@ -58,9 +58,9 @@ def simplified(score_map: ScoreMap) -> ScoreMap:
 
 
 def check_folded(wanted: ArrayLike, found: ArrayLike, tolerance: float, what: str) -> None:
-    """Refuse a fold whose scores differ from the mapped scores of the model, relative to scores beyond 1."""
+    """Refuse a fold whose scores differ from the mapped scores of the model, relative to the largest beyond 1."""
     wanted, found = np.asarray(wanted, np.float64), np.asarray(found, np.float64)
-    away = np.abs(wanted - found) / np.maximum(1.0, np.abs(wanted))
+    away = np.abs(wanted - found) / max(1.0, np.abs(wanted).max(initial=0.0))
     if not away.max(initial=0.0) <= tolerance:  # NaN too
         raise UncurseError(
             f"{what}: the folded model differs from the map after the model by {away.max():.3g}; {ELSEWHERE}"

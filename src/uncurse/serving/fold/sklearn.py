@@ -20,7 +20,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ..._types import Array
 from ...errors import UncurseError
 from ...links import get_link
 from ...maps import ScoreMap
@@ -50,9 +49,9 @@ _REASONS = {
     TransformedTargetRegressor: "transforms its target",
     **dict.fromkeys(_VOTES, "averages probabilities, after the sigmoid"),
 }
-_PROBES = 256
+_PROBES = 100
 _CLOSE = 1e-9  # sums in double precision differ by far less, other models by far more
-_SATURATED = 16.0  # logits beyond: the probability next to 1 has too few digits to compare
+_SATURATED = 12.0  # logits beyond: the probability next to 1 has too few digits to compare
 
 
 def fold_model(score_map: ScoreMap, model: Any, fold: Callable[[ScoreMap, Any], Any]) -> Any:
@@ -143,26 +142,26 @@ def _fold_trees(model: Any, slope: float, shift: float) -> None:
 
 
 def _compare(model: Any, folded: Any, link: str, slope: float, intercept: float, share: float) -> None:
-    """Compare predictions on rows of all magnitudes; refuse a fold that is not the map after the model."""
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(_PROBES, model.n_features_in_)) * 10.0 ** rng.uniform(-3, 3, (_PROBES, 1))
+    """Compare predictions on random rows of several magnitudes; refuse a fold that is not the map after the model."""
     what = f"this {type(model).__name__} does not predict as its numbers say"
-    if hasattr(model, "decision_function"):
-        before, after = model.decision_function(rows), folded.decision_function(rows)
-        check_folded(slope * before + share * intercept, after, _CLOSE, what)
-    if hasattr(model, "predict_proba"):
-        before, after = model.predict_proba(rows), folded.predict_proba(rows)
-        logit = get_link("logistic").inverse(before[:, 1])
-        clear = np.abs(logit) < _SATURATED
-        wanted = get_link("logistic").phi(slope * logit + intercept)
-        check_folded(np.stack([1 - wanted, wanted], 1)[clear], after[clear], _CLOSE, what)
-    elif not hasattr(model, "decision_function"):
-        inner: Array = model.predict(rows)
-        after = folded.predict(rows)
-        if link == "log":
-            clear = (inner > 1e-300) & (inner < 1e300)  # an exponential may be 0 or infinite
-            inner, after = np.log(inner[clear]), np.log(after[clear])
-        check_folded(slope * inner + intercept, after, _CLOSE, what)
+    width = getattr(model, "n_features_in_", None) or np.shape(model.coef_)[-1]
+    logistic, normal = get_link("logistic"), np.random.default_rng(0).normal(size=(_PROBES, width))
+    for rows in (0.01 * normal, normal, 100 * normal):
+        if hasattr(model, "decision_function"):
+            before, after = model.decision_function(rows), folded.decision_function(rows)
+            check_folded(slope * before + share * intercept, after, _CLOSE, what)
+        if hasattr(model, "predict_proba"):
+            before, after = model.predict_proba(rows), folded.predict_proba(rows)
+            logit = logistic.inverse(before[:, 1])
+            wanted = logistic.phi(slope * logit + intercept)
+            clear = np.abs(logit) < _SATURATED
+            check_folded(np.stack([1 - wanted, wanted], 1)[clear], after[clear], _CLOSE, what)
+        elif not hasattr(model, "decision_function"):
+            before, after = model.predict(rows), folded.predict(rows)
+            if link == "log":
+                clear = (before > 1e-300) & (before < 1e300)  # an exponential may be 0 or infinite
+                before, after = np.log(before[clear]), np.log(after[clear])
+            check_folded(slope * before + intercept, after, _CLOSE, what)
 
 
 __all__ = ["fold_model"]
