@@ -228,6 +228,24 @@ def test_large_coefficients_that_cancel_and_numbers_set_by_hand(world):
     close(fold(MAP, by_hand).decision_function(X), 0.8 * by_hand.decision_function(X) - 0.3, 1e-12)
 
 
+def test_models_in_single_precision(world):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+
+    X, y, _ = world
+    X = X.astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        models = [LogisticRegression().fit(X, y), MLPClassifier((8,), max_iter=5, random_state=0).fit(X, y)]
+        models += [LogisticRegression(C=1e6).fit(X * 1e-4, y)]
+    for model in models:
+        folded = fold(MAP, model)
+        p, q = (one.predict_proba(X)[:, 1].astype(np.float64) for one in (model, folded))
+        clear = np.abs(logit(p)) < 5
+        close(q[clear], MAP.at_logits(logit(p[clear])), 1e-4)
+    assert folded.coef_.dtype == model.coef_.dtype
+
+
 def test_models_of_named_features(world):
     import pandas as pd
     from sklearn.ensemble import GradientBoostingClassifier

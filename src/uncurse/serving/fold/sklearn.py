@@ -50,7 +50,7 @@ _REASONS = {
     **dict.fromkeys(_VOTES, "averages probabilities, after the sigmoid"),
 }
 _PROBES = 100
-_CLOSE = 1e-9  # sums in double precision differ by far less, other models by far more
+_CLOSE, _CLOSE_SINGLE = 1e-9, 1e-5  # by precision; sums differ by far less, other models by far more
 _SATURATED = 12.0  # logits beyond: the probability next to 1 has too few digits to compare
 
 
@@ -145,23 +145,27 @@ def _compare(model: Any, folded: Any, link: str, slope: float, intercept: float,
     """Compare predictions on random rows of several magnitudes; refuse a fold that is not the map after the model."""
     what = f"this {type(model).__name__} does not predict as its numbers say"
     width = getattr(model, "n_features_in_", None) or np.shape(model.coef_)[-1]
+    numbers = folded.coefs_[-1] if type(model) in _NETWORKS else getattr(folded, "coef_", np.zeros(0))
+    close = _CLOSE_SINGLE if numbers.dtype == np.float32 else _CLOSE
     logistic, normal = get_link("logistic"), np.random.default_rng(0).normal(size=(_PROBES, width))
     for rows in (0.01 * normal, normal, 100 * normal):
         if hasattr(model, "decision_function"):
             before, after = model.decision_function(rows), folded.decision_function(rows)
-            check_folded(slope * before + share * intercept, after, _CLOSE, what)
+            check_folded(slope * before + share * intercept, after, close, what)
         if hasattr(model, "predict_proba"):
             before, after = model.predict_proba(rows), folded.predict_proba(rows)
             logit = logistic.inverse(before[:, 1])
             wanted = logistic.phi(slope * logit + intercept)
             clear = np.abs(logit) < _SATURATED
-            check_folded(np.stack([1 - wanted, wanted], 1)[clear], after[clear], _CLOSE, what)
+            # Where scores are large, so is the rounding of those near 0.
+            room = close * max(1.0, np.abs(logit).max())
+            check_folded(np.stack([1 - wanted, wanted], 1)[clear], after[clear], room, what)
         elif not hasattr(model, "decision_function"):
             before, after = model.predict(rows), folded.predict(rows)
             if link == "log":
                 clear = (before > 1e-300) & (before < 1e300)  # an exponential may be 0 or infinite
                 before, after = np.log(before[clear]), np.log(after[clear])
-            check_folded(slope * before + intercept, after, _CLOSE, what)
+            check_folded(slope * before + intercept, after, close, what)
 
 
 __all__ = ["fold_model"]
