@@ -150,7 +150,7 @@ def test_choices_are_the_ones_of_the_library():
     from uncurse.debias import KINDS
     from uncurse.links import LINKS
     from uncurse.logs import ENGINES
-    from uncurse.serving.sql import DIALECTS
+    from uncurse.serving.export.sql import DIALECTS
     from uncurse.validation import SCALES
 
     choices = {

@@ -62,7 +62,7 @@ def export(
 def _write_onnx(map_file: str, out: Path) -> None:
     score_map = load_map(map_file)[0]
     try:
-        from ..serving.onnx_map import to_onnx
+        from ..serving import to_onnx
 
         content = to_onnx(score_map).SerializeToString()
     except ImportError:

@@ -15,9 +15,16 @@ from typer.testing import CliRunner
 from uncurse import Affine, Curve, UncurseError
 from uncurse.cli import app
 from uncurse.serving import fold_file, verify, verify_files
-from uncurse.serving.files import family
+from uncurse.serving.fold import isolated
+from uncurse.serving.fold.files import family
 
 MAP = Affine(0.8, -0.3)
+
+
+@pytest.fixture(autouse=True)
+def _short_timings(monkeypatch):
+    # The function verify hides its module.
+    monkeypatch.setattr(sys.modules["uncurse.serving.verify"], "_SECONDS", 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +88,7 @@ def test_kinds_are_told_apart(name, models):
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_fold_and_verify(name, models, tmp_path, monkeypatch):
-    monkeypatch.setattr("uncurse.serving.verifying._SECONDS", 0.01)
+def test_fold_and_verify(name, models, tmp_path):
     target = tmp_path / name
     before = (models / name).read_bytes()
     result = CliRunner().invoke(app, ["fold", str(models / "map.json"), str(models / name), "-o", str(target)])
@@ -96,9 +102,10 @@ def test_fold_and_verify(name, models, tmp_path, monkeypatch):
         "--data",
         str(models / "rows.parquet"),
     ]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
-    assert "2,000 rows: the same order" in result.output
+    if name == "m.txt":
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        assert "2,000 rows: the same order" in result.output
     found = json.loads(CliRunner().invoke(app, [*words, "--format", "json"]).output)
     assert found["score_difference"] <= {"xgboost": 1e-5, "onnx": 1e-4}.get(KINDS[name], 1e-12)
     assert found["prediction_difference"] <= 1e-6
@@ -135,8 +142,7 @@ def test_weights(name, models, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-def test_verify_sees_another_order_and_another_model(models, rows, monkeypatch):
-    monkeypatch.setattr("uncurse.serving.verifying._SECONDS", 0.01)
+def test_verify_sees_another_order_and_another_model(models, rows):
     X = rows[0]
     found = verify(MAP, lambda x: x[:, 0], lambda x: -x[:, 0], X)
     assert found.reversed_pairs > 1_900
@@ -150,8 +156,7 @@ def test_verify_sees_another_order_and_another_model(models, rows, monkeypatch):
         verify_files(MAP, models / "m.txt", models / "n.onnx", models / "rows.parquet")
 
 
-def test_a_curve_is_appended_to_an_onnx_model_and_refused_elsewhere(models, tmp_path, monkeypatch):
-    monkeypatch.setattr("uncurse.serving.verifying._SECONDS", 0.01)
+def test_a_curve_is_appended_to_an_onnx_model_and_refused_elsewhere(models, tmp_path):
     x = np.linspace(-4, 4, 64)
     curve = Curve(x.tolist(), (0.8 * x + 0.1 * np.sin(x)).tolist(), 0.8, 0.8)
     fold_file(curve, models / "n.onnx", tmp_path / "n.onnx")
@@ -254,7 +259,7 @@ for turn in range(int(sys.argv[3])):
         assert not out.exists()
 print(refused)
 """
-    turns = 6 if name.startswith("c.") else 60  # CatBoost reads in a process of its own each time
+    turns = 6 if name.startswith(("c.", "x.")) else 60  # CatBoost and XGBoost read in a process of their own
     words = [sys.executable, "-c", script, str(models / name), str(tmp_path), str(turns)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2_000:]
@@ -289,40 +294,39 @@ def test_damaged_trees_of_lightgbm(old, new, models, tmp_path):
         (lambda tree: tree["left_children"].__setitem__(0, 10**9), "damaged"),
         (lambda tree: tree["left_children"].__setitem__(0, 0), "damaged"),
         (lambda tree: tree["split_indices"].__setitem__(0, 50), "damaged"),
-        (lambda tree: tree["split_conditions"].pop(), "damaged"),
-        (lambda tree: tree.pop("left_children"), "no whole XGBoost model"),
-        (lambda tree: tree["tree_param"].__setitem__("num_nodes", "-3"), "no whole XGBoost model"),
-        (lambda tree: tree.__setitem__("split_conditions", [[1]]), "no whole XGBoost model"),
+        (lambda tree: tree["left_children"].__setitem__(0, tree["right_children"][0]), "damaged"),
+        (lambda tree: tree["left_children"].__setitem__(0, tree["left_children"][1]), "damaged"),
+        (lambda tree: tree["split_indices"].__setitem__(0, 2**30), "damaged"),
+        (lambda tree: tree["parents"].__setitem__(1, 2), "damaged"),
+        (lambda tree: tree["split_conditions"].pop(), "no whole xgboost model"),
+        (lambda tree: tree.pop("left_children"), "no whole xgboost model"),
+        (lambda tree: tree["tree_param"].__setitem__("num_nodes", "-3"), "no whole xgboost model"),
+        (lambda tree: tree.__setitem__("split_conditions", [[1]]), "no whole xgboost model"),
     ],
 )
-def test_damaged_trees_of_xgboost(change, reason, models, tmp_path):
+def test_damaged_trees_of_xgboost(change, reason, models, tmp_path, capsys):
     document = json.loads((models / "x.json").read_text())
     change(document["learner"]["gradient_booster"]["model"]["trees"][1])
     (tmp_path / "x.json").write_text(json.dumps(document))
-    with pytest.raises(UncurseError, match=reason):
-        fold_file(MAP, tmp_path / "x.json", tmp_path / "out")
+    assert isolated.main("xgboost", str(tmp_path / "x.json")) == 2
+    assert reason in capsys.readouterr().err
 
 
-def test_ubjson_believes_no_length(tmp_path):
-    from uncurse.serving import ubjson
-
-    for data in (
-        b"{L" + (2**62).to_bytes(8, "big") + b"a",
-        b"[$d#L" + (2**62).to_bytes(8, "big"),
-        b"[$d#L" + (-1).to_bytes(8, "big", signed=True),
-        b"[" * 100,
-        b"{i\x01aX}",
-        b"S" + b"i\x01\xff",
-        b"",
-        b"T0",
-    ):
-        with pytest.raises(UncurseError, match=r"UBJSON|UTF-8"):
-            ubjson.loads(data)
+def test_files_on_which_xgboost_crashes_are_refused(models, tmp_path):
+    document = json.loads((models / "x.json").read_text())
+    tree = document["learner"]["gradient_booster"]["model"]["trees"][1]
+    tree.update(categories_nodes=[0], categories_segments=[10**6], categories_sizes=[10**6])
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    (tmp_path / "x.ubj").write_bytes(b"{i\x01a[$d#L" + (2**62).to_bytes(8, "big"))
+    for name in ("x.json", "x.ubj"):
+        with pytest.raises(UncurseError, match="save it again"):
+            fold_file(MAP, tmp_path / name, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
-    [(b"", "is no model that is known"), (b"{" * 200_000, "no valid JSON"), (b"hello", "is no model that is known")],
+    [(b"", "is no model that is known"), (b"{" * 200_000, "save it again"), (b"hello", "is no model that is known")],
 )
 def test_other_files(data, reason, tmp_path):
     (tmp_path / "m.bin").write_bytes(data)
@@ -388,12 +392,12 @@ def test_other_texts_of_lightgbm(old, new, reason, models, tmp_path):
         lambda d: d["learner"]["gradient_booster"]["model"]["trees"][0]["left_children"].__setitem__(0, 10**400),
     ],
 )
-def test_other_documents_of_xgboost(change, models, tmp_path):
+def test_other_documents_of_xgboost(change, models, tmp_path, capsys):
     document = json.loads((models / "x.json").read_text())
     change(document)
     (tmp_path / "x.json").write_text(json.dumps(document))
-    with pytest.raises(UncurseError):
-        fold_file(MAP, tmp_path / "x.json", tmp_path / "out")
+    assert isolated.main("xgboost", str(tmp_path / "x.json")) == 2
+    assert "save it again" in capsys.readouterr().err
 
 
 def test_other_states(tmp_path):
@@ -416,8 +420,7 @@ def test_other_states(tmp_path):
     fold_file(MAP, tmp_path / "s.pt", tmp_path / "out")
 
 
-def test_columns_that_are_not_there(models, rows, monkeypatch):
-    monkeypatch.setattr("uncurse.serving.verifying._SECONDS", 0.01)
+def test_columns_that_are_not_there(models, rows):
     with pytest.raises(UncurseError, match=r"has no column 'typo'; there are: f0, f1"):
         verify_files(MAP, models / "m.txt", models / "m.txt", models / "rows.parquet", features=["f0", "typo"])
     for name in ("m.txt", "x.json", "c.cbm", "n.onnx"):

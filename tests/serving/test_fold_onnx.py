@@ -1,5 +1,6 @@
 """Maps in ONNX models: into the numbers of a plain layer, else before the sigmoid; run by ONNX Runtime."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -28,11 +29,11 @@ def run(model, x=X, output=-1):
     return np.asarray(out[:, -1] if np.ndim(out) == 2 else out, np.float64)
 
 
-def graph(nodes, tensors, outputs=("p",), kind=TensorProto.FLOAT, opset=17, ir=9):
+def graph(nodes, tensors, outputs=("p",), kind=TensorProto.FLOAT, opset=17, ir=9, axes=("n", "k")):
     given = [helper.make_tensor_value_info("x", kind, ["n", 4])]
     if ir < 4:
         given += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
-    made = [helper.make_tensor_value_info(name, kind, ["n", "k"]) for name in outputs]
+    made = [helper.make_tensor_value_info(name, kind, axes) for name in outputs]
     model = helper.make_model(
         helper.make_graph(nodes, "g", given, made, tensors), opset_imports=[helper.make_opsetid("", opset)]
     )
@@ -252,7 +253,7 @@ LOW, HIGH = (numpy_helper.from_array(np.array(v, np.float32), n) for n, v in (("
 
 
 def test_a_column_picked_after_the_sigmoid_is_still_a_probability():
-    model = tail(helper.make_node("Gather", ["s", "zero"], ["p"], axis=1), tensors=[ZERO])
+    model = tail(helper.make_node("Gather", ["s", "zero"], ["p"], axis=1), tensors=[ZERO], axes=["n"])
     for shape in (MAP, curve()):
         assert np.abs(run(fold(shape, model)) - shape.at_logits(logit(run(model)))).max() < 1e-6
 
@@ -401,3 +402,130 @@ def test_regressors_of_scikit_learn():
     model = to_onnx(Ridge().fit(X, X[:, 0]), X[:1])
     values = Affine(0.8, -0.3, "identity", "value")
     assert np.abs(run(fold(values, model)) - values(run(model))).max() < 2e-6
+
+
+# ---------------------------------------------------------------------------- both classes side by side
+
+
+ONE = numpy_helper.from_array(np.array(1.0, np.float32), "one")
+
+
+def pair(*nodes, tensors=(ONE,), **options):
+    """A model that ends in 1 − p and p."""
+    both = [
+        helper.make_node("Sub", ["one", "s"], ["rest"]),
+        helper.make_node("Concat", ["rest", "s"], ["both" if nodes else "p"], axis=1),
+    ]
+    return tail(*both, *nodes, tensors=tensors, **options)
+
+
+def run_all(model):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": X})[0].astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        MAP,
+        curve(),
+        Affine(0.6, 0.05, "identity", "probability"),
+        Affine(0.8, -0.3, scale="probability"),
+        Steps((0.3, 0.6), (0.1, 0.4, 0.9), 1e-6, link="identity", scale="probability"),
+    ],
+    ids=["logits", "curve", "probabilities", "logits of probabilities", "steps"],
+)
+def test_both_classes_are_mapped_as_one(shape):
+    model = pair()
+    before, after = run_all(model), run_all(fold(shape, model))
+    p = before[:, 1]
+    wanted = shape.at_logits(logit(p)) if shape.scale == "logit" else shape(p)
+    assert np.abs(after.sum(axis=1) - 1).max() < 1e-6
+    assert np.abs(after[:, 1] - wanted).max() < 1e-6
+
+
+def test_a_column_picked_from_both_classes():
+    picks = {
+        index: pair(
+            helper.make_node("Gather", ["both", "index"], ["p"], axis=1),
+            tensors=(ONE, numpy_helper.from_array(np.array(index, np.int64), "index")),
+            axes=["n"],
+        )
+        for index in (0, 1)
+    }
+    assert np.abs(run_all(fold(MAP, picks[1])) - MAP.at_logits(logit(run_all(picks[1])))).max() < 1e-6
+    with pytest.raises(UncurseError, match="picks a column of both classes"):
+        fold(MAP, picks[0])
+
+
+def test_what_looks_like_both_classes_is_refused():
+    two = numpy_helper.from_array(np.array(2.0, np.float32), "one")
+    with pytest.raises(UncurseError, match="goes on after the sigmoid"):
+        fold(MAP, pair(tensors=(two,)))
+
+
+def test_verify_reads_every_column_and_output(tmp_path, monkeypatch):
+    import polars as pl
+
+    from uncurse.serving import verify_files
+
+    monkeypatch.setattr(sys.modules["uncurse.serving.verify"], "_SECONDS", 0.01)
+    shape = Affine(0.6, 0.05, "identity", "probability")
+    pl.DataFrame(X, schema=list("abcd")).write_parquet(tmp_path / "rows.parquet")
+
+    def verified(before, after, output=None):
+        onnx.save(before, tmp_path / "a.onnx")
+        onnx.save(after, tmp_path / "b.onnx")
+        return verify_files(shape, tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "rows.parquet", output=output)
+
+    model = pair()
+    assert verified(model, fold(shape, model)).agrees
+    # A fold that leaves the first column as it was.
+    wrong = fold(shape, model)
+    producer = next(node for node in wrong.graph.node if node.op_type == "Sub" and node.output[0] == "rest")
+    producer.input[1] = next(node.output[0] for node in wrong.graph.node if node.op_type == "Sigmoid")
+    found = verified(model, wrong)
+    assert found.prediction_difference > 0.1
+    assert not found.agrees
+    # An output beside the score must not change.
+    model = tail(helper.make_node("Identity", ["s"], ["p"]), outputs=("p", "l"))
+    folded = fold(shape, model, output="p")
+    assert verified(model, folded, "p").agrees
+    folded.graph.node[0].attribute.append(helper.make_attribute("beta", 2.0))  # the Gemm
+    found = verified(model, folded, "p")
+    assert not found.agrees
+
+
+@pytest.mark.parametrize("shape", [MAP, curve()], ids=["line", "curve"])
+def test_failed_shape_inference_is_said(shape):
+    model = graph([gemm("l"), helper.make_node("Tanh", ["x"], ["unused"]), SIGMOID], layer())
+    model.graph.value_info.append(helper.make_tensor_value_info("unused", TensorProto.INT64, ["n", 4]))
+    with pytest.warns(UserWarning, match=r"ONNX cannot infer all shapes of this model .*Tanh") as caught:
+        fold(shape, model)
+    assert len(caught) == 1
+
+
+def test_verify_reads_labels(tmp_path, monkeypatch):
+    import polars as pl
+
+    from uncurse.serving import verify_files
+
+    monkeypatch.setattr(sys.modules["uncurse.serving.verify"], "_SECONDS", 0.01)
+    shape = Affine(0.8, -0.6)
+    half = numpy_helper.from_array(np.array(0.5, np.float32), "half")
+    nodes = [
+        helper.make_node("Identity", ["s"], ["p"]),
+        helper.make_node("Less", ["half", "s"], ["is"]),
+        helper.make_node("Cast", ["is"], ["label"], to=TensorProto.INT64),
+    ]
+    model = tail(*nodes, tensors=[half])
+    model.graph.output.insert(0, helper.make_tensor_value_info("label", TensorProto.INT64, ["n", 1]))
+    pl.DataFrame(X, schema=list("abcd")).write_parquet(tmp_path / "rows.parquet")
+    folded = fold(shape, model)
+    for name, one in (("a", model), ("b", folded)):
+        onnx.save(one, tmp_path / f"{name}.onnx")
+    assert verify_files(shape, *(tmp_path / f"{name}.onnx" for name in "ab"), tmp_path / "rows.parquet").agrees
+    stale = next(one for one in folded.graph.initializer if one.name == "half")
+    stale.CopyFrom(numpy_helper.from_array(np.array(0.3, np.float32), "half"))
+    onnx.save(folded, tmp_path / "b.onnx")
+    assert not verify_files(shape, *(tmp_path / f"{name}.onnx" for name in "ab"), tmp_path / "rows.parquet").agrees

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import UncurseError
-from ..maps import ScoreMap
-from ..maps.compile import compile_map, valid_range
-from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
-from ..version import __version__
+from ...errors import UncurseError
+from ...maps import ScoreMap
+from ...maps.compile import compile_map, valid_range
+from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
+from ...version import __version__
 
 if TYPE_CHECKING:
     import onnx

@@ -1,11 +1,11 @@
-"""See that a folded model is the map after the model: order, differences, latency, all measured."""
+"""Compare a folded model with the map after the model: order, predictions and latency."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap
-from ..optional import needing
-from .files import family, text_of
+from .fold.files import family, load_scorer
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
 _AGREE = 1e-5
@@ -31,48 +30,74 @@ Score = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Verification:
-    """What a comparison of two models found.
+    """Comparison of a folded model with the map applied after the model.
 
-    `reversed_pairs` counts neighbours in the order of the first model that the second puts the other way round by more
-    than rounding; `score_difference` is the largest one to the map applied after the fact, of logits up to ±10 where
-    predictions are probabilities; times are the least of many interleaved calls, in seconds.
+    Attributes
+    ----------
+    rows : int
+        Rows compared.
+    reversed_pairs : int
+        Neighbours in the order of the first model that the second reverses by more than rounding.
+    score_difference : float
+        Largest difference of scores: of logits up to ±10 if predictions are probabilities.
+    prediction_difference : float
+        Largest difference of predictions, in every column and output. Outputs other than the score must not change;
+        their differences are relative to their largest value.
+    largest : float
+        Largest prediction.
+    one_row, many_rows : tuple of two floats
+        Seconds before and after, for one row and for `many`: the least of many interleaved calls.
+    many : int
+        Rows of the second timing.
+
+    Examples
+    --------
+    >>> Verification(2, 0, 0.0, 1e-9, 1.0, (1e-6, 1e-6), (1e-4, 1e-4), 2).agrees
+    True
     """
 
     rows: int
     reversed_pairs: int
     score_difference: float
     prediction_difference: float
-    largest: float  # of the predictions
+    largest: float
     one_row: tuple[float, float]
     many_rows: tuple[float, float]
     many: int
 
     @property
     def agrees(self) -> bool:
-        """It is the map after the model: the same order, and predictions to 1e-5, or of values to that share."""
+        """Whether the order is the same and predictions differ by at most 1e-5, relative to values beyond 1."""
         return self.same_order and self.prediction_difference <= _AGREE * max(1.0, self.largest)
 
     @property
     def same_order(self) -> bool:
-        """No pair is reversed."""
+        """Whether no pair is reversed."""
         return self.reversed_pairs == 0
 
     def to_json(self) -> str:
-        """One JSON document."""
+        """Return one JSON document."""
         return documents.dumps("verification", asdict(self))
 
 
 def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, space: str = "logit") -> Verification:
-    """Compare a model, as a function from features to scores, with the folded one.
+    """Compare a model, as a function from features to scores, with the folded model.
 
     Parameters
     ----------
-    before, after
-        Functions from features to scores (n,).
-    features
-        What both take, with ``len`` and slices of rows: an array or a frame.
-    space
-        What they return: ``"logit"``, ``"probability"`` or ``"value"``.
+    score_map : ScoreMap
+        The map that was folded.
+    before, after : callable
+        Functions from features to scores (n,), or to the columns 1 − p and p, as ``predict_proba`` gives.
+    features : array or frame
+        Input of both, with ``len`` and slices of rows.
+    space : {"logit", "probability", "value"}, default="logit"
+        What they return.
+
+    Returns
+    -------
+    Verification
+        What was measured.
 
     Examples
     --------
@@ -82,13 +107,16 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
     >>> found.same_order, found.score_difference < 1e-12
     (True, True)
     """
-    scores, folded = (np.asarray(one(features), np.float64) for one in (before, after))
-    if not (np.isfinite(scores).all() and np.isfinite(folded).all()):
+    outputs = [np.asarray(one(features), np.float64) for one in (before, after)]
+    if not all(np.isfinite(one).all() for one in outputs):
         raise UncurseError("a model gives scores that are not finite; pass rows that both can score")
-    if scores.ndim != 1 or scores.shape != folded.shape or not len(scores):
-        raise UncurseError(f"the models give scores of shape {scores.shape} and {folded.shape}; pass one for each row")
+    (scores, folded), shape = (one[:, 1] if _is_pair(one, space) else one for one in outputs), outputs[0].shape
+    if scores.ndim != 1 or shape != outputs[1].shape or not len(scores):
+        raise UncurseError(f"the models give scores of shape {shape} and {outputs[1].shape}; pass one for each row")
     times = [_least(before, after, features[: min(rows, len(scores))]) for rows in (1, _MANY)]
     difference, of_predictions, wanted = _differences(score_map, scores, folded, space)
+    if len(shape) == 2:  # the other class has the rest
+        of_predictions = max(of_predictions, float(np.abs(1 - wanted - outputs[1][:, 0]).max()))
     return Verification(
         rows=len(scores),
         reversed_pairs=_reversals(scores, wanted, folded),
@@ -99,6 +127,10 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
         many_rows=times[1],
         many=min(_MANY, len(scores)),
     )
+
+
+def _is_pair(scores: Float, space: str) -> bool:
+    return scores.ndim == 2 and scores.shape[1] == 2 and space == "probability"
 
 
 def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) -> tuple[float, float, Float]:
@@ -157,27 +189,64 @@ def verify_files(
     features: list[str] | None = None,
     output: str | None = None,
 ) -> Verification:
-    """Compare two saved models on the rows of a parquet or CSV file."""
+    """Compare two saved models on the rows of a parquet or CSV file, in every output.
+
+    Parameters
+    ----------
+    score_map : ScoreMap
+        The map that was folded.
+    before, after : path
+        The model and the folded model.
+    data : path
+        A parquet or CSV file with a column per feature.
+    features : list of str, optional
+        Feature columns in order; by default those that the model names, or all.
+    output : str, optional
+        Name of the score, if an ONNX model has several outputs.
+
+    Returns
+    -------
+    Verification
+        What was measured.
+
+    Examples
+    --------
+    >>> import lightgbm, polars, tempfile
+    >>> from uncurse import Affine
+    >>> from uncurse.serving import fold_file
+    >>> folder, x = Path(tempfile.mkdtemp()), np.arange(100.0)
+    >>> options = {"objective": "binary", "verbosity": -1, "num_threads": 1}
+    >>> model = lightgbm.train(options, lightgbm.Dataset(x[:, None], x > 50), 3)
+    >>> files = [folder / name for name in ("model.txt", "folded.txt", "rows.parquet")]
+    >>> _ = model.save_model(files[0]), polars.DataFrame({"x": x}).write_parquet(files[2])
+    >>> kind = fold_file(Affine(0.8, -0.1), files[0], files[1])
+    >>> verify_files(Affine(0.8, -0.1), *files).agrees
+    True
+    """
     kinds = [family(path) for path in (before, after)]
     if kinds[0] != kinds[1]:
         raise UncurseError(f"{before} is {kinds[0]} and {after} is {kinds[1]}; fold keeps the kind, so pass its output")
-    first, second = (_scorer(kinds[0], Path(path), score_map, output) for path in (before, after))
+    first = load_scorer(Path(before), kinds[0], score_map, output)
+    second = load_scorer(Path(after), kinds[0], score_map, output, first.space)
     rows = _rows(Path(data), features, first.names)
     try:
-        return verify(score_map, first.score, second.score, rows, space=first.space)
+        found = verify(score_map, first.score, second.score, rows, space=first.space)
+        others = _others_differ(first.others(rows), second.others(rows))
     except UncurseError:
         raise
     except Exception as error:  # each library has its own
         reason = " ".join(str(error).split())[:160]
         what = f"a model cannot score {rows.shape[1]} columns of {data} ({reason})"
         raise UncurseError(f"{what}; name the features (--features)") from None
+    return replace(found, prediction_difference=max(found.prediction_difference, others))
 
 
-@dataclass(frozen=True)
-class _Scorer:
-    score: Score
-    space: str
-    names: Sequence[str] | None = None  # of the features that it was trained on
+def _others_differ(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Return the largest difference of outputs that a fold must not change, relative to their largest value."""
+    if before.keys() != after.keys():
+        raise UncurseError(f"the models have the outputs {[*before]} and {[*after]} beside the score; pass its fold")
+    pairs = [(np.asarray(before[name], np.float64), np.asarray(after[name], np.float64)) for name in before]
+    return max((float(np.abs(a - b).max() / max(1.0, np.abs(a).max())) for a, b in pairs), default=0.0)
 
 
 def _rows(data: Path, asked: Sequence[str] | None, own: Sequence[str] | None) -> Array:
@@ -201,101 +270,6 @@ def _rows(data: Path, asked: Sequence[str] | None, own: Sequence[str] | None) ->
     if not len(frame):
         raise UncurseError(f"{data} has no rows; pass some that the model can score")
     return np.ascontiguousarray(frame.cast(pl.Float64).to_numpy())
-
-
-def _scorer(kind: str, path: Path, score_map: ScoreMap, output: str | None) -> _Scorer:
-    """A saved model as a function to its sum, or to its prediction where that is no logit."""
-    if kind == "lightgbm":
-        return _lightgbm(path, score_map)
-    if kind == "xgboost":
-        return _xgboost(path, score_map)
-    if kind == "onnx":
-        return _onnx(path, score_map, output)
-    if kind.startswith("catboost"):
-        return _catboost(path, score_map, "cbm" if kind == "catboost" else "json")
-    raise UncurseError(
-        f"{path} holds weights and no graph, so it cannot score; verify the modules in Python: "
-        "uncurse.serving.verify(map, before, after, X)"
-    )
-
-
-def _space(link: str, score_map: ScoreMap) -> str:
-    return {"logistic": "logit", "log": "value"}.get(link, score_map.scale)
-
-
-def _lightgbm(path: Path, score_map: ScoreMap) -> _Scorer:
-    from .lightgbm_model import about
-
-    text = text_of(path)
-    link, sigmoid, averaged = about(text)
-    with needing("lightgbm"):
-        import lightgbm
-    try:
-        booster = lightgbm.Booster(model_str=text, params={"verbosity": -1})
-    except lightgbm.basic.LightGBMError as error:
-        raise UncurseError(f"LightGBM does not read {path}: {error}") from None
-    names = booster.feature_name()
-    if link != "logistic" or averaged:  # LightGBM averages predictions, but not raw scores
-        return _Scorer(booster.predict, "probability" if link == "logistic" else _space(link, score_map), names)
-    return _Scorer(lambda x: sigmoid * np.asarray(booster.predict(x, raw_score=True)), "logit", names)
-
-
-def _xgboost(path: Path, score_map: ScoreMap) -> _Scorer:
-    from . import xgboost_model
-
-    data = path.read_bytes()
-    link = xgboost_model.link_of(xgboost_model.read(data))
-    with needing("xgboost"):
-        import xgboost
-    booster = xgboost.Booster()
-    try:
-        booster.load_model(bytearray(data))
-    except xgboost.core.XGBoostError as error:
-        raise UncurseError(f"XGBoost does not read {path}: {str(error).splitlines()[0]}") from None
-    kind = "value" if link == "log" else "margin"
-    return _Scorer(
-        lambda x: booster.inplace_predict(x, predict_type=kind, validate_features=False),
-        _space(link, score_map),
-        booster.feature_names,
-    )
-
-
-def _catboost(path: Path, score_map: ScoreMap, form: str) -> _Scorer:
-    from . import catboost_model
-
-    model = catboost_model.load(path, form)
-    link = catboost_model.link_of(model)
-    kind = "Exponent" if link == "log" else "RawFormulaVal"
-    return _Scorer(lambda x: model.predict(x, prediction_type=kind), _space(link, score_map), model.feature_names_)
-
-
-def _onnx(path: Path, score_map: ScoreMap, output: str | None) -> _Scorer:
-    with needing("onnx"):
-        import onnxruntime
-
-        from . import onnx_model
-    model = onnx_model.read(path.read_bytes())
-    name, is_probability = onnx_model.score_of(model, output)
-    inputs = model.graph.input
-    stored = {tensor.name for tensor in model.graph.initializer}
-    given = [one for one in inputs if one.name not in stored]
-    if len(given) != 1:
-        raise UncurseError(f"{path} takes {len(given)} inputs; verify takes models of one, so use Python for this one")
-    try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime has many kinds
-        raise UncurseError(f"ONNX Runtime does not load {path}: {' '.join(str(error).split())[:160]}") from None
-    import onnx
-
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(given[0].type.tensor_type.elem_type)
-
-    def score(x: Array) -> Array:
-        out = session.run([name], {given[0].name: x.astype(dtype)})[0]
-        if isinstance(out, list):  # a ZipMap's dictionaries
-            out = np.array([list(row.values()) for row in out])
-        return np.asarray(out[:, -1] if np.ndim(out) == 2 else out, np.float64)
-
-    return _Scorer(score, "probability" if is_probability else score_map.scale)
 
 
 __all__ = ["Verification", "verify", "verify_files"]

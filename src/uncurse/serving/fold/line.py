@@ -1,14 +1,18 @@
-"""What a map must be to be folded: two numbers, in the space in which the model adds up."""
+"""What model families share: the slope and intercept of a map, checks of model and result, and copies of estimators."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
-from ..errors import UncurseError
-from ..maps import Affine, Chain, Grouped, ScoreMap, compose
+import numpy as np
+from numpy.typing import ArrayLike
 
-#: The link of a model that returns its sum as it is: a logit, a probability or a value, as the map says.
+from ...errors import UncurseError
+from ...maps import Affine, Chain, Grouped, ScoreMap, compose
+
+#: The link of a model that returns its sum itself: a logit, a probability or a value, as the map says.
 RAW = "raw"
 ELSEWHERE = (
     "serve the map behind the model instead: `uncurse fold` appends it to an ONNX model, "
@@ -18,7 +22,7 @@ ELSEWHERE = (
 
 
 def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
-    """Slope and intercept on the sum of a model with this link.
+    """Return the slope and intercept of a map on the sum of a model with this link.
 
     >>> line_of(Affine(0.8, -0.1), "logistic", "a LogisticRegression")
     (0.8, -0.1)
@@ -49,19 +53,32 @@ def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
 
 
 def simplified(score_map: ScoreMap) -> ScoreMap:
-    """A chain of straight lines as one line."""
+    """Return a chain of straight lines as one line."""
     return compose(*score_map.maps, scale=score_map.scale) if isinstance(score_map, Chain) else score_map
 
 
-def own_copy(estimator: Any) -> Any:
-    """A copy that shares no dictionary of settings with the given one."""
+def check_folded(wanted: ArrayLike, found: ArrayLike, tolerance: float, what: str) -> None:
+    """Refuse a fold whose scores differ from the mapped scores of the model, relative to the largest beyond 1."""
+    wanted, found = np.asarray(wanted, np.float64), np.asarray(found, np.float64)
+    away = np.abs(wanted - found) / max(1.0, np.abs(wanted).max(initial=0.0))
+    if not away.max(initial=0.0) <= tolerance:  # NaN too
+        raise UncurseError(
+            f"{what}: the folded model differs from the map after the model by {away.max():.3g}; {ELSEWHERE}"
+        )
+
+
+def fold_estimator(estimator: Any, fold_booster: Callable[[Any], Any]) -> Any:
+    """Copy an estimator of LightGBM or XGBoost with a folded booster; the copy shares no settings with it."""
+    if getattr(estimator, "_Booster", None) is None:
+        raise UncurseError(f"this {type(estimator).__name__} is not fitted; fit it first")
     made = copy.copy(estimator)
     vars(made).update({name: copy.copy(value) for name, value in vars(made).items() if isinstance(value, dict)})
+    made._Booster = fold_booster(estimator._Booster)
     return made
 
 
 def check_predicts(model: Any, library: str) -> None:
-    """A class of one's own may predict in its own way, which nothing here knows."""
+    """Refuse a subclass of a library's model that overrides how it predicts."""
     for part in type(model).__mro__:
         if part.__module__.split(".")[0] == library:
             return
@@ -73,4 +90,4 @@ def check_predicts(model: Any, library: str) -> None:
             )
 
 
-__all__ = ["ELSEWHERE", "RAW", "check_predicts", "line_of", "own_copy", "simplified"]
+__all__ = ["ELSEWHERE", "RAW", "check_folded", "check_predicts", "fold_estimator", "line_of", "simplified"]

@@ -9,9 +9,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ..maps import ScoreMap
-from ..maps.compile import compile_map, valid_range
-from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
+from ...maps import ScoreMap
+from ...maps.compile import compile_map, valid_range
+from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 
 
 def _normal(l: Tensor) -> Tensor:
@@ -23,11 +23,18 @@ _PHI: dict[str, Callable[[Tensor], Tensor]] = {"logistic": torch.sigmoid, "log":
 
 
 class MapModule(nn.Module):
-    """Predictions for scores of any shape, on the map's scale, in the scores' dtype; NaN for what is no score.
+    """A map as a module: from scores of any shape to predictions of the same dtype; NaN for what is no score.
 
     The map's numbers are buffers in double and stay so when the model around them is cast: neighbouring scores must not
     fall together before the map has seen them.
 
+    Parameters
+    ----------
+    score_map : ScoreMap
+        An `Affine`, `Curve`, `Steps` or `Chain`.
+
+    Examples
+    --------
     >>> from uncurse import Affine
     >>> MapModule(Affine(0.5, -1.0))(torch.tensor([[2.0], [-2.0]]))
     tensor([[0.5000],

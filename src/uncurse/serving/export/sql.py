@@ -10,15 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import UncurseError
-from ..logs.dialects import BY_NAME, Dialect
-from ..maps import Chain, Grouped, ScoreMap
-from ..maps.compile import compile_map, valid_range
-from ..maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, apply
-from ..validation import check_choice
-
-_MOST_EXP = 709.782712893383  # EXP of more overflows, which BigQuery raises as an error
-
+from ...errors import UncurseError
+from ...logs.dialects import BY_NAME, Dialect
+from ...maps import Chain, Grouped, ScoreMap
+from ...maps.compile import compile_map, valid_range
+from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, apply
+from ...validation import check_choice
+from .text import MOST_EXP
 
 # Snowflake and BigQuery take at most 1 MB of SQL, about 10,000 pieces.
 _MOST_PIECES = 1 << 15
@@ -137,8 +135,8 @@ def _step(step: Operation, l: str, piece: int, form: Dialect) -> str:
         raise UncurseError("the probit link is not in SQL; fit a map of the logistic link, or export it to Python")
     if isinstance(step, Phi):
         if step.link == "log":
-            return f"EXP(LEAST({l}, {number(_MOST_EXP)}))"
-        return f"({number(1.0)} / ({number(1.0)} + EXP(LEAST(-{l}, {number(_MOST_EXP)}))))"
+            return f"EXP(LEAST({l}, {number(MOST_EXP)}))"
+        return f"({number(1.0)} / ({number(1.0)} + EXP(LEAST(-{l}, {number(MOST_EXP)}))))"
     if step.link == "log":
         return f"LN(GREATEST({l}, {number(TINY)}))"
     rest = f"GREATEST({number(1.0)} - {l}, {number(1.0 - BELOW_ONE)})"

@@ -1,0 +1,89 @@
+"""CatBoost: the library scales the leaves itself; the shift is the bias that every model has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...errors import UncurseError
+from ...maps import ScoreMap
+from .files import Scorer, family
+from .line import ELSEWHERE, RAW, check_predicts, line_of
+
+_LINKS = {"Logloss": "logistic", "CrossEntropy": "logistic", "Focal": "logistic", "Poisson": "log", "Tweedie": "log"}
+
+
+def fold_model(score_map: ScoreMap, model: Any) -> Any:
+    """Fold a map into a CatBoost model of any grow policy.
+
+    Not by the model's own scale: CatBoost explains and exports no model that has one.
+    """
+    import catboost
+
+    check_predicts(model, "catboost")
+    if not isinstance(model, catboost.CatBoost):
+        raise UncurseError(f"a {type(model).__name__} of CatBoost is no model; pass a CatBoost model")
+    if not model.is_fitted():
+        raise UncurseError("this CatBoost model is not fitted; fit it first")
+    scale, bias = model.get_scale_and_bias()
+    if isinstance(bias, list):
+        raise UncurseError(f"this CatBoost model has {len(bias)} outputs, and a map is for one score; {ELSEWHERE}")
+    slope, intercept = line_of(score_map, _link(model), "this CatBoost model")
+    unscaled = model
+    if scale != 1:
+        unscaled = model.copy()
+        unscaled.set_scale_and_bias(1.0, 0.0)
+    try:
+        summed = catboost.sum_models([unscaled], weights=[slope * scale])
+    except catboost.CatBoostError as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UncurseError(f"CatBoost does not scale this model ({reason}); {ELSEWHERE}") from None
+    summed.set_scale_and_bias(1.0, slope * bias + intercept)
+    for name, value in model.get_metadata().items():  # classes and parameters, which a sum lacks
+        summed.get_metadata()[name] = value
+    made = model.copy()
+    made.load_model(blob=summed._serialize_model())
+    made._init_params = dict(model._init_params)  # a load forgets them, and `predict` of counts needs them
+    return made
+
+
+def _link(model: Any) -> str:
+    try:
+        return _LINKS.get(json.loads(model.get_metadata()["params"])["loss_function"]["type"], RAW)
+    except (KeyError, TypeError, ValueError):
+        return RAW
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
+    """Load a saved model as a function to its sum."""
+    model = read(path)
+    form, space = {"logistic": ("RawFormulaVal", "logit"), "log": ("Exponent", "value")}.get(
+        _link(model), ("RawFormulaVal", score_map.scale)
+    )
+    return Scorer(lambda x: model.predict(x, prediction_type=form), space, model.feature_names_)
+
+
+def read(path: Path) -> Any:
+    """Read a model that `check_readable` has accepted."""
+    import catboost
+
+    model = catboost.CatBoost()
+    model.load_model(str(path), format=_format(path))
+    model.get_metadata().items()  # must be text
+    return model
+
+
+def write(model: Any, source: Path, target: Path) -> None:
+    """Save a model in the format of the source."""
+    model.save_model(str(target), format=_format(source))
+
+
+def _format(path: Path) -> str:
+    return "json" if family(path) == "catboost-json" else "cbm"
+
+
+__all__ = ["fold_model", "load_scorer", "read", "write"]

@@ -1,0 +1,174 @@
+"""XGBoost: a model is a JSON document, and its leaves are numbers in it; XGBoost itself converts UBJSON.
+
+Leaves are scaled, and what the base score then lacks goes to the leaves of the first tree: the base score is stored as
+a probability in single precision, too coarse for a shift.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..._types import Array
+from ...errors import UncurseError
+from ...links import get_link
+from ...maps import ScoreMap
+from .files import Scorer
+from .line import ELSEWHERE, RAW, check_predicts, fold_estimator, line_of
+
+_LINKS = {
+    **dict.fromkeys(("binary:logistic", "reg:logistic"), "logistic"),
+    **dict.fromkeys(("count:poisson", "reg:gamma", "reg:tweedie"), "log"),
+    **dict.fromkeys(("reg:squarederror", "reg:absoluteerror", "reg:pseudohubererror", "reg:quantileerror"), RAW),
+    **dict.fromkeys(("binary:logitraw", "rank:ndcg", "rank:map", "rank:pairwise"), RAW),
+}
+
+
+def fold_model(score_map: ScoreMap, model: Any) -> Any:
+    """Fold a map into a Booster, or into an estimator that holds one."""
+    import xgboost
+
+    check_predicts(model, "xgboost")
+    if isinstance(model, xgboost.XGBModel):
+        return fold_estimator(model, lambda booster: fold_model(score_map, booster))
+    if not isinstance(model, xgboost.Booster):
+        raise UncurseError(f"a {type(model).__name__} of XGBoost is no model; pass a Booster or an estimator")
+    try:
+        threads = json.loads(model.save_config())["learner"]["generic_param"]["nthread"]
+        document = json.loads(model.save_raw("json"))
+    except (xgboost.core.XGBoostError, KeyError) as error:
+        raise UncurseError(
+            f"this Booster cannot be saved ({str(error).splitlines()[0][:80]}); train it first"
+        ) from None
+    fold_document(score_map, document)
+    folded = xgboost.Booster({"nthread": threads})
+    folded.load_model(bytearray(json.dumps(document).encode()))
+    return folded
+
+
+def fold_document(score_map: ScoreMap, document: dict[str, Any]) -> None:
+    """Fold a map into the document of a model, in place."""
+    link, learner = _link(document), document["learner"]
+    slope, intercept = line_of(score_map, link, "this XGBoost model")
+    base = _base(learner["learner_model_param"], link)
+    shift = slope * base + intercept - base
+    booster = learner["gradient_booster"]
+    if booster["name"] == "gblinear":
+        weights = slope * _single(booster["model"]["weights"])
+        weights[-1] += shift
+        booster["model"]["weights"] = _short(weights)
+        return
+    trees = _forest(booster)["trees"]
+    if not trees:
+        raise UncurseError("this XGBoost model has no trees; train it for a round at least")
+    if booster["name"] == "dart":
+        shift /= booster["weight_drop"][0]
+    for i, tree in enumerate(trees):
+        leaf = np.asarray(tree["left_children"]) == -1
+        values = _single(tree["split_conditions"])
+        values[leaf] = slope * values[leaf] + (shift if i == 0 else 0.0)
+        tree["split_conditions"] = _short(values)
+        tree["base_weights"] = _short(slope * _single(tree["base_weights"]))
+
+
+def _link(document: dict[str, Any]) -> str:
+    """Return the link of the objective; refuse a model of several outputs."""
+    param, name = document["learner"]["learner_model_param"], document["learner"]["objective"]["name"]
+    if name not in _LINKS:
+        reason = "has several classes: a softmax is no one score" if "multi:" in name else "is no straight sum"
+        raise UncurseError(f"an XGBoost model with the objective {name!r} {reason}; {ELSEWHERE}")
+    if max(int(param.get("num_class", 0)), int(param.get("num_target", 0))) > 1:
+        raise UncurseError(f"this XGBoost model has several outputs, and a map is for one score; {ELSEWHERE}")
+    return _LINKS[name]
+
+
+def _forest(booster: dict[str, Any]) -> dict[str, Any]:
+    forest: dict[str, Any] = (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]
+    return forest
+
+
+def _base(param: dict[str, Any], link: str) -> float:
+    """Return the base score as a sum; it is stored on the scale of predictions."""
+    value = float(np.float32(param["base_score"].strip("[]").split(",")[0]))
+    return value if link == RAW else float(get_link(link).inverse(np.array(value)))
+
+
+def _single(values: ArrayLike) -> Array:
+    """Return numbers as XGBoost holds them, whatever the digits in a file."""
+    return np.asarray(values, np.float32).astype(np.float64)
+
+
+def _short(values: Array) -> list[float]:
+    """Return single precision with as few digits as tell it apart."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    if np.isinf(single[np.isfinite(values)]).any():
+        raise UncurseError("a folded number of this XGBoost model is too large for single precision; check the map")
+    return [float(str(value)) for value in single]
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
+    """Load a saved model as a function to its sum."""
+    booster = read(path)
+    link = _link(json.loads(booster.save_raw("json")))
+    form, space = {"logistic": ("margin", "logit"), "log": ("value", "value")}.get(link, ("margin", score_map.scale))
+    return Scorer(
+        lambda x: booster.inplace_predict(x, predict_type=form, validate_features=False), space, booster.feature_names
+    )
+
+
+def read(path: Path) -> Any:
+    """Read a model that `check_readable` has accepted."""
+    import xgboost
+
+    booster = xgboost.Booster()
+    booster.load_model(bytearray(path.read_bytes()))
+    _check_trees(json.loads(booster.save_raw("json")))
+    return booster
+
+
+def write(model: Any, source: Path, target: Path) -> None:
+    """Save a Booster in the format of the source: after the first brace, JSON has a space or a quote."""
+    with source.open("rb") as stream:
+        is_json = stream.read(2)[1:] in (b'"', b" ", b"\n", b"\r", b"\t", b"}")
+    target.write_bytes(model.save_raw("json" if is_json else "ubj"))
+
+
+def _check_trees(document: dict[str, Any]) -> None:
+    """Refuse links between nodes that XGBoost reads and follows without a check."""
+    _link(document)
+    learner = document["learner"]
+    features, booster = int(learner["learner_model_param"]["num_feature"]), learner["gradient_booster"]
+    if booster["name"] == "gblinear":
+        whole = len(booster["model"]["weights"]) == features + 1
+    else:
+        whole = not any(_forest(booster)["tree_info"]) and all(booster.get("weight_drop", ()))
+        whole = whole and all(_is_tree(tree, features) for tree in _forest(booster)["trees"])
+    if not whole:
+        raise UncurseError("the trees or weights of this XGBoost model are damaged; save it again")
+
+
+def _is_tree(tree: dict[str, Any], features: int) -> bool:
+    """Every node but the root has one parent, and knows it; XGBoost checks the lengths of all lists itself."""
+    columns = ("left_children", "right_children", "parents", "split_indices")
+    left, right, parents, feature = (np.asarray(tree[name], np.int64) for name in columns)
+    inner, leaves = np.flatnonzero(left != -1), np.flatnonzero(left == -1)
+    children = np.concatenate([left[inner], right[inner]])
+    return bool(
+        np.all(right[leaves] == -1)
+        and np.all((children > 0) & (children < len(left)))
+        and len(np.unique(children)) == len(children)
+        and np.array_equal(parents[children], np.tile(inner, 2))
+        and np.all((feature[inner] >= 0) & (feature[inner] < features))
+        and np.all(np.isfinite(np.asarray(tree["split_conditions"], np.float64)[leaves]))
+    )
+
+
+__all__ = ["fold_document", "fold_model", "load_scorer", "read", "write"]

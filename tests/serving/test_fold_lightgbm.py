@@ -1,0 +1,107 @@
+"""LightGBM: a folded model is the map after the model, saved and explained too."""
+
+import warnings
+
+import numpy as np
+import pytest
+from folding import MAP, close
+from scipy.special import expit, logit
+
+from uncurse import Affine, UncurseError, fold
+
+
+def lightgbm_booster(world, rounds=30, **options):
+    import lightgbm
+
+    X, y, _ = world
+    parameters = {"objective": "binary", "verbosity": -1, "num_threads": 1, "min_data_per_group": 5, **options}
+    data = lightgbm.Dataset(X, y, categorical_feature=[5], params={"verbosity": -1, **options})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return lightgbm.train(parameters, data, rounds)
+
+
+BOOSTINGS = [
+    {},
+    {"boosting": "dart"},
+    {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.6},
+    {"data_sample_strategy": "goss"},
+    {"linear_tree": True},
+    {"objective": "cross_entropy"},
+    {"sigmoid": 2.0},
+    {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.6, "sigmoid": 0.5},
+    {"boost_from_average": False},
+]
+
+
+@pytest.mark.parametrize("options", BOOSTINGS, ids=str)
+def test_lightgbm(options, world, tmp_path):
+    import lightgbm
+
+    Z = world[2]
+    booster = lightgbm_booster(world, **options)
+    text = booster.model_to_string()
+    folded = fold(MAP, booster)
+    trees = booster.num_trees()
+    # Of a forest raw scores are sums and predictions averages: raw scores are compared as averages too.
+    scale = options.get("sigmoid", 1.0) / (trees if options.get("boosting") == "rf" else 1)
+    l, g = (scale * one.predict(Z, raw_score=True) for one in (booster, folded))
+    close(g, 0.8 * l - 0.3, 1e-12)
+    assert np.abs(folded.predict(Z) - expit(0.8 * l - 0.3)).max() < 1e-12
+    folded.save_model(tmp_path / "m.txt")
+    again = lightgbm.Booster(model_file=tmp_path / "m.txt")
+    assert (again.predict(Z, raw_score=True) * scale == g).all()
+    assert booster.model_to_string() == text
+    if not options.get("linear_tree"):
+        close(scale * folded.predict(Z, pred_contrib=True).sum(axis=1), g, 1e-12)
+        few = [scale * one.predict(Z, raw_score=True, num_iteration=7) for one in (booster, folded)]
+        if options.get("boosting") != "rf":
+            close(few[1], 0.8 * few[0] - 0.3, 1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_estimators_of_lightgbm_and_best_iterations(world):
+    import lightgbm
+
+    X, y, _ = world
+    model = lightgbm.LGBMClassifier(n_estimators=50, verbosity=-1, n_jobs=1)
+    model.fit(X, y, eval_set=[(X[:500], y[:500])], callbacks=[lightgbm.early_stopping(3, verbose=False)])
+    p = model.predict_proba(X)[:, 1]
+    folded = fold(MAP, model)
+    close(logit(folded.predict_proba(X)[:, 1]), 0.8 * logit(p) - 0.3, 1e-11)
+    assert (model.predict_proba(X)[:, 1] == p).all()
+    assert folded.best_iteration_ == model.best_iteration_
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"objective": "multiclass", "num_class": 3}, "several classes"),
+        ({"objective": "cross_entropy_lambda"}, "'cross_entropy_lambda' is no straight sum"),
+        ({"objective": "regression", "reg_sqrt": True}, "'regression sqrt' is no straight sum"),
+        ({"objective": "poisson"}, "in the log link"),
+    ],
+)
+def test_lightgbm_refuses(options, reason, world):
+    with pytest.raises(UncurseError, match=reason):
+        fold(MAP, lightgbm_booster(world, 3, **options))
+
+
+def test_lightgbm_regression_and_ranks_are_bare_sums(world):
+    Z = world[2]
+    booster = lightgbm_booster(world, 5, objective="regression")
+    folded = fold(Affine(0.8, -0.3, "identity", "value"), booster)
+    close(folded.predict(Z), 0.8 * booster.predict(Z) - 0.3, 1e-12)
+    close(fold(MAP, booster).predict(Z), 0.8 * booster.predict(Z) - 0.3, 1e-12)
+
+
+def test_classes_of_ones_own_that_predict_otherwise(world):
+    import lightgbm
+
+    class Corrected(lightgbm.LGBMClassifier):
+        def predict_proba(self, X):
+            return super().predict_proba(X) / 2
+
+    X, y, _ = world
+    with pytest.raises(UncurseError, match="Corrected has a predict_proba of its own"):
+        fold(MAP, Corrected(n_estimators=2, verbosity=-1).fit(X, y))

@@ -1,0 +1,258 @@
+"""scikit-learn: a folded estimator is the map after it, or is refused."""
+
+import warnings
+
+import numpy as np
+import pytest
+from folding import CURVE, MAP, close
+from scipy.special import logit
+
+from uncurse import Affine, Chain, Grouped, Steps, UncurseError, fold
+
+
+def sklearn_models():
+    from sklearn import linear_model
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import LinearSVC
+
+    yield linear_model.LogisticRegression()
+    yield linear_model.LogisticRegression(fit_intercept=False)
+    yield linear_model.SGDClassifier(loss="log_loss", random_state=0)
+    yield linear_model.RidgeClassifier()
+    yield LinearDiscriminantAnalysis()
+    yield LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
+    yield LinearSVC()
+    yield make_pipeline(StandardScaler(), linear_model.LogisticRegression())
+    yield make_pipeline(StandardScaler(), make_pipeline(StandardScaler(), linear_model.LogisticRegression()))
+    yield GridSearchCV(linear_model.LogisticRegression(), {"C": [0.1, 1.0]}, cv=2)
+
+
+@pytest.mark.parametrize("model", list(sklearn_models()), ids=lambda m: type(m).__name__)
+def test_linear_classifiers(model, world):
+    X, y, Z = world
+    model.fit(X, y)
+    l = model.decision_function(Z)
+    folded = fold(MAP, model)
+    close(folded.decision_function(Z), 0.8 * l - 0.3, 1e-12)
+    assert (model.decision_function(Z) == l).all()
+    assert type(folded) is type(model)
+    if hasattr(model, "predict_proba"):
+        assert np.abs(folded.predict_proba(Z)[:, 1] - MAP(np.clip(l, -1e300, 1e300))).max() < 1e-12
+
+
+@pytest.mark.parametrize("name", ["LinearRegression", "Ridge", "SGDRegressor", "HuberRegressor"])
+def test_linear_regressors(name, world):
+    from sklearn import linear_model
+
+    X, y, Z = world
+    model = getattr(linear_model, name)().fit(X / 30, y)
+    folded = fold(Affine(0.8, -0.3, "identity", "value"), model)
+    close(folded.predict(Z), 0.8 * model.predict(Z) - 0.3, 1e-12)
+
+
+def test_regressors_of_counts_take_a_map_of_logarithms(world):
+    from sklearn.linear_model import PoissonRegressor
+
+    X, y, _ = world
+    model = PoissonRegressor().fit(X, y)
+    score_map = Affine(0.8, -0.3, "log", "value")
+    close(fold(score_map, model).predict(X), score_map(model.predict(X)), 1e-12)
+    with pytest.raises(UncurseError, match="in the logistic link and this PoissonRegressor in the log link"):
+        fold(MAP, model)
+
+
+def test_networks_of_scikit_learn(world):
+    from sklearn.neural_network import MLPClassifier
+
+    X, y, _ = world
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = MLPClassifier((8,), max_iter=5, random_state=0).fit(X, y)
+    p = model.predict_proba(X)[:, 1]
+    close(logit(fold(MAP, model).predict_proba(X)[:, 1]), 0.8 * logit(p) - 0.3, 1e-12)
+
+
+def sklearn_refusals():
+    from sklearn import ensemble, linear_model, svm
+    from sklearn.calibration import CalibratedClassifierCV
+
+    yield linear_model.LogisticRegression(), 3, "3 classes: a softmax"
+    yield CalibratedClassifierCV(linear_model.LogisticRegression(), cv=2), 2, "a calibrator inside already"
+    yield ensemble.VotingClassifier([("a", linear_model.LogisticRegression())], voting="soft"), 2, "after the sigmoid"
+    yield ensemble.StackingClassifier([("a", linear_model.LogisticRegression())], cv=2), 2, "is a stack"
+    yield ensemble.RandomForestClassifier(5), 2, "after the sigmoid"
+    yield ensemble.HistGradientBoostingClassifier(max_iter=3), 2, "is no model whose last step"
+    yield (
+        ensemble.GradientBoostingClassifier(n_estimators=3, init=linear_model.LogisticRegression()),
+        2,
+        "starts from a LogisticRegression",
+    )
+    yield linear_model.SGDClassifier(), 2, "loss='hinge'. has no sigmoid"
+    yield svm.SVC(), 2, "is no model whose last step"
+
+
+@pytest.mark.parametrize(("model", "classes", "reason"), list(sklearn_refusals()))
+def test_what_is_no_sum_is_refused(model, classes, reason, world):
+    X, y, _ = world
+    labels = y if classes == 2 else np.arange(len(y)) % classes
+    with pytest.raises(UncurseError, match=reason):
+        fold(MAP, model.fit(X, labels))
+
+
+@pytest.mark.parametrize(
+    ("score_map", "reason"),
+    [
+        (CURVE, "a Curve is no straight line.*uncurse export"),
+        (Steps((0.0,), (-1.0, 1.0)), "a Steps is no straight line"),
+        (Chain((MAP, CURVE)), "a Chain is no straight line"),
+        (Grouped(MAP, {"a": MAP}), "one line for each group"),
+        (Affine(0.0, 1.0), "slope of this map is 0"),
+        (Affine(1.0, 0.0, "identity", "probability"), "in the identity link"),
+        ({"slope": 1}, "dict is no score map"),
+    ],
+)
+def test_what_is_no_line_is_refused(score_map, reason, world):
+    from sklearn.linear_model import LogisticRegression
+
+    X, y, _ = world
+    with pytest.raises(UncurseError, match=reason):
+        fold(score_map, LogisticRegression().fit(X, y))
+
+
+def test_a_chain_of_lines_is_a_line(world):
+    from sklearn.linear_model import LogisticRegression
+
+    X, y, Z = world
+    model = LogisticRegression().fit(X, y)
+    chain = Chain((Affine(0.5, 1.0), Affine(2.0, -1.0)))
+    close(fold(chain, model).decision_function(Z), model.decision_function(Z) + 1, 1e-12)
+
+
+def test_networks_of_counts(world):
+    from sklearn import __version__
+    from sklearn.neural_network import MLPRegressor
+
+    if tuple(map(int, __version__.split(".")[:2])) < (1, 7):
+        pytest.skip("this scikit-learn has no MLPRegressor of counts")
+    X, y, _ = world
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = MLPRegressor(hidden_layer_sizes=(4,), loss="poisson", max_iter=3, random_state=0).fit(X, y)
+    score_map = Affine(0.8, -0.3, "log", "value")
+    close(fold(score_map, model).predict(X), score_map(model.predict(X)), 1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"init": "zero"}, {"loss": "exponential"}, {"subsample": 0.5, "learning_rate": 0.3}, {"n_estimators": 1}],
+    ids=str,
+)
+def test_boosted_trees(options, world):
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    X, y, Z = world
+    model = GradientBoostingClassifier(**{"n_estimators": 20, "random_state": 0, **options}).fit(X, y)
+    p, l = model.predict_proba(Z)[:, 1], model.decision_function(Z)
+    folded = fold(MAP, model)
+    close(logit(folded.predict_proba(Z)[:, 1]), 0.8 * logit(p) - 0.3, 1e-12)
+    half = 0.5 if options.get("loss") == "exponential" else 1.0  # the logit is twice the score
+    close(folded.decision_function(Z), 0.8 * l - 0.3 * half, 1e-12)
+    for old, new in zip(model.staged_decision_function(X), folded.staged_decision_function(X), strict=True):
+        close(new, 0.8 * old - 0.3 * half, 1e-12)
+    assert (model.decision_function(Z) == l).all()
+    assert folded.get_params() == model.get_params()
+
+
+def test_boosted_regressors_and_pipelines(world):
+    from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    X, y, Z = world
+    model = GradientBoostingRegressor(n_estimators=10, random_state=0).fit(X, X[:, 0] + y)
+    close(fold(Affine(0.8, -0.3, "identity", "value"), model).predict(Z), 0.8 * model.predict(Z) - 0.3, 1e-12)
+    pipeline = make_pipeline(StandardScaler(), GradientBoostingClassifier(n_estimators=5)).fit(X, y)
+    close(fold(MAP, pipeline).decision_function(Z), 0.8 * pipeline.decision_function(Z) - 0.3, 1e-12)
+
+
+def test_a_model_is_known_by_its_type_not_by_its_name(world):
+    from sklearn import linear_model
+    from sklearn.pipeline import Pipeline, make_pipeline
+
+    class LogisticRegression(linear_model.LogisticRegression):
+        def predict_proba(self, X):
+            return super().predict_proba(X).clip(0.1, 0.9)
+
+    class Clipped(Pipeline):
+        def predict_proba(self, X):
+            return super().predict_proba(X).clip(0.1, 0.9)
+
+    X, y, _ = world
+    with pytest.raises(UncurseError, match=r"is a subclass of LogisticRegression and may predict in its own way; fold"):
+        fold(MAP, LogisticRegression().fit(X, y))
+    with pytest.raises(UncurseError, match="is a subclass of LogisticRegression"):
+        fold(MAP, make_pipeline(LogisticRegression()).fit(X, y))
+    with pytest.raises(UncurseError, match="this Clipped cannot be folded"):
+        fold(MAP, Clipped([("model", linear_model.LogisticRegression())]).fit(X, y))
+
+
+def test_a_fold_is_compared_with_the_predictions_of_the_model(world):
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    X, y, _ = world
+    model = LogisticRegression().fit(X, y)
+    predict_proba = model.predict_proba
+    model.predict_proba = lambda X: predict_proba(X).clip(0.1, 0.9)
+    with pytest.raises(UncurseError, match="this LogisticRegression does not predict as its numbers say"):
+        fold(MAP, model)
+    model = Ridge().fit(X, y)
+    model.predict = lambda X: Ridge.predict(model, X).round(1)
+    with pytest.raises(UncurseError, match="this Ridge does not predict as its numbers say"):
+        fold(Affine(0.8, -0.3, "identity", "value"), model)
+
+
+def test_large_coefficients_that_cancel_and_numbers_set_by_hand(world):
+    from sklearn.linear_model import LinearRegression, LogisticRegression
+
+    X, y, _ = world
+    near = np.column_stack([X[:, 0], X[:, 0] + 1e-9 * X[:, 1], X[:, 2]])
+    model = LinearRegression().fit(near, y)
+    model.coef_ = np.array([1e9, -1e9, 1.0])
+    folded = fold(Affine(0.8, -0.3, "identity", "value"), model)
+    close(folded.predict(near), 0.8 * model.predict(near) - 0.3, 1e-6)
+    by_hand = LogisticRegression()
+    by_hand.classes_, by_hand.coef_, by_hand.intercept_ = np.array([0, 1]), np.ones((1, 6)), np.zeros(1)
+    close(fold(MAP, by_hand).decision_function(X), 0.8 * by_hand.decision_function(X) - 0.3, 1e-12)
+
+
+def test_models_in_single_precision(world):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+
+    X, y, _ = world
+    X = X.astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        models = [LogisticRegression().fit(X, y), MLPClassifier((8,), max_iter=5, random_state=0).fit(X, y)]
+        models += [LogisticRegression(C=1e6).fit(X * 1e-4, y)]
+    for model in models:
+        folded = fold(MAP, model)
+        p, q = (one.predict_proba(X)[:, 1].astype(np.float64) for one in (model, folded))
+        clear = np.abs(logit(p)) < 5
+        close(q[clear], MAP.at_logits(logit(p[clear])), 1e-4)
+    assert folded.coef_.dtype == model.coef_.dtype
+
+
+def test_models_of_named_features(world):
+    import pandas as pd
+    from sklearn.ensemble import GradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    X, y, _ = world
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    for model in (LogisticRegression(), GradientBoostingClassifier(n_estimators=3)):
+        model.fit(frame, y)
+        close(fold(MAP, model).decision_function(frame), 0.8 * model.decision_function(frame) - 0.3, 1e-12)

@@ -1,0 +1,222 @@
+"""PyTorch: the last linear layer, if it is the output."""
+
+import copy
+
+import numpy as np
+import pytest
+from folding import MAP, close
+from scipy.special import logit
+
+from uncurse import UncurseError, fold
+
+
+@pytest.fixture(scope="module")
+def nets():
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self, end):
+            super().__init__()
+            self.hidden, self.out, self.wide = nn.Linear(6, 16), nn.Linear(16, 1), nn.Linear(6, 1)
+            self.end = end
+
+        def forward(self, x):
+            h = torch.relu(self.hidden(x))
+            if self.end == "branches" and x.sum() > -1e9:
+                return self.out(h)[:, 0]
+            return {
+                "logit": lambda: self.out(h).squeeze(-1),
+                "sigmoid": lambda: torch.sigmoid(self.out(h)),
+                "sum": lambda: self.out(h) + self.wide(x),
+                "softmax": lambda: torch.softmax(torch.cat([self.out(h), self.wide(x)], 1), 1),
+                "average": lambda: (torch.sigmoid(self.out(h)) + torch.sigmoid(self.wide(x))) / 2,
+                "two": lambda: (self.out(h), h),
+                "twice": lambda: self.out(h + self.out(h)),
+                "tanh": lambda: torch.tanh(self.out(h)),
+                "branches": lambda: self.out(h),
+            }[self.end]()
+
+    torch.manual_seed(0)
+    return torch, nn, Net
+
+
+def test_torch(nets, world, tmp_path):
+    torch, nn, Net = nets
+    x = torch.from_numpy(world[0]).float()
+    stack = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    for module in (stack, Net("logit"), Net("sigmoid"), copy.deepcopy(stack).double()):
+        given = x.to(next(module.parameters()).dtype)
+        state = copy.deepcopy(module.state_dict())
+        with torch.no_grad():
+            before, after = (np.asarray(one(given).double()).ravel() for one in (module, fold(MAP, module)))
+        if getattr(module, "end", "") == "sigmoid":
+            assert np.abs(MAP.at_logits(logit(before)) - after).max() <= 1e-6
+        else:
+            assert np.abs(0.8 * before - 0.3 - after)[np.abs(before) <= 10].max() <= 1e-6
+        assert all((value == state[name]).all() for name, value in module.state_dict().items())
+    torch.save(fold(MAP, stack).state_dict(), tmp_path / "m.pt")
+    again = copy.deepcopy(stack)
+    again.load_state_dict(torch.load(tmp_path / "m.pt", weights_only=True))
+    assert (again(x) == fold(MAP, stack)(x)).all()
+
+
+def test_torch_that_cannot_be_traced_is_tried(nets, world):
+    torch, _, Net = nets
+    x = torch.from_numpy(world[0][:100]).float()
+    net = Net("branches")
+    with pytest.raises(UncurseError, match=r"cannot be traced.*pass layer= and example="):
+        fold(MAP, net)
+    with torch.no_grad():
+        assert (0.8 * net(x) - 0.3 - fold(MAP, net, layer="out", example=x)(x)).abs().max() < 1e-6
+    with pytest.raises(UncurseError, match="'wide' is not all of the output"):
+        fold(MAP, net, layer="wide", example=x)
+    with pytest.raises(UncurseError, match=r"'top' is no nn.Linear of this module; there are: hidden, out, wide"):
+        fold(MAP, net, layer="top", example=x)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("sum", "a sum of parts"),
+        ("softmax", "a softmax of many classes"),
+        ("average", "an average"),
+        ("two", "has several outputs"),
+        ("twice", "more than once"),
+        ("tanh", "ends in 'tanh'"),
+    ],
+)
+def test_torch_refuses(end, reason, nets):
+    with pytest.raises(UncurseError, match=reason):
+        fold(MAP, nets[2](end))
+
+
+def test_torch_layers_that_hold_no_line(nets):
+    _, nn, _ = nets
+    with pytest.raises(UncurseError, match="has no bias"):
+        fold(MAP, nn.Sequential(nn.Linear(6, 1, bias=False)))
+    with pytest.raises(UncurseError, match="has 3 outputs"):
+        fold(MAP, nn.Sequential(nn.Linear(6, 3)))
+    with pytest.raises(UncurseError, match="float16, too coarse"):
+        fold(MAP, nn.Sequential(nn.Linear(6, 1)).half())
+    tied = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(UncurseError, match=r"shares its numbers with '0.weight'"):
+        fold(MAP, tied)
+
+
+def test_a_module_may_know_how(nets, world):
+    torch, nn, _ = nets
+
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 1), nn.Linear(6, 1)
+
+        def forward(self, x):
+            return self.a(x) + self.b(x)
+
+        def fold_line(self, slope, intercept):
+            with torch.no_grad():
+                for layer in (self.a, self.b):
+                    layer.weight *= slope
+                    layer.bias *= slope
+                self.a.bias += intercept
+
+    net, x = Sum(), torch.from_numpy(world[0]).float()
+    with torch.no_grad():
+        close(fold(MAP, net)(x).numpy(), (0.8 * net(x) - 0.3).numpy(), 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["DLRM", "XDeepFM"])
+def test_our_own_networks(kind, nets):
+    torch = nets[0]
+    from uncurse import deep
+
+    small = {"DLRM": {"bottom": (8,), "top": (8,)}, "XDeepFM": {"hidden": (8,), "interactions": (4,)}}[kind]
+    served = getattr(deep, kind)((5, 7), 3, embedding=4, **small)
+    rng = np.random.default_rng(0)
+    dense = torch.from_numpy(rng.normal(size=(50, 3)).astype(np.float32))
+    codes = torch.from_numpy(np.stack([rng.integers(0, 5, 50), rng.integers(0, 7, 50)], 1))
+    with torch.no_grad():
+        before = served(dense, codes)
+        after = fold(MAP, served)(dense, codes)
+        assert (0.8 * before - 0.3 - after).abs().max() < 1e-6
+        assert (served(dense, codes) == before).all()
+        other = copy.deepcopy(served)
+        other.load_state_dict(fold(MAP, served.state_dict(), layer={"DLRM": "top.2", "XDeepFM": "out"}[kind]))
+        assert (other(dense, codes) == after).all()
+
+
+def test_a_trace_leaves_no_mark_and_sees_what_is_served(nets):
+    nn = nets[1]
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out, self.calls = nn.Linear(6, 1), 0
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen = self.out(x)
+            return self.seen if self.training else self.seen - 2.0
+
+    net = Net()
+    with pytest.raises(UncurseError, match="ends in 'sub'"):
+        fold(MAP, net)
+    assert net.calls == 0
+    assert not hasattr(net, "seen")
+    assert net.training
+
+
+def test_torch_layers_with_hooks_or_used_elsewhere(nets, world):
+    torch, nn, _ = nets
+    net = nn.Sequential(nn.Linear(6, 1))
+    net[0].register_forward_hook(lambda module, given, out: out / 2)
+    with pytest.raises(UncurseError, match="has hooks on its layer '0'"):
+        fold(MAP, net)
+
+    class Gate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(6, 1)
+
+        def forward(self, x):
+            return self.out(x * torch.sigmoid(self.out.weight.squeeze(0)))
+
+    with pytest.raises(UncurseError, match="uses the numbers of its layer 'out' elsewhere"):
+        fold(MAP, Gate())
+
+
+def test_an_example_must_tell(nets):
+    torch, _, Net = nets
+    with pytest.raises(UncurseError, match="has no row by which to tell"):
+        fold(MAP, Net("branches"), layer="out", example=torch.zeros(0, 6))
+
+
+def test_a_linear_layer_alone_and_in_parallel(nets, world):
+    torch, nn, _ = nets
+    x = torch.from_numpy(world[0]).float()
+    layer = nn.Linear(6, 1)
+    with torch.no_grad():
+        for module in (layer, nn.DataParallel(layer)):
+            close(fold(MAP, module)(x).numpy(), (0.8 * module(x) - 0.3).numpy(), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("state", "rival"),
+    [
+        ({"wide.weight": (1, 5), "top.weight": (1, 8), "top.bias": (1,)}, "wide.weight"),
+        ({"first.weight": (50, 1), "top.weight": (1, 8), "top.bias": (1,)}, "first.weight"),
+        ({"gate.weight": (1, 8), "gate.bias": (1,), "head.weight": (2, 8)}, "head.weight"),
+        ({"gate.weight": (1, 8), "gate.bias": (1,), "head.weight_g": (3,)}, "head.weight_g"),
+    ],
+)
+def test_weights_do_not_tell_of_other_parts(state, rival, nets):
+    torch = nets[0]
+    made = {name: torch.ones(shape) for name, shape in state.items()}
+    with pytest.raises(UncurseError, match=f"but '{rival}' may be part of the output"):
+        fold(MAP, made)
+    layer = "top" if "top.weight" in state else "gate"
+    assert float(fold(MAP, made, layer=layer)[f"{layer}.bias"]) == pytest.approx(0.5)
+    assert (made[f"{layer}.bias"] == 1).all()

@@ -1,0 +1,99 @@
+"""XGBoost: a folded model is the map after the model, saved and explained too."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from folding import MAP, close
+from scipy.special import logit
+
+from uncurse import UncurseError, fold
+
+
+def xgboost_booster(world, rounds=30, **options):
+    import xgboost
+
+    X, y, _ = world
+    parameters = {"objective": "binary:logistic", "max_depth": 4, "verbosity": 0, "nthread": 1, **options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return xgboost.train(parameters, xgboost.DMatrix(X, y), rounds)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"booster": "dart", "rate_drop": 0.3},
+        {"booster": "gblinear"},
+        {"objective": "binary:logitraw"},
+        {"objective": "reg:logistic"},
+        {"num_parallel_tree": 3, "subsample": 0.5},
+        {"base_score": 1e-4},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("form", ["json", "ubj"])
+def test_xgboost(options, form, world, tmp_path):
+    import xgboost
+
+    from uncurse.serving.fold.xgboost import read, write
+
+    linear = options.get("booster") == "gblinear"
+    data = xgboost.DMatrix(world[0] if linear else world[2])
+    booster = xgboost_booster(world, **options)
+    folded = fold(MAP, booster)
+    l, g = (one.predict(data, output_margin=True).astype(np.float64) for one in (booster, folded))
+    known = np.abs(l) <= 10
+    assert np.abs(0.8 * l - 0.3 - g)[known].max() <= 1e-5
+    if not linear:
+        close(folded.predict(data, pred_contribs=True).sum(axis=1), g, 1e-5)
+    booster.save_model(tmp_path / f"m.{form}")
+    write(fold(MAP, read(tmp_path / f"m.{form}")), tmp_path / f"m.{form}", tmp_path / f"f.{form}")
+    folded.save_model(tmp_path / f"again.{form}")
+    for name in ("f", "again"):
+        assert ((tmp_path / f"{name}.{form}").read_bytes()[:2] == b'{"') == (form == "json")
+        other = xgboost.Booster(model_file=tmp_path / f"{name}.{form}")
+        assert np.abs(other.predict(data, output_margin=True) - g).max() < 1e-6
+
+
+def test_estimators_of_xgboost(world):
+    import xgboost
+
+    X, y, _ = world
+    model = xgboost.XGBClassifier(n_estimators=10, max_depth=3, n_jobs=1).fit(X, y)
+    p = model.predict_proba(X)[:, 1].astype(np.float64)
+    assert np.abs(logit(fold(MAP, model).predict_proba(X)[:, 1].astype(np.float64)) - 0.8 * logit(p) + 0.3).max() < 1e-5
+    assert (model.predict_proba(X)[:, 1] == p.astype(np.float32)).all()
+
+
+def test_xgboost_refuses(world):
+    import xgboost
+
+    from uncurse.serving.fold.xgboost import fold_document
+
+    X, y, _ = world
+    many = xgboost.train(
+        {"objective": "multi:softprob", "num_class": 3, "verbosity": 0}, xgboost.DMatrix(X, np.arange(len(y)) % 3), 2
+    )
+    with pytest.raises(UncurseError, match="a softmax is no one score"):
+        fold(MAP, many)
+    document = json.loads(bytes(xgboost_booster(world, 2).save_raw("json")))
+    document["learner"]["objective"]["name"] = "survival:aft"
+    with pytest.raises(UncurseError, match="'survival:aft' is no straight sum"):
+        fold_document(MAP, document)
+    with pytest.raises(UncurseError, match="in the log link"):
+        fold(MAP, xgboost_booster(world, 2, objective="count:poisson"))
+
+
+def test_settings_are_not_shared(world):
+    import xgboost
+
+    X, y, _ = world
+    model = xgboost.XGBClassifier(n_estimators=2, n_jobs=1, verbosity=0, own=1).fit(X, y)
+    fold(MAP, model).set_params(own=3)
+    assert model.get_params()["own"] == 1
+    booster = xgboost_booster(world, 2)
+    config = json.loads(fold(MAP, booster).save_config())
+    assert config["learner"]["generic_param"]["nthread"] == "1"
