@@ -156,6 +156,3 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
     if version:
         typer.echo(__version__)
         raise typer.Exit
-
-
-__all__ = ["app", "in_options", "main", "run"]

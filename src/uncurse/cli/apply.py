@@ -89,6 +89,3 @@ def apply(
     text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
     document = documents.dumps("applied", {**result, "written": written})
     emit(format, text, document, [result], stdout=not is_stdout(out))
-
-
-__all__ = ["apply"]

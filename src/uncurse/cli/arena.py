@@ -144,6 +144,3 @@ def _real(
     if markdown is not None:
         documents.write(markdown, real_results.markdown(found))
         note(f"written to {markdown}")
-
-
-__all__ = ["arena"]

@@ -77,6 +77,3 @@ def collect(
     text += f", {spec.top_k}" if spec.top_k else ""
     text = f"{text}: written to {'standard output' if is_stdout(out) else out}"
     emit(format, text, documents.dumps("collected", record), [record], stdout=not is_stdout(out))
-
-
-__all__ = ["collect"]

@@ -388,6 +388,3 @@ def _records(methods: Sequence[Method]) -> list[dict[str, Any]]:
                 record |= {"value_predicted": one.predicted, "value_observed": one.observed}
             records.append(record)
     return records
-
-
-__all__ = ["evaluate"]

@@ -72,6 +72,3 @@ def _write_onnx(map_file: str, out: Path) -> None:
             temporary.write_bytes(content)
     except OSError as error:
         raise UncurseError(f"cannot write {out}: {error.strerror}") from None
-
-
-__all__ = ["export"]

@@ -258,6 +258,3 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> s
     else:
         lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {score} -o OUT")
     return "\n".join(lines)
-
-
-__all__ = ["fit"]

@@ -35,6 +35,3 @@ def fold(
     check_outputs({"--out": out}, [model, map_file])
     kind = serving.fold_file(load_map(map_file)[0], model, out, layer=layer, output=output)
     note(f"{map_file} folded into {model} ({kind}): written to {out}")
-
-
-__all__ = ["Output", "fold"]

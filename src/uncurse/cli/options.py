@@ -36,26 +36,3 @@ NegativeRate = Annotated[
 ]
 Link = Annotated[LinkName | None, typer.Option(help="Link on which scores are shrunk (default logistic).")]
 Engine = Annotated[EngineName | None, typer.Option(help="Engine that reads the files (default polars).")]
-
-__all__ = [
-    "DialectName",
-    "Engine",
-    "EngineName",
-    "Group",
-    "Label",
-    "Link",
-    "LinkName",
-    "Logs",
-    "LogsOrEvidence",
-    "MapFile",
-    "NegativeRate",
-    "Out",
-    "ReplicasName",
-    "Request",
-    "Scale",
-    "ScaleName",
-    "Score",
-    "Scores",
-    "TopK",
-    "Weight",
-]

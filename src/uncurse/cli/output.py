@@ -212,18 +212,3 @@ def progress_over(description: str, total: int) -> Callable[[Iterable[Any]], Ite
                 advance(1)
 
     return iterate
-
-
-__all__ = [
-    "Format",
-    "Quiet",
-    "as_command",
-    "check_outputs",
-    "command_line",
-    "emit",
-    "is_stdout",
-    "note",
-    "progress_over",
-    "working",
-    "write_document",
-]

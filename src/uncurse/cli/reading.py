@@ -297,21 +297,3 @@ def shares(text: str | None, selection: str | None) -> list[float]:
             raise UncurseError(f"--alpha is {text!r}, {count:,} shares; use between 1 and {_MAX_SHARES:,}")
         found += [round(first + i * step, 12) for i in range(count)]
     return found
-
-
-__all__ = [
-    "LogOptions",
-    "check_pool",
-    "check_served",
-    "collect_logs",
-    "column_names",
-    "input_file",
-    "is_evidence",
-    "load_map",
-    "option_name",
-    "read_evidence",
-    "share",
-    "shares",
-    "value_text",
-    "without_temporary_path",
-]

@@ -163,6 +163,3 @@ def training_progress() -> Any:
             note(f"step {p.step:,} of {p.steps:,}, {speed}, log loss {p.loss:.4f}")
 
     return line
-
-
-__all__ = ["reproduce"]

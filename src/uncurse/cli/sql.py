@@ -38,6 +38,3 @@ def sql_text(map_file: str, dialect: str, score: str, group: str | None) -> str:
     if isinstance(score_map, Grouped) and group is None and record is not None:
         group = record.group
     return to_sql(score_map, score, dialect=dialect, group=group)
-
-
-__all__ = ["GroupColumn", "sql", "sql_text"]

@@ -62,6 +62,3 @@ def verify(
     emit(format, "\n".join(lines), found.to_json(), [record])
     if not found.agrees:
         raise typer.Exit(1)
-
-
-__all__ = ["verify"]

@@ -60,6 +60,3 @@ def link_score(name: str, spec: LogSpec) -> nw.Expr:
 def total(items: Iterable[nw.Expr]) -> nw.Expr:
     """Return the sum of expressions."""
     return reduce(lambda a, b: a + b, items)
-
-
-__all__ = ["Lazy", "as_number", "fetch", "link_score", "logit_of", "row_count", "total"]

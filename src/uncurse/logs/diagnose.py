@@ -121,6 +121,3 @@ def _text_in(file: str, name: str) -> str | None:
         return None
     more = f" ({row['count']:,} such values)" if row["count"] > 1 else ""
     return f"{file}, column {name!r}, row {row['row']:,} is {row['value']!r}; that is text, not a number{more}"
-
-
-__all__ = ["fault_in", "locating_errors"]

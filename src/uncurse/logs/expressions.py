@@ -139,6 +139,3 @@ def _scanned(scan: pl.LazyFrame, score_map: ScoreMap, score: str, column: str, g
     inputs = pl.col(score) if group is None else pl.struct(*dict.fromkeys((score, group)))
     prediction = inputs.map_batches(predict_batch, return_dtype=pl.Float64, is_elementwise=True)
     return scan.with_columns(prediction.alias(column))
-
-
-__all__ = ["PROBABILITY_REMEDY", "with_prediction"]

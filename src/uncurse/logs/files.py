@@ -219,17 +219,3 @@ def scan_parquet(files: Sequence[str]) -> pl.LazyFrame:
 def parquet_schema(file: str) -> dict[str, Any]:
     """Return the columns of a parquet file and their types."""
     return dict(scan_parquet([file]).collect_schema())
-
-
-__all__ = [
-    "LogFile",
-    "check_files",
-    "count_rows",
-    "find_files",
-    "is_data",
-    "kind_of",
-    "locate",
-    "names_many",
-    "parquet_schema",
-    "scan_parquet",
-]

@@ -259,6 +259,3 @@ def _link(columns: LazyColumns, step: Operation, l: nw.Expr) -> nw.Expr:
         return 1.0 / nw.col(columns.hold((-l).exp() + 1.0)) if link == "logistic" else l.exp()
     p = nw.col(columns.hold(_link(columns, Clip(TINY, BELOW_ONE if link == "logistic" else MOST), l)))
     return p.log() - (1.0 - p).log() if link == "logistic" else p.log()
-
-
-__all__ = ["LazyColumns", "predict"]

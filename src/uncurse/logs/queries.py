@@ -232,6 +232,3 @@ def _top(rows: Lazy, cut: int, spec: LogSpec) -> tuple[Array, NDArray[Any] | Non
         inside = grid_steps(l) >= cut
         l, labels, weights = (top[n].to_numpy().astype(np.float64)[inside] for n in ("l", "y", "w"))
     return l, None if spec.label is None else labels, None if spec.weight is None else weights
-
-
-__all__ = ["MOST_GROUP_CELLS", "query", "query_groups"]

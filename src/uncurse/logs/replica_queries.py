@@ -90,6 +90,3 @@ def _number(x: nw.Expr, scale: float) -> nw.Expr:
     far = LINEAR + TAIL_RATE * (x.abs().clip(LINEAR, LARGEST) / LINEAR).log()
     compressed = nw.when(x > LINEAR).then(far).when(x < -LINEAR).then(-far).otherwise(x)
     return (compressed * scale).floor().cast(nw.Int64)
-
-
-__all__ = ["replica_counts"]

@@ -149,6 +149,3 @@ def scan_remote(paths: list[str], numbers: Sequence[str], names: Sequence[str], 
             frame = frame.selectExpr(*_sql_columns(SPARK, numbers, texts, csv, {}))
     lazy: nw.LazyFrame[Any] = nw.from_native(frame).lazy()
     return lazy
-
-
-__all__ = ["ENGINES", "connect_duckdb", "scan", "scan_polars", "scan_remote", "spark_path"]

@@ -100,6 +100,3 @@ def engine_errors(name: str) -> Iterator[None]:
 def is_foreign(error: Exception) -> bool:
     """Tell whether an engine or the system raised an error."""
     return type(error).__module__.partition(".")[0] in _FOREIGN or isinstance(error, OSError)
-
-
-__all__ = ["Table", "engine_errors", "is_foreign", "is_frame", "open_table"]

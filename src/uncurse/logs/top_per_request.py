@@ -146,6 +146,3 @@ def _ibis(table: Any, score: str, request: str, k: int, columns: list[str], rank
     place = ibis.row_number().over(ibis.window(group_by=table[request], order_by=key.desc()))
     ranked = table.mutate(**{rank: place})
     return ranked.filter(ranked[rank] < k).select(*columns)
-
-
-__all__ = ["top_per_request"]

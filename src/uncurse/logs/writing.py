@@ -213,6 +213,3 @@ def _write_spark(frame: Any, to: Path, csv: bool) -> None:
         os.replace(part, to)
     finally:
         shutil.rmtree(parts, ignore_errors=True)
-
-
-__all__ = ["apply_to_files"]

@@ -369,11 +369,3 @@ def _simplify(element: ET.Element, prefix: str) -> None:
             _simplify(child, prefix)
     if description and element.tag in ("path", "rect", "line"):
         ET.SubElement(element, "title").text = description
-
-
-__all__ = [
-    "COLORS", "COUNT", "NARROW", "OBSERVED", "SIGNED", "SIGNED_PERCENT", "STYLESHEET", "WIDE", "AxisSpec", "Chart",
-    "Frame", "Rows", "SeriesStyle", "by_share_chart", "chart", "colored", "dashed", "domain_of", "dot_plot",
-    "inline_svg", "label_room", "light", "line_chart", "log10_axis", "marked", "share_axis", "spread", "style_of",
-    "styled", "to_png", "to_svg",
-]  # fmt: skip

@@ -355,6 +355,3 @@ def _record_lines(record: FitRecord) -> list[str]:
                 ", ".join([f"{role}: {data.rows:,} rows", *data.sources, f"columns {', '.join(data.columns)}"])
             )
     return [*lines, f"fitted with uncurse {record.version}"]
-
-
-__all__ = ["MAX_GROUPS", "distribution", "drift", "normality_words", "provenance", "shrinkage"]

@@ -371,6 +371,3 @@ def _binned_chart(by_metric: dict[str, Rows], selection: str | None, frame: Fram
     if frame.wide and len(alphas) > 1:
         return charts.styled(alt.hconcat(*panels, spacing=70, bounds="flush"), frame)
     return charts.styled(alt.vconcat(*panels, spacing=24), frame)
-
-
-__all__ = ["binned_errors", "calibration_error", "file_names", "outcomes", "reliability"]

@@ -195,6 +195,3 @@ def render(title: str, headline: Headline, sections: Sequence[Section]) -> str:
 def _text(value: object) -> object:
     """Remove characters that XML does not allow from everything that the template prints, except finished markup."""
     return value if isinstance(value, Markup) else clean(value)
-
-
-__all__ = ["Block", "Choice", "Facts", "Figure", "Section", "Table", "Terms", "render"]

@@ -226,8 +226,3 @@ GUIDE = (
         "Compare the maps on data that was not used to choose between them.",
     ),
 )
-
-__all__ = [
-    "GUIDE", "Z95", "BigNumber", "Headline", "by_share", "clean", "decimals_for", "fixed", "headline", "interval",
-    "number", "percent", "selection_name", "share", "short", "the_selection",
-]  # fmt: skip

@@ -130,6 +130,3 @@ def _histogram(low: Array, high: Array, weight: Array, rows: int) -> tuple[Array
     below = edges - 1e-12 * (right - left)
     below[-1] = right + 1e-12 * (right - left)
     return edges, np.diff(np.interp(below, ends, reached))
-
-
-__all__ = ["LEVEL", "SHARES", "record_of", "summarize_scores"]
