@@ -12,7 +12,8 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from .output import Format, Quiet, check_outputs, emit, note, progress_over, working
+from .options import MarkdownFile
+from .output import Format, Quiet, check_outputs, emit, note, progress_over, working, write_file
 
 reproduce = typer.Typer(help="Run the experiments of the paper.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -49,39 +50,6 @@ def synthetic(
     emit(format, text(tables), tables.to_json(), [vars(cell) for cell in tables.cells])
 
 
-Data = Annotated[
-    Path | None,
-    typer.Option("--data", exists=False, help="Log file (train.txt or train.csv, may be gzipped); or use --world."),
-]
-World = Annotated[bool, typer.Option("--world", help="Simulate rows whose true probabilities are known.")]
-Encoded = Annotated[
-    Path | None,
-    typer.Option("--encoded", help="File for the encoded log; it is read if it exists, and written otherwise."),
-]
-Rows = Annotated[
-    int | None,
-    typer.Option(min=1000, help="Rows to train, validate and test on; the paper has 15 million (Avazu: 10)."),
-]
-Models = Annotated[int | None, typer.Option(min=2, help="Number of models to train; the paper has 80.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Training epochs; the paper has 2 (Avazu: 1).")]
-Rate = Annotated[float | None, typer.Option("--rate", help="Click rate of the simulated rows.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the simulated rows, the split and the first model.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Use few rows and few models: two minutes on two cores.")]
-Vocabulary = Annotated[
-    str, typer.Option("--vocabulary", help="Rows whose values make up the vocabulary: training or all.")
-]
-BadShare = Annotated[float, typer.Option("--bad-share", help="Largest share of bad lines before it is an error.")]
-Device = Annotated[str | None, typer.Option("--device", help="cuda or cpu (default: the GPU if there is one).")]
-Precision = Annotated[
-    str, typer.Option("--precision", help="Precision of matrix products on a GPU: tf32, float32 or bf16.")
-]
-Checkpoint = Annotated[
-    Path | None, typer.Option("--checkpoint", help="File from which an interrupted training resumes.")
-]
-All = Annotated[bool, typer.Option("--all", help="Print every table of the paper, not only the main ones.")]
-Markdown = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown to this file.")]
-
-
 @reproduce.command(
     "avazu",
     help="The paper's experiment on Avazu's log with xDeepFM.",
@@ -94,22 +62,38 @@ Markdown = Annotated[Path | None, typer.Option("--markdown", help="Also write ev
 )
 def clicks(
     context: typer.Context,
-    data: Data = None,
-    world: World = False,
-    encoded: Encoded = None,
-    rows: Rows = None,
-    models: Models = None,
-    epochs: Epochs = None,
-    rate: Rate = None,
-    seed: Seed = 0,
-    quick: Quick = False,
-    vocabulary: Vocabulary = "training",
-    bad_share: BadShare = 0.01,
-    device: Device = None,
-    precision: Precision = "tf32",
-    checkpoint: Checkpoint = None,
-    all_tables: All = False,
-    markdown: Markdown = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Log file (train.txt or train.csv, may be gzipped); or use --world.")
+    ] = None,
+    world: Annotated[bool, typer.Option("--world", help="Simulate rows whose true probabilities are known.")] = False,
+    encoded: Annotated[
+        Path | None,
+        typer.Option(help="File for the encoded log; it is read if it exists, and written otherwise."),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1000, help="Rows to train, validate and test on; the paper has 15 million (Avazu: 10)."),
+    ] = None,
+    models: Annotated[int | None, typer.Option(min=2, help="Number of models to train; the paper has 80.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Training epochs; the paper has 2 (Avazu: 1).")] = None,
+    rate: Annotated[float | None, typer.Option(help="Click rate of the simulated rows.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated rows, the split and the first model.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use few rows and few models: two minutes on two cores.")
+    ] = False,
+    vocabulary: Annotated[
+        str, typer.Option(help="Rows whose values make up the vocabulary: training or all.")
+    ] = "training",
+    bad_share: Annotated[float, typer.Option(help="Largest share of bad lines before it is an error.")] = 0.01,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu (default: the GPU if there is one).")] = None,
+    precision: Annotated[
+        str, typer.Option(help="Precision of matrix products on a GPU: tf32, float32 or bf16.")
+    ] = "tf32",
+    checkpoint: Annotated[Path | None, typer.Option(help="File from which an interrupted training resumes.")] = None,
+    all_tables: Annotated[
+        bool, typer.Option("--all", help="Print every table of the paper, not only the main ones.")
+    ] = False,
+    markdown: MarkdownFile = None,
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
@@ -146,8 +130,7 @@ def clicks(
     shown = clicks_text.text(tables, everything=all_tables)
     emit(format, shown, tables.to_json(), [vars(cell) for cell in tables.cells])
     if markdown is not None:
-        documents.write(markdown, clicks_text.markdown(tables))
-        note(f"written to {markdown}")
+        write_file(markdown, clicks_text.markdown(tables))
 
 
 def training_progress() -> Any:
