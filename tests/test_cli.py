@@ -170,6 +170,8 @@ def test_choices_are_the_ones_of_the_library():
         ("replica_counts=False", "--no-replica-counts"),
         ("n_bins=0 is not positive", "--bins 0 is not positive"),
         ("λ=3 and rows=5 stay", "λ=3 and rows=5 stay"),
+        ("negative_rate=None; use one negative_rate", "--negative-rate none; use one --negative-rate"),
+        ("column 'None' and 'negative_rate' stay", "column 'None' and 'negative_rate' stay"),
     ],
 )
 def test_messages_name_options_instead_of_python_arguments(message, expected):

@@ -327,7 +327,7 @@ def test_a_pool_of_selected_rows_is_refused():
 
 @pytest.mark.parametrize("top_k", [3, "site", ("site", 3)])
 def test_top_k_must_name_the_column_of_requests(top_k):
-    with pytest.raises(UncurseError, match="pass TopK"):
+    with pytest.raises(UncurseError, match="pass a TopK"):
         collect(LOGS["small"], ["s1", "s2"], top_k=top_k)
 
 

@@ -123,13 +123,17 @@ def test_maps_of_every_method_on_one_page(run, logs, tmp_path):
     expected = evaluate(log["click"].to_numpy(), load("tower.json")(log["s1"].to_numpy()), [0.05]).rows[0]
     assert float(said[1]["predicted"]) == pytest.approx(expected.predicted, rel=1e-9)
     page = (tmp_path / "r.html").read_text()
-    for text in ("method tower", "labels follow a straight line", "90% interval for the remaining error"):
+    for text in (
+        "method tower",
+        "labels follow a straight line",
+        "expected error on the top of this pool, 90% intervals",
+    ):
         assert text in page
     assert "The maps on this page do not assume a normal distribution." in page
     assert "a single λ for all scores" not in page
     run("evaluate", "labelled.parquet", *options[:-1], "r2.html", "--map", "auto.json", "--figures", "figures")
     page = (tmp_path / "r2.html").read_text()
-    assert "reason: " in page
+    assert "why: " in page
     content = json.loads(run("evaluate", "labelled.parquet", *options[:-2], "--format", "json"))
     assert content["methods"][1]["record"]["method"] == "tower"
 
@@ -207,7 +211,7 @@ def test_labelled_evidence_whose_columns_are_in_another_order_is_refused(run, lo
     run("collect", "pool.parquet", "--scores", "s1,s2", "--replica-counts", "-o", "pool.json")
     run("collect", "labelled.parquet", "--scores", "s2,s1", "--label", "click", "--replica-counts", "-o", "l.json")
     error = run("fit", "pool.json", "--labelled", "l.json", *options, "-o", "m.json", code=2)
-    assert "pool.json was collected with --scores s1,s2, and --labelled l.json with s2,s1" in error
+    assert "--scores is s1,s2 in pool.json, and s2,s1 in --labelled l.json" in error
     assert error.count("\n") == 1
 
 

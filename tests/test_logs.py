@@ -181,10 +181,10 @@ def test_probabilities_all_the_way(run):
     assert float(said[1]["predicted"]) == pytest.approx(whole.predicted, rel=1e-9)
     options = ["--score", "s1", "--label", "click", "--map", "map.json"]
     error = run("evaluate", "log.parquet", *options, "--scale", "logit", code=2)
-    assert "--scale is logit, but map.json was fitted with probability" in error
+    assert "--scale is logit in this command, and probability in map.json; evaluate each map with the options" in error
     run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
     error = run("evaluate", "day.json", "--map", "map.json", code=2)
-    assert "map.json takes --scale probability, and day.json holds --scale logit; use one scale" in error
+    assert "--scale is probability in map.json, and logit in day.json; use one scale" in error
 
 
 # ---------------------------------------------------------------------------- apply
@@ -239,12 +239,12 @@ def test_a_csv_keeps_every_other_value_as_it_is_written(run, tmp_path):
         (["apply", "map.json", "log.parquet", "--score", "s1", "-o", "map.json"], "map.json is an input"),
         (["fit", "day.json", "-o", "other.csv"], "--out is other.csv; name a .json file"),
         (["fit", "day.json", "-o", ""], "--out is empty; name a file"),
-        (["fit", "", "--scores", "s1,s2", "-o", "m.json"], "the path of a log is empty"),
+        (["fit", "", "--scores", "s1,s2", "-o", "m.json"], "a path is empty; pass a file, a glob or a folder"),
         (["fit", "day.json", "-o", "x" * 300 + ".json"], "cannot write --out 'xxx"),
         (["fit", "day.json", "-o", "-", "--format", "json"], "--out and --format both write to standard output"),
         (
             ["evaluate", "day.json", "--map", "map.json", "--report", "r.html", "--figures", "r.html"],
-            "--report and --figures both name r.html",
+            "--figures r.html is the file of --report too; name another file",
         ),
     ],
 )
@@ -277,7 +277,7 @@ def test_no_command_writes_over_what_it_reads(run, arguments, message, tmp_path)
         ),
         (["log.parquet", "--score", "s1", "--column", "w", "-o", "out.parquet"], "'w'"),
         (["none.parquet", "--score", "s1", "-o", "out.parquet"], "cannot read none.parquet"),
-        (["", "--score", "s1", "-o", "out.parquet"], "the path of the log is empty"),
+        (["", "--score", "s1", "-o", "out.parquet"], "a path is empty"),
     ],
 )
 def test_what_apply_refuses(run, arguments, message, tmp_path):
@@ -333,9 +333,12 @@ def test_a_map_by_group_without_its_column(run):
         (["fit", "log.parquet", "day.json", "--scores", "s1,s2", "-o", "m.json"], "are logs and evidence mixed"),
         (
             ["fit", "day.json", "--scores", "s2,s1", "-o", "m.json"],
-            "--scores is s2,s1, but day.json was collected with",
+            "--scores is s2,s1 in this command, and s1,s2 in day.json; leave the option out, or collect",
         ),
-        (["fit", "day.json", "--negative-rate", "0.1", "-o", "m.json"], "--negative-rate is 0.1, but day.json was"),
+        (
+            ["fit", "day.json", "--negative-rate", "0.1", "-o", "m.json"],
+            "--negative-rate is 0.1 in this command, and none in",
+        ),
         (["fit", "map.json", "-o", "m.json"], "map.json holds a 'affine'; pass evidence, which"),
         (["fit", "bad.json", "-o", "m.json"], "bad.json is not valid JSON"),
         (["evaluate", "log.parquet", "--score", "s1"], "--label is missing; name the column of 0/1 labels"),
@@ -389,9 +392,9 @@ def test_the_map_knows_its_negative_rate(run):
     expected = run("evaluate", "log.parquet", *options, "--negative-rate", "0.5")
     assert run("evaluate", "log.parquet", *options) == run("evaluate", "day.json", "--map", "map.json") == expected
     error = run("evaluate", "log.parquet", *options, "--negative-rate", "0.1", code=2)
-    assert "--negative-rate is 0.1, but map.json was fitted with 0.5" in error
+    assert "--negative-rate is 0.1 in this command, and 0.5 in map.json" in error
     error = run("evaluate", "plain.json", "--map", "map.json", code=2)
-    assert "map.json was fitted with --negative-rate 0.5, and plain.json was collected with none" in error
+    assert "--negative-rate is 0.5 in map.json, and none in plain.json; collect plain.json again" in error
 
 
 def test_sampled_negatives_are_no_drift(run):
@@ -407,24 +410,24 @@ def test_sampled_negatives_are_no_drift(run):
     ("arguments", "message"),
     [
         (["fit", "day.json", "--label", "click", "-o", "m.json"], "--label click needs --labelled"),
-        (["fit", "day.json", "--group", "nosuch", "-o", "m.json"], "--group is nosuch, but day.json was collected"),
+        (["fit", "day.json", "--group", "nosuch", "-o", "m.json"], "--group is nosuch in this command, and none in"),
         (["fit", "day.json", "--engine", "duckdb", "-o", "m.json"], "--engine duckdb reads logs, and day.json is"),
-        (["evaluate", "top.json", "--top-k", "5"], "--top-k is 5, but top.json was collected with 1"),
-        (["evaluate", "day.json", "--top-k", "5"], "--top-k is 5, but day.json was collected with none"),
+        (["evaluate", "top.json", "--top-k", "5"], "--top-k is 5 in this command, and 1 in top.json"),
+        (["evaluate", "day.json", "--top-k", "5"], "--top-k is 5 in this command, and none in day.json"),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--top-k", "5"],
             "--top-k needs --request",
         ),
-        (["evaluate", "day.json", "--group", "nosuch"], "--group is nosuch, but day.json was collected with none"),
-        (["evaluate", "day.json", "--score", "s2"], "--score is s2, but day.json was collected with s1"),
+        (["evaluate", "day.json", "--group", "nosuch"], "--group is nosuch in this command, and none in day.json"),
+        (["evaluate", "day.json", "--score", "s2"], "--score is s2 in this command, and s1 in day.json"),
         (["evaluate", "day.json", "--value", "w"], "--value w needs rows, and day.json is evidence"),
         (
             ["fit", "day.json", "--method", "auto", "--labelled", "swapped.json", "-o", "m.json"],
-            "day.json was collected with --scores s1,s2, and --labelled swapped.json with s2,s1; collect both",
+            "--scores is s1,s2 in day.json, and s2,s1 in --labelled swapped.json; collect both",
         ),
         (
             ["fit", "day.json", "--method", "auto", "--labelled", "rate.json", "-o", "m.json"],
-            "day.json was collected with --negative-rate none, and --labelled rate.json with 0.5",
+            "--negative-rate is none in day.json, and 0.5 in --labelled rate.json",
         ),
     ],
 )
@@ -482,7 +485,7 @@ def test_maps_that_were_fitted_with_other_options_are_not_compared(run):
     run("fit", "log.parquet", "--scores", "s1,s2", "--negative-rate", "0.5", "-o", "b.json")
     options = ["--score", "s1", "--label", "click", "--map", "a.json", "--map", "b.json"]
     error = run("evaluate", "log.parquet", *options, code=2)
-    assert "the maps differ in --negative-rate: a.json with none, b.json with 0.5; evaluate them one by one" in error
+    assert "--negative-rate is none in a.json, and 0.5 in b.json; evaluate each map" in error
 
 
 @pytest.mark.parametrize(
@@ -494,11 +497,11 @@ def test_maps_that_were_fitted_with_other_options_are_not_compared(run):
         (["evaluate", "day.json", "--map", "-", "--map", "-"], "standard input is named twice"),
         (["fit", "log.parquet", "./log.parquet", "--scores", "s1,s2", "-o", "m.json"], "is named twice"),
         (["fit", "log.parquet", "link.parquet", "--scores", "s1,s2", "-o", "m.json"], "is named twice"),
-        (["fit", "day.json", "./day.json", "-o", "m.json"], "day.json and ./day.json is named twice"),
+        (["fit", "day.json", "./day.json", "-o", "m.json"], "./day.json is named twice"),
         (["fit", "day.json", "--shape", "free", "--lambda-floor", "0.5", "-o", "m.json"], "--lambda-floor is not for"),
         (
             ["fit", "log.parquet", "--scores", "s1,s2", "--weight", "w", "--method", "auto", "--labelled", "day.json"],
-            "--weight is w, but day.json was collected with none",
+            "--weight is w in this command, and none in day.json",
         ),
         (
             ["apply", "map.json", "log.csv", "--score", "s1", "--engine", "duckdb", "-o", "o.csv"],

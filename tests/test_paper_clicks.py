@@ -292,7 +292,7 @@ def test_lines_are_counted_gzipped_or_not(tmp_path):
         (["reproduce", "criteo"], "pass --data FILE, or --world"),
         (["reproduce", "avazu", "--world", "--data", "x"], "--world and --data exclude each other"),
         (["reproduce", "criteo", "--world", "--markdown", "."], "cannot write --markdown .: Is a directory"),
-        (["reproduce", "criteo", "--world", "--checkpoint", "x", "--markdown", "x"], "both name x"),
+        (["reproduce", "criteo", "--world", "--checkpoint", "x", "--markdown", "x"], "x is the file of --markdown too"),
         (["reproduce", "criteo", "--world", "--precision", "int4"], "precision='int4' is unknown"),
         (["reproduce", "criteo", "--world", "--device", "tpu"], "device='tpu' is unknown"),
         (["reproduce", "criteo", "--world", "--encoded", "x"], "--encoded keeps an encoded log"),

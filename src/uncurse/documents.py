@@ -154,15 +154,15 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     return loads(text, source=str(path))
 
 
-def write(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file atomically.
+def write(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a file atomically.
 
     Parameters
     ----------
     path : str or path-like
         Target; an existing file is replaced.
-    text : str
-        Content, written as UTF-8.
+    content : str or bytes
+        Content; text is written as UTF-8.
 
     Examples
     --------
@@ -170,11 +170,11 @@ def write(path: str | os.PathLike[str], text: str) -> None:
     """
     try:
         with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UncurseError(f"cannot write {path}: {error.strerror}") from None
     except (TypeError, ValueError) as error:
-        raise UncurseError(f"cannot write {path!r}: {error}; pass the path of a file and text") from None
+        raise UncurseError(f"cannot write {path!r}: {error}; pass the path of a file and text or bytes") from None
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from . import apply as apply
 from . import evaluate as evaluate
 from . import fold as fold
 from . import verify as verify
-from . import sql as sql
-from . import export as export
+from . import export as export  # and sql
 from . import arena as arena
 from . import reproduce
 

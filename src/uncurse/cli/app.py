@@ -43,7 +43,7 @@ def run() -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning
-            return int(app(standalone_mode=False) or 0)
+            return int(app(prog_name="uncurse", standalone_mode=False) or 0)
     except UncurseError as error:
         return _fail(str(error))
     except _UsageError as error:
@@ -69,7 +69,7 @@ def run() -> int:
 def _usage(error: Any) -> str:
     """Return what is wrong with the command line, in one line."""
     message = error.format_message().replace("Value error, ", "").rstrip(".")
-    command = "uncurse" if error.ctx is None else error.ctx.command_path.replace("python -m uncurse.cli", "uncurse")
+    command = "uncurse" if error.ctx is None else error.ctx.command_path
     return f"{message[:1].lower()}{message[1:]}; see {command} -h"
 
 
@@ -84,13 +84,12 @@ def _fail(message: str) -> int:
     return 2
 
 
-# Arguments of Python functions that are options of another name, that have an option of the same name, and flags.
-_RENAMED = {"n_bins": "--bins", "alphas": "--alpha"}
+# Python arguments that have an option, and options of another name.
 _OPTIONS = (
-    *("scale", "link", "replicas", "shape", "method", "calibrator", "engine", "negative_rate", "lambda_floor"),
-    *("alpha", "group", "labelled"),
+    "scale|link|replicas|shape|method|calibrator|engine|negative_rate|lambda_floor|alpha|group|labelled|curvature|"
+    "replica_counts|straight|n_bins|alphas"
 )
-_FLAGS = ("curvature", "replica_counts", "straight")
+_RENAMED = {"n_bins": "--bins", "alphas": "--alpha"}
 
 
 def in_options(message: str) -> str:
@@ -101,16 +100,16 @@ def in_options(message: str) -> str:
     >>> in_options("pass scale='probability'; or collect with replica_counts=True")
     'pass --scale probability; or collect with --replica-counts'
     """
-    names = "|".join([*_RENAMED, *_OPTIONS, *_FLAGS])
 
     def replaced(match: re.Match[str]) -> str:
         name, value = match[1], match[2]
         option = _RENAMED.get(name, option_name(name))
-        if name in _FLAGS:
-            return option if value == "True" else option.replace("--", "--no-", 1)
-        return f"{option} {value.strip(chr(39))}"
+        flags = {"True": option, "False": option.replace("--", "--no-", 1)}
+        return flags.get(value, f"{option} {value.strip(chr(39))}")
 
-    return re.sub(rf"\b({names})=('[^']*'|[^\s;,)]+)", replaced, " ".join(message.split()))
+    text = re.sub(rf"\b({_OPTIONS})=('[^']*'|[^\s;,)]+)", replaced, " ".join(message.split()))
+    text = re.sub(r"(?<!['-])\b(negative_rate|replica_counts|lambda_floor)\b(?!')", lambda m: option_name(m[1]), text)
+    return re.sub(r"(?<!['\w])None\b(?!')", "none", text)
 
 
 _shown: set[str] = set()
@@ -156,6 +155,3 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
     if version:
         typer.echo(__version__)
         raise typer.Exit
-
-
-__all__ = ["app", "in_options", "main", "run"]

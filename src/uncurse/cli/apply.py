@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,8 +44,6 @@ def apply(
     from ..logs.files import find_files, kind_of
     from ..maps import Grouped
 
-    if not log:
-        raise UncurseError("the path of the log is empty; name a file, a glob or a folder")
     check_outputs({"--out": out}, [log, map_file], format=format, folders=["--out"])
     score_map, record = load_map(map_file)
     if record is not None:
@@ -61,16 +59,8 @@ def apply(
 
     def write(target: str) -> None:
         with working(f"applying {map_file}") as advance:
-            written[:] = apply_to_files(
-                score_map,
-                source,
-                target,
-                score=score,
-                column=column,
-                group=group,
-                engine=engine or "polars",
-                progress=lambda _: advance(1),
-            )
+            options: dict[str, Any] = {"score": score, "column": column, "group": group, "engine": engine or "polars"}
+            written[:] = apply_to_files(score_map, source, target, progress=lambda _: advance(1), **options)
 
     if is_stdout(out):
         if sys.stdout is None:
@@ -89,6 +79,3 @@ def apply(
     text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
     document = documents.dumps("applied", {**result, "written": written})
     emit(format, text, document, [result], stdout=not is_stdout(out))
-
-
-__all__ = ["apply"]

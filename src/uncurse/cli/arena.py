@@ -2,72 +2,53 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from .. import documents
 from ..errors import UncurseError
 from .app import app
-from .output import Format, Quiet, check_outputs, command_line, emit, note, progress_over
+from .options import MarkdownFile, ReportFile, Seed
+from .output import Format, Quiet, check_outputs, command_line, emit, note, progress_over, write_file
 
 _QUICK_REPLICATIONS = 8
 _QUICK_SPLITS = 4
 _REAL_ROWS = 250_000
 
 
-def _complete_world(incomplete: str) -> list[str]:
-    from ..experiments.arena import WORLDS
-
-    return [name for name in WORLDS if name.startswith(incomplete)]
-
-
-def _complete_method(incomplete: str) -> list[str]:
-    from ..experiments.arena import METHODS
-
-    return [name for name in METHODS if name.casefold().startswith(incomplete.casefold())]
-
-
 @app.command()
 def arena(
-    world: Annotated[
-        list[str] | None,
-        typer.Option("--world", help="World to simulate; may be repeated.", autocompletion=_complete_world),
-    ] = None,
+    world: Annotated[list[str] | None, typer.Option(help="World to simulate; may be repeated.")] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            "--method",
-            help='Method, such as "Tower S=3", or Tower for every S; may be repeated.',
-            autocompletion=_complete_method,
-        ),
+        typer.Option(help='Method, such as "Tower S=3", or Tower for every S; may be repeated.'),
     ] = None,
     replications: Annotated[
         int | None,
         typer.Option(min=2, help="Draws of each world, by default 100 (--quick: 8); splits of a log, 20 (4)."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
+    seed: Seed = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few draws, and only the main methods.")] = False,
     real: Annotated[
-        list[Path] | None,
-        typer.Option("--real", help="File of a real log (Avazu, Criteo or MovieLens); may be repeated."),
+        list[Path] | None, typer.Option(help="File of a real log (Avazu, Criteo or MovieLens); may be repeated.")
     ] = None,
     model: Annotated[
         Literal["lightgbm", "lightgbm-small", "logistic", "mlp"] | None,
-        typer.Option("--model", help="Model to train on a real log."),
+        typer.Option(help="Model to train on a real log."),
     ] = None,
     shift: Annotated[
         bool, typer.Option("--shift", help="On a real log, thin pool and test by 1 − p of another model.")
     ] = False,
     rows: Annotated[
-        int | None, typer.Option("--rows", min=100, help="Rows of a real log, drawn at random; 250,000 by default.")
+        int | None, typer.Option(min=100, help="Rows of a real log, drawn at random; 250,000 by default.")
     ] = None,
     dlrm: Annotated[
-        Path | None, typer.Option("--dlrm", help="Logits of trained DLRMs; by default those of the repository.")
+        Path | None, typer.Option(help="Logits of trained DLRMs; by default those of the repository.")
     ] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write an offline HTML page to this file.")] = None,
-    markdown: Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown.")] = None,
+    report: ReportFile = None,
+    markdown: MarkdownFile = None,
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
@@ -79,71 +60,40 @@ def arena(
 
     On a real log held-out labels decide: uncurse arena --real train.csv --model lightgbm --shift
     """
+    inputs = [*(real or []), *([] if dlrm is None else [dlrm])]
+    check_outputs({"--report": report, "--markdown": markdown}, inputs)
+    of_worlds = {"--world": world, "--method": method, "--dlrm": dlrm, "--report": report}
+    of_logs = {"--model": model, "--shift": shift, "--rows": rows}
+    remedy = "worlds whose truth is known; omit it with --real" if real else "a real log; pass --real FILE too"
+    for name, given in (of_worlds if real else of_logs).items():
+        if given:
+            raise UncurseError(f"{name} is for {remedy}")
+    found: Any
+    text: Any
     if real:
-        for name, given in (("--world", world), ("--method", method), ("--dlrm", dlrm), ("--report", report)):
-            if given:
-                raise UncurseError(f"{name} is for worlds whose truth is known; omit it with --real")
+        from ..experiments.arena import real as on_logs
+        from ..experiments.arena import real_results as text
+        from ..experiments.arena.click_logs import read_click_log
+
         if model is None:
             raise UncurseError("pass --model with --real: lightgbm, lightgbm-small, logistic or mlp")
-        splits = replications or (_QUICK_SPLITS if quick else None)
-        _real(real, model, shift, rows, splits, seed, markdown, format)
-        return
-    for name, used in (("--model", model is not None), ("--shift", shift), ("--rows", rows is not None)):
-        if used:
-            raise UncurseError(f"{name} is for a real log; pass --real FILE too")
-    from ..experiments import arena as experiment
-    from ..experiments.arena import text
+        log = read_click_log(real, rows or _REAL_ROWS, seed)
+        splits = replications or (_QUICK_SPLITS if quick else on_logs.SPLITS)
+        bar = partial(progress_over, "splits")
+        found = on_logs.run(log, model, shift=shift, splits=splits, seed=seed, progress=bar)
+    else:
+        from ..experiments import arena as worlds
+        from ..experiments.arena import text
 
-    check_outputs({"--report": report, "--markdown": markdown}, [] if dlrm is None else [dlrm])
-    count = replications or (_QUICK_REPLICATIONS if quick else experiment.REPLICATIONS)
-    found = experiment.run(
-        world or None,
-        method or (experiment.QUICK if quick else None),
-        count,
-        seed,
-        dlrm=dlrm,
-        progress=lambda total: progress_over("draws", total),
-    )
-    for line in found.notes():
-        note(line)
+        methods = method or (worlds.QUICK if quick else None)
+        count = replications or (_QUICK_REPLICATIONS if quick else worlds.REPLICATIONS)
+        found = worlds.run(world or None, methods, count, seed, dlrm=dlrm, progress=partial(progress_over, "draws"))
+        for line in found.notes():
+            note(line)
     emit(format, text.text(found), found.to_json(), text.records(found))
     if markdown is not None:
-        documents.write(markdown, text.markdown(found))
-        note(f"written to {markdown}")
+        write_file(markdown, text.markdown(found))
     if report is not None:
         from ..experiments.arena.page import render
 
-        documents.write(report, render(found, command_line()))
-        note(f"written to {report}")
-
-
-def _real(
-    files: list[Path],
-    model: str,
-    shift: bool,
-    rows: int | None,
-    splits: int | None,
-    seed: int,
-    markdown: Path | None,
-    format: str,
-) -> None:
-    from ..experiments.arena import real, real_results
-    from ..experiments.arena.click_logs import read_click_log
-
-    check_outputs({"--markdown": markdown}, files)
-    log = read_click_log(files, rows or _REAL_ROWS, seed)
-    found = real.run(
-        log,
-        model,
-        shift=shift,
-        splits=splits or real.SPLITS,
-        seed=seed,
-        progress=lambda total: progress_over("splits", total),
-    )
-    emit(format, real_results.text(found), found.to_json(), real_results.records(found))
-    if markdown is not None:
-        documents.write(markdown, real_results.markdown(found))
-        note(f"written to {markdown}")
-
-
-__all__ = ["arena"]
+        write_file(report, render(found, command_line()))

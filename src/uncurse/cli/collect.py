@@ -8,30 +8,16 @@ import typer
 
 from .. import documents
 from .app import app
-from .options import (
-    Engine,
-    Group,
-    Label,
-    Link,
-    Logs,
-    NegativeRate,
-    Out,
-    Request,
-    ScaleName,
-    TopK,
-    Weight,
-)
+from .options import Engine, Group, Label, Link, Logs, NegativeRate, Out, Request, Scale, Scores, TopK, Weight
 from .output import Format, Quiet, check_outputs, emit, is_stdout, write_document
-from .reading import LogOptions, collect_logs, column_names
+from .reading import collect_logs, column_names, log_spec
 
 
 @app.command()
 def collect(
     log: Logs,
-    scores: Annotated[
-        str, typer.Option("--scores", help="Columns of the replica scores, comma-separated, the served one first.")
-    ],
-    scale: Annotated[ScaleName, typer.Option(help="Scale of the scores.")],
+    scores: Scores,
+    scale: Scale,
     out: Out,
     label: Label = None,
     weight: Weight = None,
@@ -57,9 +43,8 @@ def collect(
     Example: uncurse collect 'logs/2026-11-15/*.parquet' --scores s0,s1 --scale logit --label click -o day.json
     """
     check_outputs({"--out": out}, log, format=format, suffixes={"--out": (".json",)})
-    names = column_names(scores)
-    options = LogOptions(names, label, weight, group, request, top_k, scale, link, negative_rate, engine)
-    spec = options.spec("--scores")
+    given = {"scores": column_names(scores or ""), "scale": scale, "link": link, "negative_rate": negative_rate}
+    spec = log_spec({**given, "label": label, "weight": weight, "group": group, "request": request, "top_k": top_k})
     if replica_counts is None:
         replica_counts = len(spec.scores) > 1 and spec.has_logits and spec.link == "logistic"
     evidence = collect_logs(log, spec, replica_counts, engine)
@@ -77,6 +62,3 @@ def collect(
     text += f", {spec.top_k}" if spec.top_k else ""
     text = f"{text}: written to {'standard output' if is_stdout(out) else out}"
     emit(format, text, documents.dumps("collected", record), [record], stdout=not is_stdout(out))
-
-
-__all__ = ["collect"]

@@ -80,6 +80,3 @@ def _run(*arguments: str | Path) -> None:
 
 def _bar(error: float) -> str:
     return ("█" * round(20 * abs(error)) or "▏").ljust(5)
-
-
-__all__ = ["demo"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,22 +16,9 @@ from .. import documents
 from ..errors import UncurseError
 from ..text_tables import aligned
 from ..validation import warn_user
+from . import options, reading
 from .app import app
-from .options import Engine, Label, LogsOrEvidence, NegativeRate, Request, Scale, Score, TopK, Weight
 from .output import Format, Quiet, check_outputs, command_line, emit, note, working
-from .reading import (
-    LogOptions,
-    check_served,
-    collect_logs,
-    column_names,
-    is_evidence,
-    load_map,
-    option_name,
-    read_evidence,
-    share,
-    shares,
-    value_text,
-)
 
 if TYPE_CHECKING:
     from ..debias import FitRecord
@@ -39,33 +28,35 @@ if TYPE_CHECKING:
     from ..report import Method
 
 
-@dataclass(frozen=True)
-class _Map:
-    """A map to evaluate: the file, its name in tables, the map and its record."""
+_Records = list[dict[str, Any]]
+
+
+class _Map(NamedTuple):
+    """A map to evaluate."""
 
     path: str
-    name: str
+    name: str  # in tables
     map: ScoreMap
     record: FitRecord | None
 
 
 @app.command()
 def evaluate(
-    log: LogsOrEvidence,
-    score: Score = None,
-    label: Label = None,
+    log: options.LogsOrEvidence,
+    score: options.Score = None,
+    label: options.Label = None,
     maps: Annotated[
         list[str] | None, typer.Option("--map", help="Map file to compare with the scores as served; may be repeated.")
     ] = None,
     alpha: Annotated[
         str | None, typer.Option(help="Selected shares: 2%,5% or first:last:step (default 0.02:0.10:0.01).")
     ] = None,
-    request: Request = None,
-    top_k: TopK = None,
-    scale: Scale = None,
-    weight: Weight = None,
-    group: Annotated[str | None, typer.Option(help="Column of groups, for maps by group.")] = None,
-    negative_rate: NegativeRate = None,
+    request: options.Request = None,
+    top_k: options.TopK = None,
+    scale: options.Scale = None,
+    weight: options.Weight = None,
+    group: options.GroupColumn = None,
+    negative_rate: options.NegativeRate = None,
     value: Annotated[
         str | None, typer.Option(help="Column with the value of a positive label, to report value as well.")
     ] = None,
@@ -76,8 +67,8 @@ def evaluate(
             help="Exit with 1 if a calibration error of a map (or of the scores as served) is larger, such as 5%."
         ),
     ] = None,
-    engine: Engine = None,
-    report: Annotated[Path | None, typer.Option(help="Write an offline HTML page to this file.")] = None,
+    engine: options.Engine = None,
+    report: options.ReportFile = None,
     figures: Annotated[Path | None, typer.Option(help="Write every figure as SVG and PNG to this folder.")] = None,
     format: Format = "table",
     quiet: Quiet = False,
@@ -93,8 +84,8 @@ def evaluate(
       uncurse evaluate log.parquet --score s0 --label click --map map.json --alpha 2% --fail-above 5%
       uncurse evaluate log.parquet --score s0 --scale logit --label click --request request_id --top-k 1
     """
-    from ..metrics import evaluate_log
-    from ..report import Method
+    from ..report import Method, Report
+    from ..report.provenance import summarize_scores
 
     check_outputs(
         {"--report": report, "--figures": figures},
@@ -102,49 +93,48 @@ def evaluate(
         suffixes={"--report": (".html", ".htm")},
         folders=["--figures"],
     )
-    limit = None if fail_above is None else share(fail_above, "--fail-above", most=100.0)
+    limit = None if fail_above is None else reading.share(fail_above, "--fail-above", most=100.0)
+    reading.check_engine(engine, log)
     loaded = _load_maps(maps or [])
-    options = LogOptions(
-        column_names(score, "--score"), label, weight, group, request, top_k, scale, None, negative_rate, engine
-    )
-    options = _from_maps(options, loaded, is_log=not is_evidence(log[0]))
-    evidence = read_evidence(log, options, scores_option="--score", need_label=True)
+    given = {"scale": scale, "negative_rate": negative_rate, "group": group}
+    known = _options_of(loaded, given)
+    columns = {"scores": None if score is None else (score,), "label": label, "weight": weight}
+    wanted = {**columns, "request": request, "top_k": top_k, **(given if reading.is_evidence(log[0]) else known)}
+    evidence = reading.read_evidence(log, wanted, engine, scores_option="--score", need_label=True)
     _check_maps(loaded, evidence, log, group)
-    spec = evidence.spec
-    selection = None if spec.top_k is None else str(spec.top_k)
-    alphas = shares(alpha, selection)
-    try:
-        evaluations = [evaluate_log(evidence, one, alphas, n_bins=bins) for one in (None, *(m.map for m in loaded))]
-    except UncurseError as error:
-        raise UncurseError(f"{', '.join(log)}, label {spec.label!r}: {error}") from None
-    names = ["as served", *(one.name for one in loaded)]
-    records = [None, *(one.record for one in loaded)]
-    values: list[Evaluation | None] = [None] * len(names)
+    alphas = reading.shares(alpha, by_request=evidence.spec.top_k is not None)
+    evaluations = _evaluate(log, evidence, loaded, alphas, n_bins=bins)
+    values: Sequence[Evaluation | None] = [None] * len(evaluations)
     if value is not None:
-        values = [*_values(log, evidence, value, loaded, alphas, options.engine)]
-    methods = [Method(*one) for one in zip(names, evaluations, records, values, strict=True)]
+        values = _evaluate(log, evidence, loaded, alphas, values=_collect_values(log, evidence, value, engine))
+    named = [("as served", None), *((one.name, one.record) for one in loaded)]
+    methods = [
+        Method(name, evaluation, record, valued)
+        for (name, record), evaluation, valued in zip(named, evaluations, values, strict=True)
+    ]
+    selection = None if evidence.spec.top_k is None else str(evidence.spec.top_k)
+    facts = _facts(log, evidence, [one.path for one in loaded])
     if report is not None or figures is not None:
-        _draw(methods, evidence, log, value or "value", report, figures)
-    content = {
-        "facts": _facts(log, evidence, [one.path for one in loaded]),
-        "selection": selection,
-        "methods": [
-            {
-                "name": m.name,
-                "evaluation": m.evaluation.to_dict(),
-                "record": None if m.record is None else m.record.to_dict(),
-                "value": None if m.value is None else m.value.to_dict(),
-            }
-            for m in methods
-        ],
-    }
-    text = _text(methods, evidence) + ("" if value is None else "\n\n" + _value_text(methods, value))
-    emit(format, text, documents.dumps("evaluations", content), _records(methods))
+        assert evidence.cells is not None  # a log with labels has logits
+        with working("drawing"):
+            served = summarize_scores(evidence.cells) if selection is None else None
+            page = Report(methods, served, facts, selection=selection, value_name=value or "value")
+            if report is not None:
+                page.to_html(report)
+            if figures is not None:
+                page.save_figures(figures)
+    parts = [
+        {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(m).items()} for m in methods
+    ]
+    document = documents.dumps("evaluations", {"facts": facts, "selection": selection, "methods": parts})
+    records = _records(methods)
+    by_method = [records[i : i + len(alphas)] for i in range(0, len(records), len(alphas))]
+    emit(format, _text(by_method, evidence, value), document, records)
     for path in (report, figures):
         if path is not None:
             note(f"written to {path}")
     if limit is not None:
-        _gate(methods, limit)
+        _gate(by_method[1:] or by_method, limit)
 
 
 # ---------------------------------------------------------------------------- maps and options
@@ -153,33 +143,24 @@ def evaluate(
 def _load_maps(paths: Sequence[str]) -> list[_Map]:
     short = [Path(path).name for path in paths]
     names = short if len(set(short)) == len(short) and "as served" not in short else list(paths)
-    return [_Map(path, name, *load_map(path)) for path, name in zip(paths, names, strict=True)]
+    return [_Map(path, name, *reading.load_map(path)) for path, name in zip(paths, names, strict=True)]
 
 
-def _from_maps(options: LogOptions, maps: Sequence[_Map], *, is_log: bool) -> LogOptions:
-    """Fill in the options that the records of the maps know; a contradiction is an error that names both sides."""
+def _options_of(maps: Sequence[_Map], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with which the maps were fitted, or else the given ones; all must agree."""
     from ..maps import Grouped
 
-    for name in ("scale", "negative_rate", "group"):
-        given, option = getattr(options, name), option_name(name)
-        known: dict[str, Any] = {}
+    options = {}
+    for name, value in given.items():
+        held = {} if value is None else {"this command": value}
         for one in maps:
-            grouped = isinstance(one.map, Grouped)
             if name == "scale":
-                known[one.path] = one.map.scale
-            elif one.record is not None and (grouped or name != "group"):
-                known[one.path] = getattr(one.record, name)
-        if len(set(known.values())) > 1:
-            fitted = ", ".join(f"{path} with {value_text(value)}" for path, value in known.items())
-            raise UncurseError(f"the maps differ in {option}: {fitted}; evaluate them one by one")
-        for path, value in known.items():
-            if given is not None and given != value:
-                raise UncurseError(
-                    f"{option} is {given}, but {path} was fitted with {value_text(value)}; evaluate it with the "
-                    "options that it was fitted with"
-                )
-            if is_log:
-                options = replace(options, **{name: value})
+                held[one.path] = one.map.scale
+            elif one.record is not None and (name != "group" or isinstance(one.map, Grouped)):
+                held[one.path] = getattr(one.record, name)
+        if held:
+            reading.check_same(name, held, "evaluate each map with the options that it was fitted with")
+        options[name] = next(iter(held.values()), None)
     return options
 
 
@@ -190,133 +171,101 @@ def _check_maps(maps: Sequence[_Map], evidence: Evidence, log: Sequence[str], gr
     spec, names = evidence.spec, ", ".join(log)
     if group is not None and not any(isinstance(one.map, Grouped) for one in maps):
         raise UncurseError(f"--group {group} is for maps by group, and none of the maps is; leave it out")
-    for one in maps:
-        if isinstance(one.map, Grouped):
-            unknown = [name for name in evidence.groups if name not in one.map.maps]
-            if unknown:
-                rows = sum(evidence.groups[name].rows for name in unknown)
+    for path, _, score_map, record in maps:
+        if isinstance(score_map, Grouped):
+            if not evidence.groups:
+                remedy = f"collect {names} with" if reading.is_evidence(log[0]) else "pass"
+                column = (record.group if record else None) or "COLUMN"
+                raise UncurseError(f"{path} has a map for each group; {remedy} --group {column}")
+            rows = sum(part.rows for name, part in evidence.groups.items() if name not in score_map.maps)
+            if rows:
                 warn_user(
-                    f"{rows:,} of {evidence.rows:,} rows have a {spec.group} without a map of its own in {one.path}; "
-                    "they get the default map"
+                    f"{rows:,} of {evidence.rows:,} rows have a {spec.group} without a map of its own in {path}; they "
+                    "get the default map"
                 )
-        record = one.record
-        if isinstance(one.map, Grouped) and not evidence.groups:
-            column = record.group if record is not None and record.group else "COLUMN"
-            remedy = f"collect {names} with --group {column}" if is_evidence(log[0]) else f"pass --group {column}"
-            raise UncurseError(f"{one.path} has a map for each group; {remedy}")
-        if one.map.scale != spec.scale:
-            raise UncurseError(
-                f"{one.path} takes --scale {one.map.scale}, and {names} holds --scale {spec.scale}; use one scale"
-            )
+        reading.check_same("scale", {path: score_map.scale, names: spec.scale}, "use one scale")
         if record is None:
             continue
-        if record.negative_rate != spec.negative_rate:
-            raise UncurseError(
-                f"{one.path} was fitted with --negative-rate {value_text(record.negative_rate)}, and {names} was "
-                f"collected with {value_text(spec.negative_rate)}; collect it again"
-            )
-        check_served(one.path, record, spec.scores[0])
+        rates = {path: record.negative_rate, names: spec.negative_rate}
+        reading.check_same("negative_rate", rates, f"collect {names} again")
+        reading.check_served(path, record, spec.scores[0])
         own = set() if record.labelled is None else set(map(os.path.realpath, record.labelled.sources))
         if own & set(map(os.path.realpath, evidence.sources)):
-            warn_user(f"{one.path} was fitted to the labels of {names}; evaluate it on other rows, say of another day")
+            warn_user(f"{path} was fitted to the labels of {names}; evaluate it on other rows, say of another day")
 
 
-def _values(
-    log: Sequence[str],
-    evidence: Evidence,
-    column: str,
-    maps: Sequence[_Map],
-    alphas: Sequence[float],
-    engine: str | None,
+def _evaluate(
+    log: Sequence[str], evidence: Evidence, maps: Sequence[_Map], alphas: Sequence[float], **options: Any
 ) -> list[Evaluation]:
-    """Evaluate predicted and observed value: the sums of `--value` over the selected rows."""
+    """Evaluate the scores as served, and after each map."""
     from ..metrics import evaluate_log
 
+    try:
+        return [evaluate_log(evidence, one, alphas, **options) for one in (None, *(m.map for m in maps))]
+    except UncurseError as error:
+        raise UncurseError(f"{', '.join(log)}, label {evidence.spec.label!r}: {error}") from None
+
+
+def _collect_values(log: Sequence[str], evidence: Evidence, column: str, engine: str | None) -> Evidence:
+    """Collect the log with the value of each row as its weight."""
     spec = evidence.spec
-    if is_evidence(log[0]):
+    if reading.is_evidence(log[0]):
         raise UncurseError(f"--value {column} needs rows, and {', '.join(log)} is evidence; evaluate the log itself")
     if spec.weight is not None:
         raise UncurseError("--value and --weight exclude each other; multiply the values by the weights")
     if spec.top_k is not None:  # a second pass may keep other rows of equal scores
         raise UncurseError("--value and --request exclude each other; select the rows of each request first")
     try:
-        values = collect_logs(log, replace(spec, weight=column), False, engine)
-    except UncurseError as error:  # values are collected as weights
+        return reading.collect_logs(log, replace(spec, weight=column), False, engine)
+    except UncurseError as error:
         message = str(error)
         for phrase in ("weights must be 0", "every weight in", "a positive weight", "and as weight"):
             message = message.replace(phrase, phrase.replace("weight", "value"))
         raise UncurseError(message) from None
-    return [evaluate_log(evidence, one, alphas, values=values) for one in (None, *(m.map for m in maps))]
-
-
-def _gate(methods: Sequence[Method], limit: float) -> None:
-    """Exit with 1 if an error exceeds the limit."""
-    exceeded = []
-    for method in methods[1:] or methods:
-        for row in method.evaluation.rows:
-            error = row.calibration_error
-            if not abs(error) <= limit:  # NaN, of a selection without a positive label, fails too
-                exceeded.append(f"{method.name}, top {_percent(row.alpha)}: {_signed(error)}")
-    if not exceeded:
-        names = ", ".join(method.name for method in methods[1:] or methods)
-        note(f"no calibration error of {names} is above {_percent(limit)}")
-    else:
-        typer.echo(f"uncurse: the calibration error is above {_percent(limit)}: {'; '.join(exceeded)}", err=True)
-        raise typer.Exit(1)
 
 
 # ---------------------------------------------------------------------------- results
 
 
-def _draw(
-    methods: Sequence[Method],
-    evidence: Evidence,
-    log: Sequence[str],
-    value_name: str,
-    report: Path | None,
-    figures: Path | None,
-) -> None:
-    from ..report import Report
-    from ..report.provenance import summarize_scores
-
-    assert evidence.cells is not None  # a log with labels has logits
-    spec = evidence.spec
-    with working("drawing"):
-        page = Report(
-            methods,
-            served=None if spec.top_k is not None else summarize_scores(evidence.cells),
-            facts=_facts(log, evidence, [m.name for m in methods[1:]]),
-            selection=None if spec.top_k is None else str(spec.top_k),
-            value_name=value_name,
-        )
-        if report is not None:
-            page.to_html(report)
-        if figures is not None:
-            page.save_figures(figures)
-
-
 def _facts(log: Sequence[str], evidence: Evidence, maps: list[str]) -> dict[str, str | list[str]]:
-    import platform
-    from importlib.metadata import version
-
     spec = evidence.spec
-    facts: dict[str, str | list[str]] = {
+    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
+    facts: dict[str, str | list[str] | None] = {
         "Log": list(log),
         "Rows": f"{evidence.rows:,}",
         "Served score": f"{spec.scores[0]} ({spec.scale})",
-        "Label": str(spec.label),
-    }
-    optional = {
+        "Label": spec.label,
         "Weight": spec.weight,
         "Group": spec.group,
         "Negative-sampling rate": None if spec.negative_rate is None else f"{spec.negative_rate:g}",
         "Selection": None if spec.top_k is None else str(spec.top_k),
         "Maps": maps or None,
+        "Command": command_line(),
+        "Versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
     }
-    facts |= {name: value for name, value in optional.items() if value is not None}
-    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
-    versions.append(f"Python {platform.python_version()}")
-    return {**facts, "Command": command_line(), "Versions": ", ".join(versions)}
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def _records(methods: Sequence[Method]) -> _Records:
+    """Return a flat record for every method and share."""
+    records = []
+    for method in methods:
+        for i, row in enumerate(method.evaluation.rows):
+            record: dict[str, Any] = {"method": method.name}
+            record |= {name: getattr(row, name) for name in ("alpha", "selected", "predicted", "observed")}
+            record |= {
+                "calibration_error": row.calibration_error,
+                "standard_error": row.calibration_error.standard_error,
+            }
+            record |= {"ece": row.ece, "ece_floor": row.ece.floor, "mce": row.mce, "mce_floor": row.mce.floor}
+            record |= {"log_loss": row.log_loss, "brier": row.brier}
+            if method.value is not None:
+                value = method.value.rows[i]
+                record |= {"value_predicted": value.predicted, "value_observed": value.observed}
+                record |= {"value_error": value.calibration_error}
+                record |= {"value_standard_error": value.calibration_error.standard_error}
+            records.append({name: float(x) if isinstance(x, float) else x for name, x in record.items()})
+    return records
 
 
 def _percent(value: float) -> str:
@@ -324,70 +273,46 @@ def _percent(value: float) -> str:
 
 
 def _signed(value: float, digits: int = 2) -> str:
-    return "undefined" if value != value else f"{100 * value:+.{digits}f}%"
+    return f"{100 * value:+.{digits}f}%" if value == value else "undefined"
 
 
-def _text(methods: Sequence[Method], log: Evidence) -> str:
-    """Return a table of calibration errors and one of ECE, a row for each share."""
-    names = [m.name for m in methods]
-    errors, eces = [("top", "selected", *names)], [("top", *names)]
-    for rows in zip(*(m.evaluation.rows for m in methods), strict=True):
-        top = _percent(rows[0].alpha)
-        cells = [
-            f"{_signed(e)} ± {100 * e.standard_error:.2f}%" if e == e else "undefined"
-            for e in (row.calibration_error for row in rows)
-        ]
-        errors.append((top, f"{rows[0].selected:,.0f}", *cells))
-        eces.append((top, *(f"{float(row.ece):.5f} ({row.ece.floor:.5f})" for row in rows)))
-    chosen = log.spec.top_k or f"selected by {log.spec.scores[0]}"
-    return "\n".join(
-        [
-            f"{log.rows:,} rows, label {log.spec.label}, {chosen}",
-            "",
-            "Calibration error (predicted / observed − 1) ± standard error",
-            *aligned(errors, left=0),
-            "",
-            "ECE (noise floor)",
-            *aligned(eces, left=0),
-        ]
-    )
+def _error(error: float, standard_error: float, digits: int = 2) -> str:
+    return _signed(error, digits) + (f" ± {100 * standard_error:.{digits}f}%" if error == error else "")
 
 
-def _value_text(methods: Sequence[Method], column: str) -> str:
-    table = [("top", "observed", *(m.name for m in methods))]
-    for rows in zip(*(m.value.rows for m in methods if m.value is not None), strict=True):
-        cells = []
-        for row in rows:
-            error = row.calibration_error
-            share = f" ({_signed(error, 1)} ± {100 * error.standard_error:.1f}%)" if error == error else ""
-            cells.append(f"{row.predicted:,.6g}{share}")
-        table.append((_percent(rows[0].alpha), f"{rows[0].observed:,.6g}", *cells))
-    title = f"Sum of {column}: observed, and predicted (difference ± standard error)"
-    return "\n".join([title, *aligned(table, left=0)])
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.6g}"
 
 
-def _records(methods: Sequence[Method]) -> list[dict[str, Any]]:
-    """Return a flat record for every method and share."""
-    records = []
-    for method in methods:
-        for i, row in enumerate(method.evaluation.rows):
-            record: dict[str, Any] = {
-                "method": method.name,
-                **{name: getattr(row, name) for name in ("alpha", "selected", "predicted", "observed")},
-                "calibration_error": float(row.calibration_error),
-                "standard_error": row.calibration_error.standard_error,
-                "ece": float(row.ece),
-                "ece_floor": row.ece.floor,
-                "mce": float(row.mce),
-                "mce_floor": row.mce.floor,
-                "log_loss": float(row.log_loss),
-                "brier": float(row.brier),
-            }
-            if method.value is not None:
-                one = method.value.rows[i]
-                record |= {"value_predicted": one.predicted, "value_observed": one.observed}
-            records.append(record)
-    return records
+def _text(by_method: Sequence[_Records], log: Evidence, value: str | None) -> str:
+    """Return tables of calibration errors, of ECE and of value: a row for each share, a column for each method."""
+
+    def table(title: str, cell: Callable[[dict[str, Any]], str], **first: str) -> list[str]:
+        rows = [("top", *first, *(records[0]["method"] for records in by_method))]
+        for row in zip(*by_method, strict=True):
+            rows.append((_percent(row[0]["alpha"]), *(_amount(row[0][key]) for key in first.values()), *map(cell, row)))
+        return ["", title, *aligned(rows, left=0)]
+
+    lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
+    title = "Calibration error (predicted / observed − 1) ± standard error"
+    lines += table(title, lambda r: _error(r["calibration_error"], r["standard_error"]), selected="selected")
+    lines += table("ECE (noise floor)", lambda r: f"{r['ece']:.5f} ({r['ece_floor']:.5f})")
+    if value is not None:
+        title = f"Sum of {value}: observed, and predicted (difference ± standard error)"
+        lines += table(title, _value_cell, observed="value_observed")
+    return "\n".join(lines)
 
 
-__all__ = ["evaluate"]
+def _value_cell(record: dict[str, Any]) -> str:
+    return f"{_amount(record['value_predicted'])} ({_error(record['value_error'], record['value_standard_error'], 1)})"
+
+
+def _gate(by_method: Sequence[_Records], limit: float) -> None:
+    """Exit with 1 if a calibration error exceeds the limit; NaN, without a positive label, does too."""
+    exceeded = [record for records in by_method for record in records if not abs(record["calibration_error"]) <= limit]
+    if exceeded:
+        errors = [f"{r['method']}, top {_percent(r['alpha'])}: {_signed(r['calibration_error'])}" for r in exceeded]
+        typer.echo(f"uncurse: the calibration error is above {_percent(limit)}: {'; '.join(errors)}", err=True)
+        raise typer.Exit(1)
+    names = ", ".join(records[0]["method"] for records in by_method)
+    note(f"no calibration error of {names} is above {_percent(limit)}")

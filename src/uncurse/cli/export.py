@@ -1,4 +1,4 @@
-"""`uncurse export`: a map as code, SQL or an ONNX model."""
+"""`uncurse sql` and `uncurse export`: a map as SQL, code or an ONNX model."""
 
 from __future__ import annotations
 
@@ -7,16 +7,31 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import documents
 from ..errors import UncurseError
+from ..optional import needing
 from .app import app
-from .options import DialectName, MapFile
-from .output import Quiet, check_outputs, note
+from .options import DialectName, GroupColumn, MapFile
+from .output import Quiet, check_outputs, write_file
 from .reading import load_map
-from .sql import GroupColumn, sql_text
 
 # Options that each kind of file takes.
 _KINDS = {".py": ("--name",), ".h": ("--name",), ".onnx": (), ".sql": ("--dialect", "--score", "--group")}
+
+
+@app.command()
+def sql(
+    map_file: MapFile,
+    dialect: Annotated[DialectName, typer.Option(help="SQL dialect.")] = "duckdb",
+    score: Annotated[str, typer.Option(help="Column of the served score.")] = "score",
+    group: GroupColumn = None,
+) -> None:
+    """Print a map as a SQL expression.
+
+    The expression is NULL where the column does not hold a score.
+
+    Example: uncurse sql map.json --dialect bigquery --score s0
+    """
+    typer.echo(_sql(map_file, dialect, score, group))
 
 
 @app.command()
@@ -48,30 +63,26 @@ def export(
         if value is not None and option not in _KINDS[suffix]:
             raise UncurseError(f"{option} is not for a {suffix} file; leave it out")
     if suffix == ".sql":
-        documents.write(out, sql_text(map_file, dialect or "duckdb", score or "score", group) + "\n")
+        content: str | bytes = _sql(map_file, dialect or "duckdb", score or "score", group) + "\n"
     elif suffix == ".onnx":
-        _write_onnx(map_file, out)
+        with needing("onnx", f"{out} needs the onnx package"):
+            from ..serving import to_onnx
+
+        content = to_onnx(load_map(map_file)[0]).SerializeToString()
     else:
         from ..serving import to_c, to_python
 
         named: dict[str, Any] = {} if name is None else {"name": name}
-        documents.write(out, (to_c if suffix == ".h" else to_python)(load_map(map_file)[0], **named))
-    note(f"written to {out}")
+        content = (to_c if suffix == ".h" else to_python)(load_map(map_file)[0], **named)
+    write_file(out, content)
 
 
-def _write_onnx(map_file: str, out: Path) -> None:
-    score_map = load_map(map_file)[0]
-    try:
-        from ..serving import to_onnx
+def _sql(map_file: str, dialect: str, score: str, group: str | None) -> str:
+    """Return the SQL expression of the map in a file; its record knows the column of its groups."""
+    from ..maps import Grouped
+    from ..serving import to_sql
 
-        content = to_onnx(score_map).SerializeToString()
-    except ImportError:
-        raise UncurseError(f"{out} needs the onnx package; pip install 'uncurse[onnx]'") from None
-    try:
-        with documents.replacing(out) as temporary:
-            temporary.write_bytes(content)
-    except OSError as error:
-        raise UncurseError(f"cannot write {out}: {error.strerror}") from None
-
-
-__all__ = ["export"]
+    score_map, record = load_map(map_file)
+    if isinstance(score_map, Grouped) and group is None and record is not None:
+        group = record.group
+    return to_sql(score_map, score, dialect=dialect, group=group)

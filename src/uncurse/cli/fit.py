@@ -11,24 +11,12 @@ import typer
 from .. import documents
 from ..errors import UncurseError
 from .app import app
-from .options import (
-    Engine,
-    Group,
-    Label,
-    Link,
-    LogsOrEvidence,
-    NegativeRate,
-    Out,
-    ReplicasName,
-    Scale,
-    Scores,
-    Weight,
-)
+from .options import Engine, Group, Label, Link, LogsOrEvidence, NegativeRate, Out, ReplicasName, Scale, Scores, Weight
 from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
-from .reading import LogOptions, check_pool, column_names, is_evidence, option_name, read_evidence, value_text
+from .reading import check_engine, check_same, column_names, is_evidence, read_evidence
 
 if TYPE_CHECKING:
-    from ..debias import VAD, Auto, FitRecord, Tower
+    from ..debias import FitRecord
     from ..evidence import Evidence
     from ..maps import ScoreMap
 
@@ -93,6 +81,7 @@ def fit(
       uncurse fit pool.json --replicas bootstrap --labelled log.parquet --label click -o map.json
       uncurse fit pool.json --replicas seeds --method vad --calibrator platt --labelled labelled.json -o map.json
     """
+    from .. import debias
     from ..report.provenance import record_of
 
     check_outputs({"--out": out}, [*pool, *(labelled or [])], format=format, suffixes={"--out": (".json",)})
@@ -105,38 +94,47 @@ def fit(
         "--scale value": scale == "value" or None,
     }
     _check_method(method, labelled, label, only_vad)
+    check_engine(engine, [*pool, *(labelled or [])])
     # A line needs the scores of the pool, and so do intervals.
     counts = method != "vad" or shape == "free" or (straight and scale != "value" and link in (None, "logistic"))
-    options = LogOptions(
-        column_names(scores),
-        weight=weight,
-        group=group,
-        scale=scale,
-        link=link,
-        negative_rate=negative_rate,
-        engine=None if labelled and all(map(is_evidence, pool)) and not all(map(is_evidence, labelled)) else engine,
-    )
-    evidence = read_evidence(pool, options, replica_counts=counts)
-    check_pool(pool, evidence)
-    rows = None if not labelled else _read_labelled(labelled, label, weight, engine, pool, evidence, counts)
-    settings: dict[str, Any] = {
-        "scale": evidence.spec.scale,
-        "negative_rate": evidence.spec.negative_rate,
-        "replicas": replicas,
-    }
+    given: dict[str, Any] = {"scores": None if scores is None else column_names(scores), "scale": scale, "link": link}
+    given |= {"weight": weight, "group": group, "negative_rate": negative_rate}
+    evidence = read_evidence(pool, given, engine, replica_counts=counts)
+    spec, names = evidence.spec, ", ".join(pool)
+    if spec.top_k is not None:
+        raise UncurseError(
+            f"{names} holds only the {spec.top_k}, where λ would be far too low; collect the whole pool, without "
+            "--request"
+        )
+    if len(spec.scores) < 2:
+        raise UncurseError(
+            f"--scores names one column, {spec.scores[0]!r}; name two or more, the served one first: train the model "
+            "once more, on a bootstrap of its rows, and score the pool with it"
+        )
+    rows = None
+    if labelled:
+        fields = ("scores", "scale", "link", "negative_rate")
+        of_pool = {} if all(map(is_evidence, labelled)) else {name: getattr(spec, name) for name in fields}
+        given = {**of_pool, "label": label, "weight": weight}
+        rows = read_evidence(labelled, given, engine, need_label=True, replica_counts=counts)
+        for name in fields:
+            held = {names: getattr(spec, name), f"--labelled {', '.join(labelled)}": getattr(rows.spec, name)}
+            check_same(name, held, "collect both with the same options")
+    settings: dict[str, Any] = {"scale": spec.scale, "negative_rate": spec.negative_rate, "replicas": replicas}
     if method == "vad":
-        settings |= {"link": evidence.spec.link, "calibrator": calibrator, "curvature": curvature}
+        settings |= {"link": spec.link, "calibrator": calibrator, "curvature": curvature}
         settings |= {"lambda_floor": lambda_floor, "shape": shape or "straight"}
+    kinds: dict[str, Any] = {"auto": debias.Auto, "tower": debias.Tower, "vad": debias.VAD}
     try:
         with working("fitting"):
-            fitted = _fitted(method, evidence, rows, settings)
+            fitted = kinds[method](**settings).fit(evidence, labelled=rows)
             record = record_of(fitted, evidence, rows, command=command_line())
             score_map = fitted.map_
             if straight:
                 score_map, loss = fitted.line()
                 record = replace(record, straight_loss=loss)
     except UncurseError as error:
-        raise UncurseError(f"{', '.join(pool)}, columns {', '.join(evidence.spec.scores)}: {error}") from None
+        raise UncurseError(f"{names}, columns {', '.join(spec.scores)}: {error}") from None
     write_document(out, score_map.to_json(record.to_dict()) + "\n")
     document = documents.dumps("fit", {**record.to_dict(), "map": score_map.to_dict()})
     flat = _flat(record, score_map, evidence, out)
@@ -152,70 +150,22 @@ def _check_method(method: str, labelled: Sequence[str] | None, label: str | None
         for option, value in only_vad.items():
             if value is not None:
                 raise UncurseError(f"{option} is not for --method {method}; leave it out, or use --method vad")
-        if method == "tower" and not labelled:
-            raise UncurseError("--method tower needs --labelled, a log with labels, and --label, their column")
     elif labelled and calibrator is None:
         raise UncurseError("--labelled needs a --calibrator such as platt, or --method auto or tower")
-    elif calibrator is not None and not labelled:
-        raise UncurseError(f"--calibrator {calibrator} needs --labelled, a log with labels, and --label, their column")
     elif only_vad["--shape"] == "free" and only_vad["--lambda-floor"] is not None:
         raise UncurseError("--lambda-floor is not for --shape free; leave it out")
-
-
-def _read_labelled(
-    labelled: Sequence[str],
-    label: str | None,
-    weight: str | None,
-    engine: str | None,
-    pool_names: Sequence[str],
-    pool: Evidence,
-    counts: bool,
-) -> Evidence:
-    """Read the labelled rows with the columns of the pool; evidence with other columns is an error."""
-    spec = pool.spec
-    options = LogOptions(label=label, weight=weight)
-    if not all(map(is_evidence, labelled)):
-        rate = spec.negative_rate
-        options = LogOptions(
-            spec.scores, label, weight, scale=spec.scale, link=spec.link, negative_rate=rate, engine=engine
-        )
-    rows = read_evidence(labelled, options, need_label=True, replica_counts=counts)
-    for name in ("scores", "scale", "link", "negative_rate"):
-        mine, theirs = getattr(spec, name), getattr(rows.spec, name)
-        if mine != theirs:
-            raise UncurseError(
-                f"{', '.join(pool_names)} was collected with {option_name(name)} {value_text(mine)}, and --labelled "
-                f"{', '.join(labelled)} with {value_text(theirs)}; collect both with the same options"
-            )
-    return rows
-
-
-def _fitted(method: str, pool: Evidence, labelled: Evidence | None, settings: dict[str, Any]) -> VAD | Tower | Auto:
-    from ..debias import VAD, Auto, Tower
-
-    if method == "auto":
-        return Auto(**settings).fit(pool, labelled=labelled)
-    if method == "tower":
-        assert labelled is not None  # checked
-        return Tower(**settings).fit(pool, labelled=labelled)
-    return VAD(**settings).fit(pool, labelled=labelled)
+    if not labelled and (calibrator is not None or method == "tower"):
+        option = "--method tower" if calibrator is None else f"--calibrator {calibrator}"
+        raise UncurseError(f"{option} needs --labelled, a log with labels, and --label, their column")
 
 
 def _flat(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> dict[str, Any]:
     """Return the result as one flat record; what a method does not have is empty."""
-    flat: dict[str, Any] = {
-        "method": record.method,
-        "reason": record.reason,
-        "rows": pool.rows,
-        "labelled_rows": 0 if record.labelled is None else record.labelled.rows,
-        "groups": len(pool.groups),
-        "lambda": record.lambda_,
-        **{name: getattr(record, name) for name in ("standard_error", "center", "noise_variance", "score_variance")},
-        "line_probability": record.line_probability,
-        "map": score_map.kind,
-        **{name: getattr(score_map, name, None) for name in ("slope", "intercept")},
-        "straight_loss": record.straight_loss,
-    }
+    names = ("standard_error", "center", "noise_variance", "score_variance", "line_probability", "straight_loss")
+    flat: dict[str, Any] = {"method": record.method, "reason": record.reason, "rows": pool.rows}
+    flat |= {"labelled_rows": record.labelled.rows if record.labelled else 0, "groups": len(pool.groups)}
+    flat |= {"lambda": record.lambda_, **{name: getattr(record, name) for name in names}, "map": score_map.kind}
+    flat |= {name: getattr(score_map, name, None) for name in ("slope", "intercept")}
     for one in record.remaining_error:
         flat |= {f"remaining_error_{end}_{one.alpha:g}": getattr(one, end) for end in ("low", "high")}
     return {name: "" if value is None else value for name, value in {**flat, "out": out}.items()}
@@ -225,17 +175,11 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> s
     """Return the result as lines for people."""
     from ..debias import KINDS
     from ..maps import Affine
+    from ..report.prose import fit_words
 
     rows = f"{pool.rows:,} pool rows"
     rows += "" if record.labelled is None else f" and {record.labelled.rows:,} labelled rows"
-    lines = [f"{record.method}, from {rows} of {', '.join(pool.spec.scores)}"]
-    if record.reason:
-        lines.append(f"why: {record.reason}")
-    if record.lambda_ is not None and record.standard_error is not None and record.center is not None:
-        shrinkage = f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f}"
-        lines.append(f"scores are shrunk towards {record.center:.4f} by {shrinkage}")
-    if record.line_probability is not None:
-        lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")
+    lines = [f"{record.method}, from {rows} of {', '.join(pool.spec.scores)}", *fit_words(record)]
     if isinstance(score_map, Affine) and score_map.link == "logistic":
         sign = "-" if score_map.intercept < 0 else "+"
         formula = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"
@@ -245,19 +189,6 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> s
         slopes = [group.lambda_ for group in record.groups.values()]
         span = f", λ from {min(slopes):.4f} to {max(slopes):.4f}" if slopes else ""
         lines.append(f"{len(pool.groups):,} groups with a map each{span}")
-    if record.straight_loss is not None:
-        loss = f"{100 * record.straight_loss:.2g}%"
-        lines.append(f"written as a straight line, which differs by at most {loss} on the top 1% to 10%")
-    if record.remaining_error:
-        level = f"{100 * record.remaining_error[0].level:g}%"
-        spans = [f"{100 * e.alpha:g}%: {100 * e.low:+.1f}% to {100 * e.high:+.1f}%" for e in record.remaining_error]
-        lines.append(f"expected error on the top of this pool, {level} intervals: {', '.join(spans)}")
     score = pool.spec.scores[0] if KINDS[record.replicas].served_is_a_column else "MEAN"
-    if is_stdout(out):
-        lines.append("written to standard output")
-    else:
-        lines.append(f"written to {out}; next: uncurse apply {out} LOG --score {score} -o OUT")
-    return "\n".join(lines)
-
-
-__all__ = ["fit"]
+    target = f"{out}; next: uncurse apply {out} LOG --score {score} -o OUT"
+    return "\n".join([*lines, f"written to {'standard output' if is_stdout(out) else target}"])

@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 
 from .app import app
-from .options import MapFile
+from .options import MapFile, ModelOutput
 from .output import Quiet, check_outputs, note
 from .reading import load_map
-
-Output = Annotated[str | None, typer.Option(help="Name of the score, if an ONNX model has several outputs.")]
 
 
 @app.command()
@@ -23,7 +21,7 @@ def fold(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folded model to write.")],
     layer: Annotated[str | None, typer.Option(help="Name of the last linear layer, for torch weights.")] = None,
-    output: Output = None,
+    output: ModelOutput = None,
     quiet: Quiet = False,
 ) -> None:
     """Fold a map into a saved model, at no serving cost.
@@ -35,6 +33,3 @@ def fold(
     check_outputs({"--out": out}, [model, map_file])
     kind = serving.fold_file(load_map(map_file)[0], model, out, layer=layer, output=output)
     note(f"{map_file} folded into {model} ({kind}): written to {out}")
-
-
-__all__ = ["Output", "fold"]

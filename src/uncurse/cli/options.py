@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -36,26 +37,8 @@ NegativeRate = Annotated[
 ]
 Link = Annotated[LinkName | None, typer.Option(help="Link on which scores are shrunk (default logistic).")]
 Engine = Annotated[EngineName | None, typer.Option(help="Engine that reads the files (default polars).")]
-
-__all__ = [
-    "DialectName",
-    "Engine",
-    "EngineName",
-    "Group",
-    "Label",
-    "Link",
-    "LinkName",
-    "Logs",
-    "LogsOrEvidence",
-    "MapFile",
-    "NegativeRate",
-    "Out",
-    "ReplicasName",
-    "Request",
-    "Scale",
-    "ScaleName",
-    "Score",
-    "Scores",
-    "TopK",
-    "Weight",
-]
+GroupColumn = Annotated[str | None, typer.Option(help="Column of groups, for maps by group.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+ReportFile = Annotated[Path | None, typer.Option("--report", help="Write an offline HTML page to this file.")]
+MarkdownFile = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown.")]
+ModelOutput = Annotated[str | None, typer.Option(help="Name of the score, if an ONNX model has several outputs.")]

@@ -34,16 +34,9 @@ _state: dict[str, Any] = {"quiet": False, "command": None}
 
 
 def emit(format: str, text: str, document: str, records: Sequence[Mapping[str, Any]], *, stdout: bool = True) -> None:
-    """Print a result as text for people, tab-separated records, or a JSON document.
+    """Print a result as text for people ("table"), tab-separated records ("tsv"), or a JSON document ("json").
 
-    Parameters
-    ----------
-    format : {"table", "tsv", "json"}
-        What to print.
-    text, document, records
-        The three forms of the result.
-    stdout : bool, default=True
-        False if standard output already holds the file that was asked for; text then goes to standard error.
+    If standard output holds a file already, `stdout` is False, and the text goes to standard error.
     """
     if not stdout:
         note(text)
@@ -55,6 +48,12 @@ def note(text: str) -> None:
     """Print a line for people on standard error, unless `--quiet` is given."""
     if not _state["quiet"]:
         typer.echo(text, err=True)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file atomically, and say so."""
+    documents.write(path, content)
+    note(f"written to {path}")
 
 
 def write_document(path: str, text: str) -> None:
@@ -98,64 +97,50 @@ def check_outputs(
 ) -> None:
     """Check that each output can be written, and overwrites neither an input nor another output.
 
-    Parameters
-    ----------
-    outputs : mapping of str to path
-        Options with the paths that they name; None if the option is not given.
-    inputs : iterable of path
-        Files, globs and folders that the command reads.
-    format : str, default="table"
-        Format of the result on standard output.
-    suffixes : mapping of str to tuple of str, optional
-        Suffixes that the file of an option may have.
-    folders : sequence of str
-        Options that may name an existing folder.
+    `outputs` are paths by option; None if an option is not given. `suffixes` are those that the file of an option may
+    have. `folders` are options that may name an existing folder.
     """
     inputs = list(inputs)
     if inputs.count("-") > 1:
         raise UncurseError("standard input is named twice; name a file for one of them")
     given = {option: str(path) for option, path in outputs.items() if path is not None}
-    for option, path in given.items():
-        if path == "-" and option != "--out":
-            raise UncurseError(f"{option} cannot be standard output; name a file")
-    streams = [option for option, path in given.items() if path == "-"] + ["--format"] * (format != "table")
-    if len(streams) > 1:
-        raise UncurseError(f"{streams[0]} and {streams[1]} both write to standard output; name a file for one of them")
-    read = _real_files(inputs)
-    taken: dict[str, str] = {}
+    streams = [option for option, path in given.items() if path == "-"]
+    if streams and streams != ["--out"]:
+        raise UncurseError(f"{streams[-1]} cannot be standard output; name a file")
+    if streams and format != "table":
+        raise UncurseError("--out and --format both write to standard output; name a file for one of them")
+    taken = dict.fromkeys(_real_files(inputs), "an input of this command")
     for option, path in given.items():
         if not path:
             raise UncurseError(f"{option} is empty; name a file")
         if path == "-":
             continue
-        wanted = (suffixes or {}).get(option)
         regular = _check_target(option, path, option in folders)
         real = os.path.realpath(path)
         if regular and real in taken:
-            raise UncurseError(f"{taken[real]} and {option} both name {path}; name another file for one of them")
-        if real in read:
-            raise UncurseError(f"{option} {path} is an input of this command; name another file")
-        if regular and wanted and not path.lower().endswith(wanted):
+            raise UncurseError(f"{option} {path} is {taken[real]}; name another file")
+        wanted = (suffixes or {}).get(option, ("",))
+        if regular and not path.lower().endswith(wanted):
             raise UncurseError(f"{option} is {path}; name a {' or '.join(wanted)} file")
-        taken[real] = option
+        taken[real] = f"the file of {option} too"
 
 
 def _check_target(option: str, path: str, folder: bool) -> bool:
     """Check that a path can be written to; return False for a device or a pipe."""
-    target = Path(path)
+    target, problem = Path(path), None
     try:
         parent = target.absolute().parent
         if not parent.is_dir():
-            raise UncurseError(f"cannot write {option} {path}: No such file or directory")
-        if target.is_dir() and not folder:
-            raise UncurseError(f"cannot write {option} {path}: Is a directory")
-        if not os.access(target if target.exists() else parent, os.W_OK):
-            raise UncurseError(f"cannot write {option} {path}: Permission denied")
-        return not target.exists() or target.is_file() or target.is_dir()
-    except UncurseError:
-        raise
+            problem = "No such file or directory"
+        elif target.is_dir() and not folder:
+            problem = "Is a directory"
+        elif not os.access(target if target.exists() else parent, os.W_OK):
+            problem = "Permission denied"
     except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
-        raise UncurseError(f"cannot write {option} {path[:60]!r}: {getattr(error, 'strerror', error)}") from None
+        path, problem = repr(path[:60]), getattr(error, "strerror", str(error))
+    if problem is not None:
+        raise UncurseError(f"cannot write {option} {path}: {problem}")
+    return not target.exists() or target.is_file() or target.is_dir()
 
 
 def _real_files(inputs: Iterable[str | Path]) -> set[str]:
@@ -181,21 +166,16 @@ def working(description: str, total: Callable[[], int | None] = lambda: None) ->
         yield lambda count: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    parts = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
-    bar = Progress(*parts, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
-    task = bar.add_task(description, total=total(), count="")
+    parts = (*Progress.get_default_columns()[:2], TextColumn("{task.completed:,}"), TimeElapsedColumn())
+    bar = Progress(SpinnerColumn(), *parts, console=Console(stderr=True), transient=True)
+    task = bar.add_task(description, total=total())
     timer = threading.Timer(1.0, bar.start)
     timer.daemon = True
     timer.start()
-
-    def advance(count: int) -> None:
-        bar.advance(task, count)
-        bar.update(task, count=f"{bar.tasks[0].completed:,.0f}")
-
     try:
-        yield advance
+        yield lambda count: bar.advance(task, count)
     finally:
         timer.cancel()
         timer.join()
@@ -212,18 +192,3 @@ def progress_over(description: str, total: int) -> Callable[[Iterable[Any]], Ite
                 advance(1)
 
     return iterate
-
-
-__all__ = [
-    "Format",
-    "Quiet",
-    "as_command",
-    "check_outputs",
-    "command_line",
-    "emit",
-    "is_stdout",
-    "note",
-    "progress_over",
-    "working",
-    "write_document",
-]

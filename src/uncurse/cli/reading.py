@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,69 +24,17 @@ if TYPE_CHECKING:
 
 _MAX_SHARES = 1_000
 
+#: Options that describe a log, by the fields of `LogSpec` (and "request"); None where an option is not given.
+LogOptions = Mapping[str, Any]
 
-@dataclass(frozen=True)
-class LogOptions:
-    """Options that describe a log; None where an option is not given.
 
-    Parameters
-    ----------
-    scores : tuple of str, optional
-        Columns of the scores, the served one first.
-    label, weight, group, request : str, optional
-        Columns.
-    top_k : int, optional
-        Rows kept per request.
-    scale, link : str, optional
-        Scale of the scores and link of the method.
-    negative_rate : float, optional
-        Negative-sampling rate.
-    engine : str, optional
-        Engine that reads files.
-    """
-
-    scores: tuple[str, ...] | None = None
-    label: str | None = None
-    weight: str | None = None
-    group: str | None = None
-    request: str | None = None
-    top_k: int | None = None
-    scale: str | None = None
-    link: str | None = None
-    negative_rate: float | None = None
-    engine: str | None = None
-
-    def spec(self, scores_option: str) -> LogSpec:
-        """Return the description of a log; raise UncurseError if an option that only the user can know is missing."""
-        from ..evidence import LogSpec, TopK
-
-        if self.scores is None:
-            raise UncurseError(f"{scores_option} is missing; name the column of the served score")
-        if self.scale is None:
-            raise UncurseError("--scale is missing; name the scale of the scores: logit, probability or value")
-        if self.top_k is not None and self.request is None:
-            raise UncurseError("--top-k needs --request, the column of requests")
-        top_k = None if self.request is None else TopK(self.request, self.top_k or 1)
-        link = self.link or "logistic"
-        return LogSpec(self.scores, self.scale, self.label, self.weight, self.group, top_k, link, self.negative_rate)
-
-    def check(self, spec: LogSpec, sources: str, scores_option: str) -> None:
-        """Raise UncurseError if an option contradicts evidence that was collected before."""
-        held: dict[str, Any] = {
-            name: getattr(spec, name) for name in ("label", "weight", "group", "scale", "link", "negative_rate")
-        }
-        held["request"], held["top_k"] = (None, None) if spec.top_k is None else (spec.top_k.request, spec.top_k.k)
-        held["scores"] = spec.scores[: len(self.scores or ())] if scores_option == "--score" else spec.scores
-        for name, value in held.items():
-            given = getattr(self, name)
-            if given is not None and given != value:
-                option = scores_option if name == "scores" else option_name(name)
-                raise UncurseError(
-                    f"{option} is {value_text(given)}, but {sources} was collected with {value_text(value)}; leave the "
-                    "option out, or collect the log again"
-                )
-        if self.engine is not None:
-            raise UncurseError(f"--engine {self.engine} reads logs, and {sources} is evidence; leave it out")
+def check_same(name: str, held: Mapping[str, object], remedy: str) -> None:
+    """Check that all that hold an option, such as this command and a file, have one value; the error names both."""
+    (first, value), *others = held.items()
+    for source, other in others:
+        if other != value:
+            mine, theirs = (",".join(v) if isinstance(v, tuple) else "none" if v is None else v for v in (value, other))
+            raise UncurseError(f"{option_name(name)} is {mine} in {first}, and {theirs} in {source}; {remedy}")
 
 
 def option_name(name: str) -> str:
@@ -94,69 +42,59 @@ def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def value_text(value: object) -> str:
-    """Return the value of an option as it is typed; "none" if there is none."""
-    return "none" if value is None else ",".join(value) if isinstance(value, tuple) else str(value)
-
-
-def column_names(text: str | None, option: str = "--scores") -> tuple[str, ...] | None:
-    """Return comma-separated column names; None if the option is not given."""
-    if text is None:
-        return None
-    if option == "--score" and "," not in text:
-        return (text,)  # as it is, with spaces
+def column_names(text: str, option: str = "--scores") -> tuple[str, ...]:
+    """Return comma-separated column names."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise UncurseError(f"{option} is empty; name a column, such as {option} s0")
-    if option == "--score" and len(names) > 1:
-        raise UncurseError(f"--score is {text}; name the served column alone")
     return names
+
+
+def log_spec(given: LogOptions, scores_option: str = "--scores") -> LogSpec:
+    """Return the description of a log; an option that only the user can know must be given."""
+    from ..evidence import LogSpec, TopK
+
+    if given["scores"] is None:
+        raise UncurseError(f"{scores_option} is missing; name the column of the served score")
+    if given["scale"] is None:
+        raise UncurseError("--scale is missing; name the scale of the scores: logit, probability or value")
+    fields = {name: value for name, value in given.items() if value is not None}
+    request, k = fields.pop("request", None), fields.pop("top_k", None)
+    if k is not None and request is None:
+        raise UncurseError("--top-k needs --request, the column of requests")
+    return LogSpec(**fields, top_k=None if request is None else TopK(request, k or 1))
+
+
+def check_engine(engine: str | None, sources: Sequence[str]) -> None:
+    """Refuse an engine if there is no log for it to read."""
+    if engine is not None and all(map(is_evidence, sources)):
+        raise UncurseError(f"--engine {engine} reads logs, and {', '.join(sources)} is evidence; leave it out")
 
 
 def read_evidence(
     sources: Sequence[str],
-    options: LogOptions,
+    given: LogOptions,
+    engine: str | None,
     *,
     scores_option: str = "--scores",
     need_label: bool = False,
     replica_counts: bool = False,
 ) -> Evidence:
-    """Read logs or evidence files, and reconcile them with the options.
-
-    Parameters
-    ----------
-    sources : sequence of str
-        Logs, or evidence files (``.json``), which are merged.
-    options : LogOptions
-        Options of the command. Evidence that contradicts one is an error.
-    scores_option : {"--scores", "--score"}, default="--scores"
-        Option that names the score columns; ``--score`` names the served one alone.
-    need_label, replica_counts : bool, default=False
-        Parts that the command needs.
-
-    Returns
-    -------
-    Evidence
-    """
+    """Read logs, or merge evidence files, with the parts that a command needs; both must fit the given options."""
     from ..evidence import Evidence, merged
 
     names = ", ".join(sources)
-    real = [os.path.realpath(source) for source in sources]
-    repeated = [source for source, path in zip(sources, real, strict=True) if real.count(path) > 1]
-    if repeated:
-        raise UncurseError(f"{' and '.join(dict.fromkeys(repeated))} is named twice; its rows would count twice")
-    if any(not source for source in sources):
-        raise UncurseError("the path of a log is empty; name a file, a glob or a folder")
-    files = [input_file(source) for source in sources]
-    evidence_files = [is_evidence(source) for source in sources]
-    if any(evidence_files) and not all(evidence_files):
-        raise UncurseError(f"{names} are logs and evidence mixed; collect the logs first")
-    if not all(evidence_files):
-        if need_label and options.label is None:
+    if not any(map(is_evidence, sources)):
+        if need_label and given["label"] is None:
             raise UncurseError("--label is missing; name the column of 0/1 labels")
-        return collect_logs(sources, options.spec(scores_option), replica_counts, options.engine)
-    evidence = merged(Evidence.load(file) for file in files)
-    options.check(evidence.spec, names, scores_option)
+        return collect_logs(sources, log_spec(given, scores_option), replica_counts, engine)
+    if not all(map(is_evidence, sources)):
+        raise UncurseError(f"{names} are logs and evidence mixed; collect the logs first")
+    for i, source in enumerate(sources):
+        if os.path.realpath(source) in map(os.path.realpath, sources[:i]):
+            raise UncurseError(f"{source} is named twice; its rows would count twice")
+    evidence = merged(Evidence.load(input_file(source)) for source in sources)
+    _check_collected(evidence.spec, names, given, scores_option)
     if need_label and evidence.spec.label is None:
         raise UncurseError(f"{names} was collected without labels; collect it again with --label")
     if replica_counts and evidence.replica_counts is None:
@@ -167,30 +105,26 @@ def read_evidence(
     return evidence
 
 
+def _check_collected(spec: LogSpec, names: str, given: LogOptions, scores_option: str) -> None:
+    """Check that no option contradicts evidence that was collected before."""
+    held = {**vars(spec), "request": spec.top_k and spec.top_k.request, "top_k": spec.top_k and spec.top_k.k}
+    if scores_option == "--score":
+        given, held["score"] = {**given, "score": given["scores"], "scores": None}, spec.scores[:1]
+    for name, value in given.items():
+        if value is not None:
+            remedy = "leave the option out, or collect the log again"
+            check_same(name, {"this command": value, names: held[name]}, remedy)
+
+
 def collect_logs(sources: Sequence[str], spec: LogSpec, replica_counts: bool, engine: str | None) -> Evidence:
     """Collect the evidence of logs with a progress bar."""
-    from dataclasses import replace
-
-    from ..logs import collect
+    from ..logs import collect_spec
     from ..logs.files import count_rows
 
     files = [input_file(source) for source in sources]
     counted = engine in (None, "polars") and spec.top_k is None
     with working("reading", lambda: count_rows(files) if counted else None) as advance:
-        evidence = collect(
-            files,
-            spec.scores,
-            label=spec.label,
-            weight=spec.weight,
-            group=spec.group,
-            top_k=spec.top_k,
-            scale=spec.scale,
-            link=spec.link,
-            negative_rate=spec.negative_rate,
-            replica_counts=replica_counts,
-            engine=engine or "polars",
-            progress=advance,
-        )
+        evidence = collect_spec(files, spec, replica_counts, engine=engine or "polars", progress=advance)
     return replace(evidence, sources=tuple(sources))
 
 
@@ -226,26 +160,12 @@ def without_temporary_path(message: str) -> str:
     return message.replace(_standard_input(), "standard input") if _standard_input.cache_info().currsize else message
 
 
-def check_pool(names: Sequence[str], pool: Evidence) -> None:
-    """Raise UncurseError unless these are all candidates, scored by two models or more."""
-    if pool.spec.top_k is not None:
-        raise UncurseError(
-            f"{', '.join(names)} holds only the {pool.spec.top_k}, where λ would be far too low; collect the whole "
-            "pool, without --request"
-        )
-    if len(pool.spec.scores) < 2:
-        raise UncurseError(
-            f"--scores names one column, {pool.spec.scores[0]!r}; name two or more, the served one first: train the "
-            "model once more, on a bootstrap of its rows, and score the pool with it"
-        )
-
-
 def load_map(path: str) -> tuple[ScoreMap, FitRecord | None]:
     """Read a map and how it was fitted."""
     from ..debias import load_record
     from ..maps import load
 
-    file = input_file(path) if path else path
+    file = input_file(path)
     if not file or os.path.isdir(file):
         raise UncurseError(f"{path!r} is not a map file; name a file that fit wrote")
     return load(file), load_record(file)
@@ -278,10 +198,10 @@ def share(text: str, option: str, most: float = 1.0) -> float:
     return value
 
 
-def shares(text: str | None, selection: str | None) -> list[float]:
+def shares(text: str | None, *, by_request: bool) -> list[float]:
     """Return the shares of ``--alpha``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas."""
     if text is None:
-        text = "1" if selection is not None else "0.02:0.10:0.01"
+        text = "1" if by_request else "0.02:0.10:0.01"
     found: list[float] = []
     for part in text.split(","):
         ends = part.split(":")
@@ -297,21 +217,3 @@ def shares(text: str | None, selection: str | None) -> list[float]:
             raise UncurseError(f"--alpha is {text!r}, {count:,} shares; use between 1 and {_MAX_SHARES:,}")
         found += [round(first + i * step, 12) for i in range(count)]
     return found
-
-
-__all__ = [
-    "LogOptions",
-    "check_pool",
-    "check_served",
-    "collect_logs",
-    "column_names",
-    "input_file",
-    "is_evidence",
-    "load_map",
-    "option_name",
-    "read_evidence",
-    "share",
-    "shares",
-    "value_text",
-    "without_temporary_path",
-]

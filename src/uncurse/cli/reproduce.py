@@ -12,7 +12,8 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from .output import Format, Quiet, check_outputs, emit, note, progress_over, working
+from .options import MarkdownFile
+from .output import Format, Quiet, check_outputs, emit, note, progress_over, working, write_file
 
 reproduce = typer.Typer(help="Run the experiments of the paper.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -48,51 +49,6 @@ def synthetic(
     emit(format, experiment.text(tables), tables.to_json(), [vars(cell) for cell in tables.cells])
 
 
-Data = Annotated[
-    Path | None,
-    typer.Option("--data", exists=False, help="Log file (train.txt or train.csv, may be gzipped); or use --world."),
-]
-World = Annotated[bool, typer.Option("--world", help="Simulate rows whose true probabilities are known.")]
-Encoded = Annotated[
-    Path | None,
-    typer.Option("--encoded", help="File for the encoded log; it is read if it exists, and written otherwise."),
-]
-Rows = Annotated[
-    int | None,
-    typer.Option(min=1000, help="Rows to train, validate and test on; the paper has 15 million (Avazu: 10)."),
-]
-Models = Annotated[int | None, typer.Option(min=2, help="Number of networks to train; the paper has 80.")]
-Worlds = Annotated[
-    int, typer.Option("--worlds", min=1, help="Number of simulated worlds, for standard errors between worlds.")
-]
-Epochs = Annotated[
-    int | None, typer.Option(min=1, help="Training epochs; the paper has 2 (Avazu: 1), the Criteo world 3 by default.")
-]
-Thinning = Annotated[
-    Literal["other", "same"],
-    typer.Option("--thinning", help="Rows of the network that thins pool and test: other rows, or the training rows."),
-]
-Rate = Annotated[float | None, typer.Option("--rate", help="Click rate of the simulated rows.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the simulated rows, the split and the networks.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Use few rows and few networks: two minutes on two cores.")]
-Vocabulary = Annotated[
-    str, typer.Option("--vocabulary", help="Rows whose values make up the vocabulary: training or all.")
-]
-BadShare = Annotated[float, typer.Option("--bad-share", help="Largest share of bad lines before it is an error.")]
-Decay = Annotated[
-    bool, typer.Option("--decay", help="Let the learning rate fall to a hundredth: snapshots are poor replicas then.")
-]
-Device = Annotated[str | None, typer.Option("--device", help="cuda or cpu (default: the GPU if there is one).")]
-Precision = Annotated[
-    str, typer.Option("--precision", help="Precision of matrix products on a GPU: tf32, float32 or bf16.")
-]
-Checkpoint = Annotated[
-    Path | None, typer.Option("--checkpoint", help="File from which an interrupted training resumes.")
-]
-All = Annotated[bool, typer.Option("--all", help="Print every table of the paper, not only the main ones.")]
-Markdown = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown to this file.")]
-
-
 @reproduce.command(
     "avazu",
     help="The paper's experiment on Avazu's log with xDeepFM.",
@@ -105,25 +61,52 @@ Markdown = Annotated[Path | None, typer.Option("--markdown", help="Also write ev
 )
 def clicks(
     context: typer.Context,
-    data: Data = None,
-    world: World = False,
-    encoded: Encoded = None,
-    rows: Rows = None,
-    models: Models = None,
-    worlds: Worlds = 1,
-    epochs: Epochs = None,
-    rate: Rate = None,
-    thinning: Thinning = "other",
-    decay: Decay = False,
-    seed: Seed = 0,
-    quick: Quick = False,
-    vocabulary: Vocabulary = "training",
-    bad_share: BadShare = 0.01,
-    device: Device = None,
-    precision: Precision = "tf32",
-    checkpoint: Checkpoint = None,
-    all_tables: All = False,
-    markdown: Markdown = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Log file (train.txt or train.csv, may be gzipped); or use --world.")
+    ] = None,
+    world: Annotated[bool, typer.Option("--world", help="Simulate rows whose true probabilities are known.")] = False,
+    encoded: Annotated[
+        Path | None,
+        typer.Option(help="File for the encoded log; it is read if it exists, and written otherwise."),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1000, help="Rows to train, validate and test on; the paper has 15 million (Avazu: 10)."),
+    ] = None,
+    models: Annotated[int | None, typer.Option(min=2, help="Number of networks to train; the paper has 80.")] = None,
+    worlds: Annotated[
+        int, typer.Option(min=1, help="Number of simulated worlds, for standard errors between worlds.")
+    ] = 1,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Training epochs; the paper has 2 (Avazu: 1), the Criteo world 3 by default."),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Click rate of the simulated rows.")] = None,
+    thinning: Annotated[
+        Literal["other", "same"],
+        typer.Option(help="Rows of the network that thins pool and test: other rows, or the training rows."),
+    ] = "other",
+    decay: Annotated[
+        bool,
+        typer.Option("--decay", help="Let the learning rate fall to a hundredth: snapshots are poor replicas then."),
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated rows, the split and the networks.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use few rows and few networks: two minutes on two cores.")
+    ] = False,
+    vocabulary: Annotated[
+        str, typer.Option(help="Rows whose values make up the vocabulary: training or all.")
+    ] = "training",
+    bad_share: Annotated[float, typer.Option(help="Largest share of bad lines before it is an error.")] = 0.01,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu (default: the GPU if there is one).")] = None,
+    precision: Annotated[
+        str, typer.Option(help="Precision of matrix products on a GPU: tf32, float32 or bf16.")
+    ] = "tf32",
+    checkpoint: Annotated[Path | None, typer.Option(help="File from which an interrupted training resumes.")] = None,
+    all_tables: Annotated[
+        bool, typer.Option("--all", help="Print every table of the paper, not only the main ones.")
+    ] = False,
+    markdown: MarkdownFile = None,
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
@@ -161,8 +144,7 @@ def clicks(
     )
     emit(format, text.text(tables, everything=all_tables), tables.to_json(), tables.records())
     if markdown is not None:
-        documents.write(markdown, text.markdown(tables))
-        note(f"written to {markdown}")
+        write_file(markdown, text.markdown(tables))
 
 
 def training_progress() -> Any:
@@ -178,6 +160,3 @@ def training_progress() -> Any:
             note(f"step {p.step:,} of {p.steps:,}, {speed}, log loss {p.loss:.4f}")
 
     return line
-
-
-__all__ = ["reproduce"]

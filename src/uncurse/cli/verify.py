@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from .app import app
-from .fold import Output
-from .options import MapFile
+from .options import MapFile, ModelOutput
 from .output import Format, Quiet, emit, working
 from .reading import column_names, load_map
 
@@ -24,7 +23,7 @@ def verify(
         str | None,
         typer.Option(help="Feature columns in order, comma-separated; by default those the model names, or all."),
     ] = None,
-    output: Output = None,
+    output: ModelOutput = None,
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
@@ -36,12 +35,10 @@ def verify(
     """
     from .. import serving
 
-    names = column_names(features, "--features")
+    names = None if features is None else list(column_names(features, "--features"))
     score_map = load_map(map_file)[0]
     with working("scoring"):
-        found = serving.verify_files(
-            score_map, before, after, data, features=None if names is None else list(names), output=output
-        )
+        found = serving.verify_files(score_map, before, after, data, features=names, output=output)
     lines = [
         f"{found.rows:,} rows: "
         + ("the same order" if found.same_order else f"{found.reversed_pairs:,} neighbours are REVERSED")
@@ -52,16 +49,8 @@ def verify(
     for name, (first, second) in (("one row", found.one_row), (f"{found.many:,} rows", found.many_rows)):
         times = f"{1e6 * first:,.1f} µs before, {1e6 * second:,.1f} µs after"
         lines.append(f"latency, {name}: {times}: ratio {second / first:.3f}")
-    record = {
-        "agrees": found.agrees,
-        "rows": found.rows,
-        "reversed_pairs": found.reversed_pairs,
-        "score_difference": found.score_difference,
-        "prediction_difference": found.prediction_difference,
-    }
+    fields = ("agrees", "rows", "reversed_pairs", "score_difference", "prediction_difference")
+    record = {name: getattr(found, name) for name in fields}
     emit(format, "\n".join(lines), found.to_json(), [record])
     if not found.agrees:
         raise typer.Exit(1)
-
-
-__all__ = ["verify"]

@@ -17,14 +17,14 @@ from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
 from ..evidence.from_arrays import EvidenceSums, Parts
 from ..evidence.score_grid import EXACT_ROWS
+from ..validation import check_choice
 from .batches import Progress, rows_by_group, stream
-from .checks import Frame, check_group, warn_of_probabilities
-from .columns import fetch, row_count
+from .checks import Frame, check_columns, check_group, check_spark_names, open_frame, warn_of_probabilities
 from .diagnose import locating_errors
 from .expressions import with_prediction
-from .queries import query, query_groups
-from .scans import ENGINES
-from .sources import Table, is_frame, open_table
+from .files import LogFile, check_files, locate
+from .queries import fetch, query
+from .scans import ENGINES, scan, scan_remote
 from .top_per_request import top_per_request
 from .writing import apply_to_files
 
@@ -85,49 +85,72 @@ def collect(
     >>> collect(log, ["s1", "s2"], label="click").rows
     3
     """
-    if top_k is not None and not isinstance(top_k, TopK):
-        raise UncurseError(f"top_k={top_k!r}; pass TopK(request, k), with the column of requests")
-    spec = LogSpec(
-        (scores,) if isinstance(scores, str) else tuple(scores), scale, label, weight, group, top_k, link, negative_rate
-    )
+    columns = (scores,) if isinstance(scores, str) else tuple(scores)
+    spec = LogSpec(columns, scale, label, weight, group, top_k, link, negative_rate)
+    return collect_spec(source, spec, replica_counts, engine=engine, progress=progress)
+
+
+def collect_spec(
+    source: Any, spec: LogSpec, replica_counts: bool, *, engine: str = "polars", progress: Progress | None = None
+) -> Evidence:
+    """Collect the evidence of a log that a `LogSpec` describes."""
     parts = Parts(spec.has_logits, replica_counts)
     EvidenceSums(spec, parts)  # refuses parts that these columns cannot have, before anything is read
-    names = [name for name in (group, None if top_k is None else top_k.request) if name is not None]
-    table = open_table(source, spec.numbers, names, engine=engine)
-    if group is not None:
-        check_group(table.frame.collect_schema()[group], group, table.name)
-    if top_k is not None:
-        frame: Any = table.frame  # a lazy or an eager frame
-        _check_requests(table, top_k.request)
-        best = top_per_request(frame, spec.scores[0], top_k.request, top_k.k, columns=spec.wanted)
-        table = replace(table, frame=best)
-    with locating_errors(table, spec):
-        evidence = _collect(table.frame, spec, parts, progress)
-    if scale == "logit" and evidence.cells is not None:
+    request = None if spec.top_k is None else spec.top_k.request
+    names = [name for name in (spec.group, request) if name is not None]
+    check_choice("engine", engine, ENGINES)
+    files: list[LogFile] = []
+    sources = None if _is_frame(source) else [source] if isinstance(source, str | os.PathLike) else list(source)
+    name = "the frame" if sources is None else ", ".join(map(str, sources))
+    with locating_errors(name):
+        frame: Any  # lazy or in memory
+        if sources is None:
+            frame = open_frame(source)
+        elif not sources:
+            raise UncurseError("there is no file to read; pass a path, a glob or a folder")
+        elif any("://" in str(path) for path in sources):
+            frame = scan_remote([str(path) for path in sources], spec.numbers, names, engine)
+        else:
+            files = locate(sources)
+            uneven = check_files(files, spec.numbers, names)
+            frame = nw.from_native(scan(files, spec.numbers, names, engine=engine, uneven=uneven)).lazy()
+        check_spark_names(frame, (*spec.numbers, *names))
+        schema = dict(frame.collect_schema())
+        if not files:  # whose columns are checked, file by file
+            check_columns(schema, spec.numbers, names, name)
+        if spec.group is not None:
+            check_group(schema[spec.group], spec.group, name)
+        if spec.top_k is not None:
+            _check_requests(frame, spec.top_k.request, name)
+            frame = top_per_request(frame, spec.scores[0], spec.top_k.request, spec.top_k.k, columns=spec.wanted)
+    with locating_errors(name, files, spec):
+        evidence = _collect(frame, spec, parts, progress)
+    if spec.scale == "logit" and evidence.cells is not None:
         score = evidence.cells.score
         warn_of_probabilities(spec.scores[0], score[0], score[-1], evidence.rows, "pass scale='probability'")
-    if is_frame(source):
-        return evidence
-    sources = [source] if isinstance(source, str | os.PathLike) else source
-    return replace(evidence, sources=tuple(str(path) for path in sources))
+    return evidence if sources is None else replace(evidence, sources=tuple(map(str, sources)))
 
 
-def _check_requests(table: Table, request: str) -> None:
+def _is_frame(source: object) -> bool:
+    paths = source if isinstance(source, Sequence) and not isinstance(source, str) else [source]
+    return not all(isinstance(path, str | os.PathLike) for path in paths)
+
+
+def _check_requests(frame: Frame, request: str, where: str) -> None:
     missing = nw.col(request).is_null()
-    if table.frame.collect_schema()[request].is_float():
+    if frame.collect_schema()[request].is_float():
         missing = missing | nw.col(request).is_nan()
-    counted: Any = table.frame.lazy().select(missing.cast(nw.Int64).sum().alias("missing")).collect()
+    counted: Any = frame.lazy().select(missing.cast(nw.Int64).sum().alias("missing")).collect()
     count = int(counted["missing"][0] or 0)
     if count:
-        raise UncurseError(f"{table.name}: {count:,} rows have no {request}; drop them, or give each a request")
+        raise UncurseError(f"{where}: {count:,} rows have no {request}; drop them, or give each a request")
 
 
 def _collect(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | None) -> Evidence:
     if isinstance(frame, nw.LazyFrame) and not frame.implementation.is_polars():
-        rows = row_count(frame)
-        if rows > SMALL:
-            evidence = query(frame, spec, parts)
-            return evidence if spec.group is None else evidence.with_groups(query_groups(frame, spec, parts))
+        if fetch(frame, [nw.len()]).to_numpy()[0, 0] > SMALL:
+            evidence = query(frame, spec, parts)[""]
+            return evidence if spec.group is None else evidence.with_groups(query(frame, spec, parts, spec.group))
         frame = fetch(frame, spec.wanted)
     evidence = stream(frame, spec, parts, progress)
     if spec.group is None:
@@ -136,7 +159,7 @@ def _collect(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | Non
         small = fetch(frame, spec.wanted) if isinstance(frame, nw.LazyFrame) else frame
         return evidence.with_groups(rows_by_group(small, spec, parts))
     lazy = frame if isinstance(frame, nw.LazyFrame) else frame.select(*spec.wanted).lazy("polars")
-    return evidence.with_groups(query_groups(lazy, spec, parts))
+    return evidence.with_groups(query(lazy, spec, parts, spec.group))
 
 
 __all__ = ["ENGINES", "apply_to_files", "collect", "top_per_request", "with_prediction"]

@@ -110,6 +110,3 @@ def _present(frame: nw.DataFrame[Any], name: str, remedy: str) -> nw.Series[Any]
     if missing:
         raise UncurseError(f"column {name!r} has {missing} missing values; {remedy}")
     return series
-
-
-__all__ = ["Progress", "rows_by_group", "stream"]

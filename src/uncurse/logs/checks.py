@@ -138,21 +138,3 @@ def first_line(error: Exception) -> str:
     """Return the first line of an engine's message, at most 200 characters."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
-
-
-__all__ = [
-    "Frame",
-    "bad_values",
-    "check_columns",
-    "check_group",
-    "check_present",
-    "check_spark_names",
-    "first_line",
-    "is_spark",
-    "is_text",
-    "open_frame",
-    "read_names",
-    "read_numbers",
-    "unused_name",
-    "warn_of_probabilities",
-]

@@ -109,6 +109,3 @@ def _records(file: str) -> Iterator[Any]:
             yield csv.reader(stream)
         except (csv.Error, EOFError, zlib.error) as error:
             raise UncurseError(f"{file} is not a readable CSV file ({error}); write it again") from None
-
-
-__all__ = ["check_csv", "parse_number", "parse_number_sql", "read_header", "scan_text"]

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UncurseError
 from ..evidence import LogSpec
-from .checks import bad_values, first_line, unused_name
+from .checks import bad_values, first_line
 from .csv_files import parse_number, read_header, scan_text
-from .files import LogFile, kind_of, parquet_schema
-from .scans import scan_polars
-from .sources import Table, is_foreign
+from .files import LogFile, kind_of, parquet_schema, scan_parquet
 
 if TYPE_CHECKING:
     import polars as pl
 
+_ENGINES = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow", "sqlframe", "narwhals")
+
 
 @contextmanager
-def locating_errors(table: Table, spec: LogSpec) -> Iterator[None]:
-    """If reading the table fails, raise an error that names the file and the column at fault."""
+def locating_errors(name: str, files: Sequence[LogFile] = (), spec: LogSpec | None = None) -> Iterator[None]:
+    """Turn errors of engines and of the system into `UncurseError` that names the log or, if found, the fault."""
     try:
         yield
     except Exception as error:
         ours = isinstance(error, UncurseError)
-        if not (ours or is_foreign(error)):
+        foreign = type(error).__module__.partition(".")[0] in _ENGINES or isinstance(error, OSError)
+        if not (ours or foreign):
             raise
-        for file in table.files:
-            fault = fault_in(file.path, spec)
+        for file in files:
+            fault = None if spec is None else fault_in(file.path, spec)
             if fault is not None:
                 raise UncurseError(fault) from None
-        if not ours or table.files:
-            raise UncurseError(f"{table.name}: {first_line(error)}") from None
+        if foreign or files:
+            raise UncurseError(f"{name}: {first_line(error)}") from None
         raise
 
 
@@ -42,15 +43,12 @@ def fault_in(file: str, spec: LogSpec) -> str | None:
 
     csv = kind_of(file) == "csv"
     for name in spec.wanted:
-        number = name in spec.numbers
         try:
             if name not in (read_header(file) if csv else parquet_schema(file)):
                 continue  # it is in the path
-            scan = scan_polars([LogFile(file, file, {})], [name] if number else [], [] if number else [name])
-            fault = _fault_of(scan, name, spec if number else None)
+            fault = _fault_of(scan_text(file) if csv else scan_parquet([file]), name, spec, csv)
         except pl.exceptions.PolarsError as error:
-            text = _text_in(file, name) if csv and number else None
-            return text or f"{file}, column {name!r} cannot be read ({first_line(error)}); is the file damaged?"
+            return f"{file}, column {name!r} cannot be read ({first_line(error)}); is the file damaged?"
         except OSError as error:
             return f"cannot read {file}: {error.strerror or error}"
         if fault is not None:
@@ -58,69 +56,37 @@ def fault_in(file: str, spec: LogSpec) -> str | None:
     return None
 
 
-def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec | None) -> str | None:
+def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec, csv: bool) -> str | None:
+    """Describe the first value of a column that is missing or cannot be used, by one pass over it."""
     import polars as pl
 
-    column = pl.col(name)
-    if spec is None:
-        tests = {"is missing; fill it, say with 'unknown'": column.is_null()}
+    column, missing = pl.col(name), "is missing; drop or fill those rows first"
+    tests = {missing: column.is_null()}
+    if name not in spec.numbers:
+        missing = "is missing; fill it, say with 'unknown'"
+        tests = {missing: column.is_null()}
     else:
-        x = column.cast(pl.Float64)
-        tests = {"is missing; drop or fill those rows first": x.is_null()}
-        tests |= {"drop or repair those rows first": x.is_nan() | x.is_infinite()}
-        tests |= {"its square overflows; pass scores of ordinary size": x.is_finite() & (x.abs() > 1e150)}
+        x = parse_number(name, strict=False) if csv else column.cast(pl.Float64)
+        tests |= {"that is text, not a number": x.is_null()}
+        tests |= {"drop or repair those rows first": ~x.is_finite()}
+        tests |= {"its square overflows; pass scores of ordinary size": x.abs() > 1e150}
         tests |= {remedy: is_bad(x) for remedy, is_bad in bad_values(name, spec).items()}
-    place = pl.col(_row_name(name))
+    fault = pl.coalesce(pl.when(test).then(pl.lit(i)) for i, test in enumerate(tests.values()))
     found = (
-        scan.select(name)
-        .with_row_index(_row_name(name))
-        .select(
-            pl.len().alias("rows"),
-            *(test.sum().alias(f"count{i}") for i, test in enumerate(tests.values())),
-            *(place.filter(test).min().alias(f"row{i}") for i, test in enumerate(tests.values())),
-            *(
-                column.filter(test).sort_by(place.filter(test)).first().alias(f"value{i}")
-                for i, test in enumerate(tests.values())
-            ),
-        )
+        scan.select(value=column, fault=fault)
+        .with_row_index("row")
+        .filter(pl.col("fault").is_not_null())
+        .group_by("fault")
+        .agg(pl.len().alias("count"), pl.col("row").min(), pl.col("value").sort_by("row").first())
+        .sort("fault")
         .collect(engine="streaming")
     )
-    row = found.row(0, named=True)
-    for i, remedy in enumerate(tests):
-        count = row[f"count{i}"]
-        if count and i == 0 and count == row["rows"]:
-            return f" is all null ({count:,} rows); name another column, or leave the file out"
-        if count:
-            more = f" ({count:,} such values)" if count > 1 else ""
-            value = " " + remedy if i == 0 else f" is {row[f'value{i}']}; {remedy}"
-            return f", row {row[f'row{i}']:,}{value}{more}"
-    return None
-
-
-def _row_name(column: str) -> str:
-    return unused_name([column], "uncurse_row")
-
-
-def _text_in(file: str, name: str) -> str | None:
-    """Describe the first text in a CSV column that is no number."""
-    import polars as pl
-
-    try:
-        texts, place = scan_text(file).select(name), pl.col(_row_name(name))
-        bad = parse_number(name, strict=False).is_null() & pl.col(name).is_not_null()
-        row: dict[str, Any] = (
-            texts.with_row_index(_row_name(name))
-            .filter(bad)
-            .select(count=pl.len(), row=place.min(), value=pl.col(name).sort_by(place).first())
-            .collect(engine="streaming")
-            .row(0, named=True)
-        )
-    except pl.exceptions.PolarsError:
+    if not len(found):
         return None
-    if not row["count"]:
-        return None
-    more = f" ({row['count']:,} such values)" if row["count"] > 1 else ""
-    return f"{file}, column {name!r}, row {row['row']:,} is {row['value']!r}; that is text, not a number{more}"
-
-
-__all__ = ["fault_in", "locating_errors"]
+    first = found.row(0, named=True)
+    remedy, count, row = list(tests)[first["fault"]], first["count"], first["row"]
+    if remedy == missing and count == scan.select(pl.len()).collect().item():
+        return f" is all null ({count:,} rows); name another column, or leave the file out"
+    value = repr(first["value"]) if "text" in remedy else first["value"]
+    more = f" ({count:,} such values)" if count > 1 else ""
+    return f", row {row:,} {remedy if remedy == missing else f'is {value}; {remedy}'}{more}"

@@ -59,5 +59,3 @@ BY_NAME = {
     "bigquery": Dialect("FLOAT64", "STRING", "`", name_escapes=True),
     "snowflake": Dialect("DOUBLE", "VARCHAR", '"', typed=True),
 }
-
-__all__ = ["BY_NAME", "DUCKDB", "SPARK", "Dialect"]

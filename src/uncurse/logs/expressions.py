@@ -11,20 +11,10 @@ from typing import TYPE_CHECKING, Any
 import narwhals as nw
 import numpy as np
 
-from .._types import Array
 from ..errors import UncurseError
 from ..maps import Grouped, ScoreMap
 from ..validation import check_scores
-from .checks import (
-    check_columns,
-    check_group,
-    check_present,
-    check_spark_names,
-    open_frame,
-    read_names,
-    read_numbers,
-    warn_of_probabilities,
-)
+from . import checks
 from .lazy_maps import LazyColumns, predict
 
 if TYPE_CHECKING:
@@ -66,11 +56,11 @@ def with_prediction(frame: Any, score_map: ScoreMap, *, score: str, column: str,
     >>> with_prediction(log, Affine(0.5, -1.0), score="s1", column="p")["p"].round(3).to_list()
     [0.269, 0.5]
     """
-    table = open_frame(frame)
+    table = checks.open_frame(frame)
     schema = dict(table.collect_schema())
     names = [] if group is None else [group]
-    check_columns(schema, [score], names, "this frame")
-    check_spark_names(table, [score, *names])
+    checks.check_columns(schema, [score], names, "this frame")
+    checks.check_spark_names(table, [score, *names])
     if column in schema:
         raise UncurseError(f"this frame has a column {column!r} already; choose another name, or drop it first")
     if group is not None and not isinstance(score_map, Grouped):
@@ -81,22 +71,22 @@ def with_prediction(frame: Any, score_map: ScoreMap, *, score: str, column: str,
         return _scanned(table.to_native(), score_map, score, column, group)
     text = None
     if group is not None:
-        check_group(schema[group], group, "this frame")
+        checks.check_group(schema[group], group, "this frame")
         text = nw.col(group) if schema[group] == nw.String else nw.col(group).cast(nw.String)
     columns = LazyColumns(table)
     return columns.finish(predict(columns, score_map, score, text), column, list(schema))
 
 
 def _in_memory(table: nw.DataFrame[Any], score_map: ScoreMap, score: str, column: str, group: str | None) -> Any:
-    values, names = read_numbers(table[score]), None
+    values, names = checks.read_numbers(table[score]), None
     if len(values):
         check_scores(values, score_map.scale, name=score, largest=np.inf)
         if score_map.scale == "logit":
-            warn_of_probabilities(score, values.min(), values.max(), len(values), PROBABILITY_REMEDY)
+            checks.warn_of_probabilities(score, values.min(), values.max(), len(values), PROBABILITY_REMEDY)
     if group is not None:
-        check_present(table[group], "fill it, say with 'unknown'")
-        names = read_names(table[group])
-    predictions = _apply(score_map, values, names)
+        checks.check_present(table[group], "fill it, say with 'unknown'")
+        names = checks.read_names(table[group])
+    predictions = np.empty(0) if not len(values) else score_map(*([values] if names is None else [values, names]))
     if table.implementation.is_pandas():  # by position, whatever the index
         native = table.to_native().copy(deep=False)
         native[column] = predictions
@@ -104,12 +94,6 @@ def _in_memory(table: nw.DataFrame[Any], score_map: ScoreMap, score: str, column
     return table.with_columns(
         nw.new_series(column, predictions, nw.Float64(), backend=table.implementation)
     ).to_native()
-
-
-def _apply(score_map: ScoreMap, values: Array, names: Any) -> Array:
-    if not len(values):
-        return np.empty(0)
-    return score_map(values) if names is None else score_map(values, names)  # type: ignore[call-arg]
 
 
 def _scanned(scan: pl.LazyFrame, score_map: ScoreMap, score: str, column: str, group: str | None) -> pl.LazyFrame:
@@ -129,16 +113,13 @@ def _scanned(scan: pl.LazyFrame, score_map: ScoreMap, score: str, column: str, g
             raise UncurseError(f"column {score!r} holds {worst}; drop or repair those rows first")
         if len(numbers):
             check_scores(numbers, score_map.scale, name=score, largest=np.inf)
-        if names is None or not isinstance(score_map, Grouped):
-            out[known.to_numpy()] = _apply(score_map, numbers, None)
-        elif len(numbers):
-            place = names.filter(known).cast(pl.String).replace_strict(groups, default=-1, return_dtype=pl.Int32)
-            out[known.to_numpy()] = score_map.by_number(numbers, place.fill_null(-1).to_numpy())
+            if names is None or not isinstance(score_map, Grouped):
+                out[known.to_numpy()] = score_map(numbers)
+            else:
+                place = names.filter(known).cast(pl.String).replace_strict(groups, default=-1, return_dtype=pl.Int32)
+                out[known.to_numpy()] = score_map.by_number(numbers, place.fill_null(-1).to_numpy())
         return pl.Series(out).set(~known, None)
 
     inputs = pl.col(score) if group is None else pl.struct(*dict.fromkeys((score, group)))
     prediction = inputs.map_batches(predict_batch, return_dtype=pl.Float64, is_elementwise=True)
     return scan.with_columns(prediction.alias(column))
-
-
-__all__ = ["PROBABILITY_REMEDY", "with_prediction"]

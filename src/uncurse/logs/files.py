@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for a missing value
-#: Formats whose metadata say which files and rows are current, by the folder of the metadata.
-_TABLE_FORMATS = {"_delta_log": "a Delta Lake table", ".hoodie": "a Hudi table", "metadata": "an Iceberg table"}
+# Formats whose metadata say which files and rows are current, by a pattern of their metadata.
+_TABLE_FORMATS = {
+    "_delta_log/": "a Delta Lake table",
+    ".hoodie/": "a Hudi table",
+    "data/../metadata/*.metadata.json": "an Iceberg table",  # which has a folder of data too
+}
 
 
 @dataclass(frozen=True)
@@ -85,20 +89,12 @@ def _locate_one(source: str | os.PathLike[str]) -> Iterator[LogFile]:
     else:
         raise UncurseError(f"cannot read {source}: there is no such file or folder")
     for file in found:
-        if not file.isprintable() and not _is_utf8(file):
+        if any("\ud800" <= letter <= "\udfff" for letter in file):
             raise UncurseError(f"{file!a} is not UTF-8; rename the file")
         relative = os.path.relpath(file, base)
         parts = [part.split("=", 1) for part in Path(relative).parts[:-1] if "=" in part]
         values = {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in parts}
         yield LogFile(file, relative, values)
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _walk(folder: Path) -> Iterator[str]:
@@ -127,18 +123,12 @@ def is_hidden(path: Path) -> bool:
 def _refuse_table_formats(folders: set[str]) -> None:
     """Raise an error if one of the folders, or a folder above, is a table whose files may hold deleted rows."""
     for folder in sorted({str(above) for path in folders for above in (Path(path), *Path(path).parents)}):
-        for name, table in _TABLE_FORMATS.items():
-            inside = os.path.join(folder, name)
-            if os.path.isdir(inside) and (name != "metadata" or _is_iceberg(folder)):
+        for pattern, table in _TABLE_FORMATS.items():
+            if glob.glob(os.path.join(glob.escape(folder), pattern)):
                 raise UncurseError(
                     f"{folder} is {table}, whose files may hold deleted rows; load it with Spark or DuckDB and pass "
                     "the frame to uncurse.collect"
                 )
-
-
-def _is_iceberg(folder: str) -> bool:
-    pattern = os.path.join(glob.escape(folder), "metadata", "*.metadata.json")
-    return os.path.isdir(os.path.join(folder, "data")) and bool(glob.glob(pattern))
 
 
 def kind_of(file: str) -> str:
@@ -180,7 +170,8 @@ def check_files(files: Sequence[LogFile], numbers: Sequence[str], names: Sequenc
             del values[name]
         numbers_here += [name for name in numbers if name in values and name not in numbers_here]
         own = dict.fromkeys(values, pl.String)
-        check_columns(_as_narwhals({**own, **schema}), numbers_here, (*numbers, *names), path)
+        typed = dict(nw.from_native(pl.DataFrame(schema={**own, **schema})).schema)
+        check_columns(typed, numbers_here, (*numbers, *names), path)
         for name in (*numbers, *names):
             if name in own and values[name] is None:
                 raise UncurseError(
@@ -188,12 +179,6 @@ def check_files(files: Sequence[LogFile], numbers: Sequence[str], names: Sequenc
                 )
             uneven |= name in own or types.setdefault(name, schema[name]) != schema[name]
     return uneven
-
-
-def _as_narwhals(schema: dict[str, Any]) -> dict[str, Any]:
-    import polars as pl
-
-    return dict(nw.from_native(pl.DataFrame(schema=schema)).schema)
 
 
 def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
@@ -219,17 +204,3 @@ def scan_parquet(files: Sequence[str]) -> pl.LazyFrame:
 def parquet_schema(file: str) -> dict[str, Any]:
     """Return the columns of a parquet file and their types."""
     return dict(scan_parquet([file]).collect_schema())
-
-
-__all__ = [
-    "LogFile",
-    "check_files",
-    "count_rows",
-    "find_files",
-    "is_data",
-    "kind_of",
-    "locate",
-    "names_many",
-    "parquet_schema",
-    "scan_parquet",
-]

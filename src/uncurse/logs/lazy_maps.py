@@ -26,13 +26,7 @@ Program = tuple[Operation, ...]
 
 
 class LazyColumns:
-    """A lazy frame to which helper columns are added, each an expression over those before it.
-
-    Parameters
-    ----------
-    frame : narwhals LazyFrame
-        A frame of DuckDB, Spark or Ibis.
-    """
+    """A lazy frame of DuckDB, Spark or Ibis with helper columns, each an expression over those before it."""
 
     def __init__(self, frame: nw.LazyFrame[Any]) -> None:
         self.frame = frame
@@ -155,14 +149,14 @@ def predict(columns: LazyColumns, score_map: ScoreMap, score: str, group: nw.Exp
     for i, program in enumerate(programs):
         forms.setdefault(_form(program), []).append(i)
     result: nw.Expr | None = None
-    for members in forms.values():
-        here = None if number is None else _renumber(columns, number, members, len(programs))
-        part = _run(columns, [programs[i] for i in members], value, here)
-        if result is None:
-            result = part
-        else:
-            ours = columns.at(columns.array([float(i in members) for i in range(len(programs))]), cast(str, number))
-            result = nw.when(ours > 0.5).then(part).otherwise(result)
+    for members in map(set, forms.values()):
+        # Rows of other forms get a program of this form, whose result is not used.
+        same = [programs[i if i in members else min(members)] for i in range(len(programs))]
+        part = _run(columns, same, value, number)
+        if result is not None:
+            ours = _choose(columns, [float(i in members) for i in range(len(programs))], number)
+            part = nw.when(ours > 0.5).then(part).otherwise(result)
+        result = part
     low, high = valid_range(score_map)
     return nw.when(nw.col(value).is_between(low, high)).then(cast(nw.Expr, result))
 
@@ -177,17 +171,6 @@ def _group_number(columns: LazyColumns, names: list[str], group: nw.Expr) -> str
     found = columns.at(columns.array(["", *names]), place)
     known = (found == nw.col(text)) & (nw.col(place) > 0)
     return columns.hold(nw.when(known).then(nw.col(place)).otherwise(nw.lit(0, nw.Int64)))
-
-
-def _renumber(columns: LazyColumns, number: str, members: list[int], total: int) -> str | None:
-    """Return places within one stack; rows of other stacks get its first program, whose result is not used."""
-    if len(members) == 1:
-        return None
-    if len(members) == total:
-        return number
-    places = {member: i for i, member in enumerate(members)}
-    table = columns.array([float(places.get(i, 0)) for i in range(total)])
-    return columns.hold(columns.at(table, number).cast(nw.Int64))
 
 
 def _room(count: int) -> int:
@@ -214,11 +197,9 @@ def _run(columns: LazyColumns, programs: Sequence[Program], value: str, number: 
             tables = cast(Sequence[Pieces], steps)
             size = _room(max(len(table.edges) for table in tables))
             if piece is None:
-                piece = _find_piece(columns, [table.edges for table in tables], size, value, number)
-            x, y, slope = (
-                _choose(columns, [cell for table in tables for cell in _filled(getattr(table, field), size)], piece)
-                for field in ("x", "y", "slope")
-            )
+                piece = _find_piece(columns, tables, size, value, number)
+            cells = ([c for t in tables for c in _filled(getattr(t, key), size)] for key in ("x", "y", "slope"))
+            x, y, slope = (_choose(columns, own, piece) for own in cells)
             flat = not any(any(table.slope) for table in tables)
             l = y if flat else slope * (nw.col(columns.hold(l)) - x) + y
         else:
@@ -237,10 +218,9 @@ def _choose(columns: LazyColumns, values: list[float], place: str | None) -> nw.
     return columns.at(columns.array(values), place)
 
 
-def _find_piece(
-    columns: LazyColumns, edges: Sequence[Sequence[float]], size: int, value: str, number: str | None
-) -> str:
+def _find_piece(columns: LazyColumns, tables: Sequence[Pieces], size: int, value: str, number: str | None) -> str:
     """Return the place of each row's piece in the stacked tables."""
+    edges = [table.edges for table in tables]
     base = None if number is None else columns.hold(nw.col(number) * (size + 1))
     cells: list[Cell] = [cell for table in edges for cell in (*table, *([None] * (size + 1 - len(table))))]
     place = columns.count_passed(columns.array(cells), value, size, base)
@@ -259,6 +239,3 @@ def _link(columns: LazyColumns, step: Operation, l: nw.Expr) -> nw.Expr:
         return 1.0 / nw.col(columns.hold((-l).exp() + 1.0)) if link == "logistic" else l.exp()
     p = nw.col(columns.hold(_link(columns, Clip(TINY, BELOW_ONE if link == "logistic" else MOST), l)))
     return p.log() - (1.0 - p).log() if link == "logistic" else p.log()
-
-
-__all__ = ["LazyColumns", "predict"]

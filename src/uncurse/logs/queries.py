@@ -1,4 +1,4 @@
-"""Collect evidence by aggregated queries: sums by block, by step of the grid, and by group.
+"""Collect evidence by aggregated queries: sums by block, by step of the grid, by replicas that lie together, by group.
 
 Cells come from a group-by on the grid, not from quantiles: those are slow on Spark. Only the top few thousand rows,
 which `Cells` keeps exactly, are fetched, by a filter on the grid.
@@ -6,6 +6,8 @@ which `Cells` keeps exactly, are fetched, by a filter on the grid.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import narwhals as nw
@@ -14,33 +16,28 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Cells, Evidence, LogSpec, Moments
+from ..evidence import Cells, Evidence, LogSpec, Moments, ReplicaCounts
 from ..evidence.from_arrays import Parts
+from ..evidence.replica_grid import FINEST, LARGEST, LINEAR, TAIL_RATE
 from ..evidence.score_grid import GRID, TAIL, grid_steps, step_edges, top_cut
+from ..links import to_link
 from ..validation import check_names
 from .checks import bad_values, read_names
-from .columns import Lazy, as_number, fetch, link_score, logit_of, total
-from .replica_queries import replica_counts
+
+Lazy = nw.LazyFrame[Any]
 
 MOST_GROUP_CELLS = 200  # more groups get moments only: their cells would take gigabytes
 _BLOCKS = 32
 _SAMPLE = 4_096
+_LEVEL_SAMPLE = 1 << 17  # rows that bound the level of the grid of replicas from below
 
 
-def query(frame: Lazy, spec: LogSpec, parts: Parts) -> Evidence:
-    """Collect the evidence of all rows, without groups: one query each for moments, cells and replica counts."""
-    moments = _moments(frame, spec, _shift(frame, spec), None)[""]
-    cells = _cells(frame, spec, None)[""] if parts.cells else None
-    counts = replica_counts(frame, spec, None)[""] if parts.replica_counts else None
-    return Evidence(spec, moments, cells, counts)
-
-
-def query_groups(frame: Lazy, spec: LogSpec, parts: Parts) -> dict[str, Evidence]:
-    """Collect the evidence of each group."""
-    moments = _moments(frame, spec, _shift(frame, spec), spec.group)
-    many = len(moments) > MOST_GROUP_CELLS
-    cells = {} if many or not parts.cells else _cells(frame, spec, spec.group)
-    counts = {} if many or not parts.replica_counts else replica_counts(frame, spec, spec.group)
+def query(frame: Lazy, spec: LogSpec, parts: Parts, group: str | None = None) -> dict[str, Evidence]:
+    """Collect the evidence of all rows (under ``""``) or of each group: a query each for moments, cells and counts."""
+    moments = _moments(frame, spec, _shift(frame, spec), group)
+    few = len(moments) <= MOST_GROUP_CELLS
+    cells = _cells(frame, spec, group) if few and parts.cells else {}
+    counts = _replica_counts(frame, spec, group) if few and parts.replica_counts else {}
     return {name: Evidence(spec, part, cells.get(name), counts.get(name)) for name, part in moments.items()}
 
 
@@ -49,7 +46,7 @@ def query_groups(frame: Lazy, spec: LogSpec, parts: Parts) -> dict[str, Evidence
 
 def _shift(frame: Lazy, spec: LogSpec) -> Array:
     """Return the mean of the first rows; squares are summed about it, so that no digits are lost."""
-    sample = fetch(frame.head(_SAMPLE), [link_score(n, spec).alias(f"l{i}") for i, n in enumerate(spec.scores)])
+    sample = fetch(frame.head(_SAMPLE), [_link_score(n, spec).alias(f"l{i}") for i, n in enumerate(spec.scores)])
     if not len(sample):
         raise UncurseError("there are no rows; pass a log that holds some")
     values = sample.to_numpy().astype(np.float64)
@@ -66,46 +63,35 @@ def _moments(frame: Lazy, spec: LogSpec, shift: Array, group: str | None, *, dra
     """
     replicas = range(len(spec.scores))
     pairs = [(i, j) for i in replicas for j in replicas if i <= j]
-    parts = {f"l{i}": link_score(n, spec) - float(shift[i]) for i, n in enumerate(spec.scores)}
-    weight = nw.lit(1.0) if spec.weight is None else as_number(spec.weight)
-    raw = {f"x{i}": as_number(n) for i, n in enumerate(spec.scores)}
-    if spec.label is not None:
-        y = as_number(spec.label)
-        raw |= {"y": y}
-    if group is not None:
-        raw |= {"key": nw.col(group).cast(nw.String)}
-    rows = frame.select(**parts, **raw, w=weight)
+    scores = {f"l{i}": _link_score(n, spec) - float(shift[i]) for i, n in enumerate(spec.scores)}
+    raw = {f"x{i}": _as_number(n) for i, n in enumerate(spec.scores)}
+    rows = frame.select(**scores, **raw, **_keyed(spec, group))
     if group is None:
-        mixed = total(nw.col(f"l{i}") * (1e4 * np.sqrt(2 + i)) for i in replicas)
+        mixed = _total(nw.col(f"l{i}") * (1e4 * np.sqrt(2 + i)) for i in replicas)
         rows = (_with_random(rows, "u") if drawn else rows.with_columns(u=mixed)).with_columns(
-            key=((nw.col("u") - nw.col("u").floor()) * _BLOCKS).floor().clip(0, _BLOCKS - 1)
+            block=((nw.col("u") - nw.col("u").floor()) * _BLOCKS).floor().clip(0, _BLOCKS - 1)
         )
     rows = rows.with_columns(
         *(((nw.col("w") * nw.col(f"l{i}")).alias(f"a{i}")) for i in replicas),
         *((nw.col("w") * nw.col(f"l{i}") * nw.col(f"l{j}")).alias(f"b{i}_{j}") for i, j in pairs),
         (nw.col("w") * nw.col("w")).alias("ww"),
     )
-    sums = ["w", "ww", *(f"a{i}" for i in replicas), *(f"b{i}_{j}" for i, j in pairs)]
-    checked = list(raw)
-    result = fetch(
-        rows.group_by("key").agg(
-            nw.len().alias("rows"),
-            *(nw.col(name).sum().alias(f"sum_{name}") for name in sums),
-            *(nw.col(name).count().alias(f"count_{name}") for name in (*checked, "w")),
-            *(nw.col(name).min().alias(f"min_{name}") for name in (*checked, "w") if name != "key"),
-            *(nw.col(name).max().alias(f"max_{name}") for name in (*checked, "w") if name != "key"),
-        ),
-        [nw.all()],
+    checked = [*raw, "y", "w"]
+    found = _sums_by(
+        rows,
+        ["block" if group is None else "name"],
+        ["w", "ww", *(f"a{i}" for i in replicas), *(f"b{i}_{j}" for i, j in pairs)],
+        *(nw.col(name).count().alias(f"count_{name}") for name in (*checked, "name")),
+        *(nw.col(name).min().alias(f"min_{name}") for name in checked),
+        *(nw.col(name).max().alias(f"max_{name}") for name in checked),
     )
-    found = {name: read_names(result[name]) for name in result.columns}
     _check(found, spec)
     if group is None:
         if not drawn and found["rows"].max() * _BLOCKS > 2 * found["rows"].sum():
             return _moments(frame, spec, shift, group, drawn=True)
-        return {"": _from_sums(spec.link, found, np.argsort(found["key"]), shift, pairs)}
-    keys = check_names(found["key"], len(result), group)
-    order = np.argsort(keys)
-    made = {str(keys[i]): _from_sums(spec.link, found, order[k : k + 1], shift, pairs) for k, i in enumerate(order)}
+        return {"": _from_sums(spec.link, found, np.argsort(found["block"]), shift, pairs)}
+    groups = _places_by_group(found, group)
+    made = {name: _from_sums(spec.link, found, here, shift, pairs) for name, here in groups.items()}
     return {name: part for name, part in made.items() if part.weight > 0}
 
 
@@ -130,28 +116,27 @@ def _with_random(rows: Lazy, name: str) -> Lazy:
 def _from_sums(
     link: str, found: dict[str, NDArray[Any]], rows: NDArray[np.intp], shift: Array, pairs: list[tuple[int, int]]
 ) -> Moments:
-    w = found["sum_w"][rows].astype(np.float64)
-    safe = np.where(w > 0, w, 1.0)
-    first = np.column_stack([found[f"sum_a{i}"][rows] for i in range(len(shift))]).astype(np.float64) / safe[:, None]
+    w = found["sum_w"][rows]
+    first = np.column_stack([found[f"sum_a{i}"][rows] for i in range(len(shift))]) / np.where(w > 0, w, 1.0)[:, None]
     scatter = np.empty((len(rows), len(shift), len(shift)))
     for i, j in pairs:
         scatter[:, i, j] = scatter[:, j, i] = found[f"sum_b{i}_{j}"][rows] - w * first[:, i] * first[:, j]
-    squares = found["sum_ww"][rows].astype(np.float64)
-    return Moments(link).update_blocks(found["rows"][rows].astype(np.int64), w, squares, first + shift, scatter)
+    count = found["rows"][rows].astype(np.int64)
+    return Moments(link).update_blocks(count, w, found["sum_ww"][rows], first + shift, scatter)
 
 
 def _check(found: dict[str, NDArray[Any]], spec: LogSpec) -> None:
     """Raise an error if the sums show missing, infinite or impossible values."""
     rows = found["rows"].sum()
     titles: dict[str, str | None] = {f"x{i}": name for i, name in enumerate(spec.scores)}
-    titles |= {"y": spec.label, "w": spec.weight, "key": spec.group}
+    titles |= {"y": spec.label, "w": spec.weight, "name": spec.group}
     for name, title in titles.items():
-        if title is None or f"count_{name}" not in found:
+        if title is None:
             continue
         missing = rows - found[f"count_{name}"].sum()
         if missing:
             raise UncurseError(f"column {title!r} has {missing} missing values; drop or fill those rows first")
-        if name == "key":
+        if name == "name":
             continue
         low, high = (found[f"{end}_{name}"].astype(np.float64) for end in ("min", "max"))
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
@@ -160,9 +145,9 @@ def _check(found: dict[str, NDArray[Any]], spec: LogSpec) -> None:
             for value in (low.min(), high.max()):
                 if is_bad(value):
                     raise UncurseError(f"column {title!r} holds {value:g}; {remedy}")
-    if not np.isfinite(found["sum_ww"].astype(np.float64).sum()):
+    if not np.isfinite(found["sum_ww"].sum()):
         raise UncurseError(f"the squares of column {spec.weight!r} are not numbers; rescale the weights")
-    if not all(np.isfinite(found[name].astype(np.float64)).all() for name in found if name.startswith("sum_")):
+    if not all(np.isfinite(found[name]).all() for name in found if name.startswith("sum_")):
         raise UncurseError(f"the squares of columns {', '.join(spec.scores)} overflow or are not numbers")
     if not found["sum_w"].sum() > 0:
         raise UncurseError(f"every weight in column {spec.weight!r} is zero; give some row a positive weight")
@@ -173,45 +158,30 @@ def _check(found: dict[str, NDArray[Any]], spec: LogSpec) -> None:
 
 def _cells(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, Cells]:
     low, steps, size = GRID
-    one, zero = nw.lit(1.0), nw.lit(0.0)
-    w = one if spec.weight is None else as_number(spec.weight)
-    y = zero if spec.label is None else as_number(spec.label)
-    names = {"name": nw.lit("") if group is None else nw.col(group).cast(nw.String)}
-    rows = frame.select(l=logit_of(spec.scores[0], spec), w=w, y=y, **names)
+    rows = frame.select(l=_logit_of(spec.scores[0], spec), **_keyed(spec, group))
+    l, w, y = nw.col("l"), nw.col("w"), nw.col("y")
     begins, rate = TAIL
-    tail = begins + rate * (nw.col("l").abs().clip(begins, None) / begins).log()
-    on_grid = nw.when(nw.col("l") > begins).then(tail).when(nw.col("l") < -begins).then(-tail).otherwise(nw.col("l"))
+    tail = begins + rate * (l.abs().clip(begins, None) / begins).log()
+    on_grid = nw.when(l > begins).then(tail).when(l < -begins).then(-tail).otherwise(l)
+    products = {"wl": w * l, "wy": w * y, "ww": w * w, "wwy": w * w * y, "half": y * (1.0 - y)}
     sums = rows.with_columns(at=on_grid).with_columns(
         step=((nw.col("at") - low) * float(steps)).clip(0.0, size - 1.0).floor().cast(nw.Int64),
-        wl=nw.col("w") * nw.col("l"),
-        wy=nw.col("w") * nw.col("y"),
-        ww=nw.col("w") * nw.col("w"),
-        wwy=nw.col("w") * nw.col("w") * nw.col("y"),
-        half=nw.col("y") * (1.0 - nw.col("y")),
+        **products,
     )
-    kept = ("wl", "w", "wy", "ww", "wwy", "half")
-    keys = ["step"] if group is None else ["name", "step"]
-    result = fetch(
-        sums.group_by(*keys).agg(nw.len().alias("rows"), *(nw.col(k).sum().alias(f"sum_{k}") for k in kept)), [nw.all()]
-    )
-    found = {name: read_names(result[name]) for name in result.columns}
-    squares = found["sum_ww"].astype(np.float64).sum()
+    kept = ["wl", "w", "wy", "ww", "wwy", "half"]
+    found = _sums_by(sums, ["step"] if group is None else ["name", "step"], kept)
+    squares = found["sum_ww"].sum()
     if not (np.isfinite(squares) and squares > 0):
         raise UncurseError(f"the squares of column {spec.weight!r} are not numbers; rescale the weights")
     if found["sum_half"].any():
         raise UncurseError(f"column {spec.label!r} holds values between 0 and 1; labels must be 0 or 1")
-    table_rows = kept[: 3 if spec.weight is None else 5]
-    whole = [""] * len(result) if group is None else check_names(found["name"], len(result), group).tolist()
-    places: dict[str, list[int]] = {}
-    for i, name in enumerate(whole):
-        places.setdefault(str(name), []).append(i)
     made = {}
-    for name, here in places.items():
-        table, count = np.zeros((len(table_rows), size)), np.zeros(size)
-        at = found["step"][here].astype(np.int64)
+    for name, here in _places_by_group(found, group).items():
+        at, count = found["step"][here].astype(np.int64), np.zeros(size)
+        table = np.zeros((3 if spec.weight is None else 5, size))
         count[at] = found["rows"][here]
-        for i, column in enumerate(table_rows):
-            table[i, at] = found[f"sum_{column}"][here]
+        for i in range(len(table)):
+            table[i, at] = found[f"sum_{kept[i]}"][here]
         if not table[1].any():
             continue
         # The top of a group stays on the grid of step 1/1024: it is not worth one more scan per group.
@@ -234,4 +204,138 @@ def _top(rows: Lazy, cut: int, spec: LogSpec) -> tuple[Array, NDArray[Any] | Non
     return l, None if spec.label is None else labels, None if spec.weight is None else weights
 
 
-__all__ = ["MOST_GROUP_CELLS", "query", "query_groups"]
+# ---------------------------------------------------------------------------- replica counts
+
+
+def _replica_counts(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, ReplicaCounts]:
+    """Count all rows (under ``""``) or the rows of each group."""
+    replicas, level = len(spec.scores), _least_level(frame, spec)
+    logits = {f"l{i}": _logit_of(name, spec).clip(-LARGEST, LARGEST) for i, name in enumerate(spec.scores)}
+    columns = [nw.col(name) for name in logits]
+    axes = _axes(columns, level)
+    rows = frame.select(**logits, **_keyed(spec, group)).with_columns(
+        **axes,
+        wy=nw.col("w") * nw.col("y"),
+        ww=nw.col("w") * nw.col("w"),
+        **{f"wl{i}": nw.col("w") * column for i, column in enumerate(columns)},
+    )
+    weighted = [f"wl{i}" for i in range(replicas)]
+    found = _sums_by(rows, [*([] if group is None else ["name"]), *axes], ["w", "wy", "ww", *weighted])
+    counted = {}
+    for name, here in _places_by_group(found, group).items():
+        table = np.stack([found["sum_w"][here], found["sum_wy"][here]])
+        if table[0].any():
+            counts = ReplicaCounts().start(replicas, spec.label is not None)
+            counted[name] = counts.update_cells(
+                [found[axis][here].astype(np.int64) for axis in axes],
+                table,
+                level,
+                rows=int(found["rows"][here].sum()),
+                weight_squares=float(found["sum_ww"][here].sum()),
+                column_sums=np.array([found[f"sum_{name}"][here].sum() for name in weighted]),
+            )
+    return counted
+
+
+def _least_level(frame: Lazy, spec: LogSpec) -> int:
+    """Return the level that the first rows need: all rows need at least that."""
+    wanted = [*spec.scores, *([] if spec.weight is None else [spec.weight])]
+    sample = fetch(frame.head(_LEVEL_SAMPLE), wanted)
+    scores = np.column_stack([sample[name].to_numpy().astype(np.float64) for name in spec.scores])
+    weights = None if spec.weight is None else sample[spec.weight].to_numpy().astype(np.float64)
+    if weights is not None and not weights.any():
+        return 0
+    logits = to_link(scores, spec.scale, "logistic") + spec.logit_offset
+    return ReplicaCounts().update(logits, sample_weight=weights).level
+
+
+def _axes(columns: list[nw.Expr], level: int) -> dict[str, nw.Expr]:
+    """Return the cell numbers of rows as `replica_grid.cell_numbers` computes them."""
+    served, *others = columns
+    mean = _total(others) / float(len(others))
+    scale = 2.0**-level / FINEST
+    axes = {"served": _number(served, scale), "gap": _number(mean - served, scale)}
+    if len(others) == 2:
+        axes["contrast"] = _number(others[0] - others[1], scale / 2)
+    elif len(others) > 2:
+        squares = _total((column - mean) * (column - mean) for column in others)
+        axes["contrast"] = _number((squares * (2.0 / (len(others) - 1))).sqrt(), scale / 2)
+    return axes
+
+
+def _number(x: nw.Expr, scale: float) -> nw.Expr:
+    far = LINEAR + TAIL_RATE * (x.abs().clip(LINEAR, LARGEST) / LINEAR).log()
+    compressed = nw.when(x > LINEAR).then(far).when(x < -LINEAR).then(-far).otherwise(x)
+    return (compressed * scale).floor().cast(nw.Int64)
+
+
+# ---------------------------------------------------------------------------- columns and sums
+
+
+def fetch(frame: Lazy, names: Sequence[str | nw.Expr]) -> nw.DataFrame[Any]:
+    """Collect some columns of a lazy frame."""
+    chosen = frame.select(*names)
+    if frame.implementation.is_polars():
+        return nw.from_native(chosen.to_native().collect(engine="streaming"), eager_only=True)
+    return chosen.collect("pyarrow")
+
+
+def _sums_by(rows: Lazy, keys: Sequence[str], names: Sequence[str], *more: nw.Expr) -> dict[str, NDArray[Any]]:
+    """Return the number of rows and the sums of columns ("sum_" and the name) for each value of the keys."""
+    sums = (nw.col(name).sum().alias(f"sum_{name}") for name in names)
+    result = fetch(rows.group_by(*keys).agg(nw.len().alias("rows"), *sums, *more), [nw.all()])
+    found = {name: read_names(result[name]) for name in result.columns}
+    return {name: v.astype(np.float64) if name.startswith("sum_") else v for name, v in found.items()}
+
+
+def _places_by_group(found: dict[str, NDArray[Any]], group: str | None) -> dict[str, NDArray[np.intp]]:
+    """Return the places of each group in the result of a query; all of them, under "", without groups."""
+    if group is None:
+        return {"": np.arange(len(found["rows"]))}
+    names, codes = np.unique(check_names(found["name"], len(found["rows"]), group), return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(names))))
+    return dict(zip(map(str, names.tolist()), parts, strict=True))
+
+
+def _keyed(spec: LogSpec, group: str | None) -> dict[str, nw.Expr]:
+    """Return weight, label and name of the group as "w", "y" and "name"."""
+    return {
+        "w": nw.lit(1.0) if spec.weight is None else _as_number(spec.weight),
+        "y": nw.lit(0.0) if spec.label is None else _as_number(spec.label),
+        "name": nw.lit("") if group is None else nw.col(group).cast(nw.String),
+    }
+
+
+def _as_number(name: str) -> nw.Expr:
+    """Return a column as float64; true and false are 1 and 0."""
+    return nw.col(name).cast(nw.Float64)
+
+
+def _logit(p: nw.Expr) -> nw.Expr:
+    p = p.clip(float(np.finfo(np.float64).tiny), float(np.nextafter(1.0, 0.0)))
+    return p.log() - (1.0 - p).log()
+
+
+def _logit_of(name: str, spec: LogSpec) -> nw.Expr:
+    """Return the logit of one replica, corrected for the negative-sampling rate."""
+    x = _as_number(name)
+    l = x if spec.scale == "logit" else _logit(x)
+    return l + spec.logit_offset if spec.logit_offset else l
+
+
+def _link_score(name: str, spec: LogSpec) -> nw.Expr:
+    """Return the link score l = φ⁻¹(f) of one replica."""
+    x, scale = _as_number(name), spec.scale
+    if spec.link == "logistic":
+        return _logit_of(name, spec)
+    if spec.link not in ("identity", "log"):
+        raise UncurseError(f"the {spec.link} link has no form in SQL; collect with Polars, or use the logistic link")
+    if scale == "logit" or (scale == "probability" and spec.logit_offset):
+        x = 1.0 / (1.0 + (-_logit_of(name, spec)).exp())
+    return x if spec.link == "identity" else x.log()
+
+
+def _total(items: Iterable[nw.Expr]) -> nw.Expr:
+    """Return the sum of expressions."""
+    return reduce(lambda a, b: a + b, items)

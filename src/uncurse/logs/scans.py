@@ -27,17 +27,27 @@ ENGINES = ("polars", "duckdb", "spark")
 
 
 def scan(
-    files: Sequence[LogFile],
-    numbers: Sequence[str] = (),
-    names: Sequence[str] = (),
-    *,
-    engine: str,
-    uneven: bool = False,
+    files: Sequence[LogFile], numbers: Sequence[str] = (), names: Sequence[str] = (), *, engine: str, uneven: bool
 ) -> Any:
     """Open files of one kind as one native lazy frame; `uneven` is what `check_files` returns."""
-    scans = {"polars": scan_polars, "duckdb": _scan_duckdb, "spark": _scan_spark}
     texts = [name for name in dict.fromkeys(names) if name not in numbers]
-    return scans[engine](files, numbers, texts, uneven=uneven)
+    if engine == "polars":
+        return scan_polars(files, numbers, texts, uneven=uneven)
+    csv, dialect = kind_of(files[0].path) == "csv", DUCKDB if engine == "duckdb" else SPARK
+    alike: dict[tuple[str, ...], list[str]] = {}  # files by their columns, which differ in the values in their paths
+    for file in files:
+        own = _sql_columns(dialect, numbers, texts, csv, file.folder_values) if csv or uneven else ["*"]
+        alike.setdefault(tuple(own), []).append(file.path)
+    if engine == "duckdb":
+        escaped = {columns: [re.sub(r"([*?\[])", r"[\1]", path) for path in paths] for columns, paths in alike.items()}
+        selects = [_duckdb_select(paths, csv, columns) for columns, paths in escaped.items()]
+        return connect_duckdb().sql(" union all ".join(selects))
+    parts = []
+    for columns, paths in alike.items():
+        addresses = [spark_path(re.sub(r"([\[\]{}*?\\])", r"\\\1", path)) for path in paths]
+        together = [addresses] if not csv and not uneven else [[address] for address in addresses]
+        parts += [_spark_select(some, csv, columns) for some in together]  # Spark takes the columns of the first file
+    return reduce(lambda a, b: a.union(b), parts)
 
 
 def scan_polars(
@@ -59,13 +69,25 @@ def scan_polars(
     return pl.concat(parts)
 
 
-def connect_duckdb() -> Any:
-    """Return a new DuckDB connection, or say what to install."""
-    try:
-        import duckdb
-    except ModuleNotFoundError:
-        raise UncurseError("engine='duckdb' needs DuckDB; pip install duckdb pyarrow") from None
-    return duckdb.connect()
+def scan_remote(paths: list[str], numbers: Sequence[str], names: Sequence[str], engine: str) -> nw.LazyFrame[Any]:
+    """Open addresses such as ``s3://bucket/log/*.parquet``; the engine finds the files and reads their paths."""
+    import polars as pl
+
+    csv = all(path.lower().endswith((".csv", ".csv.gz")) for path in paths)
+    texts = [name for name in dict.fromkeys(names) if name not in numbers]
+    frame: Any
+    if engine == "polars":
+        frame = pl.scan_csv(paths, infer_schema=False) if csv else pl.scan_parquet(paths)
+        frame = frame.select(*map(parse_number, numbers), *texts) if csv else frame
+    else:
+        dialect = DUCKDB if engine == "duckdb" else SPARK
+        columns = _sql_columns(dialect, numbers, texts, csv, {}) if csv else ["*"]
+        if engine == "duckdb":
+            frame = connect_duckdb().sql(_duckdb_select(paths, csv, columns, hive=True))
+        else:
+            frame = _spark_select(paths, csv, columns)
+    lazy: nw.LazyFrame[Any] = nw.from_native(frame).lazy()
+    return lazy
 
 
 def _sql_columns(
@@ -81,74 +103,29 @@ def _sql_columns(
     return chosen
 
 
-def _scan_duckdb(files: Sequence[LogFile], numbers: Sequence[str], texts: Sequence[str], *, uneven: bool) -> Any:
-    csv = kind_of(files[0].path) == "csv"
-    alike: dict[tuple[tuple[str, str | None], ...], list[str]] = {}  # files by the values in their paths
-    for file in files:
-        keys = tuple((name, value) for name, value in file.folder_values.items() if name in texts)
-        alike.setdefault(keys, []).append(re.sub(r"([*?\[])", r"[\1]", file.path))
-    parts = []
-    for keys, paths in alike.items():
-        chosen = _sql_columns(DUCKDB, numbers, texts, csv, dict(keys)) if csv or uneven else ["*"]
-        parts.append(f"select {', '.join(chosen)} from {_duckdb_reader(paths)}")
-    return connect_duckdb().sql(" union all by name ".join(parts))
+def _duckdb_select(paths: Sequence[str], csv: bool, columns: Sequence[str], *, hive: bool = False) -> str:
+    options = f"[{', '.join(map(DUCKDB.literal, paths))}], union_by_name = true, hive_partitioning = {hive}"
+    text = """, header = true, delim = ',', quote = '"', all_varchar = true"""
+    return f"select {', '.join(columns)} from {f'read_csv({options}{text})' if csv else f'read_parquet({options})'}"
 
 
-def _duckdb_reader(paths: Sequence[str], hive: bool = False) -> str:
-    listed = ", ".join(map(DUCKDB.literal, paths))
-    options = f"union_by_name = true, hive_partitioning = {str(hive).lower()}"
-    if kind_of(paths[0]) == "csv":
-        return f"""read_csv([{listed}], header = true, delim = ',', quote = '"', all_varchar = true, {options})"""
-    return f"read_parquet([{listed}], {options})"
-
-
-def _scan_spark(files: Sequence[LogFile], numbers: Sequence[str], texts: Sequence[str], *, uneven: bool) -> Any:
+def _spark_select(paths: Sequence[str], csv: bool, columns: Sequence[str]) -> Any:
     from .spark import session
 
-    reader = session().read
-    # Escape what Spark would take for a pattern in the name of a file.
-    paths = [spark_path(re.sub(r"([\[\]{}*?\\])", r"\\\1", file.path)) for file in files]
-    csv = kind_of(files[0].path) == "csv"
-    if not csv and not uneven:
-        return reader.parquet(*paths)
-    parts = []
-    for path, file in zip(paths, files, strict=True):
-        part = _spark_csv(reader, [path]) if csv else reader.parquet(path)
-        parts.append(part.selectExpr(*_sql_columns(SPARK, numbers, texts, csv, file.folder_values)))
-    return reduce(lambda a, b: a.unionByName(b), parts)
+    read = session().read
+    frame = read.csv(list(paths), header=True, multiLine=True, escape='"') if csv else read.parquet(*paths)
+    return frame.selectExpr(*columns)
 
 
-def _spark_csv(reader: Any, paths: list[str]) -> Any:
-    return reader.csv(paths, header=True, multiLine=True, escape='"')
+def connect_duckdb() -> Any:
+    """Open a DuckDB connection, or say what to install."""
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise UncurseError("engine='duckdb' needs DuckDB; pip install duckdb pyarrow") from None
+    return duckdb.connect()
 
 
 def spark_path(file: str) -> str:
     """Return a local file as Spark names it: with its scheme, and nothing encoded."""
     return f"file://{Path(file).resolve()}"
-
-
-def scan_remote(paths: list[str], numbers: Sequence[str], names: Sequence[str], engine: str) -> nw.LazyFrame[Any]:
-    """Open addresses such as ``s3://bucket/log/*.parquet``; the engine finds the files and reads their paths."""
-    import polars as pl
-
-    csv = all(path.lower().endswith((".csv", ".csv.gz")) for path in paths)
-    texts = [name for name in dict.fromkeys(names) if name not in numbers]
-    frame: Any
-    if engine == "polars":
-        frame = pl.scan_csv(paths, infer_schema=False) if csv else pl.scan_parquet(paths)
-        if csv:
-            frame = frame.select(*map(parse_number, numbers), *texts)
-    elif engine == "duckdb":
-        chosen = _sql_columns(DUCKDB, numbers, texts, csv, {}) if csv else ["*"]
-        frame = connect_duckdb().sql(f"select {', '.join(chosen)} from {_duckdb_reader(paths, hive=True)}")
-    else:
-        from .spark import session
-
-        frame = _spark_csv(session().read, paths) if csv else session().read.parquet(*paths)
-        if csv:
-            frame = frame.selectExpr(*_sql_columns(SPARK, numbers, texts, csv, {}))
-    lazy: nw.LazyFrame[Any] = nw.from_native(frame).lazy()
-    return lazy
-
-
-__all__ = ["ENGINES", "connect_duckdb", "scan", "scan_polars", "scan_remote", "spark_path"]

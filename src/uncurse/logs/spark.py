@@ -121,6 +121,3 @@ def _java() -> Iterator[str]:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
-
-
-__all__ = ["find_java", "session"]

@@ -61,19 +61,11 @@ def top_per_request(frame: Frame, score: str, request: str, k: int, *, columns: 
     # Duplicates would clash in the aggregations below.
     kept = list(dict.fromkeys(columns))
     rank = unused_name(frame.collect_schema().names(), "uncurse_rank")
-    native: Any = frame.to_native()
-    implementation = frame.implementation
-    if implementation.is_polars():
-        found = _polars(native, score, request, k, kept, rank)
-    elif implementation.is_duckdb():
-        found = _duckdb(native, score, request, k, kept, rank)
-    elif is_spark(frame):
-        found = _spark(native, score, request, k, kept, rank)
-    elif implementation.is_ibis():
-        found = _ibis(native, score, request, k, kept, rank)
-    else:
-        raise UncurseError(f"there is no query for {implementation}; collect the frame first")
-    lazy: nw.LazyFrame[Any] = nw.from_native(found)
+    queries = {"polars": _polars, "duckdb": _duckdb, "pyspark": _spark, "ibis": _ibis}
+    query = queries.get("pyspark" if is_spark(frame) else frame.implementation.value)
+    if query is None:
+        raise UncurseError(f"there is no query for {frame.implementation}; collect the frame first")
+    lazy: nw.LazyFrame[Any] = nw.from_native(query(frame.to_native(), score, request, k, kept, rank))
     return lazy
 
 
@@ -146,6 +138,3 @@ def _ibis(table: Any, score: str, request: str, k: int, columns: list[str], rank
     place = ibis.row_number().over(ibis.window(group_by=table[request], order_by=key.desc()))
     ranked = table.mutate(**{rank: place})
     return ranked.filter(ranked[rank] < k).select(*columns)
-
-
-__all__ = ["top_per_request"]

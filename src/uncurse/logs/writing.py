@@ -17,10 +17,8 @@ from .checks import first_line, unused_name, warn_of_probabilities
 from .csv_files import parse_number, read_header, scan_text
 from .diagnose import fault_in
 from .expressions import PROBABILITY_REMEDY, with_prediction
-from .files import LogFile, check_files, is_data, kind_of, locate, names_many, parquet_schema
+from .files import LogFile, check_files, is_data, kind_of, locate, names_many
 from .scans import ENGINES, scan, scan_polars, spark_path
-
-_Write = Callable[[LogFile, Path], None]
 
 
 def apply_to_files(
@@ -86,8 +84,7 @@ def apply_to_files(
     check_files(files, [score], [] if group is None else [group])
     target, many = _check_target(files, source, out)
     spec = LogSpec((score,), score_map.scale, group=group, link=score_map.link)
-    for file in files:
-        fault = fault_in(file.path, spec)  # before anything is written
+    for fault in (fault_in(file.path, spec) for file in files):  # before anything is written
         if fault is not None:
             raise UncurseError(fault)
     _warn(files, score_map, score, group)
@@ -95,7 +92,7 @@ def apply_to_files(
     def write(file: LogFile, to: Path) -> None:
         part, by = score_map, group
         values = file.folder_values
-        if isinstance(part, Grouped) and group in values and group not in _column_names(file.path):
+        if isinstance(part, Grouped) and group in values:
             part, by = part.maps.get(str(values[group]), part.default), None  # the folder names the group
         try:
             _write(part, file.path, to, score, column, by, engine)
@@ -107,13 +104,20 @@ def apply_to_files(
             progress(file.path)
 
     try:
-        if many:
-            return _write_folder(files, target, write)
-        if str(out).endswith(os.sep):
-            target.parent.mkdir(exist_ok=True)
-        with replacing(target) as temporary:
-            write(files[0], temporary)
-        return [str(target)]
+        if not many:
+            if str(out).endswith(os.sep):
+                target.parent.mkdir(exist_ok=True)
+            with replacing(target) as temporary:
+                write(files[0], temporary)
+            return [str(target)]
+        with temporary_folder(target.absolute().parent) as temporary:
+            folder = temporary / "out"
+            for file in files:
+                path = folder / file.relative
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write(file, path)
+            folder.rename(target)  # which is absent or an empty folder
+        return [str(target / file.relative) for file in files]
     except OSError as error:
         raise UncurseError(f"cannot write {out}: {error.strerror}") from None
 
@@ -162,57 +166,29 @@ def _warn(files: Sequence[LogFile], score_map: ScoreMap, score: str, group: str 
         )
 
 
-def _write_folder(files: Sequence[LogFile], target: Path, write: _Write) -> list[str]:
-    with temporary_folder(target.absolute().parent) as temporary:
-        folder = temporary / "out"
-        folder.mkdir()
-        for file in files:
-            path = folder / file.relative
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(file, path)
-        folder.rename(target)  # which is absent or an empty folder
-    return [str(target / file.relative) for file in files]
-
-
-def _column_names(file: str) -> list[str]:
-    return read_header(file) if kind_of(file) == "csv" else list(parquet_schema(file))
-
-
 def _write(score_map: ScoreMap, file: str, to: Path, score: str, column: str, group: str | None, engine: str) -> None:
     csv_in, csv_out = kind_of(file) == "csv", kind_of(to.name) == "csv"
     engine = "polars" if csv_in else engine
     options: dict[str, Any] = {"column": column, "group": group}
     frame: Any
     if csv_in:  # as text, so that every other value stays as it is written
-        number = unused_name([*_column_names(file), column], "uncurse_score")
+        number = unused_name([*read_header(file), column], "uncurse_score")
         frame = scan_text(file).with_columns(parse_number(score).alias(number))
         frame = with_prediction(frame, score_map, score=number, **options).drop(number)
     else:
-        frame = scan([LogFile(file, file, {})], engine=engine)
+        frame = scan([LogFile(file, file, {})], engine=engine, uneven=False)
         frame = with_prediction(frame, score_map, score=score, **options)
     if engine == "polars" and csv_out:
         packed = to.name.lower().endswith(".gz")
         frame.sink_csv(to, engine="streaming", compression="gzip" if packed else "uncompressed")
     elif engine == "polars":
         frame.sink_parquet(to, engine="streaming")
-    elif engine == "spark":
-        _write_spark(frame, to, csv_out)
-    elif csv_out:
-        frame.write_csv(str(to))
-    else:
-        frame.write_parquet(str(to))
-
-
-def _write_spark(frame: Any, to: Path, csv: bool) -> None:
-    """Write one file: Spark reads the parts of a file in order, and one task writes them."""
-    parts = to.with_name(f"{to.name}.parts")
-    try:
+    elif engine == "duckdb":
+        (frame.write_csv if csv_out else frame.write_parquet)(str(to))
+    else:  # one file: Spark reads the parts of a file in order, and one task writes them
+        parts = to.with_name(f"{to.name}.parts")
         writer = frame.coalesce(1).write.mode("overwrite")
-        writer.csv(spark_path(str(parts)), header=True) if csv else writer.parquet(spark_path(str(parts)))
+        writer.csv(spark_path(str(parts)), header=True) if csv_out else writer.parquet(spark_path(str(parts)))
         (part,) = parts.glob("part-*")
-        os.replace(part, to)
-    finally:
-        shutil.rmtree(parts, ignore_errors=True)
-
-
-__all__ = ["apply_to_files"]
+        part.replace(to)
+        shutil.rmtree(parts)

@@ -101,7 +101,7 @@ class Report:
     @property
     def headline(self) -> str:
         """Calibration error on the first share, as served and after the first map, in words."""
-        return str(prose.headline(self.methods, self.selection))
+        return str(prose.headline(self))
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the page: one file that works offline. An existing file is replaced atomically.
@@ -114,7 +114,7 @@ class Report:
         sections = self._sections()
         from .page import render
 
-        documents.write(path, render(self.title, prose.headline(self.methods, self.selection), sections))
+        documents.write(path, render(self.title, prose.headline(self), sections))
 
     def figures(self) -> dict[str, Chart]:
         """Return the charts of the page.
@@ -127,7 +127,7 @@ class Report:
         figures = [figure for section in self._sections() for figure in section.figures()]
         from .charts import WIDE
 
-        return {figure.name: figure.draw(WIDE) for figure in figures}
+        return {figure.name: figure.chart(WIDE) for figure in figures}
 
     def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write every chart as SVG and PNG. Files of the same name are replaced, all of them or none.
@@ -165,7 +165,7 @@ class Report:
         sections = (
             measurements.calibration_error(self), measurements.outcomes(self), measurements.reliability(self),
             measurements.binned_errors(self), fits.distribution(self), fits.shrinkage(self), fits.drift(self),
-            fits.provenance(self), page.Section("terms", "Terms", (), (page.Terms(prose.GUIDE),)),
+            fits.provenance(self), page.Section("terms", "Terms", (), (page.Terms(),)),
         )  # fmt: skip
         return [section for section in sections if section is not None]
 

@@ -10,10 +10,10 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -59,9 +59,9 @@ class Frame:
     width: int
     height: int
     wide: bool
-    font_size: int = 12
 
 
+FONT_SIZE = 12
 WIDE = Frame(width=720, height=300, wide=True)
 NARROW = Frame(width=340, height=250, wide=False)
 
@@ -120,7 +120,7 @@ def chart(rows: Rows) -> alt.Chart:
 
 def styled(figure: Any, frame: Frame) -> Chart:
     """Set fonts and colours: quiet axes, a light grid, no frame."""
-    size, ink, muted = frame.font_size, light("ink"), light("muted")
+    size, ink, muted = FONT_SIZE, light("ink"), light("muted")
     axis = {
         "domain": False, "ticks": False, "gridColor": light("grid"), "labelColor": muted, "titleColor": muted,
         "labelFontSize": size, "titleFontSize": size, "titleFontWeight": "normal", "labelPadding": 7,
@@ -135,24 +135,16 @@ def styled(figure: Any, frame: Frame) -> Chart:
     return figure  # type: ignore[no-any-return]
 
 
-def _by_series(rows: Rows, value: Callable[[SeriesStyle], Any]) -> Any:
+def encoded(rows: Rows, *channels: str) -> dict[str, Any]:
+    """Encode the look of each series: its "color", its marker ("shape") and its "strokeDash"."""
     series = sorted({row["series"] for row in rows})
-    return alt.Scale(domain=series, range=[value(style_of(s)) for s in series])
-
-
-def colored(rows: Rows) -> alt.Color:
-    """Encode the colour of each series."""
-    return alt.Color("series:N", scale=_by_series(rows, lambda style: style.color), legend=None)
-
-
-def marked(rows: Rows) -> alt.Shape:
-    """Encode the marker of each series."""
-    return alt.Shape("series:N", scale=_by_series(rows, lambda style: style.marker), legend=None)
-
-
-def dashed(rows: Rows) -> alt.StrokeDash:
-    """Encode the dash of each series."""
-    return alt.StrokeDash("series:N", scale=_by_series(rows, lambda style: style.dash), legend=None)
+    looks = {"color": (alt.Color, "color"), "shape": (alt.Shape, "marker"), "strokeDash": (alt.StrokeDash, "dash")}
+    found = {}
+    for channel in channels:
+        kind, look = looks[channel]
+        scale = alt.Scale(domain=series, range=[getattr(style_of(one), look) for one in series])
+        found[channel] = kind("series:N", scale=scale, legend=None)
+    return found
 
 
 def domain_of(values: Sequence[float], *, zero: bool, margin: float = 0.06) -> tuple[float, float]:
@@ -193,85 +185,76 @@ def log10_axis(domain: tuple[float, float], ticks: Sequence[float], title: str) 
 
 def label_room(names: Sequence[str], frame: Frame, limit: int = 22) -> int:
     """Return the width that the longest name may need."""
-    return int(max(len(short(name, limit)) for name in names) * _CHARACTER_WIDTH * frame.font_size) + 14
+    return int(max(len(short(name, limit)) for name in names) * _CHARACTER_WIDTH * FONT_SIZE) + 14
 
 
-def line_chart(
-    rows: Rows, x: AxisSpec, y: AxisSpec, frame: Frame, *, under: Sequence[Any] = (),
-    size: tuple[int, int] | None = None, named: bool | None = None,
-) -> Any:  # fmt: skip
+def line_chart(rows: Rows, x: AxisSpec, y: AxisSpec, frame: Frame, *, under: Sequence[Any] = ()) -> Any:
     """Return a line with points for each series over other layers; wide charts have names at the ends of lines.
 
     Rows have keys "series", "name", "alpha", "value" and "text", the description of the point.
     """
-    named = frame.wide if named is None else named
-    room = label_room([row["name"] for row in rows], frame) if named else 0
-    width, height = size or (frame.width - 78 - room, frame.height)
-    tone = colored(rows)
-    base = chart(rows).encode(x=x.x("alpha:Q"), y=y.y("value:Q"), color=tone)
+    room = label_room([row["name"] for row in rows], frame) if frame.wide else 0
+    width, height = frame.width - 78 - room, frame.height
+    tone = encoded(rows, "color")
+    base = chart(rows).encode(x=x.x("alpha:Q"), y=y.y("value:Q"), **tone)
     layers = [
         *under,
-        base.mark_line(strokeWidth=2).encode(strokeDash=dashed(rows)),
-        base.mark_point(filled=True, size=44, opacity=1).encode(shape=marked(rows), description="text:N"),
+        base.mark_line(strokeWidth=2).encode(**encoded(rows, "strokeDash")),
+        base.mark_point(filled=True, size=44, opacity=1).encode(**encoded(rows, "shape"), description="text:N"),
     ]
-    if named:
+    if frame.wide:
         widest = max(row["alpha"] for row in rows)
         last = [row for row in rows if row["alpha"] == widest]
-        gap = (y.domain[1] - y.domain[0]) * (frame.font_size + 4) / height
-        heights = spread([row["value"] for row in last], gap, *y.domain)
+        gap = (y.domain[1] - y.domain[0]) * (FONT_SIZE + 4) / height
+        heights = spread([row["value"] for row in last], gap, y.domain[1])
         ends = [{**row, "at": at, "label": short(row["name"])} for row, at in zip(last, heights, strict=True)]
         text = chart(ends).mark_text(align="left", dx=11, baseline="middle", fontWeight=600)
-        layers.append(text.encode(x=x.x("alpha:Q"), y=y.y("at:Q"), text="label:N", color=tone))
+        layers.append(text.encode(x=x.x("alpha:Q"), y=y.y("at:Q"), text="label:N", **tone))
         # Vega measures names in its own font. An invisible mark reserves the room that another font may need.
         unseen = chart([{}]).mark_point(opacity=0, size=1)
         layers.append(unseen.encode(x=alt.value(width + room), y=alt.value(0)))
     return alt.layer(*layers).properties(width=width, height=height)
 
 
-def spread(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move heights at least `gap` from each other, and back between `low` and `high` as far as they fit.
+def spread(heights: Sequence[float], gap: float, high: float) -> list[float]:
+    """Move heights up until they are at least `gap` from each other, and down again to stay below `high`.
 
-    >>> spread([1.0, 1.0, 5.0], 2.0, 0.0, 9.0)
-    [0.0, 2.0, 5.0]
+    >>> spread([1.0, 1.0, 5.0], 2.0, 9.0)
+    [1.0, 3.0, 5.0]
     """
-    order = sorted(range(len(heights)), key=heights.__getitem__)
-    placed = [heights[i] for i in order]
-    for _ in range(200):  # neighbours that are too close each move by half of what is missing
-        for i in range(len(placed) - 1):
-            missing = gap - (placed[i + 1] - placed[i])
-            if missing > 0:
-                placed[i], placed[i + 1] = placed[i] - missing / 2, placed[i + 1] + missing / 2
-    over = max(placed[-1] - high, 0.0) or -max(low - placed[0], 0.0)
-    moved = dict(zip(order, placed, strict=True))
-    return [moved[i] - over for i in range(len(heights))]
+    placed = list(heights)
+    order = sorted(range(len(placed)), key=placed.__getitem__)
+    for below, above in pairwise(order):
+        placed[above] = max(placed[above], placed[below] + gap)
+    highest = high
+    for i in reversed(order):
+        placed[i] = min(placed[i], highest)
+        highest = placed[i] - gap
+    return placed
 
 
 def dot_plot(
-    rows: Rows, title: str, frame: Frame, *, labels: str = SIGNED, zero: bool = False, floor: bool = False,
-    line: float | None = None, step: int = 30, limit: int | None = None,
-) -> Any:  # fmt: skip
-    """Return one line per row: name, value and interval, with a noise floor or a reference `line`.
+    rows: Rows, title: str, frame: Frame, *, labels: str = SIGNED, line: float | None = None, step: int = 30
+) -> Any:
+    """Return one line per row: name, value and interval, with a reference `line`.
 
-    Rows have keys "series", "name", "value", "low", "high" (may be None), "text", and "floor" if it is drawn.
+    Rows have keys "series", "name", "value", "low", "high" (may be None) and "text".
     """
-    limit = limit or (22 if frame.wide else 14)
-    ends = [v for r in rows for v in (r["low"], r["high"], r["value"], r.get("floor"), line) if v is not None]
-    x = AxisSpec(domain_of(ends, zero=zero or floor), alt.Axis(title=title, labelExpr=labels, tickCount=5))
+    limit = 22 if frame.wide else 14
+    ends = [v for r in rows for v in (r["low"], r["high"], r["value"], line) if v is not None]
+    x = AxisSpec(domain_of(ends, zero=line == 0), alt.Axis(title=title, labelExpr=labels, tickCount=5))
     rows = [{**row, "label": short(row["name"], limit), "row": i} for i, row in enumerate(rows)]
     y = alt.Y("row:O", axis=None)
     layers: list[Any] = []
-    if zero or line is not None:
-        mark = {"color": light("ink"), "strokeWidth": 1.2} if zero else {"color": light("muted"), "strokeDash": [4, 3]}
-        layers.append(chart([{"at": 0.0 if line is None else line}]).mark_rule(**mark).encode(x=x.x("at:Q")))
-    if floor:
-        ticks = chart(rows).mark_tick(color=light("muted"), thickness=2, size=18)
-        layers.append(ticks.encode(y=y, x=x.x("floor:Q")))
+    if line is not None:
+        mark = {"color": light("muted"), "strokeDash": [4, 3]} if line else {"color": light("ink"), "strokeWidth": 1.2}
+        layers.append(chart([{"at": line}]).mark_rule(**mark).encode(x=x.x("at:Q")))
     known = [row for row in rows if row["low"] is not None]
     if known:
         bars = chart(known).mark_rule(strokeWidth=2)
-        layers.append(bars.encode(y=y, color=colored(rows), x=x.x("low:Q"), x2="high:Q"))
-    points = chart(rows).mark_point(filled=True, size=60, opacity=1).encode(y=y, color=colored(rows))
-    layers.append(points.encode(x=x.x("value:Q"), shape=marked(rows), description="text:N"))
+        layers.append(bars.encode(y=y, x=x.x("low:Q"), x2="high:Q", **encoded(rows, "color")))
+    points = chart(rows).mark_point(filled=True, size=60, opacity=1).encode(**encoded(rows, "color", "shape"))
+    layers.append(points.encode(y=y, x=x.x("value:Q"), description="text:N"))
     # Names are marks: labels of an axis would have to pass through an expression.
     room = label_room([row["name"] for row in rows], frame, limit)
     names = chart(rows).mark_text(align="left", baseline="middle")
@@ -281,20 +264,20 @@ def dot_plot(
 
 def by_share_chart(
     rows: Rows, title: str, frame: Frame, *, labels: str, zero: bool, selection: str | None, band: dict[str, Any]
-) -> Chart:
+) -> Any:
     """Return lines with bands from "low" to "high" by selected share; if there is one share, a dot plot."""
     if len({row["alpha"] for row in rows}) == 1:
-        return styled(dot_plot(rows, title, frame, zero=zero, labels=labels), frame)
+        return dot_plot(rows, title, frame, line=0.0 if zero else None, labels=labels)
     known = [row for row in rows if row["low"] is not None]
     ends = [row["value"] for row in rows] + [row[end] for row in known for end in ("low", "high")]
     domain = domain_of(ends, zero=zero or min(ends) < 0.4 * max(ends))
     y = AxisSpec(domain, alt.Axis(title=title, labelExpr=labels, tickCount=6))
     x = share_axis(rows, selection)
     area = chart(known).mark_area(**band).encode(x=x.x("alpha:Q"), y=y.y("low:Q"), y2="high:Q")
-    under = [area if "color" in band else area.encode(color=colored(rows))]
+    under = [area if "color" in band else area.encode(**encoded(rows, "color"))]
     if zero:
         under.append(chart([{"zero": 0}]).mark_rule(color=light("ink"), strokeWidth=1.2).encode(y=y.y("zero:Q")))
-    return styled(line_chart(rows, x, y, frame, under=under), frame)
+    return line_chart(rows, x, y, frame, under=under)
 
 
 # ---------------------------------------------------------------------------- rendering
@@ -307,26 +290,14 @@ _DROPPED = {
 _MANY_DIGITS = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
 
 
-@cache
-def _version() -> str:
-    """Return the version of Vega-Lite that Altair writes or, if vl-convert lacks it, its newest."""
-    wanted = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    known = vl_convert.get_vegalite_versions()
-    return wanted if wanted in known else str(known[-1])
-
-
-def _spec(figure: Chart) -> str:
-    return json.dumps(figure.to_dict(validate=False), allow_nan=False)
-
-
 def to_svg(figure: Chart) -> str:
     """Return the chart as an SVG document."""
-    return str(vl_convert.vegalite_to_svg(_spec(figure), vl_version=_version(), allowed_base_urls=[]))
+    return str(vl_convert.vegalite_to_svg(figure.to_dict(validate=False), allowed_base_urls=[]))
 
 
 def to_png(figure: Chart, scale: float = 2.0) -> bytes:
     """Return the chart as PNG."""
-    return bytes(vl_convert.vegalite_to_png(_spec(figure), vl_version=_version(), scale=scale, allowed_base_urls=[]))
+    return bytes(vl_convert.vegalite_to_png(figure.to_dict(validate=False), scale=scale, allowed_base_urls=[]))
 
 
 def inline_svg(figure: Chart, *, prefix: str, label: str, kind: str) -> str:
@@ -335,10 +306,16 @@ def inline_svg(figure: Chart, *, prefix: str, label: str, kind: str) -> str:
     Descriptions of marks become tooltips. Ids begin with `prefix`, so that they are unique on the page.
     """
     root = ET.fromstring(to_svg(figure).replace(' xmlns="http://www.w3.org/2000/svg"', "", 1))
-    for child in list(root):
-        if child.tag == "rect":  # the background
-            root.remove(child)
-    _simplify(root, prefix)
+    root.remove(next(child for child in root if child.tag == "rect"))  # the background
+    for element in list(root.iter()):
+        if element.get("role") == "graphics-symbol" and element.tag in ("path", "rect", "line"):
+            ET.SubElement(element, "title").text = element.get("aria-label")
+        for name, value in list(element.attrib.items()):
+            if name in _DROPPED:
+                del element.attrib[name]
+            else:
+                value = prefix + value if name == "id" else value.replace("url(#", f"url(#{prefix}")
+                element.set(name, _MANY_DIGITS.sub(lambda m: f"{float(m.group()):.2f}", value))
     width, height = root.attrib.pop("width"), root.attrib.pop("height")
     root.attrib.update(
         {
@@ -347,33 +324,3 @@ def inline_svg(figure: Chart, *, prefix: str, label: str, kind: str) -> str:
         }
     )  # fmt: skip
     return ET.tostring(root, encoding="unicode")
-
-
-def _simplify(element: ET.Element, prefix: str) -> None:
-    description = element.get("aria-label") if element.get("role") == "graphics-symbol" else None
-    for name, value in list(element.attrib.items()):
-        if name in _DROPPED or (name, value) in (("opacity", "1"), ("fill-opacity", "1")):
-            del element.attrib[name]
-        elif name == "id":
-            element.set(name, prefix + value)
-        elif "url(#" in value:
-            element.set(name, value.replace("url(#", f"url(#{prefix}"))
-        else:
-            element.set(name, _MANY_DIGITS.sub(lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), value))
-    for child in list(element):
-        hidden = child.get("class") in ("background", "foreground") and not child.get("stroke")
-        axis = child.tag == "g" and child.get("class", "").startswith("mark-group role-axis")
-        if hidden or (axis and not any(node.tag in ("line", "text") for node in child.iter())):
-            element.remove(child)
-        else:
-            _simplify(child, prefix)
-    if description and element.tag in ("path", "rect", "line"):
-        ET.SubElement(element, "title").text = description
-
-
-__all__ = [
-    "COLORS", "COUNT", "NARROW", "OBSERVED", "SIGNED", "SIGNED_PERCENT", "STYLESHEET", "WIDE", "AxisSpec", "Chart",
-    "Frame", "Rows", "SeriesStyle", "by_share_chart", "chart", "colored", "dashed", "domain_of", "dot_plot",
-    "inline_svg", "label_room", "light", "line_chart", "log10_axis", "marked", "share_axis", "spread", "style_of",
-    "styled", "to_png", "to_svg",
-]  # fmt: skip

@@ -10,12 +10,14 @@ import altair as alt
 
 from ..metrics import Estimate, SelectionMetrics
 from . import charts
-from .charts import OBSERVED, AxisSpec, Chart, Frame, Rows
+from .charts import OBSERVED, AxisSpec, Frame, Rows
 from .page import Choice, Figure, Section, Table
 from .prose import (
     by_share,
     decimals_for,
+    error_words,
     fixed,
+    has_value,
     interval,
     number,
     percent,
@@ -36,12 +38,14 @@ def _each(report: Report) -> list[tuple[dict[str, Any], SelectionMetrics]]:
     return [
         ({"series": series, "name": m.name, "place": i, "alpha": m.evaluation.rows[i].alpha}, m.evaluation.rows[i])
         for series, m in enumerate(report.methods)
-        for i in by_share(report.methods)
+        for i in by_share(report)
     ]
 
 
-def _series(report: Report) -> tuple[tuple[int, str], ...]:
-    return tuple((i, method.name) for i, method in enumerate(report.methods))
+def _legend(report: Report) -> tuple[tuple[int, str], ...]:
+    """Return the series of a line chart; a dot plot, of one share, names them itself."""
+    several = len(report.methods[0].evaluation.rows) > 1
+    return tuple((i, method.name) for i, method in enumerate(report.methods)) if several else ()
 
 
 def _with_interval(value: Estimate) -> dict[str, float]:
@@ -54,12 +58,13 @@ def _with_interval(value: Estimate) -> dict[str, float]:
 
 def calibration_error(report: Report) -> Section:
     """Calibration error of each method by selected share."""
-    rows = [
-        {**at, "selected": m.selected, "predicted": m.predicted, "observed": m.observed,
-         **_with_interval(m.calibration_error), "text": f"{at['name']}, {share(at['alpha'])}: {_error_text(m)}"}
-        for at, m in _each(report)
-    ]  # fmt: skip
-    places, several = by_share(report.methods), len(report.methods[0].evaluation.rows) > 1
+    rows = []
+    for at, m in _each(report):
+        text, _, bounds = error_words(m.calibration_error)
+        described = f"{at['name']}, {share(at['alpha'])}: {text} ({bounds})"
+        sums = [number(one) for one in (m.selected, m.predicted, m.observed)]
+        rows.append({**at, **_with_interval(m.calibration_error), "sums": sums, "text": described})
+    places, several = by_share(report), len(report.methods[0].evaluation.rows) > 1
     caption = (
         "Sum of predictions over number of positive outcomes, minus 1. Above zero, the selected scores predict more "
         f"than is observed. {'Bands' if several else 'Bars'} are 95% intervals."
@@ -74,37 +79,28 @@ def calibration_error(report: Report) -> Section:
             charts.by_share_chart, drawn, "calibration error", labels=charts.SIGNED_PERCENT, zero=True,
             selection=report.selection, band={"opacity": 0.14},
         )  # fmt: skip
-        figures = (Figure("calibration-error", draw, label, caption, _series(report) if several else ()),)
+        figures = (Figure("calibration-error", draw, label, caption, _legend(report)),)
     cells = {(row["series"], row["place"]): _plus_minus(row) for row in rows}
-    names = [selection_name(report.methods, i, report.selection) for i in places]
-    overview = Table(
-        "Calibration error with the half-width of its 95% interval",
-        ["method", *names],
-        [[m.name, *(cells[s, i] for i in places)] for s, m in enumerate(report.methods)],
+    overview = [[m.name, *(cells[series, i] for i in places)] for series, m in enumerate(report.methods)]
+    header = ["method", "share", "selected", "predicted", "observed", "error", "low", "high"]
+    ends = ("value", "low", "high")
+    numbers = [[r["name"], share(r["alpha"]), *r["sums"], *(percent(r[end], 2) for end in ends)] for r in rows]
+    tables = (
+        Table(
+            "Calibration error with the half-width of its 95% interval",
+            ["method", *(selection_name(report, i) for i in places)],
+            overview,
+        ),
+        Table("calibration error by method and share", header, numbers, folded=True),
     )
-    numbers = Table(
-        "calibration error by method and share",
-        ["method", "share", "selected", "predicted", "observed", "error", "low", "high"],
-        [
-            [r["name"], share(r["alpha"]), *(number(r[k]) for k in ("selected", "predicted", "observed")),
-             *(percent(r[k], 2) for k in ("value", "low", "high"))]
-            for r in rows
-        ],
-        folded=True,
-    )  # fmt: skip
     title = "Calibration error by selected share" if several else "Calibration error"
-    return Section("error", title, (), (*figures, overview, numbers))
+    return Section("error", title, (), (*figures, *tables))
 
 
 def _plus_minus(row: dict[str, Any]) -> str:
     width = row["high"] - row["low"]
     d = decimals_for(width)
     return f"{percent(row['value'], d)}\n± {percent(width / 2, d, sign=False)}"
-
-
-def _error_text(metrics: SelectionMetrics) -> str:
-    low, high = interval(metrics.calibration_error, metrics.calibration_error.standard_error)
-    return f"{percent(metrics.calibration_error)} ({percent(low)} to {percent(high)})"
 
 
 def _ranges(rows: Rows) -> str:
@@ -122,21 +118,20 @@ def _ranges(rows: Rows) -> str:
 def outcomes(report: Report) -> Section:
     """Predicted and observed outcomes per million selected rows."""
     rows = _per_million(report)
-    sentences = [_outcome_sentence(report, row) for row in rows if row["place"] == 0]
+    sentences = tuple(_outcome_sentence(report, row) for row in rows if row["place"] == 0)
     caption = "Predicted outcomes of each method, and observed outcomes with their 95% interval."
-    served = {row["place"]: row["observed"] for row in rows if row["series"] == 0}
     label = "Predicted and observed outcomes per million selected rows. " + " ".join(sentences)
-    legend = ((OBSERVED, "observed"), *_series(report)) if len(served) > 1 else ()
+    legend = ((OBSERVED, "observed"), *_legend(report)) if _legend(report) else ()
     draw = partial(
         charts.by_share_chart, _outcome_lines(rows), "outcomes per million", labels=charts.COUNT, zero=False,
         selection=report.selection, band={"opacity": 0.7, "color": charts.light("floor")},
     )  # fmt: skip
-    figure = Figure("outcomes", draw, label, caption, legend)
-    blocks: list[Figure | Table] = [figure, _table(report, "Outcomes per million selected rows", rows)]
-    if all(method.value is not None for method in report.methods):
+    blocks: list[Figure | Table] = [Figure("outcomes", draw, label, caption, legend)]
+    blocks.append(_table(report, "Outcomes per million selected rows", rows))
+    if has_value(report):
         title = f"Value per million selected rows: {report.value_name}"
         blocks.append(_table(report, title, _per_million(report, value=True)))
-    return Section("outcomes", "Predicted and observed outcomes", tuple(sentences), tuple(blocks))
+    return Section("outcomes", "Predicted and observed outcomes", sentences, tuple(blocks))
 
 
 def _per_million(report: Report, *, value: bool = False) -> Rows:
@@ -149,52 +144,40 @@ def _per_million(report: Report, *, value: bool = False) -> Rows:
         # Given the predictions, the outcomes of different bins are independent. All methods share the outcomes.
         error = math.sqrt(sum((b.weight * b.standard_error) ** 2 for b in served.bins))
         low, high = interval(sums.observed, error)
-        below, above = interval(sums.calibration_error, sums.calibration_error.standard_error)
+        _, sign, _ = error_words(sums.calibration_error)
         rows.append(
             {**at, "predicted": scale * sums.predicted, "observed": scale * sums.observed,
-             "low": scale * max(low, 0.0), "high": scale * high, "consistent": below <= 0 <= above}
+             "low": scale * max(low, 0.0), "high": scale * high, "consistent": sign == 0}
         )  # fmt: skip
     return rows
 
 
 def _table(report: Report, title: str, rows: Rows) -> Table:
-    return Table(
-        title,
-        ["method", "selected", "predicted", "observed", "95% interval", "predicted − observed"],
-        [
-            [r["name"], selection_name(report.methods, r["place"], report.selection), number(round(r["predicted"])),
-             number(round(r["observed"])), f"{number(round(r['low']))} to {number(round(r['high']))}",
-             _signed(r["predicted"] - r["observed"])]
-            for r in sorted(rows, key=lambda row: row["alpha"])
-        ],
-    )  # fmt: skip
-
-
-def _signed(value: float) -> str:
-    return ("+" if round(value) > 0 else "") + number(round(value))
+    header = ["method", "selected", "predicted", "observed", "95% interval", "predicted − observed"]
+    body = []
+    for row in sorted(rows, key=lambda row: row["alpha"]):
+        predicted, observed, low, high = (number(round(row[key])) for key in ("predicted", "observed", "low", "high"))
+        gap = round(row["predicted"] - row["observed"])
+        signed = ("+" if gap > 0 else "") + number(gap)
+        name = selection_name(report, row["place"])
+        body.append([row["name"], name, predicted, observed, f"{low} to {high}", signed])
+    return Table(title, header, body)
 
 
 def _outcome_sentence(report: Report, row: dict[str, Any]) -> str:
     """Compare prediction and outcome of one method in words."""
+    predicted, observed, low, high = (round(row[key]) for key in ("predicted", "observed", "low", "high"))
     gap = abs(row["predicted"] - row["observed"])
-    inside = row["consistent"]
-    # Three digits, or as many as the difference needs.
-    step = 10 ** math.floor(math.log10(max(min(row["predicted"] / 100, math.inf if inside else gap / 10), 1.0)))
-    predicted, observed, low, high = (
-        step * round(row[key] / step) if row["predicted"] >= 1000 else row[key]
-        for key in ("predicted", "observed", "low", "high")
-    )
-    way = "high" if row["predicted"] > row["observed"] else "low"
     part = gap / (row["observed"] or math.inf)
     size = f" ({percent(part, decimals_for(part), sign=False)})" if part else ""
+    way = "high" if row["predicted"] > row["observed"] else "low"
     verdict = f"The prediction is too {way} by {number(abs(predicted - observed))}{size}."
-    if inside:
+    if row["consistent"]:
         verdict = "The difference is consistent with zero."
     if row["series"] == 0:
-        where = the_selection(report.methods, row["place"], report.selection)
         return (
-            f"On {where}, the scores predict {number(predicted)} outcomes per million selected rows; "
-            f"{number(observed)} were observed (95% interval {number(low)} to {number(high)}). {verdict}"
+            f"On {the_selection(report, row['place'])}, the scores predict {number(predicted)} outcomes per million "
+            f"selected rows; {number(observed)} were observed (95% interval {number(low)} to {number(high)}). {verdict}"
         )
     return f"After {row['name']}: {number(predicted)} predicted, {number(observed)} observed. {verdict}"
 
@@ -220,40 +203,31 @@ def _outcome_lines(rows: Rows) -> Rows:
 def reliability(report: Report) -> Section:
     """Observed rate against mean prediction in bins, for the selection that the reader chooses."""
     options = []
-    for place, name in zip(by_share(report.methods), file_names(report), strict=True):
+    for place, name in zip(by_share(report), file_names(report), strict=True):
         rows = _bins(report, place)
-        title = selection_name(report.methods, place, report.selection)
-        caption = f"Bins of {the_selection(report.methods, place, report.selection)}."
+        title = selection_name(report, place)
+        caption = f"Bins of {the_selection(report, place)}."
         label = f"Observed rate against mean prediction in bins, one panel per method. {caption}"
-        table = Table(
-            f"bins of the selection: {title}",
-            ["method", "rows", "predicted", "observed", "low", "high"],
-            [[r["name"], *(number(r[k]) for k in ("weight", "predicted", "observed", "low", "high"))] for r in rows],
-            folded=True,
-        )
-        options.append((title, (Figure(f"reliability-{name}", partial(_panels, rows), label, caption), table)))
+        figure = Figure(f"reliability-{name}", partial(_panels, rows), label, caption)
+        header = ["method", "rows", "predicted", "observed", "low", "high"]
+        body = [[r["name"], *(number(r[key]) for key in ("weight", *header[2:]))] for r in rows]
+        options.append((title, (figure, Table(f"bins of the selection: {title}", header, body, folded=True))))
     first = report.methods[0].evaluation
     kind = "equal size" if first.strategy == "quantile" else "equal width"
     prose = (
         f"Points are {first.n_bins} bins of {kind} of the selected rows. Bars are 95% intervals of the observed rate. "
         "Below the dashed line, fewer outcomes were observed than predicted."
     )
-    return Section(
-        "reliability", "Reliability of the selected rows", (prose,), (Choice("Selected", "alpha", tuple(options)),)
-    )
+    choice = Choice("Selected", "alpha", tuple(options))
+    return Section("reliability", "Reliability of the selected rows", (prose,), (choice,))
 
 
 def file_names(report: Report) -> list[str]:
-    """Return a unique name for each share, in ascending order: the percentage with as few digits as possible."""
-    shares = [100 * report.methods[0].evaluation.rows[i].alpha for i in by_share(report.methods)]
-    names: list[str] = []
-    for i, one in enumerate(shares):
-        same = [other for other in shares if other != one]
-        digits = next((d for d in range(4, 18) if all(f"{one:.{d}g}" != f"{o:.{d}g}" for o in same)), 17)
-        name = f"{one:.{digits}g}".replace(".", "_")
-        again = shares[:i].count(one)
-        names.append(f"{name}-{again + 1}" if again else name)
-    return names
+    """Return a unique name for each share, in ascending order: its percentage."""
+    rows = report.methods[0].evaluation.rows
+    names = [f"{100 * rows[i].alpha:.12g}".replace(".", "_") for i in by_share(report)]
+    again = [names[:i].count(name) for i, name in enumerate(names)]
+    return [f"{name}-{count + 1}" if count else name for name, count in zip(names, again, strict=True)]
 
 
 def _bins(report: Report, place: int) -> Rows:
@@ -261,16 +235,17 @@ def _bins(report: Report, place: int) -> Rows:
     for series, method in enumerate(report.methods):
         for one in method.evaluation.rows[place].bins:
             low, high = interval(one.observed, one.standard_error)
+            low, high = max(low, 0.0), min(high, 1.0)
+            text = f"{method.name}: predicted {number(one.predicted)}, observed {number(one.observed)}"
             rows.append(
                 {"series": series, "name": method.name, "weight": one.weight, "predicted": one.predicted,
-                 "observed": one.observed, "low": max(low, 0.0), "high": min(high, 1.0),
-                 "text": f"{method.name}: predicted {number(one.predicted)}, observed {number(one.observed)} "
-                         f"({number(max(low, 0.0))} to {number(min(high, 1.0))})"}
+                 "observed": one.observed, "low": low, "high": high,
+                 "text": f"{text} ({number(low)} to {number(high)})"}
             )  # fmt: skip
     return rows
 
 
-def _panels(rows: Rows, frame: Frame) -> Chart:
+def _panels(rows: Rows, frame: Frame) -> Any:
     ends = [v for row in rows for v in (row["predicted"], row["low"], row["high"])]
     domain = charts.domain_of(ends, zero=min(ends) < 0.25 * max(ends))
     series = sorted({row["series"] for row in rows})
@@ -293,7 +268,7 @@ def _panels(rows: Rows, frame: Frame) -> Chart:
         )
         title = alt.TitleParams(short(own[0]["name"], max(side // 10, 10)), color=style.color)
         panels.append(alt.layer(*layers).properties(width=side, height=side, title=title))
-    return charts.styled(alt.concat(*panels, columns=columns, spacing=22), frame)
+    return alt.concat(*panels, columns=columns, spacing=22)
 
 
 # ---------------------------------------------------------------------------- ECE and MCE
@@ -301,34 +276,26 @@ def _panels(rows: Rows, frame: Frame) -> Chart:
 
 def binned_errors(report: Report) -> Section:
     """ECE and MCE with their noise floor."""
-    by_metric = {metric: [_binned_row(metric, at, m) for at, m in _each(report)] for metric in ("ECE", "MCE")}
-    ece = by_metric["ECE"]
+    ece, mce = ([_binned_row(metric, at, m) for at, m in _each(report)] for metric in ("ECE", "MCE"))
     smallest = min(row["alpha"] for row in ece)
     parts = [f"{r['name']} {number(r['value'])}, {_floor_words(r)}" for r in ece if r["alpha"] == smallest]
     prose = "ECE on the smallest selection: " + "; ".join(parts) + "."
-    several = len({row["alpha"] for row in ece}) > 1
     caption = (
-        "ECE is the average and MCE the largest difference between prediction and observed rate over the bins. "
-        f"Grey{'' if several else ' ticks'}: the noise floor, the value that perfect predictions would have with this "
-        f"many rows{' (average over methods)' if several else ''}."
+        "ECE is the average and MCE the largest difference between prediction and observed rate over the bins, with "
+        "their 95% intervals. Noise floor: the value that perfect predictions would have with this many rows (average "
+        "over methods)."
     )
-    figure = Figure(
-        "ece-mce",
-        partial(_binned_chart, by_metric, report.selection),
-        prose,
-        caption,
-        _series(report) if several else (),
+    legend = ((OBSERVED, "noise floor"), *_legend(report)) if _legend(report) else ()
+    header = ["method", "share", "ECE", "floor", "MCE", "floor"]
+    body = [
+        [a["name"], share(a["alpha"]), *(number(row[key]) for row in (a, b) for key in ("value", "floor"))]
+        for a, b in zip(ece, mce, strict=True)
+    ]
+    blocks = (
+        Figure("ece-mce", partial(_binned_chart, {"ECE": ece, "MCE": mce}, report.selection), prose, caption, legend),
+        Table("ECE and MCE with their noise floors", header, body, folded=True),
     )
-    table = Table(
-        "ECE and MCE with their noise floors",
-        ["method", "share", "ECE", "floor", "MCE", "floor"],
-        [
-            [a["name"], share(a["alpha"]), *(number(r[k]) for r in (a, b) for k in ("value", "floor"))]
-            for a, b in zip(ece, by_metric["MCE"], strict=True)
-        ],
-        folded=True,
-    )
-    return Section("binned", "ECE and MCE compared with their noise floor", (prose,), (figure, table))
+    return Section("binned", "ECE and MCE compared with their noise floor", (prose,), blocks)
 
 
 def _binned_row(metric: str, at: dict[str, Any], metrics: SelectionMetrics) -> dict[str, Any]:
@@ -350,27 +317,16 @@ def _floor_words(row: dict[str, Any]) -> str:
     return f"{many} times its noise floor"
 
 
-def _binned_chart(by_metric: dict[str, Rows], selection: str | None, frame: Frame) -> Chart:
+def _binned_chart(by_metric: dict[str, Rows], selection: str | None, frame: Frame) -> Any:
     panels = []
-    for name, rows in by_metric.items():
-        alphas = sorted({row["alpha"] for row in rows})
-        if len(alphas) == 1:
-            panels.append(charts.dot_plot(rows, f"{name}; tick: floor", frame, floor=True))
-            continue
-        tops = [max(row["value"], row["floor"]) for row in rows]
-        y = AxisSpec(charts.domain_of(tops, zero=True, margin=0.1), alt.Axis(tickCount=5, title=None))
-        x = charts.share_axis(rows, selection)
-        room = charts.label_room([row["name"] for row in rows], frame) if frame.wide else 0
-        size = ((frame.width - 124 - room) // 2, 230) if frame.wide else (frame.width - 62, 190)
-        floors = {a: [row["floor"] for row in rows if row["alpha"] == a] for a in alphas}
-        area = charts.chart([{"alpha": a, "floor": sum(own) / len(own)} for a, own in floors.items()])
-        area = area.mark_area(color=charts.light("floor"), opacity=0.7).encode(x=x.x("alpha:Q"), y=y.y("floor:Q"))
-        named = frame.wide and name == "MCE"
-        panel = charts.line_chart(rows, x, y, frame, under=(area,), size=size, named=named)
-        panels.append(panel.properties(title=name))
-    if frame.wide and len(alphas) > 1:
-        return charts.styled(alt.hconcat(*panels, spacing=70, bounds="flush"), frame)
-    return charts.styled(alt.vconcat(*panels, spacing=24), frame)
-
-
-__all__ = ["binned_errors", "calibration_error", "file_names", "outcomes", "reliability"]
+    for metric, rows in by_metric.items():
+        floors: Rows = []
+        for alpha in sorted({row["alpha"] for row in rows}):
+            own = [row["floor"] for row in rows if row["alpha"] == alpha]
+            value = sum(own) / len(own)
+            text = f"noise floor of {metric}, {share(alpha)}: {number(value)}"
+            floor = {"series": OBSERVED, "name": "noise floor", "alpha": alpha, "value": value, "text": text}
+            floors.append({**floor, "low": None, "high": None})
+        options: dict[str, Any] = {"labels": charts.SIGNED, "selection": selection, "band": {"opacity": 0.14}}
+        panels.append(charts.by_share_chart(floors + rows, metric, frame, zero=False, **options))
+    return alt.vconcat(*panels, spacing=24)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -22,42 +23,28 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-ur
 class Figure:
     """A chart with its description, caption and legend.
 
-    Parameters
-    ----------
-    name : str
-        Unique name: the file name of `Report.save_figures`.
-    draw : callable
-        Returns the chart for a `charts.Frame`.
-    label : str
-        Description for people who cannot see it.
-    caption : str
-        Text below it.
-    legend : tuple of (int, str)
-        Series and their names. Wide line charts name their lines, so the legend appears on phones only.
-    always : bool
-        Show the legend on wide screens too.
-
-    Examples
-    --------
     >>> Figure("error", lambda frame: charts.chart([{}]).mark_point(), "An empty chart").name
     'error'
     """
 
-    name: str
-    draw: Callable[[Frame], Chart]
-    label: str
+    name: str  # unique: the file name of `Report.save_figures`
+    draw: Callable[[Frame], Any]
+    label: str  # for people who cannot see it
     caption: str = ""
-    legend: tuple[tuple[int, str], ...] = ()
-    always: bool = False
+    legend: tuple[tuple[int, str], ...] = ()  # series and their names
+    always: bool = False  # show the legend on wide screens too, where lines have their names at their ends
     kind = "figure"
+
+    def chart(self, frame: Frame) -> Chart:
+        """Return the chart with the fonts and colours of the page."""
+        return charts.styled(self.draw(frame), frame)
 
     @property
     def svg(self) -> Markup:
         """The chart for wide screens and for phones; the style sheet shows one of them."""
-        frames = (("wide", WIDE), ("narrow", NARROW))
         return Markup("").join(
-            Markup(charts.inline_svg(self.draw(frame), prefix=f"{self.name}-{kind}-", label=self.label, kind=kind))
-            for kind, frame in frames
+            Markup(charts.inline_svg(self.chart(frame), prefix=f"{self.name}-{kind}-", label=self.label, kind=kind))
+            for kind, frame in (("wide", WIDE), ("narrow", NARROW))
         )
 
 
@@ -65,19 +52,6 @@ class Figure:
 class Table:
     """A table of text; the first cell of a row is its heading, and text after a newline is set small.
 
-    Parameters
-    ----------
-    caption : str
-        Title.
-    header : sequence of str
-        Names of the columns.
-    rows : sequence of sequence of str
-        Cells.
-    folded : bool
-        Hide it until the reader opens it.
-
-    Examples
-    --------
     >>> Table("Errors", ["method", "error"], [["as served", "+12%"]]).folded
     False
     """
@@ -85,7 +59,7 @@ class Table:
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    folded: bool = False
+    folded: bool = False  # hidden until the reader opens it
     kind = "table"
 
 
@@ -109,32 +83,15 @@ class Facts:
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms with their explanation."""
+    """The explanations of the terms of the report, which the template holds."""
 
-    entries: tuple[tuple[str, str], ...]
     kind = "terms"
-
-
-Block = Figure | Table | Choice | Facts | Terms
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page.
+    """A section of the page: its id, a heading, paragraphs, and blocks below them.
 
-    Parameters
-    ----------
-    id : str
-        Identifier, unique on the page.
-    title : str
-        Heading.
-    prose : tuple of str
-        Paragraphs.
-    blocks : tuple of Figure, Table, Choice, Facts or Terms
-        Content below the paragraphs, in order.
-
-    Examples
-    --------
     >>> section = Section("error", "Calibration error", ("It is small.",), (Table("Errors", ["error"], [["+1%"]]),))
     >>> "<h2 id=\\"error\\">Calibration error</h2>" in render("Title", Headline(()), [section])
     True
@@ -143,41 +100,18 @@ class Section:
     id: str
     title: str
     prose: tuple[str, ...] = ()
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[Figure | Table | Choice | Facts | Terms, ...] = ()
 
     def figures(self) -> Iterator[Figure]:
-        """Iterate over the figures, also those of choices.
-
-        Yields
-        ------
-        Figure
-        """
+        """Iterate over the figures, also those of choices."""
         for block in self.blocks:
-            if isinstance(block, Figure):
-                yield block
-            elif isinstance(block, Choice):
-                for _, inner in block.options:
-                    yield from (one for one in inner if isinstance(one, Figure))
+            inner = [one for _, own in block.options for one in own] if isinstance(block, Choice) else [block]
+            yield from (one for one in inner if isinstance(one, Figure))
 
 
 def render(title: str, headline: Headline, sections: Sequence[Section]) -> str:
     """Return the HTML document.
 
-    Parameters
-    ----------
-    title : str
-        Title of the page.
-    headline : Headline
-        First lines.
-    sections : sequence of Section
-        Content, in order.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> render("<Title>", Headline(()), [])[:15]
     '<!DOCTYPE html>'
     """
@@ -195,6 +129,3 @@ def render(title: str, headline: Headline, sections: Sequence[Section]) -> str:
 def _text(value: object) -> object:
     """Remove characters that XML does not allow from everything that the template prints, except finished markup."""
     return value if isinstance(value, Markup) else clean(value)
-
-
-__all__ = ["Block", "Choice", "Facts", "Figure", "Section", "Table", "Terms", "render"]

@@ -1,15 +1,16 @@
-"""Numbers as text, names of selections, the headline, and the explanations at the end of the page."""
+"""Numbers as text, names of selections, the headline, and the result of a fit in words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import Method
+    from ..debias.records import FitRecord
+    from ..metrics import Estimate
+    from . import Report
 
 #: Half the width of a 95% interval in standard errors.
 Z95 = NormalDist().inv_cdf(0.975)
@@ -88,25 +89,38 @@ def interval(value: float, standard_error: float) -> tuple[float, float]:
     return value - Z95 * standard_error, value + Z95 * standard_error
 
 
-def by_share(methods: Sequence[Method]) -> list[int]:
+def error_words(error: Estimate) -> tuple[str, int, str]:
+    """Return an error, its sign (0 if it is not significant) and its 95% interval as text."""
+    low, high = interval(error, error.standard_error)
+    sign = 0 if low <= 0 <= high else 1 if error > 0 else -1
+    d = decimals_for(high - low)
+    return percent(error, d), sign, f"{percent(low, d)} to {percent(high, d)}"
+
+
+def by_share(report: Report) -> list[int]:
     """Return positions of the rows of the evaluations, by ascending share."""
-    rows = methods[0].evaluation.rows
+    rows = report.methods[0].evaluation.rows
     return sorted(range(len(rows)), key=lambda i: rows[i].alpha)
 
 
-def selection_name(methods: Sequence[Method], place: int, selection: str | None) -> str:
+def selection_name(report: Report, place: int) -> str:
     """Name a selection: "top 2%", "all rows" or, if there is one selection only, its description."""
-    rows = methods[0].evaluation.rows
-    if len(rows) == 1 and selection:
-        return selection
+    rows = report.methods[0].evaluation.rows
+    if len(rows) == 1 and report.selection:
+        return report.selection
     return "all rows" if rows[place].alpha >= 1 else f"top {share(rows[place].alpha)}"
 
 
-def the_selection(methods: Sequence[Method], place: int, selection: str | None) -> str:
+def the_selection(report: Report, place: int) -> str:
     """Name a selection inside a sentence: "the top 2%"."""
-    name = selection_name(methods, place, selection)
+    name = selection_name(report, place)
     article = "" if name.startswith(("all ", "the ")) else "the "
-    return article + name + (f" ({selection})" if selection and name != selection else "")
+    return article + name + (f" ({report.selection})" if report.selection and name != report.selection else "")
+
+
+def has_value(report: Report) -> bool:
+    """Tell whether the value of the outcomes is known."""
+    return all(method.value is not None for method in report.methods)
 
 
 @dataclass(frozen=True)
@@ -131,103 +145,56 @@ class Headline:
         return clean("".join(text for _, text in self.sentence))
 
 
-def headline(methods: Sequence[Method], selection: str | None) -> Headline:
+def headline(report: Report) -> Headline:
     """Describe the calibration error of the first share that was given, as served and after the first map.
 
-    The best of several maps is not reported: its error on the same rows is too optimistic.
+    Outcomes count by their value if it is known. The best of several maps is not reported: its error on the same rows
+    is too optimistic.
     """
-    places = range(len(methods[0].evaluation.rows))
-    defined = [i for i in places if all(m.evaluation.rows[i].observed > 0 for m in methods[:2])]
-    if not defined:
+    valued = has_value(report)
+    rows = [(method.value if valued and method.value else method.evaluation).rows for method in report.methods[:2]]
+    place = next((i for i in range(len(rows[0])) if all(own[i].observed > 0 for own in rows)), None)
+    if place is None:
         return Headline((("text", "No selection has a positive label, so the calibration error is undefined."),))
-    place = defined[0]
-    sentence = [
-        ("text", f"On {the_selection(methods, place, selection)}, "), *_error_words(methods[0], place, "the scores")
-    ]  # fmt: skip
-    if len(methods) == 1:
-        return Headline(tuple(sentence), (_big_number(methods[0], place, 0, "Calibration error"),))
-    first = methods[1].name
-    several = f" (first of {len(methods) - 1} maps)" if len(methods) > 2 else ""
-    sentence += [("text", " After "), ("name", first), ("text", f"{several}, "), *_error_words(methods[1], place)]
-    numbers = (
-        _big_number(methods[0], place, 0, "As served"),
-        _big_number(methods[1], place, 1, f"After {first}{several}"),
-    )
+    served, *after = [error_words(own[place].calibration_error) for own in rows]
+    weighted = f"weighted by {report.value_name}, " if valued else ""
+    start = f"On {the_selection(report, place)}, {weighted}the scores "
+    sentence = [("text", start), *_verdict(served, "95% interval ")]
+    if not after:
+        return Headline(tuple(sentence), (_big_number(0, "Calibration error", served),))
+    first, maps = report.methods[1].name, len(report.methods) - 1
+    several = f" (first of {maps} maps)" if maps > 1 else ""
+    sentence += [("text", " After "), ("name", first), ("text", f"{several}, they "), *_verdict(after[0])]
+    numbers = (_big_number(0, "As served", served), _big_number(1, f"After {first}{several}", after[0]))
     return Headline(tuple(sentence), numbers)
 
 
-def _error(method: Method, place: int) -> tuple[str, int, str]:
-    """Return the calibration error, its sign (0 if it is not significant) and its 95% interval as text."""
-    error = method.evaluation.rows[place].calibration_error
-    low, high = interval(error, error.standard_error)
-    sign = 0 if low <= 0 <= high else 1 if error > 0 else -1
-    d = decimals_for(high - low)
-    return percent(error, d), sign, f"{percent(low, d)} to {percent(high, d)}"
-
-
-def _error_words(method: Method, place: int, subject: str = "") -> list[tuple[str, str]]:
-    text, sign, bounds = _error(method, place)
-    aside = ("aside", f" (95% interval {bounds})" if subject else f" ({bounds})")
-    subject = subject or "they"
+def _verdict(error: tuple[str, int, str], kind: str = "") -> list[tuple[str, str]]:
+    text, sign, bounds = error
+    aside = ("aside", f" ({kind}{bounds})")
     if sign == 0:
-        return [("text", f"{subject} have a calibration error of {text}"), aside, ("text", ", consistent with zero.")]
+        return [("text", f"have a calibration error of {text}"), aside, ("text", ", consistent with zero.")]
     verb = "over-predict" if sign > 0 else "under-predict"
-    return [("text", f"{subject} {verb} by {text.lstrip('+−')}"), aside, ("text", ".")]
+    return [("text", f"{verb} by {text.lstrip('+−')}"), aside, ("text", ".")]
 
 
-def _big_number(method: Method, place: int, series: int, name: str) -> BigNumber:
-    text, _, bounds = _error(method, place)
-    return BigNumber(series, name, text, f"95% interval {bounds}")
+def _big_number(series: int, name: str, error: tuple[str, int, str]) -> BigNumber:
+    return BigNumber(series, name, error[0], f"95% interval {error[2]}")
 
 
-#: Terms of the page and what they mean.
-GUIDE = (
-    (
-        "Calibration error",
-        "Sum of predictions divided by the number of positive outcomes, minus 1, over the selected rows. +10% means "
-        "that 110 outcomes were predicted for every 100 that were observed. Scores can be correct on average and "
-        "still too high on the selected rows, because a high score is often due to noise.",
-    ),
-    (
-        "95% interval",
-        "If the evaluation were repeated on other rows of the same kind, about 95 of 100 such intervals would contain "
-        "the true value. An error whose interval contains zero cannot be distinguished from zero.",
-    ),
-    (
-        "ECE, MCE and the noise floor",
-        "Rows are grouped into bins by prediction. ECE is the average difference between prediction and observed rate "
-        "over the bins, MCE the largest. Both are above zero even for perfect predictions, because observed rates are "
-        "noisy. The noise floor is the value that perfect predictions would have: compare with it, not with zero.",
-    ),
-    (
-        "λ",
-        "Share of the variance of the scores that is signal, estimated from the disagreement between replicas of the "
-        "model. 1 means no noise. A map multiplies the distance of a score from the center by λ: 0.8 reduces it by a "
-        "fifth. After a calibrator, λ corrects the remaining bias and may exceed 1. The interval covers the sampling "
-        "of pool rows only; training the model again changes λ by more.",
-    ),
-    (
-        "Drift",
-        "A map is valid for scores like those it was fitted on. If the mean of the scores moves by 0.3 standard "
-        "deviations or more, fit the map again on current data.",
-    ),
-    (
-        "What a map does not do",
-        "A map does not change the ranking (with groups: the ranking within a group), so the same rows are selected. "
-        "It corrects the selected rows; the average over all rows can get worse. If scores are far from normally "
-        "distributed, or some are much noisier than others, a single λ corrects too much. The measured errors on "
-        "this page show whether that happened.",
-    ),
-    (
-        "If an error remains",
-        "If a map under-predicts and the scores are close to normally distributed, fit with --curvature. Check that "
-        "--replicas describes how the replicas were trained. With labelled rows, fit with --method tower, or combine "
-        "VAD with a calibrator. If the noise differs between groups, fit by group. --method auto chooses a method. "
-        "Compare the maps on data that was not used to choose between them.",
-    ),
-)
-
-__all__ = [
-    "GUIDE", "Z95", "BigNumber", "Headline", "by_share", "clean", "decimals_for", "fixed", "headline", "interval",
-    "number", "percent", "selection_name", "share", "short", "the_selection",
-]  # fmt: skip
+def fit_words(record: FitRecord) -> list[str]:
+    """Describe the result of a fit, one line per subject."""
+    lines = [f"why: {record.reason}"] if record.reason else []
+    if record.lambda_ is not None and record.standard_error is not None and record.center is not None:
+        shrinkage = f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f}"
+        lines.append(f"scores are shrunk towards {record.center:.4f} by {shrinkage}")
+    if record.line_probability is not None:
+        lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")
+    if record.straight_loss is not None:
+        loss = f"{100 * record.straight_loss:.2g}%"
+        lines.append(f"written as a straight line, which differs by at most {loss} on the top 1% to 10%")
+    if record.remaining_error:
+        spans = [f"{share(e.alpha)}: {100 * e.low:+.1f}% to {100 * e.high:+.1f}%" for e in record.remaining_error]
+        level = share(record.remaining_error[0].level)
+        lines.append(f"expected error on the top of this pool, {level} intervals: {', '.join(spans)}")
+    return lines

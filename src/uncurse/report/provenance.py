@@ -28,21 +28,6 @@ def record_of(
 ) -> FitRecord:
     """Return the record of a fit, with intervals and summaries of the scores of pool and labelled rows.
 
-    Parameters
-    ----------
-    fitted : VAD, Tower or Auto
-        A fitted method.
-    pool, labelled : Evidence
-        Rows that it was fitted on.
-    command : str
-        Command line that fitted it.
-
-    Returns
-    -------
-    FitRecord
-
-    Examples
-    --------
     >>> from uncurse.evidence import from_arrays
     >>> pool = from_arrays([[0.0, 0.1], [1.0, 0.9], [2.0, 2.2]])
     >>> record = record_of(VAD().fit(pool), pool)
@@ -79,17 +64,6 @@ def _remaining_error(
 def summarize_scores(cells: Cells) -> ScoreSummary:
     """Return mean, standard deviation, histogram and Gaussianity of scores, on the logit or value scale.
 
-    Parameters
-    ----------
-    cells : Cells
-        Scores with their weights.
-
-    Returns
-    -------
-    ScoreSummary
-
-    Examples
-    --------
     >>> summary = summarize_scores(Cells().update(np.random.default_rng(0).normal(-3.0, 0.5, 10_000)))
     >>> summary.rows, round(summary.mean, 1), round(summary.sd, 1)
     (10000, -3.0, 0.5)
@@ -109,13 +83,9 @@ def summarize_scores(cells: Cells) -> ScoreSummary:
         found = gaussianity(cells)
     except UncurseError:  # too few rows, or constant: there is no shape to judge
         return summary
-    return replace(
-        summary,
-        distance=found.distance,
-        skewness=found.skewness,
-        excess_kurtosis=found.excess_kurtosis,
-        p_value=None if math.isnan(found.p_value) else found.p_value,
-    )
+    p_value = None if math.isnan(found.p_value) else found.p_value
+    shape = {name: getattr(found, name) for name in ("distance", "skewness", "excess_kurtosis")}
+    return replace(summary, **shape, p_value=p_value)
 
 
 def _histogram(low: Array, high: Array, weight: Array, rows: int) -> tuple[Array, Array]:
@@ -130,6 +100,3 @@ def _histogram(low: Array, high: Array, weight: Array, rows: int) -> tuple[Array
     below = edges - 1e-12 * (right - left)
     below[-1] = right + 1e-12 * (right - left)
     return edges, np.diff(np.interp(below, ends, reached))
-
-
-__all__ = ["LEVEL", "SHARES", "record_of", "summarize_scores"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 from ...optional import needing
 from ...report import REQUIREMENT
@@ -88,11 +89,11 @@ def _rows(arena: Arena, world: str, series: dict[str, int]) -> charts.Rows:
     return rows
 
 
-def _chart(rows: charts.Rows, frame: charts.Frame) -> charts.Chart:
+def _chart(rows: charts.Rows, frame: charts.Frame) -> Any:
     """Draw one line per method. Values are logarithms, so that the names at the ends of lines can be spread."""
     values = [row["value"] for row in rows]
     y = charts.log10_axis((min(values) - 0.08, max(values) + 0.08), _TICKS, "rms error")
-    return charts.styled(charts.line_chart(rows, charts.share_axis(rows), y, frame), frame)
+    return charts.line_chart(rows, charts.share_axis(rows), y, frame)
 
 
 def _provenance(arena: Arena, command: str) -> Section:
