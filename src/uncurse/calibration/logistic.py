@@ -107,8 +107,7 @@ def fit_logistic(
         )
         at: Array = zeros
         if start is not None:
-            whitened = np.asarray(np.linalg.solve(unscale, start), np.float64)
-            at = whitened if problem.loss(whitened) < problem.loss(zeros) else zeros
+            at = min(zeros, np.asarray(np.linalg.solve(unscale, start), np.float64), key=problem.loss)
         at, information = problem.minimise(at)
         inverse = unscale @ np.linalg.inv(information) @ unscale.T / total
         log_determinant = np.linalg.slogdet(information)[1] - 2 * np.linalg.slogdet(unscale)[1]
