@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from uncurse import UncurseError
 from uncurse.debias import free_shape, label_model
 from uncurse.debias.free_shape import FreeShape, Parametric
 from uncurse.debias.label_model import LabelModel
@@ -219,3 +220,53 @@ def test_probability_adds_contrast_and_masses_to_the_curve():
     model = LabelModel(lambda x: 0.5 * x, 0.3, 0.1, ((-3.0, 0.01, 0.7),))
     expected = expit(0.5 * served - 0.3 * (gap - 0.1) + [0.7, 0, 0])
     np.testing.assert_allclose(model.probability(served, cells), expected, rtol=1e-12)
+
+
+def labelled_cells(low, high, rows=1_000, gap=1.0):
+    """Return labelled cells of two scores ±gap with these numbers of positives, for replicas that agree."""
+    scores = np.repeat([-gap, gap], rows)[:, None] + np.zeros(2)
+    labels = np.concatenate([np.arange(rows) < low, np.arange(rows) < high])
+    return ReplicaModel(from_arrays(scores, labels, replica_counts=True).replica_counts.cells(), "seeds")
+
+
+def test_labels_that_fall_by_three_standard_errors_are_inverted():
+    assert label_model.fit_scaling(labelled_cells(528, 472)) == (1.0, 0.0)  # 2.5 standard errors
+    with pytest.raises(
+        UncurseError, match=r"labels fall as scores rise \(slope -0\.16\); is the label, or the score, inv"
+    ):
+        label_model.fit_scaling(labelled_cells(540, 460))  # 3.6
+
+
+def test_labels_that_do_not_depend_on_the_score_do_not_rescale_it():
+    assert label_model.fit_scaling(labelled_cells(500, 500)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(("slope", "far"), [(0.45, True), (0.55, False), (1.9, False), (2.1, True)])
+def test_scores_are_rescaled_beyond_a_slope_of_two_or_a_half(slope, far):
+    rows = 100_000
+    low, high = (round(rows * float(expit(slope * x))) for x in (-1, 1))
+    found = label_model.fit_scaling(labelled_cells(low, high, rows))
+    assert found == (pytest.approx((slope, 0.0), abs=1e-3) if far else (1.0, 0.0))
+
+
+@pytest.mark.parametrize(("level", "far"), [(-1.6, True), (-1.4, False), (1.4, False), (1.6, True)])
+def test_scores_are_moved_by_a_level_beyond_one_and_a_half(level, far):
+    rows = 100_000
+    low, high = (round(rows * float(expit(x + level))) for x in (-1, 1))
+    found = label_model.fit_scaling(labelled_cells(low, high, rows))
+    assert found == (pytest.approx((1.0, level), abs=1e-2) if far else (1.0, 0.0))
+
+
+def test_few_labels_do_not_rescale_scores():
+    # Four standard errors: a slope of 3 from 2 · 40 rows, and a level of 2 from 2 · 6.
+    assert label_model.fit_scaling(labelled_cells(2, 38, 40)) == (1.0, 0.0)
+    assert label_model.fit_scaling(labelled_cells(4, 5, 6)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("width", [0.0, 0.5])
+def test_the_teacher_corrects_for_the_width_of_cells(width):
+    mean, spread = np.array([-3.0, -0.5, 1.0]), np.array([0.3, 0.8, 0.02])
+    cells = ReplicaCells(mean, 0 * mean, spread, np.ones(3), None, np.zeros(3), width, 3, 3.0)
+    contrast = np.sqrt(np.maximum(spread / 2 - width**2 / 6, 0.0))
+    expected = (1 / (1 + np.exp(-(mean + 1j * contrast)))).real
+    np.testing.assert_allclose(free_shape.teacher(cells), expected, rtol=1e-12)

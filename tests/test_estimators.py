@@ -1,7 +1,7 @@
 import joblib
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, logit
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -19,9 +19,11 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import estimator_checks, get_tags
 
+from uncurse.debias.straight_line import straight_line
 from uncurse.debias.vad import VAD
 from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV, UncursedRegressorCV
+from uncurse.estimators.uncursed import CLIP
 from uncurse.maps import load
 from uncurse.serving import fold
 
@@ -176,6 +178,18 @@ def test_a_pool_is_scored_by_the_models_that_score_labelled_rows():
     np.testing.assert_allclose(done.pool[:200], done.labelled[0][:200], rtol=1e-12)
     np.testing.assert_allclose(done.pool[600:], done.labelled[0][200:], rtol=1e-12)
     np.testing.assert_allclose(done.served_pool[:, 0], clone(LOGISTIC).fit(X, Y).predict_proba(X)[:, 1], rtol=1e-9)
+
+
+def test_the_line_without_a_pool_is_that_of_the_rows_out_of_fold_as_the_served_model_scores_them():
+    clf = UncursedClassifierCV(random_state=0, cv=2).fit(X[:300], Y[:300])
+    done = clf.cross_fit(X[:300], Y[:300])
+    slope, intercept = done.alignment
+    assert abs(intercept) > 0.02
+    served = (logit(done.pool[:, 0]) - intercept) / slope
+    # The estimator keeps 500 quantiles of them.
+    expected, _ = straight_line(clf.map_, served, np.ones(len(served)), (0.05, 0.5))
+    line, _ = clf.line((0.05, 0.5))
+    np.testing.assert_allclose(line([0.1, 0.3]), expected([0.1, 0.3]), rtol=0.01)
 
 
 def test_without_a_pool_the_rows_scored_out_of_fold_are_the_pool():
@@ -333,6 +347,7 @@ def test_boosted_trees_take_frames_with_categories(name):
 # ---------------------------------------------------------------------------- edge cases and errors
 
 
+@pytest.mark.filterwarnings("ignore:λ =")
 def test_predictions_of_0_and_1_are_clipped(tmp_path):
     tree = DecisionTreeClassifier(max_depth=6)
     clf = UncursedClassifierCV(tree, random_state=0).fit(X, Y, pool=POOL)
@@ -341,6 +356,9 @@ def test_predictions_of_0_and_1_are_clipped(tmp_path):
     assert clf.predict_proba(POOL).min() > 0
     clf.map_.save(tmp_path / "map.json")
     np.testing.assert_array_equal(load(tmp_path / "map.json")(raw), clf.predict_proba(POOL)[:, 1])
+    plain = UncursedClassifierCV(tree, method="vad", cv=None, random_state=0).fit(X, Y, pool=POOL).map_
+    np.testing.assert_allclose(plain([0.0, 1.0]), plain([CLIP, 1 - CLIP]), rtol=1e-12)
+    assert plain([1 - 2 * CLIP]) < plain([1.0])
 
 
 @pytest.mark.parametrize(
