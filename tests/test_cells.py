@@ -109,11 +109,11 @@ def test_the_top_starts_where_at_most_8192_rows_are_above():
 
 @pytest.mark.parametrize("logit_", [-900.0, -100.0, -17.0, -3.25, 0.5, 16.5, 40.0, 999.0])
 def test_edges_of_a_step_enclose_its_logits(logit_):
-    step = grid_steps(np.array([logit_]))
-    ends = np.sort(step_edges(step + [0, 1])) if logit_ > -16 else step_edges(step + [0, 1])
-    assert ends[0] <= logit_ * (1 - 1e-12) or ends[0] <= logit_
-    assert logit_ <= ends[1]
-    assert ends[1] - ends[0] < max(1 / 1024, abs(logit_) * 0.0025) * 1.01
+    step = int(grid_steps(np.array([logit_]))[0])
+    low, high = step_edges(np.array([step, step + 1]))
+    assert low <= logit_ + 1e-9 * abs(logit_)
+    assert logit_ < high
+    assert high - low < 1.01 * max(1 / 1024, 0.0021 * abs(logit_))
 
 
 def test_scores_that_differ_in_the_last_bit_make_a_round_trip():

@@ -10,8 +10,8 @@ from uncurse import VAD, Affine, Auto, ReplicaCounts, Tower, UncurseError
 from uncurse.debias import KINDS
 from uncurse.debias.intervals import (
     SHARES,
-    compared_shares,
     TopShare,
+    compared_shares,
     normal_quantile,
     relative_level_error,
     remaining_error_interval,
