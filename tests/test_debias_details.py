@@ -270,3 +270,16 @@ def test_the_teacher_corrects_for_the_width_of_cells(width):
     contrast = np.sqrt(np.maximum(spread / 2 - width**2 / 6, 0.0))
     expected = (1 / (1 + np.exp(-(mean + 1j * contrast)))).real
     np.testing.assert_allclose(free_shape.teacher(cells), expected, rtol=1e-12)
+
+
+def test_dispersion_has_a_floor_and_a_ceiling_on_the_variance_of_the_logit():
+    ones = np.ones(2_000)
+    exact = np.full(2_000, 0.3)
+    np.testing.assert_allclose(free_shape._dispersion(ones, exact, exact**2), 1e-4 * 0.01 * 0.21, rtol=1e-6)
+    # Probabilities of 0 and 1 with a mean of 0.1% have a variance of p(1 − p), and a logit of more than 100.
+    rare = np.full(2_000, 0.001)
+    np.testing.assert_allclose(free_shape._dispersion(10 * ones, rare, rare), 100 * 0.001 * 0.999, rtol=1e-6)
+    # One bin of noise sets the floor of the others.
+    top = np.arange(2_000) >= 1_960
+    noisy = free_shape._dispersion(10 * ones, exact, np.where(top, 0.1, 0.09))
+    np.testing.assert_allclose(noisy[:300], 1e-4 * noisy.max(), rtol=1e-2)
