@@ -134,8 +134,8 @@ WORLDS = {
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_auto_is_never_worse_than_the_raw_scores(world, replicas):
-    truth, pool, _ = rows_of(5_000, replicas, **WORLDS[world])
-    _, scores, labels = rows_of(5_000, replicas, seed=1, **WORLDS[world])
+    truth, pool, _ = rows_of(3_000, replicas, **WORLDS[world])
+    _, scores, labels = rows_of(3_000, replicas, seed=1, **WORLDS[world])
     for auto in (Auto().fit(pool), Auto().fit(pool, labelled=(scores, labels))):
         for alpha in (0.02, 0.1):
             ours, theirs = (error_on_top(f, truth, pool[:, 0], alpha) for f in (auto.predict_proba, expit))

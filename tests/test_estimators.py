@@ -44,7 +44,7 @@ X, Y, POOL = data()
 # ---------------------------------------------------------------------------- scikit-learn's own checks
 
 CHECKED = [
-    UncursedClassifierCV(),
+    UncursedClassifierCV(cv=2),
     UncursedClassifierCV(GaussianNB(), method="tower", cv=3, n_replicas=2),
     UncursedClassifierCV(DecisionTreeClassifier(max_depth=3), method="vad", cv=None),
     UncursedRegressorCV(),
@@ -79,33 +79,42 @@ def top_errors(truth, served, corrected, count):
     return [served[top].sum() / truth[top].sum() - 1, corrected[top].sum() / truth[top].sum() - 1]
 
 
-@pytest.mark.parametrize("options", [{"method": "vad", "cv": None, "n_replicas": 2}, {}], ids=["vad", "auto"])
-def test_the_over_prediction_of_the_top_two_percent_is_removed(options):
+@pytest.mark.parametrize(
+    ("options", "replications"),
+    [
+        ({"method": "vad", "cv": None, "n_replicas": 2}, 20),
+        ({"cv": 2}, 10),
+        pytest.param({}, 40, marks=pytest.mark.theory),
+    ],
+    ids=["vad", "auto of two folds", "auto"],
+)
+def test_the_over_prediction_of_the_top_two_percent_is_removed(options, replications):
     rng = np.random.default_rng(0)
     errors = []
-    for replication in range(40):
+    for replication in range(replications):
         X, pool = rng.normal(0.05, 0.2, (1000, 10)), rng.normal(-0.05, 0.2, (10_000, 10))
         y = rng.random(1000) < expit(X.sum(axis=1))
         clf = UncursedClassifierCV(LOGISTIC, random_state=replication, **options).fit(X, y, pool=pool)
         before, after = clf.estimator_.predict_proba(pool)[:, 1], clf.predict_proba(pool)[:, 1]
         errors.append(top_errors(expit(pool.sum(axis=1)), before, after, 200))
-    mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(40)
+    spread = np.std(errors, axis=0, ddof=1)
+    mean, error = np.mean(errors, axis=0), spread / np.sqrt(replications)
     assert mean[0] > 0.03
-    assert mean[0] > 5 * error[0]
+    assert mean[0] > 3 * error[0]
     assert abs(mean[1]) < 3 * error[1]
-    assert error[1] < 0.012
+    assert spread[1] < 0.075
 
 
 @pytest.mark.parametrize("options", [{"method": "vad", "cv": None}, {}], ids=["vad", "auto"])
 def test_the_over_prediction_of_the_top_of_a_regression_is_removed(options):
     rng = np.random.default_rng(0)
     errors = []
-    for replication in range(60):
+    for replication in range(30):
         X, pool = rng.normal(0, 1, (200, 20)), rng.normal(0, 1, (3000, 20))
         y = X.sum(axis=1) + rng.normal(0, 8, 200)
         reg = UncursedRegressorCV(random_state=replication, **options).fit(X, y, pool=pool)
         errors.append(top_errors(pool.sum(axis=1), reg.estimator_.predict(pool), reg.predict(pool), 60))
-    mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(60)
+    mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(30)
     assert mean[0] > 0.2
     assert abs(mean[1]) < 3 * error[1]
 

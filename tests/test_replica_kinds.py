@@ -79,8 +79,8 @@ def test_what_an_ensemble_cannot_do_is_said():
 @pytest.mark.parametrize("slope", [0.8, 0.95, 1.1])
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_snapshots_have_a_slope_and_a_level_of_their_own(slope, size):
-    truth, scores = members(200_000, size)
-    early = members(200_000, size, slope=slope)[1] + 0.3  # the same truth and noise, another slope and level
+    truth, scores = members(100_000, size)
+    early = members(100_000, size, slope=slope)[1] + 0.3  # the same truth and noise, another slope and level
     scores = np.column_stack([scores[:, 0], early[:, 1:]])
     vad = VAD(replicas="snapshots", curvature=True).fit(scores)
     assert vad.lambda_ == pytest.approx(TRUE / (TRUE + NOISE), abs=0.004)
