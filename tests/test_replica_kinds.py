@@ -76,8 +76,7 @@ def test_what_an_ensemble_cannot_do_is_said():
         VAD(replicas="ensemble").fit(members(100, 1)[1])
 
 
-@pytest.mark.parametrize("slope", [0.8, 0.95, 1.1])
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize(("slope", "size"), [(0.8, 2), (0.95, 2), (1.1, 2), (0.8, 3), (1.1, 5)])
 def test_snapshots_have_a_slope_and_a_level_of_their_own(slope, size):
     truth, scores = members(100_000, size)
     early = members(100_000, size, slope=slope)[1] + 0.3  # the same truth and noise, another slope and level
