@@ -283,3 +283,11 @@ def test_dispersion_has_a_floor_and_a_ceiling_on_the_variance_of_the_logit():
     top = np.arange(2_000) >= 1_960
     noisy = free_shape._dispersion(10 * ones, exact, np.where(top, 0.1, 0.09))
     np.testing.assert_allclose(noisy[:300], 1e-4 * noisy.max(), rtol=1e-2)
+
+
+@pytest.mark.parametrize(("shrinkage", "bounded"), [(-0.2, 1e-3), (0.0, 1e-3), (1.3, 1.0)])
+def test_lambda_of_a_parametric_map_stays_between_a_thousandth_and_one(shrinkage, bounded):
+    vad = Parametric(ReplicaModel(cells_of(200), "seeds"), shrinkage, -2.0, 0.8)
+    x = np.array([-3.0, 0.5])
+    expected = with_curvature(bounded, -2.0, (1 - bounded) * 0.8, "logistic").transform(x)
+    np.testing.assert_allclose(vad.log_odds(x), expected, rtol=1e-12)
