@@ -134,9 +134,10 @@ WORLDS = {
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_auto_is_never_worse_than_the_raw_scores(world, replicas):
-    truth, pool, _ = rows_of(5_000, replicas, **WORLDS[world])
-    _, scores, labels = rows_of(5_000, replicas, seed=1, **WORLDS[world])
-    for auto in (Auto().fit(pool), Auto().fit(pool, labelled=(scores, labels))):
+    truth, pool, _ = rows_of(3_000, replicas, **WORLDS[world])
+    _, scores, labels = rows_of(3_000, replicas, seed=1, **WORLDS[world])
+    fits = [Auto().fit(pool)] + [Auto().fit(pool, labelled=(scores, labels))] * (replicas == 3)
+    for auto in fits:
         for alpha in (0.02, 0.1):
             ours, theirs = (error_on_top(f, truth, pool[:, 0], alpha) for f in (auto.predict_proba, expit))
             assert abs(ours) < abs(theirs) + 0.02
@@ -466,3 +467,24 @@ def test_equal_weights_of_any_size_equal_no_weights(labelled):
         names = np.full(len(X), group)
         np.testing.assert_allclose(weighted.predict_proba(X, names), plain.predict_proba(X, names), rtol=1e-9)
     np.testing.assert_allclose(weighted.interval(0.1), plain.interval(0.1), rtol=1e-6)
+
+
+def test_outliers_are_judged_by_their_share_of_predictions_on_the_top_percent():
+    pool = POOL[:12_000].copy()
+    pool[:2] = 6.0  # 2 of the 120 rows of the top 1%, and 3.6% of their predictions
+    chosen = Auto().fit(pool, labelled=(SCORES[:5_000], LABELS[:5_000]))
+    assert chosen.method_ == "tower"
+    assert re.match(
+        r"outliers make up [2-9]\.\d% of the predictions on the top 1%, so they are calibrated", chosen.reason_
+    )
+    pool[1] = POOL[1]
+    assert "outliers" not in Auto().fit(pool, labelled=(SCORES[:5_000], LABELS[:5_000])).reason_
+
+
+def test_labels_that_the_scores_separate_say_nothing():
+    scores = POOL[:40]
+    labels = scores[:, 0] > np.quantile(scores[:, 0], 0.7)
+    base = label_free()
+    chosen = Auto().fit(POOL, labelled=(scores, labels))
+    assert chosen.method_ == base.method_
+    assert chosen.reason_.endswith("12 labels of the rarer class support it (weight 100%)")

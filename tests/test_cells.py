@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from uncurse import Cells, UncurseError
 from uncurse.calibration.calibrators import CALIBRATORS, fit_calibrator
-from uncurse.evidence.score_grid import grid_steps
+from uncurse.evidence.score_grid import grid_steps, step_edges, top_cut
 from uncurse.links import logistic, logit
 
 EXACT_ROWS = 1 << 17
@@ -97,6 +97,29 @@ def test_distinct_float32_probabilities_stay_distinct_cells():
 def test_the_grid_never_exceeds_its_documented_size():
     l = np.linspace(-40, 40, 2_000_001)
     assert len(Cells(exact=False).update(l)) <= 16_384
+    l = np.linspace(-12, 12, 200_001)
+    assert len(Cells(exact=False).update(l, sample_weight=np.ones(len(l)))) == len(Cells(exact=False).update(l))
+
+
+def test_the_top_starts_where_at_most_8192_rows_are_above():
+    assert top_cut(np.full(10, 3_000.0)) == 8
+    assert top_cut(np.array([1.0, 0.0, 8_000.0, 192.0])) == 1
+    assert top_cut(np.array([1.0, 8_193.0])) == 2  # none
+
+
+@pytest.mark.parametrize("logit_", [-900.0, -100.0, -17.0, -3.25, 0.5, 16.5, 40.0, 999.0])
+def test_edges_of_a_step_enclose_its_logits(logit_):
+    step = int(grid_steps(np.array([logit_]))[0])
+    low, high = step_edges(np.array([step, step + 1]))
+    assert low <= logit_ + 1e-9 * abs(logit_)
+    assert logit_ < high
+    assert high - low < 1.01 * max(1 / 1024, 0.0021 * abs(logit_))
+
+
+def test_scores_that_differ_in_the_last_bit_make_a_round_trip():
+    score = np.array([-3.7, np.nextafter(-3.7, 0), 5.0, np.nextafter(5.0, 9.0)])
+    again = Cells.from_dict(json.loads(json.dumps(Cells().update(score).to_dict())))
+    np.testing.assert_array_equal(again.score, score)
 
 
 def test_the_grid_keeps_the_sums_and_the_order():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from uncurse import UncurseError
 from uncurse.debias import free_shape, label_model
 from uncurse.debias.free_shape import FreeShape, Parametric
 from uncurse.debias.label_model import LabelModel
@@ -219,3 +220,74 @@ def test_probability_adds_contrast_and_masses_to_the_curve():
     model = LabelModel(lambda x: 0.5 * x, 0.3, 0.1, ((-3.0, 0.01, 0.7),))
     expected = expit(0.5 * served - 0.3 * (gap - 0.1) + [0.7, 0, 0])
     np.testing.assert_allclose(model.probability(served, cells), expected, rtol=1e-12)
+
+
+def labelled_cells(low, high, rows=1_000, gap=1.0):
+    """Return labelled cells of two scores ±gap with these numbers of positives, for replicas that agree."""
+    scores = np.repeat([-gap, gap], rows)[:, None] + np.zeros(2)
+    labels = np.concatenate([np.arange(rows) < low, np.arange(rows) < high])
+    return ReplicaModel(from_arrays(scores, labels, replica_counts=True).replica_counts.cells(), "seeds")
+
+
+def test_labels_that_fall_by_three_standard_errors_are_inverted():
+    assert label_model.fit_scaling(labelled_cells(528, 472)) == (1.0, 0.0)  # 2.5 standard errors
+    with pytest.raises(
+        UncurseError, match=r"labels fall as scores rise \(slope -0\.16\); is the label, or the score, inv"
+    ):
+        label_model.fit_scaling(labelled_cells(540, 460))  # 3.6
+
+
+def test_labels_that_do_not_depend_on_the_score_do_not_rescale_it():
+    assert label_model.fit_scaling(labelled_cells(500, 500)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(("slope", "far"), [(0.45, True), (0.55, False), (1.9, False), (2.1, True)])
+def test_scores_are_rescaled_beyond_a_slope_of_two_or_a_half(slope, far):
+    rows = 100_000
+    low, high = (round(rows * float(expit(slope * x))) for x in (-1, 1))
+    found = label_model.fit_scaling(labelled_cells(low, high, rows))
+    assert found == (pytest.approx((slope, 0.0), abs=1e-3) if far else (1.0, 0.0))
+
+
+@pytest.mark.parametrize(("level", "far"), [(-1.6, True), (-1.4, False), (1.4, False), (1.6, True)])
+def test_scores_are_moved_by_a_level_beyond_one_and_a_half(level, far):
+    rows = 100_000
+    low, high = (round(rows * float(expit(x + level))) for x in (-1, 1))
+    found = label_model.fit_scaling(labelled_cells(low, high, rows))
+    assert found == (pytest.approx((1.0, level), abs=1e-2) if far else (1.0, 0.0))
+
+
+def test_few_labels_do_not_rescale_scores():
+    # Four standard errors: a slope of 3 from 2 · 40 rows, and a level of 2 from 2 · 6.
+    assert label_model.fit_scaling(labelled_cells(2, 38, 40)) == (1.0, 0.0)
+    assert label_model.fit_scaling(labelled_cells(4, 5, 6)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("width", [0.0, 0.5])
+def test_the_teacher_corrects_for_the_width_of_cells(width):
+    mean, spread = np.array([-3.0, -0.5, 1.0]), np.array([0.3, 0.8, 0.02])
+    cells = ReplicaCells(mean, 0 * mean, spread, np.ones(3), None, np.zeros(3), width, 3, 3.0)
+    contrast = np.sqrt(np.maximum(spread / 2 - width**2 / 6, 0.0))
+    expected = (1 / (1 + np.exp(-(mean + 1j * contrast)))).real
+    np.testing.assert_allclose(free_shape.teacher(cells), expected, rtol=1e-12)
+
+
+def test_dispersion_has_a_floor_and_a_ceiling_on_the_variance_of_the_logit():
+    ones = np.ones(2_000)
+    exact = np.full(2_000, 0.3)
+    np.testing.assert_allclose(free_shape._dispersion(ones, exact, exact**2), 1e-4 * 0.01 * 0.21, rtol=1e-6)
+    # Probabilities of 0 and 1 with a mean of 0.1% have a variance of p(1 − p), and a logit of more than 100.
+    rare = np.full(2_000, 0.001)
+    np.testing.assert_allclose(free_shape._dispersion(10 * ones, rare, rare), 100 * 0.001 * 0.999, rtol=1e-6)
+    # One bin of noise sets the floor of the others.
+    top = np.arange(2_000) >= 1_960
+    noisy = free_shape._dispersion(10 * ones, exact, np.where(top, 0.1, 0.09))
+    np.testing.assert_allclose(noisy[:300], 1e-4 * noisy.max(), rtol=1e-2)
+
+
+@pytest.mark.parametrize(("shrinkage", "bounded"), [(-0.2, 1e-3), (0.0, 1e-3), (1.3, 1.0)])
+def test_lambda_of_a_parametric_map_stays_between_a_thousandth_and_one(shrinkage, bounded):
+    vad = Parametric(ReplicaModel(cells_of(200), "seeds"), shrinkage, -2.0, 0.8)
+    x = np.array([-3.0, 0.5])
+    expected = with_curvature(bounded, -2.0, (1 - bounded) * 0.8, "logistic").transform(x)
+    np.testing.assert_allclose(vad.log_odds(x), expected, rtol=1e-12)

@@ -1,7 +1,7 @@
 import joblib
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, logit
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -19,9 +19,11 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import estimator_checks, get_tags
 
+from uncurse.debias.straight_line import straight_line
 from uncurse.debias.vad import VAD
 from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV, UncursedRegressorCV
+from uncurse.estimators.uncursed import CLIP
 from uncurse.maps import load
 from uncurse.serving import fold
 
@@ -42,11 +44,11 @@ X, Y, POOL = data()
 # ---------------------------------------------------------------------------- scikit-learn's own checks
 
 CHECKED = [
-    UncursedClassifierCV(),
-    UncursedClassifierCV(GaussianNB(), method="tower", cv=3, n_replicas=2),
-    UncursedClassifierCV(DecisionTreeClassifier(max_depth=3), method="vad", cv=None),
-    UncursedRegressorCV(),
-    UncursedRegressorCV(DecisionTreeRegressor(max_depth=3), method="vad", cv=None),
+    UncursedClassifierCV(method="vad", random_state=0),
+    UncursedClassifierCV(GaussianNB(), method="tower", cv=3, n_replicas=2, random_state=0),
+    UncursedClassifierCV(DecisionTreeClassifier(max_depth=3), method="vad", cv=None, random_state=0),
+    UncursedRegressorCV(random_state=0),
+    UncursedRegressorCV(DecisionTreeRegressor(max_depth=3), method="vad", cv=None, random_state=0),
 ]
 # `parametrize_with_checks` of scikit-learn 1.6 passes pytest a generator, which pytest 9 warns of.
 # Only ratios of weights matter here, so an integer weight differs from repeated rows: they are a larger sample.
@@ -77,33 +79,42 @@ def top_errors(truth, served, corrected, count):
     return [served[top].sum() / truth[top].sum() - 1, corrected[top].sum() / truth[top].sum() - 1]
 
 
-@pytest.mark.parametrize("options", [{"method": "vad", "cv": None, "n_replicas": 2}, {}], ids=["vad", "auto"])
-def test_the_over_prediction_of_the_top_two_percent_is_removed(options):
+@pytest.mark.parametrize(
+    ("options", "replications"),
+    [
+        ({"method": "vad", "cv": None, "n_replicas": 2}, 20),
+        ({"cv": 2}, 10),
+        pytest.param({}, 40, marks=pytest.mark.theory),
+    ],
+    ids=["vad", "auto of two folds", "auto"],
+)
+def test_the_over_prediction_of_the_top_two_percent_is_removed(options, replications):
     rng = np.random.default_rng(0)
     errors = []
-    for replication in range(40):
+    for replication in range(replications):
         X, pool = rng.normal(0.05, 0.2, (1000, 10)), rng.normal(-0.05, 0.2, (10_000, 10))
         y = rng.random(1000) < expit(X.sum(axis=1))
         clf = UncursedClassifierCV(LOGISTIC, random_state=replication, **options).fit(X, y, pool=pool)
         before, after = clf.estimator_.predict_proba(pool)[:, 1], clf.predict_proba(pool)[:, 1]
         errors.append(top_errors(expit(pool.sum(axis=1)), before, after, 200))
-    mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(40)
+    spread = np.std(errors, axis=0, ddof=1)
+    mean, error = np.mean(errors, axis=0), spread / np.sqrt(replications)
     assert mean[0] > 0.03
-    assert mean[0] > 5 * error[0]
+    assert mean[0] > 3 * error[0]
     assert abs(mean[1]) < 3 * error[1]
-    assert error[1] < 0.012
+    assert spread[1] < 0.075
 
 
 @pytest.mark.parametrize("options", [{"method": "vad", "cv": None}, {}], ids=["vad", "auto"])
 def test_the_over_prediction_of_the_top_of_a_regression_is_removed(options):
     rng = np.random.default_rng(0)
     errors = []
-    for replication in range(60):
+    for replication in range(30):
         X, pool = rng.normal(0, 1, (200, 20)), rng.normal(0, 1, (3000, 20))
         y = X.sum(axis=1) + rng.normal(0, 8, 200)
         reg = UncursedRegressorCV(random_state=replication, **options).fit(X, y, pool=pool)
         errors.append(top_errors(pool.sum(axis=1), reg.estimator_.predict(pool), reg.predict(pool), 60))
-    mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(60)
+    mean, error = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(30)
     assert mean[0] > 0.2
     assert abs(mean[1]) < 3 * error[1]
 
@@ -125,7 +136,7 @@ def test_labels_correct_a_model_that_is_too_steep_by_construction():
 
 @pytest.mark.parametrize("base", [LOGISTIC, GaussianNB(), RandomForestClassifier(10, max_depth=4)], ids=repr)
 def test_the_ranking_of_the_base_model_is_kept(base):
-    clf = UncursedClassifierCV(base, random_state=0).fit(X, Y, pool=POOL)
+    clf = UncursedClassifierCV(base, cv=3, random_state=0).fit(X, Y, pool=POOL)
     before, after = clf.estimator_.predict_proba(POOL)[:, 1], clf.predict_proba(POOL)[:, 1]
     assert (np.diff(after[np.argsort(before, kind="stable")]) >= 0).all()
     assert len(np.unique(after)) >= 0.999 * len(np.unique(before))
@@ -178,6 +189,18 @@ def test_a_pool_is_scored_by_the_models_that_score_labelled_rows():
     np.testing.assert_allclose(done.served_pool[:, 0], clone(LOGISTIC).fit(X, Y).predict_proba(X)[:, 1], rtol=1e-9)
 
 
+def test_the_line_without_a_pool_is_that_of_the_rows_out_of_fold_as_the_served_model_scores_them():
+    clf = UncursedClassifierCV(random_state=0, cv=2).fit(X[:300], Y[:300])
+    done = clf.cross_fit(X[:300], Y[:300])
+    slope, intercept = done.alignment
+    assert abs(intercept) > 0.02
+    served = (logit(done.pool[:, 0]) - intercept) / slope
+    # The estimator keeps 500 quantiles of them.
+    expected, _ = straight_line(clf.map_, served, np.ones(len(served)), (0.05, 0.5))
+    line, _ = clf.line((0.05, 0.5))
+    np.testing.assert_allclose(line([0.1, 0.3]), expected([0.1, 0.3]), rtol=0.01)
+
+
 def test_without_a_pool_the_rows_scored_out_of_fold_are_the_pool():
     tree = DecisionTreeClassifier(max_depth=4)
     clf = UncursedClassifierCV(tree, method="tower", random_state=0).fit(X, Y)
@@ -199,12 +222,13 @@ def test_the_number_of_fits_is_the_number_of_replicas_times_the_folds_and_one():
 # ---------------------------------------------------------------------------- invariances
 
 
-@pytest.mark.parametrize("base", [LOGISTIC, RandomForestClassifier(10, max_depth=4)], ids=repr)
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
+@pytest.mark.parametrize(
+    ("base", "scale"), [(LOGISTIC, 1e-6), (RandomForestClassifier(10, max_depth=4), 1e6)], ids=["linear", "trees"]
+)
 def test_only_ratios_of_weights_matter(base, scale):
     weights = np.random.default_rng(1).exponential(size=len(Y))
-    one = UncursedClassifierCV(base, cv=3, random_state=0).fit(X, Y, sample_weight=weights)
-    two = UncursedClassifierCV(base, cv=3, random_state=0).fit(X, Y, sample_weight=scale * weights)
+    one = UncursedClassifierCV(base, cv=2, random_state=0).fit(X, Y, sample_weight=weights)
+    two = UncursedClassifierCV(base, cv=2, random_state=0).fit(X, Y, sample_weight=scale * weights)
     np.testing.assert_allclose(one.predict_proba(POOL), two.predict_proba(POOL), rtol=1e-8)
 
 
@@ -232,10 +256,10 @@ def test_dataframes_and_arrays_give_the_same_predictions(library):
     frames = pytest.importorskip(library)
     names = [f"x{j}" for j in range(X.shape[1])]
     frame, pool = (frames.DataFrame(dict(zip(names, rows.T, strict=True))) for rows in (X, POOL))
-    clf = UncursedClassifierCV(LOGISTIC, random_state=0).fit(frame, frames.Series(Y), pool=pool)
+    clf = UncursedClassifierCV(LOGISTIC, cv=2, random_state=0).fit(frame, frames.Series(Y), pool=pool)
     plain = LogisticRegression().fit(frame, Y)  # which frames have names differs between releases of scikit-learn
     assert hasattr(clf, "feature_names_in_") == hasattr(plain, "feature_names_in_")
-    expected = UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y, pool=POOL)
+    expected = UncursedClassifierCV(LOGISTIC, cv=2, random_state=0).fit(X, Y, pool=POOL)
     np.testing.assert_allclose(clf.predict_proba(pool), expected.predict_proba(POOL), rtol=1e-8)
 
 
@@ -291,7 +315,7 @@ def test_metadata_is_routed_through_a_search():
     weights = np.where(Y == 1, 3.0, 1.0)
     with config_context(enable_metadata_routing=True):
         base = clone(LOGISTIC).set_fit_request(sample_weight=True)
-        clf = UncursedClassifierCV(base, cv=3, random_state=0).set_fit_request(sample_weight=True, pool=True)
+        clf = UncursedClassifierCV(base, cv=2, random_state=0).set_fit_request(sample_weight=True, pool=True)
         clf.set_score_request(sample_weight=False)
         search = GridSearchCV(clf, {"estimator__C": [1.0, np.inf]}, cv=2)
         search.fit(X, Y, sample_weight=weights, pool=POOL)
@@ -333,6 +357,7 @@ def test_boosted_trees_take_frames_with_categories(name):
 # ---------------------------------------------------------------------------- edge cases and errors
 
 
+@pytest.mark.filterwarnings("ignore:λ =")
 def test_predictions_of_0_and_1_are_clipped(tmp_path):
     tree = DecisionTreeClassifier(max_depth=6)
     clf = UncursedClassifierCV(tree, random_state=0).fit(X, Y, pool=POOL)
@@ -341,6 +366,9 @@ def test_predictions_of_0_and_1_are_clipped(tmp_path):
     assert clf.predict_proba(POOL).min() > 0
     clf.map_.save(tmp_path / "map.json")
     np.testing.assert_array_equal(load(tmp_path / "map.json")(raw), clf.predict_proba(POOL)[:, 1])
+    plain = UncursedClassifierCV(tree, method="vad", cv=None, random_state=0).fit(X, Y, pool=POOL).map_
+    np.testing.assert_allclose(plain([0.0, 1.0]), plain([CLIP, 1 - CLIP]), rtol=1e-12)
+    assert plain([1 - 2 * CLIP]) < plain([1.0])
 
 
 @pytest.mark.parametrize(
@@ -505,13 +533,13 @@ def test_rows_of_weight_zero_do_not_change_the_line():
 
 def test_labels_that_are_scored_again_and_again_count_once():
     widths = []
-    for cv in (StratifiedKFold(5, shuffle=True, random_state=0), RepeatedStratifiedKFold(n_splits=5, n_repeats=6)):
+    for cv in (StratifiedKFold(5, shuffle=True, random_state=0), RepeatedStratifiedKFold(n_splits=5, n_repeats=3)):
         clf = UncursedClassifierCV(LOGISTIC, method="tower", cv=cv, random_state=0).fit(X, Y)
         low, high = clf.interval(0.1)
         widths.append(high - low)
     assert widths[1] > 0.8 * widths[0]
     done = UncursedClassifierCV(LOGISTIC, cv=cv, random_state=0).cross_fit(X, Y)
-    assert (done.labelled_repeats, done.pool_repeats) == (6, 6)
+    assert (done.labelled_repeats, done.pool_repeats) == (3, 3)
     assert done.labelled_evidence("probability").moments.effective_rows == pytest.approx(400)
 
 

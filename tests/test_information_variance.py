@@ -150,6 +150,13 @@ def test_a_column_far_from_zero_does_not_change_the_variance(offset):
     np.testing.assert_allclose(V, information_variance(X, p, pool), rtol=1e-6)
 
 
+@pytest.mark.parametrize("offset", [1e3, 1e6])
+def test_few_rows_far_from_zero_determine_as_many_directions_as_they_have_differences(offset):
+    X, p, pool = small_data(rows=3, dimensions=4)
+    V = information_variance(X + offset, p, pool + offset)
+    np.testing.assert_allclose(V, information_variance(X, p, pool), rtol=1e-6)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e-8, 1e-4, 1e8, 1e200, 1e300])
 def test_units_of_a_column_do_not_change_the_variance(scale):
     X, p, pool = small_data(500, 400, 5)

@@ -9,7 +9,9 @@ from scipy.special import expit
 from uncurse import VAD, Affine, Auto, ReplicaCounts, Tower, UncurseError
 from uncurse.debias import KINDS
 from uncurse.debias.intervals import (
+    SHARES,
     TopShare,
+    compared_shares,
     normal_quantile,
     relative_level_error,
     remaining_error_interval,
@@ -57,6 +59,12 @@ def test_the_last_cell_of_a_top_share_counts_in_part():
     cells = cells_of(np.repeat([[0.0, 0.1], [2.0, 2.1]], [70, 30], axis=0))
     top = TopShare(cells, 0.5)
     np.testing.assert_allclose(np.sort(top.share), [0.4, 0.6], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "first"), [(9, 1.0), (10, 0.1), (19, 0.1), (20, 0.05), (50, 0.02), (100, 0.01)])
+def test_maps_are_compared_on_shares_that_select_a_row(rows, first):
+    shares = compared_shares(cells_of(rows_of(rows)[1]))
+    assert shares == [alpha for alpha in (*SHARES, 1.0) if alpha >= first and (alpha < 1 or rows < 10)]
 
 
 def test_a_share_outside_zero_to_one_is_refused():
@@ -165,6 +173,9 @@ def test_level_variance_depends_on_the_kind_of_replica():
     assert KINDS["seeds"].level_variance(levels) == (pytest.approx(levels.var(ddof=1) / 4), 3)
     assert KINDS["anchored"].level_variance(levels) == (pytest.approx(np.mean(levels[1:] ** 2)), 3)
     assert KINDS["bootstrap"].level_variance(levels) == (pytest.approx(levels[1:].var(ddof=1)), 2)
+    # Column 0 is the mean of the three members.
+    assert KINDS["ensemble"].level_variance(levels) == (pytest.approx(levels[1:].var(ddof=1) / 3), 2)
+    assert KINDS["snapshots"].level_variance(np.zeros(4)) == (0.0, 3)
 
 
 # ---------------------------------------------------------------------------- intervals of fitted methods

@@ -61,6 +61,21 @@ def test_outlier_does_not_stop_convergence(size, agrees):
     assert (np.abs(gradient(fit, features, 1.0, label)) < 1e-8 * np.abs(features).max(axis=1)).all()
 
 
+@pytest.mark.parametrize("width", [1e-3, 1e-5])
+def test_rounding_does_not_decide_whether_nearly_separated_labels_converge(width):
+    # All scores but one are within `width`, so that the slope is large and cancels with the intercept.
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        x, weight = np.append(np.sort(rng.normal(0, width, 200)), 2.0), rng.lognormal(0, 2, 201)
+        weight[-1] = 0.3 * weight.sum()
+        label = weight * np.append(rng.random(200) < expit(2 * x[:-1] / width), True)
+        fits = []
+        for order in [np.arange(201), *(rng.permutation(201) for _ in range(5))]:
+            features = np.stack([x - weight @ x / weight.sum(), np.ones(201)])[:, order]
+            fits.append(fit_logistic(features, weight[order], label[order]).coefficients)
+        np.testing.assert_allclose(fits, [fits[0]] * 6, rtol=1e-7)
+
+
 def test_large_offset_is_absorbed_by_the_intercept():
     features, weight, label = line(500)
     slope, intercept = fit_logistic(features, weight, label).coefficients

@@ -515,10 +515,25 @@ def test_all_maps_are_evaluated_on_the_rows_that_the_served_score_selects():
         Steps((-0.5,), (-2.0, -1.0)),  # the top is flat
         Grouped(Affine(1.0, 0.0), {"a": Affine(1.0, 2.0), "b": Affine(0.5, 0.0)}),
     )
-    found = [evaluate_log(log, one).rows for one in maps]
+    found = [evaluate_log(log, one, (0.0123, 0.05, 1.0)).rows for one in maps]
+    assert [row.selected for row in found[0]] == [37, 150, 3000]  # whole rows, if weights are equal
     for rows in zip(*found, strict=True):
         assert len({row.selected for row in rows}) == 1
         np.testing.assert_allclose([row.observed for row in rows], rows[0].observed, rtol=1e-12)
+
+
+def test_a_log_on_the_grid_selects_parts_of_cells():
+    rng = np.random.default_rng(3)
+    l = rng.normal(-1, 0.8, 140_000)
+    y = rng.random(140_000) < expit(l)
+    flat = Steps((-9.0,), (-2.0, -1.0))  # does not order the rows
+    cells = from_arrays(l[:, None], y).cells
+    for alpha in (0.001, 0.3, 0.7):
+        (row,) = evaluate_log(from_arrays(l[:, None], y), flat, alpha).rows
+        top = top_share(l, alpha)
+        assert row.selected == pytest.approx(len(l) * alpha, rel=1e-6)
+        assert row.observed == pytest.approx(y[top].sum(), abs=max(cells.weight) if alpha > 0.01 else 0)
+        assert row.predicted == pytest.approx(flat(l[top]).sum(), rel=1e-6)
 
 
 def test_values_weight_the_sums_but_not_the_selection():

@@ -112,3 +112,9 @@ def test_sums_of_a_light_bin_keep_their_digits_next_to_heavy_bins():
     np.testing.assert_allclose(between["w2"][1], np.sum(w[light] ** 2), rtol=1e-13)
     np.testing.assert_allclose(between["yy2"][1], np.sum((w * y)[light]), rtol=1e-13)
     np.testing.assert_allclose(between["f"][1], np.sum((w * f)[light]), rtol=1e-13)
+
+
+def test_zero_of_either_sign_and_denormal_numbers_are_one_prediction():
+    f = np.array([0.5, 1e-310, -0.0, 0.0, 1e-299])
+    for weights in (None, np.ones(5)):
+        np.testing.assert_array_equal(rank(f, np.array([1, 1, 0, 0, 0]), weights).f, [0.5, 1e-299, 0.0])

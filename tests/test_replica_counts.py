@@ -732,3 +732,32 @@ def test_empty_counts_have_no_cells():
 def test_the_repr_shows_rows_replicas_and_cells():
     counts = ReplicaCounts().update([[0.0, 1.0], [0.0, 1.0], [5.0, 1.0]])
     assert repr(counts) == "ReplicaCounts of 3 rows and 2 replicas in 2 cells"
+
+
+def test_one_row_makes_a_round_trip():
+    counts = ReplicaCounts().update([[0.5, 1.0]], sample_weight=[0.3])
+    assert ReplicaCounts.from_dict(counts.to_dict()).cells().effective_rows == pytest.approx(1.0)
+
+
+def test_rows_of_zero_weight_do_not_make_a_large_grid_coarser():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(-2, 0.1, (140_000, 2))
+    weight = np.ones(140_000)
+    scores[70_000:], weight[70_000:] = rng.uniform(-15, 15, (70_000, 2)), 0.0
+    with_zeros = ReplicaCounts().update(scores, sample_weight=weight)
+    assert with_zeros.level == ReplicaCounts().update(scores[:70_000]).level
+
+
+def test_cells_are_at_most_64_logits_wide():
+    counts = ReplicaCounts().update([[0.0, 1.0]]).coarsened(20)
+    assert counts.cells().width == 64.0
+    assert ReplicaCounts.from_dict(counts.to_dict()).level == 20
+    with pytest.raises(UncurseError, match="a cell lies outside the grid"):
+        ReplicaCounts.from_dict(counts.to_dict() | {"level": 21})
+
+
+def test_whole_weights_are_stored_as_integers_and_others_as_floats():
+    for weight, kind in ((3.0, int), (0.5, float), (2.0**60, float)):
+        stored = ReplicaCounts().update([[0.0, 1.0]], [1], sample_weight=[weight]).to_dict()
+        assert type(stored["weight"][0]) is type(stored["label"][0]) is kind
+        assert stored["weight"] == stored["label"] == [weight]

@@ -76,11 +76,10 @@ def test_what_an_ensemble_cannot_do_is_said():
         VAD(replicas="ensemble").fit(members(100, 1)[1])
 
 
-@pytest.mark.parametrize("slope", [0.8, 0.95, 1.1])
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize(("slope", "size"), [(0.8, 2), (0.95, 2), (1.1, 2), (0.8, 3), (1.1, 5)])
 def test_snapshots_have_a_slope_and_a_level_of_their_own(slope, size):
-    truth, scores = members(200_000, size)
-    early = members(200_000, size, slope=slope)[1] + 0.3  # the same truth and noise, another slope and level
+    truth, scores = members(100_000, size)
+    early = members(100_000, size, slope=slope)[1] + 0.3  # the same truth and noise, another slope and level
     scores = np.column_stack([scores[:, 0], early[:, 1:]])
     vad = VAD(replicas="snapshots", curvature=True).fit(scores)
     assert vad.lambda_ == pytest.approx(TRUE / (TRUE + NOISE), abs=0.004)
@@ -163,3 +162,30 @@ def test_bootstraps_of_a_random_estimator_match_the_closed_form():
     error = ratio.std(ddof=1) / np.sqrt(len(ratio))
     assert abs(ratio.mean() - 1) < 3 * error
     assert error < 0.03
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("slope", [0.6, 1.0, 1.7])
+def test_the_slope_of_snapshots_is_that_of_deming_regression(slope, size):
+    # Exact covariances: true variance 1, noise V for each column, snapshots with slope b.
+    noise, scale = 0.3, np.append(1.0, np.full(size - 1, slope))
+    covariance = np.outer(scale, scale) + noise * np.eye(size)
+    found = KINDS["snapshots"].noise_variance(covariance)
+    assert found == pytest.approx(noise, rel=1e-9)
+    both = KINDS["snapshots"].noise_variance(np.stack([covariance, 4 * covariance]))
+    np.testing.assert_allclose(both, [noise, 4 * noise], rtol=1e-9)
+
+
+def test_cells_of_snapshots_are_divided_by_their_slope():
+    scores = np.column_stack([members(50_000, 3)[1][:, 0], members(50_000, 3, slope=0.7)[1][:, 1:] + 0.4])
+    counts = ReplicaCounts().update(scores)
+    plain, cells = counts.cells(), KINDS["snapshots"].cells(counts)
+    w = plain.weight / plain.weight.sum()
+    noise = VAD(replicas="snapshots").fit(scores).noise_variance_
+    slope = np.sqrt(float(np.median(plain.spread[plain.spread > 0.1] / cells.spread[plain.spread > 0.1])))
+    assert slope == pytest.approx(0.7, abs=0.02)
+    others = plain.served + plain.gap
+    expected = (others - w @ others) / slope - (plain.served - w @ plain.served)
+    np.testing.assert_allclose(cells.gap, expected, atol=1e-9)
+    np.testing.assert_array_equal(cells.levels, 0.0)
+    assert w @ KINDS["snapshots"].summarize(cells).variance == pytest.approx(noise, rel=0.01)

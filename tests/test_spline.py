@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from uncurse import UncurseError, calibrate
 from uncurse.calibration import spline as spline_module
-from uncurse.calibration.spline import fit_smooth, make_basis, monotone_curve
+from uncurse.calibration.spline import SmoothCurve, _limited, fit_smooth, make_basis, monotone_curve
 
 KNOTS = np.array([-2.5, -1.1, -0.4, 0.0, 0.3, 0.9, 1.0, 2.2, 3.6])
 
@@ -492,3 +492,17 @@ def test_scatter_of_scores_that_differ_by_rounding_does_not_depend_on_the_roundi
 
     np.testing.assert_allclose(fit(1e-15), fit(1e-12), rtol=1e-9)
     np.testing.assert_allclose(fit(0.0), fit(1e-12), rtol=1e-9)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_levels_of_outliers_keep_their_digits_at_rates_near_one(sign):
+    line = np.array([sign * 40.0, -1.0, 0.0, 0.0])
+    curve = SmoothCurve(
+        0.0, 1.0, (-np.inf, np.inf), (-np.inf, np.inf), make_basis(np.linspace(0, 1, 4)), line, np.eye(4), 1.0
+    )
+    score, label = np.array([-50.0, 0.0, 0.5, 1.0, 60.0]), np.full(5, float(sign > 0))
+    bottom, top = _limited(curve, score, np.ones(5), label, slice(1, 4)).levels
+    # One row like the outlier doubles the odds of the rate at the end, and a low level must not exceed the curve.
+    assert bottom == pytest.approx(40.0 if sign > 0 else -40 - np.log(2), rel=1e-12)
+    shared = np.logaddexp.reduce(-40.0 - np.append([0.0, 0.5, 1.0], 1.0)) - np.log(5)
+    assert top == pytest.approx(39 + np.log(2) if sign > 0 else shared, rel=1e-12)

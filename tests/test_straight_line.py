@@ -86,6 +86,10 @@ def test_shares_are_checked():
     labels = RNG.random(len(POOL)) < expit(TRUTH)
     with pytest.raises(UncurseError, match="a line needs the scores of the pool"):
         VAD(calibrator="isotonic").fit(POOL, labelled=(POOL, labels)).line()
+    served = np.linspace(-4, 1, 10)
+    assert straight_line(CURVE, served, np.ones(10), (0.01, 0.1))[1] < 1e-9  # one score has a line through it
+    with pytest.raises(UncurseError, match="the top 10% of 9 scores selects none; pass larger alphas"):
+        straight_line(CURVE, served[1:], np.ones(9), (0.01, 0.1))
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")

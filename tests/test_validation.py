@@ -326,3 +326,11 @@ def test_missing_groups_are_located(missing):
 def test_ragged_groups_are_refused():
     with pytest.raises(UncurseError, match="groups must be a list of names"):
         check_names([["a"], ["b", "c"]], 2, "groups")
+
+
+@pytest.mark.parametrize("groups", [["a", "b\0"], np.array(["a", "b\0"], object)])
+def test_a_group_that_ends_in_a_null_character_is_refused(groups):
+    with pytest.raises(
+        UncurseError, match=r"groups\[1\] is 'b\\x00', which ends in a null character; rename the group"
+    ):
+        group_rows(groups, 2)

@@ -270,7 +270,7 @@ ROW_WEIGHTS = RNG.exponential(size=400)
     ("estimator", "target", "classifier"),
     [
         (
-            UncursedClassifierCV(LogisticRegression(C=0.1), random_state=0),
+            UncursedClassifierCV(LogisticRegression(C=0.1), cv=2, random_state=0),
             FEATURES.sum(axis=1) > RNG.normal(size=400),
             True,
         ),

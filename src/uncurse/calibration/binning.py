@@ -199,8 +199,8 @@ def _splittable(cells: Cells) -> NDArray[np.bool_]:
 
 
 def _interior(cuts: Array, cells: int) -> Array:
-    """Distinct cuts with a cell on either side."""
-    return np.unique(cuts[(cuts > 0) & (cuts < cells)])
+    """Distinct cuts with a cell on either side; `_cuts_at_weight` gives none below the first cell."""
+    return np.unique(cuts[cuts < cells])
 
 
 def _cuts_at_weight(total: Array, splittable: NDArray[np.bool_], targets: Array) -> Array:

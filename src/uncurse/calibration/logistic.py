@@ -107,8 +107,7 @@ def fit_logistic(
         )
         at: Array = zeros
         if start is not None:
-            whitened = np.asarray(np.linalg.solve(unscale, start), np.float64)
-            at = whitened if problem.loss(whitened) < problem.loss(zeros) else zeros
+            at = min(zeros, np.asarray(np.linalg.solve(unscale, start), np.float64), key=problem.loss)
         at, information = problem.minimise(at)
         inverse = unscale @ np.linalg.inv(information) @ unscale.T / total
         log_determinant = np.linalg.slogdet(information)[1] - 2 * np.linalg.slogdet(unscale)[1]
@@ -158,14 +157,22 @@ class _Problem:
             loss = float(np.sum(self.weight * tail + misses) + penalty)
         return loss if np.isfinite(loss) else np.inf
 
-    def derivatives(self, at: Array) -> tuple[Array, Array]:
+    def derivatives(self, at: Array) -> tuple[Array, Array, float, float]:
+        """Return gradient and information, and how far rounding of the log odds moves the loss and the decrement.
+
+        Large coefficients of nearly separated labels cancel in the log odds, so that e = ε Σⱼ |bⱼ xⱼ| of a cell may
+        exceed ε by many orders of magnitude. With the residuals r the loss moves by up to Σ |r| e, and the gradient by
+        X (w p q e), whose Newton decrement is at most Σ w p q e².
+        """
         l = at @ self.features + self.offset
         p, q = logistic(l), logistic(-l)
-        gradient = self.features @ ((self.weight - self.label) * p - self.label * q)
+        residual, spread = (self.weight - self.label) * p - self.label * q, self.weight * p * q
+        rounding = _EPSILON * (np.abs(at) @ np.abs(self.features) + np.abs(self.offset))
+        gradient = self.features @ residual
         gradient += self.to_prior @ (self.prior_precision * (at @ self.to_prior - self.prior_mean))
-        hessian = (self.features * (self.weight * p * q)) @ self.features.T
+        hessian = (self.features * spread) @ self.features.T
         hessian += (self.to_prior * self.prior_precision) @ self.to_prior.T
-        return gradient, hessian
+        return gradient, hessian, float(np.abs(residual) @ rounding), float(spread @ np.square(rounding))
 
     def minimise(self, at: Array) -> tuple[Array, Array]:
         """Newton's method. Where the loss does not fall, the step is damped (Levenberg) until it does.
@@ -175,18 +182,20 @@ class _Problem:
         """
         loss, damping = self.loss(at), 0.0
         for _ in range(_MAX_STEPS):
-            gradient, hessian = self.derivatives(at)
+            gradient, hessian, loss_error, decrement_error = self.derivatives(at)
             values, vectors = np.linalg.eigh(hessian)
             along = vectors.T @ gradient
             regular = bool(values[0] > _SINGULAR)
-            if regular and np.sum(along**2 / values) < _TOLERANCE + (8 * _EPSILON) ** 2 / values[0]:
-                return at - vectors @ (along / values), hessian
+            if regular:
+                tolerance = _TOLERANCE + (8 * _EPSILON) ** 2 / values[0] + decrement_error
+                if np.sum(along**2 / values) < tolerance:
+                    return at - vectors @ (along / values), hessian
             damping = damping if regular else max(damping, 1e-8)
             for _ in range(60):
                 step = -along / (np.maximum(values, 0.0) + damping)
                 candidate = at + vectors @ step
                 new = self.loss(candidate)
-                if new <= loss + 1e-4 * (along @ step) + 4 * _EPSILON * loss:
+                if new <= loss + 1e-4 * (along @ step) + 4 * _EPSILON * loss + loss_error:
                     break
                 damping = max(4 * damping, 1e-8)
             else:

@@ -33,10 +33,9 @@ def effective_columns(cells: Cells) -> tuple[Array, Array, Array]:
 def platt(cells: Cells) -> Affine:
     """Platt scaling: logistic regression on the logit, without penalty or target smoothing."""
     score, weight, label = effective_columns(cells)
-    center, spread = _mean_and_spread(score, weight, "platt")
+    center = _check_different(score, weight, "platt")
     check_overlap(score, weight, label, "platt")
-    tilt, level = fit_logistic(np.stack([(score - center) / spread, np.ones_like(score)]), weight, label).coefficients
-    slope = tilt / spread
+    slope, level = fit_logistic(np.stack([score - center, np.ones_like(score)]), weight, label).coefficients
     return Affine(_check_rising(slope, "platt"), float(level - slope * center))
 
 
@@ -62,7 +61,7 @@ def beta(cells: Cells, *, strict: bool = True) -> ScoreMap:
     With ``strict``, a and b are at least 1e-6, so that the map increases strictly.
     """
     score, weight, label = effective_columns(cells)
-    _mean_and_spread(score, weight, "beta")
+    _check_different(score, weight, "beta")
     check_overlap(score, weight, label, "beta")
     low, high = -np.logaddexp(0.0, -score), np.logaddexp(0.0, score)  # log p, −log(1 − p)
     ones = np.ones_like(score)
@@ -95,15 +94,14 @@ def check_overlap(score: Array, weight: Array, label: Array, method: str) -> Non
         )
 
 
-def _mean_and_spread(score: Array, weight: Array, method: str) -> tuple[float, float]:
-    size = max(1.0, float(np.abs(score).max()))  # squares of scores may overflow
-    center = float(weight @ (score / size) / weight.sum()) * size
-    spread = float(np.sqrt(weight @ np.square((score - center) / size) / weight.sum())) * size
-    if len(score) < 2 or spread <= 1e-12 * max(1.0, abs(center)):
+def _check_different(score: Array, weight: Array, method: str) -> float:
+    """Return the mean score; raise if scores are equal up to rounding."""
+    center = float((weight / weight.sum()) @ score)
+    if score[-1] / 2 - score[0] / 2 <= 1e-12 * max(1.0, abs(center)):
         raise UncurseError(
             f"every score is {score[0]:g}; {method} needs scores that differ (use 'histogram' for a single level)"
         )
-    return center, spread
+    return center
 
 
 def _check_rising(slope: float, method: str) -> float:

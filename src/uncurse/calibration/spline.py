@@ -18,7 +18,7 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells
 from ..evidence.replica_cells import point_masses
-from ..links import logistic, logit
+from ..links import logistic
 from ..maps import Curve
 from ..threads import one_blas_thread
 from .logistic import fit_logistic
@@ -260,20 +260,22 @@ def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, insi
     if inside == slice(0, len(score)):
         return curve
     (low, high), (bottom, top) = curve.limits, curve.levels
-    fitted = logistic(curve(score[inside]))
+    fitted = curve(score[inside])
+    # Sums of positives and of negatives: a rate near 1 has lost the digits of its log odds.
+    p, q = (np.maximum(logistic(l), 1e-300) for l in (fitted, -fitted))
     tie = _TIE * curve.spread  # a score that equals a limit up to rounding is beyond it
     if inside.start:
         w, y = float(weight[: inside.start].sum()), float(label[: inside.start].sum())
         low = float(score[inside.start - 1])
         low = min(low + tie, low / 2 + float(score[inside.start]) / 2)
-        bottom = float(logit(np.array(min((y + fitted[0]) / (w + 1), fitted[0]))))
+        bottom = float(min(np.log((y + p[0]) / (max(w - y, 0.0) + q[0])), fitted[0]))
     if inside.stop < len(score):
         w, y = float(weight[inside.stop :].sum()), float(label[inside.stop :].sum())
-        means = np.cumsum(np.append(y + fitted[-1], (weight[inside] * fitted)[::-1]))
-        means /= np.cumsum(np.append(w + 1, weight[inside][::-1]))
-        shared = int(np.argmax(np.append(fitted[::-1], 0.0) <= means))  # scores that share the level
+        positives = np.cumsum(np.append(y + p[-1], (weight[inside] * p)[::-1]))
+        level = np.log(positives / np.cumsum(np.append(max(w - y, 0.0) + q[-1], (weight[inside] * q)[::-1])))
+        shared = int(np.argmax(np.append(fitted[::-1], -np.inf) <= level))  # scores that share the level
         first = inside.stop - shared
-        high, top = float(score[first]), float(logit(means[shared]))
+        high, top = float(score[first]), float(level[shared])
         high = max(high - tie, high / 2 + float(score[max(first - 1, 0)]) / 2)
     return replace(curve, limits=(low, high), levels=(bottom, top))
 

@@ -22,7 +22,7 @@ from ..validation import check_choice
 from .averaging import Averaged, average_maps, mixed_log_odds
 from .base import Debiaser, Fitted
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric
-from .intervals import SHARES, TopShare
+from .intervals import SHARES, TopShare, compared_shares
 from .latent_scores import ReplicaModel
 from .replica_kinds import replica_kind
 from .shrinkage import identical_replicas, lambda_error
@@ -288,8 +288,7 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     # the map, unless the labels rule the map out.
     shared = min(1.0, right_share / _RULED_OUT)
     if shared > _LEAST_WEIGHT:  # else the error of the tower, which takes long, does not matter
-        shares = [alpha for alpha in SHARES if alpha * tower.cells.effective_rows >= 1] or [1.0]
-        error = float(np.mean([tower.log_error(alpha) ** 2 for alpha in shares]))
+        error = float(np.mean([tower.log_error(alpha) ** 2 for alpha in compared_shares(tower.cells)]))
         shared *= error / (error + _WRONG_ERROR**2)
     weight = right_share + (1 - right_share) * shared
     return _Comparison(weight, right_share, rarer, _cause(float(level), float(slope), spread, tower))

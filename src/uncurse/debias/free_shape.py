@@ -13,6 +13,7 @@ assumes normal noise.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,7 +27,7 @@ from ..evidence.replica_cells import outlier_fences, point_masses
 from ..links import logistic
 from ..maps import Affine, Curve
 from .averaging import mixed_log_odds
-from .intervals import SHARES, TopShare, relative_level_error
+from .intervals import TopShare, compared_shares, relative_level_error
 from .latent_scores import LatentScores, ReplicaModel
 from .shrinkage import with_curvature
 
@@ -131,7 +132,7 @@ def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class LabelFree:
+class LabelFree(ABC):
     """Base of the label-free estimates, with their errors on the top of the pool."""
 
     model: ReplicaModel
@@ -141,13 +142,13 @@ class LabelFree:
         """Cells of the pool."""
         return self.model.cells
 
+    @abstractmethod
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def map_error(self, alpha: float) -> float:
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
-        raise NotImplementedError
 
     def log_error(self, alpha: float) -> float:
         """Return the standard error of the log of predicted over true rate on the top share."""
@@ -237,7 +238,7 @@ class FreeShape(LabelFree):
             )
             other = replace(self, curve=smoothed)
         factors = []
-        for alpha in _shares(self.cells):
+        for alpha in compared_shares(self.cells):
             difference, right = self.log_mean(alpha) - other.log_mean(alpha), max(self.map_error(alpha), 1e-9) ** 2
             wrong = right + _WRONG**2
             factors.append(0.5 * (np.log(wrong / right) - difference**2 * (1 / right - 1 / wrong)))
@@ -315,11 +316,6 @@ class LabelFreeAverage(LabelFree):
         w, parts = self.weight, (self.parametric, self.free)
         own = w * parts[0].map_error(alpha) ** 2 + (1 - w) * parts[1].map_error(alpha) ** 2
         return float(np.sqrt(own + w * (1 - w) * (parts[0].log_mean(alpha) - parts[1].log_mean(alpha)) ** 2))
-
-
-def _shares(cells: ReplicaCells) -> list[float]:
-    """Return the shares on which maps are compared: those that select a row."""
-    return [alpha for alpha in SHARES if alpha * cells.effective_rows >= 1] or [1.0]
 
 
 def _latent_curve(latent: LatentScores, cells: ReplicaCells) -> Curve:

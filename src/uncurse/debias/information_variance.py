@@ -83,7 +83,7 @@ def information_variance(
     with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():
         # Units of the columns: the largest training value is 1.
         largest = np.abs(x).max(axis=0)
-        units = np.where(largest > 0, largest, 1.0)
+        units = largest + (largest == 0)
         x, pool = x / units, pool / units
         pool -= pool.mean(axis=0)
         if fit_intercept:  # orthogonal to the columns once these are centred, so it drops out of Cov(β̂)

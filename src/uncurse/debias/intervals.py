@@ -39,6 +39,11 @@ class RemainingError(Protocol):
         """Return the part of the error that all scores share, and its degrees of freedom."""
 
 
+def compared_shares(cells: ReplicaCells) -> list[float]:
+    """Return the shares on which maps are compared: those that select a row."""
+    return [alpha for alpha in SHARES if alpha * cells.effective_rows >= 1] or [1.0]
+
+
 class TopShare:
     """Cells of a pool that hold its top share; the last cell counts in part."""
 
@@ -105,9 +110,8 @@ def remaining_error_interval(
     if min(predicted, estimated) < _CERTAIN:
         raise UncurseError(f"predictions on the top {100 * alpha:g}% are 0 to double precision; are the scores logits?")
     shared, freedom = remaining.level_error(alpha)
-    reach = quantile * remaining.log_error(alpha)
-    if shared > 0:  # few degrees of freedom: Student's quantile
-        reach = float(np.hypot(reach, float(stdtrit(freedom, 0.5 + level / 2)) * shared))
+    student = float(stdtrit(freedom, 0.5 + level / 2))  # few degrees of freedom
+    reach = float(np.hypot(quantile * remaining.log_error(alpha), student * shared))
     error = float(np.log(predicted / estimated))
     return float(np.expm1(error - reach)), float(np.expm1(min(error + reach, 700.0)))
 
@@ -134,6 +138,7 @@ __all__ = [
     "SHARES",
     "RemainingError",
     "TopShare",
+    "compared_shares",
     "normal_quantile",
     "relative_level_error",
     "remaining_error_interval",

@@ -79,19 +79,16 @@ def fit_scaling(labelled: ReplicaModel) -> tuple[float, float]:
     center = float(w @ mean / w.sum())
     fences = outlier_fences(mean, w)
     z = np.clip(mean, *fences) - center
-    spread = float(np.sqrt(w @ np.square(z) / w.sum()))
-    z = z / spread
     try:
         fit = fit_logistic(np.stack([z, np.ones_like(z)]), w, y)
     except UncurseError:  # the scores separate the labels: do not rescale
         return 1.0, 0.0
-    tilt, level = fit.coefficients
-    tilt_error = float(np.sqrt(fit.covariance[0, 0]))
+    slope, level = fit.coefficients.tolist()
+    slope_error = float(np.sqrt(fit.covariance[0, 0]))
     level_error = float(np.linalg.inv(fit.covariance)[1, 1] ** -0.5)  # at the labelled scores, not at z = 0
-    slope = float(tilt / spread)
-    if tilt + 3 * tilt_error < 0:
+    if slope + 3 * slope_error < 0:
         raise UncurseError(f"labels fall as scores rise (slope {slope:.3g}); is the label, or the score, inverted?")
-    far = not 1 / _FAR_SLOPE <= slope <= _FAR_SLOPE and abs(tilt - spread) > _FAR_ERRORS * tilt_error and slope > 0
+    far = not 1 / _FAR_SLOPE <= slope <= _FAR_SLOPE and abs(slope - 1) > _FAR_ERRORS * slope_error and slope > 0
     moved = abs(level - center) > max(_FAR_LEVEL, _FAR_ERRORS * level_error)
     if not far and not moved:
         return 1.0, 0.0

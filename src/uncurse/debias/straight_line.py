@@ -55,7 +55,7 @@ def straight_line(
     order = np.argsort(-served, kind="stable")
     x, w = served[order], weight[order]
     reached = np.cumsum(w) / w.sum()
-    if high * len(x) < 1 and len(x) > 0:
+    if high * len(x) < 1:
         raise UncurseError(f"the top {100 * high:g}% of {len(x)} scores selects none; pass larger alphas")
     # Rows beyond the largest share do not matter.
     kept = slice(0, int(np.searchsorted(reached, high)) + 1)

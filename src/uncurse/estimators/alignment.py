@@ -64,7 +64,7 @@ def align(
     parts = [np.cov(scores.T, ddof=0, aweights=own) for scores, own in zip(folds, by_fold, strict=True)]
     noises = np.array([float(kind.noise_variance(part)) for part in parts])
     noise, variance = float(noises.mean()), float(np.mean([part[0, 0] for part in parts]))
-    if not (noise > 0 and noises.min() > 0 and variance > 0):
+    if not min(noises.min(), variance) > 0:
         return 1.0, 0.0
     means = [np.average(scores[:, 0], weights=own) for scores, own in zip(folds, by_fold, strict=True)]
     center = float(np.mean(means))
@@ -74,7 +74,7 @@ def align(
         covariance = np.cov(served.T, ddof=0)
         served_center, served_variance = float(served[:, 0].mean()), float(covariance[0, 0])
         served_noise = float(kind.noise_variance(covariance))
-        if not (served_noise > 0 and served_variance > 0):
+        if not min(served_noise, served_variance) > 0:
             return 1.0, 0.0
         chance = float(np.std(np.log(noises), ddof=1)) * np.sqrt(1 + 1 / len(folds)) if len(folds) > 1 else np.inf
         weight = error**2 / (error**2 + max(chance, 1e-3) ** 2)

@@ -290,13 +290,13 @@ def _check_target(y: ArrayLike) -> NDArray[Any]:
 
 
 def _relative_noise(first: Any, second: Any, X: Any, n: int) -> float:
-    """V of two models as a share of the variance of their predictions, on a sample of the training rows."""
+    """Variance of the difference of two models relative to that of their predictions, on a sample of training rows."""
     if n > _PROBE_ROWS:
         X = take_rows(X, np.linspace(0, n - 1, _PROBE_ROWS).astype(np.intp))
     method = next(name for name in ("predict_proba", "decision_function", "predict") if hasattr(first, name))
     a, b = (np.asarray(getattr(model, method)(X), np.float64) for model in (first, second))
     spread = float(a.var(axis=0).sum())
-    return float((a - b).var(axis=0).sum()) / 2 / spread if spread > 0 else 0.0
+    return float((a - b).var(axis=0).sum()) / spread if spread > 0 else 0.0
 
 
 def _unfitted(estimator: Any) -> Any:

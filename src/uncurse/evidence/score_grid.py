@@ -36,7 +36,7 @@ EXACT_ROWS = 1 << 17
 
 def grid_steps(logits: Float) -> NDArray[np.int64]:
     """Return the step of each logit; logits beyond the grid belong to its first or last step."""
-    beyond = len(logits) > 0 and not (logits.min() >= -_TAIL and logits.max() <= _TAIL)
+    beyond = np.abs(logits).max(initial=0.0) > _TAIL
     if beyond:
         far = np.abs(logits)
         tail = _TAIL + _TAIL_RATE * np.log(np.maximum(far, _TAIL) / _TAIL)

@@ -122,8 +122,7 @@ def _edge(cells: Cells, alpha: float) -> tuple[float, float]:
 def _selected_share(low: Array, high: Array, edge: float, share: float) -> Array:
     """Return how much of each cell is selected."""
     exact = low == high
-    width = np.where(exact, 1.0, high - low)
-    within = np.clip((high - edge) / width, 0.0, 1.0)
+    within = np.clip((high - edge) / (high - low + exact), 0.0, 1.0)
     return np.where(exact, np.where(low > edge, 1.0, np.where(low == edge, share, 0.0)), within)
 
 

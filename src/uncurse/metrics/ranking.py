@@ -258,20 +258,18 @@ def _folded(mean: Array, sd: Array) -> tuple[Array, Array]:
 
 def _largest(mean: Array, sd: Array) -> tuple[Array, Array]:
     """Return mean and standard deviation of the largest of independent |N(mean, sd²)|, by ∫ P(max > t) dt."""
-    low = np.maximum((mean - 7 * sd).max(axis=-1, keepdims=True), 0.0)  # below it P is 1
-    width = (mean + 7 * sd).max(axis=-1, keepdims=True) - low + 1e-300
+    low = np.maximum((mean - 7 * sd).max(axis=-1), 0.0)  # below it P is 1
+    width = (mean + 7 * sd).max(axis=-1) - low + 1e-300  # and beyond it 0
     u = np.linspace(0.0, 1.0, 81)
-    t = (low + width * u)[..., None]
+    x = width[..., None] * u
+    t = (low[..., None] + x)[..., None]
     mean, sd = mean[..., None, :], np.maximum(sd, 1e-300)[..., None, :]
     with np.errstate(over="ignore"):
         above = 1 - np.prod(normal_cdf((t - mean) / sd) - normal_cdf((-t - mean) / sd), axis=-1)
-    step = width[..., 0] * (u[1] - u[0])
-    start, x = low[..., 0], t[..., 0] - low
     # Moments about `low`: a large gap with a small error would lose the error to rounding.
-    first = step * (above.sum(axis=-1) - (above[..., 0] + above[..., -1]) / 2)
-    tail = 2 * x * above
-    second = step * (tail.sum(axis=-1) - tail[..., -1] / 2)
-    return start + first, np.sqrt(np.maximum(second - first**2, 0.0))
+    first = width * u[1] * (above.sum(axis=-1) - above[..., 0] / 2)
+    second = width * u[1] * (2 * x * above).sum(axis=-1)
+    return low + first, np.sqrt(np.maximum(second - first**2, 0.0))
 
 
 def columns_of(cells: Cells) -> Columns:
@@ -323,7 +321,7 @@ def top_rows(f: Any, labels: NDArray[Any], count: int) -> tuple[Any, NDArray[Any
         return f[share][chosen], labels[share][chosen]
 
     taken = in_threads(take, shares(len(f)))
-    if sum(len(t[1]) for t in taken) < count:
+    if sum(len(y) for _, y in taken) < count:
         cut = np.partition(f, len(f) - count)[len(f) - count]
         taken = in_threads(take, shares(len(f)))
     return np.concatenate([t[0] for t in taken]), np.concatenate([t[1] for t in taken])

@@ -76,10 +76,10 @@ def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
     if isinstance(scores, Cells):
         return _gaussianity_of_cells(scores)
     x = np.sort(check_scores(scores, "value")).astype(np.float64)
-    n = x.size
+    n = _check_count(x.size)
     with np.errstate(over="ignore", invalid="ignore"):  # `_check_spread` reports an infinite sd
-        mean, sd = float(x.mean()), float(x.std(ddof=1)) if n > 1 else 0.0
-    _check_spread(n, mean, sd)
+        mean, sd = float(x.mean()), float(x.std(ddof=1))
+    _check_spread(mean, sd)
     x = (x - mean) / sd
     m2 = float(np.mean(x**2))
     skewness, kurtosis = float(np.mean(x**3)) / m2**1.5, float(np.mean(x**4)) / m2**2 - 3
@@ -89,13 +89,14 @@ def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
 
 
 def _gaussianity_of_cells(cells: Cells) -> Gaussianity:
-    (x, low, high), w, n = cells.on_logit(), cells.weight, cells.rows
+    n = _check_count(cells.rows)
+    (x, low, high), w = cells.on_logit(), cells.weight
     total = float(w.sum())
-    effective = total / float(cells.weight_squares.sum()) * total if n else 0.0
-    mean = float(w @ x) / total if n else 0.0
-    variance = float(w @ np.square(x - mean)) / total if n else 0.0
+    effective = total / float(cells.weight_squares.sum()) * total
+    mean = float(w @ x) / total
+    variance = float(w @ np.square(x - mean)) / total
     sd = float(np.sqrt(variance * effective / (effective - 1))) if effective > 1 else 0.0
-    _check_spread(n, mean, sd)
+    _check_spread(mean, sd)
     z = (x - mean) / np.sqrt(variance)
     reached = np.append(0.0, np.cumsum(w)) / total
     below, above = reached[:-1] - ndtr((low - mean) / sd), reached[1:] - ndtr((high - mean) / sd)
@@ -106,9 +107,13 @@ def _gaussianity_of_cells(cells: Cells) -> Gaussianity:
     return Gaussianity(n, mean, sd, skewness, kurtosis, distance, p_value)
 
 
-def _check_spread(n: int, mean: float, sd: float) -> None:
+def _check_count(n: int) -> int:
     if n < 20:
         raise UncurseError(f"{n} scores are too few to judge a distribution; pass 20 or more")
+    return n
+
+
+def _check_spread(mean: float, sd: float) -> None:
     if not sd > 1e-12 * abs(mean):
         raise UncurseError(f"scores are constant ({mean:g}); there is no distribution to judge")
 

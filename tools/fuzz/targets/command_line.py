@@ -94,7 +94,9 @@ def write_files(call: Call, folder: Path) -> None:
             "int": pl.col(name).cast(pl.Int64, strict=False),
             "float32": pl.col(name).cast(pl.Float32, strict=False),
         }
-        log = log.with_columns(kinds[str(call.one_of(*kinds))].alias(str(call.one_of(name, *ODD_NAMES[:6]))))
+        column = kinds[str(call.one_of(*kinds))].alias(str(call.one_of(name, *ODD_NAMES[:6])))
+        with contextlib.suppress(pl.exceptions.PolarsError):  # a column of lists has no numbers
+            log = log.with_columns(column)
     log.write_parquet(folder / "log.parquet")
     with contextlib.suppress(pl.exceptions.PolarsError):
         log.write_csv(folder / "log.csv")
