@@ -68,7 +68,7 @@ def export(
         with needing("onnx", f"{out} needs the onnx package"):
             from ..serving import to_onnx
 
-        content = to_onnx(load_map(map_file)[0]).SerializeToString()
+            content = to_onnx(load_map(map_file)[0]).SerializeToString()
     else:
         from ..serving import to_c, to_python
 
