@@ -260,8 +260,9 @@ class _Comparison:
 def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     """Return the weight of the label-free map, given the labels, and the probability that it is right.
 
-    If it is right, the log odds of the labelled rows differ from it by its own error. Otherwise they differ by a level
-    and a slope too. Both are normal; so is the estimate from the labels, whose density gives the Bayes factor.
+    If it is right, the log odds of the labelled rows differ from it by the error of λ. Otherwise they differ by a level
+    and a slope too. Both are normal; so is the estimate from the labels, whose density gives the Bayes factor. That
+    the levels of replicas differ is no excuse for a wrong level: the labels measure it, and the tower uses them.
 
     The map is fitted to the replicas of the labelled rows, whose distribution differs from that of the pool.
     """
@@ -278,8 +279,7 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
         return _Comparison(1.0, 1.0, rarer, "")
     spread = float(w @ np.square(log_odds - center) / w.sum())
     level, slope = labels.coefficients
-    own = np.array([_level_variance(base, tower), _slope_variance(base, tower)])
-    right = labels.covariance + np.diag(own)
+    right = labels.covariance + np.diag([0.0, _slope_variance(base, tower)])
     wrong = right + np.diag(prior)
     factor = _log_density(labels.coefficients, right) - _log_density(labels.coefficients, wrong)
     odds = np.log(_PRIOR / (1 - _PRIOR)) + factor
@@ -297,11 +297,6 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
 def _log_density(x: Array, covariance: Array) -> float:
     """Return the log density of a normal about 0, up to a constant."""
     return -0.5 * float(x @ np.linalg.solve(covariance, x) + np.linalg.slogdet(covariance)[1])
-
-
-def _level_variance(base: Fitted, tower: TowerFit) -> float:
-    """Return the variance of the level of the label-free map: mean logits differ between trainings."""
-    return 0.0 if base.remaining is None else tower.labelled.kind.level_variance(tower.labelled.cells.levels)[0]
 
 
 def _slope_variance(base: Fitted, tower: TowerFit) -> float:
