@@ -102,14 +102,14 @@ def test_a_wrong_level_is_corrected_by_the_labels_though_the_levels_of_replicas_
 
     def rows(n):
         truth = rng.normal(-2.0, 1.2, n)
-        return truth[:, None] + np.array([0.15, -0.15]) + rng.normal(0.0, 0.5, (n, 2)), truth
+        return truth[:, None] + np.array([0.25, 0.0]) + rng.normal(0.0, 0.5, (n, 2)), truth
 
     (scores, truth), (pool, _), (test, test_truth) = rows(60_000), rows(20_000), rows(200_000)
     labels = (rng.random(len(truth)) < expit(truth)).astype(float)
     auto = Auto(scale="logit", replicas="seeds").fit(pool, labelled=(scores, labels))
     error = auto.map_(test[:, 0]).sum() / expit(test_truth).sum() - 1
-    assert abs(error) < 0.04  # the network itself is at +16%
-    assert expit(test[:, 0]).sum() / expit(test_truth).sum() - 1 > 0.15
+    assert abs(error) < 0.03
+    assert expit(test.mean(axis=1)).sum() / expit(test_truth).sum() - 1 > 0.08  # the level without labels
 
 
 @pytest.mark.theory
