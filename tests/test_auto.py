@@ -342,6 +342,9 @@ def test_an_average_lies_between_its_parts_and_says_so():
     assert auto.method_ == "average"
     weight = int(re.search(r"has a weight of (\d+)%", auto.reason_).group(1)) / 100
     assert 0.01 < weight < 0.99
+    assert ("; the " in auto.reason_) == (weight < 0.5)  # the cause of a difference, if the labels contradict the map
+    contradicted = Auto().fit(pool, labelled=(labelled[0] + 0.1, labelled[1]))
+    assert re.search(r"has a weight of \d\d%.*; the level of the scores is off by \+\d\d%$", contradicted.reason_)
     parts = [
         method.fit(pool, **more).predict_proba(X) for method, more in ((Auto(), {}), (Tower(), {"labelled": labelled}))
     ]
@@ -358,6 +361,8 @@ def test_an_average_of_groups_has_a_map_for_each():
     auto = Auto().fit(POOL[:5_000] + 0.15, labelled=(SCORES[:1_500] + 0.15, LABELS[:1_500]), groups=groups)
     assert auto.method_ == "average"
     assert set(auto.map_.maps) == {"a", "b"}
+    plain = Auto().fit(POOL[:5_000] + 0.15, labelled=(SCORES[:1_500] + 0.15, LABELS[:1_500]))
+    np.testing.assert_allclose(auto.predict_proba(X), plain.predict_proba(X), rtol=1e-9)  # the map of other groups
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from uncurse import Cells, UncurseError
 from uncurse.calibration.calibrators import CALIBRATORS, fit_calibrator
-from uncurse.evidence.score_grid import grid_steps, step_edges, top_cut
+from uncurse.evidence.score_grid import SLOT_STARTS, grid_steps, step_edges, top_cut
 from uncurse.links import logistic, logit
 
 EXACT_ROWS = 1 << 17
@@ -102,6 +102,7 @@ def test_the_grid_never_exceeds_its_documented_size():
 
 
 def test_the_top_starts_where_at_most_8192_rows_are_above():
+    assert len(SLOT_STARTS) == 14_464
     assert top_cut(np.full(10, 3_000.0)) == 8
     assert top_cut(np.array([1.0, 0.0, 8_000.0, 192.0])) == 1
     assert top_cut(np.array([1.0, 8_193.0])) == 2  # none

@@ -23,6 +23,8 @@ from uncurse.debias.straight_line import straight_line
 from uncurse.debias.vad import VAD
 from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV, UncursedRegressorCV
+from uncurse.estimators.replicas import Replicas
+from uncurse.estimators.scores import CrossFit
 from uncurse.estimators.uncursed import CLIP
 from uncurse.maps import load
 from uncurse.serving import fold
@@ -592,3 +594,15 @@ def test_fold_of_a_frozen_model_folds_the_model_inside():
     folded = fold(clf, straight=True)
     expected = clf.line()[0](model.predict_proba(POOL)[:, 1])
     np.testing.assert_allclose(folded.predict_proba(POOL)[:, 1], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [0.6, 0.75])
+def test_a_regression_line_in_the_true_score_needs_a_lambda_of_thirty_percent(noise):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(0, np.sqrt(1 - noise), 4_000)
+    scores = truth[:, None] + rng.normal(0, np.sqrt(noise), (4_000, 3))
+    done = CrossFit(Replicas(None, (), "seeds"), scores, None, None, truth, None, (1.0, 0.0), False)
+    score_map, method, reason, _ = UncursedRegressorCV()._fit_map(done, (scores, 2 * truth))
+    assert method == "line"
+    assert score_map.slope == pytest.approx(2 * (1 - noise), rel=0.1)
+    assert ("most of the variance of the scores is noise" in reason) == (noise > 0.7)

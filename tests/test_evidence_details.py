@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from uncurse import ReplicaCounts
+from uncurse.evidence import from_arrays
 from uncurse.evidence.replica_cells import outlier_fences, point_masses
 
 LEVELS = np.array([0.0, 0.3, -0.2, 0.1])
@@ -91,3 +92,11 @@ def test_cells_have_the_moments_of_their_rows(replicas):
     np.testing.assert_allclose(w @ cells.gap_squared(cells.gap_level), gap.var(), rtol=0.01)
     expected = others.var(axis=1, ddof=1).mean() if replicas > 2 else 0.0
     np.testing.assert_allclose(w @ cells.spread, expected, rtol=0.01)
+
+
+def test_counts_of_groups_are_on_the_grid_of_all_rows():
+    rng = np.random.default_rng(0)
+    pool, groups = rng.normal(-2, 3, (60_000, 2)), np.arange(60_000) % 100
+    evidence = from_arrays(pool, groups=groups, replica_counts=True)
+    assert evidence.replica_counts.level > 0
+    assert {part.replica_counts.level for part in evidence.groups.values()} == {evidence.replica_counts.level}

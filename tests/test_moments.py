@@ -565,3 +565,10 @@ def test_rows_with_another_number_of_replicas_are_refused_and_not_added():
 def test_empty_moments_have_no_mean_and_no_covariance(ask):
     with pytest.raises(UncurseError, match="these moments hold no rows; update them with scores first"):
         getattr(Moments(), ask)
+
+
+def test_a_block_without_weight_makes_a_round_trip():
+    scores = np.random.default_rng(0).normal(size=(400, 2))
+    moments = Moments().update(scores, sample_weight=np.repeat([0.0, 1.0], 200))
+    again = Moments.from_dict(moments.to_dict())
+    np.testing.assert_array_equal(again.covariance, moments.covariance)

@@ -37,6 +37,9 @@ def test_the_line_is_the_least_squares_line_of_log_means():
 def test_a_line_of_a_line_is_itself_and_loses_nothing():
     vad = VAD().fit(POOL)
     assert vad.line() == (vad.map_, 0.0)
+    curved = VAD(curvature=True).fit(POOL)
+    served, weight = curved._pool_scores()
+    assert curved.line() == curved.line((0.01, 0.1)) == straight_line(curved.map_, served, weight)
     chain = VAD(negative_rate=0.5).fit(POOL)
     line, loss = chain.line()
     assert loss == 0

@@ -161,9 +161,9 @@ def markdown_table(table: Sequence[Sequence[str]], *, left: int = 1) -> str:
     | :-- | --: |
     | VAD | 1% |
     """
-    rule = [":--" if i < left else "--:" for i in range(len(table[0]))]
-    rows = [[cell.strip().replace("*", "\\*").replace("|", "\\|") for cell in row] for row in table]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:]))
+    header, *rows = [[cell.strip().replace("*", "\\*").replace("|", "\\|") for cell in row] for row in table]
+    rule = [":--" if i < left else "--:" for i, _ in enumerate(header)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
 
 
 def tab_separated(records: Sequence[Mapping[str, Any]]) -> str:

@@ -290,12 +290,12 @@ def _averaged(
     size = len(features)
     dispersion = np.ones(len(weight)) if isinstance(scatter, bool) else scatter
 
-    def fit(tau: float, start: Array) -> tuple[Array, Array, float]:
-        """Coefficients, covariance and log marginal likelihood (Laplace) for one τ."""
-        used = size if tau > 0 else 2
+    def fit(tau: float | None, start: Array) -> tuple[Array, Array, float]:
+        """Coefficients, covariance and log marginal likelihood (Laplace) for one τ; None is the line."""
+        used = 2 if tau is None else size
         mean, precision = np.zeros(used), np.zeros(used)
         mean[1], precision[1] = slope
-        precision[2:] = tau**-2 if tau > 0 else 0.0
+        precision[2:] = 0.0 if tau is None else tau**-2
         result = fit_logistic(
             features[:used],
             weight / dispersion,
@@ -306,7 +306,7 @@ def _averaged(
         )
         coefficients, covariance = np.zeros(size), np.zeros((size, size))
         coefficients[:used], covariance[:used, :used] = result.coefficients, result.covariance
-        prior = (used - 2) * np.log(tau) if tau > 0 else 0.0
+        prior = 0.0 if tau is None else (used - 2) * np.log(tau)
         return coefficients, covariance, result.log_likelihood - 0.5 * result.log_determinant - prior
 
     start = np.zeros(size)
@@ -316,7 +316,7 @@ def _averaged(
         pearson = np.square(label - weight * p) / (weight * np.maximum(p * (1 - p), 1e-12))
         dispersion = _dispersion(pearson) * len(weight) / max(len(weight) - size, 1)
     fits = []
-    for tau in [0.0, *_SPREADS.tolist()]:
+    for tau in [None, *_SPREADS.tolist()]:
         fits.append(fit(tau, start))
         start = fits[-1][0]
     coefficients, covariances = np.stack([f[0] for f in fits]), np.stack([f[1] for f in fits])

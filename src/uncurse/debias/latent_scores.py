@@ -94,7 +94,8 @@ class LatentScores:
     @classmethod
     def fit(cls, summary: ReplicaSummary, effective_rows: float) -> LatentScores:
         """Fit by the EM algorithm."""
-        return _Problem.of(summary, effective_rows).solve()[0]
+        (fitted,) = _Problem.of(summary, effective_rows).solve()
+        return fitted
 
     def posterior_logit(self, summary: ReplicaSummary) -> tuple[Array, Array]:
         """Return logit E[φ(t) | m, v] of each cell, and the posterior variance of φ(t)."""
@@ -250,7 +251,7 @@ class ReplicaModel:
     @cached_property
     def latent(self) -> LatentScores | None:
         """Distribution of true scores and noise; None if the replicas are identical."""
-        return None if self.identical else self._problem.solve()[0]
+        return None if self.identical else self._problem.solve().pop()
 
     @cached_property
     def resampled(self) -> list[LatentScores]:

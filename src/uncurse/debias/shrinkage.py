@@ -89,7 +89,8 @@ def shrink_towards(target: float, values: Array, errors: Array) -> Array:
     mean = np.average(values[known], weights=w)
     excess = w @ np.square(values[known] - mean) - (known.sum() - 1)
     between = max(0.0, excess / (w.sum() - np.square(w).sum() / w.sum()))
-    share = np.where(errors == 0, 1.0, between / (between + np.square(np.where(errors == 0, 1.0, errors))))
+    variance = between + np.square(errors)
+    share = np.divide(between, variance, out=np.ones_like(variance), where=variance > 0)
     return np.asarray(target + share * (values - target))
 
 

@@ -26,6 +26,7 @@ from ..validation import check_choice, check_count, check_weights, effective_row
 from .resampling import Bootstrap, Rows, take_rows
 
 _SAME = 1e-12  # models that differ less are identical to rounding
+_LARGEST_SEED = np.iinfo(np.int32).max  # that every library takes
 _PROBE_ROWS = 10_000  # predictions on this many rows show whether seeds matter
 _MOST_REPLICAS = 10_000  # a larger number is a mistake
 
@@ -310,12 +311,12 @@ def _root_seed(random_state: Any) -> int:
     if random_state is None:  # do not draw from the global state
         random_state = np.random.default_rng()
     if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31 - 1))
-    return int(check_random_state(random_state).randint(2**31 - 1))
+        return int(random_state.integers(_LARGEST_SEED))
+    return int(check_random_state(random_state).randint(_LARGEST_SEED))
 
 
 def _with_seeds(template: Any, names: Sequence[str], root: int, s: int) -> Any:
-    seeds = np.random.default_rng([root, s]).integers(2**31 - 1, size=len(names))
+    seeds = np.random.default_rng([root, s]).integers(_LARGEST_SEED, size=len(names))
     return _unfitted(template).set_params(**dict(zip(names, seeds.tolist(), strict=True)))
 
 

@@ -20,14 +20,14 @@ def join_cells(keys: NDArray[Any], table: Array, more_keys: NDArray[Any], more: 
     if len(keys):
         # Without weights Σw² and Σw²y are the weight and the label sum.
         size = max(len(table), len(more))
-        table, more = (np.concatenate([t, t[1:3]]) if len(t) < size else t for t in (table, more))
+        table, more = (np.concatenate([t, t[1:]]) if len(t) < size else t for t in (table, more))
         more_keys, more = np.concatenate([keys, more_keys]), np.concatenate([table, more], axis=1)
     return collapse_cells(more_keys, more)
 
 
 def collapse_cells(keys: NDArray[Any], table: Array) -> tuple[NDArray[Any], Array]:
     """Sort by key, add up cells that share one, and drop cells without weight."""
-    if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+    if not (keys[1:] > keys[:-1]).all():
         order = np.argsort(keys, kind="stable")
         keys, table = keys[order], table[:, order]
         first = np.concatenate([[True], keys[1:] != keys[:-1]])

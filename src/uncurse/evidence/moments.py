@@ -358,7 +358,7 @@ class Moments:
                 raise ValueError("its arrays differ in length")
             if not all((np.abs(block) < 1e305).all() for block in blocks):  # their sums must be finite too
                 raise ValueError("it holds numbers that are not finite")
-            if (rows < 0).any() or (rows > 1 << 53).any() or (weight < 0).any() or not weight.sum() > 0:
+            if (rows < 0).any() or (rows > 1 << 53).any() or (weight < 0).any() or not weight.any():
                 raise ValueError("rows and weights must be positive")
             # Σw² lies between (Σw)²/n and (Σw)².
             with np.errstate(over="ignore"):

@@ -183,7 +183,7 @@ def replica_cells(
             mean = max(float(weight @ raw) / total, 1e-300)
             share = 1 - 2 * float(np.var(levels[1:], ddof=1)) / mean
             square = raw * (max(share, 0.0) if np.ptp(bounded) > 4 * width else 0.0)  # equal contrasts are levels
-        spread = np.maximum(square + width**2 / 3, 0.0) / 2  # plus the variance inside a cell, which is 2 · width wide
+        spread = (square + width**2 / 3) / 2  # plus the variance inside a cell, which is 2 · width wide
     return ReplicaCells(served, kept, spread, weight, label, levels, width, rows, effective_rows)
 
 

@@ -48,7 +48,7 @@ def compress(x: Array) -> Array:
 
 def expand(t: Array) -> Array:
     """Invert `compress`."""
-    far = np.maximum(np.abs(t) - LINEAR, 0.0)
+    far = np.abs(t) - LINEAR
     return np.where(far > 0, np.copysign(LINEAR * np.exp(far / TAIL_RATE), t), t)
 
 
@@ -142,7 +142,7 @@ def least_level(keys: Keys, level: int, most: int) -> int:
 
 def collapse(keys: Keys, table: Array) -> tuple[Keys, Array]:
     """Sort by key, add up the columns that share one, and drop cells without weight."""
-    if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+    if not (keys[1:] > keys[:-1]).all():
         order = np.argsort(keys, kind="stable")
         keys, table = keys[order], table[:, order]
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))

@@ -92,7 +92,7 @@ def evaluate_log(
     rows: list[SelectionMetrics] = []
     for alpha in check_shares(alphas):
         share = _selected_share(low, high, *_edge(log.cells, alpha))
-        kept = (share > 0) & (w > 0)
+        kept = share > 0
         if not kept.any():  # of a value that is 0 on all selected rows
             none = Estimate(np.nan, np.nan)
             rows.append(SelectionMetrics(alpha, 0.0, 0.0, 0.0, none, none, none, none, none, none, ()))
