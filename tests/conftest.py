@@ -3,6 +3,7 @@ import warnings
 
 import pytest
 
+from required_options import with_required
 from uncurse import UncurseError
 
 
@@ -98,21 +99,6 @@ def opened(request, tmp_path):
         return path, {"engine": reader} if reader else {}
 
     return open_in
-
-
-def with_required(arguments):
-    """Add options that a test does not name: the required ones (logits, seeds), VAD, and a format to parse."""
-    words = [str(word) for word in arguments]
-    missing = {}
-    if words[:1] == ["collect"] or (words[:1] in (["fit"], ["evaluate"]) and not words[1].endswith(".json")):
-        missing["--scale"] = "logit"
-    if words[:1] == ["evaluate"] and "--map" in words:  # the map knows its scale
-        missing = {}
-    if words[:1] == ["fit"]:
-        missing |= {"--replicas": "seeds", "--method": "vad"}
-    if words[:1] in (["collect"], ["fit"], ["apply"], ["evaluate"], ["arena"]):
-        missing["--format"] = "tsv"
-    return words + [word for name, value in missing.items() if name not in words for word in (name, value)]
 
 
 @pytest.fixture

@@ -305,3 +305,19 @@ def test_errors_while_reading_fields_become_ours(error):
 def test_a_path_that_is_no_path_is_refused_before_anything_is_written(path):
     with pytest.raises(UncurseError, match=r"(?s)cannot write .*; pass the path of a file and text"):
         documents.write(path, "text")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":[' * 50_000, '{"kind": ' + "[" * 60 + "]" * 60 + "}"])
+def test_deep_nesting_is_refused_for_any_recursion_limit(text):
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1_000_000)
+    try:
+        with pytest.raises(UncurseError, match="is nested too deeply to be an uncurse document; write it again"):
+            documents.loads(text)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_brackets_inside_strings_are_no_nesting():
+    content = {"a": "[" * 100, 'b"[': ["\\", "{" * 60], "many": [[i] for i in range(200)]}
+    assert documents.loads(documents.dumps("k", content))["a"] == "[" * 100

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from conftest import with_required
+from required_options import with_required
 from uncurse.cli import main
 
 

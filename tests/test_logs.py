@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from conftest import with_required
+from required_options import with_required
 from uncurse import VAD, collect, evaluate, load, top_k, top_share
 from uncurse.cli import main, reading
 from uncurse.debias import load_record

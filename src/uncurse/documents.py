@@ -20,6 +20,8 @@ from .errors import UncurseError
 
 #: The version that is written, and the only one that is read.
 SCHEMA_VERSION = 2
+_DEEPEST = 50  # nested brackets; our own documents have fewer than ten
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # strings are skipped
 
 
 def dumps(kind: str, content: Mapping[str, Any], checksum: bool = False) -> str:
@@ -56,6 +58,19 @@ def dumps(kind: str, content: Mapping[str, Any], checksum: bool = False) -> str:
         raise UncurseError(f"cannot write this {kind} as JSON: {error}; pass plain, finite data") from None
 
 
+def _nested_deeper(text: str, limit: int) -> bool:
+    """Return whether brackets are nested deeper; the parser would exhaust the stack if the recursion limit is high."""
+    if text.count("[") + text.count("{") <= limit:
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        mark = found[0]
+        depth += (mark in "[{") - (mark in "]}")
+        if depth > limit:
+            return True
+    return False
+
+
 def loads(text: str, *, source: str = "document") -> dict[str, Any]:
     """Parse a JSON document.
 
@@ -78,12 +93,12 @@ def loads(text: str, *, source: str = "document") -> dict[str, Any]:
     """
     if not isinstance(text, str):
         raise UncurseError(f"{source} is of type {type(text).__name__}; pass the text of a JSON document")
+    if _nested_deeper(text, _DEEPEST):
+        raise UncurseError(f"{source} is nested too deeply to be an uncurse document; write it again")
     try:
         content = json.loads(
             text, object_pairs_hook=_without_duplicates, parse_float=_finite, parse_constant=_no_constant
         )
-    except RecursionError:
-        raise UncurseError(f"{source} is nested too deeply to be an uncurse document; write it again") from None
     except ValueError as error:
         raise UncurseError(f"{source} is not valid JSON ({error}); is it truncated? Write it again") from None
     if not isinstance(content, dict) or not isinstance(content.get("kind"), str):
