@@ -13,8 +13,11 @@ demo: setup
 
 # Spark's tests apart: each process would start a Java machine of its own.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto -m 'not theory and not spark' -rs
-	$(BIN)/python -m pytest -m spark tests -rs
+	@echo "the tests of Spark run beside the others; their output follows"
+	@$(BIN)/python -m pytest -m spark tests -rs -p no:cacheprovider > $(VENV)/spark.log 2>&1 & spark=$$!; \
+	trap 'kill $$spark' INT TERM; status=0; \
+	$(BIN)/python -m pytest -n auto -m 'not theory and not spark' -rs || status=1; \
+	wait $$spark || status=1; cat $(VENV)/spark.log; exit $$status
 	$(MAKE) --no-print-directory test-oldest
 
 # The scikit-learn face again on the oldest release that we promise.
