@@ -95,7 +95,7 @@ def scores(stack, clicks):
     return stack.scores(dense[None], torch.from_numpy(clicks.codes)[None])
 
 
-def compare_with_plain(model, clicks, plan, before, after, optimiser=None, weight=None):
+def assert_equals_plain(model, clicks, plan, before, after, optimiser=None, weight=None):
     """Train the stack and the plain modules on the same batches; all logits, losses and weights agree."""
     run = make_run(model, clicks, plan, weight)
     plains = [run.stack.module(r) for r in range(plan.n_replicas)]
@@ -126,14 +126,14 @@ def test_ten_steps_of_the_papers_dlrm_equal_a_plain_one_in_single_precision():
     exact = 0
     for seed in (1, 2, 3):
         clicks = make_clicks(1280, 13, SIZES)
-        run, (plain,) = compare_with_plain(DLRM, clicks, Plan(n_replicas=1, seed=seed), before=1e-5, after=1e-4)
+        run, (plain,) = assert_equals_plain(DLRM, clicks, Plan(n_replicas=1, seed=seed), before=1e-5, after=1e-4)
         expected = plain(torch.from_numpy(clicks.dense), torch.from_numpy(clicks.codes).long()).detach()
         exact += bool((scores(run.stack, clicks)[0] - expected).abs().max() < 1e-5)
     assert exact >= 2
 
 
 def test_ten_steps_of_the_papers_dlrm_equal_a_plain_one_in_double_precision(in_double):
-    run, _ = compare_with_plain(DLRM, make_clicks(1280, 13, SIZES), Plan(n_replicas=1), before=1e-12, after=1e-10)
+    run, _ = assert_equals_plain(DLRM, make_clicks(1280, 13, SIZES), Plan(n_replicas=1), before=1e-12, after=1e-10)
     assert not run.stack.weights["bottom.0.weight"][:, 13:].any()  # what pads the input stays zero
     assert not run.stack.weights["top.0.weight"][:, 367:].any()
 
@@ -158,7 +158,7 @@ def test_two_replicas_equal_plain_ones_with_momentum_and_weights_of_rows(model, 
     clicks = make_clicks(600, numbers, (3, 4, 2))
     weight = torch.from_numpy(np.random.default_rng(0).gamma(2, 0.5, 600))
     plan = Plan(n_replicas=2, epochs=3, batch_size=100, momentum=0.9, weight_decay=0.01, rate=0.02)
-    compare_with_plain(
+    assert_equals_plain(
         model,
         clicks,
         plan,
@@ -171,7 +171,7 @@ def test_two_replicas_equal_plain_ones_with_momentum_and_weights_of_rows(model, 
 
 def test_adam_with_weight_decay_equals_pytorchs_where_every_batch_holds_every_value(in_double):
     plan = Plan(n_replicas=2, epochs=2, batch_size=100, optimiser="adam", rate=0.01, weight_decay=0.02)
-    compare_with_plain(
+    assert_equals_plain(
         SMALL,
         make_clicks(600, 2, (3, 4, 2)),
         plan,
@@ -200,13 +200,13 @@ def test_weights_of_rows_count_as_repeated_rows():
 
 
 def test_a_dlrm_without_numbers_equals_a_plain_one(in_double):
-    compare_with_plain(SMALL, make_clicks(2560, 0, (3, 4, 5)), Plan(n_replicas=1), before=1e-12, after=1e-10)
+    assert_equals_plain(SMALL, make_clicks(2560, 0, (3, 4, 5)), Plan(n_replicas=1), before=1e-12, after=1e-10)
 
 
 def test_a_bootstrap_weighs_the_rows_of_every_replica_but_the_first(in_double):
     clicks = make_clicks(4000, 3, (5, 7, 4))
     plan = Plan(n_replicas=3, epochs=2, bootstrap=True, batch_size=64)
-    run, _ = compare_with_plain(SMALL, clicks, plan, before=1e-12, after=1e-10)
+    run, _ = assert_equals_plain(SMALL, clicks, plan, before=1e-12, after=1e-10)
     weight = run.bootstrap.double()
     assert (weight[0] == 1).all()
     error = weight.shape[1] ** -0.5  # Poisson(1) has variance 1
@@ -553,7 +553,7 @@ def test_networks_of_your_own_have_snapshots_too():
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_a_falling_rate_is_a_line_of_twenty_stairs(optimiser, in_double):
+def test_a_falling_rate_takes_twenty_values(optimiser, in_double):
     clicks = make_clicks(1280, 2, (3, 4, 2))
     plan = Plan(n_replicas=1, epochs=2, batch_size=32, optimiser=optimiser, rate=0.1, final_rate=0.005)  # 80 steps
     assert [plan.rate_at(s / 80) for s in (0, 3)] == [0.1, 0.1]
@@ -563,7 +563,7 @@ def test_a_falling_rate_is_a_line_of_twenty_stairs(optimiser, in_double):
     kind = torch.optim.SGD if optimiser == "sgd" else torch.optim.Adam
     falling, taken = kind(plain.parameters(), lr=0.1), itertools.count()
 
-    class Stairs:
+    class FallingRate:
         zero_grad = falling.zero_grad
 
         def step(self):
@@ -571,7 +571,7 @@ def test_a_falling_rate_is_a_line_of_twenty_stairs(optimiser, in_double):
                 group["lr"] = plan.rate_at(next(taken) / 80)
             falling.step()
 
-    plain_training(plain, run, Stairs())
+    plain_training(plain, run, FallingRate())
     run.train(None, {}, None, 1)
     given = torch.from_numpy(clicks.dense).double(), torch.from_numpy(clicks.codes)
     torch.testing.assert_close(scores(run.stack, clicks)[0], plain(*given).detach(), rtol=0, atol=1e-7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ class ClickModel(nn.Module):
     embedding : int
         Width of the embedding of a code.
     **widths
-        The other options of the subclass, for `repr` and `like`.
+        The other options of the subclass, for `repr` and `empty_copy`.
     """
 
     def __init__(self, sizes: Sequence[int], numbers: int, embedding: int, **widths: Any) -> None:
@@ -35,10 +36,10 @@ class ClickModel(nn.Module):
         self.sizes = tuple(check_count(size, "sizes") for size in sizes)
         if not self.sizes:
             raise UncurseError(f"{name} needs fields of categories and sizes is empty; use a network of your own")
-        if not isinstance(numbers, int) or numbers < 0:
+        if not isinstance(numbers, Integral) or numbers < 0:
             raise UncurseError(f"numbers={numbers!r}; pass how many numeric inputs a row has, 0 or more")
-        self.numbers = numbers
-        self.options = {"embedding": check_count(embedding, "embedding"), **widths}
+        self.numbers: int = int(numbers)
+        self.options: dict[str, Any] = {"embedding": check_count(embedding, "embedding"), **widths}
         for option, value in widths.items():
             for width in value if isinstance(value, tuple) else ():
                 check_count(width, option)
@@ -48,16 +49,19 @@ class ClickModel(nn.Module):
         shape = f"{len(self.sizes)} fields, {sum(self.sizes):,} codes, {self.numbers} numbers"
         return f"{type(self).__name__}({shape}{options})"
 
-    def like(self, device: torch.device | str) -> ClickModel:
+    def empty_copy(self, device: torch.device | str) -> ClickModel:
         """Return a model of the same shape on a device, its weights not yet set."""
         with torch.device("meta"):
             made = type(self)(self.sizes, self.numbers, **self.options)
         return made.to(next(self.parameters()).dtype).to_empty(device=device)
 
-    def embed(self, tables: nn.ModuleList, codes: Tensor) -> Tensor:
-        """Look up the codes of each field: (rows, fields) to (rows, fields, width)."""
+    def check(self, codes: Tensor) -> None:
+        """Raise if a code is outside its field; while training, the caller checks the data once."""
         if not self.training:
             check_served_codes(codes, self.sizes)
+
+    def embed(self, tables: nn.ModuleList, codes: Tensor) -> Tensor:
+        """Look up the codes of each field: (rows, fields) to (rows, fields, width)."""
         return torch.stack([table(codes[:, field]) for field, table in enumerate(tables)], 1)
 
 
@@ -130,6 +134,7 @@ class DLRM(ClickModel):
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
         """Return the logits of rows."""
+        self.check(codes)
         x = self.bottom(numbers)
         vectors = torch.cat([x.unsqueeze(1), self.embed(self.embeddings, codes)], 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
@@ -208,6 +213,7 @@ class XDeepFM(ClickModel):
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
         """Return the logits of rows."""
+        self.check(codes)
         vectors = self.embed(self.embeddings, codes)
         z = self.embed(self.linear, codes).sum(1)
         if self.linear_numbers is not None:

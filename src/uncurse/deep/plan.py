@@ -14,7 +14,7 @@ import torch
 from ..errors import UncurseError
 from ..validation import check_choice, check_count
 
-_STAIRS = 20  # of a falling learning rate: a GPU captures its step anew on each
+_RATE_CHANGES = 20  # values of a changing learning rate: a GPU captures its step anew for each
 PRECISIONS = ("tf32", "float32", "bf16")
 _SMALL = 1 << 25  # weights times rows of a step that one thread does in a few milliseconds
 
@@ -63,11 +63,11 @@ class Plan:
         object.__setattr__(self, "seed", int(self.seed))
 
     def rate_at(self, progress: float) -> float:
-        """Return the learning rate after a share of the steps: a line from `rate` to `final_rate`, in twenty stairs."""
+        """Return the learning rate after a share of the steps: twenty values from `rate` to `final_rate`."""
         if self.final_rate is None:
             return self.rate
-        stair = min(int(progress * _STAIRS), _STAIRS - 1) / (_STAIRS - 1)
-        return self.rate + stair * (float(self.final_rate) - self.rate)
+        done = min(int(progress * _RATE_CHANGES), _RATE_CHANGES - 1) / (_RATE_CHANGES - 1)
+        return self.rate + done * (float(self.final_rate) - self.rate)
 
     @property
     def seeds(self) -> list[int]:

@@ -91,7 +91,7 @@ class ClickStack(Stack):
 
     def __init__(self, model: ClickModel, width: int, replicas: int, device: torch.device) -> None:
         super().__init__(replicas, device)
-        self.model = model.like("meta")  # its shape
+        self.model = model.empty_copy("meta")  # its shape
         self.sizes = model.sizes
         kind = next(model.parameters()).dtype
         self.dtype = kind  # of activations
@@ -117,7 +117,7 @@ class ClickStack(Stack):
     @torch.no_grad()
     def module(self, replica: int) -> nn.Module:
         """Return one replica as a plain model."""
-        model = self.model.like(self.device)
+        model = self.model.empty_copy(self.device)
         for parameter, place in self.places(model, self.check_replica(replica)):
             parameter.copy_(place)
         return model.eval()

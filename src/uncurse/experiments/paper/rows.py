@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from ..logs import Encoded
 
 Keep = Callable[[NDArray[Any]], NDArray[Any]]
-Reading = Callable[[], AbstractContextManager[Callable[[int], None]]]  # a progress bar that is told of rows
+Reading = Callable[
+    [], AbstractContextManager[Callable[[int], None]]
+]  # opens a progress bar: call it with the rows read
 TRAIN, LABELLED, POOL, TEST, OTHER = range(5)  # parts; other rows are for the thinning network
 
 
