@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: setup demo test test-oldest lint theory fuzz mutants bench clean
+.PHONY: setup demo test test-oldest lint theory fuzz mutants bench package clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.core
@@ -53,8 +53,21 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.serving
 
+# Build the source archive and the wheel, check both, and run the wheel in an empty environment.
+package: $(VENV)-package/bin/python
+	rm -rf dist
+	$(VENV)-package/bin/python -m build --outdir dist .
+	$(VENV)-package/bin/twine check --strict dist/*
+	$(VENV)-package/bin/check-wheel-contents dist
+	$(VENV)-package/bin/pyroma --min=10 .
+	@test $$(stat -c %s dist/*.tar.gz) -lt 1000000 || { echo "the source archive is larger than 1 MB"; exit 1; }
+	rm -rf $(VENV)-package/empty
+	$(PYTHON) -m venv $(VENV)-package/empty
+	$(VENV)-package/empty/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt "$$(ls dist/*.whl)[report]"
+	cd $(VENV)-package && empty/bin/uncurse demo --out demo
+
 clean:
-	rm -rf $(VENV) $(VENV)-oldest build dist
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-package build dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uncurse needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 2; }
@@ -67,6 +80,10 @@ $(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) --editable '.[dev]'
 	@touch $@
+
+$(VENV)-package/bin/python:
+	$(PYTHON) -m venv $(VENV)-package
+	$(VENV)-package/bin/python -m pip --disable-pip-version-check install --quiet build twine check-wheel-contents pyroma
 
 $(VENV)-oldest/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-oldest

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -89,7 +90,9 @@ def test_help_has_an_example(command):
 
 
 def test_version():
-    assert uncurse("--version").stdout.strip() == "0.1.0"
+    from uncurse.version import __version__
+
+    assert uncurse("--version").stdout.strip() == __version__ == version("uncurse")
 
 
 def test_golden_takes_neither_a_seed_nor_a_number_of_replications():

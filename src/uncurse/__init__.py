@@ -23,6 +23,7 @@ from .metrics.selection import top_k, top_share
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .displays import SelectedReliabilityDisplay, SelectionErrorDisplay
     from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
     from .logs import collect
     from .serving import fold
@@ -42,6 +43,10 @@ def __getattr__(name: str) -> Any:
         from .serving import fold
 
         return fold
+    if name in ("SelectionErrorDisplay", "SelectedReliabilityDisplay"):
+        from . import displays
+
+        return getattr(displays, name)
     if name in ("deep", "experiments", "logs", "report", "serving", "theory"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
@@ -60,6 +65,8 @@ __all__ = [
     "LogSpec",
     "Moments",
     "ReplicaCounts",
+    "SelectedReliabilityDisplay",
+    "SelectionErrorDisplay",
     "Steps",
     "TopK",
     "Tower",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -166,6 +167,34 @@ def markdown_table(table: Sequence[Sequence[str]], *, left: int = 1) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
 
 
+def html_table(table: Sequence[Sequence[str]], *, caption: str = "") -> str:
+    """Return a table as HTML for a notebook; all text is escaped.
+
+    Parameters
+    ----------
+    table : sequence of sequences of str
+        Rows of cells, the header first.
+    caption : str, default=""
+        Text above the table.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> html_table([("top", "error"), ("2%", "<1%")])
+    '<table><tr><th>top</th><th>error</th></tr><tr><td>2%</td><td>&lt;1%</td></tr></table>'
+    """
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    header, *rows = table
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}{row(header, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
+
+
 def tab_separated(records: Sequence[Mapping[str, Any]]) -> str:
     """Return a header and one line per record; tabs and line ends inside a value become spaces.
 
@@ -188,4 +217,4 @@ def tab_separated(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines + ["\t".join(" ".join(str(v).split()) for v in record.values()) for record in records])
 
 
-__all__ = ["TextTable", "aligned", "as_markdown", "as_text", "markdown_table", "tab_separated"]
+__all__ = ["TextTable", "aligned", "as_markdown", "as_text", "html_table", "markdown_table", "tab_separated"]

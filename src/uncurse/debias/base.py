@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 from .._types import Array
 from ..errors import UncurseError
 from ..maps import Affine, Grouped, ScoreMap, compose
+from ..text_tables import html_table
 from ..threads import one_blas_thread
 from .intervals import RemainingError, remaining_error_interval
 from .records import FitRecord
@@ -45,6 +47,9 @@ class Fitted:
     remaining: RemainingError | None = None
     no_interval: str = ""
 
+    def _repr_html_(self) -> str:
+        return _html(self.map, self.record)
+
 
 class Debiaser:
     """Interface that `VAD`, `Tower` and `Auto` share.
@@ -61,6 +66,9 @@ class Debiaser:
     record_: FitRecord
     _remaining: RemainingError | None
     _no_interval: str
+
+    def _repr_html_(self) -> str:
+        return _html(self.map_, self.record_) if hasattr(self, "map_") else f"<code>{html.escape(repr(self))}</code>"
 
     def predict_proba(self, served: ArrayLike, groups: ArrayLike | None = None) -> Array:
         """Return debiased predictions.
@@ -147,6 +155,18 @@ class Debiaser:
     def _set(self, fitted: Fitted) -> None:
         self.map_, self.record_ = fitted.map, fitted.record
         self._remaining, self._no_interval = fitted.remaining, fitted.no_interval
+
+
+def _html(score_map: ScoreMap, record: FitRecord) -> str:
+    """Return how a map was fitted, as a table for a notebook."""
+    rows = [("method", record.method), ("why", record.reason), ("map", type(score_map).__name__)]
+    rows += [("pool", f"{record.pool.rows:,} rows of {', '.join(record.pool.columns)}")]
+    if record.labelled is not None:
+        rows.append(("labelled", f"{record.labelled.rows:,} rows"))
+    if record.lambda_ is not None:
+        error = "" if record.standard_error is None else f" ± {record.standard_error:.4f}"
+        rows.append(("λ", f"{record.lambda_:.4f}{error}"))
+    return html_table([("", "uncurse"), *(row for row in rows if row[1])])
 
 
 __all__ = ["Debiaser", "Fitted"]

@@ -69,7 +69,7 @@ class ClickModel(nn.Module):
 def check_served_codes(codes: Tensor, sizes: tuple[int, ...]) -> None:
     """Raise if a code is outside its field; skipped while PyTorch traces or compiles, which cannot branch on values."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(codes)  # by vmap or grad
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or codes.is_meta or wrapped:
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or codes.is_meta or wrapped:
         return
     if codes.ndim != 2 or codes.shape[1] != len(sizes):
         raise UncurseError(f"codes have shape {tuple(codes.shape)}; pass (rows, {len(sizes)}), one column for a field")

@@ -14,6 +14,7 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells
 from ..maps import Affine, ScoreMap
+from ..text_tables import html_table
 from ..validation import check_labels, check_numbers, check_scores, check_share, check_weights, warn_user
 from .estimates import Estimate, SelectionMetrics
 from .ranking import Ranked, columns_of, limit_bins, rank, top_rows
@@ -59,6 +60,16 @@ class Evaluation:
                 f"{row.log_loss:>8.5f}  {row.brier:>8.5f}"
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        header = ("top", "selected", "predicted", "observed", "calibration error", "ECE (floor)", "log loss")
+        rows = []
+        for row in self.rows:
+            error = f"{100 * row.calibration_error:+.2f}% ± {100 * row.calibration_error.standard_error:.2f}%"
+            counts = (f"{row.selected:,.0f}", f"{row.predicted:,.1f}", f"{row.observed:,.0f}")
+            ece = f"{row.ece:.4f} ({row.ece.floor:.4f})"
+            rows.append((f"{100 * row.alpha:.4g}%", *counts, error, ece, f"{row.log_loss:.5f}"))
+        return html_table([header, *rows], caption="Calibration of the top-scored rows")
 
     def column(self, name: str) -> Array:
         """Return one metric of all shares as an array.

@@ -1,0 +1,281 @@
+"""Figures for notebooks, in the style of scikit-learn's displays. They need matplotlib, see the extra ``plot``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ._types import Array
+from .errors import UncurseError
+from .metrics import Evaluation, evaluate
+from .optional import needing
+
+_ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_Z = 1.96  # of the bands: 95%
+
+
+class SelectionErrorDisplay:
+    """Calibration error of the top-scored rows, by selected share.
+
+    Parameters
+    ----------
+    evaluations : Evaluation, or mapping of str to Evaluation
+        What `evaluate` returns, by name.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib Axes and Figure
+        Set by `plot`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.beta(2, 50, 10_000)
+    >>> y, p = rng.random(10_000) < truth, truth * rng.lognormal(0, 0.3, 10_000)
+    >>> display = SelectionErrorDisplay.from_predictions(y, p.clip(0, 1), alphas=[0.02, 0.1, 1.0], name="as served")
+    >>> len(display.ax_.lines) > 0
+    True
+    """
+
+    def __init__(self, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
+        self.evaluations = _named(evaluations)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: ArrayLike,
+        p: ArrayLike | Mapping[str, ArrayLike],
+        *,
+        alphas: Sequence[float] = _ALPHAS,
+        sample_weight: ArrayLike | None = None,
+        name: str = "",
+        ax: Any = None,
+    ) -> SelectionErrorDisplay:
+        """Evaluate predictions and plot.
+
+        Parameters
+        ----------
+        y : array-like of shape (n,)
+            Labels, 0 or 1.
+        p : array-like of shape (n,), or mapping of str to such
+            Predicted probabilities, or several by name. Each selects its own rows.
+        alphas : sequence of float
+            Selected shares.
+        sample_weight : array-like of shape (n,), optional
+            Weights.
+        name : str, default=""
+            Name of a single set of predictions.
+        ax : matplotlib Axes, optional
+            Where to plot.
+
+        Returns
+        -------
+        SelectionErrorDisplay
+        """
+        sets = p if isinstance(p, Mapping) else {name: p}
+        found = {key: evaluate(y, values, alphas, sample_weight=sample_weight) for key, values in sets.items()}
+        return cls(found).plot(ax=ax)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, name: str | None = None, **options: Any
+    ) -> SelectionErrorDisplay:
+        """Predict with a fitted classifier, evaluate and plot.
+
+        Parameters
+        ----------
+        estimator : classifier
+            Fitted, with `predict_proba`.
+        X : array-like of shape (n, features)
+            Rows.
+        y : array-like of shape (n,)
+            Labels, 0 or 1.
+        name : str, optional
+            Name in the legend; by default that of the class.
+        **options
+            See `from_predictions`.
+
+        Returns
+        -------
+        SelectionErrorDisplay
+        """
+        return cls.from_predictions(y, _probabilities(estimator, X), name=_name(estimator, name), **options)
+
+    def plot(self, ax: Any = None) -> SelectionErrorDisplay:
+        """Draw the error of each selected share, with a 95% band.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to plot.
+
+        Returns
+        -------
+        SelectionErrorDisplay
+        """
+        self.ax_, self.figure_ = _axes(ax)
+        for name, evaluation in self.evaluations.items():
+            shares = 100 * evaluation.column("alpha")
+            error = 100 * evaluation.column("calibration_error")
+            margin = 100 * _Z * np.array([row.calibration_error.standard_error for row in evaluation.rows])
+            (line,) = self.ax_.plot(shares, error, marker="o", label=name or None)
+            self.ax_.fill_between(shares, error - margin, error + margin, alpha=0.2, color=line.get_color(), lw=0)
+        self.ax_.axhline(0, color="gray", lw=1, zorder=0)
+        self.ax_.set(xscale="log", xlabel="selected share, %", ylabel="predicted / observed − 1, %")
+        self.ax_.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        if any(self.evaluations):
+            self.ax_.legend()
+        return self
+
+
+class SelectedReliabilityDisplay:
+    """Reliability of the selected rows: observed against predicted rate, in bins.
+
+    Parameters
+    ----------
+    evaluations : Evaluation, or mapping of str to Evaluation
+        What `evaluate` returns for one share, by name.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib Axes and Figure
+        Set by `plot`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.beta(2, 50, 10_000)
+    >>> display = SelectedReliabilityDisplay.from_predictions(rng.random(10_000) < truth, truth, alpha=0.1)
+    >>> display.ax_.get_xlabel()
+    'predicted rate of the top 10%'
+    """
+
+    def __init__(self, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
+        self.evaluations = _named(evaluations)
+        for evaluation in self.evaluations.values():
+            if len(evaluation.rows) != 1:
+                raise UncurseError(
+                    f"the evaluation has {len(evaluation.rows)} shares; evaluate one, such as alphas=0.02"
+                )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: ArrayLike,
+        p: ArrayLike | Mapping[str, ArrayLike],
+        *,
+        alpha: float = 0.02,
+        n_bins: int = 10,
+        sample_weight: ArrayLike | None = None,
+        name: str = "",
+        ax: Any = None,
+    ) -> SelectedReliabilityDisplay:
+        """Evaluate predictions and plot.
+
+        Parameters
+        ----------
+        y : array-like of shape (n,)
+            Labels, 0 or 1.
+        p : array-like of shape (n,), or mapping of str to such
+            Predicted probabilities, or several by name. Each selects its own rows.
+        alpha : float, default=0.02
+            Selected share.
+        n_bins : int, default=10
+            Number of bins, with equal numbers of rows.
+        sample_weight : array-like of shape (n,), optional
+            Weights.
+        name : str, default=""
+            Name of a single set of predictions.
+        ax : matplotlib Axes, optional
+            Where to plot.
+
+        Returns
+        -------
+        SelectedReliabilityDisplay
+        """
+        sets = p if isinstance(p, Mapping) else {name: p}
+        options: Any = {"sample_weight": sample_weight, "n_bins": n_bins}
+        return cls({key: evaluate(y, values, alpha, **options) for key, values in sets.items()}).plot(ax=ax)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, name: str | None = None, **options: Any
+    ) -> SelectedReliabilityDisplay:
+        """Predict with a fitted classifier, evaluate and plot.
+
+        Parameters
+        ----------
+        estimator : classifier
+            Fitted, with `predict_proba`.
+        X : array-like of shape (n, features)
+            Rows.
+        y : array-like of shape (n,)
+            Labels, 0 or 1.
+        name : str, optional
+            Name in the legend; by default that of the class.
+        **options
+            See `from_predictions`.
+
+        Returns
+        -------
+        SelectedReliabilityDisplay
+        """
+        return cls.from_predictions(y, _probabilities(estimator, X), name=_name(estimator, name), **options)
+
+    def plot(self, ax: Any = None) -> SelectedReliabilityDisplay:
+        """Draw the bins with 95% intervals, and the diagonal of perfect calibration.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to plot.
+
+        Returns
+        -------
+        SelectedReliabilityDisplay
+        """
+        self.ax_, self.figure_ = _axes(ax)
+        ends: list[float] = []
+        for name, evaluation in self.evaluations.items():
+            bins = evaluation.rows[0].bins
+            predicted, observed = (np.array([getattr(one, end) for one in bins]) for end in ("predicted", "observed"))
+            margin = _Z * np.array([one.standard_error for one in bins])
+            self.ax_.errorbar(predicted, observed, yerr=margin, marker="o", capsize=2, label=name or None)
+            ends += [*predicted, *observed]
+        low, high = min(ends), max(ends)
+        self.ax_.plot([low, high], [low, high], color="gray", lw=1, zorder=0)
+        share = 100 * next(iter(self.evaluations.values())).rows[0].alpha
+        self.ax_.set(xlabel=f"predicted rate of the top {share:g}%", ylabel="observed rate")
+        if any(self.evaluations):
+            self.ax_.legend()
+        return self
+
+
+def _named(evaluations: Any) -> dict[str, Evaluation]:
+    found = dict(evaluations) if isinstance(evaluations, Mapping) else {"": evaluations}
+    if not found or not all(isinstance(one, Evaluation) for one in found.values()):
+        raise UncurseError("pass an Evaluation, which evaluate returns, or a mapping of names to Evaluations")
+    return found
+
+
+def _axes(ax: Any) -> tuple[Any, Any]:
+    with needing("plot"):
+        import matplotlib.pyplot as plt
+    ax = plt.subplots()[1] if ax is None else ax
+    return ax, ax.figure
+
+
+def _probabilities(estimator: Any, X: ArrayLike) -> Array:
+    if not hasattr(estimator, "predict_proba"):
+        raise UncurseError(f"a {type(estimator).__name__} has no predict_proba; pass a fitted classifier")
+    return np.asarray(estimator.predict_proba(X))[:, 1]
+
+
+def _name(estimator: Any, name: str | None) -> str:
+    return type(estimator).__name__ if name is None else name
+
+
+__all__ = ["SelectedReliabilityDisplay", "SelectionErrorDisplay"]
