@@ -1,0 +1,18 @@
+"""Is a map still valid? Calibration of new rows, tested every day without raising false alarms."""
+
+from .drift import LambdaChange, ScoreChange
+from .sequential import LabelSums, log_e_values
+from .state import Day, MonitorState
+from .verdict import Calibration, Verdict, monitor
+
+__all__ = [
+    "Calibration",
+    "Day",
+    "LabelSums",
+    "LambdaChange",
+    "MonitorState",
+    "ScoreChange",
+    "Verdict",
+    "log_e_values",
+    "monitor",
+]
