@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .verdict import Calibration, Verdict
+from .calibrations import Calibration
+from .verdict import Verdict
 
 _DECISIONS = ("keep", "watch", "refit")
 

@@ -18,50 +18,17 @@ from ..errors import UncurseError
 from ..evidence import Cells, Evidence
 from ..maps import Grouped, ScoreMap, load
 from ..validation import check_number
+from .calibrations import LEVEL, Calibration, calibration_of, error_words
 from .drift import LambdaChange, ScoreChange, lambda_change, score_change
 from .sequential import LabelSums, likely_start, log_e_values, total
 from .state import Day, MonitorState, check_time, map_digest
 
-_LEVEL = 0.95  # of the confidence sequence; a valid map raises an alarm with probability 5% at most
 _WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most
 _UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
 _LAMBDA_ERRORS = 3.0  # change of λ, in standard errors
 _TARGET = 0.05  # size of the error for which the number of further positives is given
 # Edges of the ranges of predictions in which calibration is reported.
 _EDGES = tuple(digit * 10.0**power for power in range(-5, 0) for digit in (1, 2, 5))
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Calibration of some rows.
-
-    Parameters
-    ----------
-    name : str
-        Which rows these are.
-    rows, predicted, observed : float
-        Number of rows, sum of predictions and sum of labels.
-    error : float or None
-        `predicted` / `observed` − 1; None without a positive label.
-    low, high : float or None
-        95% confidence sequence of the error; None where there is no bound.
-    e_value : float
-        Evidence against the map: a valid map ever exceeds 1/α with probability α at most.
-
-    Examples
-    --------
-    >>> calibration_of("all", LabelSums.of([0.5, 0.5], [0, 1])).error
-    0.0
-    """
-
-    name: str
-    rows: float
-    predicted: float
-    observed: float
-    error: float | None
-    low: float | None
-    high: float | None
-    e_value: float
 
 
 @dataclass(frozen=True)
@@ -198,7 +165,7 @@ def monitor(
     latest = calibration_of("latest", total([one.sums for one in new.days.values()]), tolerance)
     log_e = log_e_values(*merged.series(), tolerance)
     since = calibration_of("since the fit", merged.since_fit, tolerance, float(log_e[-1]))
-    alarms = np.flatnonzero(log_e >= -math.log(1 - _LEVEL))
+    alarms = np.flatnonzero(log_e >= -math.log(1 - LEVEL))
     alarm = merged.ordered[alarms[0]][0] if len(alarms) else None
     places = {_range_name(i): i for i in range(len(_EDGES) + 1)}
     buckets = _calibrations(merged.buckets, tolerance, lambda name: places.get(name, -1))
@@ -308,31 +275,6 @@ def _check_new(state: MonitorState, new: MonitorState) -> None:
 # ---------------------------------------------------------------------------- the decision
 
 
-def calibration_of(name: str, sums: LabelSums, tolerance: float = 0.0, log_e: float | None = None) -> Calibration:
-    """Return the calibration of some rows.
-
-    Parameters
-    ----------
-    name : str
-        Which rows these are.
-    sums : LabelSums
-        Their sums.
-    tolerance : float, default=0.0
-        See `monitor`.
-    log_e : float, optional
-        Logarithm of the e-value, if it is known by day.
-
-    Returns
-    -------
-    Calibration
-    """
-    if log_e is None:
-        log_e = float(log_e_values(np.array([sums.observed]), np.array([sums.cumulants]), tolerance)[0])
-    low, high = (end if math.isfinite(end) else None for end in sums.interval(_LEVEL))
-    error = None if math.isnan(sums.error) else sums.error
-    return Calibration(name, sums.rows, sums.predicted, sums.observed, error, low, high, math.exp(min(log_e, 700.0)))
-
-
 def _calibrations(
     parts: Mapping[str, LabelSums], tolerance: float, order: Callable[[str], Any]
 ) -> tuple[Calibration, ...]:
@@ -372,15 +314,15 @@ def _decide(
         start = likely_start(*state.series())
         sums = total([day.sums for day in days[start:]])
         place = f"since {state.ordered[start][0]}" if start else "since the fit"
-        return "refit", f"{place} {_error_words(calibration_of('', sums))}; the alarm was raised on {alarm}"
-    threshold = 1 / (1 - _LEVEL)
+        return "refit", f"{place} {error_words(calibration_of('', sums))}; the alarm was raised on {alarm}"
+    threshold = 1 / (1 - LEVEL)
     if since.e_value >= _WATCH:
         found = f"e-value {since.e_value:.1f}; {threshold:.0f} raises an alarm"
-        return "watch", f"there is some evidence against the map ({found}): {_error_words(since)}"
+        return "watch", f"there is some evidence against the map ({found}): {error_words(since)}"
     for kind, parts in (("predictions of", buckets), ("group", groups)):
         worst = max(parts, key=lambda part: part.e_value, default=None)
         if worst is not None and worst.e_value >= threshold * len(parts):
-            return "watch", f"for {kind} {worst.name}, {_error_words(worst)}; all rows together show no error"
+            return "watch", f"for {kind} {worst.name}, {error_words(worst)}; all rows together show no error"
     if shrinkage is not None and abs(shrinkage.standard_errors) > _LAMBDA_ERRORS:
         change = f"λ changed from {shrinkage.before:.3f} to {shrinkage.after:.3f}"
         return "watch", f"{change} ({shrinkage.standard_errors:+.1f} standard errors); the labels show no error yet"
@@ -390,25 +332,17 @@ def _decide(
             f"the scores differ from those of the {scores.compared_with} of the fit ({moved}, stability index "
             f"{scores.stability:.2f}); the labels show no error yet"
         )
-    return "keep", f"no evidence against the map: {_error_words(since)}"
-
-
-def _error_words(part: Calibration) -> str:
-    if part.error is None:
-        return f"no positive label where {part.predicted:.3g} are predicted"
-    direction = "too high" if part.error >= 0 else "too low"
-    ends = ["no bound" if end is None else f"{100 * end:+.1f}%" for end in (part.low, part.high)]
-    return f"predictions are {100 * abs(part.error):.1f}% {direction} (95% confidence sequence {ends[0]} to {ends[1]})"
+    return "keep", f"no evidence against the map: {error_words(since)}"
 
 
 def _needed(since: Calibration, sums: LabelSums) -> int:
     """Return how many more positives make the confidence sequence ±5% wide: its width falls with their root."""
     if since.error is None or since.low is None or since.high is None:
         # Before the first bound: a test at z standard errors needs z² positives for each squared relative error.
-        z_squared = 2 * (math.log(1 / (1 - _LEVEL)) + 3)
+        z_squared = 2 * (math.log(1 / (1 - LEVEL)) + 3)
         return math.ceil(max(z_squared / _TARGET**2 - sums.observed, 0))
     half = (since.high - since.low) / 2
     return math.ceil(max(sums.observed * ((half / _TARGET) ** 2 - 1), 0))
 
 
-__all__ = ["Calibration", "Verdict", "calibration_of", "monitor"]
+__all__ = ["Verdict", "monitor"]
