@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "uncurse"
 #: A module or package imports only from those before it.
 LAYERS = (
     "version", "errors", "optional", "_types", "validation", "links", "documents", "text_tables", "threads",
-    "evidence", "maps", "calibration", "debias", "metrics", "theory", "estimators", "displays",
+    "evidence", "maps", "calibration", "debias", "metrics", "monitoring", "theory", "estimators", "displays",
     "logs", "report", "serving", "deep", "experiments", "cli",
 )  # fmt: skip
 #: Layers that take long to import: `import uncurse` must not load them.

@@ -20,6 +20,7 @@ from .metrics import (
     maximum_calibration_error,
 )
 from .metrics.selection import top_k, top_share
+from .monitoring import MonitorState, Verdict, monitor
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ __all__ = [
     "Grouped",
     "LogSpec",
     "Moments",
+    "MonitorState",
     "ReplicaCounts",
     "SelectedReliabilityDisplay",
     "SelectionErrorDisplay",
@@ -73,6 +75,7 @@ __all__ = [
     "UncurseError",
     "UncursedClassifierCV",
     "UncursedRegressorCV",
+    "Verdict",
     "calibrate",
     "calibration_error",
     "collect",
@@ -83,6 +86,7 @@ __all__ = [
     "load",
     "log_loss_reduction",
     "maximum_calibration_error",
+    "monitor",
     "top_k",
     "top_share",
 ]

@@ -20,6 +20,7 @@ from .output import working
 if TYPE_CHECKING:
     from ..debias import FitRecord
     from ..evidence import Evidence, LogSpec
+    from ..logs import Settled
     from ..maps import ScoreMap
 
 _MAX_SHARES = 1_000
@@ -79,6 +80,7 @@ def read_evidence(
     scores_option: str = "--scores",
     need_label: bool = False,
     replica_counts: bool = False,
+    settled: Settled | None = None,
 ) -> Evidence:
     """Read logs, or merge evidence files, with the parts that a command needs; both must fit the given options."""
     from ..evidence import Evidence, merged
@@ -87,7 +89,7 @@ def read_evidence(
     if not any(map(is_evidence, sources)):
         if need_label and given["label"] is None:
             raise UncurseError("--label is missing; name the column of 0/1 labels")
-        return collect_logs(sources, log_spec(given, scores_option), replica_counts, engine)
+        return collect_logs(sources, log_spec(given, scores_option), replica_counts, engine, settled)
     if not all(map(is_evidence, sources)):
         raise UncurseError(f"{names} are logs and evidence mixed; collect the logs first")
     for i, source in enumerate(sources):
@@ -116,7 +118,9 @@ def _check_collected(spec: LogSpec, names: str, given: LogOptions, scores_option
             check_same(name, {"this command": value, names: held[name]}, remedy)
 
 
-def collect_logs(sources: Sequence[str], spec: LogSpec, replica_counts: bool, engine: str | None) -> Evidence:
+def collect_logs(
+    sources: Sequence[str], spec: LogSpec, replica_counts: bool, engine: str | None, settled: Settled | None = None
+) -> Evidence:
     """Collect the evidence of logs with a progress bar."""
     from ..logs import collect_spec
     from ..logs.files import count_rows
@@ -124,7 +128,8 @@ def collect_logs(sources: Sequence[str], spec: LogSpec, replica_counts: bool, en
     files = [input_file(source) for source in sources]
     counted = engine in (None, "polars") and spec.top_k is None
     with working("reading", lambda: count_rows(files) if counted else None) as advance:
-        evidence = collect_spec(files, spec, replica_counts, engine=engine or "polars", progress=advance)
+        options: Any = {"engine": engine or "polars", "progress": advance, "settled": settled}
+        evidence = collect_spec(files, spec, replica_counts, **options)
     return replace(evidence, sources=tuple(sources))
 
 

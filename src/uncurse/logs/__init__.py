@@ -25,6 +25,7 @@ from .expressions import with_prediction
 from .files import LogFile, check_files, locate
 from .queries import fetch, query
 from .scans import ENGINES, scan, scan_remote
+from .settled import Settled, keep_settled
 from .top_per_request import top_per_request
 from .writing import apply_to_files
 
@@ -91,13 +92,20 @@ def collect(
 
 
 def collect_spec(
-    source: Any, spec: LogSpec, replica_counts: bool, *, engine: str = "polars", progress: Progress | None = None
+    source: Any,
+    spec: LogSpec,
+    replica_counts: bool,
+    *,
+    engine: str = "polars",
+    progress: Progress | None = None,
+    settled: Settled | None = None,
 ) -> Evidence:
-    """Collect the evidence of a log that a `LogSpec` describes."""
+    """Collect the evidence of a log that a `LogSpec` describes, of all its rows or of those that `settled` keeps."""
     parts = Parts(spec.has_logits, replica_counts)
     EvidenceSums(spec, parts)  # refuses parts that these columns cannot have, before anything is read
     request = None if spec.top_k is None else spec.top_k.request
-    names = [name for name in (spec.group, request) if name is not None]
+    time = None if settled is None else settled.time
+    names = [name for name in (spec.group, request, time) if name is not None]
     check_choice("engine", engine, ENGINES)
     files: list[LogFile] = []
     sources = None if _is_frame(source) else [source] if isinstance(source, str | os.PathLike) else list(source)
@@ -122,7 +130,10 @@ def collect_spec(
             check_group(schema[spec.group], spec.group, name)
         if spec.top_k is not None:
             _check_requests(frame, spec.top_k.request, name)
-            frame = top_per_request(frame, spec.scores[0], spec.top_k.request, spec.top_k.k, columns=spec.wanted)
+            wanted = list(dict.fromkeys((*spec.wanted, *([] if time is None else [time]))))
+            frame = top_per_request(frame, spec.scores[0], spec.top_k.request, spec.top_k.k, columns=wanted)
+        if settled is not None:
+            frame = keep_settled(frame, settled)
     with locating_errors(name, files, spec):
         evidence = _collect(frame, spec, parts, progress)
     if spec.scale == "logit" and evidence.cells is not None:
@@ -162,4 +173,4 @@ def _collect(frame: Frame, spec: LogSpec, parts: Parts, progress: Progress | Non
     return evidence.with_groups(query(lazy, spec, parts, spec.group))
 
 
-__all__ = ["ENGINES", "apply_to_files", "collect", "top_per_request", "with_prediction"]
+__all__ = ["ENGINES", "Settled", "apply_to_files", "collect", "top_per_request", "with_prediction"]

@@ -1,0 +1,257 @@
+"""`uncurse monitor`: is a map still valid?"""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import documents
+from ..errors import UncurseError
+from ..text_tables import aligned
+from . import options, reading
+from .app import app
+from .output import Format, Quiet, check_outputs, emit, note
+
+if TYPE_CHECKING:
+    from ..debias import FitRecord
+    from ..evidence import Evidence
+    from ..logs import Settled
+    from ..maps import ScoreMap
+    from ..monitoring import Calibration, MonitorState, Verdict
+
+_MOST_GROUPS = 20  # lines of groups in the text; other formats have all
+
+
+@app.command()
+def monitor(
+    map_file: options.MapFile,
+    log: options.LogsOrEvidence,
+    label: options.Label = None,
+    score: options.Score = None,
+    weight: options.Weight = None,
+    group: Annotated[
+        str | None, typer.Option(help="Column of groups; calibration is shown for each (default: that of the map).")
+    ] = None,
+    request: options.Request = None,
+    top_k: options.TopK = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="New rows of the whole candidate pool with all replicas, or evidence of them; their scores and λ are "
+            "compared with the fit. May be repeated."
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="JSON file that collects what is seen day by day; created if it is absent.")
+    ] = None,
+    day: Annotated[str | None, typer.Option(help="ISO date or time of these rows (default: today, UTC).")] = None,
+    time: Annotated[str | None, typer.Option(help="Column of times, for --settled-before.")] = None,
+    settled_before: Annotated[
+        str | None,
+        typer.Option(
+            help="Count only rows before this ISO date or time, whose labels are final. With --state, rows that were "
+            "counted before are left out."
+        ),
+    ] = None,
+    tolerance: Annotated[str, typer.Option(help="Errors of the odds up to this share are accepted.")] = "0%",
+    prometheus: Annotated[Path | None, typer.Option(help="Write metrics in the text format of Prometheus.")] = None,
+    engine: options.Engine = None,
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    format: Format = "table",
+    quiet: Quiet = False,
+) -> None:
+    """Check whether a map still holds on new labelled rows: keep, watch or refit.
+
+    LOG holds rows that were selected and have labels since; rows without a label are left out. With --state the command
+    may run every day: a valid map ever raises an alarm with probability 5% at most. Exit code 0 for keep and watch, 1
+    for refit.
+
+    \b
+    Examples:
+      uncurse monitor map.json log.parquet --label click --state state.json
+      uncurse monitor map.json log.parquet --label click --request request_id --top-k 1 --json
+      uncurse monitor map.json 'logs/*.parquet' --label sale --time shown_at --settled-before 2026-11-14 --state s.json
+    """
+    from .. import monitoring
+    from ..monitoring.prometheus import prometheus_text
+
+    inputs = [map_file, *log, *(pool or [])]
+    check_outputs({"--state": state, "--prometheus": prometheus}, inputs, suffixes={"--state": (".json",)})
+    reading.check_engine(engine, [*log, *(pool or [])])
+    accepted = 0.0 if tolerance.strip() in ("0", "0%") else reading.share(tolerance, "--tolerance")
+    score_map, record = reading.load_map(map_file)
+    with nullcontext() if state is None else documents.locked(state):
+        before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)
+        if before is not None:
+            _check_state(str(state), before, map_file, score_map)
+        settled = _settled(label, time, settled_before, before, log)
+        rows = _read(
+            log, score_map, record, map_file, engine, settled, _given(label, score, weight, group, request, top_k)
+        )
+        candidates = None if pool is None else _read_pool(pool, record, map_file, engine)
+        fitted: Any = score_map if record is None else _fitted(score_map, record)
+        verdict = monitoring.monitor(fitted, rows, before, pool=candidates, day=day, tolerance=accepted)
+        if settled_before is not None:
+            verdict = replace(verdict, state=replace(verdict.state, settled_before=settled_before))
+        if state is not None:
+            verdict.state.save(state)
+    if prometheus is not None:
+        documents.write(prometheus, prometheus_text(verdict, os.path.basename(map_file)))
+    document = documents.dumps("verdict", {"map": map_file, **verdict.to_dict()})
+    emit("json" if json else format, _text(verdict), document, _records(verdict))
+    for path in (state, prometheus):
+        if path is not None:
+            note(f"written to {path}")
+    if verdict.decision == "refit":
+        raise typer.Exit(1)
+
+
+def _given(
+    label: str | None, score: str | None, weight: str | None, group: str | None, request: str | None, top_k: int | None
+) -> dict[str, Any]:
+    given = {"scores": None if score is None else (score,), "label": label, "weight": weight, "group": group}
+    return {**given, "request": request, "top_k": top_k}
+
+
+def _check_state(path: str, state: MonitorState, map_file: str, score_map: ScoreMap) -> None:
+    from ..monitoring.state import map_digest
+
+    try:
+        state.check_map(map_digest(score_map))
+    except UncurseError:
+        raise UncurseError(
+            f"--state {path} belongs to another map than {map_file}; name a new file after a refit"
+        ) from None
+
+
+def _settled(
+    label: str | None, time: str | None, settled_before: str | None, state: MonitorState | None, log: list[str]
+) -> Settled | None:
+    """Return which rows of the logs count."""
+    from ..logs import Settled
+    from ..monitoring.state import check_time
+
+    if (time is None) != (settled_before is None):
+        missing, given = ("--time", "--settled-before") if time is None else ("--settled-before", "--time")
+        raise UncurseError(f"{given} needs {missing}; pass both")
+    if any(map(reading.is_evidence, log)):
+        if time is not None:
+            raise UncurseError(f"--settled-before needs rows, and {', '.join(log)} is evidence; pass the log itself")
+        return None
+    if label is None:
+        raise UncurseError("--label is missing; name the column of 0/1 labels")
+    last = None if state is None else state.settled_before
+    if settled_before is None:
+        if last is not None:
+            raise UncurseError(f"this state counts the rows before {last}; pass --time and --settled-before again")
+        return Settled(label)
+    before, since = check_time(settled_before, "--settled-before"), None if last is None else check_time(last, "state")
+    if since is not None and before <= since:
+        raise UncurseError(
+            f"--settled-before is {settled_before}, and all rows before {last} are counted; pass a later time"
+        )
+    return Settled(label, time, since, before)
+
+
+def _read(
+    log: list[str],
+    score_map: ScoreMap,
+    record: FitRecord | None,
+    map_file: str,
+    engine: str | None,
+    settled: Settled | None,
+    given: dict[str, Any],
+) -> Evidence:
+    """Read the labelled rows with the options that the map was fitted with."""
+    from ..debias import KINDS
+    from ..maps import Grouped
+
+    of_map: dict[str, Any] = {"scale": score_map.scale}
+    if record is not None:
+        of_map["negative_rate"] = record.negative_rate
+        if isinstance(score_map, Grouped):
+            of_map["group"] = record.group
+        if KINDS[record.replicas].served_is_a_column:
+            of_map["scores"] = record.pool.columns[:1]
+    collected = any(map(reading.is_evidence, log))
+    # Evidence is checked against the options that were given; a log needs all of them.
+    wanted = given if collected else {**given, **{k: v for k, v in of_map.items() if given.get(k) is None}}
+    rows = reading.read_evidence(log, wanted, engine, scores_option="--score", need_label=True, settled=settled)
+    reading.check_same("scale", {map_file: score_map.scale, ", ".join(log): rows.spec.scale}, "use one scale")
+    if record is not None:
+        reading.check_served(map_file, record, rows.spec.scores[0])
+    return rows
+
+
+def _read_pool(pool: list[str], record: FitRecord | None, map_file: str, engine: str | None) -> Evidence:
+    if record is None:
+        raise UncurseError(f"--pool needs a map that says what it was fitted to, and {map_file} does not; fit it again")
+    given: dict[str, Any] = {"scores": record.pool.columns, "scale": record.scale, "link": record.link}
+    given |= {"negative_rate": record.negative_rate, "weight": None, "group": None}
+    return reading.read_evidence(pool, given, engine)
+
+
+def _fitted(score_map: ScoreMap, record: FitRecord) -> Any:
+    from ..debias import Fitted
+
+    return Fitted(score_map, record)
+
+
+# ---------------------------------------------------------------------------- results
+
+
+def _percent(value: float | None, missing: str = "") -> str:
+    return missing if value is None else f"{100 * value:+.1f}%"
+
+
+def _text(verdict: Verdict) -> str:
+    lines = [f"{verdict.decision}: {verdict.reason}", ""]
+    rows = [("", "rows", "predicted", "observed", "error", "95% confidence sequence", "e-value")]
+
+    def add(name: str, part: Calibration) -> None:
+        span = f"{_percent(part.low, 'no bound')} to {_percent(part.high, 'no bound')}"
+        counts = (f"{part.rows:,.0f}", f"{part.predicted:,.1f}", f"{part.observed:,.0f}")
+        rows.append((name, *counts, _percent(part.error, "undefined"), span, f"{part.e_value:.3g}"))
+
+    days = "1 day" if verdict.days == 1 else f"{verdict.days} days"
+    add(f"since the fit ({days})", verdict.since_fit)
+    add("these rows", verdict.latest)
+    for part in verdict.buckets:
+        add(f"predictions {part.name}", part)
+    groups = sorted(verdict.groups, key=lambda part: -part.e_value)
+    for part in groups[:_MOST_GROUPS]:
+        add(f"group {part.name}", part)
+    lines += aligned(rows)
+    if len(groups) > _MOST_GROUPS:
+        lines.append(f"… and {len(groups) - _MOST_GROUPS:,} groups with less evidence; --format json has all")
+    lines.append("")
+    if verdict.scores is not None:
+        change = verdict.scores
+        lines.append(
+            f"scores against the {change.compared_with} of the fit: mean {change.mean:+.2f} standard deviations, "
+            f"spread × {change.spread:.2f}, stability index {change.stability:.3f}"
+        )
+    if verdict.shrinkage is not None:
+        moved = verdict.shrinkage
+        lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors")
+    if verdict.positives_needed:
+        lines.append(f"about {verdict.positives_needed:,} more positive labels would decide on an error of 5%")
+    else:
+        lines.append("the labels decide on an error of 5%")
+    return "\n".join(lines)
+
+
+def _records(verdict: Verdict) -> list[dict[str, Any]]:
+    parts = [("since the fit", verdict.since_fit), ("these rows", verdict.latest)]
+    parts += [(f"predictions {part.name}", part) for part in verdict.buckets]
+    parts += [(f"group {part.name}", part) for part in verdict.groups]
+    records = []
+    for name, part in parts:
+        record = {"decision": verdict.decision, **vars(part), "name": name}
+        records.append({key: "" if value is None else value for key, value in record.items()})
+    return records

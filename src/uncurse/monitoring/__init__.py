@@ -1,0 +1,19 @@
+"""Is a map still valid? Calibration of new rows, tested every day without raising false alarms."""
+
+from .calibrations import Calibration
+from .drift import LambdaChange, ScoreChange
+from .sequential import LabelSums, log_e_values
+from .state import Day, MonitorState
+from .verdict import Verdict, monitor
+
+__all__ = [
+    "Calibration",
+    "Day",
+    "LabelSums",
+    "LambdaChange",
+    "MonitorState",
+    "ScoreChange",
+    "Verdict",
+    "log_e_values",
+    "monitor",
+]

@@ -1,0 +1,147 @@
+"""How scores and their noise differ from what a map was fitted to. No labels are needed."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._types import Array
+from ..debias.records import FitRecord, ScoreSummary
+from ..debias.vad_fit import VADOptions, fit_vad
+from ..errors import UncurseError
+from ..evidence import Cells, Evidence
+
+_BINS = 10  # of the population stability index, with equal shares of the scores that the map was fitted to
+
+
+@dataclass(frozen=True)
+class ScoreChange:
+    """Change of the served scores since the fit.
+
+    Parameters
+    ----------
+    compared_with : {"pool", "labelled rows"}
+        Rows of the fit that the scores are compared with.
+    mean : float
+        Change of the mean, in standard deviations of the scores of the fit.
+    spread : float
+        Standard deviation divided by that of the fit.
+    stability : float
+        Population stability index Σ(p − q)·ln(p/q) over ten bins: change of the whole distribution.
+
+    Examples
+    --------
+    >>> ScoreChange("pool", 0.1, 1.0, 0.01).mean
+    0.1
+    """
+
+    compared_with: str
+    mean: float
+    spread: float
+    stability: float
+
+
+@dataclass(frozen=True)
+class LambdaChange:
+    """Change of λ since the fit.
+
+    Parameters
+    ----------
+    before, after : float
+        λ of the fit, and of the new rows.
+    standard_errors : float
+        Their difference in standard errors.
+
+    Examples
+    --------
+    >>> LambdaChange(0.9, 0.8, -3.2).after
+    0.8
+    """
+
+    before: float
+    after: float
+    standard_errors: float
+
+
+def score_change(cells: Cells, before: ScoreSummary, compared_with: str) -> ScoreChange:
+    """Compare scores with a summary of those of the fit.
+
+    Parameters
+    ----------
+    cells : Cells
+        New scores.
+    before : ScoreSummary
+        Scores of the fit.
+    compared_with : {"pool", "labelled rows"}
+        Which rows these are.
+
+    Returns
+    -------
+    ScoreChange
+    """
+    score, weight = cells.on_logit()[0], cells.weight
+    mean = float(np.average(score, weights=weight))
+    sd = float(np.sqrt(np.average(np.square(score - mean), weights=weight)))
+    scale = before.sd if before.sd > 0 else 1.0
+    spread = sd / before.sd if before.sd > 0 else float(sd == 0)
+    return ScoreChange(compared_with, (mean - before.mean) / scale, spread, _stability(cells, before))
+
+
+def _stability(cells: Cells, before: ScoreSummary) -> float:
+    edges, weights = np.array(before.edges), np.array(before.weights)
+    reached = np.append(0.0, np.cumsum(weights)) / weights.sum()
+    inner = np.unique(np.interp(np.arange(1, _BINS) / _BINS, reached, edges))
+    old = np.diff(np.interp(inner, edges, reached), prepend=0.0, append=1.0)
+    _, low, high = cells.on_logit()
+    # A cell is spread evenly over its width.
+    width = np.where(high > low, high - low, 1.0)
+    below = np.array([_share_below(low, high, width, edge) @ cells.weight for edge in inner]) / cells.weight.sum()
+    new = np.diff(below, prepend=0.0, append=1.0)
+    p, q = (np.maximum(x, 0.5 / n) for x, n in ((new, cells.effective_rows), (old, before.rows)))
+    return float(np.sum((p - q) * np.log(p / q)))
+
+
+def _share_below(low: Array, high: Array, width: Array, edge: float) -> Array:
+    return np.where(high > low, np.clip((edge - low) / width, 0.0, 1.0), (low < edge).astype(float))
+
+
+def lambda_change(rows: Evidence, record: FitRecord) -> LambdaChange | None:
+    """Compare λ of new rows with that of the fit.
+
+    Parameters
+    ----------
+    rows : Evidence
+        New rows of the candidate pool, with replicas.
+    record : FitRecord
+        How the map was fitted.
+
+    Returns
+    -------
+    LambdaChange or None
+        None if λ of either is unknown.
+    """
+    before, error = record.lambda_, record.standard_error
+    if before is None or error is None or record.calibrator is not None or len(rows.spec.scores) < 2:
+        return None
+    options = VADOptions(
+        link=record.link,
+        scale=record.scale,
+        replicas=record.replicas,
+        negative_rate=record.negative_rate,
+        lambda_floor=0.0,
+    )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a low λ, which is the result here
+            after = fit_vad(Evidence(rows.spec, rows.moments), None, options).record
+    except UncurseError:  # scores that do not vary
+        return None
+    if after.lambda_ is None or after.standard_error is None:
+        return None
+    both = float(np.hypot(error, after.standard_error))
+    return LambdaChange(before, after.lambda_, (after.lambda_ - before) / both) if both > 0 else None
+
+
+__all__ = ["LambdaChange", "ScoreChange", "lambda_change", "score_change"]

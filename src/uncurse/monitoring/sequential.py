@@ -1,0 +1,271 @@
+"""A test of a map that may be looked at every day: e-values, and confidence sequences of the calibration error.
+
+The map is right if a label with prediction f is 1 with probability f. If all odds are e^δ times as high instead, the
+log likelihood ratio of some rows is δ·Σy − K(δ), where K(δ) = Σ log(1 + f(e^δ − 1)). If the map is right, its
+exponential is a martingale for every δ. So is the average over a distribution of δ and of the day on which the error
+began. By Ville's inequality this average, the e-value, ever exceeds 1/α with probability α at most. Nothing is
+approximated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._types import Array
+from ..documents import reading
+
+_LARGEST_SHIFT = 2.0  # odds that are wrong by a factor of 7; larger errors are found at once anyway
+# K is analytic within ±π of the real axis. So its interpolation in n Chebyshev nodes of ±2 has a relative error of some
+# 3.4^-n: rounding, for 25.
+_NODES = 25
+_SHIFTS: Array = _LARGEST_SHIFT * np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
+_COEFFICIENTS: Array = np.asarray(
+    np.linalg.inv(np.polynomial.chebyshev.chebvander(_SHIFTS / _LARGEST_SHIFT, _NODES - 1)), np.float64
+)
+# Sizes of errors that the test looks for: 0.4% to 270%, all orders of magnitude alike. The step of 1.19 costs less than
+# 1% of the growth of the e-value of an error between two sizes, and an error of half the smallest size is still found.
+_SIZES: Array = np.geomspace(0.004, 1.0, 33)
+_FROM_THE_START = 0.7  # prior probability that an error is there from the first day on
+_NO_ERROR = 0.1  # weight of δ = 0 in the mixture of the confidence sequence
+
+
+@dataclass(frozen=True)
+class LabelSums:
+    """Sums over rows that compare predictions with labels; sums of disjoint rows add up.
+
+    Parameters
+    ----------
+    rows : float
+        Number of rows; effective number if rows have weights.
+    predicted, observed : float
+        Sum of predictions, and of labels.
+    cumulants : tuple of float
+        K(δ) at 25 fixed values of δ.
+
+    Examples
+    --------
+    >>> sums = LabelSums.of([0.1, 0.5], [0, 1])
+    >>> (sums + sums).predicted
+    1.2
+    """
+
+    rows: float
+    predicted: float
+    observed: float
+    cumulants: tuple[float, ...]
+
+    @classmethod
+    def of(cls, predictions: Any, labels: Any, weight: Any = 1.0) -> LabelSums:
+        """Sum up rows, or cells of rows with one prediction.
+
+        Parameters
+        ----------
+        predictions : array-like of shape (n,)
+            Predictions, in (0, 1).
+        labels : array-like of shape (n,)
+            Labels, or label sums of the cells.
+        weight : array-like of shape (n,), default=1.0
+            Number of rows of each cell.
+
+        Returns
+        -------
+        LabelSums
+        """
+        f, y = np.asarray(predictions, np.float64), np.asarray(labels, np.float64)
+        w = np.broadcast_to(np.asarray(weight, np.float64), f.shape)
+        cumulants = [float(w @ np.log1p(f * np.expm1(shift))) for shift in _SHIFTS]
+        return cls(float(w.sum()), float(w @ f), float(y.sum()), tuple(cumulants))
+
+    def __add__(self, other: LabelSums) -> LabelSums:
+        both = (a + b for a, b in zip(self.cumulants, other.cumulants, strict=True))
+        return LabelSums(
+            self.rows + other.rows, self.predicted + other.predicted, self.observed + other.observed, tuple(both)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data.
+
+        Returns
+        -------
+        dict
+        """
+        return {**vars(self), "cumulants": list(self.cumulants)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> LabelSums:
+        """Rebuild sums from `to_dict`.
+
+        Parameters
+        ----------
+        content : mapping
+            Plain data.
+
+        Returns
+        -------
+        LabelSums
+        """
+        with reading("label sums"):
+            numbers = [float(content[name]) for name in ("rows", "predicted", "observed")]
+            cumulants = tuple(map(float, content["cumulants"]))
+            finite = np.isfinite([*numbers, *cumulants]).all()
+            if len(content) != 4 or len(cumulants) != _NODES or not finite or min(numbers) < 0:
+                raise ValueError("label sums are positive numbers with 25 cumulants")
+            if max(numbers[1:]) > numbers[0] * (1 + 1e-9):
+                raise ValueError("it has more positives than rows")
+            return cls(numbers[0], numbers[1], numbers[2], cumulants)
+
+    @property
+    def error(self) -> float:
+        """Calibration error Σf/Σy − 1; NaN without a positive label."""
+        return self.predicted / self.observed - 1 if self.observed > 0 else float("nan")
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the confidence sequence of the calibration error at this point.
+
+        It covers the error at all times together with probability `level`, if one shift of the log odds describes it.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Confidence level.
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper bound; ±∞ where there is none.
+        """
+        series = np.polynomial.chebyshev.Chebyshev(
+            _COEFFICIENTS @ np.array(self.cumulants), domain=[-_LARGEST_SHIFT, _LARGEST_SHIFT]
+        )
+        slope = series.deriv()
+
+        def likelihood(shift: Any) -> Any:
+            return np.asarray(shift) * self.observed - series(np.asarray(shift))
+
+        shifts = np.concatenate([-_SIZES, _SIZES, [0.0]])
+        prior = np.append(np.full(2 * len(_SIZES), (1 - _NO_ERROR) / (2 * len(_SIZES))), _NO_ERROR)
+        least = _log_sum(likelihood(shifts) + np.log(prior)) + np.log(1 - level)
+        # The likelihood is concave: find its maximum, then where it falls below the bound on either side.
+        best = _bisect(lambda shift: slope(shift) - self.observed, -_LARGEST_SHIFT, _LARGEST_SHIFT)
+        ends = []
+        for edge in (-_LARGEST_SHIFT, _LARGEST_SHIFT):
+            outside = likelihood(edge) < least
+            shift = _bisect(lambda x: likelihood(x) - least, edge, best) if outside else edge
+            ends.append(self.predicted / float(slope(shift)) - 1 if outside else float("inf") * -np.sign(edge))
+        return max(ends[1], -1.0), ends[0]
+
+
+def log_e_values(observed: Array, cumulants: Array, tolerance: float = 0.0) -> Array:
+    """Return the logarithm of the e-value after each day.
+
+    Parameters
+    ----------
+    observed : array of shape (..., T)
+        Sum of labels of each day.
+    cumulants : array of shape (..., T, 25)
+        `LabelSums.cumulants` of each day.
+    tolerance : float, default=0.0
+        Errors of the odds up to this share do not count: 0.02 for 2%.
+
+    Returns
+    -------
+    array of shape (..., T)
+
+    Examples
+    --------
+    >>> day = LabelSums.of(np.full(1000, 0.1), np.arange(1000) < 150)  # 150 positives instead of 100
+    >>> bool(log_e_values(np.array([day.observed]), np.array([day.cumulants]))[0] > np.log(20))
+    True
+    """
+    observed = np.asarray(observed, np.float64)
+    edge = float(np.log1p(tolerance))
+    sizes = edge + _SIZES
+    shifts = np.concatenate([-sizes, sizes])
+    at = np.polynomial.chebyshev.chebvander(
+        np.clip(np.append(shifts, [-edge, edge]), -_LARGEST_SHIFT, _LARGEST_SHIFT) / _LARGEST_SHIFT, _NODES - 1
+    )
+    curves = at @ _COEFFICIENTS  # K at these shifts is a linear function of K at the nodes
+    null = np.repeat([-edge, edge], len(sizes))
+    prior = -np.log(len(shifts))
+    total = np.full((*observed.shape[:-1], len(shifts)), -np.inf)
+    found = np.empty_like(observed)
+    for t in range(observed.shape[-1]):
+        k = cumulants[..., t, :] @ curves.T
+        gain = (shifts - null) * observed[..., t, None] - (k[..., :-2] - np.repeat(k[..., -2:], len(sizes), axis=-1))
+        total = np.logaddexp(total, np.log(_start_probability(t))) + gain
+        later = np.log(1 - _FROM_THE_START) - np.log1p(np.log(t + 1.0))  # errors that have not begun
+        found[..., t] = np.logaddexp(_log_sum(total + prior), later)
+    return found
+
+
+def likely_start(observed: Array, cumulants: Array) -> int:
+    """Return the number of the day on which an error most likely began.
+
+    Parameters
+    ----------
+    observed : array of shape (T,)
+        Sum of labels of each day.
+    cumulants : array of shape (T, 25)
+        `LabelSums.cumulants` of each day.
+
+    Returns
+    -------
+    int
+    """
+    shifts = np.concatenate([-_SIZES, _SIZES])
+    curves = np.polynomial.chebyshev.chebvander(shifts / _LARGEST_SHIFT, _NODES - 1) @ _COEFFICIENTS
+    gain = shifts * observed[:, None] - cumulants @ curves.T
+    since = np.cumsum(gain[::-1], axis=0)[::-1]
+    starts = np.log([_start_probability(t) for t in range(len(observed))])
+    return int(np.argmax(_log_sum(since) + starts))
+
+
+def _start_probability(t: int) -> float:
+    """Return the prior probability that an error begins on day t = 0, 1, …: half, then a slowly falling sequence."""
+    if t == 0:
+        return _FROM_THE_START
+    return (1 - _FROM_THE_START) * float(1 / (1 + np.log(t)) - 1 / (1 + np.log(t + 1)))
+
+
+def _log_sum(values: Array) -> Any:
+    largest = values.max(axis=-1, keepdims=True)
+    return np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
+
+
+def _bisect(function: Any, low: float, high: float) -> float:
+    """Return where a function that has one zero between `low` and `high` is 0; an end if it has none."""
+    rising = function(high) > 0
+    if (function(low) > 0) == rising:
+        return low if abs(function(low)) < abs(function(high)) else high
+    for _ in range(60):
+        middle = (low + high) / 2
+        if (function(middle) > 0) == rising:
+            high = middle
+        else:
+            low = middle
+    return (low + high) / 2
+
+
+def total(sums: Sequence[LabelSums]) -> LabelSums:
+    """Add up sums.
+
+    Parameters
+    ----------
+    sums : sequence of LabelSums
+        Sums of disjoint rows.
+
+    Returns
+    -------
+    LabelSums
+    """
+    result = LabelSums(0.0, 0.0, 0.0, (0.0,) * _NODES)
+    for one in sums:
+        result = result + one
+    return result
+
+
+__all__ = ["LabelSums", "likely_start", "log_e_values", "total"]

@@ -1,0 +1,260 @@
+"""`MonitorState`: what was seen of a map since it was fitted, as one file that can be merged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from .. import documents
+from .._types import Array
+from ..errors import UncurseError
+from ..maps import ScoreMap
+from .sequential import LabelSums, total
+
+
+@dataclass(frozen=True)
+class Day:
+    """What was seen on one day.
+
+    Parameters
+    ----------
+    sums : LabelSums
+        Predictions and labels.
+    score_mean, score_sd : float
+        Mean and standard deviation of the served logit.
+    sources : tuple of str
+        Files that were read.
+
+    Examples
+    --------
+    >>> Day(LabelSums.of([0.1], [0]), -2.2, 0.0).score_mean
+    -2.2
+    """
+
+    sums: LabelSums
+    score_mean: float
+    score_sd: float
+    sources: tuple[str, ...] = ()
+
+    def __add__(self, other: Day) -> Day:
+        rows = np.array([self.sums.rows, other.sums.rows])
+        share = rows / max(rows.sum(), 1e-300)
+        means = np.array([self.score_mean, other.score_mean])
+        mean = float(share @ means)
+        square = share @ (np.square([self.score_sd, other.score_sd]) + np.square(means - mean))
+        return Day(self.sums + other.sums, mean, float(np.sqrt(square)), self.sources + other.sources)
+
+
+@dataclass(frozen=True)
+class MonitorState:
+    """What was seen of a map since it was fitted. States of the same map can be merged.
+
+    Parameters
+    ----------
+    map_id : str
+        Digest of the map, see `map_digest`.
+    days : mapping of str to Day
+        Days by their ISO date or time.
+    buckets, groups : mapping of str to LabelSums
+        The same rows by range of the prediction, and by group.
+    settled_before : str, optional
+        Time before which all rows are counted.
+
+    Examples
+    --------
+    >>> from uncurse import Affine
+    >>> state = MonitorState(map_digest(Affine(0.8, -0.4)))
+    >>> state.merge(state).days
+    {}
+    """
+
+    map_id: str
+    days: Mapping[str, Day] = field(default_factory=dict)
+    buckets: Mapping[str, LabelSums] = field(default_factory=dict)
+    groups: Mapping[str, LabelSums] = field(default_factory=dict)
+    settled_before: str | None = None
+
+    @property
+    def ordered(self) -> list[tuple[str, Day]]:
+        """Days in order of time."""
+        return sorted(self.days.items(), key=lambda item: check_time(item[0], "the state"))
+
+    @property
+    def since_fit(self) -> LabelSums:
+        """Sums of all days."""
+        return total([day.sums for _, day in self.ordered])
+
+    def series(self) -> tuple[Array, Array]:
+        """Return sum of labels and cumulants of each day, as `log_e_values` takes them.
+
+        Returns
+        -------
+        tuple of arrays of shape (T,) and (T, 25)
+        """
+        days = [day for _, day in self.ordered]
+        return np.array([day.sums.observed for day in days]), np.array([day.sums.cumulants for day in days])
+
+    def merge(self, other: MonitorState) -> MonitorState:
+        """Return the state of the rows of both; neither changes.
+
+        Parameters
+        ----------
+        other : MonitorState
+            A state of the same map.
+
+        Returns
+        -------
+        MonitorState
+        """
+        if not isinstance(other, MonitorState):
+            raise UncurseError(f"cannot merge a state with a {type(other).__name__}; pass a MonitorState")
+        self.check_map(other.map_id)
+        latest = max((s for s in (self.settled_before, other.settled_before) if s), key=_utc, default=None)
+        return replace(
+            self,
+            days=_sum_by_name(self.days, other.days),
+            buckets=_sum_by_name(self.buckets, other.buckets),
+            groups=_sum_by_name(self.groups, other.groups),
+            settled_before=latest,
+        )
+
+    def check_map(self, map_id: str) -> None:
+        """Raise UncurseError unless the state belongs to a map.
+
+        Parameters
+        ----------
+        map_id : str
+            Digest of the map.
+        """
+        if map_id != self.map_id:
+            raise UncurseError(
+                f"this state belongs to another map ({self.map_id}, not {map_id}); start a new state after a refit"
+            )
+
+    def to_json(self) -> str:
+        """Return the content of a file that `load` reads.
+
+        Returns
+        -------
+        str
+        """
+        days = {
+            name: {**vars(day), "sums": day.sums.to_dict(), "sources": list(day.sources)} for name, day in self.ordered
+        }
+        content: dict[str, Any] = {"map_id": self.map_id, "days": days, "settled_before": self.settled_before}
+        for part in ("buckets", "groups"):
+            content[part] = {name: sums.to_dict() for name, sums in getattr(self, part).items()}
+        return documents.dumps("monitor", content, checksum=True)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one JSON file, atomically.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Target.
+        """
+        documents.write(path, self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> MonitorState:
+        """Read a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A JSON file.
+
+        Returns
+        -------
+        MonitorState
+        """
+        content = documents.read(path)
+        if content["kind"] != "monitor":
+            raise UncurseError(f"{path} holds a {content['kind']!r}; pass the state of a monitor")
+        with documents.reading("monitor"):
+            days = {}
+            for name, day in content["days"].items():
+                check_time(name, str(path))
+                mean, sd = float(day["score_mean"]), float(day["score_sd"])
+                if not (np.isfinite([mean, sd]).all() and sd >= 0):
+                    raise ValueError("its scores are not finite")
+                days[name] = Day(LabelSums.from_dict(day["sums"]), mean, sd, tuple(map(str, day["sources"])))
+            parts = {
+                part: {str(name): LabelSums.from_dict(sums) for name, sums in content[part].items()}
+                for part in ("buckets", "groups")
+            }
+            settled = content["settled_before"]
+            if settled is not None:
+                check_time(settled, str(path))
+            return cls(str(content["map_id"]), days, **parts, settled_before=settled)
+
+
+def map_digest(score_map: ScoreMap) -> str:
+    """Return a digest of a map: equal for equal maps.
+
+    Parameters
+    ----------
+    score_map : ScoreMap
+        The map.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from uncurse import Affine
+    >>> map_digest(Affine(0.8, -0.4)) == map_digest(Affine(0.8, -0.4))
+    True
+    """
+    return hashlib.sha256(json.dumps(score_map.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_time(text: Any, name: str) -> datetime:
+    """Return an ISO date or time; without a time zone it is UTC.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``"2026-11-16"`` or ``"2026-11-16T06:00"``.
+    name : str
+        What it is, for the message.
+
+    Returns
+    -------
+    datetime
+
+    Examples
+    --------
+    >>> check_time("2026-11-16", "day").isoformat()
+    '2026-11-16T00:00:00+00:00'
+    """
+    try:
+        return _utc(text)
+    except (TypeError, ValueError):
+        raise UncurseError(
+            f"{name} is {text!r}; pass an ISO date or time, such as 2026-11-16 or 2026-11-16T06:00"
+        ) from None
+
+
+def _utc(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(mine)
+    for name, value in theirs.items():
+        both[name] = both[name] + value if name in both else value
+    return both
+
+
+__all__ = ["Day", "MonitorState", "check_time", "map_digest"]

@@ -1,0 +1,348 @@
+"""`monitor`: does a map still hold on new rows? Keep it, watch it, or refit it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from .._types import Array
+from ..debias.base import Debiaser, Fitted
+from ..debias.records import FitRecord, load_record
+from ..errors import UncurseError
+from ..evidence import Cells, Evidence
+from ..maps import Grouped, ScoreMap, load
+from ..validation import check_number
+from .calibrations import LEVEL, Calibration, calibration_of, error_words
+from .drift import LambdaChange, ScoreChange, lambda_change, score_change
+from .sequential import LabelSums, likely_start, log_e_values, total
+from .state import Day, MonitorState, check_time, map_digest
+
+_WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most
+_UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
+_LAMBDA_ERRORS = 3.0  # change of λ, in standard errors
+_TARGET = 0.05  # size of the error for which the number of further positives is given
+# Edges of the ranges of predictions in which calibration is reported.
+_EDGES = tuple(digit * 10.0**power for power in range(-5, 0) for digit in (1, 2, 5))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a map still holds.
+
+    Parameters
+    ----------
+    decision : {"keep", "watch", "refit"}
+        What to do.
+    reason : str
+        Why, in one sentence.
+    since_fit, latest : Calibration
+        Calibration of all rows since the fit, and of the newest rows.
+    days : int
+        Number of days since the fit that were seen.
+    alarm : str or None
+        Day on which the map was first found wrong.
+    positives_needed : int
+        Further positive labels after which an error of 5% would be excluded or found.
+    buckets, groups : tuple of Calibration
+        Calibration by range of the prediction, and by group, since the fit.
+    scores : ScoreChange or None
+        Change of the scores; None if the map has no record of them, or if rows were selected.
+    shrinkage : LambdaChange or None
+        Change of λ; None if it cannot be compared.
+    state : MonitorState
+        State that includes the new rows.
+
+    Examples
+    --------
+    >>> from uncurse import Affine
+    >>> from uncurse.evidence import from_arrays
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(-2, 1, 50_000)
+    >>> labels = rng.random(50_000) < 1 / (1 + np.exp(-logits))
+    >>> monitor(Affine(1.0, 0.0), from_arrays(logits[:, None], labels)).decision
+    'keep'
+    """
+
+    decision: str
+    reason: str
+    since_fit: Calibration
+    latest: Calibration
+    days: int
+    alarm: str | None
+    positives_needed: int
+    buckets: tuple[Calibration, ...]
+    groups: tuple[Calibration, ...]
+    scores: ScoreChange | None
+    shrinkage: LambdaChange | None
+    state: MonitorState
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, without the state.
+
+        Returns
+        -------
+        dict
+        """
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "state"}
+        for name, value in content.items():
+            if isinstance(value, tuple):
+                content[name] = [asdict(one) for one in value]
+            elif hasattr(value, "__dataclass_fields__"):
+                content[name] = asdict(value)
+        return content
+
+
+def monitor(
+    map: str | os.PathLike[str] | ScoreMap | Fitted | Debiaser,
+    evidence: Evidence,
+    state: MonitorState | None = None,
+    *,
+    pool: Evidence | None = None,
+    day: str | None = None,
+    tolerance: float = 0.0,
+) -> Verdict:
+    """Compare new labelled rows with a map, and decide whether to keep it.
+
+    The test may be repeated every day: a valid map ever raises an alarm with probability 5% at most. Pass the state of
+    the last call, so that evidence adds up.
+
+    Parameters
+    ----------
+    map : path, ScoreMap, Fitted, VAD, Tower or Auto
+        The map that is served. A file and a fitted object also tell how it was fitted.
+    evidence : Evidence
+        New labelled rows that were not in any call before, such as the selected rows of a day. Leave rows without a
+        label out: they are no negatives.
+    state : MonitorState, optional
+        ``Verdict.state`` of the last call.
+    pool : Evidence, optional
+        New rows of the whole candidate pool, whose scores and λ are compared with the fit. By default the scores of
+        `evidence` are compared with those of the labelled rows of the fit, or of its pool if it had none.
+    day : str, optional
+        ISO date or time of the rows; today (UTC) by default.
+    tolerance : float, default=0.0
+        Errors of the odds up to this share are accepted: 0.02 for 2%.
+
+    Returns
+    -------
+    Verdict
+
+    Examples
+    --------
+    >>> from uncurse import Affine
+    >>> from uncurse.evidence import from_arrays
+    >>> rng, state = np.random.default_rng(0), None
+    >>> for day in ("2026-11-15", "2026-11-16"):
+    ...     logits = rng.normal(-2, 1, 20_000)
+    ...     labels = rng.random(20_000) < 0.8 / (1 + np.exp(-logits))
+    ...     verdict = monitor(Affine(1.0, 0.0), from_arrays(logits[:, None], labels), state, day=day)
+    ...     state = verdict.state
+    >>> verdict.decision
+    'refit'
+    """
+    score_map, record = _map_and_record(map)
+    tolerance = check_number(tolerance, "tolerance")
+    if not 0 <= tolerance < 1:
+        raise UncurseError(f"tolerance={tolerance:g}; pass a share from 0 to 1, such as 0.02")
+    for name, rows in (("evidence", evidence), ("pool", pool)):
+        if not isinstance(rows, Evidence | None) or (rows is None and name == "evidence"):
+            raise UncurseError(f"{name} is of type {type(rows).__name__}; pass Evidence")
+        if rows is not None:
+            _check_fits(rows, score_map, record, name)
+    day = datetime.now(UTC).date().isoformat() if day is None else day
+    check_time(day, "day")
+    digest = map_digest(score_map)
+    state = MonitorState(digest) if state is None else state
+    new = _state_of(digest, score_map, evidence, day)
+    _check_new(state, new)
+    merged = state.merge(new)
+    latest = calibration_of("latest", total([one.sums for one in new.days.values()]), tolerance)
+    log_e = log_e_values(*merged.series(), tolerance)
+    since = calibration_of("since the fit", merged.since_fit, tolerance, float(log_e[-1]))
+    alarms = np.flatnonzero(log_e >= -math.log(1 - LEVEL))
+    alarm = merged.ordered[alarms[0]][0] if len(alarms) else None
+    places = {_range_name(i): i for i in range(len(_EDGES) + 1)}
+    buckets = _calibrations(merged.buckets, tolerance, lambda name: places.get(name, -1))
+    groups = _calibrations(merged.groups, tolerance, str)
+    scores, shrinkage = _drift(evidence, pool, record)
+    decision, reason = _decide(merged, since, alarm, buckets, groups, scores, shrinkage)
+    needed = _needed(since, merged.since_fit)
+    return Verdict(
+        decision, reason, since, latest, len(merged.days), alarm, needed, buckets, groups, scores, shrinkage, merged
+    )
+
+
+def _map_and_record(source: Any) -> tuple[ScoreMap, FitRecord | None]:
+    if isinstance(source, ScoreMap):
+        return source, None
+    if isinstance(source, Fitted):
+        return source.map, source.record
+    if isinstance(source, Debiaser):
+        if not hasattr(source, "map_"):
+            raise UncurseError(f"this {type(source).__name__} is not fitted; call fit first")
+        return source.map_, source.record_
+    if isinstance(source, str | os.PathLike):
+        return load(source), load_record(source)
+    raise UncurseError(f"map is of type {type(source).__name__}; pass a map, a fitted method or the path of a map file")
+
+
+def _check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, name: str) -> None:
+    spec = rows.spec
+    if rows.cells is None:
+        raise UncurseError(
+            f"the {name} has scale='value', which does not predict a label; pass logits or probabilities"
+        )
+    if name == "evidence" and spec.label is None:
+        raise UncurseError("this evidence holds no labels; collect it with its label column")
+    if not rows.rows:
+        raise UncurseError(f"the {name} holds no rows; pass at least one")
+    if spec.scale != score_map.scale:
+        raise UncurseError(f"the map takes scale={score_map.scale!r} and the {name} has scale={spec.scale!r}; use one")
+    if record is not None and record.negative_rate != spec.negative_rate:
+        raise UncurseError(
+            f"the map was fitted with negative_rate={record.negative_rate} and the {name} has "
+            f"negative_rate={spec.negative_rate}; collect it again"
+        )
+    if name == "evidence" and isinstance(score_map, Grouped) and not rows.groups:
+        raise UncurseError("this map has a map for each group; collect the log by its group column too")
+
+
+# ---------------------------------------------------------------------------- sums of the new rows
+
+
+def _state_of(digest: str, score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
+    assert evidence.cells is not None
+    cells = evidence.cells
+    factor = float(cells.weight.sum() / cells.weight_squares.sum())  # weights to effective rows
+    offset = evidence.spec.logit_offset
+    groups: dict[str, LabelSums] = {}
+    parts: list[tuple[Array, Array, Array]] = []
+    for name, part in evidence.groups.items():
+        if part.cells is None:
+            if isinstance(score_map, Grouped):
+                raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
+            continue
+        own = score_map.maps.get(name, score_map.default) if isinstance(score_map, Grouped) else score_map
+        rows = _predicted(own, part.cells, offset, factor)
+        groups[name] = LabelSums.of(*rows)
+        parts.append(rows)
+    if not isinstance(score_map, Grouped):
+        parts = [_predicted(score_map, cells, offset, factor)]
+    f, y, w = (np.concatenate(column) for column in zip(*parts, strict=True))
+    place = np.searchsorted(_EDGES, f, side="right")
+    buckets = {_range_name(i): LabelSums.of(f[place == i], y[place == i], w[place == i]) for i in np.unique(place)}
+    mean = float(np.average(cells.score, weights=cells.weight))
+    sd = float(np.sqrt(np.average(np.square(cells.score - mean), weights=cells.weight)))
+    return MonitorState(digest, {day: Day(total(list(buckets.values())), mean, sd, evidence.sources)}, buckets, groups)
+
+
+def _predicted(score_map: ScoreMap, cells: Cells, offset: float, factor: float) -> tuple[Array, Array, Array]:
+    """Return prediction, label sum and number of rows of each cell."""
+    assert cells.label is not None
+    # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
+    return score_map.at_logits(cells.score - offset), cells.label * factor, cells.weight * factor
+
+
+def _range_name(place: int) -> str:
+    edges = [f"{100 * edge:g}%" for edge in _EDGES]
+    if place == 0:
+        return f"below {edges[0]}"
+    return f"{edges[place - 1]} to {edges[place]}" if place < len(edges) else f"{edges[-1]} and above"
+
+
+def _check_new(state: MonitorState, new: MonitorState) -> None:
+    """Check that the state belongs to the map, and that its files were not counted on the same day."""
+    if not isinstance(state, MonitorState):
+        raise UncurseError(f"state is of type {type(state).__name__}; pass the state of a Verdict")
+    state.check_map(new.map_id)
+    if state.settled_before is not None:  # times tell rows apart
+        return
+    for day, one in new.days.items():
+        counted = set(map(os.path.realpath, state.days[day].sources)) if day in state.days else set()
+        for source in one.sources:
+            if os.path.realpath(source) in counted:
+                raise UncurseError(
+                    f"{source} was counted on {day} already; name the day of these rows if they are others"
+                )
+
+
+# ---------------------------------------------------------------------------- the decision
+
+
+def _calibrations(
+    parts: Mapping[str, LabelSums], tolerance: float, order: Callable[[str], Any]
+) -> tuple[Calibration, ...]:
+    return tuple(calibration_of(name, parts[name], tolerance) for name in sorted(parts, key=order))
+
+
+def _drift(
+    evidence: Evidence, pool: Evidence | None, record: FitRecord | None
+) -> tuple[ScoreChange | None, LambdaChange | None]:
+    if record is None:
+        return None, None
+    rows, before, name = pool, record.pool, "pool"
+    if pool is None:
+        if evidence.spec.top_k is not None:  # selected rows say nothing of all rows
+            return None, None
+        rows = evidence
+        if record.labelled is not None:
+            before, name = record.labelled, "labelled rows"
+    assert rows is not None
+    assert rows.cells is not None
+    scores = None if before.scores is None else score_change(rows.cells, before.scores, name)
+    return scores, lambda_change(rows, record) if name == "pool" else None
+
+
+def _decide(
+    state: MonitorState,
+    since: Calibration,
+    alarm: str | None,
+    buckets: Sequence[Calibration],
+    groups: Sequence[Calibration],
+    scores: ScoreChange | None,
+    shrinkage: LambdaChange | None,
+) -> tuple[str, str]:
+    """Return the decision and its reason; what the labels say comes first."""
+    if alarm is not None:
+        days = [day for _, day in state.ordered]
+        start = likely_start(*state.series())
+        sums = total([day.sums for day in days[start:]])
+        place = f"since {state.ordered[start][0]}" if start else "since the fit"
+        return "refit", f"{place} {error_words(calibration_of('', sums))}; the alarm was raised on {alarm}"
+    threshold = 1 / (1 - LEVEL)
+    if since.e_value >= _WATCH:
+        found = f"e-value {since.e_value:.1f}; {threshold:.0f} raises an alarm"
+        return "watch", f"there is some evidence against the map ({found}): {error_words(since)}"
+    for kind, parts in (("predictions of", buckets), ("group", groups)):
+        worst = max(parts, key=lambda part: part.e_value, default=None)
+        if worst is not None and worst.e_value >= threshold * len(parts):
+            return "watch", f"for {kind} {worst.name}, {error_words(worst)}; all rows together show no error"
+    if shrinkage is not None and abs(shrinkage.standard_errors) > _LAMBDA_ERRORS:
+        change = f"λ changed from {shrinkage.before:.3f} to {shrinkage.after:.3f}"
+        return "watch", f"{change} ({shrinkage.standard_errors:+.1f} standard errors); the labels show no error yet"
+    if scores is not None and scores.stability > _UNSTABLE:
+        moved = f"mean {scores.mean:+.2f} standard deviations, spread × {scores.spread:.2f}"
+        return "watch", (
+            f"the scores differ from those of the {scores.compared_with} of the fit ({moved}, stability index "
+            f"{scores.stability:.2f}); the labels show no error yet"
+        )
+    return "keep", f"no evidence against the map: {error_words(since)}"
+
+
+def _needed(since: Calibration, sums: LabelSums) -> int:
+    """Return how many more positives make the confidence sequence ±5% wide: its width falls with their root."""
+    if since.error is None or since.low is None or since.high is None:
+        # Before the first bound: a test at z standard errors needs z² positives for each squared relative error.
+        z_squared = 2 * (math.log(1 / (1 - LEVEL)) + 3)
+        return math.ceil(max(z_squared / _TARGET**2 - sums.observed, 0))
+    half = (since.high - since.low) / 2
+    return math.ceil(max(sums.observed * ((half / _TARGET) ** 2 - 1), 0))
+
+
+__all__ = ["Verdict", "monitor"]

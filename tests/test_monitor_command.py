@@ -1,0 +1,184 @@
+"""`uncurse monitor` on real files: decisions, exit codes, late labels, states, Prometheus."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from uncurse import Affine, MonitorState
+from uncurse.debias import DataRecord, FitRecord
+
+
+def log_of(seed, rows=20_000, factor=1.0, unlabelled=0):
+    """A log of served scores, of which the last rows have no label yet."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(-2, 1, rows)
+    odds = np.exp(logits) * factor
+    labels = (rng.random(rows) < odds / (1 + odds)).astype(float)
+    frame = pl.DataFrame({"s0": logits, "click": labels, "country": np.where(np.arange(rows) % 3, "de", 'a "b"\\')})
+    days = pl.datetime_range(pl.datetime(2026, 11, 1), pl.datetime(2026, 11, 5), "6h", closed="left", eager=True)
+    frame = frame.with_columns(request=pl.int_range(rows) // 4, at=days.gather(np.arange(rows) % len(days)))
+    return frame.with_columns(click=pl.when(pl.int_range(rows) < rows - unlabelled).then("click"))
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A map and logs in the folder of the command."""
+    record = FitRecord("vad", DataRecord(20_000, ("s0", "s1")))
+    Affine(1.0, 0.0).save(tmp_path / "map.json", record.to_dict())
+    log_of(1).write_parquet(tmp_path / "good.parquet")
+    log_of(2, factor=0.7).write_parquet(tmp_path / "bad.parquet")
+    log_of(3, unlabelled=5_000).write_parquet(tmp_path / "late.parquet")
+    return tmp_path
+
+
+def test_a_valid_map_is_kept(run, written):
+    text = run("monitor", "map.json", "good.parquet", "--label", "click")
+    assert text.startswith("keep: no evidence against the map: predictions are")
+    assert "these rows" in text
+    assert "predictions 5% to 10%" in text
+
+
+def test_a_wrong_map_ends_with_exit_code_1_and_the_state_is_kept(run, written, capsys):
+    run("monitor", "map.json", "good.parquet", "--label", "click", "--state", "s.json", "--day", "2026-11-01")
+    arguments = ("monitor", "map.json", "bad.parquet", "--label", "click", "--state", "s.json", "--day", "2026-11-02")
+    run(*arguments, code=1)
+    assert list(MonitorState.load(written / "s.json").days) == ["2026-11-01", "2026-11-02"]
+    message = run(*arguments, code=2)
+    assert "bad.parquet was counted on 2026-11-02" in message
+
+
+def test_json_holds_everything(run, written):
+    found = json.loads(run("monitor", "map.json", "good.parquet", "--label", "click", "--group", "country", "--json"))
+    assert found["kind"] == "verdict"
+    assert found["decision"] == "keep"
+    assert [part["name"] for part in found["groups"]] == ['a "b"\\', "de"]
+    assert found["since_fit"]["low"] < found["since_fit"]["error"] < found["since_fit"]["high"]
+    lines = run("monitor", "map.json", "good.parquet", "--label", "click", "--format", "tsv").splitlines()
+    assert lines[0].split("\t")[:2] == ["decision", "name"]
+
+
+def test_rows_without_a_label_are_no_negatives(run, written, capsys):
+    found = json.loads(run("monitor", "map.json", "late.parquet", "--label", "click", "--json"))
+    assert found["decision"] == "keep"
+    assert found["latest"]["rows"] == 15_000
+    negatives = pl.read_parquet(written / "late.parquet").with_columns(pl.col("click").fill_null(0.0))
+    negatives.write_parquet(written / "wrong.parquet")
+    run("monitor", "map.json", "wrong.parquet", "--label", "click", code=1)
+
+
+def test_csv_with_empty_labels(run, written):
+    pl.read_parquet(written / "late.parquet").write_csv(written / "late.csv")
+    found = json.loads(run("monitor", "map.json", "late.csv", "--label", "click", "--json"))
+    assert found["latest"]["rows"] == 15_000
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "date"])
+def test_each_row_counts_once_when_labels_settle(run, written, kind):
+    frame = pl.read_parquet(written / "good.parquet")
+    name = "log.csv" if kind == "csv" else "log.parquet"
+    if kind == "csv":
+        frame.write_csv(written / name)
+    else:
+        frame = frame.with_columns(pl.col("at").cast(pl.Date)) if kind == "date" else frame
+        frame.write_parquet(written / name)
+    common = ("monitor", "map.json", name, "--label", "click", "--time", "at", "--state", "s.json", "--json")
+    first = json.loads(run(*common, "--settled-before", "2026-11-02", "--day", "2026-11-02"))
+    second = json.loads(run(*common, "--settled-before", "2026-11-04", "--day", "2026-11-04"))
+    assert (first["latest"]["rows"], second["latest"]["rows"]) == (5_000, 10_000)
+    assert second["since_fit"]["rows"] == 15_000
+    assert "all rows before 2026-11-04 are counted" in run(*common, "--settled-before", "2026-11-03", code=2)
+    message = run("monitor", "map.json", name, "--label", "click", "--state", "s.json", code=2)
+    assert "pass --time and --settled-before again" in message
+
+
+def test_the_best_of_each_request_are_selected_before_labels_are_looked_at(run, written):
+    frame = log_of(5, rows=8_000).sort("s0")  # the best rows have no label yet
+    frame = frame.with_columns(request=pl.int_range(8_000) % 2_000)
+    frame = frame.with_columns(click=pl.when(pl.int_range(8_000) < 7_000).then("click"))
+    frame.write_parquet(written / "requests.parquet")
+    common = ("monitor", "map.json", "requests.parquet", "--label", "click", "--request", "request", "--top-k", "1")
+    assert json.loads(run(*common, "--json"))["latest"]["rows"] == 1_000
+
+
+def test_evidence_is_read_like_a_log(run, written):
+    run("collect", "good.parquet", "--scores", "s0", "--scale", "logit", "--label", "click", "-o", "day.json")
+    log = json.loads(run("monitor", "map.json", "good.parquet", "--label", "click", "--json"))
+    evidence = json.loads(run("monitor", "map.json", "day.json", "--json"))
+    assert evidence["since_fit"] == log["since_fit"]
+    message = run("monitor", "map.json", "day.json", "--time", "at", "--settled-before", "2026-11-02", code=2)
+    assert "is evidence" in message
+
+
+def test_prometheus_reads_the_metrics(run, written):
+    run(
+        "monitor", "map.json", "bad.parquet", "--label", "click", "--group", "country", "--prometheus", "m.prom", code=1
+    )
+    families = {one.name: one for one in text_string_to_metric_families((written / "m.prom").read_text())}
+    decisions = {sample.labels["decision"]: sample.value for sample in families["uncurse_decision"].samples}
+    assert decisions == {"keep": 0, "watch": 0, "refit": 1}
+    errors = families["uncurse_error"].samples
+    assert {sample.labels.get("group") for sample in errors} == {None, "de", 'a "b"\\'}
+    (since,) = [s for s in errors if set(s.labels) == {"map", "rows"} and s.labels["rows"] == "since_fit"]
+    assert since.value > 0.2
+    assert since.labels["map"] == "map.json"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["good.parquet"], "--label is missing"),
+        (["good.parquet", "--label", "click", "--tolerance", "lots"], "--tolerance is 'lots'"),
+        (["good.parquet", "--label", "click", "--time", "at"], "--time needs --settled-before"),
+        (["good.parquet", "--label", "click", "--settled-before", "2026-11-02"], "--settled-before needs --time"),
+        (
+            ["good.parquet", "--label", "click", "--time", "at", "--settled-before", "noon"],
+            "--settled-before is 'noon'",
+        ),
+        (["good.parquet", "--label", "click", "--day", "noon"], "day is 'noon'"),
+        (["good.parquet", "--label", "click", "--time", "s0", "--settled-before", "2026-11-02"], "time column 's0'"),
+        (["good.parquet", "--label", "click", "--state", "state.txt"], "--state is state.txt"),
+        (["good.parquet", "--label", "click", "--pool", "good.parquet"], "no column 's1'"),
+        (["absent.parquet", "--label", "click"], "absent.parquet"),
+    ],
+)
+def test_wrong_options_are_named(run, written, arguments, message):
+    assert message in run("monitor", "map.json", *arguments, code=2)
+
+
+def test_a_state_of_another_map_is_refused(run, written):
+    run("monitor", "map.json", "good.parquet", "--label", "click", "--state", "s.json")
+    Affine(0.9, 0.1).save(written / "map.json")
+    message = run(
+        "monitor", "map.json", "good.parquet", "--score", "s0", "--label", "click", "--state", "s.json", code=2
+    )
+    assert "--state s.json belongs to another map than map.json" in message
+
+
+def test_two_commands_at_once_lose_no_day(written):
+    common = [sys.executable, "-m", "uncurse.cli", "monitor", "map.json", "good.parquet", "--label", "click"]
+    commands = [[*common, "--state", "s.json", "--day", f"2026-11-0{day}"] for day in (1, 2)]
+    running = [subprocess.Popen(command, cwd=written, stdout=subprocess.DEVNULL) for command in commands]
+    assert [process.wait(120) for process in running] == [0, 0]
+    assert len(MonitorState.load(written / "s.json").days) == 2
+
+
+def test_a_changed_pool_is_watched(run, written):
+    rng = np.random.default_rng(0)
+
+    def pool(noise):
+        truth = rng.normal(-2, 1, 20_000)
+        return pl.DataFrame({f"s{i}": truth + noise * rng.normal(size=20_000) for i in range(2)})
+
+    pool(0.3).write_parquet(written / "pool.parquet")
+    pool(0.6).write_parquet(written / "later.parquet")
+    run("fit", "pool.parquet", "--scores", "s0,s1", "--scale", "logit", "--replicas", "seeds", "-o", "fitted.json")
+    log_of(9, rows=300).write_parquet(written / "small.parquet")
+    common = ("monitor", "fitted.json", "small.parquet", "--label", "click", "--json")
+    found = json.loads(run(*common, "--pool", "later.parquet"))
+    assert found["decision"] == "watch"
+    assert found["shrinkage"]["standard_errors"] < -3
