@@ -268,6 +268,41 @@ def temporary_folder(parent: str | os.PathLike[str]) -> Iterator[Path]:
 _temporary: set[Path] = set()
 
 
+@contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold an exclusive lock while a file is read, changed and written, so that no change of another process is lost.
+
+    The lock is on a file next to it, whose name ends in ".lock". It ends with the process, also if that is killed.
+
+    Parameters
+    ----------
+    path : str or path-like
+        File to change; it need not exist.
+
+    Yields
+    ------
+    None
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder) / "state.json"):
+    ...     print(*os.listdir(folder))
+    state.json.lock
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        raise UncurseError(f"cannot lock {path}: this system has no fcntl; write to another file") from None
+    name = f"{os.path.realpath(path)}.lock"
+    try:
+        stream = open(name, "a")  # noqa: SIM115  closed below
+    except OSError as error:
+        raise UncurseError(f"cannot lock {path}: {error.strerror}") from None
+    with stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
 def remove_temporaries() -> None:
     """Remove the hidden folders of this process, before it ends without running its ``finally`` blocks.
 
@@ -337,6 +372,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "dumps",
     "loads",
+    "locked",
     "read",
     "reading",
     "remove_temporaries",
