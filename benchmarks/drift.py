@@ -18,6 +18,7 @@ import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uncurse import Tower
-from uncurse.evidence import Evidence, from_arrays
+from uncurse.calibration import choose_half_life
+from uncurse.evidence import Evidence, from_arrays, merged
 from uncurse.links import logistic
 from uncurse.metrics import top_share
 from uncurse.threads import one_blas_thread
@@ -55,6 +57,10 @@ class Window:
 
     scores: Array
     labels: Array
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        return from_arrays(self.scores, self.labels, replica_counts=True)
 
 
 def read_ratings(folder: str) -> Ratings:
@@ -98,18 +104,19 @@ def score_windows(ratings: Ratings, seed: int) -> list[Window]:
 # ---------------------------------------------------------------------------- maps and errors
 
 
-def fit_map(windows: Sequence[Window], half_life: float = np.inf) -> Predict:
+def fit_map(windows: Sequence[Window], half_life: float | None = None) -> Predict:
     """Fit a tower to windows in time order; a window that is `half_life` windows older has half the weight."""
-    ages = np.arange(len(windows))[::-1]
-    weight = np.concatenate(
-        [np.full(len(w.labels), 0.5 ** (age / half_life)) for w, age in zip(windows, ages, strict=True)]
-    )
-    scores, labels = (np.concatenate([getattr(w, name) for w in windows]) for name in ("scores", "labels"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pool: Evidence = from_arrays(scores, sample_weight=weight, replica_counts=True)
-        labelled = from_arrays(scores, labels, sample_weight=weight, replica_counts=True)
-        return Tower(replicas=REPLICAS).fit(pool, labelled=labelled).predict_proba
+        labelled = merged([window.evidence for window in windows], half_life)
+        return Tower(replicas=REPLICAS).fit(labelled, labelled=labelled).predict_proba
+
+
+def fit_auto(windows: Sequence[Window]) -> Predict:
+    """Fit a tower with the half-life that predicts the windows so far best; fewer than three do not decay."""
+    if len(windows) < 3:
+        return fit_map(windows)
+    return fit_map(windows, choose_half_life([window.evidence for window in windows]).half_life)
 
 
 def errors(predict: Predict, window: Window) -> Array:
@@ -133,6 +140,7 @@ POLICIES: dict[str, Callable[[Sequence[Window]], Predict]] = {
     "last window": lambda past: fit_map(past[-1:]),
     "half-life 1": lambda past: fit_map(past, 1.0),
     "half-life 2": lambda past: fit_map(past, 2.0),
+    "half-life auto": fit_auto,
 }
 
 
