@@ -253,17 +253,14 @@ def test_memory_order_does_not_matter(order):
 
 
 def delete_a_group_jackknife(values, groups, weights, function):
-    """The formula of Busing, Meijer and van der Leeden (1999), on the rows themselves."""
-    total, estimate = weights.sum(), function(*literal(values, weights))
-    terms, estimates, shares = [], [], []
+    """Σ (1 − q) (without − center)² on the rows themselves; for equal groups this is (g − 1)/g Σ (without − mean)²."""
+    estimates, shares = [], []
     for group in np.unique(groups):
         rest = groups != group
         estimates.append(function(*literal(values[rest], weights[rest])))
-        shares.append(total / weights[~rest].sum())
-    shares, estimates = np.array(shares), np.array(estimates)
-    jackknife = len(shares) * estimate - np.sum((1 - 1 / shares) * estimates)
-    terms = np.square(shares * estimate - (shares - 1) * estimates - jackknife) / (shares - 1)
-    return np.sqrt(terms.mean())
+        shares.append(weights[rest].sum() / weights.sum())
+    estimates, shares = np.array(estimates), np.array(shares)
+    return np.sqrt(shares @ np.square(estimates - np.average(estimates, weights=shares)))
 
 
 @pytest.mark.parametrize("sizes", [[10] * 32, [1, 2], [40, 3, 3, 200, 17]])

@@ -319,7 +319,7 @@ def _fit_groups(
     parts = {name: part.moments for name, part in pool.groups.items()}
     rows = np.array([part.effective_rows for part in parts.values()])
     spread = np.array([part.covariance[0, 0] for part in parts.values()])
-    known = (np.array([part.rows for part in parts.values()]) > 2) & (spread > 0)
+    known = (rows > 2 * (1 + 1e-9)) & (spread > 0)
     own = np.array([float(function(part.mean, part.covariance)) for part in parts.values()])
     differences, in_noise = _differences(pool.moments.n_replicas, options, variance)
     overall = 1 - shrinkage.noise / shrinkage.variance

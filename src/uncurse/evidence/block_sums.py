@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array, Float
+from ..errors import UncurseError
+from ..links import get_link, to_link
 from ..threads import cores, in_threads, one_blas_thread
 
 #: Rows, Σw, Σw², mean and scatter of blocks: (B,), (B,), (B,), (B, S) and (B, S, S).
@@ -117,4 +119,22 @@ def _sums_of_pairs(values: Float, convert: Callable[[Float], Float] | None, buff
     return np.array([first.real, first.imag]), np.array(second)
 
 
-__all__ = ["Blocks", "block_sums"]
+def strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Float:
+    """Convert scores to scores of `link`; raise UncurseError for a probability of 0 or 1, whose logit is infinite."""
+    if scale != "logit" or link != "logistic" or logit_offset:
+        chunk = chunk.astype(np.float64, copy=False)
+    if scale == "probability" and get_link(link).lower == 0.0:
+        ends = int(np.count_nonzero((chunk == 0) | (chunk == get_link(link).upper)))
+        if ends:
+            raise UncurseError(
+                f"{ends} probabilities of the pool are exactly 0 or 1, where the {link} score is infinite; "
+                "pass logits, or clip them first, for example np.clip(p, 1e-6, 1 - 1e-6)"
+            )
+    if scale == "value" and link == "log" and chunk.min() <= 0:
+        raise UncurseError(f"the pool holds {chunk.min():g}, which has no logarithm; use link='identity'")
+    if logit_offset:
+        return to_link(to_link(chunk, scale, "logistic") + logit_offset, "logit", link)
+    return to_link(chunk, scale, link)
+
+
+__all__ = ["Blocks", "block_sums", "strict_link"]

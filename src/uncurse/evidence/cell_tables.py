@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from .._types import Array, Float
 from ..links import logistic, logit
 from ..threads import chunks
+from .checks import NEGLIGIBLE
 from .score_grid import GRID_SIZE, SLOT_STARTS, grid_steps, step_edges, top_cut
 
 
@@ -18,11 +19,22 @@ def join_cells(keys: NDArray[Any], table: Array, more_keys: NDArray[Any], more: 
     if not len(more_keys):
         return keys, table
     if len(keys):
-        # Without weights Σw² and Σw²y are the weight and the label sum.
         size = max(len(table), len(more))
-        table, more = (np.concatenate([t, t[1:]]) if len(t) < size else t for t in (table, more))
+        table, more = (_with_squares(t) if len(t) < size else t for t in (table, more))
         more_keys, more = np.concatenate([keys, more_keys]), np.concatenate([table, more], axis=1)
     return collapse_cells(more_keys, more)
+
+
+def _with_squares(table: Array) -> Array:
+    """Add Σw² and Σw²y, which are the weight and the label sum of rows without weights."""
+    return np.concatenate([table, table[1:]]) if len(table) == 3 else table
+
+
+def decay_table(keys: NDArray[Any], table: Array, factor: float, total: float) -> tuple[NDArray[Any], Array]:
+    """Multiply all weights by a factor, and drop cells with a negligible share of the total weight."""
+    kept = table[1] > NEGLIGIBLE * total
+    powers = np.array([[factor]] * 3 + [[factor**2]] * 2)
+    return keys[kept], _with_squares(table)[:, kept] * powers
 
 
 def collapse_cells(keys: NDArray[Any], table: Array) -> tuple[NDArray[Any], Array]:
@@ -131,4 +143,4 @@ def split_at_cut(
     return keys, exact, slots, sums, cut
 
 
-__all__ = ["exact_table", "grid_table", "join_cells", "split_at_cut"]
+__all__ = ["decay_table", "exact_table", "grid_table", "join_cells", "split_at_cut"]

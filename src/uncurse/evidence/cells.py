@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,8 @@ from ..documents import reading
 from ..errors import UncurseError
 from ..links import logit
 from ..validation import check_choice, check_labels, check_scores, check_weights
-from .cell_tables import exact_table, grid_table, join_cells, split_at_cut
+from .cell_tables import decay_table, exact_table, grid_table, join_cells, split_at_cut
+from .checks import check_decay, checked_table
 from .score_grid import EXACT_ROWS, EXACT_TOP, GRID_SIZE, SLOT_OF_STEP, SLOT_STARTS, grid_steps, step_edges
 
 
@@ -168,6 +170,31 @@ class Cells:
         self._add(other._exact_keys, other._exact_table, other._grid_keys, other._grid_table, other._cut)
         return self
 
+    def decayed(self, factor: float) -> Cells:
+        """Return cells of the same rows with all weights multiplied by a factor.
+
+        Parameters
+        ----------
+        factor : float
+            In (0, 1].
+
+        Returns
+        -------
+        Cells
+            Without cells that have less than 1e-15 of the weight.
+
+        Examples
+        --------
+        >>> cells = Cells().update([0.5, -1.0, 0.5], [1, 0, 0]).decayed(0.5)
+        >>> cells.weight, cells.label, cells.effective_rows
+        (array([0.5, 1. ]), array([0. , 0.5]), 3.0)
+        """
+        same, total = copy.deepcopy(self), float(self.weight.sum())
+        factor = check_decay(factor, total)
+        same._exact_keys, same._exact_table = decay_table(self._exact_keys, self._exact_table, factor, total)
+        same._grid_keys, same._grid_table = decay_table(self._grid_keys, self._grid_table, factor, total)
+        return same
+
     def _too_many(self) -> bool:
         return self.exact is None and self.scale != "value" and self.rows > EXACT_ROWS
 
@@ -309,8 +336,8 @@ class Cells:
             cells._labelled, cells._cut = content["labelled"], int(content["cut"])
             cells._exact_keys = np.array(content["exact_keys"], np.float64)
             cells._grid_keys = np.array(content["grid_keys"], np.int64)
-            cells._exact_table = _checked_table(content["exact_table"], cells._exact_keys)
-            cells._grid_table = _checked_table(content["grid_table"], cells._grid_keys)
+            cells._exact_table = checked_table(content["exact_table"], cells._exact_keys)
+            cells._grid_table = checked_table(content["grid_table"], cells._grid_keys)
             if not 0 <= cells.rows < 1 << 53:
                 raise ValueError("its number of rows is not valid")
             if type(cells._labelled) is not bool and (cells.rows or cells._labelled is not None):
@@ -325,19 +352,6 @@ class Cells:
             if (np.diff(score) < -1e-9 * (1 + np.abs(score[1:]))).any():  # sums of slots are rounded
                 raise ValueError("cells must be in ascending order")
         return cells
-
-
-def _checked_table(rows: list[list[float]], keys: NDArray[Any]) -> Array:
-    table = np.array(rows, np.float64).reshape(len(rows), len(keys))
-    if len(rows) not in (3, 5) or not np.isfinite(table).all() or not np.isfinite(keys).all():
-        raise ValueError("a table must have 3 or 5 rows of finite numbers")
-    if (np.diff(keys) <= 0).any():
-        raise ValueError("cells must be in ascending order")
-    for i in range(1, len(rows), 2):
-        weight, label = table[i], table[i + 1]
-        if (weight <= 0).any() or (label < 0).any() or (label > weight * (1 + 1e-9)).any():
-            raise ValueError("weights must be positive and label sums at most the weight")
-    return table
 
 
 __all__ = ["Cells"]

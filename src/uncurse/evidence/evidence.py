@@ -12,12 +12,15 @@ from .. import documents
 from ..errors import UncurseError
 from ..validation import warn_user
 from .cells import Cells
+from .checks import NEGLIGIBLE
 from .moments import Moments
 from .replica_counts import ReplicaCounts
 from .spec import LogSpec
+from .times import check_half_life, utc_time
 
+_LEAST_FACTOR = 1e-30  # of a period: older rows then have no weight to rounding
 _OPTIONAL = ("cells", "replica_counts")
-_FIELDS = ("spec", "sources", "moments", *_OPTIONAL, "groups")
+_FIELDS = ("spec", "sources", "as_of", "moments", *_OPTIONAL, "groups")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Evidence:
         Evidence of each group of rows.
     sources : tuple of str
         Files that were read.
+    as_of : str, optional
+        Date and time (ISO 8601) of the newest rows, kept in UTC; None if unknown.
 
     Examples
     --------
@@ -53,11 +58,26 @@ class Evidence:
     replica_counts: ReplicaCounts | None = None
     groups: Mapping[str, Evidence] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    as_of: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.as_of is not None:
+            object.__setattr__(self, "as_of", utc_time(self.as_of))
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return self.moments.rows if self.cells is None else self.cells.rows
+
+    @property
+    def effective_rows(self) -> float:
+        """Number of rows of equal weight that carry as much information: (Σw)² / Σw²."""
+        return self.moments.effective_rows if self.cells is None else self.cells.effective_rows
+
+    @property
+    def weight(self) -> float:
+        """Total weight."""
+        return self.moments.weight if self.cells is None else float(self.cells.weight.sum())
 
     def require(self, part: str, remedy: str) -> Any:
         """Return a part, or raise UncurseError with a remedy if it is missing.
@@ -116,7 +136,39 @@ class Evidence:
                 part: None for part in _OPTIONAL if getattr(mine, part) is None or getattr(theirs, part) is None
             }
             groups[name] = replace(mine, **missing)._merged(replace(theirs, **missing))
-        return replace(self, **parts, sources=self.sources + other.sources).with_groups(groups)
+        as_of = max((time for time in (self.as_of, other.as_of) if time is not None), default=None)
+        return replace(self, **parts, sources=self.sources + other.sources, as_of=as_of).with_groups(groups)
+
+    def decayed(self, factor: float) -> Evidence:
+        """Return the evidence of the same rows with all weights multiplied by a factor.
+
+        Alone this changes nothing, because only ratios of weights matter. Merged with newer evidence, the older rows
+        count less. `as_of` stays: it is the time of the newest rows.
+
+        Parameters
+        ----------
+        factor : float
+            In (0, 1].
+
+        Returns
+        -------
+        Evidence
+            Without cells, blocks and groups that have less than 1e-15 of the weight.
+
+        Examples
+        --------
+        >>> spec = LogSpec(("s0", "s1"))
+        >>> monday, tuesday = (Evidence(spec, Moments().update([[x, 1.0]])) for x in (0.0, 3.0))
+        >>> monday.decayed(0.5).merge(tuesday).moments.mean
+        array([2., 1.])
+        """
+        parts: dict[str, Any] = {
+            name: None if (part := getattr(self, name)) is None else part.decayed(factor)
+            for name in ("moments", *_OPTIONAL)
+        }
+        least = NEGLIGIBLE * self.weight
+        groups = {name: part.decayed(factor) for name, part in self.groups.items() if part.weight > least}
+        return replace(self, **parts, groups=groups)
 
     def repeated(self, times: float) -> Evidence:
         """Return the evidence of rows that each occur several times, such as rows that several models scored.
@@ -173,6 +225,7 @@ class Evidence:
         return {
             "spec": self.spec.to_dict(),
             "sources": list(self.sources),
+            "as_of": self.as_of,
             "moments": self.moments.to_dict(),
             "cells": None if self.cells is None else self.cells.to_dict(),
             "replica_counts": None if self.replica_counts is None else self.replica_counts.to_dict(),
@@ -204,6 +257,7 @@ class Evidence:
                 None if counts is None else ReplicaCounts.from_dict(counts),
                 {str(name): cls.from_dict(part) for name, part in content["groups"].items()},
                 tuple(map(str, content["sources"])),
+                content["as_of"],
             )
             replicas, labelled = len(evidence.spec.scores), evidence.spec.label is not None
             if any(part is not None and part["labelled"] not in (None, labelled) for part in (cells, counts)):
@@ -254,13 +308,16 @@ class Evidence:
         return cls.from_dict(content)
 
 
-def merged(parts: Iterable[Evidence]) -> Evidence:
+def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidence:
     """Merge several `Evidence` objects.
 
     Parameters
     ----------
     parts : iterable of Evidence
-        At least one.
+        At least one. With a half-life, in order of time and one period apart, such as the days of a week.
+    half_life : float, optional
+        Number of periods after which a row counts half. The weights of the part that is k periods older than the last
+        are multiplied by 0.5 ** (k / half_life). By default all rows count the same.
 
     Returns
     -------
@@ -269,15 +326,22 @@ def merged(parts: Iterable[Evidence]) -> Evidence:
     Examples
     --------
     >>> spec = LogSpec(("s0", "s1"))
-    >>> merged(Evidence(spec, Moments().update([[x, 1.0]])) for x in (0.0, 1.0, 2.0)).rows
-    3
+    >>> days = [Evidence(spec, Moments().update([[x, 1.0]])) for x in (0.0, 1.0, 2.0)]
+    >>> merged(days).moments.mean
+    array([1., 1.])
+    >>> week = merged(days, half_life=1)
+    >>> week.moments.weight, round(week.effective_rows, 2)
+    (1.75, 2.33)
     """
     if not isinstance(parts, Iterable) or getattr(parts, "ndim", 1) == 0:
         raise UncurseError(f"cannot merge a {type(parts).__name__}; pass a list of Evidence")
+    factor = 1.0 if half_life is None else max(0.5 ** (1 / check_half_life(half_life)), _LEAST_FACTOR)
     total: Evidence | None = None
     for part in parts:
         if not isinstance(part, Evidence):
             raise UncurseError(f"cannot merge evidence with a {type(part).__name__}; pass Evidence")
+        if total is not None and factor < 1:
+            total = total.decayed(factor)
         total = part if total is None else total.merge(part)
     if total is None:
         raise UncurseError("there is no evidence to merge; pass at least one")

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._types import Array, Float
 from ..documents import reading
 from ..errors import UncurseError
-from ..links import get_link, to_link
+from ..links import get_link
 from ..validation import (
     LARGEST_SCORE,
     SCALES,
@@ -22,7 +22,8 @@ from ..validation import (
     check_scores,
     check_weights,
 )
-from .block_sums import Blocks, block_sums
+from .block_sums import Blocks, block_sums, strict_link
+from .checks import NEGLIGIBLE, check_blocks, check_decay
 
 _MAX_BLOCKS = 64  # kept after merging
 _FIELDS = ("rows", "weight", "squares", "mean", "scatter")
@@ -175,6 +176,34 @@ class Moments:
         same.block_squares = same.block_squares * check_number(times, "times")
         return same
 
+    def decayed(self, factor: float) -> Moments:
+        """Return moments of the same rows with all weights multiplied by a factor.
+
+        Parameters
+        ----------
+        factor : float
+            In (0, 1].
+
+        Returns
+        -------
+        Moments
+            Without blocks that have less than 1e-15 of the weight.
+
+        Examples
+        --------
+        >>> Moments().update([[0.0, 1.0], [2.0, 5.0]]).decayed(0.5).weight
+        1.0
+        """
+        factor, scaled = check_decay(factor, self.weight), Moments(self.link)
+        if not len(self.block_weight):
+            return scaled
+        rows, weight, squares, mean, scatter = self._blocks
+        kept = weight > NEGLIGIBLE * weight.sum()
+        # The rows of a block that is dropped still count as rows.
+        rows = rows + np.where(np.arange(len(rows)) == np.argmax(weight), rows[~kept].sum(), 0)
+        scaled._append(rows[kept], weight[kept] * factor, squares[kept] * factor**2, mean[kept], scatter[kept] * factor)
+        return scaled
+
     def transformed(self, matrix: ArrayLike) -> Moments:
         """Return the moments of linear combinations of the replicas.
 
@@ -212,8 +241,10 @@ class Moments:
             mean, scatter = (np.concatenate(p) for p in ((self.block_mean, mean), (self.block_scatter, scatter)))
         while len(weight) > _MAX_BLOCKS:
             # Join the lightest neighbours, so that block sizes stay comparable.
-            i = int(np.argmin(weight[:-1] + weight[1:]))
-            total = weight[i] + weight[i + 1]
+            # Sums that differ by rounding are ties: the first is joined, also after all weights have decayed.
+            pairs = weight[:-1] + weight[1:]
+            i = int(np.argmax(pairs <= pairs.min() * (1 + 1e-9)))
+            total = pairs[i]
             share = weight[i + 1] / total if total > 0 else 0.0
             step = mean[i + 1] - mean[i]
             both = scatter[i] + scatter[i + 1] + np.outer(step, step) * weight[i] * share
@@ -263,7 +294,9 @@ class Moments:
     def standard_error(self, function: Callable[[Array, Array], Array]) -> float:
         """Return the jackknife standard error of a function of the moments.
 
-        Blocks may differ in weight: this is the delete-a-group jackknife of Busing, Meijer and van der Leeden (1999).
+        Leave out each block once: the variance is Σ (1 − q) (without − center)², where q is the share of a block in the
+        weight, and the center is the mean of the estimates without a block, weighted by 1 − q. It holds for blocks that
+        differ in weight and in weight per row, such as days that decay.
 
         Parameters
         ----------
@@ -278,7 +311,6 @@ class Moments:
         kept = self.block_weight > 0
         if kept.sum() < 2:
             return float("nan")
-        full = function(self.mean, self.covariance)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             away = self.block_mean - self.mean
             first = self.block_weight[:, None] * away
@@ -290,10 +322,8 @@ class Moments:
         if not np.isfinite(without).all():  # a single row may hold all the variation
             return float("nan")
         with np.errstate(over="ignore", invalid="ignore"):
-            inverse_share = self.block_weight.sum() / self.block_weight[kept]
-            pseudo = inverse_share * full - (inverse_share - 1) * without
-            estimate = full + np.sum((1 - 1 / inverse_share) * (full - without))
-            variance = np.mean(np.square(pseudo - estimate) / (inverse_share - 1))
+            share = rest[kept] / self.block_weight.sum()  # they add up to the number of blocks less one
+            variance = share @ np.square(without - share @ without / share.sum())
         return float(np.sqrt(variance)) if np.isfinite(variance) else float("nan")
 
     def require_rows(self) -> None:
@@ -352,47 +382,9 @@ class Moments:
             blocks: Blocks = (rows, weight, squares, mean, scatter)
             if not any(block.size for block in blocks):
                 return moments
-            count, replicas = len(rows), mean.shape[-1]
-            shapes = [(count,), (count,), (count,), (count, replicas), (count, replicas, replicas)]
-            if [block.shape for block in blocks] != shapes:
-                raise ValueError("its arrays differ in length")
-            if not all((np.abs(block) < 1e305).all() for block in blocks):  # their sums must be finite too
-                raise ValueError("it holds numbers that are not finite")
-            if (rows < 0).any() or (rows > 1 << 53).any() or (weight < 0).any() or not weight.any():
-                raise ValueError("rows and weights must be positive")
-            # Σw² lies between (Σw)²/n and (Σw)².
-            with np.errstate(over="ignore"):
-                total, levels = np.square(weight) * (1 + 1e-9), weight * np.square(mean).max(initial=0.0)
-            if not np.isfinite(levels).all():
-                raise ValueError("the squares of its means overflow")
-            if (squares > total).any() or (squares < total / np.maximum(rows, 1) * (1 - 2e-9)).any():
-                raise ValueError("its squared weights do not fit its weights")
-            size = np.abs(scatter).max(axis=(1, 2))
-            twisted = np.abs(scatter - scatter.transpose(0, 2, 1)).max(axis=(1, 2))
-            # A block of one row has no scatter beyond the rounding of its squares about a mean of all blocks.
-            slack = 1e-9 * size + 1e-14 * levels
-            if (twisted > slack).any() or (np.linalg.eigvalsh(scatter).min(axis=1) < -slack).any():
-                raise ValueError("a scatter matrix is not symmetric and positive semi-definite")
+            check_blocks(blocks)
             moments._append(*blocks)
         return moments
 
 
-def strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Float:
-    """Convert scores to scores of `link`; raise UncurseError for a probability of 0 or 1, whose logit is infinite."""
-    if scale != "logit" or link != "logistic" or logit_offset:
-        chunk = chunk.astype(np.float64, copy=False)
-    if scale == "probability" and get_link(link).lower == 0.0:
-        ends = int(np.count_nonzero((chunk == 0) | (chunk == get_link(link).upper)))
-        if ends:
-            raise UncurseError(
-                f"{ends} probabilities of the pool are exactly 0 or 1, where the {link} score is infinite; "
-                "pass logits, or clip them first, for example np.clip(p, 1e-6, 1 - 1e-6)"
-            )
-    if scale == "value" and link == "log" and chunk.min() <= 0:
-        raise UncurseError(f"the pool holds {chunk.min():g}, which has no logarithm; use link='identity'")
-    if logit_offset:
-        return to_link(to_link(chunk, scale, "logistic") + logit_offset, "logit", link)
-    return to_link(chunk, scale, link)
-
-
-__all__ = ["Moments", "strict_link"]
+__all__ = ["Moments"]

@@ -14,13 +14,12 @@ from ..documents import reading
 from ..errors import UncurseError
 from ..threads import in_threads, shares
 from ..validation import check_choice, check_labels, check_number, check_scores, check_weights
-from .moments import strict_link
+from .block_sums import strict_link
+from .checks import NEGLIGIBLE, check_decay, checked_counts
 from .replica_cells import ReplicaCells, replica_cells
 from .replica_grid import (
     FINEST,
-    HALF,
     LARGEST,
-    MAX_LEVEL,
     DenseHistogram,
     Keys,
     cell_numbers,
@@ -245,6 +244,28 @@ class ReplicaCounts:
         same._weight_squares *= check_number(times, "times")
         return same
 
+    def decayed(self, factor: float) -> ReplicaCounts:
+        """Return counts of the same rows with all weights multiplied by a factor.
+
+        Parameters
+        ----------
+        factor : float
+            In (0, 1].
+
+        Returns
+        -------
+        ReplicaCounts
+            Without cells that have less than 1e-15 of the weight.
+        """
+        same = ReplicaCounts().merge(self)
+        total = float(same._table[0].sum())
+        factor = check_decay(factor, total)
+        kept = same._table[0] > NEGLIGIBLE * total
+        same._keys, same._table = same._keys[kept], same._table[:, kept] * factor
+        same._weight_squares *= factor**2
+        same.column_sums = same.column_sums * factor
+        return same
+
     def _add_totals(self, rows: int, weight_squares: float, column_sums: Array) -> None:
         self.rows += rows
         self._weight_squares += weight_squares
@@ -364,29 +385,9 @@ class ReplicaCounts:
             counts, replicas, level = cls(), int(content["replicas"]), int(content["level"])
             if not replicas and not content["rows"]:
                 return counts
-            names = ["served", "gap", *(["contrast"] if replicas > 2 else [])]
-            numbers = [np.array(content[name], np.int64) for name in names]
-            weight = np.array(content["weight"], np.float64)
-            label = np.array(content["label"], np.float64) if content["labelled"] else np.zeros(len(weight))
-            sums = np.array(content["column_sums"], np.float64)
-            rows, squares = int(content["rows"]), float(content["weight_squares"])
-            if {x.shape for x in (*numbers, label)} != {weight.shape} or sums.shape != (replicas,):
-                raise ValueError("its arrays differ in length")
-            if not (0 <= level <= MAX_LEVEL and all(((x >= -HALF) & (x < HALF)).all() for x in numbers)):
-                raise ValueError("a cell lies outside the grid")
-            fits = (weight > 0) & (label >= 0) & (label <= weight * (1 + 1e-9))
-            if not (np.isfinite(weight).all() and fits.all()):
-                raise ValueError("weights must be positive and label sums at most the weight")
-            if not (np.isfinite(sums).all() and np.isfinite(squares) and squares > 0 and 0 < rows < 1 << 53):
-                raise ValueError("its totals must be positive numbers")
-            total = float(weight.sum())  # Σw² lies between (Σw)²/n and (Σw)²
-            if not total * total / rows * (1 - 1e-9) <= squares <= total * total * (1 + 1e-9):
-                raise ValueError("its squared weights do not fit its weights")
-            if not (np.abs(sums) <= total * LARGEST * (1 + 1e-9)).all():
-                raise ValueError("its column sums do not fit its weights")
+            numbers, table, totals = checked_counts(content, replicas, level)
             counts.start(replicas, bool(content["labelled"]))
-            table = np.stack([weight, label])
-            counts.update_cells(numbers, table, level, rows=rows, weight_squares=squares, column_sums=sums)
+            counts.update_cells(numbers, table, level, **totals)
         return counts
 
 

@@ -76,7 +76,7 @@ def summarize_scores(cells: Cells) -> ScoreSummary:
     total = float(weight.sum())
     mean = float(weight @ score) / total
     sd = math.sqrt(float(weight @ np.square(score - mean)) / total)
-    edges, weights = _histogram(low, high, weight, cells.rows)
+    edges, weights = _histogram(low, high, weight, round(cells.effective_rows))
     scale = "value" if cells.scale == "value" else "logit"
     summary = ScoreSummary(cells.rows, total, mean, sd, scale, tuple(edges.tolist()), tuple(weights.tolist()))
     try:

@@ -1,0 +1,66 @@
+"""Times and half-lives of evidence."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from ..errors import UncurseError
+from ..validation import check_number
+
+_SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def utc_time(time: Any, name: str = "as_of") -> str:
+    """Return an ISO 8601 date and time in UTC; a time without an offset is in UTC.
+
+    >>> utc_time("2026-11-15"), utc_time("2026-11-15T01:30:00+02:00")
+    ('2026-11-15T00:00:00+00:00', '2026-11-14T23:30:00+00:00')
+    """
+    try:
+        found = time if isinstance(time, datetime) else datetime.fromisoformat(time)
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        raise UncurseError(f"{name} is {time!r:.40}; pass a date or time such as 2026-11-15T06:00:00") from None
+    return found.isoformat(timespec="seconds")
+
+
+def seconds_since(earlier: str, later: str) -> float:
+    """Return the seconds between two times; negative if the second is before the first.
+
+    >>> seconds_since("2026-11-15", "2026-11-16T12:00")
+    129600.0
+    """
+    start, end = (datetime.fromisoformat(utc_time(time)) for time in (earlier, later))
+    return (end - start).total_seconds()
+
+
+def check_half_life(half_life: Any) -> float:
+    """Return a half-life: a positive number of periods, or infinity if nothing decays."""
+    if half_life == math.inf:
+        return math.inf
+    value = check_number(half_life, "half_life")
+    if not value > 0:
+        raise UncurseError(f"half_life={half_life!r}; pass a positive number of periods, such as 3")
+    return value
+
+
+def duration_seconds(text: str, name: str = "half_life") -> float:
+    """Return the seconds of a duration such as 3d, 36h, 90m or 2w.
+
+    >>> duration_seconds("36h")
+    129600.0
+    """
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([mhdw])\s*", text, re.ASCII)
+    try:
+        seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise UncurseError(f"{name}={text!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w")
+    return seconds
+
+
+__all__ = ["check_half_life", "duration_seconds", "seconds_since", "utc_time"]
