@@ -1,7 +1,7 @@
-"""``python -m benchmarks.drift --data FOLDER [--seeds 3] [--json FILE]``: maps under drift, on MovieLens in time order.
+"""``python -m benchmarks.drift --data FOLDER [--trained 0.4] [--windows 10] [--seeds 3]``: maps under drift.
 
-FOLDER holds ``ml-1m.inter.gz``, ``ml-1m.item.gz`` and ``ml-1m.user.gz`` (MovieLens-1M in the format of RecBole). The
-licence does not allow redistribution, so the data is not part of this project.
+MovieLens in time order. FOLDER holds ``ml-1m.inter.gz``, ``ml-1m.item.gz`` and ``ml-1m.user.gz`` (MovieLens-1M in the
+format of RecBole). The licence does not allow redistribution, so the data is not part of this project.
 
 The label is a rating of 4 or 5. A one-hot logistic regression (user, film, age, gender, occupation, genres, year) is
 trained on the first 40% of the ratings, and two bootstraps of it beside it. The other ratings form eleven windows of
@@ -36,7 +36,7 @@ Array = NDArray[Any]
 Predict = Callable[[Array], Array]
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
-TRAINED, WINDOWS, REPLICAS = 0.4, 11, "anchored"
+TRAINED, JUDGED, REPLICAS = 0.4, 10, "anchored"
 ONCE = "fitted once"
 
 
@@ -84,19 +84,19 @@ def read_ratings(folder: str) -> Ratings:
     return Ratings(features, (log["rating"] >= 4).to_numpy())
 
 
-def score_windows(ratings: Ratings, seed: int) -> list[Window]:
+def score_windows(ratings: Ratings, seed: int, trained: float = TRAINED, judged: int = JUDGED) -> list[Window]:
     """Train the served model and two bootstraps on the first ratings, and score the windows after them."""
     from sklearn.linear_model import LogisticRegression
 
     from uncurse.estimators import fit_replicas
 
-    end = int(TRAINED * len(ratings.labels))
+    end = int(trained * len(ratings.labels))
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a model that has not converged
         model = LogisticRegression(max_iter=300)
         models = fit_replicas(model, ratings.features[:end], ratings.labels[:end], random_state=seed).models
     scores = np.column_stack([model.decision_function(ratings.features[end:]) for model in models])
-    cuts = np.linspace(0, len(scores), WINDOWS + 1).astype(int)[1:-1]
+    cuts = np.linspace(0, len(scores), judged + 2).astype(int)[1:-1]
     parts = zip(np.split(scores, cuts), np.split(ratings.labels[end:], cuts), strict=True)
     return [Window(*part) for part in parts]
 
@@ -183,16 +183,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drift", description=__doc__)
     parser.add_argument("--data", required=True, metavar="FOLDER", help="folder of MovieLens-1M")
     parser.add_argument("--seeds", type=int, default=3, help="number of draws of the bootstraps")
+    parser.add_argument("--trained", type=float, default=TRAINED, help="share of the ratings that train the model")
+    parser.add_argument("--windows", type=int, default=JUDGED, help="number of windows that judge the maps")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     ratings = read_ratings(arguments.data)
     found: dict[str, list[Array]] = {name: [] for name in POLICIES}
     for seed in range(arguments.seeds):
-        windows = score_windows(ratings, seed)
+        windows = score_windows(ratings, seed, arguments.trained, arguments.windows)
         for name, policy in POLICIES.items():
             found[name].append(judge(windows, policy))
     noise = 100 * np.sqrt(np.square([label_noise(window) for window in windows[1:]]).mean(axis=0))
-    print(f"rms error in percent on the top shares of {len(windows) - 1} windows, {arguments.seeds} seeds")
+    counts = f"{len(windows) - 1} windows after {100 * arguments.trained:g}% of the ratings, {arguments.seeds} seeds"
+    print(f"rms error in percent on the top shares of {counts}")
     print(table({name: np.stack(each) for name, each in found.items()}))
     print("noise of the labels alone:", " ".join(f"{value:.2f}" for value in noise), f"mean {noise.mean():.2f}")
     if arguments.json:

@@ -53,7 +53,7 @@ def test_a_record_holds_plain_numbers_of_this_version(method, fitted):
     assert record.pool.rows == 2_000
     assert (record.labelled is None) == ((method == "vad" and record.calibrator is None) or method == "average")
     if record.labelled is not None:
-        assert record.labelled == DataRecord(1_500, ("column 0", "column 1"))
+        assert record.labelled == DataRecord(1_500, ("column 0", "column 1"), effective_rows=1_500.0)
     for name in ("lambda_", "standard_error", "center", "noise_variance", "score_variance"):
         value = getattr(record, name)
         assert (value is None) == (method == "tower")
@@ -92,12 +92,13 @@ def test_the_record_of_auto_is_that_of_the_method_and_the_reason():
     assert replace(auto.record_, method="vad", reason="") == VAD(curvature=True).fit(POOL).record_
     assert (auto.record_.method, auto.record_.reason) == (auto.method_, auto.reason_)
     agreed = Auto().fit(POOL, labelled=LABELLED)
-    assert agreed.record_.labelled == DataRecord(1_500, ("column 0", "column 1"))
+    assert agreed.record_.labelled == DataRecord(1_500, ("column 0", "column 1"), effective_rows=1_500.0)
 
 
 def test_sources_of_evidence_are_part_of_the_record():
     evidence = replace(from_arrays(POOL), sources=("day1.parquet", "day2.parquet"))
-    assert VAD().fit(evidence).record_.pool == DataRecord(2_000, ("column 0", "column 1"), evidence.sources)
+    expected = DataRecord(2_000, ("column 0", "column 1"), evidence.sources, effective_rows=2_000.0)
+    assert VAD().fit(evidence).record_.pool == expected
 
 
 def test_plain_data_has_every_field_and_calls_lambda_lambda():

@@ -11,6 +11,7 @@ import typer
 from .. import documents
 from ..errors import UncurseError
 from .app import app
+from .half_life import check_files, choice_text, choose
 from .options import Engine, Group, Label, Link, LogsOrEvidence, NegativeRate, Out, ReplicasName, Scale, Scores, Weight
 from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
 from .reading import check_engine, check_same, column_names, is_evidence, read_evidence
@@ -63,6 +64,14 @@ def fit(
         float | None, typer.Option(help="With --method vad: smallest λ; a lower estimate is replaced, with a warning.")
     ] = None,
     link: Link = None,
+    half_life: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILES|auto",
+            help="Files, named from the oldest to the newest, after which a row counts half; auto chooses it by the "
+            "log loss on the next labelled file.",
+        ),
+    ] = None,
     straight: Annotated[
         bool, typer.Option("--straight", help="Write the straight line that is nearest on the top 1% to 10%.")
     ] = False,
@@ -78,6 +87,7 @@ def fit(
     Examples:
       uncurse fit pool.parquet --scores s0,s1,s2 --scale logit --replicas bootstrap -o map.json
       uncurse fit monday.json tuesday.json --replicas seeds -o map.json
+      uncurse fit mon.json tue.json wed.json --replicas seeds --half-life 2 -o map.json
       uncurse fit pool.json --replicas bootstrap --labelled log.parquet --label click -o map.json
       uncurse fit pool.json --replicas seeds --method vad --calibrator platt --labelled labelled.json -o map.json
     """
@@ -95,11 +105,13 @@ def fit(
     }
     _check_method(method, labelled, label, only_vad)
     check_engine(engine, [*pool, *(labelled or [])])
+    check_files(half_life, pool, labelled or [])
+    periods, choice = choose(half_life, labelled or [], calibrator)
     # A line needs the scores of the pool, and so do intervals.
     counts = method != "vad" or shape == "free" or (straight and scale != "value" and link in (None, "logistic"))
     given: dict[str, Any] = {"scores": None if scores is None else column_names(scores), "scale": scale, "link": link}
     given |= {"weight": weight, "group": group, "negative_rate": negative_rate}
-    evidence = read_evidence(pool, given, engine, replica_counts=counts)
+    evidence = read_evidence(pool, given, engine, replica_counts=counts, half_life=periods)
     spec, names = evidence.spec, ", ".join(pool)
     if spec.top_k is not None:
         raise UncurseError(
@@ -116,7 +128,7 @@ def fit(
         fields = ("scores", "scale", "link", "negative_rate")
         of_pool = {} if all(map(is_evidence, labelled)) else {name: getattr(spec, name) for name in fields}
         given = {**of_pool, "label": label, "weight": weight}
-        rows = read_evidence(labelled, given, engine, need_label=True, replica_counts=counts)
+        rows = read_evidence(labelled, given, engine, need_label=True, replica_counts=counts, half_life=periods)
         for name in fields:
             held = {names: getattr(spec, name), f"--labelled {', '.join(labelled)}": getattr(rows.spec, name)}
             check_same(name, held, "collect both with the same options")
@@ -128,7 +140,7 @@ def fit(
     try:
         with working("fitting"):
             fitted = kinds[method](**settings).fit(evidence, labelled=rows)
-            record = record_of(fitted, evidence, rows, command=command_line())
+            record = replace(record_of(fitted, evidence, rows, command=command_line()), half_life=periods)
             score_map = fitted.map_
             if straight:
                 score_map, loss = fitted.line()
@@ -136,9 +148,11 @@ def fit(
     except UncurseError as error:
         raise UncurseError(f"{names}, columns {', '.join(spec.scores)}: {error}") from None
     write_document(out, score_map.to_json(record.to_dict()) + "\n")
-    document = documents.dumps("fit", {**record.to_dict(), "map": score_map.to_dict()})
+    content = {**record.to_dict(), "map": score_map.to_dict()}
+    content |= {} if choice is None else {"half_life_choice": choice.to_dict()}
+    text = _text(record, score_map, evidence, out, [] if choice is None else [choice_text(choice)])
     flat = _flat(record, score_map, evidence, out)
-    emit(format, _text(record, score_map, evidence, out), document, [flat], stdout=not is_stdout(out))
+    emit(format, text, documents.dumps("fit", content), [flat], stdout=not is_stdout(out))
 
 
 def _check_method(method: str, labelled: Sequence[str] | None, label: str | None, only_vad: dict[str, Any]) -> None:
@@ -164,14 +178,19 @@ def _flat(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> d
     names = ("standard_error", "center", "noise_variance", "score_variance", "line_probability", "straight_loss")
     flat: dict[str, Any] = {"method": record.method, "reason": record.reason, "rows": pool.rows}
     flat |= {"labelled_rows": record.labelled.rows if record.labelled else 0, "groups": len(pool.groups)}
-    flat |= {"lambda": record.lambda_, **{name: getattr(record, name) for name in names}, "map": score_map.kind}
+    flat |= {
+        "half_life": record.half_life,
+        "lambda": record.lambda_,
+        **{name: getattr(record, name) for name in names},
+        "map": score_map.kind,
+    }
     flat |= {name: getattr(score_map, name, None) for name in ("slope", "intercept")}
     for one in record.remaining_error:
         flat |= {f"remaining_error_{end}_{one.alpha:g}": getattr(one, end) for end in ("low", "high")}
     return {name: "" if value is None else value for name, value in {**flat, "out": out}.items()}
 
 
-def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> str:
+def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str, notes: list[str]) -> str:
     """Return the result as lines for people."""
     from ..debias import KINDS
     from ..maps import Affine
@@ -179,7 +198,7 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> s
 
     rows = f"{pool.rows:,} pool rows"
     rows += "" if record.labelled is None else f" and {record.labelled.rows:,} labelled rows"
-    lines = [f"{record.method}, from {rows} of {', '.join(pool.spec.scores)}", *fit_words(record)]
+    lines = [f"{record.method}, from {rows} of {', '.join(pool.spec.scores)}", *notes, *fit_words(record)]
     if isinstance(score_map, Affine) and score_map.link == "logistic":
         sign = "-" if score_map.intercept < 0 else "+"
         formula = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"

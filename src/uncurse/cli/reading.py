@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -81,9 +81,13 @@ def read_evidence(
     need_label: bool = False,
     replica_counts: bool = False,
     settled: Settled | None = None,
+    half_life: float | None = None,
 ) -> Evidence:
-    """Read logs, or merge evidence files, with the parts that a command needs; both must fit the given options."""
-    from ..evidence import Evidence, merged
+    """Read logs, or merge evidence files, with the parts that a command needs; both must fit the given options.
+
+    With a half-life, in files, evidence files are in order of time, and older ones count less.
+    """
+    from ..evidence import merged
 
     names = ", ".join(sources)
     if not any(map(is_evidence, sources)):
@@ -95,7 +99,7 @@ def read_evidence(
     for i, source in enumerate(sources):
         if os.path.realpath(source) in map(os.path.realpath, sources[:i]):
             raise UncurseError(f"{source} is named twice; its rows would count twice")
-    evidence = merged(Evidence.load(input_file(source)) for source in sources)
+    evidence = merged(_in_order(sources, half_life), half_life)
     _check_collected(evidence.spec, names, given, scores_option)
     if need_label and evidence.spec.label is None:
         raise UncurseError(f"{names} was collected without labels; collect it again with --label")
@@ -105,6 +109,23 @@ def read_evidence(
             "--method vad with neither --shape free nor --straight"
         )
     return evidence
+
+
+def _in_order(sources: Sequence[str], half_life: float | None) -> Iterator[Evidence]:
+    """Read evidence files; with a half-life, check that their times, as far as known, do not go backwards."""
+    from ..evidence import Evidence
+
+    newest: tuple[str, str] | None = None
+    for source in sources:
+        evidence = Evidence.load(input_file(source))
+        if half_life is not None and evidence.as_of is not None:
+            if newest is not None and evidence.as_of < newest[1]:
+                raise UncurseError(
+                    f"{source} is as of {evidence.as_of} and comes after {newest[0]}, as of {newest[1]}; with "
+                    "--half-life name the files from the oldest to the newest"
+                )
+            newest = source, evidence.as_of
+        yield evidence
 
 
 def _check_collected(spec: LogSpec, names: str, given: LogOptions, scores_option: str) -> None:

@@ -74,6 +74,8 @@ class DataRecord:
         Files that were read.
     scores : ScoreSummary, optional
         Distribution of the served scores.
+    effective_rows : float, optional
+        Number of rows of equal weight that carry as much information, (Σw)² / Σw².
 
     Examples
     --------
@@ -85,6 +87,7 @@ class DataRecord:
     columns: tuple[str, ...]
     sources: tuple[str, ...] = ()
     scores: ScoreSummary | None = None
+    effective_rows: float | None = None
 
     @classmethod
     def of(cls, evidence: Evidence) -> DataRecord:
@@ -99,7 +102,7 @@ class DataRecord:
         -------
         DataRecord
         """
-        return cls(evidence.rows, evidence.spec.scores, evidence.sources)
+        return cls(evidence.rows, evidence.spec.scores, evidence.sources, effective_rows=evidence.effective_rows)
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,8 @@ class FitRecord:
         Options, see `VAD`.
     group : str, optional
         Column of groups of a log.
+    half_life : float, optional
+        Number of evidence files after which a row counts half; None if all rows count the same.
     lambda_, standard_error, center, noise_variance, score_variance : float, optional
         Estimates of `VAD`.
     groups : dict of str to GroupRecord
@@ -199,6 +204,7 @@ class FitRecord:
     curvature: bool = False
     shape: str = "straight"
     group: str | None = None
+    half_life: float | None = None
     lambda_: float | None = None
     standard_error: float | None = None
     center: float | None = None

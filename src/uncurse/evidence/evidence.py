@@ -16,9 +16,8 @@ from .checks import NEGLIGIBLE
 from .moments import Moments
 from .replica_counts import ReplicaCounts
 from .spec import LogSpec
-from .times import check_half_life, utc_time
+from .times import check_half_life, decay_factor, utc_time
 
-_LEAST_FACTOR = 1e-30  # of a period: older rows then have no weight to rounding
 _OPTIONAL = ("cells", "replica_counts")
 _FIELDS = ("spec", "sources", "as_of", "moments", *_OPTIONAL, "groups")
 
@@ -335,7 +334,7 @@ def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidenc
     """
     if not isinstance(parts, Iterable) or getattr(parts, "ndim", 1) == 0:
         raise UncurseError(f"cannot merge a {type(parts).__name__}; pass a list of Evidence")
-    factor = 1.0 if half_life is None else max(0.5 ** (1 / check_half_life(half_life)), _LEAST_FACTOR)
+    factor = 1.0 if half_life is None else decay_factor(1.0, check_half_life(half_life))
     total: Evidence | None = None
     for part in parts:
         if not isinstance(part, Evidence):

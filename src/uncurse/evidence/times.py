@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import UncurseError
 from ..validation import check_number
 
+_LEAST_FACTOR = 1e-30
 _SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -47,6 +48,15 @@ def check_half_life(half_life: Any) -> float:
     return value
 
 
+def decay_factor(elapsed: float, half_life: float) -> float:
+    """Return the factor of weights after some time, at least 1e-30: older rows then have no weight to rounding.
+
+    >>> decay_factor(1.0, 1.0), decay_factor(6.0, 2.0), decay_factor(1e9, 1.0)
+    (0.5, 0.125, 1e-30)
+    """
+    return max(math.exp2(-min(elapsed / half_life, 1000.0)), _LEAST_FACTOR)
+
+
 def duration_seconds(text: str, name: str = "half_life") -> float:
     """Return the seconds of a duration such as 3d, 36h, 90m or 2w.
 
@@ -63,4 +73,4 @@ def duration_seconds(text: str, name: str = "half_life") -> float:
     return seconds
 
 
-__all__ = ["check_half_life", "duration_seconds", "seconds_since", "utc_time"]
+__all__ = ["check_half_life", "decay_factor", "duration_seconds", "seconds_since", "utc_time"]

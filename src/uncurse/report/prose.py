@@ -182,9 +182,20 @@ def _big_number(series: int, name: str, error: tuple[str, int, str]) -> BigNumbe
     return BigNumber(series, name, error[0], f"95% interval {error[2]}")
 
 
+def decay_words(record: FitRecord) -> str:
+    """Describe how old rows were weighted, and how many rows are left in effect."""
+    parts = (("pool", record.pool), ("labelled", record.labelled))
+    rows = [f"{data.effective_rows:,.0f} {role}" for role, data in parts if data is not None and data.effective_rows]
+    effective = f"; {' and '.join(rows)} rows in effect" if rows else ""
+    files = "1 file" if record.half_life == 1 else f"{record.half_life:g} files"
+    return f"rows count half after {files}{effective}"
+
+
 def fit_words(record: FitRecord) -> list[str]:
     """Describe the result of a fit, one line per subject."""
     lines = [f"why: {record.reason}"] if record.reason else []
+    if record.half_life is not None:
+        lines.append(decay_words(record))
     if record.lambda_ is not None and record.standard_error is not None and record.center is not None:
         shrinkage = f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f}"
         lines.append(f"scores are shrunk towards {record.center:.4f} by {shrinkage}")

@@ -1,0 +1,390 @@
+"""The choice of a half-life, and the command line: `fit --half-life` and `collect --into --half-life`."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from uncurse import Auto, Tower, UncurseError, load
+from uncurse.calibration import choose_half_life, fit_calibrator
+from uncurse.debias import FitRecord, load_record
+from uncurse.evidence import Evidence, from_arrays, merged
+from uncurse.links import logistic
+
+PROBE = np.linspace(-4, 1, 60)
+COLLECT = ["--scores", "s0,s1", "--scale", "logit", "--label", "click"]
+
+
+def scored(rows, seed, level=0.0):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(-1.5, 0.9, rows)
+    scores = truth[:, None] + rng.normal(0, 0.4, (rows, 2))
+    return scores, (rng.random(rows) < logistic(truth + level)).astype(np.int8)
+
+
+def write_log(path, rows, seed, level=0.0):
+    scores, labels = scored(rows, seed, level)
+    pl.DataFrame({"s0": scores[:, 0], "s1": scores[:, 1], "click": labels}).write_parquet(path)
+
+
+def days(levels, rows=20_000, seed=0):
+    return [from_arrays(*scored(rows, [seed, i], level), replica_counts=True) for i, level in enumerate(levels)]
+
+
+# ---------------------------------------------------------------------------- the choice
+
+
+def test_a_sudden_change_prefers_a_short_half_life_and_steady_rows_prefer_none():
+    sudden = choose_half_life(days([0.0] * 4 + [0.8] * 4))
+    assert sudden.half_life == 0.5
+    assert [one.half_life for one in sudden.candidates] == [math.inf, 4.0, 2.0, 1.0, 0.5]
+    losses = [one.log_loss for one in sudden.candidates]
+    assert losses == sorted(losses, reverse=True)
+    # Without drift, more rows are better; differences are small, so take the sum over several logs.
+    differences = np.zeros(5)
+    for seed in range(5):
+        found = choose_half_life(days([0.0] * 8, 3_000, seed))
+        losses = np.array([one.log_loss for one in found.candidates])
+        differences += losses - losses[0]
+    assert (np.diff(differences) > 0).all()
+
+
+def test_a_random_walk_prefers_a_half_life_between_the_extremes():
+    # Steps of 0.1, and 1,500 rows a day, which show the level with a standard error of about 0.06.
+    total = {}
+    for seed in range(5):
+        walk = np.cumsum(np.random.default_rng(seed).normal(0, 0.1, 16))
+        for one in choose_half_life(days(walk, 1_500, seed)).candidates:
+            total[one.half_life] = total.get(one.half_life, 0.0) + one.log_loss
+    assert min(total, key=total.get) in (1.0, 2.0)
+
+
+def test_the_table_holds_the_log_losses_of_calibrators_of_the_days_before():
+    parts = days([0.0, 0.1, -0.1, 0.3], 2_000)
+    found = choose_half_life(parts, calibrator="platt", half_lives=[1.0, math.inf])
+    assert (found.periods, found.rows) == (2, 4_000)
+    losses = {}
+    for half_life in (1.0, math.inf):
+        each = []
+        for t in (2, 3):
+            score_map = fit_calibrator("platt", merged(parts[:t], half_life).cells)
+            scores, labels = scored(2_000, [0, t], [0.0, 0.1, -0.1, 0.3][t])
+            p = score_map(scores[:, 0])
+            each.append(-np.sum(np.log(np.where(labels == 1, p, 1 - p))))
+        losses[half_life] = np.array(each)
+    best = min(losses, key=lambda h: losses[h].sum())
+    assert found.half_life == best
+    for one in found.candidates:
+        difference = losses[one.half_life] - losses[best]
+        assert one.log_loss == pytest.approx(losses[one.half_life].sum() / 4_000, rel=1e-9)
+        assert one.difference == pytest.approx(difference.sum() / 4_000, abs=1e-12)
+        assert one.standard_error == pytest.approx(math.sqrt(2) * difference.std(ddof=1) / 4_000, abs=1e-12)
+
+
+def test_equal_losses_prefer_the_longest_half_life_and_one_judged_day_has_no_standard_error():
+    (day,) = days([0.0], 2_000)
+    found = choose_half_life([day, day, day])
+    assert found.half_life == math.inf
+    assert all(math.isnan(one.standard_error) for one in found.candidates)
+    content = found.to_dict()
+    assert content["half_life"] is None
+    assert content["candidates"][0]["half_life"] is None
+    assert content["candidates"][0]["standard_error"] is None
+    json.dumps(content, allow_nan=False)
+
+
+def test_progress_counts_the_fits():
+    counted = []
+    choose_half_life(days([0.0] * 5, 1_000), progress=counted.append)
+    assert counted == [1] * (3 * 5)  # 4, 2, 1, ½ and none
+
+
+@pytest.mark.parametrize(
+    ("labelled", "options", "message"),
+    [
+        (days([0.0] * 2, 100), {}, "labels of 2 periods, and a half-life is chosen from 3 or more"),
+        ([from_arrays(np.zeros((4, 2)))] * 3, {}, "holds no labels"),
+        ([1, 2, 3], {}, "a period is a int; pass Evidence"),
+        (days([0.0] * 3, 100), {"half_lives": []}, "no half-life to compare"),
+        (days([0.0] * 3, 100), {"half_lives": [0.0]}, "half_life=0.0; pass a positive number of periods"),
+        (days([0.0] * 3, 100), {"calibrator": "magic"}, "calibrator"),
+    ],
+)
+def test_other_input_is_refused(labelled, options, message):
+    with pytest.raises(UncurseError, match=message):
+        choose_half_life(labelled, **options)
+
+
+# ---------------------------------------------------------------------------- fit
+
+
+@pytest.fixture
+def week(run):
+    """Evidence of five days in files, whose rates rise on the last days."""
+    parts = days([0.0, 0.0, 0.0, 0.7, 0.7], 8_000)
+    for i, part in enumerate(parts):
+        part.save(f"{i}.json")
+    return [replace(part, sources=()) for part in parts]
+
+
+FILES = [f"{i}.json" for i in range(5)]
+LABELLED = [word for name in FILES for word in ("--labelled", name)]
+
+
+def test_fit_weights_pool_and_labelled_files_by_their_order(run, week):
+    run("fit", *FILES, *LABELLED, "--method", "tower", "--half-life", "1.5", "-o", "map.json")
+    total = merged(week, 1.5)
+    expected = Tower().fit(total, labelled=total)
+    np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-9)
+    record = load_record("map.json")
+    assert record.half_life == 1.5
+    assert record.labelled.effective_rows == pytest.approx(total.effective_rows)
+    assert FitRecord.from_dict(record.to_dict()) == record
+
+
+def test_lists_of_different_length_decay_each_by_itself(run, week):
+    run("fit", "4.json", *LABELLED, "--method", "tower", "--half-life", "1", "-o", "map.json")
+    expected = Tower().fit(week[4], labelled=merged(week, 1.0))
+    np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-9)
+
+
+def test_auto_reports_its_choice(run, week):
+    options = [*FILES, *LABELLED, "--method", "auto", "--half-life", "auto", "-o", "map.json"]
+    found = json.loads(run("fit", *options, "--format", "json"))
+    expected = choose_half_life(week)
+    assert found["half_life"] == found["half_life_choice"]["half_life"] == expected.half_life == 0.5
+    assert found["half_life_choice"] == expected.to_dict()
+    total = merged(week, 0.5)
+    assert load("map.json")(PROBE) == pytest.approx(Auto().fit(total, labelled=total).map_(PROBE), rel=1e-9)
+    said = run("fit", *options, "--format", "table")
+    assert "auto chose a half-life of 0.5 files, which has the smallest log loss on the next file" in said
+    assert "(24,000 labelled rows of 3 files); others are higher by, in thousandths: no decay" in said
+    assert f"rows count half after 0.5 files; {total.effective_rows:,.0f} pool and" in said
+
+
+def test_auto_may_choose_no_decay(run):
+    (day,) = days([0.0], 4_000)
+    for i in range(3):
+        replace(day, sources=(str(i),)).save(f"{i}.json")
+    options = ["--labelled", "0.json", "--labelled", "1.json", "--labelled", "2.json", "--method", "tower"]
+    found = json.loads(run("fit", "0.json", *options, "--half-life", "auto", "-o", "map.json", "--format", "json"))
+    assert found["half_life"] is None
+    assert found["half_life_choice"]["half_life"] is None
+    assert load_record("map.json").half_life is None
+
+
+def test_a_tandem_is_judged_by_its_calibrator(run, week):
+    options = [*LABELLED, "--calibrator", "platt", "--half-life", "auto", "-o", "map.json", "--format", "json"]
+    found = json.loads(run("fit", *FILES, *options))
+    assert found["half_life_choice"] == choose_half_life(week, calibrator="platt").to_dict()
+
+
+def test_a_report_shows_the_half_life(run, week):
+    run("fit", *FILES, "--half-life", "1", "-o", "map.json")
+    run("evaluate", "4.json", "--map", "map.json", "--report", "report.html")
+    with open("report.html") as page:
+        assert "rows count half after 1 file;" in page.read()
+
+
+@pytest.mark.parametrize("value", ["0", "-2", "nan", "inf", "often", ""])
+def test_half_lives_of_fit_are_positive_numbers(run, week, value):
+    said = run("fit", "0.json", "1.json", "--half-life", value, "-o", "map.json", code=2)
+    assert f"--half-life is {value!r}; pass a positive number of files such as 3, or auto" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("0.json 1.json --half-life 3d", "--half-life is '3d'; fit counts files: pass a positive number"),
+        ("0.json --half-life 2", "--half-life 2 weights files by their order, and there is one"),
+        ("log.parquet log2.parquet --scores s0,s1 --half-life 2", "and log.parquet is a log; collect"),
+        ("log.parquet --scores s0,s1 --half-life 2", "and there is one; name an evidence file for each period"),
+        ("0.json 1.json --half-life auto", "--half-life auto needs --labelled: labels show how fast"),
+        (
+            "0.json --labelled 0.json --labelled 1.json --method tower --half-life auto",
+            "--half-life auto needs three or more files with --labelled, not 2; pass a number",
+        ),
+        (
+            "0.json --labelled log.parquet --labelled log2.parquet --label click --method tower --half-life 1",
+            "and --labelled log.parquet is a log; collect each period first",
+        ),
+    ],
+)
+def test_fit_explains_what_a_half_life_needs(run, week, words, message):
+    for name in ("log.parquet", "log2.parquet"):
+        write_log(name, 500, 0)
+    assert message in run("fit", *words.split(), "-o", "map.json", code=2)
+
+
+def test_files_whose_times_go_backwards_are_refused(run, week):
+    for i, day in enumerate(("2026-11-16", "2026-11-15")):
+        replace(week[i], as_of=day).save(f"{i}.json")
+    said = run("fit", "0.json", "1.json", "--half-life", "2", "-o", "map.json", code=2)
+    assert "1.json is as of 2026-11-15T00:00:00+00:00 and comes after 0.json" in said
+    run("fit", "1.json", "0.json", "--half-life", "2", "-o", "map.json")
+    run("fit", "0.json", "1.json", "-o", "map.json")  # without a half-life the order does not matter
+
+
+def test_auto_names_the_files_whose_labels_do_not_suffice(run, week):
+    scores, labels = scored(500, 0)
+    for i in range(3):
+        from_arrays(scores, np.zeros_like(labels), replica_counts=True).save(f"{i}.json")
+    words = ["--labelled", "0.json", "--labelled", "1.json", "--labelled", "2.json", "--method", "tower"]
+    said = run("fit", "0.json", *words, "--half-life", "auto", "-o", "map.json", code=2)
+    assert "--half-life auto on 0.json, 1.json, 2.json: the labels have no positives" in said
+
+
+# ---------------------------------------------------------------------------- collect --into
+
+
+def into(run, log, *words, **options):
+    return run("collect", log, *COLLECT, "--into", "week.json", *words, **options)
+
+
+def test_collect_into_adds_rows_and_decays_the_older_ones(run):
+    for i in range(3):
+        write_log(f"{i}.parquet", 2_000, i)
+    for i, day in enumerate(("2026-11-14T06:00", "2026-11-15T06:00", "2026-11-17T06:00")):
+        into(run, f"{i}.parquet", "--half-life", "2d", "--as-of", day)
+    week = Evidence.load("week.json")
+    parts = [from_arrays(*scored(2_000, i), replica_counts=True) for i in range(3)]
+    expected = parts[0].decayed(0.5**1.5).merge(parts[1].decayed(0.5)).merge(parts[2])
+    np.testing.assert_allclose(week.moments.covariance, expected.moments.covariance, rtol=1e-12)
+    np.testing.assert_allclose(week.cells.label, expected.cells.label, rtol=1e-12)
+    assert week.effective_rows == pytest.approx(expected.effective_rows)
+    assert (week.rows, week.as_of) == (6_000, "2026-11-17T06:00:00+00:00")
+    assert week.sources == ("0.parquet", "1.parquet", "2.parquet")
+
+
+def test_collect_into_without_a_half_life_only_merges(run):
+    for i in range(2):
+        write_log(f"{i}.parquet", 1_000, i)
+    into(run, "0.parquet", "--as-of", "2026-11-15")
+    before = time.time()
+    said = into(run, "1.parquet", "--format", "table")
+    week = Evidence.load("week.json")
+    assert week.effective_rows == week.rows == 2_000
+    assert "1,000 rows of s0, s1: added to week.json, now 2,000 rows, 2,000 in effect" in said
+    stamp = time.strftime("%Y-%m-%dT%H", time.gmtime(before))
+    assert week.as_of.startswith(stamp[:10])
+    (found,) = [json.loads(into(run, "1.parquet", "--format", "json"))]
+    assert (found["rows"], found["added_rows"], found["as_of"]) == (3_000, 1_000, Evidence.load("week.json").as_of)
+
+
+def test_collect_can_name_the_time_of_a_new_file(run):
+    write_log("0.parquet", 500, 0)
+    run("collect", "0.parquet", *COLLECT, "-o", "day.json")
+    assert Evidence.load("day.json").as_of is None
+    run("collect", "0.parquet", *COLLECT, "-o", "day.json", "--as-of", "2026-11-15T08:00:00+02:00")
+    assert Evidence.load("day.json").as_of == "2026-11-15T06:00:00+00:00"
+
+
+def test_a_log_that_is_added_twice_raises_a_warning(run, recwarn):
+    write_log("0.parquet", 500, 0)
+    into(run, "0.parquet")
+    script = ["collect", "0.parquet", *COLLECT, "--into", "week.json"]
+    done = subprocess.run([sys.executable, "-m", "uncurse.cli", *script], capture_output=True, text=True, check=True)
+    assert "warning: 0.parquet is a source of both; if its rows are the same they count twice" in done.stderr
+    assert Evidence.load("week.json").rows == 1_000
+    assert Evidence.load("week.json").sources == ("0.parquet",)
+
+
+def test_rows_older_than_a_hundred_half_lives_no_longer_count(run):
+    for i in range(3):
+        write_log(f"{i}.parquet", 500, i)
+    for i, day in enumerate(("2020-01-01", "2026-01-01", "2026-01-02")):
+        into(run, f"{i}.parquet", "--half-life", "1h", "--as-of", day)
+    week = Evidence.load("week.json")
+    assert week.rows == 1_500
+    assert week.effective_rows == pytest.approx(500, rel=1e-6)
+
+
+@pytest.mark.parametrize("value", ["3", "3 days", "0d", "-1d", "d", "nand", "1.2.3d", "infd"])
+def test_half_lives_of_collect_have_a_unit(run, value):
+    write_log("0.parquet", 100, 0)
+    said = into(run, "0.parquet", "--half-life", value, code=2)
+    assert f"--half-life is {value!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w" in said
+    assert not os.path.exists("week.json")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--half-life", "3d", "-o", "day.json"], "--half-life 3d needs --into, the evidence file"),
+        (["--into", "week.json", "-o", "day.json"], "--out and --into are both given"),
+        ([], "--out is missing; name an evidence file to write, or one to add rows to with --into"),
+        (["--into", "-"], "--into cannot be standard output"),
+        (["--into", "week.txt"], "--into is week.txt; name a .json file"),
+        (["--into", "week.json", "--as-of", "soon"], "--as-of is 'soon'; pass a date or time such as"),
+    ],
+)
+def test_collect_explains_its_options(run, words, message):
+    write_log("0.parquet", 100, 0)
+    assert message in run("collect", "0.parquet", *COLLECT, *words, code=2)
+
+
+def test_collect_into_refuses_files_that_do_not_fit(run):
+    for i in range(2):
+        write_log(f"{i}.parquet", 300, i)
+    run("collect", "0.parquet", *COLLECT, "-o", "week.json")
+    said = into(run, "1.parquet", "--half-life", "1d", code=2)
+    assert "week.json does not hold the time of its rows, so they cannot decay; start another file with --into" in said
+    run("collect", "0.parquet", *COLLECT, "-o", "week.json", "--as-of", "2026-11-15")
+    before = Path("week.json").read_text()
+    said = into(run, "1.parquet", "--half-life", "1d", "--as-of", "2026-11-14", code=2)
+    assert "week.json is as of 2026-11-15T00:00:00+00:00, after 2026-11-14T00:00:00+00:00; add rows in order" in said
+    said = run("collect", "1.parquet", "--scores", "s0,s1", "--into", "week.json", code=2)
+    assert "week.json was collected differently: label is click in one and None in the other" in said.replace(
+        "none", "None"
+    )
+    run("fit", "0.parquet", "--scores", "s0,s1", "-o", "map.json")
+    said = run("collect", "1.parquet", *COLLECT, "--into", "map.json", code=2)
+    assert "map.json holds a 'affine'; pass evidence" in said
+    assert Path("week.json").read_text() == before
+
+
+def start_collect(log, *words):
+    command = [sys.executable, "-m", "uncurse.cli", "collect", log, *COLLECT, "--into", "week.json", "-q", *words]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+def test_concurrent_calls_lose_no_rows(run):
+    for i in range(5):
+        write_log(f"{i}.parquet", 1_000 + i, i)
+    started = [start_collect(f"{i}.parquet", "--half-life", "3d") for i in range(5)]
+    for process in started:
+        assert process.wait() == 0
+    assert Evidence.load("week.json").rows == 5_010
+    assert sorted(Evidence.load("week.json").sources) == [f"{i}.parquet" for i in range(5)]
+
+
+def test_a_killed_call_leaves_all_or_nothing(run):
+    write_log("0.parquet", 150_000, 0)
+    into(run, "0.parquet", "--half-life", "3d")
+    write_log("1.parquet", 1_001, 1)
+    start = time.perf_counter()
+    assert start_collect("1.parquet", "--half-life", "3d").wait() == 0
+    usual = time.perf_counter() - start
+    expected = {151_001 + 1_001 * i for i in range(20)}
+    rows, kills = 151_001, 0
+    for share in np.linspace(0.5, 1.0, 7):
+        process = start_collect("1.parquet", "--half-life", "3d")
+        time.sleep(share * usual)
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+        after = Evidence.load("week.json").rows
+        assert after in expected
+        assert after - rows in (0, 1_001)
+        rows = after
+    assert kills  # otherwise every call was done before its signal
+    assert start_collect("1.parquet", "--half-life", "3d").wait() == 0  # the lock of a killed call is free
+    assert Evidence.load("week.json").rows == rows + 1_001
