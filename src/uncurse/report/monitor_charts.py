@@ -81,14 +81,20 @@ def _sized(layers: Sequence[Any], frame: Frame, height: int) -> Any:
 
 def error_domain(found: Sequence[Point]) -> tuple[float, float]:
     """Return the range of errors: what is known as well as on a usual day, and the last confidence sequence."""
-    most = _FAR * median(point.own[1] - point.own[0] for point in found)
-    spans = [span for p in found for span in (p.own, p.sequence) if span[1] - span[0] <= most < math.inf]
+    most = _FAR * median(_width(point.own) for point in found)
+    spans = [span for p in found for span in (p.own, p.sequence) if _width(span) <= most < math.inf]
     last = [*found[-1].sequence, found[-1].running.error]
     ends = [end for end in (*(end for span in spans for end in span), *last) if math.isfinite(end)]
     if found[-1].sequence[1] == math.inf:
         ends += [-1.0, 1.0]
     low, high = charts.domain_of(ends, zero=True)
     return max(low, -1.0), high
+
+
+def _width(span: tuple[float, float]) -> float:
+    """Return the width of an interval of the error, relative to predicted / observed."""
+    low, high = span
+    return math.log((1 + high) / (1 + low)) if low > -1 else math.inf
 
 
 def error_chart(found: Sequence[Point], domain: tuple[float, float], alarm: str | None, frame: Frame) -> Any:

@@ -48,7 +48,8 @@ def section(monitored: Monitored) -> Section:
     blocks: list[Any] = []
     for one in sections(monitored):
         blocks += [Heading(one.title, one.prose), *one.blocks]
-    return Section("since-fit", "Since the fit", (verdict, meaning(monitored)), tuple(blocks))
+    source = "The verdict is from the labels alone; uncurse monitor also compares the scores and λ with the fit."
+    return Section("since-fit", "Since the fit", (verdict, meaning(monitored), source), tuple(blocks))
 
 
 def _blocks_words(found: Sequence[Point], days: int) -> str:
@@ -96,7 +97,7 @@ def _errors(monitored: Monitored, found: Sequence[Point]) -> Section:
         Figure("daily-calibration", draw, label, caption, legend, always=True),
         Table("calibration by day", header, rows, folded=True),
     )
-    return Section("since-fit", "Calibration since the fit", (prose,), blocks)
+    return Section("daily-error", "Calibration error by day", (prose,), blocks)
 
 
 # ---------------------------------------------------------------------------- evidence
