@@ -17,8 +17,8 @@ from scipy import integrate, stats
 from uncurse import Affine, Grouped, MonitorState, UncurseError, collect, monitor
 from uncurse.debias import DataRecord, FitRecord, Fitted
 from uncurse.evidence import from_arrays
-from uncurse.monitoring import Day, LabelSums, log_e_values
-from uncurse.monitoring.sequential import likely_start, total
+from uncurse.monitoring import Day, LabelSums, judge, log_e_values
+from uncurse.monitoring.sequential import intervals, likely_start, total
 from uncurse.monitoring.state import map_digest
 from uncurse.report.provenance import record_of
 
@@ -158,6 +158,31 @@ def test_the_confidence_sequence_without_positives_has_one_end():
     assert LabelSums.of([0.01], [0]).interval() == (-1.0, math.inf)
 
 
+def test_the_interval_of_one_look_covers_the_error_in_95_percent_of_the_days():
+    rng = np.random.default_rng(6)
+    f, n, days = np.array([0.02, 0.2]), np.array([5_000, 500]), 2_000
+    odds = f / (1 - f) * 1.2
+    truth = odds / (1 + odds)
+    one = LabelSums.of(f, np.zeros(2), n)
+    found = intervals(
+        [replace(one, observed=float(y)) for y in rng.binomial(n, truth, (days, 2)).sum(axis=1)], fixed=True
+    )
+    error = float(n @ f / (n @ truth) - 1)
+    covered = ((found[:, 0] <= error) & (error <= found[:, 1])).mean()
+    assert abs(covered - 0.95) < 3 * math.sqrt(0.05 * 0.95 / days)
+
+
+def test_the_interval_of_one_look_is_narrower_than_the_confidence_sequence():
+    sums = [LabelSums.of([0.1], [y], [1_000]) for y in (0, 1, 90, 130, 400)]
+    fixed, at_all_times = intervals(sums, fixed=True), intervals(sums)
+    assert (fixed[:, 0] >= at_all_times[:, 0]).all()
+    assert (fixed[:, 1] <= at_all_times[:, 1]).all()
+    assert sums[2].fixed_interval() == pytest.approx(tuple(fixed[2]))
+    assert sums[2].interval() == pytest.approx(tuple(at_all_times[2]))
+    normal = stats.norm.ppf(0.975) * math.sqrt(1_000 * 0.09 * 0.91) / 90 * 1.11
+    assert fixed[2, 1] - fixed[2, 0] == pytest.approx(2 * normal, rel=0.05)
+
+
 def test_interval_shrinks_towards_the_error_as_rows_are_added():
     sums = LabelSums.of([0.1], [95.0], [1_000])
     widths = []
@@ -276,6 +301,16 @@ def test_a_valid_map_is_kept():
     assert verdict.since_fit.low < 0 < verdict.since_fit.high
     assert verdict.alarm is None
     assert verdict.days == 1
+
+
+def test_a_state_alone_has_the_same_verdict():
+    state = None
+    for day, factor in enumerate((1.0, 0.9, 0.7), 1):
+        verdict = monitor(IDENTITY, rows_of(day, factor=factor), state, day=f"2026-11-{day:02}", tolerance=0.02)
+        state = verdict.state
+    assert judge(state, tolerance=0.02) == verdict
+    with pytest.raises(UncurseError, match="holds no day"):
+        judge(MonitorState(map_digest(IDENTITY)))
 
 
 def test_predictions_that_are_too_high_need_a_refit():

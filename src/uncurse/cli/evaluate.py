@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -18,14 +16,14 @@ from ..text_tables import aligned
 from ..validation import warn_user
 from . import options, reading
 from .app import app
-from .output import Format, Quiet, check_outputs, command_line, emit, note, working
+from .output import Format, Quiet, check_outputs, emit, note, program_facts, working
 
 if TYPE_CHECKING:
     from ..debias import FitRecord
     from ..evidence import Evidence
     from ..maps import ScoreMap
     from ..metrics import Evaluation
-    from ..report import Method
+    from ..report import Method, Monitored
 
 
 _Records = list[dict[str, Any]]
@@ -69,6 +67,11 @@ def evaluate(
     ] = None,
     engine: options.Engine = None,
     report: options.ReportFile = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="State file of monitor; the report shows what it saw of its map since the fit."),
+    ] = None,
+    tolerance: options.Tolerance = None,
     figures: Annotated[Path | None, typer.Option(help="Write every figure as SVG and PNG to this folder.")] = None,
     format: Format = "table",
     quiet: Quiet = False,
@@ -89,13 +92,14 @@ def evaluate(
 
     check_outputs(
         {"--report": report, "--figures": figures},
-        [*log, *(maps or [])],
+        [*log, *(maps or []), *([] if state is None else [state])],
         suffixes={"--report": (".html", ".htm")},
         folders=["--figures"],
     )
     limit = None if fail_above is None else reading.share(fail_above, "--fail-above", most=100.0)
     reading.check_engine(engine, log)
     loaded = _load_maps(maps or [])
+    since_fit = _since_fit(state, tolerance, loaded, drawn=report is not None or figures is not None)
     given = {"scale": scale, "negative_rate": negative_rate, "group": group}
     known = _options_of(loaded, given)
     columns = {"scores": None if score is None else (score,), "label": label, "weight": weight}
@@ -113,12 +117,13 @@ def evaluate(
         for (name, record), evaluation, valued in zip(named, evaluations, values, strict=True)
     ]
     selection = None if evidence.spec.top_k is None else str(evidence.spec.top_k)
-    facts = _facts(log, evidence, [one.path for one in loaded])
+    facts = _facts(log, evidence, [one.path for one in loaded], state)
     if report is not None or figures is not None:
         assert evidence.cells is not None  # a log with labels has logits
         with working("drawing"):
             served = summarize_scores(evidence.cells) if selection is None else None
-            page = Report(methods, served, facts, selection=selection, value_name=value or "value")
+            named_value = value or "value"
+            page = Report(methods, served, facts, selection=selection, value_name=named_value, since_fit=since_fit)
             if report is not None:
                 page.to_html(report)
             if figures is not None:
@@ -144,6 +149,29 @@ def _load_maps(paths: Sequence[str]) -> list[_Map]:
     short = [Path(path).name for path in paths]
     names = short if len(set(short)) == len(short) and "as served" not in short else list(paths)
     return [_Map(path, name, *reading.load_map(path)) for path, name in zip(paths, names, strict=True)]
+
+
+def _since_fit(state: Path | None, tolerance: str | None, maps: Sequence[_Map], *, drawn: bool) -> Monitored | None:
+    """Return what a monitor saw of one of the maps."""
+    from ..monitoring import MonitorState, judge
+    from ..monitoring.state import map_digest
+    from ..report import Monitored
+
+    if state is None:
+        if tolerance is not None:
+            raise UncurseError("--tolerance is for the verdict of --state; pass --state, or leave it out")
+        return None
+    if not drawn:
+        raise UncurseError("--state is shown in the report; pass --report FILE")
+    if not maps:
+        raise UncurseError("--state is about a map; pass its file with --map")
+    content = MonitorState.load(state)
+    own = [one for one in maps if map_digest(one.map) == content.map_id]
+    if not own:
+        names = ", ".join(one.path for one in maps)
+        raise UncurseError(f"--state {state} belongs to another map than {names}; pass the map that was monitored")
+    accepted = reading.tolerance(tolerance)
+    return Monitored(judge(content, tolerance=accepted), own[0].name, accepted)
 
 
 def _options_of(maps: Sequence[_Map], given: dict[str, Any]) -> dict[str, Any]:
@@ -227,22 +255,9 @@ def _collect_values(log: Sequence[str], evidence: Evidence, column: str, engine:
 # ---------------------------------------------------------------------------- results
 
 
-def _facts(log: Sequence[str], evidence: Evidence, maps: list[str]) -> dict[str, str | list[str]]:
-    spec = evidence.spec
-    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
-    facts: dict[str, str | list[str] | None] = {
-        "Log": list(log),
-        "Rows": f"{evidence.rows:,}",
-        "Served score": f"{spec.scores[0]} ({spec.scale})",
-        "Label": spec.label,
-        "Weight": spec.weight,
-        "Group": spec.group,
-        "Negative-sampling rate": None if spec.negative_rate is None else f"{spec.negative_rate:g}",
-        "Selection": None if spec.top_k is None else str(spec.top_k),
-        "Maps": maps or None,
-        "Command": command_line(),
-        "Versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
-    }
+def _facts(log: Sequence[str], evidence: Evidence, maps: list[str], state: Path | None) -> dict[str, str | list[str]]:
+    facts = {**reading.log_facts(log, evidence), "Maps": maps or None, "State": None if state is None else str(state)}
+    facts |= program_facts()
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 

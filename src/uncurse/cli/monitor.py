@@ -15,7 +15,7 @@ from ..errors import UncurseError
 from ..text_tables import aligned
 from . import options, reading
 from .app import app
-from .output import Format, Quiet, check_outputs, emit, note
+from .output import Format, Quiet, check_outputs, emit, note, program_facts, working
 
 if TYPE_CHECKING:
     from ..debias import FitRecord
@@ -58,8 +58,9 @@ def monitor(
             "counted before are left out."
         ),
     ] = None,
-    tolerance: Annotated[str, typer.Option(help="Errors of the odds up to this share are accepted.")] = "0%",
+    tolerance: options.Tolerance = None,
     prometheus: Annotated[Path | None, typer.Option(help="Write metrics in the text format of Prometheus.")] = None,
+    report: options.ReportFile = None,
     engine: options.Engine = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     format: Format = "table",
@@ -73,17 +74,21 @@ def monitor(
 
     \b
     Examples:
-      uncurse monitor map.json log.parquet --label click --state state.json
+      uncurse monitor map.json log.parquet --label click --state state.json --report since_fit.html
       uncurse monitor map.json log.parquet --label click --request request_id --top-k 1 --json
       uncurse monitor map.json 'logs/*.parquet' --label sale --time shown_at --settled-before 2026-11-14 --state s.json
     """
     from .. import monitoring
     from ..monitoring.prometheus import prometheus_text
+    from ..report import check_requirements
 
     inputs = [map_file, *log, *(pool or [])]
-    check_outputs({"--state": state, "--prometheus": prometheus}, inputs, suffixes={"--state": (".json",)})
+    outputs = {"--state": state, "--prometheus": prometheus, "--report": report}
+    check_outputs(outputs, inputs, suffixes={"--state": (".json",), "--report": (".html", ".htm")})
+    if report is not None:
+        check_requirements()  # before these rows are counted
     reading.check_engine(engine, [*log, *(pool or [])])
-    accepted = 0.0 if tolerance.strip() in ("0", "0%") else reading.share(tolerance, "--tolerance")
+    accepted = reading.tolerance(tolerance)
     score_map, record = reading.load_map(map_file)
     with nullcontext() if state is None else documents.locked(state):
         before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)
@@ -102,9 +107,11 @@ def monitor(
             verdict.state.save(state)
     if prometheus is not None:
         documents.write(prometheus, prometheus_text(verdict, os.path.basename(map_file)))
+    if report is not None:
+        _write_report(report, verdict, accepted, map_file, record, reading.log_facts(log, rows))
     document = documents.dumps("verdict", {"map": map_file, **verdict.to_dict()})
     emit("json" if json else format, _text(verdict), document, _records(verdict))
-    for path in (state, prometheus):
+    for path in (state, prometheus, report):
         if path is not None:
             note(f"written to {path}")
     if verdict.decision == "refit":
@@ -203,6 +210,22 @@ def _fitted(score_map: ScoreMap, record: FitRecord) -> Any:
 
 
 # ---------------------------------------------------------------------------- results
+
+
+def _write_report(
+    path: Path,
+    verdict: Verdict,
+    tolerance: float,
+    map_file: str,
+    record: FitRecord | None,
+    facts: dict[str, str | list[str] | None],
+) -> None:
+    from ..report import Monitored, MonitorReport
+
+    facts = {"Map": map_file, **facts, "Tolerance": f"{100 * tolerance:g}%" if tolerance else None, **program_facts()}
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    with working("drawing"):
+        MonitorReport(Monitored(verdict, os.path.basename(map_file), tolerance), record, known).to_html(path)
 
 
 def _percent(value: float | None, missing: str = "") -> str:

@@ -40,5 +40,6 @@ Engine = Annotated[EngineName | None, typer.Option(help="Engine that reads the f
 GroupColumn = Annotated[str | None, typer.Option(help="Column of groups, for maps by group.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write an offline HTML page to this file.")]
+Tolerance = Annotated[str | None, typer.Option(help="Errors of the odds up to this share are accepted (default 0%).")]
 MarkdownFile = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown.")]
 ModelOutput = Annotated[str | None, typer.Option(help="Name of the score, if an ONNX model has several outputs.")]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -82,6 +84,12 @@ def as_command(words: list[str]) -> Iterator[None]:
 def command_line() -> str:
     """Return the command that runs, as it can be typed again."""
     return shlex.join(["uncurse", *(_state["command"] or sys.argv[1:])])
+
+
+def program_facts() -> dict[str, str]:
+    """Return the command and the versions of the programs, for a report."""
+    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
+    return {"Command": command_line(), "Versions": ", ".join([*versions, f"Python {platform.python_version()}"])}
 
 
 # ---------------------------------------------------------------------------- checks before the work

@@ -224,6 +224,26 @@ def share(text: str, option: str, most: float = 1.0) -> float:
     return value
 
 
+def tolerance(text: str | None) -> float:
+    """Return the share of ``--tolerance``, which may be 0."""
+    return 0.0 if text is None or text.strip() in ("0", "0%") else share(text, "--tolerance")
+
+
+def log_facts(sources: Sequence[str], evidence: Evidence) -> dict[str, str | list[str] | None]:
+    """Describe the rows that were read, for a report; None for options that were not used."""
+    spec = evidence.spec
+    return {
+        "Log": list(sources),
+        "Rows": f"{evidence.rows:,}",
+        "Served score": f"{spec.scores[0]} ({spec.scale})",
+        "Label": spec.label,
+        "Weight": spec.weight,
+        "Group": spec.group,
+        "Negative-sampling rate": None if spec.negative_rate is None else f"{spec.negative_rate:g}",
+        "Selection": None if spec.top_k is None else str(spec.top_k),
+    }
+
+
 def shares(text: str | None, *, by_request: bool) -> list[float]:
     """Return the shares of ``--alpha``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas."""
     if text is None:

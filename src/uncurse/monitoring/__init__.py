@@ -4,7 +4,7 @@ from .calibrations import Calibration
 from .drift import LambdaChange, ScoreChange
 from .sequential import LabelSums, log_e_values
 from .state import Day, MonitorState
-from .verdict import Verdict, monitor
+from .verdict import Verdict, judge, monitor
 
 __all__ = [
     "Calibration",
@@ -14,6 +14,7 @@ __all__ = [
     "MonitorState",
     "ScoreChange",
     "Verdict",
+    "judge",
     "log_e_values",
     "monitor",
 ]

@@ -9,8 +9,9 @@ approximated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -138,25 +139,74 @@ class LabelSums:
         tuple of float
             Lower and upper bound; ±∞ where there is none.
         """
-        series = np.polynomial.chebyshev.Chebyshev(
-            _COEFFICIENTS @ np.array(self.cumulants), domain=[-_LARGEST_SHIFT, _LARGEST_SHIFT]
-        )
-        slope = series.deriv()
+        low, high = intervals([self], level)[0].tolist()
+        return low, high
 
-        def likelihood(shift: Any) -> Any:
-            return np.asarray(shift) * self.observed - series(np.asarray(shift))
+    def fixed_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the confidence interval of the calibration error for rows that are looked at once.
 
+        It is narrower than `interval`, and does not hold for a test that is repeated as rows come in. By the
+        likelihood ratio, if one shift of the log odds describes the error.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Confidence level.
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper bound; ±∞ where there is none.
+        """
+        low, high = intervals([self], level, fixed=True)[0].tolist()
+        return low, high
+
+
+def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = False) -> Array:
+    """Return `LabelSums.interval` of many sums, or `LabelSums.fixed_interval` with `fixed`.
+
+    Parameters
+    ----------
+    sums : sequence of LabelSums
+        Sums of T sets of rows.
+    level : float, default=0.95
+        Confidence level.
+    fixed : bool, default=False
+        Intervals for rows that are looked at once.
+
+    Returns
+    -------
+    array of shape (T, 2)
+        Lower and upper bounds; ±∞ where there is none.
+    """
+    observed, predicted = np.array([one.observed for one in sums]), np.array([one.predicted for one in sums])
+    series = np.array([one.cumulants for one in sums]) @ _COEFFICIENTS.T
+    slopes = np.asarray(np.polynomial.chebyshev.chebder(series, axis=-1), np.float64) / _LARGEST_SHIFT
+
+    def curve(coefficients: Array, shift: Array) -> Array:
+        at = np.polynomial.chebyshev.chebvander(shift / _LARGEST_SHIFT, coefficients.shape[-1] - 1)
+        return np.asarray((at * coefficients).sum(axis=-1), np.float64)
+
+    def likelihood(shift: Array) -> Array:
+        return np.asarray(shift * observed - curve(series, shift), np.float64)
+
+    edge = np.full(len(sums), _LARGEST_SHIFT)
+    # The likelihood is concave: find its maximum, then where it falls below the bound on either side.
+    best = _bisect(lambda shift: curve(slopes, shift) - observed, -edge, edge)
+    if fixed:
+        # Half of the quantile of χ² with one degree of freedom, by Wilks' theorem.
+        least = likelihood(best) - 0.5 * NormalDist().inv_cdf((1 + level) / 2) ** 2
+    else:
         shifts = np.concatenate([-_SIZES, _SIZES, [0.0]])
         prior = np.append(np.full(2 * len(_SIZES), (1 - _NO_ERROR) / (2 * len(_SIZES))), _NO_ERROR)
-        least = _log_sum(likelihood(shifts) + np.log(prior)) + np.log(1 - level)
-        # The likelihood is concave: find its maximum, then where it falls below the bound on either side.
-        best = _bisect(lambda shift: slope(shift) - self.observed, -_LARGEST_SHIFT, _LARGEST_SHIFT)
-        ends = []
-        for edge in (-_LARGEST_SHIFT, _LARGEST_SHIFT):
-            outside = likelihood(edge) < least
-            shift = _bisect(lambda x: likelihood(x) - least, edge, best) if outside else edge
-            ends.append(self.predicted / float(slope(shift)) - 1 if outside else float("inf") * -np.sign(edge))
-        return max(ends[1], -1.0), ends[0]
+        mixture = np.stack([likelihood(np.full(len(sums), shift)) for shift in shifts], axis=-1)
+        least = _log_sum(mixture + np.log(prior)) + np.log(1 - level)
+    ends = []
+    for sign in (1.0, -1.0):
+        shift = _bisect(lambda x: likelihood(x) - least, sign * edge, best)
+        error = predicted / np.maximum(curve(slopes, shift), 1e-300) - 1
+        ends.append(np.where(likelihood(sign * edge) < least, error, -sign * np.inf))
+    return np.stack([np.maximum(ends[0], -1.0), ends[1]], axis=-1)
 
 
 def log_e_values(observed: Array, cumulants: Array, tolerance: float = 0.0) -> Array:
@@ -236,18 +286,17 @@ def _log_sum(values: Array) -> Any:
     return np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
 
 
-def _bisect(function: Any, low: float, high: float) -> float:
-    """Return where a function that has one zero between `low` and `high` is 0; an end if it has none."""
-    rising = function(high) > 0
-    if (function(low) > 0) == rising:
-        return low if abs(function(low)) < abs(function(high)) else high
+def _bisect(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
+    """Return where functions that have one zero between `low` and `high` are 0; an end where there is none."""
+    first, last = function(low), function(high)
+    rising = last > 0
+    none = (first > 0) == rising
+    ends = np.where(np.abs(first) < np.abs(last), low, high)
     for _ in range(60):
         middle = (low + high) / 2
-        if (function(middle) > 0) == rising:
-            high = middle
-        else:
-            low = middle
-    return (low + high) / 2
+        beyond = (function(middle) > 0) == rising
+        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+    return np.where(none, ends, (low + high) / 2)
 
 
 def total(sums: Sequence[LabelSums]) -> LabelSums:
@@ -268,4 +317,4 @@ def total(sums: Sequence[LabelSums]) -> LabelSums:
     return result
 
 
-__all__ = ["LabelSums", "likely_start", "log_e_values", "total"]
+__all__ = ["LabelSums", "intervals", "likely_start", "log_e_values", "total"]

@@ -11,24 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from .._types import Array
 from ..debias.base import Debiaser, Fitted
 from ..debias.records import FitRecord, load_record
 from ..errors import UncurseError
-from ..evidence import Cells, Evidence
+from ..evidence import Evidence
 from ..maps import Grouped, ScoreMap, load
 from ..validation import check_number
 from .calibrations import LEVEL, Calibration, calibration_of, error_words
+from .counting import count_rows, range_place
 from .drift import LambdaChange, ScoreChange, lambda_change, score_change
 from .sequential import LabelSums, likely_start, log_e_values, total
-from .state import Day, MonitorState, check_time, map_digest
+from .state import MonitorState, check_time, map_digest
 
 _WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most
 _UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
 _LAMBDA_ERRORS = 3.0  # change of λ, in standard errors
 _TARGET = 0.05  # size of the error for which the number of further positives is given
-# Edges of the ranges of predictions in which calibration is reported.
-_EDGES = tuple(digit * 10.0**power for power in range(-5, 0) for digit in (1, 2, 5))
 
 
 @dataclass(frozen=True)
@@ -159,22 +157,71 @@ def monitor(
     check_time(day, "day")
     digest = map_digest(score_map)
     state = MonitorState(digest) if state is None else state
-    new = _state_of(digest, score_map, evidence, day)
+    new = count_rows(digest, score_map, evidence, day)
     _check_new(state, new)
     merged = state.merge(new)
-    latest = calibration_of("latest", total([one.sums for one in new.days.values()]), tolerance)
-    log_e = log_e_values(*merged.series(), tolerance)
-    since = calibration_of("since the fit", merged.since_fit, tolerance, float(log_e[-1]))
+    latest = total([one.sums for one in new.days.values()])
+    return judge(merged, latest, *_drift(evidence, pool, record), tolerance=tolerance)
+
+
+def judge(
+    state: MonitorState,
+    latest: LabelSums | None = None,
+    scores: ScoreChange | None = None,
+    shrinkage: LambdaChange | None = None,
+    *,
+    tolerance: float = 0.0,
+) -> Verdict:
+    """Return the verdict on a state.
+
+    Parameters
+    ----------
+    state : MonitorState
+        What was seen since the fit, at least one day.
+    latest : LabelSums, optional
+        Sums of the newest rows; those of the last day by default.
+    scores : ScoreChange, optional
+        Change of the scores.
+    shrinkage : LambdaChange, optional
+        Change of λ.
+    tolerance : float, default=0.0
+        See `monitor`.
+
+    Returns
+    -------
+    Verdict
+
+    Examples
+    --------
+    >>> from uncurse import Affine
+    >>> from uncurse.evidence import from_arrays
+    >>> verdict = monitor(Affine(1.0, 0.0), from_arrays([[0.0], [0.0]], [0, 1]))
+    >>> judge(verdict.state).decision
+    'keep'
+    """
+    if not state.days:
+        raise UncurseError("this state holds no day; monitor some rows first")
+    days = [day.sums for _, day in state.ordered]
+    log_e = log_e_values(*state.series(), tolerance)
+    since = calibration_of("since the fit", state.since_fit, tolerance, float(log_e[-1]))
     alarms = np.flatnonzero(log_e >= -math.log(1 - LEVEL))
-    alarm = merged.ordered[alarms[0]][0] if len(alarms) else None
-    places = {_range_name(i): i for i in range(len(_EDGES) + 1)}
-    buckets = _calibrations(merged.buckets, tolerance, lambda name: places.get(name, -1))
-    groups = _calibrations(merged.groups, tolerance, str)
-    scores, shrinkage = _drift(evidence, pool, record)
-    decision, reason = _decide(merged, since, alarm, buckets, groups, scores, shrinkage)
-    needed = _needed(since, merged.since_fit)
+    alarm = state.ordered[alarms[0]][0] if len(alarms) else None
+    buckets = _calibrations(state.buckets, tolerance, range_place)
+    groups = _calibrations(state.groups, tolerance, str)
+    decision, reason = _decide(state, since, alarm, buckets, groups, scores, shrinkage)
     return Verdict(
-        decision, reason, since, latest, len(merged.days), alarm, needed, buckets, groups, scores, shrinkage, merged
+        decision,
+        reason,
+        since,
+        calibration_of("latest", days[-1] if latest is None else latest, tolerance),
+        len(days),
+        alarm,
+        _needed(since, state.since_fit),
+        buckets,
+        groups,
+        scores,
+        shrinkage,
+        state,
     )
 
 
@@ -211,49 +258,6 @@ def _check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, n
         )
     if name == "evidence" and isinstance(score_map, Grouped) and not rows.groups:
         raise UncurseError("this map has a map for each group; collect the log by its group column too")
-
-
-# ---------------------------------------------------------------------------- sums of the new rows
-
-
-def _state_of(digest: str, score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
-    assert evidence.cells is not None
-    cells = evidence.cells
-    factor = float(cells.weight.sum() / cells.weight_squares.sum())  # weights to effective rows
-    offset = evidence.spec.logit_offset
-    groups: dict[str, LabelSums] = {}
-    parts: list[tuple[Array, Array, Array]] = []
-    for name, part in evidence.groups.items():
-        if part.cells is None:
-            if isinstance(score_map, Grouped):
-                raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
-            continue
-        own = score_map.maps.get(name, score_map.default) if isinstance(score_map, Grouped) else score_map
-        rows = _predicted(own, part.cells, offset, factor)
-        groups[name] = LabelSums.of(*rows)
-        parts.append(rows)
-    if not isinstance(score_map, Grouped):
-        parts = [_predicted(score_map, cells, offset, factor)]
-    f, y, w = (np.concatenate(column) for column in zip(*parts, strict=True))
-    place = np.searchsorted(_EDGES, f, side="right")
-    buckets = {_range_name(i): LabelSums.of(f[place == i], y[place == i], w[place == i]) for i in np.unique(place)}
-    mean = float(np.average(cells.score, weights=cells.weight))
-    sd = float(np.sqrt(np.average(np.square(cells.score - mean), weights=cells.weight)))
-    return MonitorState(digest, {day: Day(total(list(buckets.values())), mean, sd, evidence.sources)}, buckets, groups)
-
-
-def _predicted(score_map: ScoreMap, cells: Cells, offset: float, factor: float) -> tuple[Array, Array, Array]:
-    """Return prediction, label sum and number of rows of each cell."""
-    assert cells.label is not None
-    # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
-    return score_map.at_logits(cells.score - offset), cells.label * factor, cells.weight * factor
-
-
-def _range_name(place: int) -> str:
-    edges = [f"{100 * edge:g}%" for edge in _EDGES]
-    if place == 0:
-        return f"below {edges[0]}"
-    return f"{edges[place - 1]} to {edges[place]}" if place < len(edges) else f"{edges[-1]} and above"
 
 
 def _check_new(state: MonitorState, new: MonitorState) -> None:
@@ -345,4 +349,4 @@ def _needed(since: Calibration, sums: LabelSums) -> int:
     return math.ceil(max(sums.observed * ((half / _TARGET) ** 2 - 1), 0))
 
 
-__all__ = ["Verdict", "monitor"]
+__all__ = ["Verdict", "judge", "monitor"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import NormalDist
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Largest number of groups in a chart.
 MAX_GROUPS = 40
+#: Title of the section with inputs, options and commands.
+PROVENANCE = "How these results were made"
 
 
 def _drawable(summary: ScoreSummary | None) -> ScoreSummary | None:
@@ -262,18 +265,29 @@ def _drift_sentence(name: str, reference: str, shift: float, ratio: float, concl
 def provenance(report: Report) -> Section:
     """Inputs, options and commands of the evaluation and of each fit."""
     first = report.methods[0].evaluation
-    entries: list[tuple[str, tuple[str, ...], str]] = []
-    for key, value in report.facts.items():
-        lines = (value,) if isinstance(value, str) else tuple(value)
-        entries.append((str(key), lines, "code" if str(key).lower() == "command" else ""))
+    entries = fact_entries(report.facts)
     bins = f"{number(first.total)} rows; {first.n_bins} {first.strategy} bins for ECE and MCE"
     entries.append(("Evaluated", (bins,), ""))
     for method in report.methods:
-        if method.record is not None:
-            entries.append((method.name, tuple(_record_lines(method.record)), ""))
-            if method.record.command:
-                entries.append((f"{method.name}: command", (method.record.command,), "code"))
-    return Section("provenance", "How these results were made", (), (Facts(tuple(entries)),))
+        entries += record_entries(method.name, method.record)
+    return Section("provenance", PROVENANCE, (), (Facts(tuple(entries)),))
+
+
+def fact_entries(facts: Mapping[str, str | Sequence[str]]) -> list[tuple[str, tuple[str, ...], str]]:
+    """Return facts as entries of `Facts`."""
+    entries = []
+    for key, value in facts.items():
+        lines = (value,) if isinstance(value, str) else tuple(value)
+        entries.append((str(key), lines, "code" if str(key).lower() == "command" else ""))
+    return entries
+
+
+def record_entries(name: str, record: FitRecord | None) -> list[tuple[str, tuple[str, ...], str]]:
+    """Return how a map was fitted as entries of `Facts`."""
+    if record is None:
+        return []
+    entries = [(name, tuple(_record_lines(record)), "")]
+    return [*entries, (f"{name}: command", (record.command,), "code")] if record.command else entries
 
 
 def _record_lines(record: FitRecord) -> list[str]:

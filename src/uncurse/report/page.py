@@ -82,9 +82,24 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The explanations of the terms of the report, which the template holds."""
+class Heading:
+    """A heading inside a section, with paragraphs.
 
+    >>> Heading("By group", ("All groups are alike.",)).title
+    'By group'
+    """
+
+    title: str
+    prose: tuple[str, ...] = ()
+    kind = "heading"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The explanations of the terms of an evaluation and of a monitor, which the template holds."""
+
+    evaluation: bool = True
+    monitor: bool = False
     kind = "terms"
 
 
@@ -100,7 +115,7 @@ class Section:
     id: str
     title: str
     prose: tuple[str, ...] = ()
-    blocks: tuple[Figure | Table | Choice | Facts | Terms, ...] = ()
+    blocks: tuple[Figure | Table | Choice | Facts | Heading | Terms, ...] = ()
 
     def figures(self) -> Iterator[Figure]:
         """Iterate over the figures, also those of choices."""
