@@ -42,7 +42,7 @@ def __getattr__(name: str) -> Any:
         from .serving import fold
 
         return fold
-    if name in ("deep", "experiments", "logs", "report", "serving", "theory"):
+    if name in ("deep", "experiments", "logs", "mlflow", "report", "serving", "theory"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
 
