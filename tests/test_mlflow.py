@@ -35,9 +35,18 @@ QUIET = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
 }
 SECONDS = 120  # a process that takes longer is stopped
+# Run a command until it ends or standard input is closed, as it is when the tests are killed; then end its processes.
+WATCH = """
+import os, select, signal, subprocess, sys
+process = subprocess.Popen(sys.argv[1:])
+while process.poll() is None and not select.select([sys.stdin], [], [], 0.5)[0]:
+    pass
+os.killpg(0, signal.SIGTERM)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +59,16 @@ def server(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
-    words = [sys.executable, "-W", "ignore", "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--workers", "1", "--backend-store-uri", "sqlite:///store.db", "--artifacts-destination", "artifacts"]
+    words = [sys.executable, "-c", WATCH, sys.executable, "-W", "ignore", "-m", "mlflow", "server", "--workers", "1"]
+    words += ["--host", "127.0.0.1", "--port", str(port)]
+    words += ["--backend-store-uri", "sqlite:///store.db", "--artifacts-destination", "artifacts"]
     with pytest.MonkeyPatch.context() as patch, (folder / "server.log").open("w+b") as log:
         for name, value in {**QUIET, "MLFLOW_TRACKING_URI": address}.items():
             patch.setenv(name, value)
         # A group of its own: the server starts workers.
-        process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            words, cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
         try:
             wait_for(f"{address}/health", process, folder / "server.log")
             mlflow.set_tracking_uri(address)
@@ -67,6 +79,7 @@ def server(tmp_path_factory):
                 with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                     os.killpg(process.pid, number)
                     process.wait(timeout=10)
+            process.stdin.close()
 
 
 def wait_for(address, process, log):

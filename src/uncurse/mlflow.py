@@ -227,15 +227,13 @@ def _downloaded(uri: str) -> Iterator[Path]:
     """Yield the path of the map.json of a model, in a temporary folder if the model is remote."""
     with needing("mlflow"):
         from mlflow.artifacts import download_artifacts
-        from mlflow.exceptions import MlflowException
         from mlflow.models import Model
+        from mlflow.models.model import MLMODEL_FILE_NAME
         from mlflow.pyfunc import DATA, FLAVOR_NAME, MAIN
     with tempfile.TemporaryDirectory() as target:
         folder = Path(uri if Path(uri).is_dir() else download_artifacts(artifact_uri=uri, dst_path=target))
-        try:
-            flavor = Model.load(folder).flavors.get(FLAVOR_NAME, {})
-        except MlflowException:  # no MLmodel file
-            flavor = {}
+        is_model = (folder / MLMODEL_FILE_NAME).is_file()
+        flavor = Model.load(folder).flavors.get(FLAVOR_NAME, {}) if is_model else {}
         if flavor.get(MAIN) != __name__:
             raise UncurseError(f"{uri} is not a map logged by uncurse.mlflow.log_map; load it with mlflow.pyfunc")
         yield folder / flavor[DATA]
