@@ -1,5 +1,6 @@
-"""What pytest leaves out: the GPU kernels where there is no Triton to read them."""
+"""What pytest leaves out: modules whose library is not installed."""
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("triton") else ["src/uncurse/deep/kernels.py"]
+MODULES = {"triton": "src/uncurse/deep/kernels.py", "mlflow": "src/uncurse/mlflow.py"}
+collect_ignore = [path for library, path in MODULES.items() if not find_spec(library)]

@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
         from . import displays
 
         return getattr(displays, name)
-    if name in ("deep", "experiments", "logs", "report", "serving", "theory"):
+    if name in ("deep", "experiments", "logs", "mlflow", "report", "serving", "theory"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
 

@@ -24,8 +24,8 @@ from .mutations import Mutation
 
 #: What the tests need of the checkout.
 COPIED = ("src", "tests", "conftest.py", "pyproject.toml", "docs", "README.md", "examples")
-#: Packages that are not part of the core.
-OUTSIDE = ("logs", "report", "serving", "deep", "experiments", "cli")
+#: Packages and modules that are not part of the core.
+OUTSIDE = ("logs", "report", "serving", "deep", "mlflow", "experiments", "cli")
 #: Starts of the names of their tests, and of tests of the tools and of the source text. Other tests are the core's.
 OTHER_TESTS = (
     *OUTSIDE, "arena", "architecture", "click", "collect", "demo", "docstrings", "examples", "exports", "expressions",
@@ -89,7 +89,7 @@ def copy_tree(checkout: Path, root: Path) -> Path:
 def core_files(root: Path) -> list[str]:
     """List the source files of the core, as paths below the root."""
     package = root / "src" / "uncurse"
-    files = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in OUTSIDE]
+    files = [path for path in package.rglob("*.py") if Path(path.relative_to(package).parts[0]).stem not in OUTSIDE]
     return sorted(str(path.relative_to(root)) for path in files)
 
 
