@@ -1,3 +1,4 @@
+import os
 import sys
 import warnings
 
@@ -16,6 +17,12 @@ def one_torch_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def one_process(monkeypatch):
+    """Experiments run in this process, as on one core: others would load the libraries again."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -83,11 +83,18 @@ def assert_same_evidence(found, expected, *, exact_cells=True):
     assert set(found.groups) == set(expected.groups)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("logs", LOGS.values(), ids=LOGS)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_gives_the_evidence_of_arrays(engine, logs, count, opened):
-    names, log = score_names(count), logs[1]
+def pairs_of_engine_size_and_count():
+    for engine in ENGINES:
+        for count in (2, 3, 4):
+            sizes = ("small", "large") if count == 3 or engine in ("duckdb", "parquet") else ("small",)
+            for size in sizes:
+                plain, marks = (engine, ()) if isinstance(engine, str) else (*engine.values, engine.marks)
+                yield pytest.param(plain, size, count, marks=marks)
+
+
+@pytest.mark.parametrize(("engine", "size", "count"), list(pairs_of_engine_size_and_count()))
+def test_every_engine_gives_the_evidence_of_arrays(engine, size, count, opened):
+    names, log = score_names(count), LOGS[size][1]
     source, options = opened(engine, log)
     found = collect(source, names, label="click", weight="w", replica_counts=True, **options)
     scores, clicks, weights = arrays(log, names)
@@ -113,19 +120,15 @@ def fitted_to_arrays(size, count, name):
     [
         ("duckdb", "large", 2),
         ("duckdb", "large", 3),
-        ("duckdb", "small", 2),
-        ("ibis", "large", 3),
-        *((engine, "small", 3) for engine in ("pandas", "pyarrow", "polars", "lazy polars", "ibis")),
-        *((engine, "small", 3) for engine in ("parquet", "csv", "parquet duckdb", "csv duckdb")),
         ("parquet", "large", 2),
-        ("csv", "large", 2),
-        ("csv duckdb", "large", 2),
+        *((engine, "small", 3) for engine in ("pandas", "lazy polars", "ibis", "csv duckdb")),
         pytest.param("spark", "large", 2, marks=pytest.mark.spark),
         pytest.param("spark", "large", 3, marks=pytest.mark.spark),
         pytest.param("csv spark", "small", 3, marks=pytest.mark.spark),
     ],
 )
 def test_every_method_fits_the_same_map_to_a_log_as_to_arrays(engine, size, count, opened):
+    # One engine of each way to read; the test above compares the evidence of all.
     evidence = []
     for log, label in zip(LOGS[size], (None, "click"), strict=True):
         source, options = opened(engine, log)

@@ -45,7 +45,7 @@ def scored():
 
 @pytest.fixture(scope="module")
 def tables(scored):
-    return tables_of("criteo", scored, about={"world": "normal"})
+    return tables_of("criteo", scored, about={"world": "normal"}, methods=["VAD"])
 
 
 # ---------------------------------------------------------------------------- the figures
@@ -142,7 +142,8 @@ def test_both_networks_of_a_pair_are_served_and_a_pair_is_one_observation(scored
         assert cell.error == pytest.approx(np.hypot(cell.network_error, cell.click_error))
         assert cell.world_error is None
     first, second = (
-        tables_of("criteo", part_of(scored, *columns), alphas=[0.05], bins=[50]) for columns in ((0, 1), (1, 0))
+        tables_of("criteo", part_of(scored, *columns), alphas=[0.05], bins=[50], methods=["VAD", "Tower"])
+        for columns in ((0, 1), (1, 0))
     )
     for place in [("true_error", 0.05, "Vanilla", "vad"), ("true_error", 0.05, "Tower", "seeds")]:
         assert first.cell(*place).mean == pytest.approx(second.cell(*place).mean, rel=1e-9)
@@ -223,7 +224,7 @@ def test_all_rows_are_selected_at_100_percent(scored, tables):
 def test_snapshots_are_replicas_beside_the_twin(scored):
     rng = np.random.default_rng(5)
     # Checkpoints whose noise is as independent as a twin's, and ones that hardly differ.
-    scored = part_of(scored, *range(4))
+    scored = part_of(scored, 0, 1)
     far = [scored.labelled[:, ::-1].copy(), scored.pool[:, ::-1].copy()]
     near = [part + rng.normal(0, 0.05, part.shape).astype(np.float32) for part in (scored.labelled, scored.pool)]
     kept = replace(scored, snapshots={0.8: tuple(far), 0.9: tuple(near)})
@@ -397,7 +398,7 @@ def test_json_holds_every_cell(tables):
 
 
 def test_one_pair_has_no_standard_errors_and_decides_nothing():
-    tables = tables_of("avazu", replace(world(models=2, rows=4_000), truth=None))
+    tables = tables_of("avazu", replace(world(models=2, rows=4_000), truth=None), methods=["VAD"])
     cell = tables.cell("calibration_error", 0.03, "Platt Scaling", "vad")
     assert (cell.count, cell.distance) == (2, None)
     assert np.isnan(cell.network_error)
@@ -430,7 +431,7 @@ def test_markdown_holds_the_same_cells(tables):
 
 
 def test_avazu_has_its_three_tables(scored):
-    tables = tables_of("avazu", scored, replicas=[2], bins=[50], methods=["VAD"])
+    tables = tables_of("avazu", part_of(scored, 0, 1, 2, 3), replicas=[2], bins=[50], methods=["VAD"])
     assert sum(c.paper_mean is not None and not c.metric.endswith("_step") for c in tables.cells) == 96
     text = clicks_text.text(tables)
     for title in ("Calibration error, % (appendix)", "ECE, 50 bins of equal count (appendix)", "MCE, 50 bins"):
@@ -439,7 +440,7 @@ def test_avazu_has_its_three_tables(scored):
 
 
 def test_without_pairs_the_other_groups_are_shown(scored):
-    tables = tables_of("criteo", scored, replicas=[3], bins=[40], alphas=[0.03])
+    tables = tables_of("criteo", scored, replicas=[3], bins=[40], alphas=[0.03], methods=["VAD"])
     assert tables.get("calibration_error", 0.03) is None
     text = clicks_text.text(tables)
     assert "VAD+ (S=3)" in text
@@ -497,7 +498,7 @@ def test_one_model_is_refused():
 def test_bad_arguments_are_refused(tables):
     scored = world(rows=500, test=2_000)
     with pytest.raises(UncurseError, match="dataset='movielens' is unknown"):
-        tables_of("movielens", scored)
+        tables_of("movielens", scored, alphas=[0.1], bins=[50], replicas=[2], methods=["VAD"])
     with pytest.raises(UncurseError, match="alphas or bins is empty"):
         tables_of("criteo", scored, bins=[])
     with pytest.raises(UncurseError, match=r"replicas=\(7,\) with 6 models; pass sizes of groups from 2 to 6"):
@@ -522,7 +523,7 @@ def test_shares_without_a_click_are_left_out_with_a_warning():
     first[order[25:200]] = 1  # none among the best 25, some among the best 50
     few = replace(rare, test_y=first)
     with pytest.warns(UserWarning, match=r"left out: the top 2% of 1,000 test rows holds no click"):
-        tables = tables_of("criteo", few, alphas=[0.02, 0.05])
+        tables = tables_of("criteo", few, alphas=[0.02, 0.05], methods=["VAD"])
     assert tables.alphas == (0.05,)
     assert "5%" in clicks_text.text(tables)
     none = replace(rare, test_y=np.eye(1_000, dtype=np.uint8)[order[-1]])
@@ -531,7 +532,7 @@ def test_shares_without_a_click_are_left_out_with_a_warning():
 
 
 def test_models_that_differ_by_more_than_their_scores_vary_are_told_once():
-    noisy = world(models=4)
+    noisy = world(models=2)
     rng = np.random.default_rng(1)
     pool = (noisy.pool[:, :1] * 0.1 + rng.normal(0, 1, noisy.pool.shape)).astype(np.float32)
     with pytest.warns(UserWarning, match=r"λ were not above 0\.05 and are set to it") as told:

@@ -166,7 +166,7 @@ def test_a_curve_is_appended_to_an_onnx_model_and_refused_elsewhere(models, tmp_
     assert found.same_order
     assert found.prediction_difference < 1e-6
     for name in KINDS:
-        if name != "n.onnx":
+        if name not in ("n.onnx", "x.ubj", "c.json"):  # x.json and c.cbm end there too, by a process each
             with pytest.raises(UncurseError, match=r"a Curve is no straight line.*uncurse export"):
                 fold_file(curve, models / name, tmp_path / "no")
             assert not (tmp_path / "no").exists()
@@ -227,8 +227,7 @@ def test_external_data_is_not_followed(models, tmp_path):
         fold_file(MAP, tmp_path / "e.onnx", tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", [*KINDS, "checkpoint.pt"])
-def test_cut_and_flipped_files_give_our_error_or_a_model(name, models, tmp_path):
+def test_cut_and_flipped_files_give_our_error_or_a_model(models, tmp_path):
     """In a process of their own: a crash of a library would be seen."""
     script = """
 import sys, pathlib, warnings
@@ -236,36 +235,39 @@ import numpy as np
 from uncurse import Affine, UncurseError
 from uncurse.serving import fold_file
 warnings.simplefilter("ignore")
-source, target = map(pathlib.Path, sys.argv[1:3])
-data = source.read_bytes()
-rng = np.random.default_rng(0)
-refused = 0
-for turn in range(int(sys.argv[3])):
-    broken = bytearray(data)
-    if turn % 3 == 0:
-        broken = broken[: rng.integers(0, len(data))]
-    elif turn % 3 == 1:
-        for place in rng.integers(0, len(data), 1 + turn % 5):
-            broken[place] = rng.integers(0, 256)
-    else:
-        start = rng.integers(0, len(data) - 8)
-        broken[start : start + 8] = b"\\xff" * 8
-    path = target / source.name
-    path.write_bytes(broken)
-    out = target / "out"
-    try:
-        fold_file(Affine(0.8, -0.3), path, out)
-        out.unlink()
-    except UncurseError:
-        refused += 1
-        assert not out.exists()
-print(refused)
+folder, target = map(pathlib.Path, sys.argv[1:3])
+for name in sys.argv[3:]:
+    print(name, file=sys.stderr, flush=True)  # so a crash is said to be of this file
+    data = (folder / name).read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    turns = 2 if name.startswith(("c.", "x.")) else 60  # CatBoost and XGBoost read in a process of their own
+    for turn in range(turns):
+        broken = bytearray(data)
+        if turn % 3 == 0:
+            broken = broken[: rng.integers(0, len(data))]
+        elif turn % 3 == 1:
+            for place in rng.integers(0, len(data), 1 + turn % 5):
+                broken[place] = rng.integers(0, 256)
+        else:
+            start = rng.integers(0, len(data) - 8)
+            broken[start : start + 8] = b"\\xff" * 8
+        path = target / name
+        path.write_bytes(broken)
+        out = target / "out"
+        try:
+            fold_file(Affine(0.8, -0.3), path, out)
+            out.unlink()
+        except UncurseError:
+            refused += 1
+            assert not out.exists()
+    assert refused >= -(-turns // 3), refused  # every cut at least
 """
-    turns = 3 if name.startswith(("c.", "x.")) else 60  # CatBoost and XGBoost read in a process of their own
-    words = [sys.executable, "-c", script, str(models / name), str(tmp_path), str(turns)]
+    names = [*KINDS, "checkpoint.pt"]
+    words = [sys.executable, "-c", script, str(models), str(tmp_path), *names]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2_000:]
-    assert int(done.stdout) >= turns // 3  # every cut at least
+    assert set(names) <= set(done.stderr.split())
 
 
 def damaged_trees():

@@ -114,8 +114,7 @@ class AxisSpec:
 def chart(rows: Rows) -> alt.Chart:
     """Return a chart of plain rows, as JSON text: Altair copies lists many times."""
     rows = [{key: clean(v) if isinstance(v, str) else v for key, v in row.items()} for row in rows]
-    content = {"values": json.dumps(rows, allow_nan=False), "format": {"type": "json"}}
-    return alt.Chart(alt.Data.from_dict(content))
+    return alt.Chart(alt.InlineData(json.dumps(rows, allow_nan=False), format=alt.JsonDataFormat(type="json")))
 
 
 def styled(figure: Any, frame: Frame) -> Chart:

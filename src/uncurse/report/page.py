@@ -8,6 +8,7 @@ from importlib import resources
 from typing import Any
 
 import jinja2
+from altair.utils import schemapi
 from markupsafe import Markup
 
 from ..version import __version__
@@ -37,7 +38,8 @@ class Figure:
 
     def chart(self, frame: Frame) -> Chart:
         """Return the chart with the fonts and colours of the page."""
-        return charts.styled(self.draw(frame), frame)
+        with schemapi.debug_mode(False):  # checks of Altair's schema for every part take longer than the drawing
+            return charts.styled(self.draw(frame), frame)
 
     @property
     def svg(self) -> Markup:
