@@ -9,7 +9,7 @@ equal size. Every map is fitted on windows before the one that judges it, pool a
 never judged. The figure is the root mean square over the ten windows of Σf / Σy − 1 on the top share by served score,
 and its mean over shares.
 
-`refresh` updates the map that was fitted once, by 500 labels of a window at a time: random rows of the window, or of its
+`refresh` updates the map that was fitted once by 500 labels of a window at a time: random rows of the window, or of its
 top 10%. The mean square is over ten draws of these labels too.
 """
 
@@ -104,11 +104,6 @@ def score_windows(ratings: Ratings, seed: int) -> list[Window]:
 
 
 def fit_map(windows: Sequence[Window], half_life: float = np.inf) -> Predict:
-    """Return the predictions of a tower, see `fit_tower`."""
-    return fit_tower(windows, half_life).predict_proba
-
-
-def fit_tower(windows: Sequence[Window], half_life: float = np.inf) -> Tower:
     """Fit a tower to windows in time order; a window that is `half_life` windows older has half the weight."""
     ages = np.arange(len(windows))[::-1]
     weight = np.concatenate(
@@ -119,7 +114,7 @@ def fit_tower(windows: Sequence[Window], half_life: float = np.inf) -> Tower:
         warnings.simplefilter("ignore")
         pool: Evidence = from_arrays(scores, sample_weight=weight, replica_counts=True)
         labelled = from_arrays(scores, labels, sample_weight=weight, replica_counts=True)
-        return Tower(replicas=REPLICAS).fit(pool, labelled=labelled)
+        return Tower(replicas=REPLICAS).fit(pool, labelled=labelled).predict_proba
 
 
 def errors(predict: Predict, window: Window) -> Array:
@@ -162,7 +157,8 @@ REFRESHES = {
 
 def judge_refresh(windows: Sequence[Window], chained: bool, share: float) -> Array:
     """Return the root mean square error over draws of labels, shape (windows, shares)."""
-    tower = fit_tower(windows[:1])
+    first = from_arrays(windows[0].scores, windows[0].labels, replica_counts=True)
+    tower = Tower(replicas=REPLICAS).fit(first, labelled=first)
     found = np.zeros((DRAWS, len(windows) - 1, len(SHARES)))
     for draw in range(DRAWS):
         rng = np.random.default_rng(draw)

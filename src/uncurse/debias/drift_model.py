@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._types import Array
 from ..calibration import fit_logistic
 from ..calibration.spline import Basis, make_basis
-from ..evidence.replica_cells import outlier_fences
 from ..links import logistic
 from ..threads import one_blas_thread
 
@@ -32,6 +32,7 @@ _SUPPORTED = 0.5  # probability from which a part is called supported, and from 
 _LEVELS = np.array([0.01, 0.2, 0.5, 0.8, 0.95, 0.99])
 _MIN_KNOTS, _MIN_GAP = 4, 0.05  # the smallest spline with two bends; least distance of knots, in spreads
 _CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread
+_FENCE = 3.0  # see `_inside`
 _NO_VARIANCE = 1e-14  # a direction with less prior variance is certain
 
 PARTS = ("nothing", "level", "slope", "curve")
@@ -62,6 +63,9 @@ class Drift:
         Spline basis of the curve in (z − center) / spread; None if there is no curve.
     coefficients, covariance : arrays of shape (K,) and (K, K)
         Level at the center, slope and bends: posterior mean and covariance.
+    error_covariance : array of shape (K, K)
+        Mean squared errors of the coefficients if level and slope have drifted. They are larger than `covariance`, in
+        which the probability of no drift counts.
     probabilities : array of shape (3,)
         Posterior probability that the level has drifted, the slope too, and the curve too.
     """
@@ -71,6 +75,7 @@ class Drift:
     basis: Basis | None
     coefficients: Array
     covariance: Array
+    error_covariance: Array
     probabilities: Array
 
     @property
@@ -109,14 +114,15 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     -------
     Drift
     """
-    z = np.clip(z, *outlier_fences(z, weight))  # the leverage of outliers is extreme
+    inside = _inside(z, weight)  # outliers show nothing of the others, and their leverage is extreme
+    z, weight, label = z[inside], weight[inside], label[inside]
     p = logistic(z)
     information = weight * p * (1 - p)
     center = float(information @ z / information.sum())
     spread = float(np.sqrt(weight @ np.square(z - weight @ z / weight.sum()) / weight.sum()))
     z, weight, label = _merged(z, weight, label, spread / _CELLS_PER_SPREAD)
     basis = _basis(z, weight, center, spread)
-    drift = Drift(center, spread, basis, np.zeros(0), np.zeros((0, 0)), np.zeros(0))
+    drift = Drift(center, spread, basis, *(np.zeros(0) for _ in range(4)))
     features = drift.features(z)
     size = len(features)
     before = np.zeros((size, size))
@@ -143,11 +149,12 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     if probabilities[2] <= _SUPPORTED:
         posterior = np.where(part_of < 3, posterior, 0.0) / posterior[part_of < 3].sum()
         basis, size = None, 2
-    means = np.stack([mean[:size] for mean, _ in fits])
+    means, covariances = np.stack([m[:size] for m, _ in fits]), np.stack([c[:size, :size] for _, c in fits])
     mean = posterior @ means
-    away = means - mean
-    covariance = np.einsum("m,mij->ij", posterior, np.stack([c[:size, :size] for _, c in fits]))
-    return Drift(center, spread, basis, mean, covariance + (away.T * posterior) @ away, probabilities)
+    squares = covariances + np.einsum("mi,mj->mij", means - mean, means - mean)
+    drifted = np.where(part_of >= 2, posterior, 0.0)
+    covariance, errors = (np.einsum("m,mij->ij", p / p.sum(), squares) for p in (posterior, drifted))
+    return Drift(center, spread, basis, mean, covariance, errors, probabilities)
 
 
 def _models(curve: bool) -> list[tuple[int, float, float]]:
@@ -185,6 +192,14 @@ def _basis(z: Array, weight: Array, center: float, spread: float) -> Basis | Non
         if knot > kept[-1] + _MIN_GAP:
             kept = np.append(kept, knot)
     return make_basis(kept) if len(kept) >= _MIN_KNOTS else None
+
+
+def _inside(z: Array, weight: Array) -> NDArray[np.bool_]:
+    """Mark all but outliers: outside the 1% to 99% range by 3 times its distance to the median (9 normal sd)."""
+    order = np.argsort(z, kind="stable")
+    reached = np.cumsum(weight[order]) / weight.sum()
+    low, middle, high = z[order][np.searchsorted(reached, [0.01, 0.5, 0.99]).clip(max=len(z) - 1)]
+    return np.asarray((z >= low - _FENCE * (middle - low)) & (z <= high + _FENCE * (high - middle)))
 
 
 def _merged(z: Array, weight: Array, label: Array, width: float) -> tuple[Array, Array, Array]:

@@ -73,7 +73,8 @@ def refresh(map: str | os.PathLike[str] | ScoreMap | Fitted | Debiaser, evidence
         data = DataRecord(0, spec.scores[:1])
         options: dict[str, Any] = {"scale": spec.scale, "link": spec.link, "negative_rate": spec.negative_rate}
         record = FitRecord("unknown", data, reason="the map had no record of its fit", group=spec.group, **options)
-    repeated = sorted(_real_paths(record.label_sources) & _real_paths(evidence.sources))
+    seen = {os.path.realpath(source) for source in record.label_sources}
+    repeated = [source for source in evidence.sources if source != "-" and os.path.realpath(source) in seen]
     if repeated:
         warn_user(f"the map has seen the labels of {repeated[0]} before; if its rows are the same they count twice")
     found, update = _examine(_Rows.of(score_map, evidence), evidence, record)
@@ -139,10 +140,6 @@ def _check_rows(evidence: Evidence, score_map: ScoreMap, record: FitRecord | Non
         )
 
 
-def _real_paths(sources: tuple[str, ...]) -> set[str]:
-    return {os.path.realpath(source) for source in sources if source != "-"}
-
-
 @dataclass(frozen=True)
 class _Rows:
     """Labelled cells: served score, log odds of the prediction, number of effective rows and of positives."""
@@ -198,13 +195,16 @@ def _examine(rows: _Rows, evidence: Evidence, record: FitRecord) -> tuple[Refres
         center=0.0,
     )
     if found.reason:
-        return (found if known is None else replace(found, **_errors(known.center, known.covariance))), None
+        return (found if last is None or known is None else _carried(found, last, known)), None
     drift = fit_drift(rows.z, rows.weight, rows.label, known)
     found = replace(
         found,
         supported=drift.supported,
+        center=drift.center,
+        level_error=float(np.sqrt(drift.error_covariance[0, 0])),
+        slope_error=float(np.sqrt(drift.error_covariance[1, 1])),
+        uncertainty=_upper(drift.covariance),
         probabilities=tuple(drift.probabilities.tolist()),
-        **_errors(drift.center, drift.covariance[:2, :2]),
     )
     update = _update(drift)
     changes = _changes(rows, drift, update)
@@ -245,21 +245,26 @@ def _one_class(rows: _Rows) -> str:
 
 def _uncertainty(last: RefreshRecord) -> Known | None:
     """Return what the last refresh left uncertain, in log odds of the map that it wrote."""
-    if not last.level_error:
+    if len(last.uncertainty) != 3:
         return None
+    level, both, slope = last.uncertainty
     scale = np.array([1.0, 1 / (1 + last.slope)])
-    covariance = np.array([[last.level_error**2, last.covariance], [last.covariance, last.slope_error**2]])
-    return Known(last.center + last.level, covariance * np.outer(scale, scale))
+    return Known(last.center + last.level, np.array([[level, both], [both, slope]]) * np.outer(scale, scale))
 
 
-def _errors(center: float, covariance: Array) -> dict[str, Any]:
-    errors = np.sqrt(np.diag(covariance)).tolist()
-    return {
-        "center": center,
-        "level_error": errors[0],
-        "slope_error": errors[1],
-        "covariance": float(covariance[0, 1]),
-    }
+def _carried(found: RefreshRecord, last: RefreshRecord, known: Known) -> RefreshRecord:
+    """Return the record of a refresh that changes nothing: what was uncertain before still is."""
+    return replace(
+        found,
+        center=known.center,
+        level_error=last.level_error,
+        slope_error=last.slope_error / (1 + last.slope),
+        uncertainty=_upper(known.covariance),
+    )
+
+
+def _upper(covariance: Array) -> tuple[float, ...]:
+    return float(covariance[0, 0]), float(covariance[0, 1]), float(covariance[1, 1])
 
 
 def _update(drift: Drift) -> Affine | Curve:
@@ -286,7 +291,7 @@ def _changes(rows: _Rows, drift: Drift, update: Affine | Curve) -> tuple[TopChan
         share = rows.top(alpha)
         total = float(share @ after)
         gradient = features @ (share * after * (1 - after)) / total
-        error = float(np.sqrt(max(float(gradient @ drift.covariance @ gradient), 0.0)))
+        error = float(np.sqrt(max(float(gradient @ drift.error_covariance @ gradient), 0.0)))
         changes.append(TopChange(alpha, total / float(share @ before) - 1, error))
     return tuple(changes)
 

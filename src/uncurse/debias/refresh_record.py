@@ -54,8 +54,11 @@ class RefreshRecord:
     level, slope, curve : float
         Change of the log odds at the center, relative change of their slope, and the largest change on the top 10% that
         is neither.
-    level_error, slope_error, covariance : float
-        Standard errors of level and slope after the change, and their covariance.
+    level_error, slope_error : float
+        Standard errors of level and slope after the change, if both have drifted.
+    uncertainty : tuple of float
+        What is left for the next refresh: variance of the level, covariance, variance of the slope. The probability of
+        no drift counts in it.
     probabilities : tuple of float
         Probability that the level has changed, the slope too, and the curve too.
     changes : tuple of TopChange
@@ -82,7 +85,7 @@ class RefreshRecord:
     curve: float = 0.0
     level_error: float = 0.0
     slope_error: float = 0.0
-    covariance: float = 0.0
+    uncertainty: tuple[float, ...] = ()
     probabilities: tuple[float, ...] = ()
     changes: tuple[TopChange, ...] = ()
     command: str = ""
