@@ -8,6 +8,9 @@ trained on the first 40% of the ratings, and two bootstraps of it beside it. The
 equal size. Every map is fitted on windows before the one that judges it, pool and labels alike; the first window is
 never judged. The figure is the root mean square over the ten windows of Σf / Σy − 1 on the top share by served score,
 and its mean over shares.
+
+`refresh` updates the map that was fitted once by 500 labels of a window at a time: random rows of the window, or of its
+top 10%. The mean square is over ten draws of these labels too.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uncurse import Tower
+from uncurse import Tower, refresh
 from uncurse.calibration import choose_half_life
+from uncurse.debias import Fitted
 from uncurse.evidence import Evidence, from_arrays, merged
 from uncurse.links import logistic
 from uncurse.metrics import top_share
@@ -38,6 +42,7 @@ Predict = Callable[[Array], Array]
 SHARES = (0.01, 0.02, 0.05, 0.1)
 TRAINED, JUDGED, REPLICAS = 0.4, 10, "anchored"
 ONCE = "fitted once"
+LABELS, DRAWS = 500, 10  # labels of a window for `refresh`, and draws of them
 
 
 # ---------------------------------------------------------------------------- the log
@@ -149,6 +154,32 @@ def judge(windows: Sequence[Window], policy: Callable[[Sequence[Window]], Predic
     return np.stack([errors(policy(windows[:i]), windows[i]) for i in range(1, len(windows))])
 
 
+#: Whether each refresh starts from the one before (or from the map that was fitted once), and the share of the rows of
+#: a window that labels are drawn from.
+REFRESHES = {
+    f"refresh, {LABELS} labels of every window": (True, 1.0),
+    f"refresh, {LABELS} labels of the last window": (False, 1.0),
+    f"refresh, {LABELS} labels of every top 10%": (True, 0.1),
+}
+
+
+def judge_refresh(windows: Sequence[Window], chained: bool, share: float) -> Array:
+    """Return the root mean square error over draws of labels, shape (windows, shares)."""
+    first = from_arrays(windows[0].scores, windows[0].labels, replica_counts=True)
+    tower = Tower(replicas=REPLICAS).fit(first, labelled=first)
+    found = np.zeros((DRAWS, len(windows) - 1, len(SHARES)))
+    for draw in range(DRAWS):
+        rng = np.random.default_rng(draw)
+        current = once = Fitted(tower.map_, tower.record_)
+        for i, window in enumerate(windows[1:]):
+            found[draw, i] = errors(current.map, window)
+            served = window.scores[:, 0]
+            rows = rng.choice(np.flatnonzero(top_share(served, share)), LABELS, replace=False)
+            labelled = from_arrays(served[rows, None], window.labels[rows])
+            current = refresh(current if chained else once, labelled)
+    return np.sqrt(np.square(found).mean(axis=0))
+
+
 def rms(found: Array) -> float:
     """Return the root mean square over windows, and its mean over shares, in percent."""
     return float(100 * np.sqrt(np.square(found).mean(axis=0)).mean())
@@ -188,11 +219,13 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     ratings = read_ratings(arguments.data)
-    found: dict[str, list[Array]] = {name: [] for name in POLICIES}
+    found: dict[str, list[Array]] = {name: [] for name in (*POLICIES, *REFRESHES)}
     for seed in range(arguments.seeds):
         windows = score_windows(ratings, seed, arguments.trained, arguments.windows)
         for name, policy in POLICIES.items():
             found[name].append(judge(windows, policy))
+        for name, settings in REFRESHES.items():
+            found[name].append(judge_refresh(windows, *settings))
     noise = 100 * np.sqrt(np.square([label_noise(window) for window in windows[1:]]).mean(axis=0))
     counts = f"{len(windows) - 1} windows after {100 * arguments.trained:g}% of the ratings, {arguments.seeds} seeds"
     print(f"rms error in percent on the top shares of {counts}")

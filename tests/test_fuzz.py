@@ -64,7 +64,8 @@ NOT_CALLED = {
         "GroupRecord",
         "Link",
     ),
-    *("LogisticFit", "Replicas", "ReplicaCells", "ScoreSummary", "SelectionMetrics", "UncurseError"),
+    *("LogisticFit", "RefreshRecord", "Replicas", "ReplicaCells", "ScoreSummary", "SelectionMetrics", "TopChange"),
+    "UncurseError",
     *("check_length", "fit_logistic", "fold", "reading", "remove_temporaries", "replacing", "temporary_folder"),
     *("warn_if_probabilities", "warn_user"),
 }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from .calibration.calibrators import calibrate
 from .debias.auto import Auto
 from .debias.information_variance import information_variance
+from .debias.refresh import refresh
 from .debias.tower import Tower
 from .debias.vad import VAD
 from .errors import UncurseError
@@ -87,6 +88,7 @@ __all__ = [
     "log_loss_reduction",
     "maximum_calibration_error",
     "monitor",
+    "refresh",
     "top_k",
     "top_share",
 ]

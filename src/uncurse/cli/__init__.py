@@ -8,6 +8,7 @@ from . import fit as fit
 from . import apply as apply
 from . import evaluate as evaluate
 from . import monitor as monitor
+from . import refresh as refresh
 from . import fold as fold
 from . import verify as verify
 from . import export as export  # and sql

@@ -217,8 +217,7 @@ def _check_maps(maps: Sequence[_Map], evidence: Evidence, log: Sequence[str], gr
         rates = {path: record.negative_rate, names: spec.negative_rate}
         reading.check_same("negative_rate", rates, f"collect {names} again")
         reading.check_served(path, record, spec.scores[0])
-        own = set() if record.labelled is None else set(map(os.path.realpath, record.labelled.sources))
-        if own & set(map(os.path.realpath, evidence.sources)):
+        if set(map(os.path.realpath, record.label_sources)) & set(map(os.path.realpath, evidence.sources)):
             warn_user(f"{path} was fitted to the labels of {names}; evaluate it on other rows, say of another day")
 
 

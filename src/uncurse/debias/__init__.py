@@ -3,7 +3,16 @@
 from .auto import Auto
 from .base import Fitted
 from .information_variance import information_variance
-from .records import DataRecord, ErrorInterval, FitRecord, GroupRecord, ScoreSummary, load_record
+from .records import (
+    DataRecord,
+    ErrorInterval,
+    FitRecord,
+    GroupRecord,
+    RefreshRecord,
+    ScoreSummary,
+    TopChange,
+    load_record,
+)
 from .replica_kinds import KINDS
 from .tower import Tower
 from .vad import VAD
@@ -17,7 +26,9 @@ __all__ = [
     "FitRecord",
     "Fitted",
     "GroupRecord",
+    "RefreshRecord",
     "ScoreSummary",
+    "TopChange",
     "Tower",
     "information_variance",
     "load_record",

@@ -13,6 +13,7 @@ from .. import documents
 from ..errors import UncurseError
 from ..evidence import Evidence
 from ..version import __version__
+from .refresh_record import RefreshRecord, TopChange
 
 T = TypeVar("T")
 
@@ -180,6 +181,8 @@ class FitRecord:
         Intervals for the error that remains.
     straight_loss : float, optional
         Largest relative difference to the fitted curve, if a straight line was written instead.
+    refreshes : tuple of RefreshRecord
+        What `refresh` changed since the fit, the latest last. Everything else describes the fit itself.
     command : str
         Command line that wrote the map.
     version : str
@@ -215,8 +218,15 @@ class FitRecord:
     contrast: float | None = None
     remaining_error: tuple[ErrorInterval, ...] = ()
     straight_loss: float | None = None
+    refreshes: tuple[RefreshRecord, ...] = ()
     command: str = ""
     version: str = __version__
+
+    @property
+    def label_sources(self) -> tuple[str, ...]:
+        """Files whose labels the map has seen, in its fit or in a refresh."""
+        fitted = () if self.labelled is None else self.labelled.sources
+        return (*fitted, *(source for one in self.refreshes for source in one.sources))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; `lambda_` is called "lambda" there.
@@ -321,6 +331,17 @@ _PARTS: dict[str, type[Any]] = {
     "ScoreSummary": ScoreSummary,
     "DataRecord": DataRecord,
     "ErrorInterval": ErrorInterval,
+    "TopChange": TopChange,
+    "RefreshRecord": RefreshRecord,
 }
 
-__all__ = ["DataRecord", "ErrorInterval", "FitRecord", "GroupRecord", "ScoreSummary", "load_record"]
+__all__ = [
+    "DataRecord",
+    "ErrorInterval",
+    "FitRecord",
+    "GroupRecord",
+    "RefreshRecord",
+    "ScoreSummary",
+    "TopChange",
+    "load_record",
+]

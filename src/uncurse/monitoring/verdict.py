@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from ..debias.base import Debiaser, Fitted
-from ..debias.records import FitRecord, load_record
+from ..debias.records import FitRecord
+from ..debias.refresh import map_and_record
 from ..errors import UncurseError
 from ..evidence import Evidence
-from ..maps import Grouped, ScoreMap, load
+from ..maps import Grouped, ScoreMap
 from ..validation import check_number
 from .calibrations import LEVEL, Calibration, calibration_of, error_words
 from .counting import count_rows, range_place
@@ -144,7 +145,7 @@ def monitor(
     >>> verdict.decision
     'refit'
     """
-    score_map, record = _map_and_record(map)
+    score_map, record = map_and_record(map)
     tolerance = check_number(tolerance, "tolerance")
     if not 0 <= tolerance < 1:
         raise UncurseError(f"tolerance={tolerance:g}; pass a share from 0 to 1, such as 0.02")
@@ -223,20 +224,6 @@ def judge(
         shrinkage,
         state,
     )
-
-
-def _map_and_record(source: Any) -> tuple[ScoreMap, FitRecord | None]:
-    if isinstance(source, ScoreMap):
-        return source, None
-    if isinstance(source, Fitted):
-        return source.map, source.record
-    if isinstance(source, Debiaser):
-        if not hasattr(source, "map_"):
-            raise UncurseError(f"this {type(source).__name__} is not fitted; call fit first")
-        return source.map_, source.record_
-    if isinstance(source, str | os.PathLike):
-        return load(source), load_record(source)
-    raise UncurseError(f"map is of type {type(source).__name__}; pass a map, a fitted method or the path of a map file")
 
 
 def _check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, name: str) -> None:

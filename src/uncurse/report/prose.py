@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..debias.records import FitRecord
+    from ..debias.records import FitRecord, RefreshRecord
     from ..metrics import Estimate
     from . import Report
 
@@ -208,4 +209,29 @@ def fit_words(record: FitRecord) -> list[str]:
         spans = [f"{share(e.alpha)}: {100 * e.low:+.1f}% to {100 * e.high:+.1f}%" for e in record.remaining_error]
         level = share(record.remaining_error[0].level)
         lines.append(f"expected error on the top of this pool, {level} intervals: {', '.join(spans)}")
+    if record.refreshes:
+        lines.append(_refresh_words(record.refreshes[-1]))
     return lines
+
+
+def _refresh_words(last: RefreshRecord) -> str:
+    times = "once" if last.number == 1 else f"{last.number:,} times, last"
+    changes = [f"{part} {change}" for part, change, _ in refresh_parts(last)] if last.changed else []
+    return "; ".join([f"refreshed {times} with {last.rows:,} labelled rows: {last.reason}", *changes])
+
+
+def refresh_parts(refresh: RefreshRecord) -> list[tuple[str, str, str]]:
+    """Describe the changes of a refresh: part, change with its standard error, probability of a change.
+
+    >>> from uncurse.debias import RefreshRecord
+    >>> known = {"level": 0.03, "level_error": 0.009, "probabilities": (0.9, 0.1, 0.0)}
+    >>> refresh_parts(RefreshRecord(1, 500, 40.0, (), "level", "", True, -2.0, **known))[0]
+    ('level', '+3.0% ± 0.9% of the odds', '90%')
+    """
+    odds = math.exp(min(refresh.level, 700.0))
+    level = f"{percent(odds - 1)} ± {percent(odds * refresh.level_error, sign=False)} of the odds"
+    slope = f"{percent(refresh.slope)} ± {percent(refresh.slope_error, sign=False)}"
+    bent = f"{percent(math.expm1(min(refresh.curve, 700.0)))} of the odds on the top 10%"
+    changes = {"level": level, "slope": slope, "curve": bent if refresh.curve else "none"}
+    known = [percent(value, 0, sign=False) for value in refresh.probabilities] or [""] * len(changes)
+    return [(part, change, value) for (part, change), value in zip(changes.items(), known, strict=True)]

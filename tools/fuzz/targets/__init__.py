@@ -1,6 +1,6 @@
 """Targets of the fuzzer, a module for each package of the core and one for the command line."""
 
-from . import calibration, command_line, debias, estimators, evidence, foundations, maps, metrics, theory
+from . import calibration, command_line, debias, estimators, evidence, foundations, maps, metrics, refresh, theory
 
 __all__ = [
     "calibration",
@@ -11,5 +11,6 @@ __all__ = [
     "foundations",
     "maps",
     "metrics",
+    "refresh",
     "theory",
 ]

@@ -194,7 +194,7 @@ def command_line(call: Call) -> list[str]:
     one = {**log, "--score": ["s1" if call.chance(0.9) else column(call)]}
     maps = "map.json" if call.chance(0.9) else str(call.one_of("day.json", *ODD_PATHS))
     out = {"-o": [output(call, ".json")]}
-    name = str(call.one_of("collect", "fit", "fit", "apply", "evaluate", "evaluate", "sql", "export"))
+    name = str(call.one_of("collect", "fit", "fit", "apply", "evaluate", "evaluate", "refresh", "sql", "export"))
     if call.chance(0.04):
         name = str(call.one_of("fold", "x"))
     if name == "collect":
@@ -232,6 +232,13 @@ def command_line(call: Call) -> list[str]:
         if not log_or_evidence.endswith(".json"):
             likely = (*likely, "--score", "--label")
         words = [log_or_evidence, *options_of(call, {**given, **more}, likely)]
+    elif name == "refresh":
+        given = {
+            key: value for key, value in one.items() if key not in ("--scores", "--link", "--scale", "--negative-rate")
+        }
+        today = source(call)
+        needed = ("-o",) if today.endswith(".json") else ("-o", "--label")
+        words = [maps, today, *options_of(call, {**given, **out}, needed)]
     elif name in ("sql", "export"):
         more = {"--dialect": [str(call.one_of("duckdb", "spark", "bigquery", "snowflake", "x"))]}
         more |= {"--score": [column(call)], "--group": [column(call)]}

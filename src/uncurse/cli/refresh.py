@@ -1,0 +1,151 @@
+"""`uncurse refresh`: update a map by new labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import documents
+from ..errors import UncurseError
+from ..text_tables import aligned
+from . import options, reading
+from .app import app
+from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
+
+if TYPE_CHECKING:
+    from ..debias import FitRecord, RefreshRecord
+    from ..evidence import Evidence
+    from ..maps import ScoreMap
+
+
+@app.command()
+def refresh(
+    map_file: options.MapFile,
+    today: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TODAY...", help="New labelled rows: evidence files from collect, or parquet or CSV files."
+        ),
+    ],
+    out: options.Out,
+    label: options.Label = None,
+    score: Annotated[
+        str | None, typer.Option(help="Column of the served score (default: the one that the map was fitted to).")
+    ] = None,
+    weight: options.Weight = None,
+    request: options.Request = None,
+    top_k: options.TopK = None,
+    group: options.GroupColumn = None,
+    engine: options.Engine = None,
+    format: Format = "table",
+    quiet: Quiet = False,
+) -> None:
+    """Update a map by new labels, as far as they support it: its level, then its slope, then its curve.
+
+    The previous map is the prior: with few labels, or if nothing has changed, the map hardly moves. Use rows that were
+    selected and have labels since, and each row once.
+
+    \b
+    Examples:
+      uncurse refresh map.json today.json -o map2.json
+      uncurse refresh map.json shown.parquet --label click -o map2.json
+    """
+    from .. import debias
+    from ..debias.refresh import refresh as refresh_map
+
+    check_outputs({"--out": out}, [map_file, *today], format=format, suffixes={"--out": (".json",)})
+    reading.check_engine(engine, today)
+    score_map, record = reading.load_map(map_file)
+    given: dict[str, Any] = {"scores": None if score is None else (score,), "label": label, "weight": weight}
+    given |= {"request": request, "top_k": top_k, "group": group}
+    rows = _read(today, map_file, score_map, record, given, engine)
+    try:
+        with working("refreshing"):
+            fitted = refresh_map(score_map if record is None else debias.Fitted(score_map, record), rows)
+    except UncurseError as error:
+        raise UncurseError(f"{map_file}, {', '.join(today)}: {error}") from None
+    found = replace(fitted.record.refreshes[-1], command=command_line())
+    record = replace(fitted.record, refreshes=(*fitted.record.refreshes[:-1], found))
+    write_document(out, fitted.map.to_json(record.to_dict()) + "\n")
+    document = documents.dumps("refresh", {**asdict(found), "map": fitted.map.to_dict()})
+    text = _text(found, rows, map_file, out)
+    emit(format, text, document, [_flat(found, fitted.map, out)], stdout=not is_stdout(out))
+
+
+def _read(
+    today: Sequence[str],
+    map_file: str,
+    score_map: ScoreMap,
+    record: FitRecord | None,
+    given: dict[str, Any],
+    engine: str | None,
+) -> Evidence:
+    """Read the labelled rows with the options that the map was fitted with."""
+    from ..debias import KINDS
+    from ..maps import Grouped
+
+    by_group, names = isinstance(score_map, Grouped), ", ".join(today)
+    if given["group"] is not None and not by_group:
+        raise UncurseError(f"--group {given['group']} is for maps by group, and {map_file} is not one; leave it out")
+    of_map: dict[str, Any] = {"scale": score_map.scale}
+    if record is not None:
+        of_map["negative_rate"] = record.negative_rate
+        if by_group:
+            of_map["group"] = record.group
+        if KINDS[record.replicas].served_is_a_column:
+            of_map["scores"] = record.pool.columns[:1]
+    if not any(map(reading.is_evidence, today)):  # evidence is checked against what was given; a log needs all options
+        given = {**given, **{name: value for name, value in of_map.items() if given.get(name) is None}}
+    rows = reading.read_evidence(today, given, engine, scores_option="--score", need_label=True)
+    remedy = f"collect {names} again"
+    reading.check_same("scale", {map_file: score_map.scale, names: rows.spec.scale}, remedy)
+    if record is not None:
+        rates = {map_file: record.negative_rate, names: rows.spec.negative_rate}
+        reading.check_same("negative_rate", rates, remedy)
+    if by_group and not rows.groups:
+        column = (None if record is None else record.group) or "COLUMN"
+        raise UncurseError(f"{map_file} has a map for each group; {remedy} with --group {column}")
+    return rows
+
+
+def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str) -> str:
+    """Return the result as lines for people."""
+    from ..report.prose import refresh_parts
+
+    counts = f"{found.rows:,} labelled rows ({found.positives:,.0f} positive) of {rows.spec.scores[0]}"
+    lines = [f"refresh {found.number} of {map_file}, with {counts}", found.reason]
+    if found.probabilities:
+        table = [("", "change ± standard error", "probability of a change"), *refresh_parts(found)]
+        lines += ["", *aligned(table, left=2)]
+    if found.changed:
+        parts = [("predictions on these rows", "change ± standard error")]
+        parts += [
+            ("all" if one.alpha == 1 else f"top {100 * one.alpha:g}%", _percent(one.change, one.standard_error))
+            for one in found.changes
+        ]
+        lines += ["", *aligned(parts, left=1), "", "the intervals of the fit no longer hold, so the new map has none"]
+    if is_stdout(out):
+        return "\n".join([*lines, "written to standard output"])
+    following = f"; next: uncurse evaluate LOG --map {map_file} --map {out}" if found.changed else ", unchanged"
+    return "\n".join([*lines, f"written to {out}{following}"])
+
+
+def _percent(change: float, error: float) -> str:
+    return f"{100 * change:+.1f}% ± {100 * error:.1f}%"
+
+
+def _flat(found: RefreshRecord, score_map: ScoreMap, out: str) -> dict[str, Any]:
+    """Return the result as one flat record; what is not known is empty."""
+    names = ("number", "rows", "positives", "supported", "reason", "changed", "center")
+    flat: dict[str, Any] = {name: getattr(found, name) for name in names}
+    flat |= {name: getattr(found, name) for name in ("level", "level_error", "slope", "slope_error", "curve")}
+    probabilities = found.probabilities or ("", "", "")
+    flat |= {
+        f"{part}_probability": value for part, value in zip(("level", "slope", "curve"), probabilities, strict=True)
+    }
+    for one in found.changes:
+        flat |= {f"change_{one.alpha:g}": one.change, f"change_error_{one.alpha:g}": one.standard_error}
+    return {**flat, "map": score_map.kind, "out": out}
