@@ -1,5 +1,6 @@
 """The examples run, and show what they say."""
 
+import os
 import re
 import subprocess
 import sys
@@ -91,3 +92,13 @@ def test_the_fifth_example_folds_a_map_into_a_model(tmp_path):
     assert abs(after) < 4
     assert "the same order: True" in result.stdout
     assert float(result.stdout.split()[-1]) < 1e-12
+
+
+def test_the_week_in_production_raises_one_alarm_on_the_fourth_day(tmp_path):
+    script = EXAMPLES / "12_a_week_in_production.py"
+    words = [sys.executable, "-W", "ignore", script]
+    environment = {**os.environ, "MPLBACKEND": "agg"}
+    result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=180, env=environment)
+    assert result.returncode == 0, result.stderr
+    decisions = re.findall(r"2026-11-\d\d  (\w+):", result.stdout)
+    assert decisions == ["keep"] * 3 + ["refit"] + ["keep"] * 3

@@ -1,0 +1,88 @@
+"""
+A week in production
+====================
+
+A map is fitted once and served for a week. On the fourth day users click less: the labels show it, the monitor says so, and
+the map is refreshed.
+"""
+
+# %%
+# Seven days of a log
+# -------------------
+# A request has fifty candidates. Three models score each of them, and the best by the first model is shown. From the
+# fourth day on clicks are a fifth rarer.
+
+import matplotlib.pyplot as plt
+import numpy as np
+import polars as pl
+
+import uncurse
+
+rng = np.random.default_rng(0)
+DAYS = [f"2026-11-{day:02}" for day in range(9, 16)]
+
+
+def candidates(requests):
+    """Return true log odds and the scores of three models, shape (requests, 50) and (requests, 50, 3)."""
+    truth = rng.normal(-4, 1, (requests, 50))
+    return truth, truth[..., None] + rng.normal(0, 0.4, (requests, 50, 3))
+
+
+def shown(requests, clicks_lost=0.0):
+    """Return the log of what was shown: scores of the best candidate of each request, and clicks."""
+    truth, scores = candidates(requests)
+    best = scores[:, :, 0].argmax(axis=1)
+    rows = np.arange(requests)
+    rate = (1 - clicks_lost) / (1 + np.exp(-truth[rows, best]))
+    log = pl.DataFrame({f"s{i}": scores[rows, best, i] for i in range(3)})
+    return log.with_columns(click=rng.random(requests) < rate), rate
+
+
+# %%
+# Fit
+# ---
+# The day before, a sample of all candidates is scored by the three models. Labels are those of what was shown then.
+
+columns = ["s0", "s1", "s2"]
+pool = uncurse.collect(pl.DataFrame(candidates(4_000)[1].reshape(-1, 3), schema=columns), columns, replica_counts=True)
+log, _ = shown(30_000)
+labelled = uncurse.collect(log, columns, label="click", replica_counts=True)
+auto = uncurse.Auto().fit(pool, labelled=labelled)
+print(auto)
+
+# %%
+# Monitor every day, refresh after an alarm
+# -----------------------------------------
+# The state adds up what is seen. A valid map ever raises an alarm with probability 5% at most, however often one looks. A
+# refreshed map is another map, so it gets a new state.
+
+served, state, errors = auto, None, []
+for number, day in enumerate(DAYS, start=1):
+    log, rate = shown(30_000, clicks_lost=0.2 if number >= 4 else 0.0)
+    today = uncurse.collect(log, "s0", label="click")
+    verdict = uncurse.monitor(served, today, state, day=day)
+    current = served.map_ if isinstance(served, uncurse.Auto) else served.map
+    scores = log["s0"].to_numpy()
+    errors.append(
+        [100 * (m(scores).sum() / rate.sum() - 1) for m in (lambda s: 1 / (1 + np.exp(-s)), auto.map_, current)]
+    )
+    print(f"{day}  {verdict.decision}: {verdict.reason}")
+    state = verdict.state
+    if verdict.decision == "refit":
+        served, state = uncurse.refresh(served, today), None
+        change = served.record.refreshes[-1]
+        print(f"            refreshed up to its {change.supported}")
+
+# %%
+# Error against the true rates
+# ----------------------------
+# The true rates are known here. The map fitted once is right for three days; the refreshed map is right again on the day
+# after the alarm.
+
+plt.axhline(0, color="gray", lw=1)
+for name, values in zip(("as served", "fitted once", "monitored and refreshed"), np.array(errors).T, strict=True):
+    plt.plot(range(1, 8), values, marker="o", label=name)
+plt.xlabel("day")
+plt.ylabel("predicted / true − 1 of what was shown, %")
+plt.legend()
+plt.show()
