@@ -2,8 +2,8 @@
 A week in production
 ====================
 
-A map is fitted once and served for a week. On the fourth day users click less: the labels show it, the monitor says so, and
-the map is refreshed.
+A map is fitted once and served for a week. On the fourth day users click less: the labels show it, the monitor says so,
+and the map is refreshed.
 """
 
 # %%
@@ -53,8 +53,8 @@ print(auto)
 # %%
 # Monitor every day, refresh after an alarm
 # -----------------------------------------
-# The state adds up what is seen. A valid map ever raises an alarm with probability 5% at most, however often one looks. A
-# refreshed map is another map, so it gets a new state.
+# The state adds up what is seen. A valid map ever raises an alarm with probability 5% at most, however often one looks.
+# A refreshed map is another map, so it gets a new state.
 
 served, state, errors = auto, None, []
 for number, day in enumerate(DAYS, start=1):
@@ -76,8 +76,8 @@ for number, day in enumerate(DAYS, start=1):
 # %%
 # Error against the true rates
 # ----------------------------
-# The true rates are known here. The map fitted once is right for three days; the refreshed map is right again on the day
-# after the alarm.
+# The true rates are known here. The map fitted once is right for three days; the refreshed map is right again on the
+# day after the alarm.
 
 plt.axhline(0, color="gray", lw=1)
 for name, values in zip(("as served", "fitted once", "monitored and refreshed"), np.array(errors).T, strict=True):
