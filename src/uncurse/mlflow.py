@@ -226,17 +226,17 @@ def requirements(*packages: str) -> list[str]:
 def _downloaded(uri: str) -> Iterator[Path]:
     """Yield the path of the map.json of a model, in a temporary folder if the model is remote."""
     with needing("mlflow"):
+        import pandas  # noqa: F401, Model.load imports it
         from mlflow.artifacts import download_artifacts
         from mlflow.models import Model
         from mlflow.models.model import MLMODEL_FILE_NAME
-        from mlflow.pyfunc import DATA, FLAVOR_NAME, MAIN
     with tempfile.TemporaryDirectory() as target:
         folder = Path(uri if Path(uri).is_dir() else download_artifacts(artifact_uri=uri, dst_path=target))
         is_model = (folder / MLMODEL_FILE_NAME).is_file()
-        flavor = Model.load(folder).flavors.get(FLAVOR_NAME, {}) if is_model else {}
-        if flavor.get(MAIN) != __name__:
+        flavor = Model.load(folder).flavors.get("python_function", {}) if is_model else {}
+        if flavor.get("loader_module") != __name__:
             raise UncurseError(f"{uri} is not a map logged by uncurse.mlflow.log_map; load it with mlflow.pyfunc")
-        yield folder / flavor[DATA]
+        yield folder / flavor["data"]
 
 
 class _PyfuncMap:
