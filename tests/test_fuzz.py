@@ -62,11 +62,13 @@ NOT_CALLED = {
         "Gaussianity",
         "Geometry",
         "GroupRecord",
+        "HalfLifeCandidate",
+        "HalfLifeChoice",
         "Link",
     ),
     *("LogisticFit", "RefreshRecord", "Replicas", "ReplicaCells", "ScoreSummary", "SelectionMetrics", "TopChange"),
     "UncurseError",
-    *("check_length", "fit_logistic", "fold", "reading", "remove_temporaries", "replacing", "temporary_folder"),
+    *("check_length", "fit_logistic", "fold", "locked", "reading", "remove_temporaries", "replacing", "temporary_folder"),
     *("warn_if_probabilities", "warn_user"),
 }
 

@@ -114,6 +114,8 @@ def test_progress_counts_the_fits():
         (days([0.0] * 2, 100), {}, "labels of 2 periods, and a half-life is chosen from 3 or more"),
         ([from_arrays(np.zeros((4, 2)))] * 3, {}, "holds no labels"),
         ([1, 2, 3], {}, "a period is a int; pass Evidence"),
+        (3, {}, "labelled is a int; pass a list"),
+        (days([0.0] * 3, 100), {"half_lives": 2.0}, "half_lives is a float; pass a list"),
         (days([0.0] * 3, 100), {"half_lives": []}, "no half-life to compare"),
         (days([0.0] * 3, 100), {"half_lives": [0.0]}, "half_life=0.0; pass a positive number of periods"),
         (days([0.0] * 3, 100), {"calibrator": "magic"}, "calibrator"),

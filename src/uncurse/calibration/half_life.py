@@ -135,6 +135,9 @@ def choose_half_life(
     >>> choose_half_life([from_arrays(s, y) for s, y in zip(scores, clicks)]).half_life
     0.5
     """
+    for name, value in (("labelled", labelled), ("half_lives", [] if half_lives is None else half_lives)):
+        if not isinstance(value, list | tuple):
+            raise UncurseError(f"{name} is a {type(value).__name__}; pass a list")
     if len(labelled) < MIN_PERIODS:
         raise UncurseError(
             f"there are labels of {len(labelled)} periods, and a half-life is chosen from {MIN_PERIODS} or more"

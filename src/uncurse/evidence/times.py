@@ -40,7 +40,7 @@ def seconds_since(earlier: str, later: str) -> float:
 
 def check_half_life(half_life: Any) -> float:
     """Return a half-life: a positive number of periods, or infinity if nothing decays."""
-    if half_life == math.inf:
+    if isinstance(half_life, float) and half_life == math.inf:
         return math.inf
     value = check_number(half_life, "half_life")
     if not value > 0:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from uncurse import Cells, calibrate
-from uncurse.calibration import CALIBRATORS, fit_calibrator
+from uncurse.calibration import CALIBRATORS, choose_half_life, fit_calibrator
+from uncurse.evidence import from_arrays
 
 from ..checks import check_fit, check_invariant, check_map, served_scores
-from ..engine import Call, target
+from ..engine import Call, Fault, target
 
 BINNED = ("histogram", "scaling-binning", "isotonic", "smooth-isotonic", "bbq")
 
@@ -93,5 +94,26 @@ def from_parts(
 
 for _method in CALIBRATORS:
     _target_of(_method)
+
+
+@target("calibration.choose_half_life", every=2)
+def half_life(call: Call) -> None:
+    scores = call.scores(call.rows(), 1)
+    labels, weights = call.labels(scores), call.weights(len(scores))
+    ends = np.array_split(np.arange(len(scores)), call.one_of(3, 3, 4, 6))
+    parts = [
+        call.call(from_arrays, scores[rows], labels[rows], sample_weight=None if weights is None else weights[rows])
+        for rows in ends
+        if len(rows)
+    ]
+    options: dict[str, Any] = {"calibrator": call.option("spline", "platt", "isotonic")}
+    if call.chance(0.3):
+        options["half_lives"] = call.option([1.0], [0.01, 1e6, np.inf])
+    found = call.call(choose_half_life, call.option(parts, tuple(parts)), **options)
+    content = found.to_dict()
+    least = min(one["log_loss"] for one in content["candidates"])
+    if not all(one["difference"] >= -1e-9 * (1 + least) for one in content["candidates"]):
+        raise Fault("Wrong: another half-life has a smaller log loss than the chosen one")
+
 
 __all__: list[str] = []

@@ -239,6 +239,37 @@ def merge(call: Call) -> None:
         raise Fault("Changed: a merge changed one of its arguments")
 
 
+@target("evidence.Evidence.decayed", every=2)
+def decayed(call: Call) -> None:
+    spec = LogSpec(("s0", "s1"))
+    collect, data = draw_evidence(call, labelled=True, columns=2, scale="logit", spec=spec)
+    parts = [collect(*(of_rows(column, rows) for column in data)) for rows in shards(call, len(data[0]))[:3]]
+    before = [part.to_dict() for part in parts]
+    factor = call.option(0.5, 1, 0.3, 1e-9, 1e-40)
+    made = [call.call(part.decayed, factor) for part in parts]
+    half_life = call.option(None, 1.0, 0.01, 30, np.inf)
+    total = call.call(evidence.merged, made, half_life=half_life)
+    again = call.read_back(Evidence.from_dict, json.loads(json.dumps(total.to_dict())))
+    if [part.to_dict() for part in parts] != before or again.to_dict() != total.to_dict():
+        raise Fault("Changed: evidence after it decayed, or decayed evidence after a round trip through JSON")
+    if call.broken:
+        return
+    check_close(
+        "decay of a merge", sums_of(merged_first(call, parts, factor)), sums_of(call.call(evidence.merged, made))
+    )
+
+
+def merged_first(call: Call, parts: list[Any], factor: float) -> Any:
+    """Merge evidence, and let the result decay."""
+    return call.call(call.call(evidence.merged, parts).decayed, factor)
+
+
+def sums_of(made: Any) -> np.ndarray:
+    """Return numbers of evidence that do not cancel."""
+    mean = made.moments.mean
+    return np.array([made.weight, made.effective_rows, made.rows, *mean, *np.diag(made.moments.covariance) + mean**2])
+
+
 @target("metrics.evaluate_log", every=2)
 def evaluate_log(call: Call) -> None:
     spec = LogSpec(("s0",), scale=call.one_of("logit", "probability"))
