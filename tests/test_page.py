@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from test_report_monitor import state_of
 from uncurse import Affine, Cells
 from uncurse.debias.records import DataRecord, FitRecord, GroupRecord
 from uncurse.metrics import evaluate_cells
-from uncurse.report import Method, Report
+from uncurse.monitoring import judge
+from uncurse.report import Method, Monitored, MonitorReport, Report
 from uncurse.report.provenance import summarize_scores
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the page's tests drive a browser: pip install playwright")
@@ -52,7 +54,11 @@ def file(tmp_path_factory):
     methods = [replace(method, value=method.evaluation) for method in methods]
     path = tmp_path_factory.mktemp("page") / "report.html"
     facts = {"log": [HOSTILE, SCRIPT], HOSTILE: "column"}
-    Report(methods, summary, facts, title="August", value_name=HOSTILE).to_html(path)
+    since_fit = Monitored(judge(state_of(7, lambda day: 0.5 if day > 3 else 0.0, groups=(HOSTILE, SCRIPT))), SCRIPT)
+    Report(methods, summary, facts, title="August", value_name=HOSTILE, since_fit=since_fit).to_html(path)
+    for days in (1, 365):
+        report = MonitorReport(Monitored(judge(state_of(days))))
+        report.to_html(path.with_name(f"{days}.html"))
     return path
 
 
@@ -69,7 +75,8 @@ def open_page(browser, file):
     """Open the page; messages, dialogs and further requests are collected in `page.complaints`."""
     contexts = []
 
-    def opened(*, width=1100, scripts=True, **options):
+    def opened(*, width=1100, scripts=True, name=None, **options):
+        target = (file if name is None else file.with_name(name)).as_uri()
         context = browser.new_context(viewport={"width": width, "height": 900}, java_script_enabled=scripts, **options)
         contexts.append(context)
         page = context.new_page()
@@ -79,8 +86,8 @@ def open_page(browser, file):
         page.on("pageerror", lambda error: page.complaints.append(f"error: {error}"))
         page.on("request", lambda request: page.complaints.append(f"request: {request.url}"))
         page.on("dialog", lambda dialog: (page.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.goto(file.as_uri())
-        assert page.complaints.pop(0) == f"request: {file.as_uri()}"
+        page.goto(target)
+        assert page.complaints.pop(0) == f"request: {target}"
         return page
 
     yield opened
@@ -104,10 +111,18 @@ def drawn(page):
 
 
 @pytest.mark.parametrize("width", [1100, 390])
-def test_every_figure_is_drawn_and_its_labels_fit(open_page, width):
-    page = open_page(width=width)
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        (None, 11),  # error, outcomes, reliability, ECE and MCE, three since the fit, scores, λ, λ by group, drift
+        ("1.html", 3),  # since the fit only
+        ("365.html", 3),
+    ],
+)
+def test_every_figure_is_drawn_and_its_labels_fit(open_page, width, name, count):
+    page = open_page(width=width, name=name)
     figures = drawn(page)
-    assert len(figures) == 8  # error, outcomes, reliability, ECE and MCE, scores, λ, λ by group, drift
+    assert len(figures) == count
     for figure in figures:
         assert figure["width"] > 250
         assert figure["height"] > 60
@@ -118,9 +133,9 @@ def test_every_figure_is_drawn_and_its_labels_fit(open_page, width):
     assert page.complaints == []
 
 
-@pytest.mark.parametrize("width", [1100, 390, 320])
-def test_the_page_does_not_scroll_sideways(open_page, width):
-    page = open_page(width=width)
+@pytest.mark.parametrize(("width", "name"), [(1100, None), (390, None), (320, None), (320, "365.html")])
+def test_the_page_does_not_scroll_sideways(open_page, width, name):
+    page = open_page(width=width, name=name)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 

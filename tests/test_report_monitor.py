@@ -276,6 +276,11 @@ def test_evaluate_shows_the_state_of_one_of_its_maps(run, logs):
     assert "<h3>Evidence against the map</h3>" in content
     assert "<dt>e-value</dt>" in content
     assert "noise floor" in content
+    elements = Reader(content).elements
+    ids = [a["id"] for _, a in elements if "id" in a]
+    regions = [a["aria-label"] for _, a in elements if a.get("role") == "region"]
+    assert len(ids) == len(set(ids))
+    assert len(regions) == len(set(regions))
     assert (logs / "s.json").read_text() == before
     run(*common, "--map", "map.json", "--report", "r.html")
     assert "Since the fit" not in (logs / "r.html").read_text(encoding="utf-8")

@@ -211,7 +211,7 @@ class MonitorReport(_Page):
     --------
     >>> from uncurse import Affine, monitor
     >>> from uncurse.evidence import from_arrays
-    >>> verdict = monitor(Affine(1.0, 0.0), from_arrays([[0.0], [0.0]] * 50, [0, 1] * 50))
+    >>> verdict = monitor(Affine(1.0, 0.0), from_arrays([[-2.0], [2.0]] * 50, [0, 1] * 50))
     >>> MonitorReport(Monitored(verdict, "map.json")).headline[:47]
     'Keep map.json. No evidence against the map: pre'
     """
