@@ -48,7 +48,8 @@ def test_every_target_is_called_and_accepts_some_input(tally):
 
 
 PACKAGES = (
-    "validation", "links", "documents", "maps", "calibration", "metrics", "theory", "evidence", "debias", "estimators",
+    "validation", "links", "documents", "maps", "calibration", "metrics", "monitoring", "theory", "evidence", "debias",
+    "estimators",
 )  # fmt: skip
 #: Public names without a target of their own: results and records, and helpers that take checked arrays.
 NOT_CALLED = {
@@ -68,7 +69,18 @@ NOT_CALLED = {
     ),
     *("LogisticFit", "RefreshRecord", "Replicas", "ReplicaCells", "ScoreSummary", "SelectionMetrics", "TopChange"),
     "UncurseError",
-    *("check_length", "fit_logistic", "fold", "locked", "reading", "remove_temporaries", "replacing", "temporary_folder"),
+    *(
+        "check_length",
+        "fit_logistic",
+        "fold",
+        "locked",
+        "reading",
+        "remove_temporaries",
+        "replacing",
+        "temporary_folder",
+    ),
+    *("Calibration", "Day", "LabelSums", "LambdaChange", "ScoreChange", "log_e_values"),
+    *("SelectedReliabilityDisplay", "SelectionErrorDisplay"),
     *("warn_if_probabilities", "warn_user"),
 }
 

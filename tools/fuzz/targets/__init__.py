@@ -1,6 +1,18 @@
 """Targets of the fuzzer, a module for each package of the core and one for the command line."""
 
-from . import calibration, command_line, debias, estimators, evidence, foundations, maps, metrics, refresh, theory
+from . import (
+    calibration,
+    command_line,
+    debias,
+    estimators,
+    evidence,
+    foundations,
+    maps,
+    metrics,
+    monitoring,
+    refresh,
+    theory,
+)
 
 __all__ = [
     "calibration",
@@ -11,6 +23,7 @@ __all__ = [
     "foundations",
     "maps",
     "metrics",
+    "monitoring",
     "refresh",
     "theory",
 ]
