@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .sequential import LabelSums, log_e_values
+from .sequential import LabelSums, intervals, log_e_values
 
 LEVEL = 0.95  # of the confidence sequence; a valid map raises an alarm with probability 5% at most
 
@@ -63,11 +64,39 @@ def calibration_of(name: str, sums: LabelSums, tolerance: float = 0.0, log_e: fl
     -------
     Calibration
     """
-    if log_e is None:
-        log_e = float(log_e_values(np.array([sums.observed]), np.array([sums.cumulants]), tolerance)[0])
-    low, high = (end if math.isfinite(end) else None for end in sums.interval(LEVEL))
-    error = None if math.isnan(sums.error) else sums.error
-    return Calibration(name, sums.rows, sums.predicted, sums.observed, error, low, high, math.exp(min(log_e, 700.0)))
+    found = calibrations_of({name: sums}, tolerance)[0]
+    return found if log_e is None else replace(found, e_value=_e_value(log_e))
+
+
+def calibrations_of(parts: Mapping[str, LabelSums], tolerance: float = 0.0) -> list[Calibration]:
+    """Return the calibrations of sets of rows.
+
+    Parameters
+    ----------
+    parts : mapping of str to LabelSums
+        Sums by name.
+    tolerance : float, default=0.0
+        See `monitor`.
+
+    Returns
+    -------
+    list of Calibration
+    """
+    if not parts:
+        return []
+    sums = list(parts.values())
+    observed, cumulants = np.array([[one.observed] for one in sums]), np.array([[one.cumulants] for one in sums])
+    log_e = log_e_values(observed, cumulants, tolerance)[:, 0].tolist()
+    found = []
+    for name, one, ends, evidence in zip(parts, sums, intervals(sums, LEVEL).tolist(), log_e, strict=True):
+        low, high = (end if math.isfinite(end) else None for end in ends)
+        error = None if math.isnan(one.error) else one.error
+        found.append(Calibration(name, one.rows, one.predicted, one.observed, error, low, high, _e_value(evidence)))
+    return found
+
+
+def _e_value(log_e: float) -> float:
+    return math.exp(min(log_e, 700.0))  # the largest power of e that is a number
 
 
 def error_words(part: Calibration) -> str:
@@ -89,4 +118,4 @@ def error_words(part: Calibration) -> str:
     return f"predictions are {100 * abs(part.error):.1f}% {direction} (95% confidence sequence {ends[0]} to {ends[1]})"
 
 
-__all__ = ["LEVEL", "Calibration", "calibration_of", "error_words"]
+__all__ = ["LEVEL", "Calibration", "calibration_of", "calibrations_of", "error_words"]

@@ -184,7 +184,8 @@ def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = F
     slopes = np.asarray(np.polynomial.chebyshev.chebder(series, axis=-1), np.float64) / _LARGEST_SHIFT
 
     def curve(coefficients: Array, shift: Array) -> Array:
-        at = np.polynomial.chebyshev.chebvander(shift / _LARGEST_SHIFT, coefficients.shape[-1] - 1)
+        # The k-th polynomial at cos θ is cos kθ.
+        at = np.cos(np.arccos(shift / _LARGEST_SHIFT)[..., None] * np.arange(coefficients.shape[-1]))
         return np.asarray((at * coefficients).sum(axis=-1), np.float64)
 
     def likelihood(shift: Array) -> Array:
@@ -199,7 +200,8 @@ def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = F
     else:
         shifts = np.concatenate([-_SIZES, _SIZES, [0.0]])
         prior = np.append(np.full(2 * len(_SIZES), (1 - _NO_ERROR) / (2 * len(_SIZES))), _NO_ERROR)
-        mixture = np.stack([likelihood(np.full(len(sums), shift)) for shift in shifts], axis=-1)
+        at = np.polynomial.chebyshev.chebvander(shifts / _LARGEST_SHIFT, _NODES - 1)
+        mixture = np.multiply.outer(observed, shifts) - series @ at.T
         least = _log_sum(mixture + np.log(prior)) + np.log(1 - level)
     ends = []
     for sign in (1.0, -1.0):

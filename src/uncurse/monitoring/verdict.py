@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +18,7 @@ from ..errors import UncurseError
 from ..evidence import Evidence
 from ..maps import Grouped, ScoreMap
 from ..validation import check_number
-from .calibrations import LEVEL, Calibration, calibration_of, error_words
+from .calibrations import LEVEL, Calibration, calibration_of, calibrations_of, error_words
 from .counting import count_rows, range_place
 from .drift import LambdaChange, ScoreChange, lambda_change, score_change
 from .sequential import LabelSums, likely_start, log_e_values, total
@@ -207,8 +207,10 @@ def judge(
     since = calibration_of("since the fit", state.since_fit, tolerance, float(log_e[-1]))
     alarms = np.flatnonzero(log_e >= -math.log(1 - LEVEL))
     alarm = state.ordered[alarms[0]][0] if len(alarms) else None
-    buckets = _calibrations(state.buckets, tolerance, range_place)
-    groups = _calibrations(state.groups, tolerance, str)
+    buckets, groups = (
+        tuple(calibrations_of({name: parts[name] for name in sorted(parts, key=order)}, tolerance))
+        for parts, order in ((state.buckets, range_place), (state.groups, None))
+    )
     decision, reason = _decide(state, since, alarm, buckets, groups, scores, shrinkage)
     return Verdict(
         decision,
@@ -264,12 +266,6 @@ def _check_new(state: MonitorState, new: MonitorState) -> None:
 
 
 # ---------------------------------------------------------------------------- the decision
-
-
-def _calibrations(
-    parts: Mapping[str, LabelSums], tolerance: float, order: Callable[[str], Any]
-) -> tuple[Calibration, ...]:
-    return tuple(calibration_of(name, parts[name], tolerance) for name in sorted(parts, key=order))
 
 
 def _drift(
