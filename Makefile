@@ -16,7 +16,7 @@ test: $(VENV)/.dev
 	@echo "the tests of Spark run beside the others; their output follows"
 	@$(BIN)/python -m pytest -m spark tests -rs -p no:cacheprovider > $(VENV)/spark.log 2>&1 & spark=$$!; \
 	trap 'kill $$spark' INT TERM; status=0; \
-	$(BIN)/python -m pytest -n auto -m 'not theory and not spark' -rs || status=1; \
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not theory and not spark' -rs || status=1; \
 	wait $$spark || status=1; cat $(VENV)/spark.log; exit $$status
 	$(MAKE) --no-print-directory test-oldest
 

@@ -405,7 +405,7 @@ def uncurse(*arguments, cwd=None):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
 
 
-def test_the_command_prints_records_and_writes_every_file(tmp_path):
+def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_process):
     words = ["--world", "few-labels", "--method", "vanilla", "--method", "vad", "--replications", "2"]
     files = ["--markdown", "r.md", "--report", "r.html"]
     result = uncurse(*words, *files, "--format", "tsv", cwd=tmp_path)
@@ -414,13 +414,13 @@ def test_the_command_prints_records_and_writes_every_file(tmp_path):
     assert head[:5] == ["world", "method", "alpha", "bias", "bias_error"]
     assert {row[1] for row in rows} == {"vanilla", "VAD S=2", "VAD S=3", "VAD S=6", "oracle"}
     assert all(len(row) == len(head) for row in rows)
-    found = json.loads(uncurse(*words, "--format", "json").stdout)
+    found = json.loads(run("arena", *words, "--format", "json"))
     assert len(found["cells"]) == len(rows)
     assert "### few-labels" in (tmp_path / "r.md").read_text()
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
 
 
-def test_the_command_names_what_it_knows():
-    result = uncurse("--world", "mars")
-    assert result.returncode == 2
-    assert result.stderr.startswith("uncurse: world='mars' is unknown; choose from equal-noise-4, equal-noise-25,")
+def test_the_command_names_what_it_knows(run):
+    assert run("arena", "--world", "mars", code=2).startswith(
+        "uncurse: world='mars' is unknown; choose from equal-noise-4, equal-noise-25,"
+    )

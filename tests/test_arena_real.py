@@ -208,7 +208,7 @@ def test_bad_arguments_are_named(log):
         real.run(ClickLog("avazu", log.codes, np.ones(ROWS, bool)), "logistic")
 
 
-def test_the_command_prints_records_and_writes_every_file(tmp_path):
+def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_process):
     path = write_avazu(tmp_path / "log.csv", *drawn())
     words = ["--real", path, "--model", "logistic", "--shift", "--replications", "2"]
     done = uncurse(*words, "--markdown", tmp_path / "r.md", "--format", "tsv")
@@ -217,7 +217,7 @@ def test_the_command_prints_records_and_writes_every_file(tmp_path):
     assert lines[0].split("\t")[:4] == ["log", "model", "shift", "method"]
     assert len(lines) == 1 + 7 * 4
     assert "| Auto |" in (tmp_path / "r.md").read_text()
-    found = json.loads(uncurse(*words, "--format", "json").stdout)
+    found = json.loads(run("arena", *words, "--format", "json"))
     assert found["log"] == "avazu"
     assert len(found["errors"]["Auto"]) == 2
 
@@ -231,11 +231,10 @@ def test_the_command_prints_records_and_writes_every_file(tmp_path):
         (["--real", "log.csv", "--model", "mlp", "--world", "normal"], "--world is for worlds"),
     ],
 )
-def test_the_command_says_what_is_wrong_in_one_line(words, message):
-    done = uncurse(*words)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_the_command_says_what_is_wrong_in_one_line(words, message, run):
+    said = run("arena", *words, code=2)
+    assert message in said
+    assert len(said.splitlines()) == 1
 
 
 def test_on_a_real_log_the_default_removes_most_of_the_error():

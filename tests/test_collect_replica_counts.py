@@ -92,14 +92,29 @@ def pairs_of_engine_size_and_count():
                 yield pytest.param(plain, size, count, marks=marks)
 
 
+@cache
+def evidence_of_arrays(size, count):
+    names = score_names(count)
+    scores, clicks, weights = arrays(LOGS[size][1], names)
+    spec = LogSpec(names, label="click", weight="w")
+    return from_arrays(scores, clicks, spec=spec, sample_weight=weights, replica_counts=True)
+
+
+@cache
+def evidence_of_groups_of_arrays(size, count):
+    names, pool = score_names(count, "p"), LOGS[size][0]
+    spec = LogSpec(names, "probability", weight="w", group="site", negative_rate=0.2)
+    scores, _, weights = arrays(pool, names)
+    sites = pool["site"].to_numpy()
+    return from_arrays(scores, spec=spec, groups=sites, sample_weight=weights, replica_counts=True)
+
+
 @pytest.mark.parametrize(("engine", "size", "count"), list(pairs_of_engine_size_and_count()))
 def test_every_engine_gives_the_evidence_of_arrays(engine, size, count, opened):
     names, log = score_names(count), LOGS[size][1]
     source, options = opened(engine, log)
     found = collect(source, names, label="click", weight="w", replica_counts=True, **options)
-    scores, clicks, weights = arrays(log, names)
-    spec = LogSpec(names, label="click", weight="w")
-    expected = from_arrays(scores, clicks, spec=spec, sample_weight=weights, replica_counts=True)
+    expected = evidence_of_arrays(size, count)
     assert_same_evidence(found, expected)
     if len(log) <= SMALL:  # the blocks of the jackknife are the same too
         errors = (VAD().fit(evidence).standard_error_ for evidence in (found, expected))
@@ -154,12 +169,7 @@ def test_groups_weights_probabilities_and_sampled_negatives(engine, size, count,
     given = {"scale": "probability", "negative_rate": 0.2, "weight": "w", "replica_counts": True}
     source, options = opened(engine, pool)
     found = collect(source, names, group="site", **given, **options)
-    source, options = opened(engine, labelled)
-    rows = collect(source, names, label="click", **given, **options)
-    spec = LogSpec(names, "probability", weight="w", group="site", negative_rate=0.2)
-    scores, _, weights = arrays(pool, names)
-    sites = pool["site"].to_numpy()
-    expected = from_arrays(scores, spec=spec, groups=sites, sample_weight=weights, replica_counts=True)
+    expected = evidence_of_groups_of_arrays(size, count)
     assert_same_evidence(found, expected)
     assert set(found.groups) == {"news", "sport", "video"}
     for name, part in found.groups.items():
@@ -168,7 +178,11 @@ def test_groups_weights_probabilities_and_sampled_negatives(engine, size, count,
         assert part.replica_counts.level == found.replica_counts.level
     if engine != "duckdb":
         return
+    source, options = opened(engine, labelled)
+    rows = collect(source, names, label="click", **given, **options)
     tower = Tower(scale="probability", negative_rate=0.2)
+    scores, _, weights = arrays(pool, names)
+    sites = pool["site"].to_numpy()
     p = logistic(PROBE)
     maps = [
         tower.fit(pool, labelled=labels, **more).map_
@@ -250,10 +264,10 @@ def test_days_merge_to_the_whole_and_survive_their_files(tmp_path):
     pool = LOGS["large"][0]
     options = {"group": "site", "replica_counts": True}
     whole = collect(pool, ["s1", "s2"], **options)
-    for i, part in enumerate((pool[:10], pool[10:70_000], pool[70_000:])):
+    for i, part in enumerate((pool[:10], pool[10:20_000], pool[20_000:])):
         collect(part, ["s1", "s2"], **options).save(tmp_path / f"{i}.json")
     days = [Evidence.load(tmp_path / f"{i}.json") for i in range(3)]
-    assert len(json.dumps(days[1].replica_counts.to_dict())) < 500_000
+    assert all(len(json.dumps(day.replica_counts.to_dict())) < 500_000 for day in days)
     for a, b, c in ((0, 1, 2), (2, 1, 0)):
         merged = days[a].merge(days[b]).merge(days[c])
         assert_same_evidence(merged, whole)

@@ -48,6 +48,8 @@ MAPS = {
     "no groups at all": Grouped(CURVE, {}),
 }
 
+LONG = ("256 knots", "701 steps", "groups of steps", "groups of all kinds")
+
 
 def scores_for(score_map, dtype=np.float64):
     if score_map.scale == "logit":
@@ -67,6 +69,8 @@ def log_of(scores, groups=GROUPS):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_predicts_as_numpy_and_leaves_the_rest_alone(engine, dtype, make):
     for name, score_map in MAPS.items():
+        if dtype == np.float32 and name in LONG:
+            continue  # databases take their time to plan them, and the type of the scores is the same to all maps
         table = log_of(scores_for(score_map, dtype))
         group = "group" if isinstance(score_map, Grouped) else None
         values = table["s 1"].to_numpy()

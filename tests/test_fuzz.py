@@ -1,7 +1,11 @@
 """A short run of the fuzzer, and tests of the fuzzer itself."""
 
 import importlib
+import os
+import pickle
 import re
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -14,7 +18,7 @@ from tools.fuzz import engine, targets
 from tools.fuzz.__main__ import main
 from tools.fuzz.checks import check_fit, check_map, check_predictions
 from tools.fuzz.draws import Draw
-from tools.fuzz.engine import TARGETS, Call, Fault, Finding, Target, run_call, run_workers, schedule
+from tools.fuzz.engine import TARGETS, Call, Fault, Finding, Target, run_call, schedule
 
 import uncurse
 from uncurse import UncurseError
@@ -25,9 +29,21 @@ CALLS = 1500
 CORE = [name for name in TARGETS if name != "command_line"]
 
 
+RUN = """
+import pickle, sys
+from tools.fuzz import targets
+from tools.fuzz.engine import TARGETS, run_workers
+names = [name for name in TARGETS if name != "command_line"]
+pickle.dump(run_workers(names, int(sys.argv[1]), seed=0, jobs=1), sys.stdout.buffer)
+"""
+
+
 @pytest.fixture(scope="module")
 def tally():
-    return run_workers(CORE, CALLS, seed=0, jobs=1)
+    # From a new process: one forked from here would hang in the threads that earlier tests have started.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", RUN, str(CALLS)], capture_output=True, check=True, env=environment)
+    return pickle.loads(done.stdout)
 
 
 def test_no_call_of_a_public_name_breaks_a_property(tally):
@@ -36,9 +52,9 @@ def test_no_call_of_a_public_name_breaks_a_property(tally):
 
 def test_random_command_lines_end_with_an_answer_or_one_error_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    outcomes = [run_call(TARGETS["command_line"], 0, number, tmp_path)[1] for number in range(120)]
+    outcomes = [run_call(TARGETS["command_line"], 0, number, tmp_path)[1] for number in range(80)]
     assert not [str(outcome) for outcome in outcomes if isinstance(outcome, Finding)]
-    assert 20 < sum(outcome is False for outcome in outcomes) < 100
+    assert 13 < sum(outcome is False for outcome in outcomes) < 67
 
 
 def test_every_target_is_called_and_accepts_some_input(tally):
