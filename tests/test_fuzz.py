@@ -58,7 +58,6 @@ NOT_CALLED = {
         "ErrorInterval",
         "Estimate",
         "Evaluation",
-        "Fitted",
         "Gaussianity",
         "Geometry",
         "GroupRecord",
