@@ -10,7 +10,7 @@ never judged. The figure is the root mean square over the ten windows of Î£f / Î
 and its mean over shares.
 
 `refresh` updates the map that was fitted once by 500 labels of a window at a time: random rows of the window, or of its
-top 10%. The mean square is over ten draws of these labels too.
+top 10%. The mean square is over ten draws of these labels for each seed too.
 """
 
 from __future__ import annotations
@@ -163,13 +163,13 @@ REFRESHES = {
 }
 
 
-def judge_refresh(windows: Sequence[Window], chained: bool, share: float) -> Array:
+def judge_refresh(windows: Sequence[Window], seed: int, chained: bool, share: float) -> Array:
     """Return the root mean square error over draws of labels, shape (windows, shares)."""
     first = from_arrays(windows[0].scores, windows[0].labels, replica_counts=True)
     tower = Tower(replicas=REPLICAS).fit(first, labelled=first)
     found = np.zeros((DRAWS, len(windows) - 1, len(SHARES)))
     for draw in range(DRAWS):
-        rng = np.random.default_rng(draw)
+        rng = np.random.default_rng([seed, draw])
         current = once = Fitted(tower.map_, tower.record_)
         for i, window in enumerate(windows[1:]):
             found[draw, i] = errors(current.map, window)
@@ -213,7 +213,9 @@ def table(found: dict[str, Array]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drift", description=__doc__)
     parser.add_argument("--data", required=True, metavar="FOLDER", help="folder of MovieLens-1M")
-    parser.add_argument("--seeds", type=int, default=3, help="number of draws of the bootstraps")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="number of draws of the bootstraps, and of the labels of `refresh`"
+    )
     parser.add_argument("--trained", type=float, default=TRAINED, help="share of the ratings that train the model")
     parser.add_argument("--windows", type=int, default=JUDGED, help="number of windows that judge the maps")
     parser.add_argument("--json", metavar="FILE")
@@ -225,7 +227,7 @@ def main() -> None:
         for name, policy in POLICIES.items():
             found[name].append(judge(windows, policy))
         for name, settings in REFRESHES.items():
-            found[name].append(judge_refresh(windows, *settings))
+            found[name].append(judge_refresh(windows, seed, *settings))
     noise = 100 * np.sqrt(np.square([label_noise(window) for window in windows[1:]]).mean(axis=0))
     counts = f"{len(windows) - 1} windows after {100 * arguments.trained:g}% of the ratings, {arguments.seeds} seeds"
     print(f"rms error in percent on the top shares of {counts}")

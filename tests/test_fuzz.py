@@ -75,7 +75,6 @@ NOT_CALLED = {
         "ErrorInterval",
         "Estimate",
         "Evaluation",
-        "Fitted",
         "Gaussianity",
         "Geometry",
         "GroupRecord",
