@@ -1,0 +1,22 @@
+"""An auction market: what the winner's curse costs in money, and how much of it a map recovers."""
+
+from .account import Account
+from .landscape import Landscape
+from .market import Auctions, Market
+from .policies import DEFAULT, POLICIES, History, fit_policies, fit_policy
+from .simulate import TRUTH, Outcome, simulate
+
+__all__ = [
+    "DEFAULT",
+    "POLICIES",
+    "TRUTH",
+    "Account",
+    "Auctions",
+    "History",
+    "Landscape",
+    "Market",
+    "Outcome",
+    "fit_policies",
+    "fit_policy",
+    "simulate",
+]

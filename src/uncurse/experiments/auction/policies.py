@@ -1,0 +1,110 @@
+"""How the platform turns the served score of the chosen ad into a prediction: as it is, calibrated, or debiased."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..._types import Array
+from ...calibration import CALIBRATORS, fit_calibrator
+from ...debias import VAD, Auto, Tower
+from ...errors import UncurseError
+from ...evidence import Cells
+from ...links import logistic
+
+Policy = Callable[[Array], Array]  # served log odds to predicted click rates; ranking does not change
+
+#: Policies in the order of the tables. "truth" is not one: it knows the true rates.
+POLICIES = ("as served", "multiplier", *CALIBRATORS, "vad", "platt + vad", "tower", "auto")
+#: Policies that are compared unless others are named.
+DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "platt + vad", "tower", "auto")
+
+
+@dataclass(frozen=True)
+class History:
+    """What the platform knows: a sample of the candidate pool, and the ads that it has shown, with their clicks.
+
+    Parameters
+    ----------
+    pool : array of shape (n, S)
+        Log odds of candidates by the served model and its replicas.
+    shown : array of shape (m, S)
+        The same for ads that were shown.
+    clicks : array of shape (m,)
+        Whether they were clicked.
+
+    Examples
+    --------
+    >>> History(np.zeros((2, 2)), np.zeros((2, 2)), np.array([0, 1])).clicks.sum()
+    1
+    """
+
+    pool: Array
+    shown: Array
+    clicks: Array
+
+
+def fit_policy(name: str, history: History) -> Policy:
+    """Fit a policy to what the platform knows.
+
+    Parameters
+    ----------
+    name : str
+        One of `POLICIES`.
+    history : History
+        Pool, shown ads and clicks. The landscape and the selected share are not among them.
+
+    Returns
+    -------
+    callable
+        Function of served log odds.
+
+    Examples
+    --------
+    >>> fit_policy("as served", History(np.zeros((2, 2)), np.zeros((2, 2)), np.array([0, 1])))(np.zeros(1))
+    array([0.5])
+    """
+    shown, clicks = history.shown[:, 0], history.clicks
+    if name == "as served":
+        return _served
+    if name == "multiplier":
+        factor = float(clicks.sum() / _served(shown).sum())
+        return lambda served: np.minimum(factor * _served(served), 1.0)
+    if name in CALIBRATORS:
+        return fit_calibrator(name, Cells().update(shown, clicks)).at_logits
+    labelled = (history.shown, clicks)
+    if name == "vad":
+        return VAD(lambda_floor=0.0).fit(history.pool).map_.at_logits
+    if name == "platt + vad":
+        return VAD(calibrator="platt", lambda_floor=0.0).fit(history.pool, labelled=labelled).map_.at_logits
+    if name == "tower":
+        return Tower().fit(history.pool, labelled=labelled).map_.at_logits
+    if name == "auto":
+        return Auto().fit(history.pool, labelled=labelled).map_.at_logits
+    raise UncurseError(f"there is no policy {name!r}; use one of {', '.join(POLICIES)}")
+
+
+def fit_policies(names: Sequence[str], history: History) -> Mapping[str, Policy]:
+    """Fit several policies.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names from `POLICIES`.
+    history : History
+        What the platform knows.
+
+    Returns
+    -------
+    dict of str to callable
+    """
+    return {name: fit_policy(name, history) for name in names}
+
+
+def _served(served: Array) -> Array:
+    return logistic(served).astype(np.float64, copy=False)
+
+
+__all__ = ["DEFAULT", "POLICIES", "History", "Policy", "fit_policies", "fit_policy"]
