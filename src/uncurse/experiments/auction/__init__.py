@@ -4,10 +4,11 @@ from .account import Account
 from .landscape import Landscape
 from .market import Auctions, Market
 from .policies import DEFAULT, POLICIES, History, fit_policies, fit_policy
-from .simulate import TRUTH, Outcome, simulate
+from .simulate import LABELS, TRUTH, Outcome, Settings, sensitivity, simulate
 
 __all__ = [
     "DEFAULT",
+    "LABELS",
     "POLICIES",
     "TRUTH",
     "Account",
@@ -16,7 +17,9 @@ __all__ = [
     "Landscape",
     "Market",
     "Outcome",
+    "Settings",
     "fit_policies",
     "fit_policy",
+    "sensitivity",
     "simulate",
 ]

@@ -13,7 +13,10 @@ from .market import Auctions, Market
 
 @dataclass(frozen=True)
 class Account:
-    """Sums over auctions, per policy. Money is in units of a price; clicks are expected clicks, by the true rates.
+    """Sums over auctions, per policy. Clicks are expected clicks, by the true rates.
+
+    The platform charges an advertiser the value of the predicted clicks, as in optimised cost per mille. If the
+    predictions of the impressions won are 20% too high, the advertiser pays 20% more than the clicks are worth.
 
     Parameters
     ----------
@@ -66,8 +69,13 @@ class Account:
         return self.charged - self.delivered
 
     @property
+    def overcharge_share(self) -> float:
+        """Overcharge, relative to the value of the clicks."""
+        return self.overcharge / self.delivered if self.delivered > 0 else float("nan")
+
+    @property
     def surplus(self) -> float:
-        """Value of the clicks minus the payments."""
+        """Value of the clicks minus the payments to the exchange."""
         return self.delivered - self.spend
 
     @property
@@ -87,7 +95,7 @@ class Account:
         -------
         dict
         """
-        more = ("error", "overcharge", "surplus", "cost_per_click", "lost_welfare")
+        more = ("error", "overcharge", "overcharge_share", "surplus", "cost_per_click", "lost_welfare")
         return {**asdict(self), **{name: getattr(self, name) for name in more}}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from scipy import stats
 from ..._types import Array
 from ...errors import UncurseError
 from ...validation import check_numbers
+from .files import read_columns
 
 #: Shape and scale of a gamma distribution, and the highest price, per thousand impressions. Fitted to the market prices
 #: of nine campaigns of the iPinYou log, 15.4 million impressions: the distribution functions differ by 3.6% at most,
@@ -104,6 +107,33 @@ class Landscape:
         reached = np.searchsorted(np.sort(values), x, side="right") / len(values)
         reached[0] = 0.0
         return cls(tuple(x.tolist()), tuple(reached.tolist()))
+
+    @classmethod
+    def from_file(cls, path: str | Path, column: str = "price") -> Landscape:
+        """Read a landscape from a file.
+
+        Parameters
+        ----------
+        path : str or Path
+            A JSON file with a histogram of whole prices 0, 1, 2, … (a list, or an object with the key
+            ``"price_counter_train"``, as in the files of the iPinYou campaigns); or a parquet or CSV file with prices.
+        column : str, default="price"
+            Column of the prices in a parquet or CSV file.
+
+        Returns
+        -------
+        Landscape
+        """
+        if not str(path).lower().endswith(".json"):
+            return cls.from_prices(read_columns(path, [column])[column])
+        try:
+            content = json.loads(Path(path).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise UncurseError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        counts = content.get("price_counter_train") if isinstance(content, dict) else content
+        if not isinstance(counts, list):
+            raise UncurseError(f"{path} has no histogram; pass a list of counts, or the key 'price_counter_train'")
+        return cls.from_histogram(counts)
 
     def win_probability(self, bids: ArrayLike) -> Array:
         """Return the probability that a bid wins.

@@ -24,7 +24,10 @@ class Market:
     """Requests with candidates, of which the platform bids for the one with the highest predicted rate.
 
     The true log odds of a click are normal, and so is the error of the log odds of a model. The platform bids
-    ``value · prediction · shading`` per impression.
+    ``value · prediction · shading`` for an impression.
+
+    Money has one unit, any currency. Prices and bids are for a thousand impressions, as is usual; the value of a click
+    is for one click. A click worth 5 and a predicted rate of 2% make a bid of 1000 · 5 · 0.02 = 100.
 
     Parameters
     ----------
@@ -35,7 +38,7 @@ class Market:
     noise : float
         Standard deviation of the error of each replica of the model.
     value : float
-        Value of a click, in units of a thousandth of a price.
+        Value of a click.
     price : {"second", "first"}
         The winner pays the highest competing price, or its own bid.
     shading : float, default=1.0
@@ -86,7 +89,7 @@ class Market:
         seed : int
             Seed; a run with the same seed has the same auctions, on any number of cores.
         replicas : int, default=1
-            Scores of the chosen candidate: of the served model, and of its replicas.
+            Scores of the chosen candidate: of the model that chooses, and of replicas.
         progress : callable, optional
             Called with the number of auctions done since the last call.
 
@@ -142,6 +145,30 @@ class Market:
         truth = self.mean + self.spread * rng.standard_normal(rows)
         noise = self.noise * rng.standard_normal((rows, replicas))
         return np.asarray(truth[:, None] + noise)
+
+    def random_traffic(self, rows: int, seed: int, *, replicas: int = 3) -> tuple[Array, Array]:
+        """Draw ads that are shown at random, whatever their scores and the price.
+
+        Parameters
+        ----------
+        rows : int
+            Number of impressions.
+        seed : int
+            Seed.
+        replicas : int, default=3
+            Number of columns, the served model first.
+
+        Returns
+        -------
+        scores : array of shape (rows, replicas)
+            Log odds.
+        clicks : array of bool of shape (rows,)
+            Whether they were clicked.
+        """
+        rng = np.random.default_rng([seed, 3])
+        truth = self.mean + self.spread * rng.standard_normal(rows)
+        noise = self.noise * rng.standard_normal((rows, replicas))
+        return truth[:, None] + noise, rng.random(rows) < logistic(truth)
 
     def bids(self, predictions: Array) -> Array:
         """Return bids per thousand impressions.

@@ -86,6 +86,32 @@ def fit_policy(name: str, history: History) -> Policy:
     raise UncurseError(f"there is no policy {name!r}; use one of {', '.join(POLICIES)}")
 
 
+def check_policies(names: Sequence[str], known: Sequence[str] = POLICIES) -> tuple[str, ...]:
+    """Check names of policies.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names.
+    known : sequence of str
+        Names that are allowed.
+
+    Returns
+    -------
+    tuple of str
+        The names, each once.
+
+    Examples
+    --------
+    >>> check_policies(["auto", "auto"])
+    ('auto',)
+    """
+    for name in names:
+        if name not in known:
+            raise UncurseError(f"there is no policy {name!r}; use one of {', '.join(known)}")
+    return tuple(dict.fromkeys(names))
+
+
 def fit_policies(names: Sequence[str], history: History) -> Mapping[str, Policy]:
     """Fit several policies.
 
@@ -107,4 +133,4 @@ def _served(served: Array) -> Array:
     return logistic(served).astype(np.float64, copy=False)
 
 
-__all__ = ["DEFAULT", "POLICIES", "History", "Policy", "fit_policies", "fit_policy"]
+__all__ = ["DEFAULT", "POLICIES", "History", "Policy", "check_policies", "fit_policies", "fit_policy"]
