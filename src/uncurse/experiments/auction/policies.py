@@ -34,6 +34,8 @@ class History:
         The same for ads that were shown.
     clicks : array of shape (m,)
         Whether they were clicked.
+    replicas : str, default="seeds"
+        How the replicas were trained, see `uncurse.VAD`.
 
     Examples
     --------
@@ -44,6 +46,7 @@ class History:
     pool: Array
     shown: Array
     clicks: Array
+    replicas: str = "seeds"
 
 
 def fit_policy(name: str, history: History) -> Policy:
@@ -74,15 +77,16 @@ def fit_policy(name: str, history: History) -> Policy:
         return lambda served: np.minimum(factor * _served(served), 1.0)
     if name in CALIBRATORS:
         return fit_calibrator(name, Cells().update(shown, clicks)).at_logits
-    labelled = (history.shown, clicks)
+    labelled, kind = (history.shown, clicks), history.replicas
     if name == "vad":
-        return VAD(lambda_floor=0.0).fit(history.pool).map_.at_logits
+        return VAD(lambda_floor=0.0, replicas=kind).fit(history.pool).map_.at_logits
     if name == "platt + vad":
-        return VAD(calibrator="platt", lambda_floor=0.0).fit(history.pool, labelled=labelled).map_.at_logits
+        tandem = VAD(calibrator="platt", lambda_floor=0.0, replicas=kind)
+        return tandem.fit(history.pool, labelled=labelled).map_.at_logits
     if name == "tower":
-        return Tower().fit(history.pool, labelled=labelled).map_.at_logits
+        return Tower(replicas=kind).fit(history.pool, labelled=labelled).map_.at_logits
     if name == "auto":
-        return Auto().fit(history.pool, labelled=labelled).map_.at_logits
+        return Auto(replicas=kind).fit(history.pool, labelled=labelled).map_.at_logits
     raise UncurseError(f"there is no policy {name!r}; use one of {', '.join(POLICIES)}")
 
 
