@@ -4,7 +4,8 @@ from .account import Account
 from .landscape import Landscape
 from .market import Auctions, Market
 from .policies import DEFAULT, POLICIES, History, fit_policies, fit_policy
-from .simulate import LABELS, TRUTH, Outcome, Settings, sensitivity, simulate
+from .results import sensitivity
+from .simulate import LABELS, TRUTH, Outcome, Settings, simulate
 
 __all__ = [
     "DEFAULT",

@@ -147,7 +147,7 @@ class Landscape:
         -------
         array
         """
-        return np.interp(bids, self.prices, self.reached)
+        return np.asarray(np.interp(np.asarray(bids, float), self.prices, self.reached))
 
     def expected_price(self, bids: ArrayLike) -> Array:
         """Return the expected second price of an auction, which is 0 where it is lost.
@@ -182,7 +182,7 @@ class Landscape:
         -------
         array
         """
-        return np.interp(rng.random(size), self.reached, self.prices)
+        return np.asarray(np.interp(rng.random(size), self.reached, self.prices))
 
 
 __all__ = ["Landscape"]

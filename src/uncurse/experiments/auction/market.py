@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..._types import Array
 from ...errors import UncurseError
@@ -102,14 +104,15 @@ class Market:
         for i, (start, stop) in enumerate(pairwise(starts)):
             pieces = _split(stop - start, max(1, _SCORES // self.candidates))
             streams = np.random.SeedSequence([seed, i]).spawn(len(pieces))
-            parts = in_threads(lambda j, p=pieces, s=streams: self._choose(p[j], s[j], replicas), range(len(pieces)))
+            parts = in_threads(partial(self._choose, replicas), list(zip(pieces, streams, strict=True)))
             joined = (np.concatenate(column) for column in zip(*parts, strict=True))
             yield Auctions(*joined)
             if progress is not None:
                 progress(stop - start)
 
-    def _choose(self, count: int, stream: np.random.SeedSequence, replicas: int) -> tuple[Array, Array, Array]:
+    def _choose(self, replicas: int, piece: tuple[int, np.random.SeedSequence]) -> tuple[Array, Array, Array]:
         """Return log odds of the chosen candidates by the models, true log odds, and competing prices."""
+        count, stream = piece
         rng = np.random.Generator(np.random.SFC64(stream))
         truth = rng.standard_normal((count, self.candidates), np.float32)
         truth *= np.float32(self.spread)
@@ -146,7 +149,7 @@ class Market:
         noise = self.noise * rng.standard_normal((rows, replicas))
         return np.asarray(truth[:, None] + noise)
 
-    def random_traffic(self, rows: int, seed: int, *, replicas: int = 3) -> tuple[Array, Array]:
+    def random_traffic(self, rows: int, seed: int, *, replicas: int = 3) -> tuple[Array, NDArray[np.bool_]]:
         """Draw ads that are shown at random, whatever their scores and the price.
 
         Parameters
@@ -237,7 +240,7 @@ def _split(count: int, most: int) -> list[int]:
     """Split a count into pieces of at most `most`; independent of the number of cores."""
     pieces = max(1, -(-count // most))
     edges = np.linspace(0, count, pieces + 1).astype(int)
-    return np.diff(edges).tolist()
+    return [int(stop - start) for start, stop in pairwise(edges)]
 
 
 __all__ = ["Auctions", "Market"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..._types import Array
 from ...calibration import CALIBRATORS, fit_calibrator
@@ -39,13 +41,13 @@ class History:
 
     Examples
     --------
-    >>> History(np.zeros((2, 2)), np.zeros((2, 2)), np.array([0, 1])).clicks.sum()
+    >>> int(History(np.zeros((2, 2)), np.zeros((2, 2)), np.array([0, 1])).clicks.sum())
     1
     """
 
     pool: Array
     shown: Array
-    clicks: Array
+    clicks: NDArray[Any]
     replicas: str = "seeds"
 
 
@@ -71,10 +73,10 @@ def fit_policy(name: str, history: History) -> Policy:
     """
     shown, clicks = history.shown[:, 0], history.clicks
     if name == "as served":
-        return _served
+        return as_served
     if name == "multiplier":
-        factor = float(clicks.sum() / _served(shown).sum())
-        return lambda served: np.minimum(factor * _served(served), 1.0)
+        factor = float(clicks.sum() / as_served(shown).sum())
+        return lambda served: np.minimum(factor * as_served(served), 1.0)
     if name in CALIBRATORS:
         return fit_calibrator(name, Cells().update(shown, clicks)).at_logits
     labelled, kind = (history.shown, clicks), history.replicas
@@ -133,8 +135,24 @@ def fit_policies(names: Sequence[str], history: History) -> Mapping[str, Policy]
     return {name: fit_policy(name, history) for name in names}
 
 
-def _served(served: Array) -> Array:
+def as_served(served: Array) -> Array:
+    """Return click rates for log odds, as they are.
+
+    Parameters
+    ----------
+    served : array
+        Log odds.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> as_served(np.zeros(1))
+    array([0.5])
+    """
     return logistic(served).astype(np.float64, copy=False)
 
 
-__all__ = ["DEFAULT", "POLICIES", "History", "Policy", "check_policies", "fit_policies", "fit_policy"]
+__all__ = ["DEFAULT", "POLICIES", "History", "Policy", "as_served", "check_policies", "fit_policies", "fit_policy"]

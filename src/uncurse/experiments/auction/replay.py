@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from ..._types import Array
 from ...errors import UncurseError
-from ...links import logistic, to_link
+from ...links import to_link
 from ...validation import check_choice, check_labels, check_number, check_scores
 from .files import read_columns
-from .policies import History, Policy, fit_policies
+from .policies import History, Policy, as_served, fit_policies
 
 #: Policies that need one score and labels only, fitted to a training log.
 TRAINED = ("multiplier", "platt", "isotonic")
@@ -25,8 +26,8 @@ CAVEATS = (
     "policy that bids more would win more than this replay shows.",
     "Competitors and prices do not react to the bids.",
     "The ads and the clicks are those of the logging bidder. A model that chooses among several ads would show others.",
-    "Clicks are few; the intervals are exact Poisson intervals for them. They hold for the clicks of these impressions, "
-    "and not for another day.",
+    "Clicks are few; the intervals are exact Poisson intervals for them. They hold for the clicks of these "
+    "impressions, and not for another day.",
     "One score without replicas shows nothing of its own noise: VAD, Tower and Auto need replicas. Fit them with "
     "'uncurse fit' on a pool, and pass the map.",
 )
@@ -52,7 +53,7 @@ class AuctionLog:
     0.13
     """
 
-    clicks: Array
+    clicks: NDArray[Any]
     prices: Array
     scores: Array
 
@@ -163,7 +164,7 @@ class Replay:
     Examples
     --------
     >>> log = AuctionLog(np.array([0, 1]), np.array([50.0, 80.0]), np.zeros(2))
-    >>> replay(log, {}, value=0.1).accounts["as served"].won
+    >>> replay(log, {}, value=0.12).accounts["as served"].won
     1
     """
 
@@ -258,7 +259,7 @@ def replay(
     Examples
     --------
     >>> log = AuctionLog(np.array([0, 1]), np.array([50.0, 80.0]), np.zeros(2))
-    >>> found = replay(log, {"half": lambda served: logistic(served) / 2}, value=0.15)
+    >>> found = replay(log, {"half": lambda served: as_served(served) / 2}, value=0.15)
     >>> [(account.won, account.spend) for account in found.accounts.values()]
     [(1, 0.05), (0, 0.0)]
     """
@@ -269,7 +270,7 @@ def replay(
     if not check_number(shading, "shading") > 0:
         raise UncurseError(f"shading={shading:g}; pass a positive number")
     accounts = {}
-    for name, policy in {"as served": _served, **policies}.items():
+    for name, policy in {"as served": as_served, **policies}.items():
         predictions = np.asarray(policy(log.scores), float)
         bids = 1000 * worth * shading * predictions
         won = bids > log.prices
@@ -280,13 +281,9 @@ def replay(
         )  # fmt: skip
     count = len(log.clicks)
     logged = ReplayAccount(
-        count, count, int(log.clicks.sum()), float(_served(log.scores).sum()), float(log.prices.sum()) / 1000, worth
+        count, count, int(log.clicks.sum()), float(as_served(log.scores).sum()), float(log.prices.sum()) / 1000, worth
     )
     return Replay(accounts, price, shading, logged)
-
-
-def _served(scores: Array) -> Array:
-    return logistic(scores).astype(np.float64, copy=False)
 
 
 __all__ = ["CAVEATS", "TRAINED", "AuctionLog", "Replay", "ReplayAccount", "fit_on_log", "read_log", "replay"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 
@@ -13,12 +13,11 @@ import numpy as np
 
 from ..._types import Array
 from ...errors import UncurseError
-from ...links import logistic
 from ...threads import in_threads
 from ...validation import check_choice, check_count, check_number
 from .account import Account, settle
 from .market import Auctions, Market
-from .policies import DEFAULT, History, Policy, check_policies, fit_policies
+from .policies import DEFAULT, History, Policy, as_served, check_policies, fit_policies
 
 #: Not a policy that can be served: it bids by the true rates, for the ad that the model chose.
 TRUTH = "truth"
@@ -214,7 +213,9 @@ def simulate(
         factors = _pacing(market, fitted, options.budget, [options.seed, i, 1])
         parts: dict[str, list[Account]] = {name: [] for name in names}
         for chunk in market.auctions(options.auctions, stream(options.seed, i, 2), progress=progress):
-            for name, part in zip(names, in_threads(partial(_settle, market, fitted, factors, chunk), names), strict=True):
+            for name, part in zip(
+                names, in_threads(partial(_settle, market, fitted, factors, chunk), names), strict=True
+            ):
                 parts[name].append(part)
         for name, some in parts.items():
             accounts[name].append(reduce(add, some))
@@ -304,12 +305,13 @@ def observe(market: Market, settings: Settings, seed: Sequence[int]) -> History:
     replicas, explored = settings.replicas, round(settings.history * settings.explore)
     if settings.labels == "random":
         explored = settings.history
-    scores, clicks = map(list, zip(market.random_traffic(explored, stream(*seed, 3), replicas=replicas), strict=True))
+    drawn = market.random_traffic(explored, stream(*seed, 3), replicas=replicas)
+    scores, clicks = [drawn[0]], [drawn[1]]
     rng = np.random.default_rng([*seed, 1])
     # An earlier model has chosen: its scores are in the first column, and those of today's replicas follow.
     first = int(settings.labels == "earlier")
     for chunk in market.auctions(settings.history - explored, stream(*seed), replicas=replicas + first):
-        won = market.bids(logistic(chunk.served)) > chunk.prices
+        won = market.bids(as_served(chunk.served)) > chunk.prices
         scores.append(chunk.scores[won, first:])
         clicks.append(rng.random(int(won.sum())) < chunk.rate[won])
     labels = np.concatenate(clicks).astype(np.int8)
@@ -344,45 +346,6 @@ def _pacing(
     return factors
 
 
-def sensitivity(
-    market: Market,
-    settings: Settings,
-    field: str,
-    values: Sequence[float],
-    *,
-    policies: Sequence[str] = DEFAULT,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[tuple[float, Outcome], ...]:
-    """Simulate the market for several values of one of its fields, or of the budget.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-    settings : Settings
-        Sizes and options of each simulation.
-    field : {"candidates", "noise", "shading", "value", "budget"}
-        Field of `Market`, or "budget".
-    values : sequence of float
-        Its values.
-    policies, progress
-        See `simulate`.
-
-    Returns
-    -------
-    tuple of (float, Outcome)
-    """
-    found = []
-    for value in values:
-        varied, options = market, settings
-        if field == "budget":
-            options = replace(settings, budget=value)
-        else:
-            varied = replace(market, **{field: int(value) if field == "candidates" else value})
-        found.append((value, simulate(varied, options, policies=policies, progress=progress)))
-    return tuple(found)
-
-
 __all__ = [
     "LABELS",
     "TRUTH",
@@ -392,7 +355,6 @@ __all__ = [
     "mean_and_error",
     "observe",
     "predict",
-    "sensitivity",
     "simulate",
     "stream",
 ]
