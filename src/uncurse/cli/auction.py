@@ -16,9 +16,10 @@ from .output import Format, Quiet, check_outputs, command_line, emit, note, work
 from .reading import load_map, share
 
 if TYPE_CHECKING:
-    from ..experiments.auction import Landscape, Settings
+    from ..experiments.auction import Settings
 
 _QUICK = {"auctions": 50_000, "history": 50_000, "pool": 50_000, "repetitions": 3}
+_LOOPS = 3  # repetitions of the closed loop
 _LOOP_QUICK = {"ads": 1000, "requests": 10_000}
 
 
@@ -44,7 +45,9 @@ def auction(
     ] = None,
     landscape_column: Annotated[str, typer.Option(help="Column of the prices in a parquet or CSV file.")] = "price",
     auctions: Annotated[int | None, typer.Option(min=1, help="Auctions of each repetition (200,000).")] = None,
-    repetitions: Annotated[int | None, typer.Option(min=1, help="Repetitions, for standard errors (5).")] = None,
+    repetitions: Annotated[
+        int | None, typer.Option(min=1, help="Repetitions, for standard errors (5; closed loop 3).")
+    ] = None,
     policy: Annotated[list[str] | None, typer.Option(help="Policy to compare; may be repeated.")] = None,
     labels: Annotated[
         Literal["won", "earlier", "random"] | None,
@@ -128,7 +131,7 @@ def auction(
     settings = Settings(budget=budget, labels=labels or "won", explore=random, seed=seed, **sizes)
     results = _simulate(market, settings, policy, sensitivity)
     if days is not None:
-        results = _with_loop(results, days, prices, policy, bootstrap, quick)
+        results = _with_loop(results, days, repetitions or _LOOPS, policy, bootstrap, quick)
     emit(format, text.text(results), to_json(results), records(results))
     if markdown is not None:
         write_file(markdown, text.markdown(results))
@@ -157,7 +160,7 @@ def _simulate(market: Any, settings: Settings, policies: list[str] | None, vary:
 
 
 def _with_loop(
-    results: Any, days: int, landscape: Landscape, policies: list[str] | None, bootstrap: bool, quick: bool
+    results: Any, days: int, repetitions: int, policies: list[str] | None, bootstrap: bool, quick: bool
 ) -> Any:
     """Add a closed loop; its ads are its own, and the market has the same kind of auction and prices."""
     from dataclasses import replace
@@ -166,13 +169,12 @@ def _with_loop(
     from ..experiments.auction.loop import LOOP_DEFAULT, World, run_loop
 
     settings, market = results.outcome.settings, results.outcome.market
-    own = Market(value=World().market.value, price=market.price, shading=market.shading, landscape=landscape)
+    own = Market(value=World().market.value, price=market.price, shading=market.shading, landscape=market.landscape)
     world = World(market=own, bootstrap=bootstrap, **(_LOOP_QUICK if quick else {}))
-    count = min(settings.repetitions, 3)
     names = policies or LOOP_DEFAULT
-    with working("closed loops", lambda: count * (len(names) + 1)) as advance:
+    with working("closed loops", lambda: repetitions * (len(names) + 1)) as advance:
         loop = run_loop(
-            world, days, policies=names, explore=settings.explore, repetitions=count, seed=settings.seed,
+            world, days, policies=names, explore=settings.explore, repetitions=repetitions, seed=settings.seed,
             labels="random" if settings.labels == "random" else "shown", progress=advance,
         )  # fmt: skip
     return replace(results, loop=loop)

@@ -17,8 +17,8 @@ from ...threads import in_threads
 from ...validation import check_choice, check_count, check_number
 from .landscape import Landscape
 
-_SCORES = 1 << 20  # candidates that a thread scores at once, so that they stay in its cache
-_AUCTIONS = 1 << 18  # auctions that are handed on at once
+_SCORES = 1 << 19  # candidates that a thread scores at once, so that they stay in its cache
+_AUCTIONS = 1 << 17  # auctions that are handed on at once
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Market:
         Yields
         ------
         Auctions
-            Up to 262,144 auctions at a time.
+            Up to 131,072 auctions at a time.
         """
         starts = [*range(0, count, _AUCTIONS), count]
         for i, (start, stop) in enumerate(pairwise(starts)):
