@@ -52,6 +52,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.estimators
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.auction
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist

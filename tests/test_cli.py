@@ -125,8 +125,8 @@ def test_help_lists_the_commands_in_the_order_of_the_workflow():
     help_text = uncurse("-h").stdout
     assert help_text == uncurse("--help").stdout
     listed = [line.split()[0] for line in help_text.split("Commands:")[1].splitlines() if line.startswith("  ")]
-    names = "demo collect fit apply evaluate fold verify sql export arena reproduce"
-    assert listed[:11] == names.split()
+    names = "demo collect fit apply evaluate fold verify sql export arena auction reproduce"
+    assert listed[:12] == names.split()
     for name in names.split()[:9]:
         assert "Example" in uncurse(name, "-h").stdout
 

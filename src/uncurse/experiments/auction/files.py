@@ -38,9 +38,9 @@ def read_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Array]:
         if str(path).lower().endswith(_PLAIN):
             found = _read_plain(Path(path), columns)
         else:
-            files = locate([path])
-            frame = scan_polars(files, columns, uneven=check_files(files, columns)).select(dict.fromkeys(columns))
-            found = {name: frame.collect()[name].cast(pl.Float64).to_numpy() for name in columns}
+            files, names = locate([path]), list(dict.fromkeys(columns))
+            frame = scan_polars(files, names, uneven=check_files(files, names)).select(names).collect()
+            found = {name: frame[name].cast(pl.Float64).to_numpy() for name in columns}
     except OSError as error:
         raise UncurseError(f"cannot read {path}: {error.strerror or error}") from None
     except (pl.exceptions.PolarsError, EOFError) as error:
