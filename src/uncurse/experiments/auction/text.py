@@ -58,7 +58,7 @@ def headline(outcome: Outcome) -> str:
         )
     if best is not None:
         removed, error = outcome.removed(best) if "as served" in outcome.accounts else (float("nan"), float("nan"))
-        share = "" if removed != removed else f", which removes {100 * removed:.0f}%{_plus_minus(100 * error, 0)} of it"
+        share = "" if removed != removed else f", which removes {100 * removed:.1f}%{_plus_minus(100 * error)} of it"
         parts.append(f"With the map of {best} they are charged {_share(outcome, best)}{share}.")
     return " ".join(parts)
 
