@@ -52,6 +52,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.estimators
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.auction
 
 # Build the source archive and the wheel, check both, and run the wheel in an empty environment.
 package: $(VENV)-package/bin/python

@@ -127,8 +127,8 @@ def test_help_lists_the_commands_in_the_order_of_the_workflow(run):
     help_text = run("-h")
     assert help_text == run("--help")
     listed = [line.split()[0] for line in help_text.split("Commands:")[1].splitlines() if line.startswith("  ")]
-    names = "demo collect fit apply evaluate monitor refresh fold verify sql export arena reproduce"
-    assert listed[:13] == names.split()
+    names = "demo collect fit apply evaluate monitor refresh fold verify sql export arena auction reproduce"
+    assert listed[:14] == names.split()
     for name in names.split()[:11]:
         assert "Example" in run(name, "-h")
 

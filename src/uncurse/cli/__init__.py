@@ -13,6 +13,7 @@ from . import fold as fold
 from . import verify as verify
 from . import export as export  # and sql
 from . import arena as arena
+from . import auction as auction
 from . import reproduce
 
 # isort: on

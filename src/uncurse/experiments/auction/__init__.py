@@ -1,0 +1,26 @@
+"""An auction market: what the winner's curse costs in money, and how much of it a map recovers."""
+
+from .account import Account
+from .landscape import Landscape
+from .market import Auctions, Market
+from .policies import DEFAULT, POLICIES, History, fit_policies, fit_policy
+from .results import sensitivity
+from .simulate import LABELS, TRUTH, Outcome, Settings, simulate
+
+__all__ = [
+    "DEFAULT",
+    "LABELS",
+    "POLICIES",
+    "TRUTH",
+    "Account",
+    "Auctions",
+    "History",
+    "Landscape",
+    "Market",
+    "Outcome",
+    "Settings",
+    "fit_policies",
+    "fit_policy",
+    "sensitivity",
+    "simulate",
+]

@@ -1,0 +1,301 @@
+"""A platform that learns from what it wins: every day a model, a policy, auctions, and new labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._types import Array
+from ...errors import UncurseError
+from ...threads import in_threads
+from ...validation import check_choice, check_count, check_number
+from .account import Account, settle
+from .market import Auctions
+from .policies import POLICIES, History, Policy, as_served, check_policies, fit_policy
+from .simulate import TRUTH, expected_warnings, mean_and_error, stream
+from .world import ClickCounter, World
+
+#: Policies that keep the map of the first day on which there is one.
+FROZEN, REFRESHED = "auto, once", "auto, refreshed"
+#: Policies of the closed loop, and those that are compared unless others are named.
+LOOP_POLICIES = (*POLICIES, FROZEN, REFRESHED)
+LOOP_DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "tower", "auto", FROZEN, REFRESHED)
+_FIRST = 3  # the first day with a model and held-out labels: trained on day 0 and 1, labels of day 2
+
+
+@dataclass(frozen=True)
+class LoopOutcome:
+    """Accounts of every policy, repetition and day.
+
+    Parameters
+    ----------
+    world : World
+        The world.
+    explore : float
+        Share of random traffic.
+    labels : {"shown", "random"}
+        Rows that policies were fitted to.
+    days : tuple of int
+        Days of the accounts.
+    accounts : dict of str to tuple of tuple of Account
+        Accounts by policy, repetition and day. Random traffic is not among the impressions won.
+    explored : dict of str to float
+        Mean daily payment for random traffic minus the value of its clicks, by policy.
+
+    Examples
+    --------
+    >>> LoopOutcome(World(), 0.0, "shown", (), {}, {}).explore
+    0.0
+    """
+
+    world: World
+    explore: float
+    labels: str
+    days: tuple[int, ...]
+    accounts: Mapping[str, tuple[tuple[Account, ...], ...]]
+    explored: Mapping[str, float]
+
+    def by_day(self, policy: str, figure: Callable[[Account], float]) -> list[tuple[float, float]]:
+        """Return the mean of a figure over repetitions, and its standard error, for each day.
+
+        Parameters
+        ----------
+        policy : str
+            Name of the policy.
+        figure : callable
+            Function of an account.
+
+        Returns
+        -------
+        list of tuple of float
+        """
+        return [
+            mean_and_error([figure(account) for account in day]) for day in zip(*self.accounts[policy], strict=True)
+        ]
+
+    def over_days(
+        self, policy: str, figure: Callable[[Account], float], first: int = 10, *, size: bool = False
+    ) -> tuple[float, float]:
+        """Return the mean of a figure over the days from `first` on, and its standard error over repetitions.
+
+        Parameters
+        ----------
+        policy : str
+            Name of the policy.
+        figure : callable
+            Function of an account.
+        first : int, default=10
+            First day.
+        size : bool, default=False
+            Average absolute values.
+
+        Returns
+        -------
+        tuple of float
+        """
+        start = sum(day < first for day in self.days)
+        means = []
+        for days in self.accounts[policy]:
+            values = np.array([figure(account) for account in days[start:]])
+            means.append(float((np.abs(values) if size else values).mean()))
+        return mean_and_error(means)
+
+
+def run_loop(
+    world: World | None = None,
+    days: int = 30,
+    *,
+    policies: Sequence[str] = LOOP_DEFAULT,
+    explore: float = 0.0,
+    labels: str = "shown",
+    repetitions: int = 3,
+    replicas: int = 3,
+    pool: int = 20_000,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> LoopOutcome:
+    """Run a platform for some days with each policy: its bids decide what it wins, and so what it learns from.
+
+    On day d the model is trained on the impressions of the days before d − 1. The impressions of day d − 1 are labels
+    that it has not seen; the policy is fitted to them and to a sample of today's candidates. Days 0 to 2 show random
+    ads at any price, so that there is something to learn from. All policies meet the same requests and prices.
+
+    Parameters
+    ----------
+    world : World, optional
+        Ads, contexts and the market.
+    days : int, default=30
+        Number of days.
+    policies : sequence of str
+        Names from `LOOP_POLICIES`. "truth" is always added.
+    explore : float, default=0.0
+        Share of the requests of every day that show a random ad, at any price. The model learns from these too.
+    labels : {"shown", "random"}
+        Rows that policies are fitted to: all impressions of the day before, or those of random traffic.
+    repetitions : int, default=3
+        Number of repetitions with other random numbers.
+    replicas : int, default=3
+        The served model and bootstraps of it.
+    pool : int, default=20_000
+        Candidates of the sample of the pool.
+    seed : int, default=0
+        Seed.
+    progress : callable, optional
+        Called with 1 after every run of a policy.
+
+    Returns
+    -------
+    LoopOutcome
+
+    Examples
+    --------
+    >>> small = World(ads=50, requests=2000, candidates=10)
+    >>> found = run_loop(small, 5, policies=["as served"], repetitions=1, pool=1000)
+    >>> found.days
+    (3, 4)
+    """
+    own = world or World()
+    if check_count(days, "days") <= _FIRST:
+        raise UncurseError(f"days={days}; pass {_FIRST + 1} or more, because the first {_FIRST} show random ads")
+    if not 0 <= check_number(explore, "explore") < 1:
+        raise UncurseError(f"explore={explore:g}; pass a share from 0 to below 1")
+    if check_choice("labels", labels, ("shown", "random")) == "random" and not explore:
+        raise UncurseError("labels of random traffic need a share of it; pass explore, such as 0.1")
+    if replicas < 3:
+        raise UncurseError(f"replicas={replicas}; the closed loop needs the served model and two bootstraps")
+    names = (*check_policies(policies, LOOP_POLICIES), TRUTH)
+    runs = [(name, i) for i in range(check_count(repetitions, "repetitions")) for name in names]
+
+    def one(run: tuple[str, int]) -> tuple[tuple[Account, ...], float]:
+        found = _Platform(own, run[0], (explore, labels), replicas, pool, [seed, run[1]]).run(days)
+        if progress is not None:
+            progress(1)
+        return found
+
+    with expected_warnings():
+        results = dict(zip(runs, in_threads(one, runs), strict=True))
+    accounts = {name: tuple(results[name, i][0] for i in range(repetitions)) for name in names}
+    costs = {name: float(np.mean([results[name, i][1] for i in range(repetitions)])) for name in names}
+    return LoopOutcome(own, explore, labels, tuple(range(_FIRST, days)), accounts, costs)
+
+
+@dataclass(frozen=True)
+class _Impressions:
+    """Impressions of a day."""
+
+    ads: NDArray[Any]
+    contexts: NDArray[Any]
+    clicks: NDArray[Any]
+    random: NDArray[Any]  # whether the ad was drawn at random
+
+    def only(self, kept: NDArray[Any]) -> _Impressions:
+        return _Impressions(self.ads[kept], self.contexts[kept], self.clicks[kept], self.random[kept])
+
+
+class _Platform:
+    """One policy in one repetition."""
+
+    def __init__(
+        self, world: World, policy: str, random: tuple[float, str], replicas: int, pool: int, seed: Sequence[int]
+    ) -> None:
+        self.world, self.policy, self.pool, self.seed = world, policy, pool, seed
+        self.explore, self.labels = random
+        self.truth, self.expected = world.draw(self._rng(0, 0), world.ads)
+        self.model = ClickCounter(world, replicas)
+        self.kept: Policy | None = None  # the map of the first day
+
+    def _rng(self, day: int, purpose: int) -> np.random.Generator:
+        """Return random numbers of a day that do not depend on the policy."""
+        return np.random.default_rng(stream(*self.seed, day, purpose))
+
+    def run(self, days: int) -> tuple[tuple[Account, ...], float]:
+        """Return the accounts of the days, and the mean daily cost of random traffic."""
+        accounts, costs = [], []
+        waiting: list[_Impressions] = []  # of days that are not yet learned
+        for day in range(days):
+            if len(waiting) == 2:
+                self._learn(waiting.pop(0), self._rng(day, 1))
+            shown, account, cost = self._day(day, waiting[-1] if day >= _FIRST else None)
+            waiting.append(shown)
+            if account is not None:
+                accounts.append(account)
+                costs.append(cost)
+            self._replace(waiting, self._rng(day, 2))
+        return tuple(accounts), float(np.mean(costs))
+
+    def _learn(self, day: _Impressions, rng: np.random.Generator) -> None:
+        cells, shape = day.ads * self.world.contexts + day.contexts, self.truth.shape
+        shown = np.bincount(cells, minlength=self.truth.size).reshape(shape)
+        self.model.learn(np.bincount(cells, day.clicks, minlength=self.truth.size).reshape(shape), shown, rng)
+
+    def _replace(self, waiting: list[_Impressions], rng: np.random.Generator) -> None:
+        """Replace some ads; what is known of the old ones is of no use."""
+        gone = np.flatnonzero(rng.random(self.world.ads) < self.world.new_ads)
+        self.truth[gone], self.expected[gone] = self.world.draw(rng, len(gone))
+        self.model.forget(gone)
+        waiting[:] = [day.only(~np.isin(day.ads, gone)) for day in waiting]
+
+    def _day(self, day: int, labelled: _Impressions | None) -> tuple[_Impressions, Account | None, float]:
+        """Return the impressions of a day, the account of the auctions, and the cost of random traffic."""
+        world, rng = self.world, self._rng(day, 3)
+        contexts = rng.integers(0, world.contexts, world.requests)
+        candidates = rng.integers(0, world.ads, (world.requests, world.candidates))
+        prices = world.market.landscape.draw(rng, world.requests)
+        luck, dice = rng.random(world.requests), rng.random(world.requests)
+        random = dice < (self.explore if labelled is not None else 1.0)
+        ads, won, account = candidates[:, 0].copy(), np.zeros(world.requests, bool), None
+        if labelled is not None:
+            scores = self.model.scores(self.expected, self._rng(day, 5))
+            table = scores[0].T.astype(np.float32).ravel()  # by context, then ad
+            best = np.argmax(table[contexts[:, None] * world.ads + candidates], axis=1)
+            ads = np.where(random, ads, candidates[np.arange(world.requests), best])
+            served, truth = scores[0, ads, contexts], self.truth[ads, contexts]
+            sample = self._rng(day, 4)
+            pool = scores[:, sample.integers(0, world.ads, self.pool), sample.integers(0, world.contexts, self.pool)].T
+            predict = self._fit(pool, labelled, scores)
+            bought = ~random
+            auctions = Auctions(served[bought, None], truth[bought], prices[bought])
+            predictions = as_served(truth) if predict is None else predict(served)
+            account = settle(world.market, auctions, predictions[bought])
+            won = bought & (world.market.bids(predictions) > prices)
+        rates = as_served(self.truth[ads, contexts])
+        shown = won | random
+        cost = float((prices[random] / 1000 - world.market.value * rates[random]).sum())
+        return _Impressions(ads, contexts, luck < rates, random).only(shown), account, cost
+
+    def _fit(self, pool: Array, day_before: _Impressions, scores: Array) -> Policy | None:
+        """Return the policy of the day; None for the truth."""
+        if self.policy == TRUTH:
+            return None
+        rows = day_before.only(day_before.random) if self.labels == "random" else day_before
+        shown, clicks = scores[:, rows.ads, rows.contexts].T, rows.clicks
+        history = History(
+            pool, shown, clicks.astype(np.int8), replicas="bootstrap" if self.world.bootstrap else "seeds"
+        )
+        if self.policy not in (FROZEN, REFRESHED):
+            return fit_policy(self.policy, history)
+        if self.kept is None:
+            self.kept = fit_policy("auto", history)
+        return self.kept if self.policy == FROZEN else _with_level(self.kept, shown[:, 0], clicks)
+
+
+def _with_level(policy: Policy, served: Array, clicks: NDArray[Any]) -> Policy:
+    """Return a policy with its log odds moved so that it predicts the clicks of some rows on average."""
+    before = _log_odds(policy(served))
+    low, high = -5.0, 5.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if as_served(before + middle).sum() < clicks.sum() else (low, middle)
+    shift = (low + high) / 2
+    return lambda scores: as_served(_log_odds(policy(scores)) + shift)
+
+
+def _log_odds(rates: Array) -> Array:
+    return np.asarray(np.log(rates) - np.log1p(-rates))
+
+
+__all__ = ["FROZEN", "LOOP_DEFAULT", "LOOP_POLICIES", "REFRESHED", "LoopOutcome", "World", "run_loop"]

@@ -1,0 +1,158 @@
+"""How the platform turns the served score of the chosen ad into a prediction: as it is, calibrated, or debiased."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._types import Array
+from ...calibration import CALIBRATORS, fit_calibrator
+from ...debias import VAD, Auto, Tower
+from ...errors import UncurseError
+from ...evidence import Cells
+from ...links import logistic
+
+Policy = Callable[[Array], Array]  # served log odds to predicted click rates; ranking does not change
+
+#: Policies in the order of the tables. "truth" is not one: it knows the true rates.
+POLICIES = ("as served", "multiplier", *CALIBRATORS, "vad", "platt + vad", "tower", "auto")
+#: Policies that are compared unless others are named.
+DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "platt + vad", "tower", "auto")
+
+
+@dataclass(frozen=True)
+class History:
+    """What the platform knows: a sample of the candidate pool, and the ads that it has shown, with their clicks.
+
+    Parameters
+    ----------
+    pool : array of shape (n, S)
+        Log odds of candidates by the served model and its replicas.
+    shown : array of shape (m, S)
+        The same for ads that were shown.
+    clicks : array of shape (m,)
+        Whether they were clicked.
+    replicas : str, default="seeds"
+        How the replicas were trained, see `uncurse.VAD`.
+
+    Examples
+    --------
+    >>> int(History(np.zeros((2, 2)), np.zeros((2, 2)), np.array([0, 1])).clicks.sum())
+    1
+    """
+
+    pool: Array
+    shown: Array
+    clicks: NDArray[Any]
+    replicas: str = "seeds"
+
+
+def fit_policy(name: str, history: History) -> Policy:
+    """Fit a policy to what the platform knows.
+
+    Parameters
+    ----------
+    name : str
+        One of `POLICIES`.
+    history : History
+        Pool, shown ads and clicks. The landscape and the selected share are not among them.
+
+    Returns
+    -------
+    callable
+        Function of served log odds.
+
+    Examples
+    --------
+    >>> fit_policy("as served", History(np.zeros((2, 2)), np.zeros((2, 2)), np.array([0, 1])))(np.zeros(1))
+    array([0.5])
+    """
+    shown, clicks = history.shown[:, 0], history.clicks
+    if name == "as served":
+        return as_served
+    if name == "multiplier":
+        factor = float(clicks.sum() / as_served(shown).sum())
+        return lambda served: np.minimum(factor * as_served(served), 1.0)
+    if name in CALIBRATORS:
+        return fit_calibrator(name, Cells().update(shown, clicks)).at_logits
+    labelled, kind = (history.shown, clicks), history.replicas
+    if name == "vad":
+        return VAD(lambda_floor=0.0, replicas=kind).fit(history.pool).map_.at_logits
+    if name == "platt + vad":
+        tandem = VAD(calibrator="platt", lambda_floor=0.0, replicas=kind)
+        return tandem.fit(history.pool, labelled=labelled).map_.at_logits
+    if name == "tower":
+        return Tower(replicas=kind).fit(history.pool, labelled=labelled).map_.at_logits
+    if name == "auto":
+        return Auto(replicas=kind).fit(history.pool, labelled=labelled).map_.at_logits
+    raise UncurseError(f"there is no policy {name!r}; use one of {', '.join(POLICIES)}")
+
+
+def check_policies(names: Sequence[str], known: Sequence[str] = POLICIES) -> tuple[str, ...]:
+    """Check names of policies.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names.
+    known : sequence of str
+        Names that are allowed.
+
+    Returns
+    -------
+    tuple of str
+        The names, each once.
+
+    Examples
+    --------
+    >>> check_policies(["auto", "auto"])
+    ('auto',)
+    """
+    for name in names:
+        if name not in known:
+            raise UncurseError(f"there is no policy {name!r}; use one of {', '.join(known)}")
+    return tuple(dict.fromkeys(names))
+
+
+def fit_policies(names: Sequence[str], history: History) -> Mapping[str, Policy]:
+    """Fit several policies.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names from `POLICIES`.
+    history : History
+        What the platform knows.
+
+    Returns
+    -------
+    dict of str to callable
+    """
+    return {name: fit_policy(name, history) for name in names}
+
+
+def as_served(served: Array) -> Array:
+    """Return click rates for log odds, as they are.
+
+    Parameters
+    ----------
+    served : array
+        Log odds.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> as_served(np.zeros(1))
+    array([0.5])
+    """
+    return logistic(served).astype(np.float64, copy=False)
+
+
+__all__ = ["DEFAULT", "POLICIES", "History", "Policy", "as_served", "check_policies", "fit_policies", "fit_policy"]

@@ -1,0 +1,289 @@
+"""Replay a log of auctions: what a policy would have won, paid and received."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from ..._types import Array
+from ...errors import UncurseError
+from ...links import to_link
+from ...validation import check_choice, check_labels, check_number, check_scores
+from .files import read_columns
+from .policies import History, Policy, as_served, fit_policies
+
+#: Policies that need one score and labels only, fitted to a training log.
+TRAINED = ("multiplier", "platt", "isotonic")
+#: What a replay cannot show.
+CAVEATS = (
+    "The log holds only auctions that the logging bidder won. Auctions with prices above its bids are missing, so a "
+    "policy that bids more would win more than this replay shows.",
+    "Competitors and prices do not react to the bids.",
+    "The ads and the clicks are those of the logging bidder. A model that chooses among several ads would show others.",
+    "Clicks are few; the intervals are exact Poisson intervals for them. They hold for the clicks of these "
+    "impressions, and not for another day.",
+    "One score without replicas shows nothing of its own noise: VAD, Tower and Auto need replicas. Fit them with "
+    "'uncurse fit' on a pool, and pass the map.",
+)
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class AuctionLog:
+    """Auctions with their highest competing price.
+
+    Parameters
+    ----------
+    clicks : array of shape (n,)
+        0 or 1.
+    prices : array of shape (n,)
+        Highest competing price for a thousand impressions.
+    scores : array of shape (n,)
+        Log odds of the served model.
+
+    Examples
+    --------
+    >>> AuctionLog(np.array([0, 1]), np.array([50.0, 80.0]), np.zeros(2)).cost_per_click
+    0.13
+    """
+
+    clicks: NDArray[Any]
+    prices: Array
+    scores: Array
+
+    @property
+    def cost_per_click(self) -> float:
+        """Sum of all prices, for one impression each, over the clicks."""
+        clicks = float(self.clicks.sum())
+        return float(self.prices.sum()) / 1000 / clicks if clicks else float("nan")
+
+
+@dataclass(frozen=True)
+class ReplayAccount:
+    """Sums over the auctions that a policy would have won.
+
+    Parameters
+    ----------
+    auctions, won, clicks : int
+        Number of auctions, and of those won; clicks that were observed on these.
+    predicted : float
+        Predicted clicks of the auctions won.
+    spend : float
+        Payments to the exchange.
+    value : float
+        Value of a click.
+
+    Examples
+    --------
+    >>> one = ReplayAccount(10, 8, 4, 6.0, 3.0, 1.0)
+    >>> one.error, one.overcharge
+    (0.5, 2.0)
+    """
+
+    auctions: int
+    won: int
+    clicks: int
+    predicted: float
+    spend: float
+    value: float
+
+    @property
+    def click_interval(self) -> tuple[float, float]:
+        """Exact 95% interval for the expected number of clicks."""
+        tail = (1 - _LEVEL) / 2
+        low = float(stats.chi2.ppf(tail, 2 * self.clicks) / 2) if self.clicks else 0.0
+        return low, float(stats.chi2.ppf(1 - tail, 2 * self.clicks + 2) / 2)
+
+    @property
+    def error(self) -> float:
+        """Calibration error of the auctions won."""
+        return self.predicted / self.clicks - 1 if self.clicks else float("nan")
+
+    @property
+    def error_interval(self) -> tuple[float, float]:
+        """95% interval of the calibration error; the upper end may be infinite."""
+        low, high = self.click_interval
+        return self.predicted / high - 1, self.predicted / low - 1 if low else float("inf")
+
+    @property
+    def overcharge(self) -> float:
+        """Value of the predicted clicks minus value of the observed ones."""
+        return self.value * (self.predicted - self.clicks)
+
+    @property
+    def overcharge_interval(self) -> tuple[float, float]:
+        """95% interval of the overcharge."""
+        low, high = self.click_interval
+        return self.value * (self.predicted - high), self.value * (self.predicted - low)
+
+    @property
+    def surplus(self) -> float:
+        """Value of the observed clicks minus payments."""
+        return self.value * self.clicks - self.spend
+
+    @property
+    def cost_per_click(self) -> float:
+        """Payments per observed click."""
+        return self.spend / self.clicks if self.clicks else float("nan")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all sums and what follows from them.
+
+        Returns
+        -------
+        dict
+        """
+        more = {name: getattr(self, name) for name in ("error", "overcharge", "surplus", "cost_per_click")}
+        ends: dict[str, float] = {}
+        for name in ("error", "overcharge"):
+            ends[f"{name}_low"], ends[f"{name}_high"] = getattr(self, f"{name}_interval")
+        return {**vars(self), **more, **ends}
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Result of a replay.
+
+    Parameters
+    ----------
+    accounts : dict of str to ReplayAccount
+        An account for each policy.
+    price : {"second", "first"}
+        Kind of the auction.
+    shading : float
+        Factor on all bids.
+    logged : ReplayAccount
+        All auctions of the log, at their prices.
+
+    Examples
+    --------
+    >>> log = AuctionLog(np.array([0, 1]), np.array([50.0, 80.0]), np.zeros(2))
+    >>> replay(log, {}, value=0.12).accounts["as served"].won
+    1
+    """
+
+    accounts: Mapping[str, ReplayAccount]
+    price: str
+    shading: float
+    logged: ReplayAccount
+
+
+def read_log(path: str | Path, click: str, price: str, score: str, *, scale: str = "probability") -> AuctionLog:
+    """Read a log of auctions.
+
+    Parameters
+    ----------
+    path : str or Path
+        File, see `uncurse.experiments.auction.files.read_columns`.
+    click, price, score : str
+        Columns of clicks (0 or 1), of the highest competing prices for a thousand impressions, and of the score.
+    scale : {"probability", "logit"}
+        Scale of the score.
+
+    Returns
+    -------
+    AuctionLog
+    """
+    check_choice("scale", scale, ("probability", "logit"))
+    found = read_columns(path, [click, price, score])
+    try:
+        labels = check_labels(found[click], len(found[click]))
+        scores = check_scores(found[score], scale)
+    except UncurseError as error:
+        raise UncurseError(f"{path}: {error}") from None
+    prices = found[price]
+    if not (prices >= 0).all():
+        raise UncurseError(f"{path}, column {price!r}: {prices.min():g} is no price; prices are 0 or more")
+    return AuctionLog(np.asarray(labels), prices, np.asarray(to_link(scores, scale, "logistic"), float))
+
+
+def fit_on_log(log: AuctionLog) -> dict[str, Policy]:
+    """Fit the policies that need no replicas to a training log.
+
+    Parameters
+    ----------
+    log : AuctionLog
+        Training log, of other auctions than those that are replayed.
+
+    Returns
+    -------
+    dict of str to callable
+
+    Examples
+    --------
+    >>> log = AuctionLog(np.array([0, 1, 0, 0]), np.ones(4), np.array([0.0, 1.0, 0.5, 2.0]))
+    >>> list(fit_on_log(log))
+    ['multiplier', 'platt', 'isotonic']
+    """
+    if not 0 < log.clicks.sum() < len(log.clicks):
+        raise UncurseError(f"the training log has {log.clicks.sum():,} clicks in {len(log.clicks):,} rows; use another")
+    alone = log.scores[:, None]
+    return dict(fit_policies(TRAINED, History(alone, alone, log.clicks)))
+
+
+def replay(
+    log: AuctionLog,
+    policies: Mapping[str, Policy],
+    *,
+    value: float | None = None,
+    price: str = "second",
+    shading: float = 1.0,
+) -> Replay:
+    """Bid in the auctions of a log by each policy.
+
+    A policy bids ``1000 · value · prediction · shading`` and wins if that exceeds the price in the log.
+
+    Parameters
+    ----------
+    log : AuctionLog
+        The log.
+    policies : mapping of str to callable
+        Functions of served log odds. The scores as served are always among the results.
+    value : float, optional
+        Value of a click; by default the cost per click of the log.
+    price : {"second", "first"}
+        The winner pays the price in the log, or its own bid.
+    shading : float, default=1.0
+        Factor on all bids.
+
+    Returns
+    -------
+    Replay
+
+    Examples
+    --------
+    >>> log = AuctionLog(np.array([0, 1]), np.array([50.0, 80.0]), np.zeros(2))
+    >>> found = replay(log, {"half": lambda served: as_served(served) / 2}, value=0.15)
+    >>> [(account.won, account.spend) for account in found.accounts.values()]
+    [(1, 0.05), (0, 0.0)]
+    """
+    check_choice("price", price, ("second", "first"))
+    worth = log.cost_per_click if value is None else check_number(value, "value")
+    if not worth > 0:
+        raise UncurseError("the log has no clicks, so it has no cost per click; pass the value of a click")
+    if not check_number(shading, "shading") > 0:
+        raise UncurseError(f"shading={shading:g}; pass a positive number")
+    accounts = {}
+    for name, policy in {"as served": as_served, **policies}.items():
+        predictions = np.asarray(policy(log.scores), float)
+        bids = 1000 * worth * shading * predictions
+        won = bids > log.prices
+        paid = (log.prices if price == "second" else bids)[won]
+        accounts[name] = ReplayAccount(
+            len(won), int(won.sum()), int(log.clicks[won].sum()), float(predictions[won].sum()),
+            float(paid.sum()) / 1000, worth,
+        )  # fmt: skip
+    count = len(log.clicks)
+    logged = ReplayAccount(
+        count, count, int(log.clicks.sum()), float(as_served(log.scores).sum()), float(log.prices.sum()) / 1000, worth
+    )
+    return Replay(accounts, price, shading, logged)
+
+
+__all__ = ["CAVEATS", "TRAINED", "AuctionLog", "Replay", "ReplayAccount", "fit_on_log", "read_log", "replay"]
