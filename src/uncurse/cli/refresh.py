@@ -113,7 +113,7 @@ def _read(
 
 def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str) -> str:
     """Return the result as lines for people."""
-    from ..report.prose import refresh_parts
+    from ..report.prose import percent, refresh_parts
 
     counts = f"{found.rows:,} labelled rows ({found.positives:,.0f} positive) of {rows.spec.scores[0]}"
     lines = [f"refresh {found.number} of {map_file}, with {counts}", found.reason]
@@ -123,7 +123,10 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str) -> str:
     if found.changed:
         parts = [("predictions on these rows", "change ± standard error")]
         parts += [
-            ("all" if one.alpha == 1 else f"top {100 * one.alpha:g}%", _percent(one.change, one.standard_error))
+            (
+                "all" if one.alpha == 1 else f"top {100 * one.alpha:g}%",
+                f"{percent(one.change)} ± {percent(one.standard_error, sign=False)}",
+            )
             for one in found.changes
         ]
         lines += ["", *aligned(parts, left=1), "", "the intervals of the fit no longer hold, so the new map has none"]
@@ -131,10 +134,6 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str) -> str:
         return "\n".join([*lines, "written to standard output"])
     following = f"; next: uncurse evaluate LOG --map {map_file} --map {out}" if found.changed else ", unchanged"
     return "\n".join([*lines, f"written to {out}{following}"])
-
-
-def _percent(change: float, error: float) -> str:
-    return f"{100 * change:+.1f}% ± {100 * error:.1f}%"
 
 
 def _flat(found: RefreshRecord, score_map: ScoreMap, out: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _PRIOR = np.array([0.5, 0.25, 0.15, 0.1])
 _SIZES, _SIZE_PRIOR = np.array([0.05, 0.15, 0.5]), np.array([0.4, 0.4, 0.2])
 _SLOPE = 0.5  # size of the slope relative to the level: both move predictions alike two log odds above the center
 _CURVE = 0.3  # size of the bends relative to the level, see `calibration.spline`: smaller than what a line explains
-_SUPPORTED = 0.5  # probability from which a part is called supported, and from which a curve is used
+_SUPPORTED = 0.75  # three to one: probability from which a part is called supported, and from which a curve is used
 # Quantiles of z at the knots of the curve: closer towards the top, where rows are selected. Bends are small and smooth,
 # so few knots are enough.
 _LEVELS = np.array([0.01, 0.2, 0.5, 0.8, 0.95, 0.99])
@@ -80,7 +80,7 @@ class Drift:
 
     @property
     def supported(self) -> str:
-        """The largest part that is more likely than not: "nothing", "level", "slope" or "curve"."""
+        """The largest part that the labels support: "nothing", "level", "slope" or "curve"."""
         return PARTS[int(np.sum(np.cumprod(self.probabilities > _SUPPORTED)))]
 
     def features(self, z: Array) -> Array:
