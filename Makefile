@@ -48,6 +48,7 @@ mutants: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.logs
+	$(BIN)/python -m benchmarks.monitoring
 	$(BIN)/python -m benchmarks.tower
 	$(BIN)/python -m benchmarks.estimators
 	$(BIN)/python -m benchmarks.reading

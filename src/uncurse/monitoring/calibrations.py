@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Calibration:
     e_value: float
 
 
-def calibration_of(name: str, sums: LabelSums, tolerance: float = 0.0, log_e: float | None = None) -> Calibration:
+def calibration_of(name: str, sums: LabelSums, tolerance: float = 0.0) -> Calibration:
     """Return the calibration of some rows.
 
     Parameters
@@ -57,24 +57,21 @@ def calibration_of(name: str, sums: LabelSums, tolerance: float = 0.0, log_e: fl
         Their sums.
     tolerance : float, default=0.0
         See `monitor`.
-    log_e : float, optional
-        Logarithm of the e-value, if it is known by day.
 
     Returns
     -------
     Calibration
     """
-    found = calibrations_of({name: sums}, tolerance)[0]
-    return found if log_e is None else replace(found, e_value=_e_value(log_e))
+    return calibrations_of([(name, sums)], tolerance)[0]
 
 
-def calibrations_of(parts: Mapping[str, LabelSums], tolerance: float = 0.0) -> list[Calibration]:
+def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0.0) -> list[Calibration]:
     """Return the calibrations of sets of rows.
 
     Parameters
     ----------
-    parts : mapping of str to LabelSums
-        Sums by name.
+    parts : sequence of tuple of str and LabelSums
+        Names and sums; at least one.
     tolerance : float, default=0.0
         See `monitor`.
 
@@ -82,21 +79,30 @@ def calibrations_of(parts: Mapping[str, LabelSums], tolerance: float = 0.0) -> l
     -------
     list of Calibration
     """
-    if not parts:
-        return []
-    sums = list(parts.values())
+    sums = [one for _, one in parts]
     observed, cumulants = np.array([[one.observed] for one in sums]), np.array([[one.cumulants] for one in sums])
     log_e = log_e_values(observed, cumulants, tolerance)[:, 0].tolist()
     found = []
-    for name, one, ends, evidence in zip(parts, sums, intervals(sums, LEVEL).tolist(), log_e, strict=True):
+    for (name, one), ends, evidence in zip(parts, intervals(sums, LEVEL).tolist(), log_e, strict=True):
         low, high = (end if math.isfinite(end) else None for end in ends)
         error = None if math.isnan(one.error) else one.error
-        found.append(Calibration(name, one.rows, one.predicted, one.observed, error, low, high, _e_value(evidence)))
+        found.append(Calibration(name, one.rows, one.predicted, one.observed, error, low, high, e_value(evidence)))
     return found
 
 
-def _e_value(log_e: float) -> float:
-    return math.exp(min(log_e, 700.0))  # the largest power of e that is a number
+def e_value(log_e: float) -> float:
+    """Return an e-value from its logarithm.
+
+    Parameters
+    ----------
+    log_e : float
+        Logarithm; from 700 on, its exponential is no number, and that of 700 is returned.
+
+    Returns
+    -------
+    float
+    """
+    return math.exp(min(log_e, 700.0))
 
 
 def error_words(part: Calibration) -> str:
@@ -118,4 +124,4 @@ def error_words(part: Calibration) -> str:
     return f"predictions are {100 * abs(part.error):.1f}% {direction} (95% confidence sequence {ends[0]} to {ends[1]})"
 
 
-__all__ = ["LEVEL", "Calibration", "calibration_of", "calibrations_of", "error_words"]
+__all__ = ["LEVEL", "Calibration", "calibration_of", "calibrations_of", "e_value", "error_words"]

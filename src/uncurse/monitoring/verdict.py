@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..errors import UncurseError
 from ..evidence import Evidence
 from ..maps import Grouped, ScoreMap
 from ..validation import check_number
-from .calibrations import LEVEL, Calibration, calibration_of, calibrations_of, error_words
+from .calibrations import LEVEL, Calibration, calibration_of, calibrations_of, e_value, error_words
 from .counting import count_rows, range_place
 from .drift import LambdaChange, ScoreChange, lambda_change, score_change
 from .sequential import LabelSums, likely_start, log_e_values, total
@@ -202,30 +202,21 @@ def judge(
     """
     if not state.days:
         raise UncurseError("this state holds no day; monitor some rows first")
-    days = [day.sums for _, day in state.ordered]
-    log_e = log_e_values(*state.series(), tolerance)
-    since = calibration_of("since the fit", state.since_fit, tolerance, float(log_e[-1]))
+    ordered, observed, cumulants = state.ordered, *state.series()
+    days = [day.sums for _, day in ordered]
+    log_e = log_e_values(observed, cumulants, tolerance)
     alarms = np.flatnonzero(log_e >= -math.log(1 - LEVEL))
-    alarm = state.ordered[alarms[0]][0] if len(alarms) else None
-    buckets, groups = (
-        tuple(calibrations_of({name: parts[name] for name in sorted(parts, key=order)}, tolerance))
-        for parts, order in ((state.buckets, range_place), (state.groups, None))
-    )
+    alarm = ordered[alarms[0]][0] if len(alarms) else None
+    sums = total(days)
+    by_range = sorted(state.buckets.items(), key=lambda item: range_place(item[0]))
+    by_group = sorted(state.groups.items())
+    rows = [("since the fit", sums), ("latest", days[-1] if latest is None else latest), *by_range, *by_group]
+    at_once, newest, *parts = calibrations_of(rows, tolerance)
+    since = replace(at_once, e_value=e_value(float(log_e[-1])))  # which also looks for errors that began later
+    buckets, groups = tuple(parts[: len(by_range)]), tuple(parts[len(by_range) :])
     decision, reason = _decide(state, since, alarm, buckets, groups, scores, shrinkage)
-    return Verdict(
-        decision,
-        reason,
-        since,
-        calibration_of("latest", days[-1] if latest is None else latest, tolerance),
-        len(days),
-        alarm,
-        _needed(since, state.since_fit),
-        buckets,
-        groups,
-        scores,
-        shrinkage,
-        state,
-    )
+    needed = _needed(since, sums)
+    return Verdict(decision, reason, since, newest, len(days), alarm, needed, buckets, groups, scores, shrinkage, state)
 
 
 def _check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, name: str) -> None:
