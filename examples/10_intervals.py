@@ -40,9 +40,9 @@ print(f"{held.sum()} of {TIMES} intervals hold the true error")
 
 # %%
 figure, ax = plt.subplots()
-for ok, name in ((True, "holds"), (False, "misses")):
-    for i in np.flatnonzero(held == ok):
-        ax.plot([i, i], [low[i], high[i]], lw=3, alpha=0.5, color="C0" if ok else "C3", solid_capstyle="butt")
+for i in range(TIMES):
+    colour = "C0" if held[i] else "C3"
+    ax.plot([i, i], [low[i], high[i]], lw=3, alpha=0.5, color=colour, solid_capstyle="butt")
 ax.plot(range(TIMES), errors, "ko", ms=4, label="true error")
 ax.axhline(0, color="gray", lw=1)
 ax.set(xticks=[], xlabel="fit", ylabel="predicted / true − 1 on the top 5%, %")

@@ -1,8 +1,8 @@
 """Run the code blocks of Markdown pages: ``python -m tools.docblocks README.md docs/how-to/groups.md``.
 
-The blocks of a page run in order, in one Python process and one empty folder. Python blocks share their names. In blocks
-of commands, lines that start with ``uncurse`` or ``$ uncurse`` run in a shell; other lines are output. Comments of a page,
-which no reader sees, prepare what its blocks need::
+The blocks of a page run in order, in one Python process and one empty folder. Python blocks share their names. In
+blocks of commands, lines that start with ``uncurse`` or ``$ uncurse`` run in a shell; other lines are output. Comments
+of a page, which no reader sees, prepare what its blocks need::
 
     <!-- setup
     pool = make_scores()

@@ -143,19 +143,10 @@ def values_of(param: Any) -> str:
 def meaning(param: Any) -> str:
     """Return the help of a parameter and its default."""
     text = str(param.help or "")
-    default = param.default
-    shown = getattr(default, "value", default)
-    if (
-        shown is None
-        or shown is False
-        or shown == ()
-        or not is_option(param)
-        or param.required
-        or callable(shown)
-        or not str(shown).strip()
-    ):
+    default = getattr(param.default, "value", param.default)
+    if default is None or default is False or param.required or not is_option(param) or not str(default).strip():
         return text
-    return text if "Sentinel" in repr(shown) else f"{text} Default: `{shown}`."
+    return f"{text} Default: `{default}`."
 
 
 def escaped(text: str) -> str:
