@@ -65,13 +65,15 @@ html_theme = "pydata_sphinx_theme"
 html_title = "uncurse"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_extra_path = []
+html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"index": []}
 html_theme_options = {
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
+    "navbar_persistent": ["search-button"],  # the field has a name that differs from its text
+    "collapse_navigation": True,
     "header_links_before_dropdown": 6,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
