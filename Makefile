@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: setup demo test test-oldest lint theory fuzz mutants bench package clean
+.PHONY: setup demo test test-oldest lint theory fuzz mutants bench docs package clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.core
@@ -55,6 +55,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.auction
 
+# The site, in docs/_build/html. Needs no network once the packages are installed; a warning is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 # Build the source archive and the wheel, check both, and run the wheel in an empty environment.
 package: $(VENV)-package/bin/python
 	rm -rf dist
@@ -69,7 +74,7 @@ package: $(VENV)-package/bin/python
 	cd $(VENV)-package && empty/bin/uncurse demo --out demo
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-package build dist
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-package build dist docs/_build docs/gallery docs/reference/api docs/reference/commands.md
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uncurse needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 2; }
@@ -81,6 +86,10 @@ $(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 $(VENV)-package/bin/python:

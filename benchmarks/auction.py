@@ -1,7 +1,7 @@
 """Speed and memory of the auction simulator, and its tables on real prices.
 
     python -m benchmarks.auction                    # candidate scores a second, and memory
-    python -m benchmarks.auction --data FOLDER      # the tables of docs/auction.md, from the iPinYou files
+    python -m benchmarks.auction --data FOLDER      # the tables of docs/results/auction.md, from the iPinYou files
 
 A second counts from the first to the last auction of `simulate`: all candidates are scored, all default policies and
 the truth bid, and the accounts are settled. The fits of the policies are not among the auctions and are timed apart.
@@ -141,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.auction", description=__doc__)
     parser.add_argument("--auctions", type=float, default=1e6)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data", type=Path, help="folder of the iPinYou files: print the tables of docs/auction.md")
+    parser.add_argument("--data", type=Path, help="folder of the iPinYou files: print the tables of docs/results/auction.md")
     parser.add_argument("--repetitions", type=int, default=5, help="of the market of each campaign")
     parser.add_argument("--once", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -84,5 +84,6 @@ for name, values in zip(("as served", "fitted once", "monitored and refreshed"),
     plt.plot(range(1, 8), values, marker="o", label=name)
 plt.xlabel("day")
 plt.ylabel("predicted / true − 1 of what was shown, %")
+plt.title("A week in production")
 plt.legend()
 plt.show()

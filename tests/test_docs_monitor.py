@@ -1,4 +1,4 @@
-"""The programs of docs/monitor.md run, and its options exist."""
+"""The programs of docs/how-to/monitor.md run, and its options exist."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ import pytest
 import uncurse
 from uncurse.debias import DataRecord, FitRecord
 
-PAGE = (Path(__file__).parents[1] / "docs" / "monitor.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
 DAY = "2030-01-01"
 
 

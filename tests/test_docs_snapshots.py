@@ -1,4 +1,4 @@
-"""The recipes of docs/snapshots.md run."""
+"""The recipes of docs/how-to/snapshots.md run."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 import uncurse
 from uncurse.links import logistic
 
-PAGE = (Path(__file__).parents[1] / "docs" / "snapshots.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "how-to" / "snapshots.md").read_text(encoding="utf-8")
 
 
 def test_the_recipe_for_pytorch_removes_most_of_the_bias(tmp_path):

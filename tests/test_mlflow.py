@@ -30,7 +30,7 @@ MlflowException = mlflow.exceptions.MlflowException
 
 pytestmark = pytest.mark.filterwarnings("ignore:Operation with range is deprecated")  # of MLflow
 
-PAGE = (Path(__file__).parents[1] / "docs" / "mlflow.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "how-to" / "mlflow.md").read_text(encoding="utf-8")
 QUIET = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -422,5 +422,5 @@ def test_loaded_classifiers_give_the_same_intervals_and_lines(classifier):
 
 def test_the_code_of_the_page_runs(server, capsys):
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
-    exec(compile(code, "docs/mlflow.md", "exec"), {})
+    exec(compile(code, "docs/how-to/mlflow.md", "exec"), {})
     assert "one λ = 0.799 describes the replicas" in capsys.readouterr().out

@@ -546,14 +546,14 @@ def test_a_module_goes_through_torch_export():
     assert torch.equal(exported(scores), module(scores))
 
 
-# ---------------------------------------------------------------------------- the programs of docs/map.md
+# ---------------------------------------------------------------------------- the programs of docs/reference/map.md
 
 PROGRAMS = {
     "python": (["python3", "map.py"], "map.py"),
     "java": (["java", "Map.java"], "Map.java"),
     "go": (["go", "run", "map.go"], "map.go"),
 }
-PAGE = (Path(__file__).parents[2] / "docs" / "map.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "map.md").read_text(encoding="utf-8")
 
 
 def blocks(language):

@@ -71,7 +71,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         The class labels.
     n_features_in_ : int
         Number of features, if the base model defines it.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the features, if the base model defines them.
 
     Examples

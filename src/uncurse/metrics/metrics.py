@@ -90,7 +90,7 @@ def calibration_error(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | 
 def expected_calibration_error(
     y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None = None, n_bins: int = 10, strategy: str = "quantile"
 ) -> Estimate:
-    """Return the weighted mean over bins of |mean label − mean prediction|.
+    """Return the weighted mean over bins of ``|mean label − mean prediction|``.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def expected_calibration_error(
 def maximum_calibration_error(
     y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None = None, n_bins: int = 10, strategy: str = "quantile"
 ) -> Estimate:
-    """Return the maximum over bins of |mean label − mean prediction|.
+    """Return the maximum over bins of ``|mean label − mean prediction|``.
 
     Parameters
     ----------

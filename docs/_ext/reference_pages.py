@@ -1,0 +1,183 @@
+"""Write the pages of the reference that follow from the code: public names by module, and commands."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+#: Modules that only the package itself uses.
+INTERNAL = {"cli", "documents", "optional", "text_tables", "threads", "validation", "version", "errors", "displays"}
+#: Packages inside packages whose names are public.
+NESTED = ("uncurse.experiments.arena", "uncurse.experiments.auction", "uncurse.experiments.logs")
+
+
+def public_modules() -> list[ModuleType]:
+    """Import `uncurse` and every module below it that lists public names, the package itself first."""
+    package = importlib.import_module("uncurse")
+    names = [f"uncurse.{found.name}" for found in pkgutil.iter_modules(package.__path__)]
+    names = [name for name in names if name.split(".")[1] not in INTERNAL and not name.split(".")[1].startswith("_")]
+    for name in NESTED:
+        parent, _, child = name.rpartition(".")
+        if any(found.name == child for found in pkgutil.iter_modules(importlib.import_module(parent).__path__)):
+            names.append(name)
+    modules = [package, *(importlib.import_module(name) for name in sorted(names))]
+    return [module for module in modules if getattr(module, "__all__", None)]
+
+
+def public_names() -> dict[str, dict[str, Any]]:
+    """Return the values of every module by name. A value is listed once, in the first module that has it."""
+    seen: set[int] = set()
+    found: dict[str, dict[str, Any]] = {}
+    for module in public_modules():
+        values = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
+        found[module.__name__] = {
+            name: value for name, value in values.items() if not (is_object(value) and id(value) in seen)
+        }
+        seen.update(id(value) for value in values.values() if is_object(value))
+    return found
+
+
+def is_object(value: Any) -> bool:
+    """Return whether a value is a class or a function; other values are constants or modules."""
+    return inspect.isclass(value) or inspect.isroutine(value)
+
+
+def module_page(module: str, values: dict[str, Any]) -> str:
+    """Return the page of a module: its docstring's first line, classes, functions and constants."""
+    summary = (inspect.getdoc(importlib.import_module(module)) or "").split("\n\n")[0].replace("\n", " ")
+    lines = [module, "=" * len(module), "", summary, "", f".. currentmodule:: {module}", ""]
+    kinds = {
+        "Classes": [name for name, value in values.items() if inspect.isclass(value)],
+        "Functions": [name for name, value in values.items() if inspect.isroutine(value)],
+    }
+    for title, names in kinds.items():
+        if names:
+            lines += [title, "-" * len(title), "", ".. autosummary::", "   :toctree: names", ""]
+            lines += [f"   {name}" for name in names] + [""]
+    constants = [name for name, value in values.items() if not is_object(value)]
+    if constants:
+        lines += ["Constants", "-" * 9, ""]
+        for name in constants:
+            lines += [f".. py:data:: {module}.{name}", "", f"   {constant_summary(module, name, values[name])}", ""]
+    return "\n".join(lines)
+
+
+def constant_summary(module: str, name: str, value: Any) -> str:
+    """Return the comment ``#:`` above a constant, wherever the package defines it, or its type."""
+    package = Path(inspect.getsourcefile(importlib.import_module(module)) or "").parent
+    for path in sorted(package.rglob("*.py")):
+        match = re.search(rf"((?:^#:.*\n)+){name}\b.*=", path.read_text(encoding="utf-8"), re.M)
+        if match:
+            return " ".join(line.removeprefix("#:").strip() for line in match[1].splitlines())
+    names = list(value) if isinstance(value, dict | tuple | list | set | frozenset) else None
+    if names and all(isinstance(one, str) for one in names):
+        return f"{type(value).__name__} with " + ", ".join(f"``{one}``" for one in names) + "."
+    return f"{type(value).__name__}: ``{value!r}``" if len(repr(value)) < 80 else f"{type(value).__name__}."
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield every command with its full name, in the order of the help."""
+    import typer
+
+    from uncurse.cli import app
+
+    def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+        if hasattr(command, "commands"):
+            for child, value in command.commands.items():
+                yield from below(f"{name} {child}", value)
+        else:
+            yield name, command
+
+    yield from below("uncurse", typer.main.get_command(app))
+
+
+def command_page(name: str, command: Any) -> str:
+    """Return the section of a command: what it does, examples, arguments and options."""
+    text = inspect.cleandoc((command.help or "").replace("\b", ""))
+    prose, _, examples = text.partition("Examples:")
+    if not examples:
+        prose, _, examples = text.partition("Example:")
+    lines = [f"## {name}", "", escaped(prose.strip()), ""]
+    if examples:
+        lines += ["```console", *(f"$ {line.strip()}" for line in examples.strip().splitlines()), "```", ""]
+    lines += ["| argument or option | values | meaning |", "|---|---|---|"]
+    for param in command.params:
+        if param.name == "help" or getattr(param, "hidden", False):
+            continue
+        shown = (
+            ", ".join(f"`{one}`" for one in (*param.opts, *param.secondary_opts))
+            if is_option(param)
+            else (f"`{param.metavar or param.name.upper()}`")
+        )
+        if param.required:
+            shown += " (required)"
+        lines.append(f"| {shown} | {values_of(param)} | {escaped(meaning(param)).replace('|', chr(92) + '|')} |")
+    return "\n".join([*lines, ""])
+
+
+def is_option(param: Any) -> bool:
+    """Return whether a parameter is an option, not an argument."""
+    return str(param.opts[0]).startswith("-")
+
+
+def values_of(param: Any) -> str:
+    """Return the choices of a parameter, or its type."""
+    kind = param.type_descriptor.annotation
+    if param.is_flag if is_option(param) else False:
+        return ""
+    if typing.get_origin(kind) is typing.Literal:
+        return ", ".join(f"`{one}`" for one in typing.get_args(kind))
+    if typing.get_origin(kind) in (list, tuple):
+        kind = typing.get_args(kind)[0]
+    name = {"int": "whole number", "float": "number", "str": "text", "Path": "file"}.get(kind.__name__, kind.__name__)
+    return name if param.min is None else f"{name}, at least {param.min}"
+
+
+def meaning(param: Any) -> str:
+    """Return the help of a parameter and its default."""
+    text = str(param.help or "")
+    default = getattr(param.default, "value", param.default)
+    if default is None or default is False or param.required or not is_option(param) or not str(default).strip():
+        return text
+    return f"{text} Default: `{default}`."
+
+
+def escaped(text: str) -> str:
+    """Return plain text that Markdown leaves as it is; options are set as code."""
+    plain = re.sub(r"([*_<>])", r"\\\1", text)
+    return re.sub(r"(?<![\w`-])(--[a-z][a-z-]*)", r"`\1`", plain)
+
+
+def write_pages(target: Path) -> None:
+    """Write all pages below `target`; a page that has not changed keeps its date, so it is not read again."""
+    pages = {}
+    names = public_names()
+    for module, values in names.items():
+        pages[f"api/{module}.rst"] = module_page(module, values)
+    listed = "\n".join(f"   {module}" for module in names)
+    pages["api/index.rst"] = (
+        "Python API\n==========\n\n"
+        "Every public name. Names of ``uncurse`` itself are the ones most users need; a name that several modules "
+        "export is listed once.\n\n"
+        f".. toctree::\n   :maxdepth: 2\n\n{listed}\n"
+    )
+    sections = "\n".join(command_page(name, command) for name, command in commands())
+    pages["commands.md"] = (
+        "# Commands\n\nEvery command has `-h` and `--help`, which print the same text. Conventions that all commands "
+        "share are in [Logs and commands](logs.md).\n\n" + sections
+    )
+    for name, text in pages.items():
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+    stale = set((target / "api").glob("*.rst")) - {target / name for name in pages}
+    for path in stale:
+        path.unlink()

@@ -1,0 +1,103 @@
+"""Configuration of the documentation site: ``make docs`` builds it into docs/_build/html, without a network."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+from reference_pages import write_pages  # noqa: E402
+
+from uncurse.version import __version__  # noqa: E402
+
+project = "uncurse"
+author = "The uncurse maintainers"
+copyright = author
+version = release = __version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+    "sphinx-mathjax-offline",
+    "llms",
+]
+exclude_patterns = ["_build", "gallery/**/*.md", "**/sg_execution_times.rst"]
+templates_path = ["_templates"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+nitpicky = True
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+# Reference: one page for each public name, and one for each command. Both are written before anything is read.
+write_pages(HERE / "reference")
+autosummary_generate = True
+autosummary_imported_members = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+default_role = "literal"  # docstrings quote names with single backticks
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"/\d\d_",
+    "ignore_pattern": r"problem_picture\.py",
+    "within_subsection_order": "FileNameSortKey",
+    "backreferences_dir": "gallery/backreferences",
+    "doc_module": ("uncurse",),
+    "exclude_implicit_doc": {r"uncurse\.links\."},
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,
+    "write_computation_times": False,
+    "remove_config_comments": True,
+    "image_srcset": ["2x"],
+    "matplotlib_animations": False,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "uncurse"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"index": []}
+html_theme_options = {
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "navbar_persistent": ["search-button"],  # the field has a name that differs from its text
+    "collapse_navigation": True,
+    "header_links_before_dropdown": 6,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_prev_next": True,
+    "navigation_with_keys": False,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+
+
+def skip_member(app, what, name, member, skip, options):
+    """Leave out what scikit-learn adds to every estimator."""
+    return True if name.endswith("_request") or name == "get_metadata_routing" else None
+
+
+def list_new_pages(app, docname, source):
+    """List pages at the top of docs/, which have no place in the tree yet, with the how-to guides."""
+    if docname == "how-to/index":
+        pages = sorted(path.stem for path in HERE.glob("*.md") if path.stem != "index")
+        source[0] = source[0].replace("(new pages)\n", "".join(f"/{page}\n" for page in pages))
+
+
+def setup(app):
+    """Register hooks."""
+    app.connect("source-read", list_new_pages)
+    app.connect("autodoc-skip-member", skip_member)

@@ -1,0 +1,67 @@
+"""
+A pool with labels: let Auto choose
+===================================
+
+Labels show what replicas cannot: an error that all of them share. Here the models are too steep and too low, and their
+noise differs from row to row. The labelled rows are not like the pool: an earlier system selected them.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import uncurse
+from uncurse.links import logistic
+
+rng = np.random.default_rng(0)
+
+
+def scored(mean, spread, rows):
+    """Return true logits, and the logits of three models that are trained alike."""
+    truth = rng.normal(mean, spread, rows)
+    noise = rng.uniform(0.1, 0.8, (rows, 1)) * rng.standard_normal((rows, 3))
+    return truth, 1.25 * (truth[:, None] + noise) - 0.3
+
+
+truth, labelled = scored(-2.0, 0.6, 200_000)
+clicks = rng.random(len(truth)) < logistic(truth)
+_, pool = scored(-2.6, 0.8, 200_000)
+
+# %%
+# ``Auto`` weighs the label-free map against ``Tower``, which uses the labels, and says why.
+auto = uncurse.Auto(scale="logit", replicas="seeds").fit(pool, labelled=(labelled, clicks))
+print(auto)
+
+# %%
+# New candidates arrive. Here, and only here, the truth is known.
+truth, fresh = scored(-2.6, 0.8, 200_000)
+served = fresh[:, 0]
+maps = {
+    "as served": logistic,
+    "Platt scaling": uncurse.calibrate("platt", labelled[:, 0], clicks),
+    "VAD, no labels": uncurse.VAD(scale="logit", replicas="seeds").fit(pool).map_,
+    "Platt and VAD": uncurse.VAD(calibrator="platt").fit(pool, labelled=(labelled, clicks)).map_,
+    "Auto": auto.map_,
+}
+alphas = (0.01, 0.05)
+errors = {name: [] for name in maps}
+for alpha in alphas:
+    top = uncurse.top_share(served, alpha)
+    for name, score_map in maps.items():
+        errors[name].append(100 * (score_map(served[top]).sum() / logistic(truth[top]).sum() - 1))
+for name, values in errors.items():
+    print(f"{name:15}" + "".join(f"   top {alpha:.0%}: {e:+6.1f}%" for alpha, e in zip(alphas, values, strict=True)))
+low, high = auto.interval(0.05)
+print(f"\n90% interval for the error that remains on the top 5%: {100 * low:+.1f}% to {100 * high:+.1f}%")
+
+# %%
+figure, ax = plt.subplots()
+positions = np.arange(len(maps))
+for i, alpha in enumerate(alphas):
+    ax.barh(positions + 0.4 * i, [e[i] for e in errors.values()], height=0.36, label=f"top {alpha:.0%}")
+ax.axvline(0, color="gray", lw=1)
+ax.set(yticks=positions + 0.2, yticklabels=list(maps), xlabel="predicted / true − 1, %")
+ax.invert_yaxis()
+ax.set_title("Error of the predicted rate of the selected candidates")
+ax.legend()
+figure.tight_layout()
+plt.show()

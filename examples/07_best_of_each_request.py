@@ -1,0 +1,62 @@
+"""
+The best of each request, from a parquet log
+============================================
+
+An auction keeps one candidate per request, not a share of all of them. The map is fitted on all candidates: the noise
+is the same for winners and losers. The error is then measured on the winners.
+"""
+
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import polars as pl
+
+import uncurse
+from uncurse.links import logistic
+from uncurse.metrics import evaluate_cells
+
+rng = np.random.default_rng(0)
+folder = tempfile.TemporaryDirectory()
+log = Path(folder.name, "log.parquet")
+
+# %%
+# A log of 20,000 requests with 30 candidates each: logits of the served model and of its replica, and the clicks.
+requests, candidates = 20_000, 30
+truth = rng.normal(-3, 0.7, requests * candidates)
+frame = pl.DataFrame(
+    {
+        "request": np.repeat(np.arange(requests), candidates),
+        "s0": truth + rng.normal(0, 0.4, len(truth)),
+        "s1": truth + rng.normal(0, 0.4, len(truth)),
+        "click": (rng.random(len(truth)) < logistic(truth)).astype(int),
+    }
+)
+frame.write_parquet(log)
+
+# %%
+# One pass over all candidates for the map, one over the best of each request for the error.
+vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(uncurse.collect(log, ["s0", "s1"]))
+ks = (1, 2, 3, 5, 10)
+errors = {"as served": [], "after the map": []}
+for k in ks:
+    selected = uncurse.collect(log, "s0", label="click", top_k=uncurse.TopK("request", k))
+    for name, score_map in zip(errors, (None, vad.map_), strict=True):
+        errors[name].append(evaluate_cells(selected.cells, score_map, [1.0]).rows[0].calibration_error)
+for name, values in errors.items():
+    print(f"{name:14}" + "".join(f"  top {k}: {100 * float(e):+5.1f}%" for k, e in zip(ks, values, strict=True)))
+
+# %%
+figure, ax = plt.subplots()
+for name, values in errors.items():
+    margin = [196 * e.standard_error for e in values]
+    ax.errorbar(range(len(ks)), [100 * float(e) for e in values], yerr=margin, marker="o", capsize=3, label=name)
+ax.axhline(0, color="gray", lw=1)
+ax.set(
+    xticks=range(len(ks)), xticklabels=ks, xlabel="candidates kept per request", ylabel="predicted / observed − 1, %"
+)
+ax.set_title("Error of the predicted clicks of the kept candidates, 95% intervals")
+ax.legend()
+plt.show()
+folder.cleanup()

@@ -1,0 +1,55 @@
+"""
+What an interval promises
+=========================
+
+``interval(alpha)`` states where the calibration error lies that remains on the top share. This example fits the same
+world again and again, with other rows and other labels, and compares each interval with the true error. Nine of ten
+90% intervals should hold it.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import uncurse
+from uncurse.links import logistic
+
+ALPHA, TIMES = 0.05, 20
+
+
+def scored(rng, mean, rows):
+    """Return true logits, and the logits of two models."""
+    truth = rng.normal(mean, 0.8, rows)
+    return truth, truth[:, None] + rng.normal(0, 0.4, (rows, 2))
+
+
+found = []
+for seed in range(TIMES):
+    rng = np.random.default_rng(seed)
+    truth, labelled = scored(rng, -2.0, 20_000)
+    clicks = rng.random(len(truth)) < logistic(truth)
+    tower = uncurse.Tower(scale="logit", replicas="seeds").fit(
+        scored(rng, -2.5, 20_000)[1], labelled=(labelled, clicks)
+    )
+    truth, candidates = scored(rng, -2.5, 200_000)
+    top = uncurse.top_share(candidates[:, 0], ALPHA)
+    error = tower.predict_proba(candidates[top, 0]).sum() / logistic(truth[top]).sum() - 1
+    found.append((error, *tower.interval(ALPHA)))
+errors, low, high = 100 * np.array(found).T
+held = (low <= errors) & (errors <= high)
+print(f"{held.sum()} of {TIMES} intervals hold the true error")
+
+# %%
+figure, ax = plt.subplots()
+for i in range(TIMES):
+    colour = "C0" if held[i] else "C3"
+    ax.plot([i, i], [low[i], high[i]], lw=3, alpha=0.5, color=colour, solid_capstyle="butt")
+ax.plot(range(TIMES), errors, "ko", ms=4, label="true error")
+ax.axhline(0, color="gray", lw=1)
+ax.set(xticks=[], xlabel="fit", ylabel="predicted / true − 1 on the top 5%, %")
+ax.set_title("90% intervals of twenty fits (red: the error is outside)")
+ax.legend()
+plt.show()
+
+# %%
+# An interval counts the noise of labels, replicas and pool. It does not know an error that appears after the fit, such
+# as a drift, nor a difference between labelled rows and pool that no replica shows: measure with recent labels.

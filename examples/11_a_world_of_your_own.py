@@ -1,0 +1,45 @@
+"""
+The arena: a world and a method of your own
+===========================================
+
+In the arena, methods meet in worlds with a known truth. A world is one function of a random generator. A method is one
+function of what may be seen: scores of the pool, scores and labels of the labelled rows.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from uncurse.experiments.arena import FittedMethod, method, noisy, run, world
+from uncurse.links import logistic
+
+
+@world("weekend", "Few labels, strong noise.")
+def weekend(rng):
+    """Draw one replication."""
+    return noisy(rng, rate=0.08, noise=0.3, rows=20_000, labelled=5_000)
+
+
+@method("half way")
+def half_way(draw):
+    """Move every score half way to the mean of the pool."""
+    middle = draw.pool[:, 0].mean()
+    return FittedMethod(lambda scores: logistic((scores[:, 0] + middle) / 2))
+
+
+# %%
+# All methods see the same draws.
+names = ["vanilla", "half way", "platt", "VAD curved", "auto"]
+arena = run(["weekend"], names, replications=5, alphas=[0.02, 0.1], processes=1)
+
+# %%
+figure, ax = plt.subplots()
+labels = sorted({cell.method for cell in arena.cells}, key=lambda name: -arena.cell("weekend", name, 0.02).rms)
+for i, alpha in enumerate((0.02, 0.1)):
+    rms = [100 * arena.cell("weekend", name, alpha).rms for name in labels]
+    ax.barh(np.arange(len(labels)) + 0.4 * i, rms, height=0.36, label=f"top {alpha:.0%}")
+    print(f"top {alpha:.0%}: " + ", ".join(f"{name} {value:.2f}%" for name, value in zip(labels, rms, strict=True)))
+ax.set(yticks=np.arange(len(labels)) + 0.2, yticklabels=labels, xlabel="root mean square error, %")
+ax.set_title("Error against the true probability, five replications")
+ax.legend()
+figure.tight_layout()
+plt.show()

@@ -1,0 +1,90 @@
+"""The blocks of the README and the docs run, their links lead somewhere, and the reference lists every public name."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.docblocks import blocks
+
+ROOT = Path(__file__).parents[1]
+WRITTEN = ("gallery", "_build", "reference/api", "reference/commands.md")  # by the build
+FOLDER = ROOT / "docs"
+MARKDOWN = {path: path.relative_to(FOLDER).as_posix() for path in sorted(FOLDER.rglob("*.md"))}
+PAGES = [ROOT / "README.md", *(path for path, name in MARKDOWN.items() if not name.startswith(WRITTEN))]
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def runs(path):
+    return any(not block.reason for block in blocks(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", filter(runs, PAGES), ids=name)
+def test_every_block_runs(page, tmp_path):
+    for package in re.findall(r"^(?:import|from) (torch|lightgbm|onnx|duckdb|pandas)", page.read_text(), re.M):
+        pytest.importorskip(package, reason=f"the page needs {package}")
+    words = [sys.executable, "-W", "ignore", "-m", "tools.docblocks", page]
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=600)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+
+
+def test_few_blocks_are_left_out_and_each_says_why():
+    left_out = [block.reason for page in PAGES for block in blocks(page.read_text(encoding="utf-8")) if block.reason]
+    assert len(left_out) <= 10
+    for reason in left_out:
+        for test in re.findall(r"tests/\S+\.py", reason):
+            assert (ROOT / test).exists()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page):
+    text = re.sub(r"^(```+).*?^\1$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" in target:
+            continue
+        path = (page.parent / target).resolve()
+        example = ROOT / "examples" / f"{path.stem}.py"
+        known = path.exists() or (path.parent.name == "gallery" and (path.name == "index.rst" or example.exists()))
+        assert known or path.relative_to(ROOT / "docs").as_posix().startswith(WRITTEN), target
+
+
+@pytest.fixture
+def reference_pages(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    pytest.importorskip("torch", reason="the reference imports every module")
+    import reference_pages
+
+    return reference_pages
+
+
+def test_the_reference_lists_every_public_name_once(reference_pages, tmp_path):
+    import uncurse
+
+    reference_pages.write_pages(tmp_path)
+    written = {page.stem: page.read_text() for page in (tmp_path / "api").glob("*.rst")}
+    assert {"uncurse", "uncurse.metrics", "uncurse.serving", "uncurse.experiments.arena"} <= set(written)
+    listed = re.findall(r"^   (\w+)$", written["uncurse"], re.M)
+    assert sorted(listed) == sorted(uncurse.__all__)
+    assert not re.findall(r"^   VAD$", written["uncurse.debias"], re.M)
+    for module in written.keys() - {"index"}:
+        assert f"   {module}\n" in written["index"]
+
+
+def test_the_reference_lists_every_command_and_option(reference_pages, tmp_path):
+    from uncurse.cli import app
+
+    reference_pages.write_pages(tmp_path)
+    text = (tmp_path / "commands.md").read_text()
+    assert len(app.registered_commands) >= 9
+    for command, value in reference_pages.commands():
+        section = text.split(f"\n## {command}\n")[1].split("\n## ")[0]
+        assert value.help.split("\n")[0].split(".")[0][:20] in section
+        for param in value.params:
+            assert param.name == "help" or any(f"`{shown}`" in section for shown in (*param.opts, param.metavar)), param
