@@ -141,7 +141,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.auction", description=__doc__)
     parser.add_argument("--auctions", type=float, default=1e6)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data", type=Path, help="folder of the iPinYou files: print the tables of docs/results/auction.md")
+    parser.add_argument(
+        "--data", type=Path, help="folder of the iPinYou files: print the tables of docs/results/auction.md"
+    )
     parser.add_argument("--repetitions", type=int, default=5, help="of the market of each campaign")
     parser.add_argument("--once", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -85,7 +85,7 @@ def commands(code: str) -> str:
             found.append(line.removeprefix("$ "))
             open_command = True
         elif open_command and line.startswith("    ") and "[" not in line:
-            found[-1] += " " + line.strip()
+            found[-1] = found[-1].rstrip(" \\") + " " + line.strip()
         else:
             open_command = False
     return "".join(f"{line}\n" for line in found)
