@@ -24,7 +24,7 @@ def runs(path):
     return any(not block.reason for block in blocks(path.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("page", filter(runs, PAGES), ids=name)
+@pytest.mark.parametrize("page", list(filter(runs, PAGES)), ids=name)
 def test_every_block_runs(page, tmp_path):
     for package in re.findall(r"^(?:import|from) (torch|lightgbm|onnx|duckdb|pandas)", page.read_text(), re.M):
         pytest.importorskip(package, reason=f"the page needs {package}")
