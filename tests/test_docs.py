@@ -37,7 +37,7 @@ def test_every_block_runs(page, tmp_path):
 
 def test_few_blocks_are_left_out_and_each_says_why():
     left_out = [block.reason for page in PAGES for block in blocks(page.read_text(encoding="utf-8")) if block.reason]
-    assert len(left_out) <= 10
+    assert len(left_out) <= 12
     for reason in left_out:
         for test in re.findall(r"tests/\S+\.py", reason):
             assert (ROOT / test).exists()
