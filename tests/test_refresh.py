@@ -519,3 +519,14 @@ def test_evaluating_on_the_labels_of_a_refresh_is_reported(files, run, capsys, m
     with pytest.raises(SystemExit):
         main()
     assert "map2.json was fitted to the labels of log.parquet" in capsys.readouterr().err
+
+
+def test_rows_without_a_label_are_left_out(files, run):
+    log = pl.read_parquet("log.parquet")
+    missing = log.with_columns(click=pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.col("click").cast(pl.Float64)))
+    missing.write_parquet("late.parquet")
+    log[::2].write_parquet("known.parquet")
+    for name in ("late", "known"):
+        run("refresh", "map.json", f"{name}.parquet", "--label", "click", "-o", f"{name}.json")
+    late, known = (load_record(f"{name}.json").refreshes[-1] for name in ("late", "known"))
+    assert (late.rows, late.level) == (known.rows, pytest.approx(known.level, rel=1e-12))

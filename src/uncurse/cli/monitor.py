@@ -95,9 +95,10 @@ def monitor(
         if before is not None:
             _check_state(str(state), before, map_file, score_map)
         settled = _settled(label, time, settled_before, before, log)
-        rows = _read(
-            log, score_map, record, map_file, engine, settled, _given(label, score, weight, group, request, top_k)
-        )
+        given = _given(label, score, weight, group, request, top_k)
+        rows = reading.read_for_map(log, map_file, (score_map, record), given, engine, settled)
+        if record is not None:
+            reading.check_served(map_file, record, rows.spec.scores[0])
         candidates = None if pool is None else _read_pool(pool, record, map_file, engine)
         fitted: Any = score_map if record is None else _fitted(score_map, record)
         verdict = monitoring.monitor(fitted, rows, before, pool=candidates, day=day, tolerance=accepted)
@@ -163,36 +164,6 @@ def _settled(
             f"--settled-before is {settled_before}, and all rows before {last} are counted; pass a later time"
         )
     return Settled(label, time, since, before)
-
-
-def _read(
-    log: list[str],
-    score_map: ScoreMap,
-    record: FitRecord | None,
-    map_file: str,
-    engine: str | None,
-    settled: Settled | None,
-    given: dict[str, Any],
-) -> Evidence:
-    """Read the labelled rows with the options that the map was fitted with."""
-    from ..debias import KINDS
-    from ..maps import Grouped
-
-    of_map: dict[str, Any] = {"scale": score_map.scale}
-    if record is not None:
-        of_map["negative_rate"] = record.negative_rate
-        if isinstance(score_map, Grouped):
-            of_map["group"] = record.group
-        if KINDS[record.replicas].served_is_a_column:
-            of_map["scores"] = record.pool.columns[:1]
-    collected = any(map(reading.is_evidence, log))
-    # Evidence is checked against the options that were given; a log needs all of them.
-    wanted = given if collected else {**given, **{k: v for k, v in of_map.items() if given.get(k) is None}}
-    rows = reading.read_evidence(log, wanted, engine, scores_option="--score", need_label=True, settled=settled)
-    reading.check_same("scale", {map_file: score_map.scale, ", ".join(log): rows.spec.scale}, "use one scale")
-    if record is not None:
-        reading.check_served(map_file, record, rows.spec.scores[0])
-    return rows
 
 
 def _read_pool(pool: list[str], record: FitRecord | None, map_file: str, engine: str | None) -> Evidence:

@@ -128,6 +128,40 @@ def _in_order(sources: Sequence[str], half_life: float | None) -> Iterator[Evide
         yield evidence
 
 
+def read_for_map(
+    sources: Sequence[str],
+    map_file: str,
+    fitted: tuple[ScoreMap, FitRecord | None],
+    given: LogOptions,
+    engine: str | None,
+    settled: Settled | None = None,
+) -> Evidence:
+    """Read labelled rows with the options that a map was fitted with; both must fit together."""
+    from ..debias import KINDS
+    from ..maps import Grouped
+
+    score_map, record = fitted
+    names, by_group = ", ".join(sources), isinstance(score_map, Grouped)
+    of_map: dict[str, Any] = {"scale": score_map.scale}
+    if record is not None:
+        of_map["negative_rate"] = record.negative_rate
+        if by_group:
+            of_map["group"] = record.group
+        if KINDS[record.replicas].served_is_a_column:
+            of_map["scores"] = record.pool.columns[:1]
+    if not any(map(is_evidence, sources)):  # evidence is checked against what was given; a log needs all options
+        given = {**given, **{name: value for name, value in of_map.items() if given.get(name) is None}}
+    rows = read_evidence(sources, given, engine, scores_option="--score", need_label=True, settled=settled)
+    remedy = f"collect {names} again"
+    check_same("scale", {map_file: score_map.scale, names: rows.spec.scale}, remedy)
+    if record is not None:
+        check_same("negative_rate", {map_file: record.negative_rate, names: rows.spec.negative_rate}, remedy)
+    if by_group and not rows.groups:
+        column = (None if record is None else record.group) or "COLUMN"
+        raise UncurseError(f"{map_file} has a map for each group; {remedy} with --group {column}")
+    return rows
+
+
 def _check_collected(spec: LogSpec, names: str, given: LogOptions, scores_option: str) -> None:
     """Check that no option contradicts evidence that was collected before."""
     held = {**vars(spec), "request": spec.top_k and spec.top_k.request, "top_k": spec.top_k and spec.top_k.k}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,7 @@ from .app import app
 from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
 
 if TYPE_CHECKING:
-    from ..debias import FitRecord, RefreshRecord
+    from ..debias import RefreshRecord
     from ..evidence import Evidence
     from ..maps import ScoreMap
 
@@ -55,13 +54,19 @@ def refresh(
     """
     from .. import debias
     from ..debias.refresh import refresh as refresh_map
+    from ..logs import Settled
+    from ..maps import Grouped
 
     check_outputs({"--out": out}, [map_file, *today], format=format, suffixes={"--out": (".json",)})
     reading.check_engine(engine, today)
     score_map, record = reading.load_map(map_file)
     given: dict[str, Any] = {"scores": None if score is None else (score,), "label": label, "weight": weight}
     given |= {"request": request, "top_k": top_k, "group": group}
-    rows = _read(today, map_file, score_map, record, given, engine)
+    if group is not None and not isinstance(score_map, Grouped):
+        raise UncurseError(f"--group {group} is for maps by group, and {map_file} is not one; leave it out")
+    # Rows without a label are no negatives: they are left out.
+    settled = None if label is None or any(map(reading.is_evidence, today)) else Settled(label)
+    rows = reading.read_for_map(today, map_file, (score_map, record), given, engine, settled)
     try:
         with working("refreshing"):
             fitted = refresh_map(score_map if record is None else debias.Fitted(score_map, record), rows)
@@ -73,42 +78,6 @@ def refresh(
     document = documents.dumps("refresh", {**asdict(found), "map": fitted.map.to_dict()})
     text = _text(found, rows, map_file, out)
     emit(format, text, document, [_flat(found, fitted.map, out)], stdout=not is_stdout(out))
-
-
-def _read(
-    today: Sequence[str],
-    map_file: str,
-    score_map: ScoreMap,
-    record: FitRecord | None,
-    given: dict[str, Any],
-    engine: str | None,
-) -> Evidence:
-    """Read the labelled rows with the options that the map was fitted with."""
-    from ..debias import KINDS
-    from ..maps import Grouped
-
-    by_group, names = isinstance(score_map, Grouped), ", ".join(today)
-    if given["group"] is not None and not by_group:
-        raise UncurseError(f"--group {given['group']} is for maps by group, and {map_file} is not one; leave it out")
-    of_map: dict[str, Any] = {"scale": score_map.scale}
-    if record is not None:
-        of_map["negative_rate"] = record.negative_rate
-        if by_group:
-            of_map["group"] = record.group
-        if KINDS[record.replicas].served_is_a_column:
-            of_map["scores"] = record.pool.columns[:1]
-    if not any(map(reading.is_evidence, today)):  # evidence is checked against what was given; a log needs all options
-        given = {**given, **{name: value for name, value in of_map.items() if given.get(name) is None}}
-    rows = reading.read_evidence(today, given, engine, scores_option="--score", need_label=True)
-    remedy = f"collect {names} again"
-    reading.check_same("scale", {map_file: score_map.scale, names: rows.spec.scale}, remedy)
-    if record is not None:
-        rates = {map_file: record.negative_rate, names: rows.spec.negative_rate}
-        reading.check_same("negative_rate", rates, remedy)
-    if by_group and not rows.groups:
-        column = (None if record is None else record.group) or "COLUMN"
-        raise UncurseError(f"{map_file} has a map for each group; {remedy} with --group {column}")
-    return rows
 
 
 def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str) -> str:
