@@ -90,14 +90,6 @@ def skip_member(app, what, name, member, skip, options):
     return True if name.endswith("_request") or name == "get_metadata_routing" else None
 
 
-def list_new_pages(app, docname, source):
-    """List pages at the top of docs/, which have no place in the tree yet, with the how-to guides."""
-    if docname == "how-to/index":
-        pages = sorted(path.stem for path in HERE.glob("*.md") if path.stem != "index")
-        source[0] = source[0].replace("(new pages)\n", "".join(f"/{page}\n" for page in pages))
-
-
 def setup(app):
-    """Register hooks."""
-    app.connect("source-read", list_new_pages)
+    """Register a hook."""
     app.connect("autodoc-skip-member", skip_member)
