@@ -12,11 +12,15 @@ and the map is refreshed.
 # A request has fifty candidates. Three models score each of them, and the best by the first model is shown. From the
 # fourth day on clicks are a fifth rarer.
 
+import tempfile
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
 
 import uncurse
+from uncurse.report import Monitored, MonitorReport
 
 rng = np.random.default_rng(0)
 DAYS = [f"2026-11-{day:02}" for day in range(9, 16)]
@@ -87,3 +91,15 @@ plt.ylabel("predicted / true − 1 of what was shown, %")
 plt.title("A week in production")
 plt.legend()
 plt.show()
+
+# %%
+# A page to show
+# --------------
+# The verdict on the refreshed map, its daily errors and the e-value as one offline file. On the command line:
+# ``uncurse monitor ... --report since_fit.html``.
+
+with tempfile.TemporaryDirectory() as folder:
+    page = MonitorReport(Monitored(verdict, "the refreshed map"))
+    page.to_html(Path(folder, "since_fit.html"))
+    print(page.headline)
+    print(f"{Path(folder, 'since_fit.html').stat().st_size // 1000} kB")
