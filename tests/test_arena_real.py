@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +28,6 @@ def drawn(rows=ROWS, columns=4, values=30, seed=0):
 def log():
     codes, labels = drawn()
     return ClickLog("avazu", codes.astype(np.int32), labels)
-
-
-def uncurse(*arguments):
-    command = [sys.executable, "-m", "uncurse.cli", "arena", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def write_avazu(path, codes, labels, numbered=False):
@@ -211,9 +204,7 @@ def test_bad_arguments_are_named(log):
 def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_process):
     path = write_avazu(tmp_path / "log.csv", *drawn())
     words = ["--real", path, "--model", "logistic", "--shift", "--replications", "2"]
-    done = uncurse(*words, "--markdown", tmp_path / "r.md", "--format", "tsv")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = run("arena", *words, "--markdown", tmp_path / "r.md").splitlines()
     assert lines[0].split("\t")[:4] == ["log", "model", "shift", "method"]
     assert len(lines) == 1 + 7 * 4
     assert "| Auto |" in (tmp_path / "r.md").read_text()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 
 from test_logs import make, records
 from uncurse import VAD, Affine, Auto, Tower, evaluate, load
+from uncurse.cli.app import run as run_command
 from uncurse.debias import load_record
 from uncurse.evidence import Evidence
 
@@ -215,10 +217,10 @@ def test_labelled_evidence_whose_columns_are_in_another_order_is_refused(run, lo
     assert error.count("\n") == 1
 
 
-def test_the_defaults_are_auto_with_the_replicas_and_the_scale_that_are_named(logs, tmp_path):
-    def call(*words):
-        command = [sys.executable, "-m", "uncurse.cli", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def test_the_defaults_are_auto_with_the_replicas_and_the_scale_that_are_named(logs, monkeypatch, capsys):
+    def call(*words):  # `run` adds options
+        monkeypatch.setattr(sys, "argv", ["uncurse", *words])
+        return SimpleNamespace(returncode=run_command(), stderr=capsys.readouterr().err)
 
     pool = ["fit", "pool.parquet", "--scores", "s1,s2", "-o", "map.json"]
     missing = call(*pool, "--scale", "logit")

@@ -39,9 +39,58 @@ def make(rows=20_000, seed=0):
     )
 
 
+MADE = {}
+
+
+@pytest.fixture
+def prepared(run, tmp_path, tmp_path_factory):
+    """Call a function that writes files with `run`, or copy the files that it wrote for another test."""
+
+    def copy(write):
+        if write in MADE:
+            shutil.copytree(MADE[write], tmp_path, dirs_exist_ok=True)
+        else:
+            write(run)
+            MADE[write] = shutil.copytree(tmp_path, tmp_path_factory.mktemp("made") / "files")
+
+    return copy
+
+
 def records(text):
     header, *lines = text.strip().splitlines()
     return [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
+
+
+def a_log_its_evidence_and_its_map(run):
+    log = make(500)
+    log.write_parquet("log.parquet")
+    log.write_csv("log.csv")
+    Path("logs").mkdir()
+    log.write_parquet("logs/0.parquet")
+    gaps = pl.when(pl.int_range(500) % 2 == 0).then("request")
+    log.with_columns(request=gaps).write_parquet("gaps.parquet")
+    log.with_columns(s1=pl.col("click").cast(pl.Int128)).write_parquet("big.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    run("fit", "day.json", "-o", "map.json")
+
+
+def files_of_every_kind(run):
+    make(500).write_parquet("log.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "-o", "day.json")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "labelled.json")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--request", "request", "-o", "winners.json")
+    run("fit", "day.json", "-o", "map.json")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--group", "site", "-o", "groups.json")
+    Path("bad.json").write_text('{"kind": "evid')
+
+
+def evidence_of_other_options(run):
+    make(500).write_parquet("log.parquet")
+    options = ["--scores", "s1,s2", "--label", "click"]
+    run("collect", "log.parquet", *options, "-o", "day.json")
+    run("collect", "log.parquet", *options, "--request", "request", "-o", "top.json")
+    run("collect", "log.parquet", "--scores", "s2,s1", "--label", "click", "-o", "swapped.json")
+    run("collect", "log.parquet", *options, "--negative-rate", "0.5", "-o", "rate.json")
 
 
 def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
@@ -250,15 +299,10 @@ def test_a_csv_keeps_every_other_value_as_it_is_written(run, tmp_path):
         ),
     ],
 )
-def test_no_command_writes_over_what_it_reads(run, arguments, message, tmp_path):
-    log = make(500)
-    log.write_parquet("log.parquet")
-    (tmp_path / "logs").mkdir()
-    log.write_parquet("logs/0.parquet")
+def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message, tmp_path):
+    prepared(a_log_its_evidence_and_its_map)
     (tmp_path / "other.csv").write_text("a log\n")
     (tmp_path / "link.parquet").symlink_to(tmp_path / "log.parquet")
-    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
-    run("fit", "day.json", "-o", "map.json")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert message in run(*arguments, code=2)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -370,15 +414,8 @@ def test_a_map_by_group_without_its_column(run):
         ),
     ],
 )
-def test_what_the_commands_refuse(run, arguments, message):
-    make(500).write_parquet("log.parquet")
-    run("collect", "log.parquet", "--scores", "s1,s2", "-o", "day.json")
-    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "labelled.json")
-    run("collect", "log.parquet", "--scores", "s1,s2", "--request", "request", "-o", "winners.json")
-    run("fit", "day.json", "-o", "map.json")
-    run("fit", "log.parquet", "--scores", "s1,s2", "--group", "site", "-o", "groups.json")
-    with open("bad.json", "w") as file:
-        file.write('{"kind": "evid')
+def test_what_the_commands_refuse(run, prepared, arguments, message):
+    prepared(files_of_every_kind)
     error = run(*arguments, code=2)
     assert message in error
     assert error.count("\n") == 1
@@ -433,13 +470,8 @@ def test_sampled_negatives_are_no_drift(run):
         ),
     ],
 )
-def test_no_option_is_ignored(run, arguments, message):
-    make(500).write_parquet("log.parquet")
-    options = ["--scores", "s1,s2", "--label", "click"]
-    run("collect", "log.parquet", *options, "-o", "day.json")
-    run("collect", "log.parquet", *options, "--request", "request", "-o", "top.json")
-    run("collect", "log.parquet", "--scores", "s2,s1", "--label", "click", "-o", "swapped.json")
-    run("collect", "log.parquet", *options, "--negative-rate", "0.5", "-o", "rate.json")
+def test_no_option_is_ignored(run, prepared, arguments, message):
+    prepared(evidence_of_other_options)
     assert message in run(*arguments, code=2)
 
 
@@ -530,18 +562,9 @@ def test_maps_that_were_fitted_with_other_options_are_not_compared(run):
         (["collect", "big.parquet", "--scores", "s1", "-o", "x.json"], "holds Int128, which few engines read; cast it"),
     ],
 )
-def test_what_a_careful_user_would_want_refused(run, tmp_path, arguments, message):
-    log = make(500)
-    log.write_parquet("log.parquet")
-    log.write_csv("log.csv")
+def test_what_a_careful_user_would_want_refused(run, prepared, tmp_path, arguments, message):
+    prepared(a_log_its_evidence_and_its_map)
     (tmp_path / "link.parquet").symlink_to(tmp_path / "log.parquet")
-    (tmp_path / "logs").mkdir()
-    log.write_parquet("logs/0.parquet")
-    gaps = pl.when(pl.int_range(500) % 2 == 0).then("request")
-    log.with_columns(request=gaps).write_parquet("gaps.parquet")
-    log.with_columns(s1=pl.col("click").cast(pl.Int128)).write_parquet("big.parquet")
-    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
-    run("fit", "day.json", "-o", "map.json")
     if arguments[0] == "fit" and "-o" not in arguments:
         arguments = [*arguments, "-o", "m.json"]
     assert message in run(*arguments, code=2)
