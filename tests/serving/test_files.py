@@ -241,7 +241,7 @@ for name in sys.argv[3:]:
     data = (folder / name).read_bytes()
     rng = np.random.default_rng(0)
     refused = 0
-    turns = 2 if name.startswith(("c.", "x.")) else 60  # CatBoost and XGBoost read in a process of their own
+    turns = 3 if name.startswith(("c.", "x.")) else 60  # CatBoost and XGBoost read in a process of their own
     for turn in range(turns):
         broken = bytearray(data)
         if turn % 3 == 0:
