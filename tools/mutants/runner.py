@@ -28,9 +28,9 @@ COPIED = ("src", "tests", "conftest.py", "pyproject.toml", "docs", "README.md", 
 OUTSIDE = ("logs", "report", "serving", "deep", "mlflow", "experiments", "cli")
 #: Starts of the names of their tests, and of tests of the tools and of the source text. Other tests are the core's.
 OTHER_TESTS = (
-    *OUTSIDE, "arena", "architecture", "click", "collect", "demo", "docs", "docstrings", "examples", "exports",
-    "expressions", "faults", "fitting", "fold", "fuzz", "import", "log_files", "model_files", "mutants", "onnx", "page",
-    "site", "sources", "spark", "synthetic", "top_per_request",
+    *OUTSIDE, "arena", "architecture", "auction", "click", "collect", "demo", "docs", "docstrings", "examples",
+    "experiment", "expressions", "faults", "fitting", "fuzz", "import", "log_files", "monitor_command", "mutants",
+    "page", "paper", "release", "site", "sources", "spark", "top_per_request",
 )  # fmt: skip
 MEMORY_BYTES = 6 << 30
 #: A test file in the first pass, which also traces calls, and the tests of one mutant may take so long.
