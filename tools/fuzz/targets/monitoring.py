@@ -9,6 +9,7 @@ import numpy as np
 
 from uncurse import LogSpec, MonitorState, Verdict, monitor
 from uncurse.evidence import from_arrays
+from uncurse.monitoring import judge
 
 from ..checks import check_close, check_finite, check_fit
 from ..engine import Call, Fault, target
@@ -35,6 +36,9 @@ def target_monitor(call: Call) -> None:
         return
     verdict = run(scores, labels, groups, weights, tolerance=tolerance, day="2026-11-01")
     json.dumps(verdict.to_dict(), allow_nan=False)
+    again = call.call(judge, verdict.state, tolerance=tolerance)
+    if again.since_fit != verdict.since_fit:
+        raise Fault("Changed: the verdict of the state alone")
     for part in (verdict.since_fit, verdict.latest, *verdict.buckets, *verdict.groups):
         check_finite("an e-value", [part.e_value, part.predicted, part.observed])
         low, high = (-1.0 if part.low is None else part.low), (np.inf if part.high is None else part.high)
