@@ -21,6 +21,8 @@ def name(path):
 
 
 def runs(path):
+    if path.name == "mlflow.md":  # tests/test_mlflow.py runs it with a tracking server
+        return False
     return any(not block.reason for block in blocks(path.read_text(encoding="utf-8")))
 
 

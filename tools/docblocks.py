@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ _STEP = re.compile(
     r"|^(?P<fence>`{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=fence)$",
     re.M | re.S,
 )
+_SHELL_SYNTAX = re.compile(r"[|<>&;$`\\]")
 #: Languages whose blocks hold commands; a block without a language may hold some.
 SHELLS = ("", "console", "sh", "bash")
 
@@ -102,10 +104,29 @@ def run_page(path: Path) -> list[str]:
         elif block.kind == "python":
             exec(compile("\n" * block.line + block.code, str(path), "exec"), space)
         else:
-            done = subprocess.run(["bash", "-euo", "pipefail", "-c", block.code], check=False)
-            if done.returncode:
-                raise SystemExit(f"{where}: exit code {done.returncode}\n{block.code}")
+            code = run_commands(block.code)
+            if code:
+                raise SystemExit(f"{where}: exit code {code}\n{block.code}")
     return left_out
+
+
+def run_commands(code: str) -> int:
+    """Run the commands of a block and return the first exit code that is not 0.
+
+    Plain calls of ``uncurse`` run in this process, which saves the imports; a shell runs everything else.
+    """
+    lines = code.splitlines()
+    if any(not line.startswith("uncurse ") or _SHELL_SYNTAX.search(line) for line in lines):
+        return subprocess.run(["bash", "-euo", "pipefail", "-c", code], check=False).returncode
+    from uncurse.cli.app import run
+
+    for line in lines:
+        sys.argv = shlex.split(line, comments=True)
+        sys.stdout.flush()
+        exit_code = run()
+        if exit_code:
+            return exit_code
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> None:
