@@ -267,7 +267,7 @@ def test_random_traffic_has_a_price():
 @pytest.mark.theory
 def test_directions_of_the_errors_in_a_closed_loop():
     world = World(ads=2000, requests=20_000)
-    policies = ["as served", "platt", "vad", "auto", FROZEN, REFRESHED]
+    policies = ["as served", "multiplier", "platt", "isotonic", "vad", "tower", "auto", FROZEN, REFRESHED]
     loop = run_loop(world, 20, policies=policies, repetitions=1, pool=10_000)
     late = {
         name: [a.error for d, a in zip(loop.days, loop.accounts[name][0], strict=True) if d >= 10]
@@ -276,9 +276,11 @@ def test_directions_of_the_errors_in_a_closed_loop():
     mean = {name: np.mean(errors) for name, errors in late.items()}
     size = {name: np.mean(np.abs(errors)) for name, errors in late.items()}
     assert min(late["as served"]) > 0.1  # the best of noisy scores, every day
-    assert 0.05 < mean["platt"] < mean["as served"]  # labels are of winners of another training
+    for name in ("multiplier", "platt", "isotonic"):  # their labels are of winners of another training
+        assert 0.05 < mean[name] < mean["as served"]
     assert mean["vad"] < -0.02  # one λ for all ads over-corrects
-    assert size["auto"] < 0.5 * min(size["platt"], size["as served"])
+    for name in ("tower", "auto"):
+        assert size[name] < 0.5 * min(size["platt"], size["as served"])
     assert mean[REFRESHED] > mean[FROZEN] + 0.05  # a level from the winners of yesterday brings the bias back
 
 
