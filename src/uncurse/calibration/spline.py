@@ -191,6 +191,8 @@ def fit_smooth(
     inside = _inside(score, weight, heavy, positions)
     z = (score[inside] - center) / spread
     z, w, y = _merged(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD + 0.5 + _TIE))
+    if not z[-1] - z[0] > _TIE:  # a few heavy rows may outweigh all others
+        raise UncurseError(f"nearly all of the weight is at a score of {center:g}; a curve needs scores that differ")
     knots = _knots(z, w)
     z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # clip outliers: their leverage is extreme
     basis = make_basis(knots)

@@ -254,7 +254,12 @@ def _fit(
     params: dict[str, Any] = {}
     if name is not None and weights is not None and not isinstance(estimator, FrozenEstimator):
         params[name] = weights
-    model = estimator.fit(chosen, target, **params)
+    try:
+        model = estimator.fit(chosen, target, **params)
+    except UncurseError:
+        raise
+    except ValueError as error:  # such as weights whose products overflow
+        raise UncurseError(f"the model cannot be fitted: {' '.join(str(error).split())}") from error
     if then is None:
         return model
     scores = then.predict(model, take_rows(X, then.rows))
