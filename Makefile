@@ -2,22 +2,27 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Most installed modules are never imported: each is compiled when it is.
+INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile
+PIP := $(BIN)/python $(INSTALL) --constraint constraints.txt
 
-.PHONY: setup demo test test-oldest lint theory fuzz mutants bench docs package clean
+.PHONY: setup demo test test-beside test-oldest lint theory fuzz mutants bench docs package clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.core
 demo: setup
 	$(BIN)/uncurse demo
 
-# Spark's tests apart: each process would start a Java machine of its own.
 test: $(VENV)/.dev
-	@echo "the tests of Spark run beside the others; their output follows"
-	@$(BIN)/python -m pytest -m spark tests -rs -p no:cacheprovider > $(VENV)/spark.log 2>&1 & spark=$$!; \
-	trap 'kill $$spark' INT TERM; status=0; \
+	@echo "make test-beside runs at the same time; its output follows"
+	@$(MAKE) --no-print-directory test-beside > $(VENV)/beside.log 2>&1 & beside=$$!; \
+	trap 'kill $$beside' INT TERM; status=0; \
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not theory and not spark' -rs || status=1; \
-	wait $$spark || status=1; cat $(VENV)/spark.log; exit $$status
+	wait $$beside || status=1; cat $(VENV)/beside.log; exit $$status
+
+# One process runs the tests of Spark, because each process would start a Java machine of its own.
+test-beside: $(VENV)/.dev
+	$(BIN)/python -m pytest -m spark tests -rs -p no:cacheprovider
 	$(MAKE) --no-print-directory test-oldest
 
 # The scikit-learn face again on the oldest release that we promise.
@@ -70,7 +75,7 @@ package: $(VENV)-package/bin/python
 	@test $$(stat -c %s dist/*.tar.gz) -lt 1000000 || { echo "the source archive is larger than 1 MB"; exit 1; }
 	rm -rf $(VENV)-package/empty
 	$(PYTHON) -m venv $(VENV)-package/empty
-	$(VENV)-package/empty/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt "$$(ls dist/*.whl)[report]"
+	$(VENV)-package/empty/bin/python $(INSTALL) --constraint constraints.txt "$$(ls dist/*.whl)[report]"
 	cd $(VENV)-package && empty/bin/uncurse demo --out demo
 
 clean:
@@ -94,11 +99,11 @@ $(VENV)/.docs: $(VENV)/.dev
 
 $(VENV)-package/bin/python:
 	$(PYTHON) -m venv $(VENV)-package
-	$(VENV)-package/bin/python -m pip --disable-pip-version-check install --quiet build twine check-wheel-contents pyroma
+	$(VENV)-package/bin/python $(INSTALL) build twine check-wheel-contents pyroma
 
 $(VENV)-oldest/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-oldest
 	if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then \
-	  $(VENV)-oldest/bin/python -m pip --disable-pip-version-check install --quiet --only-binary scikit-learn,numpy,scipy \
+	  $(VENV)-oldest/bin/python $(INSTALL) --only-binary scikit-learn,numpy,scipy \
 	  'scikit-learn==1.6.*' pytest pandas --editable . ; fi
 	@touch $@

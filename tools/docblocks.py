@@ -20,6 +20,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +131,7 @@ def run_commands(code: str) -> int:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run pages, each in an empty folder, with the command ``uncurse`` of this Python."""
+    """Run pages, each in an empty folder, with the command ``uncurse`` of this Python; exit with 1 if one fails."""
     parser = argparse.ArgumentParser(prog="tools.docblocks", description=__doc__)
     parser.add_argument("pages", nargs="+", type=Path)
     pages = [page.resolve() for page in parser.parse_args(arguments).pages]
@@ -141,13 +142,20 @@ def main(arguments: list[str] | None = None) -> None:
         command.chmod(0o755)
         os.environ["PATH"] = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
         os.environ.setdefault("MPLBACKEND", "Agg")
+        failed = []
         for i, page in enumerate(pages):
             target = Path(folder, str(i))
             target.mkdir()
             os.chdir(target)
-            for line in run_page(page):
-                print(f"not run: {line}")
+            try:
+                for line in run_page(page):
+                    print(f"not run: {line}")
+            except (Exception, SystemExit):
+                traceback.print_exc()
+                failed.append(page.name)
         os.chdir("/")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
