@@ -28,6 +28,7 @@ exclude_patterns = ["_build", "gallery/**/*.md", "**/sg_execution_times.rst"]
 templates_path = ["_templates"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 nitpicky = True
+highlight_language = "none"  # a block without a language holds commands or output, not Python
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

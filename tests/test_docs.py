@@ -91,6 +91,7 @@ def test_the_reference_lists_every_command_and_option(reference_pages, tmp_path)
     reference_pages.write_pages(tmp_path)
     text = (tmp_path / "commands.md").read_text()
     assert len(app.registered_commands) >= 9
+    assert {"uncurse", "uncurse fit", "uncurse reproduce"} <= {command for command, _ in reference_pages.commands()}
     for command, value in reference_pages.commands():
         section = text.split(f"\n## {command}\n")[1].split("\n## ")[0]
         assert value.help.split("\n")[0].split(".")[0][:20] in section

@@ -83,23 +83,21 @@ def constant_summary(module: str, name: str, value: Any) -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield every command with its full name, in the order of the help."""
+    """Yield every command and group of commands with its full name, in the order of the help."""
     import typer
 
     from uncurse.cli import app
 
     def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-        if hasattr(command, "commands"):
-            for child, value in command.commands.items():
-                yield from below(f"{name} {child}", value)
-        else:
-            yield name, command
+        yield name, command
+        for child, value in getattr(command, "commands", {}).items():
+            yield from below(f"{name} {child}", value)
 
     yield from below("uncurse", typer.main.get_command(app))
 
 
 def command_page(name: str, command: Any) -> str:
-    """Return the section of a command: what it does, examples, arguments and options."""
+    """Return the section of a command: what it does, examples, arguments, options, and the commands below it."""
     text = inspect.cleandoc((command.help or "").replace("\b", ""))
     prose, _, examples = text.partition("Examples:")
     if not examples:
@@ -107,10 +105,10 @@ def command_page(name: str, command: Any) -> str:
     lines = [f"## {name}", "", escaped(prose.strip()), ""]
     if examples:
         lines += ["```console", *(f"$ {line.strip()}" for line in examples.strip().splitlines()), "```", ""]
-    lines += ["| argument or option | values | meaning |", "|---|---|---|"]
-    for param in command.params:
-        if param.name == "help" or getattr(param, "hidden", False):
-            continue
+    params = [one for one in command.params if one.name != "help" and not getattr(one, "hidden", False)]
+    if params:
+        lines += ["| argument or option | values | meaning |", "|---|---|---|"]
+    for param in params:
         shown = (
             ", ".join(f"`{one}`" for one in (*param.opts, *param.secondary_opts))
             if is_option(param)
@@ -119,6 +117,10 @@ def command_page(name: str, command: Any) -> str:
         if param.required:
             shown += " (required)"
         lines.append(f"| {shown} | {values_of(param)} | {escaped(meaning(param)).replace('|', chr(92) + '|')} |")
+    lines.append("")
+    for child, value in getattr(command, "commands", {}).items():
+        summary = inspect.cleandoc(value.help or "").split("\n\n")[0].replace("\n", " ")
+        lines.append(f"- [{name} {child}](#{name.replace(' ', '-')}-{child}): {escaped(summary)}")
     return "\n".join([*lines, ""])
 
 
