@@ -18,7 +18,7 @@ SHAPES = {"criteo": ClickWorld.criteo, "avazu": ClickWorld.avazu}
 @pytest.fixture(scope="module", params=sorted(SHAPES))
 def drawn(request):
     world = SHAPES[request.param](scale=SMALL)
-    return world, world.draw(60_000, seed=5)
+    return world, world.draw(30_000, seed=5)
 
 
 def test_shapes_and_kinds_are_those_a_network_takes(drawn):
@@ -52,9 +52,9 @@ def test_cardinalities_at_full_size():
 @pytest.mark.parametrize("rate", [0.006, 0.05, None, 0.3])
 def test_the_rate_is_met(name, rate):
     world = SHAPES[name](scale=SMALL) if rate is None else SHAPES[name](rate, scale=SMALL)
-    truth = world.draw(40_000, seed=11).truth.double()
+    truth = world.draw(20_000, seed=11).truth.double()
     # Two samples meet here: this one and that of 2^17 rows which settled the intercept.
-    error = float(truth.std()) * (1 / 40_000 + 1 / 2**17) ** 0.5
+    error = float(truth.std()) * (1 / 20_000 + 1 / 2**17) ** 0.5
     assert abs(float(truth.mean()) - world.rate) < 4 * error
     assert abs(float(truth.mean()) - world.rate) < 0.005
 

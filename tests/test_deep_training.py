@@ -352,8 +352,9 @@ def dropping():
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
 
 
-@pytest.mark.parametrize("deterministic", [False, True], ids=["fast", "deterministic"])
-@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+@pytest.mark.parametrize(
+    ("deterministic", "precision"), [(False, "highest"), (True, "high"), (False, "medium")], ids=str
+)
 def test_streams_and_settings_of_the_process_are_as_before(deterministic, precision):
     kept = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
@@ -407,7 +408,8 @@ def test_importing_it_imports_nothing_heavy():
     assert run_python(f"import sys, uncurse.deep; print([m for m in {names} if m in sys.modules])") == "[]"
 
 
-def test_training_works_on_read_only_data_where_the_packages_of_the_reports_are_missing():
+def test_training_in_a_process_of_its_own():
+    """Where the packages of the reports are missing, on read-only data, and with precisions set the newer way."""
     code = f"""
 import sys
 for name in {HEAVY!r}:
@@ -423,8 +425,15 @@ clicks = Clicks(*parts, (3,))
 for model in (partial(DLRM, embedding=4, bottom=(4,), top=(4,)), partial(XDeepFM, hidden=(4,), interactions=(4,))):
     assert train_replicas(model, clicks, optimiser="adam").logits(clicks).shape == (40, 2)
 print(train_replicas(lambda: torch.nn.Linear(2, 1), (clicks.dense, clicks.label)).logits((clicks.dense,)).shape)
+parts = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+before = [part.fp32_precision for part in parts]
+train_replicas(lambda: torch.nn.Linear(3, 1), (torch.zeros(8, 3), torch.zeros(8)))
+print(before == [part.fp32_precision for part in parts])
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+train_replicas(lambda: torch.nn.Linear(3, 1), (torch.zeros(8, 3), torch.zeros(8)))
+print(torch.backends.cuda.matmul.fp32_precision)
 """
-    assert run_python(code) == "(40, 2)"
+    assert run_python(code).splitlines() == ["(40, 2)", "True", "tf32"]
 
 
 def test_without_pytorch_the_error_says_how_to_get_it():
@@ -452,31 +461,6 @@ def test_every_public_name_is_there_and_an_unknown_one_is_not():
 
 
 # ---------------------------------------------------------------------- what users stumble on
-
-
-def test_precisions_of_single_backends_are_as_before():
-    code = """
-import torch
-from uncurse.deep import train_replicas
-torch.set_num_threads(1)
-parts = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
-before = [part.fp32_precision for part in parts]
-train_replicas(lambda: torch.nn.Linear(3, 1), (torch.zeros(8, 3), torch.zeros(8)))
-print(before == [part.fp32_precision for part in parts])
-"""
-    assert run_python(code) == "True"
-
-
-def test_training_works_where_the_newer_precision_settings_are_used():
-    code = """
-import torch
-from uncurse.deep import train_replicas
-torch.set_num_threads(1)
-torch.backends.cuda.matmul.fp32_precision = "tf32"
-train_replicas(lambda: torch.nn.Linear(3, 1), (torch.zeros(8, 3), torch.zeros(8)))
-print(torch.backends.cuda.matmul.fp32_precision)
-"""
-    assert run_python(code) == "tf32"
 
 
 def test_deterministic_with_warnings_only_stays_so():

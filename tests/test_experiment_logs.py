@@ -168,9 +168,9 @@ def test_names_are_those_of_the_logs(tmp_path):
 
 
 def test_codes_are_in_order_of_appearance_whatever_the_block_and_threads(tmp_path):
-    lines = criteo_lines(500, blank=0.1)
+    lines = criteo_lines(150, blank=0.1)
     path = write(tmp_path / "log.txt", lines)
-    training = np.random.default_rng(1).random(500) < 0.5
+    training = np.random.default_rng(1).random(150) < 0.5
     whole = encode(path, tmp_path / "whole.clicks", kind="criteo", training=training)
     for size, threads in [(1, 1), (500, 3), (20_000, 2)]:
         with mock.patch.object(reading, "BLOCK", size), mock.patch.object(encoding, "cores", lambda n=threads: n):
@@ -413,10 +413,10 @@ odd = st.text("0123456789abfgAFG-+. _:@`/x'\"", max_size=12) | st.from_regex("-?
 fuzz = st.one_of(st.binary(max_size=60), st.tuples(st.integers(0, 39), odd), st.sampled_from(["\r", "\t,", "\x00"]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     kind=st.sampled_from(["criteo", "avazu"]),
-    changes=st.lists(fuzz, min_size=1, max_size=12),
+    changes=st.lists(fuzz, min_size=1, max_size=7),
     size=st.sampled_from([40, 1_000, 1 << 16]),
 )
 def test_fuzzed_lines_are_skipped_and_change_nothing_else(tmp_path_factory, kind, changes, size):
@@ -443,7 +443,7 @@ def test_fuzzed_lines_are_skipped_and_change_nothing_else(tmp_path_factory, kind
     assert same_rows(found, alone)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(content=st.binary(max_size=300), kind=st.sampled_from(["criteo", "avazu"]), head=st.booleans())
 def test_any_bytes_give_rows_or_our_error(tmp_path_factory, content, kind, head):
     folder = tmp_path_factory.mktemp("bytes")

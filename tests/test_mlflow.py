@@ -39,13 +39,24 @@ QUIET = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
 }
 SECONDS = 120  # a process that takes longer is stopped
-# Run a command until it ends or standard input is closed, as it is when the tests are killed; then end its processes.
-WATCH = """
-import os, select, signal, subprocess, sys
-process = subprocess.Popen(sys.argv[1:])
-while process.poll() is None and not select.select([sys.stdin], [], [], 0.5)[0]:
-    pass
-os.killpg(0, signal.SIGTERM)
+# The command `mlflow`, until standard input is closed, as it is when the tests are killed. Where it starts Uvicorn in
+# another interpreter, this one becomes the server, which has loaded MLflow already.
+MLFLOW = """
+import os, runpy, signal, sys, threading
+
+def watch():
+    sys.stdin.read()
+    os.killpg(0, signal.SIGTERM)
+
+def become(command, extra_env, **options):
+    os.environ.update(extra_env)
+    sys.argv[:] = command[2:]
+    runpy.run_module(command[2], run_name="__main__", alter_sys=True)
+
+threading.Thread(target=watch, daemon=True).start()
+import mlflow.cli, mlflow.server
+mlflow.server._exec_cmd = become
+mlflow.cli.cli()
 """
 
 
@@ -59,7 +70,7 @@ def server(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
-    words = [sys.executable, "-c", WATCH, sys.executable, "-W", "ignore", "-m", "mlflow", "server", "--workers", "1"]
+    words = [sys.executable, "-W", "ignore", "-c", MLFLOW, "server", "--workers", "1"]
     words += ["--host", "127.0.0.1", "--port", str(port)]
     words += ["--backend-store-uri", "sqlite:///store.db", "--artifacts-destination", "artifacts"]
     with pytest.MonkeyPatch.context() as patch, (folder / "server.log").open("w+b") as log:
@@ -146,20 +157,34 @@ np.savez("found.npz", **found)
 """
 
 
-def test_logged_models_predict_the_same_in_another_process(server, scores, groups, auto, classifier):
-    clf, _, _, pool = classifier
-    served = scores[:, 0]
-    vad = uncurse.VAD(scale="logit").fit(scores, groups=groups)
-    maps = {
+@pytest.fixture(scope="module")
+def sources(scores, groups, auto):
+    """What is logged, by its name."""
+    return {
         "line": Affine(0.8, -0.4),
-        "curve": auto.map_,
+        "map": auto,
         "chain": Chain((Affine(0.8, -0.4), Curve((-3.0, 0.0), (-2.9, -0.2), 0.9, 0.7))),
         "steps": Steps((-2.0, 0.0), (-3.0, -1.0, 0.5)),
-        "grouped": vad,
+        "grouped": uncurse.VAD(scale="logit").fit(scores, groups=groups),
     }
-    assert isinstance(auto.map_, Curve)
-    assert isinstance(vad.map_, Grouped)
-    uris = {name: log_map(one, name).model_uri for name, one in maps.items()}
+
+
+@pytest.fixture(scope="module")
+def logged(server, sources):
+    """How MLflow answered to each."""
+    return {
+        name: log_map(source, name, registered_model_name="daily" if name == "map" else None)
+        for name, source in sources.items()
+    }
+
+
+def test_logged_models_predict_the_same_in_another_process(server, scores, groups, classifier, sources, logged):
+    clf, _, _, pool = classifier
+    served, vad = scores[:, 0], sources["grouped"]
+    maps = {name: getattr(source, "map_", source) for name, source in sources.items()}
+    assert isinstance(maps["map"], Curve)
+    assert isinstance(maps["grouped"], Grouped)
+    uris = {name: info.model_uri for name, info in logged.items()}
     uris["classifier"] = mlflow.sklearn.log_model(
         clf,
         name="classifier",
@@ -183,8 +208,8 @@ def test_logged_models_predict_the_same_in_another_process(server, scores, group
 # ---------------------------------------------------------------------------- what is logged
 
 
-def test_a_map_is_found_by_run_by_alias_and_in_a_folder_with_its_record(server, auto, tmp_path):
-    info = log_map(auto, registered_model_name="daily")
+def test_a_map_is_found_by_run_by_alias_and_in_a_folder_with_its_record(logged, auto, tmp_path):
+    info = logged["map"]
     mlflow.MlflowClient().set_registered_model_alias("daily", "champion", info.registered_model_version)
     folder = mlflow.artifacts.download_artifacts(artifact_uri=info.model_uri, dst_path=str(tmp_path))
     for uri in (info.model_uri, f"runs:/{info.run_id}/map", "models:/daily@champion", "models:/daily/1", folder):
@@ -207,8 +232,8 @@ def test_a_map_is_found_by_run_by_alias_and_in_a_folder_with_its_record(server, 
     assert listed == [f"uncurse=={uncurse.__version__}", f"mlflow-skinny=={mlflow.__version__}", "pandas"]
 
 
-def test_the_run_holds_the_figures_of_the_record(server, auto):
-    info = log_map(auto)
+def test_the_run_holds_the_figures_of_the_record(logged, auto):
+    info = logged["map"]
     run = mlflow.get_run(info.run_id)
     assert run.info.status == "FINISHED"
     assert mlflow.active_run() is None
@@ -272,12 +297,12 @@ def test_the_model_takes_the_columns_of_its_signature_and_refuses_bad_values(ser
         model.predict(pd.DataFrame({"p": np.zeros(0), "section": np.zeros(0, str)}))
 
 
-def test_a_served_map_answers_over_http(server):
+def test_a_served_map_answers_over_http(logged, sources):
     import uvicorn
     from mlflow.pyfunc import scoring_server
 
-    score_map = Affine(0.8, -0.4)
-    app = scoring_server.init(mlflow.pyfunc.load_model(log_map(score_map).model_uri))  # what `mlflow models serve` runs
+    score_map = sources["line"]
+    app = scoring_server.init(mlflow.pyfunc.load_model(logged["line"].model_uri))  # what `mlflow models serve` runs
     web = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -328,7 +353,7 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name == sys.argv[1]:
+        if name == "mlflow":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -346,17 +371,28 @@ for call in (
 """
 
 
-@pytest.mark.parametrize("absent", ["mlflow", "pandas"])
-def test_without_the_extra_the_error_says_what_to_install(absent, tmp_path):
-    lines = run_python(HIDE, absent, cwd=tmp_path).splitlines()
-    assert lines == [f"this needs {absent}; pip install 'uncurse[mlflow]'"] * 3
+def test_without_mlflow_the_error_says_what_to_install(tmp_path):
+    lines = run_python(HIDE, cwd=tmp_path).splitlines()
+    assert lines == ["this needs mlflow; pip install 'uncurse[mlflow]'"] * 3
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.delitem(sys.modules, "mlflow.pyfunc")  # MLflow imports pandas, too
+    for call in (
+        lambda: log_map(Affine(1.0, 0.0)),
+        lambda: load_map("models:/daily/1"),
+        lambda: load_record("models:/daily/1"),
+    ):
+        with pytest.raises(UncurseError, match=r"^this needs pandas; pip install 'uncurse\[mlflow\]'$"):
+            call()
 
 
 # ---------------------------------------------------------------------------- skops
 
 
-def untrusted(model):
-    return set(skops_io.get_untrusted_types(data=skops_io.dumps(model)))
+def untrusted(data):
+    return set(skops_io.get_untrusted_types(data=data))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # few rows, few iterations
@@ -366,18 +402,16 @@ def test_trusted_types_are_exactly_those_that_skops_asks_for(classifier):
 
     clf, X, y, _ = classifier
     kind, mlp = uncurse.UncursedClassifierCV, MLPClassifier((4,), max_iter=20)
-    found = untrusted(clf)
+    models = [clf, uncurse.UncursedRegressorCV(random_state=0).fit(X, X.sum(axis=1) + y)]
     for options in (
-        {},
         {"n_replicas": 2},
-        {"cv": None},
         {"method": "tower"},
         {"method": "vad", "cv": None},
         {"estimator": GaussianNB(), "cv": None},
         {"estimator": mlp, "replicas": "seeds"},
     ):
-        found |= untrusted(kind(random_state=0, **options).fit(X, y))
-    found |= untrusted(uncurse.UncursedRegressorCV(random_state=0).fit(X, X.sum(axis=1) + y))
+        models.append(kind(random_state=0, **options).fit(X, y))
+    found = set().union(*(untrusted(skops_io.dumps(model)) for model in models))
     assert list(TRUSTED_TYPES) == sorted(name for name in found if not name.startswith("sklearn."))
 
 
@@ -402,7 +436,7 @@ def test_the_page_lists_the_types_of_base_models(classifier):
     for model in models:
         clf = uncurse.UncursedClassifierCV(model, random_state=0, cv=None, method="vad").fit(X, y)
         data = skops_io.dumps(clf)
-        named = untrusted(clf) - set(TRUSTED_TYPES)
+        named = untrusted(data) - set(TRUSTED_TYPES)
         assert named
         for name in named:
             assert f'`"{name}"`' in PAGE

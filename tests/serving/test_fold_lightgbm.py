@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from uncurse import Affine, UncurseError, fold
 
 
-def lightgbm_booster(world, rounds=30, **options):
+def lightgbm_booster(world, rounds=12, **options):
     import lightgbm
 
     X, y, _ = world

@@ -11,7 +11,7 @@ from scipy.special import logit
 from uncurse import UncurseError, fold
 
 
-def xgboost_booster(world, rounds=30, **options):
+def xgboost_booster(world, rounds=12, **options):
     import xgboost
 
     X, y, _ = world
@@ -34,8 +34,7 @@ def xgboost_booster(world, rounds=30, **options):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("form", ["json", "ubj"])
-def test_xgboost(options, form, world, tmp_path):
+def test_xgboost(options, world, tmp_path):
     import xgboost
 
     from uncurse.serving.fold.xgboost import read, write
@@ -49,13 +48,14 @@ def test_xgboost(options, form, world, tmp_path):
     assert np.abs(0.8 * l - 0.3 - g)[known].max() <= 1e-5
     if not linear:
         close(folded.predict(data, pred_contribs=True).sum(axis=1), g, 1e-5)
-    booster.save_model(tmp_path / f"m.{form}")
-    write(fold(MAP, read(tmp_path / f"m.{form}")), tmp_path / f"m.{form}", tmp_path / f"f.{form}")
-    folded.save_model(tmp_path / f"again.{form}")
-    for name in ("f", "again"):
-        assert ((tmp_path / f"{name}.{form}").read_bytes()[:2] == b'{"') == (form == "json")
-        other = xgboost.Booster(model_file=tmp_path / f"{name}.{form}")
-        assert np.abs(other.predict(data, output_margin=True) - g).max() < 1e-6
+    for form in ("json", "ubj"):
+        booster.save_model(tmp_path / f"m.{form}")
+        write(fold(MAP, read(tmp_path / f"m.{form}")), tmp_path / f"m.{form}", tmp_path / f"f.{form}")
+        folded.save_model(tmp_path / f"again.{form}")
+        for name in ("f", "again"):
+            assert ((tmp_path / f"{name}.{form}").read_bytes()[:2] == b'{"') == (form == "json")
+            other = xgboost.Booster(model_file=tmp_path / f"{name}.{form}")
+            assert np.abs(other.predict(data, output_margin=True) - g).max() < 1e-6
 
 
 def test_estimators_of_xgboost(world):

@@ -8,7 +8,7 @@ one, all devices give the same rows up to the rounding of float32, and memory is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -356,6 +356,17 @@ def _settled(world: ClickWorld) -> tuple[tuple[float, float], tuple[float, float
 
     From one sample on the processor whatever the device and the draw, so that all draws share one function.
     """
+    of_main, of_mixed, logits = _sample(replace(world, rate=0.5))
+    low, high = -50.0, 50.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(torch.sigmoid(logits + middle).mean()) < world.rate else (low, middle)
+    return of_main, of_mixed, (low + high) / 2
+
+
+@lru_cache(maxsize=4)
+def _sample(world: ClickWorld) -> tuple[tuple[float, float], tuple[float, float], Tensor]:
+    """(mean, factor) of the main effects and of the interactions, and logits without an intercept, at any rate."""
     main, mixed = torch.empty(2, SETTLING, dtype=torch.float64)
     for part in _chunks(SETTLING, torch.device("cpu")):
         count = torch.arange(part.start, part.stop)
@@ -367,9 +378,4 @@ def _settled(world: ClickWorld) -> tuple[tuple[float, float], tuple[float, float
     factors = [(1 - world.mixing) ** 0.5 / float(main.std()), world.mixing**0.5 / float(mixed.std())]
     logits = (main - middles[0]) * factors[0] + (mixed - middles[1]) * factors[1]
     stretch = world.spread / float(logits.std())
-    logits *= stretch
-    low, high = -50.0, 50.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if float(torch.sigmoid(logits + middle).mean()) < world.rate else (low, middle)
-    return (middles[0], factors[0] * stretch), (middles[1], factors[1] * stretch), (low + high) / 2
+    return (middles[0], factors[0] * stretch), (middles[1], factors[1] * stretch), logits * stretch
