@@ -23,8 +23,8 @@ LABELLED = ["--labelled", "labelled.parquet", "--label", "click"]
 def written(tmp_path_factory):
     """A folder with a pool and labelled rows."""
     folder = tmp_path_factory.mktemp("logs")
-    make().write_parquet(folder / "pool.parquet")
-    make(seed=1).write_parquet(folder / "labelled.parquet")
+    make(4_000).write_parquet(folder / "pool.parquet")
+    make(4_000, 1).write_parquet(folder / "labelled.parquet")
     return folder
 
 
@@ -32,7 +32,7 @@ def written(tmp_path_factory):
 def logs(run, written):
     """A pool and labelled rows in the folder of `run`."""
     shutil.copytree(written, ".", dirs_exist_ok=True)
-    return make(), make(seed=1)
+    return make(4_000), make(4_000, 1)
 
 
 def arrays(logs):
@@ -48,7 +48,7 @@ def test_a_tower_from_two_logs(run, logs, engine):
     pool, labelled = arrays(logs)
     expected = Tower().fit(pool, labelled=labelled)
     np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-12)
-    assert (said["method"], said["rows"], said["labelled_rows"]) == ("tower", "8000", "8000")
+    assert (said["method"], said["rows"], said["labelled_rows"]) == ("tower", "4000", "4000")
     assert float(said["line_probability"]) == pytest.approx(expected.line_probability_, rel=1e-9)
     record = load_record("map.json")
     for row in record.remaining_error:
@@ -62,7 +62,7 @@ def test_evidence_collected_with_replica_counts_gives_the_map_of_its_log(run, lo
     run("collect", "pool.parquet", "--scores", "s1,s2", "--replica-counts", "-o", "pool.json")
     options = ["--scores", "s1,s2", "--label", "click", "--replica-counts"]
     run("collect", "labelled.parquet", *options, "-o", "labelled.json")
-    assert Evidence.load("pool.json").replica_counts.rows == 8_000
+    assert Evidence.load("pool.json").replica_counts.rows == 4_000
     run("fit", "pool.json", "--labelled", "labelled.json", "--method", "tower", "-o", "a.json")
     run("fit", "pool.parquet", "--scores", "s1,s2", *LABELLED, "--method", "tower", "-o", "b.json")
     assert load("a.json") == load("b.json")
@@ -151,7 +151,7 @@ def test_the_text_for_people(run, logs):
     options = ["--scores", "s1,s2", *LABELLED, "--group", "site", "-o", "map.json", "--format", "table"]
     text = run("fit", "pool.parquet", *options, "--method", "tower")
     for words in (
-        "tower, from 8,000 pool rows and 8,000 labelled rows of s1, s2\n",
+        "tower, from 4,000 pool rows and 4,000 labelled rows of s1, s2\n",
         "probability that the labels follow a straight line: 0.",
         "2 groups with a map each",
         "expected error on the top of this pool, 90% intervals: 1%: -",
