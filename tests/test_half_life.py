@@ -370,9 +370,7 @@ def test_collect_into_refuses_files_that_do_not_fit(run):
 
 
 def start_collect(log):
-    return processes.start(
-        ["collect", log, *COLLECT, "--into", "week.json", "-q", "--half-life", "3d"], Path.cwd()
-    )
+    return processes.start(["collect", log, *COLLECT, "--into", "week.json", "-q", "--half-life", "3d"], Path.cwd())
 
 
 def test_concurrent_calls_lose_no_rows(run):
