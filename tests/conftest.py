@@ -110,16 +110,22 @@ def opened(request, tmp_path):
 
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
-    """The command line in this process, in a folder of its own, and what it said on standard output."""
+    """The command line in this process, in a folder of its own, and what it said on standard output.
+
+    What it said on standard error is in `run.stderr`.
+    """
     from uncurse.cli import main
+    from uncurse.cli.app import _shown
 
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments, code=0):
+        _shown.clear()  # warnings that were shown once, as in a new process
         monkeypatch.setattr(sys, "argv", ["uncurse", *with_required(arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
         said = capsys.readouterr()
+        call.stderr = said.err
         assert (stopped.value.code or 0) == code, said.err
         return said.out if code == 0 else said.err
 

@@ -11,47 +11,67 @@ import pytest
 from uncurse.cli.app import run as run_command
 
 
-def uncurse(*arguments, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "uncurse.cli", *arguments], capture_output=True, text=True, cwd=cwd, timeout=120
-    )
-
-
-def test_demo_writes_logs_runs_the_commands_and_names_the_page(tmp_path, monkeypatch):
-    result = uncurse("demo", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "more often lucky than good" in result.stdout.split("\n\n")[0]
+def test_demo_writes_logs_runs_the_commands_and_names_the_page(run, tmp_path, monkeypatch):
+    said = run("demo")
+    assert "more often lucky than good" in said.split("\n\n")[0]
     for command in ("collect", "fit", "apply", "evaluate"):
-        assert f"\n$ uncurse {command} " in result.stdout
-    last = next(line for line in result.stdout.splitlines() if line.startswith("On the top"))
+        assert f"\n$ uncurse {command} " in said
+    last = next(line for line in said.splitlines() if line.startswith("On the top"))
     before, after = (float(word.rstrip("%;.,")) for word in last.split() if word.startswith(("+", "-")))
     assert before > 10
     assert abs(after) < before / 3
-    page = result.stdout.strip().splitlines()[-1]
+    page = said.strip().splitlines()[-1]
     assert page == f"The page: {(tmp_path / 'uncurse-demo' / 'report.html').as_uri()}"
     assert "over-predict" in (tmp_path / "uncurse-demo" / "report.html").read_text()
-    assert result.stderr == "written to uncurse-demo/report.html\n"
+    assert run.stderr == "written to uncurse-demo/report.html\n"
     # The commands it prints can be run again as they are.
-    line = next(line for line in result.stdout.splitlines() if line.startswith("$ uncurse fit"))
-    monkeypatch.chdir(tmp_path)
+    line = next(line for line in said.splitlines() if line.startswith("$ uncurse fit"))
     monkeypatch.setattr(sys, "argv", line.split()[1:])
     assert run_command() == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_command_stops_at_once(tmp_path, number, code):
+def test_an_interrupted_command_stops_at_once(tmp_path):
     command = [sys.executable, "-m", "uncurse.cli", "demo"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stdout:
         if line.startswith("$ uncurse evaluate"):  # which draws for a second or more
             break
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     rest, error = process.communicate(timeout=60)
-    assert process.returncode == code
+    assert process.returncode == 130
     assert "The page" not in rest
     assert error.strip() == ""
     hidden = [path.name for path in (tmp_path / "uncurse-demo").iterdir() if path.name.startswith(".")]
     assert not hidden
+
+
+WRITING = """
+import time
+from uncurse.cli import app
+from uncurse.documents import temporary_folder
+
+def work():
+    with temporary_folder("."):
+        print("writing", flush=True)
+        time.sleep(60)
+
+app.registered_commands[0].callback = work
+app.registered_commands[0].name = "work"
+from uncurse.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_removes_its_unfinished_files(tmp_path, number, code):
+    words = [sys.executable, "-c", WRITING, "work"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "writing\n"
+    assert list(tmp_path.iterdir())
+    process.send_signal(number)
+    rest, error = process.communicate(timeout=60)
+    assert (process.returncode, rest, error) == (code, "", "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_demo_says_where_it_cannot_write(tmp_path, run):
@@ -59,11 +79,10 @@ def test_demo_says_where_it_cannot_write(tmp_path, run):
     assert "cannot make the folder file/demo" in run("demo", "--out", "file/demo", code=2)
 
 
-def test_reproduce_prints_the_tables(tmp_path):
-    result = uncurse("reproduce", "synthetic", "--replications", "3", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "Calibration error, %" in result.stdout
-    assert "[8.55 " in result.stdout
+def test_reproduce_prints_the_tables(run):
+    said = run("reproduce", "synthetic", "--replications", "3")
+    assert "Calibration error, %" in said
+    assert "[8.55 " in said
 
 
 def test_json_to_standard_output_is_nothing_but_json(run):
@@ -77,11 +96,10 @@ def test_a_folder_that_is_not_there_is_one_line_and_exit_2(run):
 
 
 @pytest.mark.parametrize("arguments", [["reproduce", "synthetic", "--replications", "1"], ["nonsense"]])
-def test_bad_usage_exits_2(arguments):
-    result = uncurse(*arguments)
-    assert result.returncode == 2
-    assert result.stderr.startswith("uncurse: ")
-    assert result.stderr.count("\n") == 1
+def test_bad_usage_exits_2(arguments, run):
+    said = run(*arguments, code=2)
+    assert said.startswith("uncurse: ")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", [["demo"], ["reproduce", "synthetic"]])
@@ -92,7 +110,9 @@ def test_help_has_an_example(command, run):
 def test_version():
     from uncurse.version import __version__
 
-    assert uncurse("--version").stdout.strip() == __version__ == version("uncurse")
+    words = [sys.executable, "-m", "uncurse.cli", "--version"]  # as a user starts it
+    result = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    assert result.stdout.strip() == __version__ == version("uncurse")
 
 
 def test_golden_takes_neither_a_seed_nor_a_number_of_replications(run):
@@ -112,9 +132,7 @@ def test_a_reader_that_goes_away_is_no_error():
 
 @pytest.mark.parametrize("arguments", [[], ["reproduce"]])
 def test_no_command_prints_the_help(arguments, run):
-    result = uncurse(*arguments)
-    assert result.returncode == 2
-    assert result.stderr == run(*arguments, "-h")
+    assert run(*arguments, code=2) == run(*arguments, "-h")
 
 
 def test_a_negative_seed_is_bad_usage(run):

@@ -1,16 +1,20 @@
 """The demo's world: the bias is there before, and much less after, in any world."""
 
+from functools import cache
+
 import numpy as np
 import polars as pl
 
 from uncurse import VAD
 from uncurse.experiments import demo
 
+made = cache(demo.make)
+
 
 def test_the_bias_of_the_top_percent_falls_to_a_fraction_in_three_worlds():
     before, after = [], []
     for seed in range(3):
-        world = demo.make(seed)
+        world = made(seed)
         vad = VAD(replicas="anchored", curvature=True).fit(world.scores)
         served = world.scores[:, 0]
         found = demo.outcomes(served, vad.predict_proba(served), world.truth)[0]
@@ -21,7 +25,7 @@ def test_the_bias_of_the_top_percent_falls_to_a_fraction_in_three_worlds():
 
 
 def test_the_logs_hold_the_world(tmp_path):
-    world = demo.make(0)
+    world = made(0)
     pool, outcomes = demo.write(world, tmp_path)
     files = sorted(pool.glob("*.parquet"))
     assert len(files) == 4

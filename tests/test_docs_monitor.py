@@ -21,9 +21,9 @@ DAY = "2030-01-01"
 def folder(tmp_path):
     """A pool, a map, and rows that were shown."""
     rng = np.random.default_rng(0)
-    truth = rng.normal(-2, 1, 20_000)
-    pool = pl.DataFrame({f"s{i}": truth + rng.normal(0, 0.4, 20_000) for i in range(2)})
-    shown = pl.DataFrame({"s0": truth, "click": (rng.random(20_000) < 1 / (1 + np.exp(-truth))).astype(int)})
+    truth = rng.normal(-2, 1, 6_000)
+    pool = pl.DataFrame({f"s{i}": truth + rng.normal(0, 0.4, 6_000) for i in range(2)})
+    shown = pl.DataFrame({"s0": truth, "click": (rng.random(6_000) < 1 / (1 + np.exp(-truth))).astype(int)})
     for name, frame in (("pool", pool), ("shown", shown)):
         (tmp_path / name / DAY).mkdir(parents=True)
         frame.write_parquet(tmp_path / name / DAY / "part.parquet")
@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def save_map(folder, shift):
-    record = FitRecord("vad", DataRecord(20_000, ("s0", "s1")))
+    record = FitRecord("vad", DataRecord(6_000, ("s0", "s1")))
     uncurse.Affine(1.0, shift).save(folder / "map.json", record.to_dict())
 
 

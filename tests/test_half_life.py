@@ -3,9 +3,8 @@
 import json
 import math
 import os
+import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +13,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+import processes
 from uncurse import Auto, Tower, UncurseError, load
 from uncurse.calibration import choose_half_life, fit_calibrator
 from uncurse.debias import FitRecord, load_record
 from uncurse.evidence import Evidence, from_arrays, merged
 from uncurse.links import logistic
+from uncurse.report import fits
 
 PROBE = np.linspace(-4, 1, 60)
 COLLECT = ["--scores", "s0,s1", "--scale", "logit", "--label", "click"]
@@ -36,15 +37,23 @@ def write_log(path, rows, seed, level=0.0):
     pl.DataFrame({"s0": scores[:, 0], "s1": scores[:, 1], "click": labels}).write_parquet(path)
 
 
-def days(levels, rows=20_000, seed=0):
-    return [from_arrays(*scored(rows, [seed, i], level), replica_counts=True) for i, level in enumerate(levels)]
+def days(levels, rows=20_000, seed=0, replica_counts=False):
+    return [
+        from_arrays(*scored(rows, [seed, i], level), replica_counts=replica_counts) for i, level in enumerate(levels)
+    ]
+
+
+def rounded_days(levels, rows, seed=0):
+    """Days whose scores have one decimal: a hundred cells are fitted much faster than a cell for each row."""
+    drawn = [scored(rows, [seed, i], level) for i, level in enumerate(levels)]
+    return [from_arrays(scores.round(1), labels) for scores, labels in drawn]
 
 
 # ---------------------------------------------------------------------------- the choice
 
 
 def test_a_sudden_change_prefers_a_short_half_life_and_steady_rows_prefer_none():
-    sudden = choose_half_life(days([0.0] * 4 + [0.8] * 4))
+    sudden = choose_half_life(rounded_days([0.0] * 4 + [0.8] * 4, 20_000))
     assert sudden.half_life == 0.5
     assert [one.half_life for one in sudden.candidates] == [math.inf, 4.0, 2.0, 1.0, 0.5]
     losses = [one.log_loss for one in sudden.candidates]
@@ -52,7 +61,7 @@ def test_a_sudden_change_prefers_a_short_half_life_and_steady_rows_prefer_none()
     # Without drift, more rows are better; differences are small, so take the sum over several logs.
     differences = np.zeros(5)
     for seed in range(5):
-        found = choose_half_life(days([0.0] * 8, 3_000, seed))
+        found = choose_half_life(rounded_days([0.0] * 8, 3_000, seed), calibrator="platt")
         losses = np.array([one.log_loss for one in found.candidates])
         differences += losses - losses[0]
     assert (np.diff(differences) > 0).all()
@@ -63,7 +72,7 @@ def test_a_random_walk_prefers_a_half_life_between_the_extremes():
     total = {}
     for seed in range(5):
         walk = np.cumsum(np.random.default_rng(seed).normal(0, 0.1, 16))
-        for one in choose_half_life(days(walk, 1_500, seed)).candidates:
+        for one in choose_half_life(rounded_days(walk, 1_500, seed), calibrator="platt").candidates:
             total[one.half_life] = total.get(one.half_life, 0.0) + one.log_loss
     assert min(total, key=total.get) in (1.0, 2.0)
 
@@ -104,7 +113,7 @@ def test_equal_losses_prefer_the_longest_half_life_and_one_judged_day_has_no_sta
 
 def test_progress_counts_the_fits():
     counted = []
-    choose_half_life(days([0.0] * 5, 1_000), progress=counted.append)
+    choose_half_life(rounded_days([0.0] * 5, 1_000), progress=counted.append)
     assert counted == [1] * (3 * 5)  # 4, 2, 1, ½ and none
 
 
@@ -129,13 +138,21 @@ def test_other_input_is_refused(labelled, options, message):
 # ---------------------------------------------------------------------------- fit
 
 
-@pytest.fixture
-def week(run):
-    """Evidence of five days in files, whose rates rise on the last days."""
-    parts = days([0.0, 0.0, 0.0, 0.7, 0.7], 8_000)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Evidence of five days, whose rates rise on the last days, and the folder of its files."""
+    folder, parts = tmp_path_factory.mktemp("week"), days([0.0, 0.0, 0.0, 0.7, 0.7], 8_000, replica_counts=True)
     for i, part in enumerate(parts):
-        part.save(f"{i}.json")
-    return [replace(part, sources=()) for part in parts]
+        part.save(folder / f"{i}.json")
+    return folder, [replace(part, sources=()) for part in parts]
+
+
+@pytest.fixture
+def week(run, written):
+    """Evidence of five days, and its files in the folder of `run`."""
+    folder, parts = written
+    shutil.copytree(folder, ".", dirs_exist_ok=True)
+    return parts
 
 
 FILES = [f"{i}.json" for i in range(5)]
@@ -167,14 +184,10 @@ def test_auto_reports_its_choice(run, week):
     assert found["half_life_choice"] == expected.to_dict()
     total = merged(week, 0.5)
     assert load("map.json")(PROBE) == pytest.approx(Auto().fit(total, labelled=total).map_(PROBE), rel=1e-9)
-    said = run("fit", *options, "--format", "table")
-    assert "auto chose a half-life of 0.5 files, which has the smallest log loss on the next file" in said
-    assert "(24,000 labelled rows of 3 files); others are higher by, in thousandths: no decay" in said
-    assert f"rows count half after 0.5 files; {total.effective_rows:,.0f} pool and" in said
 
 
 def test_auto_may_choose_no_decay(run):
-    (day,) = days([0.0], 4_000)
+    (day,) = days([0.0], 4_000, replica_counts=True)
     for i in range(3):
         replace(day, sources=(str(i),)).save(f"{i}.json")
     options = ["--labelled", "0.json", "--labelled", "1.json", "--labelled", "2.json", "--method", "tower"]
@@ -188,13 +201,16 @@ def test_a_tandem_is_judged_by_its_calibrator(run, week):
     options = [*LABELLED, "--calibrator", "platt", "--half-life", "auto", "-o", "map.json", "--format", "json"]
     found = json.loads(run("fit", *FILES, *options))
     assert found["half_life_choice"] == choose_half_life(week, calibrator="platt").to_dict()
+    said = run("fit", *FILES, *options[:-1], "table")
+    assert "auto chose a half-life of 0.5 files, which has the smallest log loss on the next file" in said
+    assert "(24,000 labelled rows of 3 files); others are higher by, in thousandths: no decay" in said
+    assert f"rows count half after 0.5 files; {merged(week, 0.5).effective_rows:,.0f} pool and" in said
 
 
 def test_a_report_shows_the_half_life(run, week):
     run("fit", *FILES, "--half-life", "1", "-o", "map.json")
-    run("evaluate", "4.json", "--map", "map.json", "--report", "report.html")
-    with open("report.html") as page:
-        assert "rows count half after 1 file;" in page.read()
+    (entry,) = fits.record_entries("map.json", load_record("map.json"))[:1]
+    assert any(line.startswith("rows count half after 1 file;") for line in entry[1])
 
 
 @pytest.mark.parametrize("value", ["0", "-2", "nan", "inf", "often", ""])
@@ -290,12 +306,11 @@ def test_collect_can_name_the_time_of_a_new_file(run):
     assert Evidence.load("day.json").as_of == "2026-11-15T06:00:00+00:00"
 
 
-def test_a_log_that_is_added_twice_raises_a_warning(run, recwarn):
+def test_a_log_that_is_added_twice_raises_a_warning(run):
     write_log("0.parquet", 500, 0)
     into(run, "0.parquet")
-    script = ["collect", "0.parquet", *COLLECT, "--into", "week.json"]
-    done = subprocess.run([sys.executable, "-m", "uncurse.cli", *script], capture_output=True, text=True, check=True)
-    assert "warning: 0.parquet is a source of both; if its rows are the same they count twice" in done.stderr
+    into(run, "0.parquet")
+    assert "warning: 0.parquet is a source of both; if its rows are the same they count twice" in run.stderr
     assert Evidence.load("week.json").rows == 1_000
     assert Evidence.load("week.json").sources == ("0.parquet",)
 
@@ -354,39 +369,48 @@ def test_collect_into_refuses_files_that_do_not_fit(run):
     assert Path("week.json").read_text() == before
 
 
-def start_collect(log, *words):
-    command = [sys.executable, "-m", "uncurse.cli", "collect", log, *COLLECT, "--into", "week.json", "-q", *words]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+def start_collect(log):
+    return processes.start(["collect", log, *COLLECT, "--into", "week.json", "-q", "--half-life", "3d"], Path.cwd())
 
 
 def test_concurrent_calls_lose_no_rows(run):
-    for i in range(5):
+    for i in range(4):
         write_log(f"{i}.parquet", 1_000 + i, i)
-    started = [start_collect(f"{i}.parquet", "--half-life", "3d") for i in range(5)]
+    started = [start_collect(f"{i}.parquet") for i in range(4)]
     for process in started:
-        assert process.wait() == 0
-    assert Evidence.load("week.json").rows == 5_010
-    assert sorted(Evidence.load("week.json").sources) == [f"{i}.parquet" for i in range(5)]
+        process.join()
+        assert process.exitcode == 0
+    assert Evidence.load("week.json").rows == 4_006
+    assert sorted(Evidence.load("week.json").sources) == [f"{i}.parquet" for i in range(4)]
 
 
 def test_a_killed_call_leaves_all_or_nothing(run):
-    write_log("0.parquet", 150_000, 0)
+    write_log("0.parquet", 4_000, 0)
     into(run, "0.parquet", "--half-life", "3d")
     write_log("1.parquet", 1_001, 1)
-    start = time.perf_counter()
-    assert start_collect("1.parquet", "--half-life", "3d").wait() == 0
-    usual = time.perf_counter() - start
-    expected = {151_001 + 1_001 * i for i in range(20)}
-    rows, kills = 151_001, 0
-    for share in np.linspace(0.2, 1.0, 7):
-        process = start_collect("1.parquet", "--half-life", "3d")
-        time.sleep(share * usual)
-        process.send_signal(signal.SIGKILL)
-        kills += process.wait() == -signal.SIGKILL
+
+    def seen():
+        return {path.name: path.stat().st_mtime_ns for path in Path().iterdir()}
+
+    def add(kill_after):
+        """Start a call, kill it some seconds after it begins to write, and return the seconds that it wrote."""
+        before, process = seen(), start_collect("1.parquet")
+        while process.exitcode is None and seen() == before:
+            time.sleep(0.001)
+        start = time.perf_counter()
+        process.join(kill_after)
+        process.kill()
+        process.join()
+        return process.exitcode, time.perf_counter() - start
+
+    code, usual = add(None)
+    assert code == 0
+    rows, codes = 5_001, []
+    for share in (0.0, 0.25, 0.5, 0.75):
+        codes.append(add(share * usual)[0])
         after = Evidence.load("week.json").rows
-        assert after in expected
         assert after - rows in (0, 1_001)
         rows = after
-    assert kills  # otherwise every call was done before its signal
-    assert start_collect("1.parquet", "--half-life", "3d").wait() == 0  # the lock of a killed call is free
+    assert -signal.SIGKILL in codes  # otherwise every call was done before its signal
+    assert add(None)[0] == 0  # the lock of a killed call is free
     assert Evidence.load("week.json").rows == rows + 1_001

@@ -1,14 +1,14 @@
 """`uncurse monitor` on real files: decisions, exit codes, late labels, states, Prometheus."""
 
 import json
-import subprocess
-import sys
+import shutil
 
 import numpy as np
 import polars as pl
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import processes
 from uncurse import Affine, MonitorState
 from uncurse.debias import DataRecord, FitRecord
 
@@ -25,15 +25,21 @@ def log_of(seed, rows=20_000, factor=1.0, unlabelled=0):
     return frame.with_columns(click=pl.when(pl.int_range(rows) < rows - unlabelled).then("click"))
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with a map and logs."""
+    folder, record = tmp_path_factory.mktemp("files"), FitRecord("vad", DataRecord(20_000, ("s0", "s1")))
+    Affine(1.0, 0.0).save(folder / "map.json", record.to_dict())
+    log_of(1).write_parquet(folder / "good.parquet")
+    log_of(2, factor=0.7).write_parquet(folder / "bad.parquet")
+    log_of(3, unlabelled=5_000).write_parquet(folder / "late.parquet")
+    return folder
+
+
 @pytest.fixture
-def written(tmp_path):
+def written(tmp_path, files):
     """A map and logs in the folder of the command."""
-    record = FitRecord("vad", DataRecord(20_000, ("s0", "s1")))
-    Affine(1.0, 0.0).save(tmp_path / "map.json", record.to_dict())
-    log_of(1).write_parquet(tmp_path / "good.parquet")
-    log_of(2, factor=0.7).write_parquet(tmp_path / "bad.parquet")
-    log_of(3, unlabelled=5_000).write_parquet(tmp_path / "late.parquet")
-    return tmp_path
+    return shutil.copytree(files, tmp_path, dirs_exist_ok=True)
 
 
 def test_a_valid_map_is_kept(run, written):
@@ -160,10 +166,11 @@ def test_a_state_of_another_map_is_refused(run, written):
 
 
 def test_two_commands_at_once_lose_no_day(written):
-    common = [sys.executable, "-m", "uncurse.cli", "monitor", "map.json", "good.parquet", "--label", "click"]
-    commands = [[*common, "--state", "s.json", "--day", f"2026-11-0{day}"] for day in (1, 2)]
-    running = [subprocess.Popen(command, cwd=written, stdout=subprocess.DEVNULL) for command in commands]
-    assert [process.wait(120) for process in running] == [0, 0]
+    common = ["monitor", "map.json", "good.parquet", "--label", "click", "--state", "s.json"]
+    running = [processes.start([*common, "--day", f"2026-11-0{day}"], written) for day in (1, 2)]
+    for process in running:
+        process.join()
+        assert process.exitcode == 0
     assert len(MonitorState.load(written / "s.json").days) == 2
 
 

@@ -32,8 +32,8 @@ TOP = MEAN + SD * np.linspace(1.29, 3.0, 100)
 
 
 def draw(rng, rows, drift=lambda x: 0.0 * x, mean=MEAN, **options):
-    """Rows whose log odds differ from the served logit by `drift`."""
-    x = rng.normal(mean, SD, rows)
+    """Rows whose log odds differ from the served logit by `drift`; equal logits, of two decimals, share a cell."""
+    x = rng.normal(mean, SD, rows).round(2)
     return from_arrays(x[:, None], rng.random(rows) < expit(x + drift(x)), **options)
 
 

@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import struct
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -410,8 +408,23 @@ def test_every_share_has_its_own_file_name(alphas, names):
 # ---------------------------------------------------------------------------- files
 
 
+DRAWN = {}
+
+
 @pytest.fixture
-def small():
+def small(monkeypatch):
+    """A small report that draws each of its charts once for all tests: they are about files."""
+
+    def once(draw):
+        def drawn(spec, **options):
+            key = draw, json.dumps(spec)
+            DRAWN[key] = DRAWN[key] if key in DRAWN else draw(spec, **options)
+            return DRAWN[key]
+
+        return drawn
+
+    for name in ("vegalite_to_svg", "vegalite_to_png"):
+        monkeypatch.setattr(charts.vl_convert, name, once(getattr(charts.vl_convert, name)))
     return Report([Method("as served", evaluate([0, 1] * 20, np.arange(40) / 40, [0.5]))])
 
 
@@ -459,28 +472,20 @@ def test_a_folder_that_cannot_be_written_is_an_error(small, tmp_path, monkeypatc
             write(tmp_path / name)
 
 
-FULL = """
-import resource, sys
-from uncurse import UncurseError, evaluate
-from uncurse.report import Method, Report
-
-report = Report([Method("as served", evaluate([0, 1] * 20, [i / 40 for i in range(40)], [0.5]))])
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-for write, name in ((report.to_html, "r.html"), (report.save_figures, "figures")):
-    try:
-        write(f"{sys.argv[1]}/{name}")
-    except UncurseError as error:
-        print(error)
-"""
-
-
-def test_a_full_disk_is_an_error_and_leaves_no_partial_file(tmp_path):
-    pytest.importorskip("resource", reason="this system has no limits to set")
-    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        f"cannot write {tmp_path / 'r.html'}: {os.strerror(errno.EFBIG)}",
-        f"cannot write {tmp_path / 'figures' / 'calibration-error.svg'}: {os.strerror(errno.EFBIG)}",
-    ]
+def test_a_full_disk_is_an_error_and_leaves_no_partial_file(small, tmp_path):
+    resource = pytest.importorskip("resource", reason="this system has no limits to set")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for write, name, first in (
+        (small.to_html, "r.html", "r.html"),
+        (small.save_figures, "figures", "figures/calibration-error.svg"),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            with pytest.raises(UncurseError) as error:
+                write(tmp_path / name)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert str(error.value) == f"cannot write {tmp_path / first}: {os.strerror(errno.EFBIG)}"
     assert [p.name for p in tmp_path.rglob("*")] == ["figures"]
 
 

@@ -171,9 +171,10 @@ record = FitRecord("vad", pool, lambda_=0.8, groups=groups, command=name, link=n
 of = evaluate(y, p, [0.5, 1.0])
 report = Report([Method(name, of), Method(name, of, record)], scores, {name: name, "log": [name]}, name, name)
 report.to_html(f"{folder}/r.html")
-report.save_figures(f"{folder}/figures")
 report.headline.encode()
-Report([Method(name, evaluate(y, p, [0.5]), record)], scores, selection=name).to_html(f"{folder}/one.html")
+one = Report([Method(name, evaluate(y, p, [0.5]), record)], scores, selection=name)
+one.to_html(f"{folder}/one.html")
+one.save_figures(f"{folder}/figures")
 """
 
 
@@ -187,7 +188,9 @@ def test_characters_that_xml_does_not_allow_are_replaced(tmp_path):
         assert f"na{6 * chr(0xFFFD)}me" in Reader(content).text
         assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", content)
         assert "all 2 groups" in content
-    for file in (tmp_path / "figures").glob("*.svg"):
+    files = list((tmp_path / "figures").glob("*.svg"))
+    assert files
+    for file in files:
         ET.parse(file)
 
 
@@ -197,15 +200,15 @@ def test_clean_leaves_valid_text_unchanged():
     assert clean("\x00\x1f\ud83d\udfff\ufffe\uffff") == "\ufffd" * 6
 
 
-def test_a_large_report_stays_below_two_megabytes(world, tmp_path):
+def test_a_large_report_stays_below_a_megabyte_for_three_maps(world, tmp_path):
     cells, summary = world
     alphas = np.arange(0.02, 0.101, 0.01).round(2).tolist()
     record = record_of(summary, groups=200)
     methods = [
-        Method(f"map-{i}.json", evaluate_cells(cells, Affine(1 - 0.05 * i, 0.0), alphas), record) for i in range(6)
+        Method(f"map-{i}.json", evaluate_cells(cells, Affine(1 - 0.05 * i, 0.0), alphas), record) for i in range(3)
     ]
     content = written(Report(methods, summary), tmp_path / "r.html")
-    assert len(content.encode()) < 2_000_000
+    assert len(content.encode()) < 1_000_000
 
 
 def test_a_page_of_one_evaluation_of_one_share(tmp_path):

@@ -180,7 +180,7 @@ def test_unknown_ends_are_named():
 # ---------------------------------------------------------------------------- pages
 
 
-@pytest.mark.parametrize("days", [1, 2, 60, 365])
+@pytest.mark.parametrize("days", [1, 60, 365])
 def test_a_page_of_any_number_of_days(tmp_path, days):
     content = written(MonitorReport(shown(state_of(days, groups=("a", "b")))), tmp_path / "r.html")
     reader = Reader(content)

@@ -182,6 +182,17 @@ def log10_axis(domain: tuple[float, float], ticks: Sequence[float], title: str) 
     return AxisSpec(domain, alt.Axis(values=[math.log10(tick) for tick in ticks], labelExpr=labels, title=title))
 
 
+def layered(layers: Sequence[Any]) -> alt.LayerChart:
+    """Return the layers as one chart. Altair copies each layer several times: dictionaries are copied faster."""
+    plain = []
+    for one in layers:
+        own = one.copy(deep=False)
+        own.mark = one.mark.to_dict(validate=False)
+        own.encoding = alt.FacetedEncoding(**one.encoding.to_dict(validate=False))
+        plain.append(own)
+    return alt.layer(*plain)
+
+
 def label_room(names: Sequence[str], frame: Frame, limit: int = 22) -> int:
     """Return the width that the longest name may need."""
     return int(max(len(short(name, limit)) for name in names) * _CHARACTER_WIDTH * FONT_SIZE) + 14
@@ -199,7 +210,9 @@ def line_chart(rows: Rows, x: AxisSpec, y: AxisSpec, frame: Frame, *, under: Seq
     layers = [
         *under,
         base.mark_line(strokeWidth=2).encode(**encoded(rows, "strokeDash")),
-        base.mark_point(filled=True, size=44, opacity=1).encode(**encoded(rows, "shape"), description="text:N"),
+        base.mark_point(filled=True, size=44, opacity=1).encode(
+            **encoded(rows, "shape"), description=alt.Description("text:N")
+        ),
     ]
     if frame.wide:
         widest = max(row["alpha"] for row in rows)
@@ -208,11 +221,11 @@ def line_chart(rows: Rows, x: AxisSpec, y: AxisSpec, frame: Frame, *, under: Seq
         heights = spread([row["value"] for row in last], gap, y.domain[1])
         ends = [{**row, "at": at, "label": short(row["name"])} for row, at in zip(last, heights, strict=True)]
         text = chart(ends).mark_text(align="left", dx=11, baseline="middle", fontWeight=600)
-        layers.append(text.encode(x=x.x("alpha:Q"), y=y.y("at:Q"), text="label:N", **tone))
+        layers.append(text.encode(x=x.x("alpha:Q"), y=y.y("at:Q"), text=alt.Text("label:N"), **tone))
         # Vega measures names in its own font. An invisible mark reserves the room that another font may need.
         unseen = chart([{}]).mark_point(opacity=0, size=1)
-        layers.append(unseen.encode(x=alt.value(width + room), y=alt.value(0)))
-    return alt.layer(*layers).properties(width=width, height=height)
+        layers.append(unseen.encode(x=alt.XValue(width + room), y=alt.YValue(0)))
+    return layered(layers).properties(width=width, height=height)
 
 
 def spread(heights: Sequence[float], gap: float, high: float) -> list[float]:
@@ -251,14 +264,14 @@ def dot_plot(
     known = [row for row in rows if row["low"] is not None]
     if known:
         bars = chart(known).mark_rule(strokeWidth=2)
-        layers.append(bars.encode(y=y, x=x.x("low:Q"), x2="high:Q", **encoded(rows, "color")))
+        layers.append(bars.encode(y=y, x=x.x("low:Q"), x2=alt.X2("high:Q"), **encoded(rows, "color")))
     points = chart(rows).mark_point(filled=True, size=60, opacity=1).encode(**encoded(rows, "color", "shape"))
-    layers.append(points.encode(y=y, x=x.x("value:Q"), description="text:N"))
+    layers.append(points.encode(y=y, x=x.x("value:Q"), description=alt.Description("text:N")))
     # Names are marks: labels of an axis would have to pass through an expression.
     room = label_room([row["name"] for row in rows], frame, limit)
     names = chart(rows).mark_text(align="left", baseline="middle")
-    layers.append(names.encode(x=alt.value(-room), y=y, text="label:N"))
-    return alt.layer(*layers).properties(width=frame.width - 30 - room, height=step * len(rows))
+    layers.append(names.encode(x=alt.XValue(-room), y=y, text=alt.Text("label:N")))
+    return layered(layers).properties(width=frame.width - 30 - room, height=step * len(rows))
 
 
 def by_share_chart(
@@ -272,7 +285,7 @@ def by_share_chart(
     domain = domain_of(ends, zero=zero or min(ends) < 0.4 * max(ends))
     y = AxisSpec(domain, alt.Axis(title=title, labelExpr=labels, tickCount=6))
     x = share_axis(rows, selection)
-    area = chart(known).mark_area(**band).encode(x=x.x("alpha:Q"), y=y.y("low:Q"), y2="high:Q")
+    area = chart(known).mark_area(**band).encode(x=x.x("alpha:Q"), y=y.y("low:Q"), y2=alt.Y2("high:Q"))
     under = [area if "color" in band else area.encode(**encoded(rows, "color"))]
     if zero:
         under.append(chart([{"zero": 0}]).mark_rule(color=light("ink"), strokeWidth=1.2).encode(y=y.y("zero:Q")))

@@ -68,9 +68,9 @@ def _density_chart(rows: Rows, scale: str, frame: Frame) -> Any:
     markers = charts.chart(means).mark_point(filled=True, size=80, opacity=1).encode(x=x.x("mean:Q"), y=y.y("zero:Q"))
     layers = (
         curves.encode(**charts.encoded(bins, "color", "strokeDash")),
-        markers.encode(**charts.encoded(bins, "color", "shape"), description="text:N"),
+        markers.encode(**charts.encoded(bins, "color", "shape"), description=alt.Description("text:N")),
     )
-    return alt.layer(*layers).properties(width=frame.width - 30, height=frame.height - 60)
+    return charts.layered(layers).properties(width=frame.width - 30, height=frame.height - 60)
 
 
 # ---------------------------------------------------------------------------- distribution of the scores

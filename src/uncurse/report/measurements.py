@@ -263,11 +263,11 @@ def _panels(rows: Rows, frame: Frame) -> Any:
         points = charts.chart(own).mark_point(filled=True, size=40, opacity=1, color=style.color, shape=style.marker)
         layers = (
             diagonal.encode(x=x.x("predicted:Q"), y=y.y("observed:Q")),
-            bars.encode(x=x.x("predicted:Q"), y=y.y("low:Q"), y2="high:Q"),
-            points.encode(x=x.x("predicted:Q"), y=y.y("observed:Q"), description="text:N"),
+            bars.encode(x=x.x("predicted:Q"), y=y.y("low:Q"), y2=alt.Y2("high:Q")),
+            points.encode(x=x.x("predicted:Q"), y=y.y("observed:Q"), description=alt.Description("text:N")),
         )
         title = alt.TitleParams(short(own[0]["name"], max(side // 10, 10)), color=style.color)
-        panels.append(alt.layer(*layers).properties(width=side, height=side, title=title))
+        panels.append(charts.layered(layers).properties(width=side, height=side, title=title))
     return alt.concat(*panels, columns=columns, spacing=22)
 
 

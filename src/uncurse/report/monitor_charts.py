@@ -52,7 +52,7 @@ def _months(low: float, high: float, most: int) -> list[float]:
 
 def _band(rows: Rows, x: AxisSpec, y: AxisSpec, style: SeriesStyle, opacity: float) -> Any:
     """Return an area from "low" to "high"; a bar if there is one point only, which has no width of its own."""
-    base = charts.chart(rows).encode(x=x.x("time:Q"), y=y.y("low:Q"), y2="high:Q")
+    base = charts.chart(rows).encode(x=x.x("time:Q"), y=y.y("low:Q"), y2=alt.Y2("high:Q"))
     look: dict[str, Any] = {"color": style.color, "opacity": opacity, "clip": True}
     return base.mark_area(**look) if len(rows) > 1 else base.mark_rule(strokeWidth=_BAR, **look)
 
@@ -64,16 +64,16 @@ def _line(rows: Rows, x: AxisSpec, y: AxisSpec, style: SeriesStyle) -> list[Any]
     many = len(rows) > _MARKERS
     layers = [
         base.mark_line(color=style.color, strokeWidth=2, clip=True),
-        base.mark_point(opacity=0 if many else 1, **look).encode(description="text:N"),
+        base.mark_point(opacity=0 if many else 1, **look).encode(description=alt.Description("text:N")),
     ]
     if many:
         last = charts.chart(rows[-1:]).encode(x=x.x("time:Q"), y=y.y("value:Q"))
-        layers.append(last.mark_point(opacity=1, **look).encode(description="text:N"))
+        layers.append(last.mark_point(opacity=1, **look).encode(description=alt.Description("text:N")))
     return layers
 
 
 def _sized(layers: Sequence[Any], frame: Frame, height: int) -> Any:
-    return alt.layer(*layers).properties(width=frame.width - 78, height=height)
+    return charts.layered(layers).properties(width=frame.width - 78, height=height)
 
 
 # ---------------------------------------------------------------------------- calibration error
@@ -123,7 +123,7 @@ def error_chart(found: Sequence[Point], domain: tuple[float, float], alarm: str 
     many, ink = len(found) > 120, charts.style_of(DAILY).color
     bars = charts.chart(days).mark_rule(color=ink, strokeWidth=1, opacity=0.13 if many else 0.5, clip=True)
     layers = [
-        bars.encode(x=x.x("time:Q"), y=y.y("low:Q"), y2="high:Q"),
+        bars.encode(x=x.x("time:Q"), y=y.y("low:Q"), y2=alt.Y2("high:Q")),
         *_dots([row for row in days if row["value"] is not None], x, y, 8 if many else 14 if len(found) > 40 else 34),
         _band(bands, x, y, charts.style_of(RUNNING), 0.3 if many else 0.16),
         charts.chart([{"zero": 0}]).mark_rule(color=charts.light("ink"), strokeWidth=1.2).encode(y=y.y("zero:Q")),
@@ -140,7 +140,7 @@ def _dots(rows: Rows, x: AxisSpec, y: AxisSpec, size: int) -> list[Any]:
     markers = sorted({row["marker"] for row in rows})
     shape = alt.Shape("marker:N", scale=alt.Scale(domain=markers, range=markers), legend=None)
     dots = charts.chart(rows).mark_point(filled=True, size=size, opacity=1, color=charts.style_of(DAILY).color)
-    return [dots.encode(x=x.x("time:Q"), y=y.y("value:Q"), shape=shape, description="text:N")]
+    return [dots.encode(x=x.x("time:Q"), y=y.y("value:Q"), shape=shape, description=alt.Description("text:N"))]
 
 
 def _alarm(found: Sequence[Point], alarm: str | None, x: AxisSpec, y: AxisSpec) -> list[Any]:
@@ -154,7 +154,7 @@ def _alarm(found: Sequence[Point], alarm: str | None, x: AxisSpec, y: AxisSpec) 
         align="right" if right else "left", dx=-6 if right else 6, dy=8, baseline="middle", color=color
     )
     rule = row.mark_rule(color=color, strokeWidth=1.2, strokeDash=[4, 3])
-    return [rule, text.encode(y=y.y("top:Q"), text="label:N")]
+    return [rule, text.encode(y=y.y("top:Q"), text=alt.Text("label:N"))]
 
 
 # ---------------------------------------------------------------------------- evidence and scores
@@ -180,7 +180,7 @@ def evidence_chart(found: Sequence[Point], frame: Frame) -> Any:
         row = charts.chart([{"at": math.log10(value), "label": f"{number(value)}: {name}"}]).encode(y=y.y("at:Q"))
         layers.append(row.mark_rule(color=charts.light(color), strokeWidth=1.2, strokeDash=[4, 3]))
         text = row.mark_text(align="left", baseline="bottom", dy=-3, color=charts.light(color))
-        layers.append(text.encode(x=alt.value(4), text="label:N"))
+        layers.append(text.encode(x=alt.XValue(4), text=alt.Text("label:N")))
     return _sized([*layers, *_line(rows, x, y, charts.style_of(RUNNING))], frame, frame.height - 60)
 
 
