@@ -170,10 +170,10 @@ def test_standard_errors_are_those_of_many_runs():
 
 
 def test_worlds_are_pooled_and_the_spread_between_them_is_the_error():
-    worlds = [world(models=4, rows=5_000, test=20_000, seed=seed) for seed in range(3)]
+    worlds = [world(models=4, rows=5_000, test=10_000, seed=seed) for seed in range(3)]
     options = {"alphas": [0.05, 1.0], "bins": [50], "replicas": [2], "methods": ["VAD"]}
-    each = [tables_of("criteo", one, **options) for one in worlds]
-    together = tables_of("criteo", *worlds, **options)
+    measured = [measure(one, processes=1, **options) for one in worlds]
+    each, together = [tabulate("criteo", [one]) for one in measured], tabulate("criteo", measured)
     assert (together.worlds, len(together.networks)) == (3, 3)
     for metric in ("calibration_error", "true_error", "ece", "mce", "log_loss_reduction"):
         place = metric, 0.05, "Platt Scaling", "vad"
@@ -533,7 +533,7 @@ def test_shares_without_a_click_are_left_out_with_a_warning():
 
 
 def test_models_that_differ_by_more_than_their_scores_vary_are_told_once():
-    noisy = world(models=2)
+    noisy = world(models=2, rows=10_000, test=10_000)
     rng = np.random.default_rng(1)
     pool = (noisy.pool[:, :1] * 0.1 + rng.normal(0, 1, noisy.pool.shape)).astype(np.float32)
     with pytest.warns(UserWarning, match=r"λ were not above 0\.05 and are set to it") as told:
