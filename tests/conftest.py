@@ -37,8 +37,10 @@ def spark():
         pytest.skip(str(error))
     options = {
         "spark.master": "local[2]",
-        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
+        # No query runs long enough to be worth the optimising compiler of Java, or a collector with threads of its own.
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.ui.showConsoleProgress": "false",
     }
     with warnings.catch_warnings():

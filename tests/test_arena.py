@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -34,6 +32,10 @@ def registries():
 
 def small(rng):
     return noisy(rng, rate=0.2, labelled=3_000, rows=4_000)
+
+
+def smaller(rng):
+    return noisy(rng, rate=0.3, labelled=2_000, rows=3_000)
 
 
 def half(draw):
@@ -171,7 +173,8 @@ def test_the_same_number_is_the_same_draw_and_another_is_not():
 def test_figures_are_the_same_for_any_company_and_any_number_of_processes(little):
     options = {"replications": 4, "seed": 3, "alphas": [0.05, 0.1]}
     alone = arena.run(["small"], ["half"], processes=1, **options)
-    company = arena.run(["few-labels", "small"], ["vanilla", "half", "platt"], processes=2, **options)
+    world("smaller", "Three thousand rows.")(smaller)
+    company = arena.run(["smaller", "small"], ["vanilla", "half", "platt"], processes=2, **options)
     for alpha in options["alphas"]:
         assert alone.cell("small", "half", alpha) == company.cell("small", "half", alpha)
     assert arena.run(["small"], ["half"], processes=1, **{**options, "seed": 4}).cells != alone.cells
@@ -400,23 +403,16 @@ def test_the_page_draws_every_world_and_takes_no_name_for_markup(registries):
 # ---------------------------------------------------------------------------- the command
 
 
-def uncurse(*arguments, cwd=None):
-    command = [sys.executable, "-m", "uncurse.cli", "arena", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
-
-
-def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_process):
-    words = ["--world", "few-labels", "--method", "vanilla", "--method", "vad", "--replications", "2"]
+def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_process, little):
+    words = ["--world", "small", "--method", "vanilla", "--method", "vad", "--replications", "2"]
     files = ["--markdown", "r.md", "--report", "r.html"]
-    result = uncurse(*words, *files, "--format", "tsv", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    head, *rows = (line.split("\t") for line in result.stdout.splitlines())
+    head, *rows = (line.split("\t") for line in run("arena", *words, *files, "--format", "tsv").splitlines())
     assert head[:5] == ["world", "method", "alpha", "bias", "bias_error"]
     assert {row[1] for row in rows} == {"vanilla", "VAD S=2", "VAD S=3", "VAD S=6", "oracle"}
     assert all(len(row) == len(head) for row in rows)
     found = json.loads(run("arena", *words, "--format", "json"))
     assert len(found["cells"]) == len(rows)
-    assert "### few-labels" in (tmp_path / "r.md").read_text()
+    assert "### small" in (tmp_path / "r.md").read_text()
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 from uncurse import UncursedClassifierCV, UncurseError, calibrate
 from uncurse.experiments.arena import real, real_results
 from uncurse.experiments.arena.click_logs import ClickLog, read_click_log
+from uncurse.experiments.processes import in_processes
 
 ROWS = 4000
 
@@ -132,32 +134,38 @@ def test_splits_share_no_row_and_thinning_keeps_what_another_model_likes_less(lo
     assert log.labels[thinned.test].mean() < log.labels.mean() - 0.02
 
 
+class Kept(UncursedClassifierCV):
+    """Keeps what `fit` trained, to spare a second training."""
+
+    def cross_fit(self, *arguments, **options):
+        self.done = super().cross_fit(*arguments, **options)
+        return self.done
+
+
 def test_errors_are_those_of_the_estimator_and_of_scikit_learn(log):
     found = real.run(log, "logistic", splits=2, seed=3, processes=1)
-    features = real.make_features(log, "logistic")
-    for number in range(2):
-        split = real.make_split(features, log.labels, "logistic", False, [3, number])
-        state = int(np.random.default_rng([3, number]).integers(2**31))
-        model = UncursedClassifierCV(real.make_model("logistic"), random_state=state)
-        X, y = features[split.train], log.labels[split.train]
-        model.fit(X, y, pool=features[split.pool])
-        done = model.cross_fit(X, y, pool=features[split.pool])
-        served = model.estimator_.predict_proba(features[split.test])[:, 1]
-        corrected = model.predict_proba(features[split.test])[:, 1]
-        isotonic = IsotonicRegression(out_of_bounds="clip").fit(done.labelled[0][:, 0], done.labelled[1])
-        order, truth = np.argsort(-served, kind="stable"), log.labels[split.test]
-        for i, alpha in enumerate(real_results.SHARES):
-            top = order[: round(alpha * len(order))]
-            observed = truth[top].sum()
-            assert found.errors["as served"][number][i] == pytest.approx(served[top].sum() / observed - 1, abs=1e-5)
-            assert found.errors["Auto"][number][i] == pytest.approx(corrected[top].sum() / observed - 1, abs=1e-5)
-            ours = calibrate("isotonic", done.labelled[0][:, 0], done.labelled[1], scale="probability")
-            expected = ours(served[top]).sum() / observed - 1
-            assert found.errors["isotonic"][number][i] == pytest.approx(expected, abs=1e-5)
-        # Scikit-learn interpolates between the steps, which matters on the few rows at the top.
-        top = order[: round(0.1 * len(order))]
-        expected = isotonic.predict(served[top]).sum() / truth[top].sum() - 1
-        assert found.errors["isotonic"][number][-1] == pytest.approx(expected, abs=0.03)
+    features, number = real.make_features(log, "logistic"), 1  # the second split; the first differs by its number only
+    split = real.make_split(features, log.labels, "logistic", False, [3, number])
+    state = int(np.random.default_rng([3, number]).integers(2**31))
+    model = Kept(real.make_model("logistic"), random_state=state)
+    model.fit(features[split.train], log.labels[split.train], pool=features[split.pool])
+    scores, labels = model.done.labelled
+    served = model.estimator_.predict_proba(features[split.test])[:, 1]
+    corrected = model.predict_proba(features[split.test])[:, 1]
+    ours = calibrate("isotonic", scores[:, 0], labels, scale="probability")
+    order, truth = np.argsort(-served, kind="stable"), log.labels[split.test]
+    for i, alpha in enumerate(real_results.SHARES):
+        top = order[: round(alpha * len(order))]
+        observed = truth[top].sum()
+        assert found.errors["as served"][number][i] == pytest.approx(served[top].sum() / observed - 1, abs=1e-5)
+        assert found.errors["Auto"][number][i] == pytest.approx(corrected[top].sum() / observed - 1, abs=1e-5)
+        expected = ours(served[top]).sum() / observed - 1
+        assert found.errors["isotonic"][number][i] == pytest.approx(expected, abs=1e-5)
+    # Scikit-learn interpolates between the steps, which matters on the few rows at the top.
+    isotonic = IsotonicRegression(out_of_bounds="clip").fit(scores[:, 0], labels)
+    expected = isotonic.predict(served[top]).sum() / truth[top].sum() - 1
+    assert found.errors["isotonic"][number][-1] == pytest.approx(expected, abs=0.03)
+    assert found.errors["as served"][0] != found.errors["as served"][1]
     assert "label-free, seeds" not in found.errors  # this model has no seed
     assert list(found.dropped) == ["label-free, seeds"]
     assert "left out: label-free, seeds, 2 of 2 splits: " in real_results.text(found)
@@ -183,9 +191,19 @@ def test_summaries_follow_from_the_errors():
         found.summary("Tower")
 
 
-def test_processes_change_no_figure(log):
-    runs = [real.run(log, "lightgbm-small", shift=True, splits=2, processes=processes) for processes in (1, 2)]
-    assert runs[0].errors == runs[1].errors
+def test_splits_do_not_depend_on_each_other_so_processes_change_no_figure(log, monkeypatch):
+    # The tests of worlds start processes. What matters of them here: a task is copied, and runs without the others.
+    tasks = []
+
+    def kept(function, given, processes, progress):
+        tasks.extend(pickle.dumps((function, task)) for task in given)
+        return in_processes(function, given, processes, progress)
+
+    monkeypatch.setattr(real, "in_processes", kept)
+    found = real.run(log, "lightgbm-small", shift=True, splits=2, processes=1)
+    function, task = pickle.loads(tasks[1])
+    alone = dict(zip(real_results.METHODS, function(*task)[0].tolist(), strict=True))
+    assert {name: errors[1] for name, errors in found.errors.items()} == {name: alone[name] for name in found.errors}
 
 
 def test_bad_arguments_are_named(log):
@@ -201,9 +219,18 @@ def test_bad_arguments_are_named(log):
         real.run(ClickLog("avazu", log.codes, np.ones(ROWS, bool)), "logistic")
 
 
-def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_process):
+def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_process, monkeypatch):
     path = write_avazu(tmp_path / "log.csv", *drawn())
     words = ["--real", path, "--model", "logistic", "--shift", "--replications", "2"]
+    made, measure = [], real.run
+
+    def once(log, model, **options):
+        """Measure for the first format, and give the second the same figures."""
+        made.append((model, options["shift"], options["splits"], options["seed"]))
+        once.found = measure(log, model, **options) if len(made) == 1 else once.found
+        return once.found
+
+    monkeypatch.setattr(real, "run", once)
     lines = run("arena", *words, "--markdown", tmp_path / "r.md").splitlines()
     assert lines[0].split("\t")[:4] == ["log", "model", "shift", "method"]
     assert len(lines) == 1 + 7 * 4
@@ -211,6 +238,7 @@ def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_pro
     found = json.loads(run("arena", *words, "--format", "json"))
     assert found["log"] == "avazu"
     assert len(found["errors"]["Auto"]) == 2
+    assert made == [("logistic", True, 2, 0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -232,5 +260,5 @@ def test_on_a_real_log_the_default_removes_most_of_the_error():
     data = Path(__file__).parents[2] / "shared" / "data" / "avazu" / "avazu_random10k_with_rowindex.csv.gz"
     if not data.exists():
         pytest.skip("the Avazu log is not here")
-    found = real.run(read_click_log([data]), "logistic", splits=4)
+    found = real.run(read_click_log([data]), "logistic", splits=2, processes=1)
     assert found.summary("Auto").bias < 0.5 * found.summary("as served").bias

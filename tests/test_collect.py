@@ -19,6 +19,14 @@ ENGINES = ["polars", "lazy polars", "pandas", "pyarrow", "duckdb", "ibis", *FILE
 PROBE = np.linspace(-7, 4, 2_001)
 
 
+def with_sizes(engines):
+    """These engines on a large log, and two on a small one, whose rows become arrays whatever the engine."""
+    for engine in engines:
+        plain, marks = (engine, ()) if isinstance(engine, str) else (*engine.values, engine.marks)
+        yield pytest.param(plain, "large", marks=marks)
+    yield from (("polars", "small"), ("duckdb", "small"))
+
+
 def make_log(rows, seed=0, dtype=np.float32):
     rng = np.random.default_rng(seed)
     truth = rng.normal(-1.5, 0.8, rows)
@@ -84,8 +92,8 @@ def test_every_engine_gives_the_lambda_and_the_maps_of_numpy(engine, size, log, 
         np.testing.assert_allclose(ours.map_(PROBE), numpy.map_(PROBE), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_gives_the_cells_of_numpy(engine, log, opened):
+@pytest.mark.parametrize(("engine", "size"), list(with_sizes(ENGINES)))
+def test_every_engine_gives_the_cells_of_numpy(engine, size, log, opened):
     source, options = opened(engine, log)
     found = collect(source, "s1", label="click", weight="w", **options).cells
     expected = Cells().update(log["s1"].to_numpy(), log["click"].to_numpy(), sample_weight=log["w"].to_numpy())
@@ -108,8 +116,8 @@ def test_groups_weights_and_probabilities_agree_with_arrays(engine, size, log, o
     assert 0.3 < vad.standard_error_ / expected.standard_error_ < 3
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_scores_are_corrected_for_the_negative_rate_once(engine, log, opened):
+@pytest.mark.parametrize(("engine", "size"), list(with_sizes(["lazy polars", "pandas", "duckdb", "ibis", SPARK])))
+def test_scores_are_corrected_for_the_negative_rate_once(engine, size, log, opened):
     source, options = opened(engine, log)
     found = collect(source, ["s1", "s2"], label="click", negative_rate=0.1, **options)
     vad = VAD(negative_rate=0.1).fit(found)

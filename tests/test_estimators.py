@@ -46,10 +46,10 @@ X, Y, POOL = data()
 # ---------------------------------------------------------------------------- scikit-learn's own checks
 
 CHECKED = [
-    UncursedClassifierCV(method="vad", random_state=0),
-    UncursedClassifierCV(GaussianNB(), method="tower", cv=3, n_replicas=2, random_state=0),
+    UncursedClassifierCV(method="vad", cv=2, random_state=0),
+    UncursedClassifierCV(GaussianNB(), method="tower", cv=2, n_replicas=2, random_state=0),
     UncursedClassifierCV(DecisionTreeClassifier(max_depth=3), method="vad", cv=None, random_state=0),
-    UncursedRegressorCV(random_state=0),
+    UncursedRegressorCV(cv=2, random_state=0),
     UncursedRegressorCV(DecisionTreeRegressor(max_depth=3), method="vad", cv=None, random_state=0),
 ]
 # `parametrize_with_checks` of scikit-learn 1.6 passes pytest a generator, which pytest 9 warns of.

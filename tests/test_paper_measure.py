@@ -40,7 +40,7 @@ def tables_of(dataset, *worlds, about=None, **options):
 
 @pytest.fixture(scope="module")
 def scored():
-    return world(models=12)
+    return world(models=12, test=25_000)
 
 
 @pytest.fixture(scope="module")
@@ -170,10 +170,10 @@ def test_standard_errors_are_those_of_many_runs():
 
 
 def test_worlds_are_pooled_and_the_spread_between_them_is_the_error():
-    worlds = [world(models=4, rows=5_000, test=20_000, seed=seed) for seed in range(3)]
+    worlds = [world(models=4, rows=5_000, test=10_000, seed=seed) for seed in range(3)]
     options = {"alphas": [0.05, 1.0], "bins": [50], "replicas": [2], "methods": ["VAD"]}
-    each = [tables_of("criteo", one, **options) for one in worlds]
-    together = tables_of("criteo", *worlds, **options)
+    measured = [measure(one, processes=1, **options) for one in worlds]
+    each, together = [tabulate("criteo", [one]) for one in measured], tabulate("criteo", measured)
     assert (together.worlds, len(together.networks)) == (3, 3)
     for metric in ("calibration_error", "true_error", "ece", "mce", "log_loss_reduction"):
         place = metric, 0.05, "Platt Scaling", "vad"
@@ -204,9 +204,10 @@ def test_log_loss_reduction_has_the_error_of_paired_losses(ties):
 
 
 def test_level_correction_moves_the_sum_of_predictions_to_that_of_labels():
-    off = world(models=2)
+    plain = off = world(models=2)
     off = replace(off, labelled=off.labelled + 0.3, pool=off.pool + 0.3, test=off.test + 0.3)
-    one, two = (tables_of("criteo", s, bins=[50], methods=["VAD"]) for s in (off, world(models=2)))
+    options = {"alphas": [0.05, 1.0], "bins": [50], "methods": ["VAD"]}
+    one, two = (tables_of("criteo", s, **options) for s in (off, plain))
     for alpha in (0.05, 1.0):
         same = [t.cell("true_error", alpha, LEVEL, v).mean for t in (one, two) for v in ("original", "vad")]
         assert same[:2] == pytest.approx(same[2:], abs=2e-3)
@@ -398,7 +399,7 @@ def test_json_holds_every_cell(tables):
 
 
 def test_one_pair_has_no_standard_errors_and_decides_nothing():
-    tables = tables_of("avazu", replace(world(models=2, rows=4_000), truth=None), methods=["VAD"])
+    tables = tables_of("avazu", replace(world(models=2, rows=4_000, test=20_000), truth=None), methods=["VAD"])
     cell = tables.cell("calibration_error", 0.03, "Platt Scaling", "vad")
     assert (cell.count, cell.distance) == (2, None)
     assert np.isnan(cell.network_error)
@@ -449,7 +450,7 @@ def test_without_pairs_the_other_groups_are_shown(scored):
 
 @pytest.mark.filterwarnings("ignore:(Scaling-Binning|Tower|Auto)")
 def test_a_calibrator_that_cannot_be_fitted_is_left_out_and_the_others_stay():
-    turned = world(models=2)
+    turned = world(models=2, rows=5_000, test=10_000)
     clicks = np.random.default_rng(0).random(len(turned.labelled)) < logistic(-turned.labelled[:, 0])
     turned = replace(turned, labelled_y=clicks.astype(np.uint8))  # labels fall as scores rise
     with pytest.warns(UserWarning, match="Platt Scaling is left out for 2 of 2 networks: platt has slope"):
@@ -532,7 +533,7 @@ def test_shares_without_a_click_are_left_out_with_a_warning():
 
 
 def test_models_that_differ_by_more_than_their_scores_vary_are_told_once():
-    noisy = world(models=2)
+    noisy = world(models=2, rows=10_000, test=10_000)
     rng = np.random.default_rng(1)
     pool = (noisy.pool[:, :1] * 0.1 + rng.normal(0, 1, noisy.pool.shape)).astype(np.float32)
     with pytest.warns(UserWarning, match=r"λ were not above 0\.05 and are set to it") as told:

@@ -34,8 +34,7 @@ def won(frame, k, columns=("row", "s.1", "text"), score="s.1", request="re quest
     return arrow(top_per_request(nw.from_native(frame), score, request, k, columns=columns).to_native())
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("k", [1, 3, 50])
+@pytest.mark.parametrize(("k", "dtype"), [(1, np.float32), (1, np.float64), (3, np.float32), (50, np.float64)])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_picks_the_rows_that_numpy_picks(engine, k, dtype, make):
     scores = RNG.permutation(N).astype(dtype) / 7  # no ties

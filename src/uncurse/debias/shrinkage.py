@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -94,6 +96,12 @@ def shrink_towards(target: float, values: Array, errors: Array) -> Array:
     return np.asarray(target + share * (values - target))
 
 
+@cache
+def _nodes() -> tuple[Array, Array]:
+    """Return nodes and weights of a Gauss–Hermite rule, which take longer to find than to use."""
+    return np.polynomial.hermite_e.hermegauss(61)
+
+
 def with_curvature(shrinkage: float, center: float, noise: float, link: str) -> ScoreMap:
     """Return the map E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV).
 
@@ -122,7 +130,7 @@ def with_curvature(shrinkage: float, center: float, noise: float, link: str) -> 
         return Affine(shrinkage / root, intercept / root, link)
     if link != "logistic":
         raise UncurseError(f"curvature=True is not known for the {link} link; leave it out")
-    nodes, weights = np.polynomial.hermite_e.hermegauss(61)
+    nodes, weights = _nodes()
     m = logit_knots()
     l = m[:, None] + np.sqrt(variance) * nodes
     # φ and 1 − φ separately, so that neither tail loses digits.

@@ -89,14 +89,17 @@ def _settings(device: torch.device, *, precision: str, deterministic: bool) -> I
     # On a CPU anything but full precision may mean bf16.
     for home, value in zip(precise, ("tf32" if cuda and precision != "float32" else "ieee", "ieee"), strict=True):
         home.fp32_precision = value
-    torch.use_deterministic_algorithms(deterministic or exact, warn_only=warns and not deterministic)
+    changed = deterministic and (not exact or warns)
+    if changed:  # otherwise spare the call: it imports PyTorch's compiler, which takes seconds
+        torch.use_deterministic_algorithms(True)
     try:
         with torch.cuda.device(device) if cuda else nullcontext():
             yield
     finally:
         for home, value in zip(precise, before, strict=True):
             home.fp32_precision = value
-        torch.use_deterministic_algorithms(exact, warn_only=warns)
+        if changed:
+            torch.use_deterministic_algorithms(exact, warn_only=warns)
 
 
 @contextmanager

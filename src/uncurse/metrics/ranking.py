@@ -136,7 +136,8 @@ class Ranked:
         self, alphas: Sequence[float], selected: Array, n_bins: int, strategy: str
     ) -> tuple[SelectionMetrics, ...]:
         """Return the metrics of the top rows of each weight in `selected`."""
-        s, ece, mce, bins = self._binned(selected, n_bins, strategy)
+        s, ece, mce, table = self._binned(selected, n_bins, strategy)
+        bins = [tuple(Bin(*values) for values in row if values[0] > 0) for row in table.tolist()]
         defined = s["y"] > 0
         observed = np.where(defined, s["y"], 1.0)
         ratio = np.where(defined, s["f"] / observed, np.nan)
@@ -169,7 +170,7 @@ class Ranked:
 
     def _binned(
         self, selected: Array, n_bins: int, strategy: str
-    ) -> tuple[dict[str, Array], list[Estimate], list[Estimate], list[tuple[Bin, ...]]]:
+    ) -> tuple[dict[str, Array], list[Estimate], list[Estimate], Array]:
         check_choice("strategy", strategy, ("quantile", "uniform"))
         n_bins = limit_bins(n_bins)
         edges = np.arange(n_bins + 1) / n_bins
@@ -214,8 +215,7 @@ class Ranked:
         error = _deviation(rate, s["w2"], s["yy2"], s["yy2"]) / w
         error = np.where((s["y"] <= 0) | (s["y"] >= s["w"]), floor, error)
         table = np.stack([s["w"], s["f"] / w, rate, error], axis=-1)[:, ::-1]
-        bins = [tuple(Bin(*values) for values in row if values[0] > 0) for row in table.tolist()]
-        return total, list(ece), list(mce), bins
+        return total, list(ece), list(mce), table
 
 
 def _combined(sums: Array) -> dict[str, Array]:

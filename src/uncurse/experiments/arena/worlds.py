@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,7 @@ def noisy(
     return Draw(scores, labels, *part(rows), *part(rows))
 
 
+@cache
 def _middle(law: Any, rate: float) -> float:
     """The mean logit at which the mean probability is `rate`."""
     away = law.ppf((np.arange(20_000) + 0.5) / 20_000)
