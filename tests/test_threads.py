@@ -2,13 +2,21 @@
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from uncurse import VAD, threads
 
 
 def blas_threads():
     return [entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"]
+
+
+@pytest.fixture
+def two_blas_threads():
+    """The tests limit BLAS to one thread from the start, which would hide that a block does so."""
+    with threadpool_limits(2, user_api="blas"):
+        assert set(blas_threads()) == {2}
+        yield
 
 
 @pytest.mark.parametrize("cores", [1, 2, 5])
@@ -26,7 +34,7 @@ def test_shares_and_chunks_cover_every_row_once(rows):
         assert (covered == 1).all()
 
 
-def test_an_error_in_a_thread_is_raised_and_the_blas_limit_is_lifted():
+def test_an_error_in_a_thread_is_raised_and_the_blas_limit_is_lifted(two_blas_threads):
     before = blas_threads()
 
     def fail(item):
@@ -37,7 +45,7 @@ def test_an_error_in_a_thread_is_raised_and_the_blas_limit_is_lifted():
     assert blas_threads() == before
 
 
-def test_the_blas_limit_ends_with_the_last_block():
+def test_the_blas_limit_ends_with_the_last_block(two_blas_threads):
     before = blas_threads()
     first, second = threads.one_blas_thread(), threads.one_blas_thread()
     first.__enter__()
