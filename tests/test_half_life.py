@@ -37,23 +37,20 @@ def write_log(path, rows, seed, level=0.0):
     pl.DataFrame({"s0": scores[:, 0], "s1": scores[:, 1], "click": labels}).write_parquet(path)
 
 
-def days(levels, rows=20_000, seed=0, replica_counts=False):
-    return [
-        from_arrays(*scored(rows, [seed, i], level), replica_counts=replica_counts) for i, level in enumerate(levels)
-    ]
-
-
-def rounded_days(levels, rows, seed=0):
-    """Days whose scores have one decimal: a hundred cells are fitted much faster than a cell for each row."""
+def days(levels, rows=20_000, seed=0, decimals=None, replica_counts=False):
+    """Evidence of a day for each level. With few decimals, rows share cells, which are fitted much faster."""
     drawn = [scored(rows, [seed, i], level) for i, level in enumerate(levels)]
-    return [from_arrays(scores.round(1), labels) for scores, labels in drawn]
+    return [
+        from_arrays(scores if decimals is None else scores.round(decimals), labels, replica_counts=replica_counts)
+        for scores, labels in drawn
+    ]
 
 
 # ---------------------------------------------------------------------------- the choice
 
 
 def test_a_sudden_change_prefers_a_short_half_life_and_steady_rows_prefer_none():
-    sudden = choose_half_life(rounded_days([0.0] * 4 + [0.8] * 4, 20_000))
+    sudden = choose_half_life(days([0.0] * 4 + [0.8] * 4, decimals=1))
     assert sudden.half_life == 0.5
     assert [one.half_life for one in sudden.candidates] == [math.inf, 4.0, 2.0, 1.0, 0.5]
     losses = [one.log_loss for one in sudden.candidates]
@@ -61,7 +58,7 @@ def test_a_sudden_change_prefers_a_short_half_life_and_steady_rows_prefer_none()
     # Without drift, more rows are better; differences are small, so take the sum over several logs.
     differences = np.zeros(5)
     for seed in range(5):
-        found = choose_half_life(rounded_days([0.0] * 8, 3_000, seed), calibrator="platt")
+        found = choose_half_life(days([0.0] * 8, 3_000, seed, decimals=1), calibrator="platt")
         losses = np.array([one.log_loss for one in found.candidates])
         differences += losses - losses[0]
     assert (np.diff(differences) > 0).all()
@@ -72,7 +69,7 @@ def test_a_random_walk_prefers_a_half_life_between_the_extremes():
     total = {}
     for seed in range(5):
         walk = np.cumsum(np.random.default_rng(seed).normal(0, 0.1, 16))
-        for one in choose_half_life(rounded_days(walk, 1_500, seed), calibrator="platt").candidates:
+        for one in choose_half_life(days(walk, 1_500, seed, decimals=1), calibrator="platt").candidates:
             total[one.half_life] = total.get(one.half_life, 0.0) + one.log_loss
     assert min(total, key=total.get) in (1.0, 2.0)
 
@@ -113,7 +110,7 @@ def test_equal_losses_prefer_the_longest_half_life_and_one_judged_day_has_no_sta
 
 def test_progress_counts_the_fits():
     counted = []
-    choose_half_life(rounded_days([0.0] * 5, 1_000), progress=counted.append)
+    choose_half_life(days([0.0] * 5, 1_000, decimals=1), progress=counted.append)
     assert counted == [1] * (3 * 5)  # 4, 2, 1, ½ and none
 
 
@@ -141,7 +138,8 @@ def test_other_input_is_refused(labelled, options, message):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """Evidence of five days, whose rates rise on the last days, and the folder of its files."""
-    folder, parts = tmp_path_factory.mktemp("week"), days([0.0, 0.0, 0.0, 0.7, 0.7], 8_000, replica_counts=True)
+    folder = tmp_path_factory.mktemp("week")
+    parts = days([0.0, 0.0, 0.0, 0.7, 0.7], 8_000, decimals=2, replica_counts=True)
     for i, part in enumerate(parts):
         part.save(folder / f"{i}.json")
     return folder, [replace(part, sources=()) for part in parts]
