@@ -46,7 +46,8 @@ uncursed = UncursedClassifierCV(model, random_state=0).fit(X, y, pool=pool)
 print(f"{uncursed.method_}: {uncursed.reason_}")
 
 # %%
-# The three predictions rank the candidates alike, so the same candidates are selected.
+# ``UncursedClassifierCV`` keeps the order of the candidates, and so does isotonic calibration up to ties. All three are
+# compared on the candidates that the model ranks highest.
 predictions = {
     "as served": uncursed.estimator_.predict_proba(candidates)[:, 1],
     "CalibratedClassifierCV": calibrated.predict_proba(candidates)[:, 1],
@@ -74,5 +75,6 @@ low, high = uncursed.interval(0.05)
 print(f"90% interval for the error that remains on the top 5%: {100 * low:+.1f}% to {100 * high:+.1f}%")
 
 # %%
-# The interval knows the noise of labels, replicas and pool. It does not know that the candidates are another mixture of
-# feature values than the training rows, so that the same score means another rate. Measure with recent labels.
+# Here the interval does not hold the true error, which is printed above it. It counts the noise of labels, replicas and
+# pool. It does not know that the candidates are another mixture of feature values than the training rows, so that the
+# same score means another rate. Measure with recent labels.

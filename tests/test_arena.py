@@ -283,6 +283,29 @@ def test_a_method_that_fails_is_an_error_that_names_it(little):
         arena.run(["small"], ["broken"], 2, alphas=[0.1], processes=1)
 
 
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (
+            FittedMethod(lambda scores: logistic(scores)),
+            r"predictions have shape \(4000, 6\).*one probability for each",
+        ),
+        (FittedMethod(lambda scores: scores[:, 0]), "lie between -.*one probability for each of the 4,000 rows"),
+        (lambda scores: logistic(scores[:, 0]), "it returns a function; return a FittedMethod or a text"),
+    ],
+)
+def test_a_method_must_return_one_probability_for_each_row(little, made, reason):
+    method("odd")(lambda draw: made)
+    with pytest.raises(UncurseError, match=f"odd fails in small, replication 0: .*{reason}"):
+        arena.run(["small"], ["odd"], 2, alphas=[0.1], processes=1)
+
+
+def test_a_world_must_return_a_draw(registries):
+    world("odd", "A tuple.")(lambda rng: (1, 2))
+    with pytest.raises(UncurseError, match="the world odd returns a tuple; return a Draw"):
+        arena.run(["odd"], ["vanilla"], 2, alphas=[0.1], processes=1)
+
+
 def test_every_method_has_a_known_kind_and_a_name_of_its_own():
     assert {one.kind for one in METHODS.values()} == set(KINDS)
     assert all(name == one.name for name, one in METHODS.items())

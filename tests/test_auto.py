@@ -342,9 +342,13 @@ def test_an_average_lies_between_its_parts_and_says_so():
     assert auto.method_ == "average"
     weight = int(re.search(r"has a weight of (\d+)%", auto.reason_).group(1)) / 100
     assert 0.01 < weight < 0.99
-    assert ("; the " in auto.reason_) == (weight < 0.5)  # the cause of a difference, if the labels contradict the map
+    assert ("; on the labelled rows, " in auto.reason_) == (
+        weight < 0.5
+    )  # the cause of a difference, if the labels contradict the map
     contradicted = Auto().fit(pool, labelled=(labelled[0] + 0.1, labelled[1]))
-    assert re.search(r"has a weight of \d\d%.*; the level of the scores is off by \+\d\d%$", contradicted.reason_)
+    assert re.search(
+        r"has a weight of \d\d%.*; on the labelled rows, the odds of that map are \d\d% too high$", contradicted.reason_
+    )
     parts = [
         method.fit(pool, **more).predict_proba(X) for method, more in ((Auto(), {}), (Tower(), {"labelled": labelled}))
     ]
@@ -368,7 +372,7 @@ def test_an_average_of_groups_has_a_map_for_each():
 @pytest.mark.parametrize(
     ("slope", "level", "cause"),
     [
-        (1.0, 0.6, "the level of the scores is off by"),
+        (1.0, 0.6, "the odds of that map are 8"),
         (1.6, 1.2, "replicas by seed do not show"),
         (0.6, -0.8, "under-fits"),
     ],

@@ -324,6 +324,7 @@ def test_joblib_chooses_the_backend():
     ("estimator", "options", "message"),
     [
         (GaussianNB(), {"replicas": "jackknife"}, "replicas='jackknife' is unknown; choose one of bootstrap, seeds"),
+        (GaussianNB(), {"groups": "company"}, r"groups='company'; pass the group of every row, such as X\['company'\]"),
         (GaussianNB(), {"n_replicas": 1}, "n_replicas=1; pass 2 or more"),
         (GaussianNB(), {"n_replicas": 2.5}, "n_replicas=2.5; pass an integer"),
         (GaussianNB(), {"replicas": "seeds"}, "GaussianNB has no random_state; use replicas='boot"),

@@ -187,7 +187,7 @@ def test_a_curve_is_appended_to_an_onnx_model_and_refused_elsewhere(models, tmp_
     assert found.prediction_difference < 1e-6
     for name in KINDS:
         if name != "n.onnx":
-            with pytest.raises(UncurseError, match=r"a Curve is no straight line.*uncurse export"):
+            with pytest.raises(UncurseError, match=r"this map is not a straight line.*uncurse export"):
                 fold_file(curve, models / name, tmp_path / "no")
             assert not (tmp_path / "no").exists()
 
@@ -466,12 +466,18 @@ def test_other_states(tmp_path):
 
 
 @pytest.mark.usefixtures("without_processes")
-def test_columns_that_are_not_there(models, rows):
+def test_columns_that_are_not_there(models, rows, tmp_path):
     with pytest.raises(UncurseError, match=r"has no column 'typo'; there are: f0, f1"):
         verify_files(MAP, models / "m.txt", models / "m.txt", models / "rows.parquet", features=["f0", "typo"])
     for name in ("m.txt", "x.json", "c.cbm", "n.onnx"):
         with pytest.raises(UncurseError, match=r"cannot score 2 columns|does not"):
             verify_files(MAP, models / name, models / name, models / "rows.parquet", features=["f0", "f1"])
+    scores = tmp_path / "scores.parquet"
+    pl.DataFrame({"request": [1, 2], "score": [0.1, 0.2]}).write_parquet(scores)
+    with pytest.raises(
+        UncurseError, match=r"has no column 'f0', which the model names, .*; pass rows with the features"
+    ):
+        verify_files(MAP, models / "m.txt", models / "m.txt", scores)
     found = verify(MAP, lambda x: x[:, 0], lambda x: np.zeros(len(x)), rows[0])
     assert not found.same_order
     with pytest.raises(UncurseError, match="not finite"):

@@ -207,7 +207,7 @@ def test_classifiers_of_scikit_learn(model):
         if type(model).__name__ == "MLPClassifier":
             assert np.abs(run(fold(curve(), made)) - curve().at_logits(l)).max() < 1e-6
         else:
-            with pytest.raises(UncurseError, match="is no straight line"):
+            with pytest.raises(UncurseError, match="is not a straight line"):
                 fold(curve(), made)
 
 

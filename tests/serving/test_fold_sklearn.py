@@ -105,9 +105,9 @@ def test_what_is_no_sum_is_refused(model, classes, reason, world):
 @pytest.mark.parametrize(
     ("score_map", "reason"),
     [
-        (CURVE, "a Curve is no straight line.*uncurse export"),
-        (Steps((0.0,), (-1.0, 1.0)), "a Steps is no straight line"),
-        (Chain((MAP, CURVE)), "a Chain is no straight line"),
+        (CURVE, "this map is not a straight line.*uncurse export"),
+        (Steps((0.0,), (-1.0, 1.0)), "this map is not a straight line"),
+        (Chain((MAP, CURVE)), "this map is not a straight line"),
         (Grouped(MAP, {"a": MAP}), "one line for each group"),
         (Affine(0.0, 1.0), "slope of this map is 0"),
         (Affine(1.0, 0.0, "identity", "probability"), "in the identity link"),

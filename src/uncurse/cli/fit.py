@@ -32,8 +32,9 @@ def fit(
     replicas: Annotated[
         ReplicasName,
         typer.Option(
-            help="How the columns are related: models of the same rows with other seeds; of bootstraps (anchored: the "
-            "served one of all rows); members of the served ensemble; earlier snapshots of the served model."
+            help="How the columns are related. seeds: models of the same rows, other seeds. bootstrap: the first is "
+            "trained on all rows, two or more others on bootstraps. anchored: the same for a model without randomness, "
+            "one bootstrap is enough. ensemble: their mean is served. snapshots: earlier checkpoints of the first."
         ),
     ],
     out: Out,

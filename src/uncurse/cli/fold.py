@@ -24,9 +24,11 @@ def fold(
     output: ModelOutput = None,
     quiet: Quiet = False,
 ) -> None:
-    """Fold a map into a saved model, at no serving cost.
+    """Fold a straight map into a saved model, at no serving cost.
 
-    Example: uncurse fold map.json model.txt -o model2.txt
+    uncurse fit --straight writes such a map. Only an ONNX model can hold a curve.
+
+    Example: uncurse fold line.json model.txt -o model2.txt
     """
     from .. import serving
 

@@ -234,9 +234,9 @@ def _text(verdict: Verdict) -> str:
         moved = verdict.shrinkage
         lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors")
     if verdict.positives_needed:
-        lines.append(f"about {verdict.positives_needed:,} more positive labels would decide on an error of 5%")
+        lines.append(f"about {verdict.positives_needed:,} more positive labels are needed to find an error of 5%")
     else:
-        lines.append("the labels decide on an error of 5%")
+        lines.append("there are enough labels to find an error of 5%")
     return "\n".join(lines)
 
 

@@ -30,7 +30,9 @@ Scale = Annotated[ScaleName | None, typer.Option(help="Scale of the scores.")]
 Label = Annotated[str | None, typer.Option(help="Column of 0/1 labels.")]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Group = Annotated[str | None, typer.Option(help="Column of groups (text or integers); each group gets its own map.")]
-Request = Annotated[str | None, typer.Option(help="Column of requests; only the best rows of each are kept.")]
+Request = Annotated[
+    str | None, typer.Option(help="Column of requests, unique over all files; only the best rows of each are kept.")
+]
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="Rows kept per request (default 1).")]
 NegativeRate = Annotated[
     float | None, typer.Option(help="Negative-sampling rate used in training; scores are corrected for it.")

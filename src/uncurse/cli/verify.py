@@ -31,7 +31,7 @@ def verify(
 
     Compares order, predictions and latency. Exit code 0 if they agree, 1 if they do not.
 
-    Example: uncurse verify map.json model.txt model2.txt --data rows.parquet
+    Example: uncurse verify line.json model.txt model2.txt --data rows.parquet
     """
     from .. import serving
 

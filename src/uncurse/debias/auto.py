@@ -169,7 +169,7 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fit
         reason = f"{base.record.reason}; {support}"
         return replace(base, record=replace(base.record, reason=reason, labelled=tower.record.labelled))
     if found.weight < _LEAST_WEIGHT or name == "nothing" or base.remaining is None:
-        reason = f"the labels contradict the label-free map ({described}, weight {percent:.0f}%): {found.cause}"
+        reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
         return replace(tower, record=replace(tower.record, reason=reason))
     score_map = average_maps(base.map, tower.map, found.weight, fit.cells, pool.spec.logit_offset)
     reason = f"by the labels, {described} has a weight of {percent:.0f}% and tower {100 - percent:.0f}%"
@@ -313,7 +313,8 @@ def _cause(level: float, slope: float, spread: float, tower: TowerFit) -> str:
     """Name the likely cause of a difference between labels and the label-free map."""
     tilt = slope * float(np.sqrt(spread))
     if abs(level) > 2 * abs(tilt):
-        return f"the level of the scores is off by {100 * np.expm1(-level):+.0f}%"
+        side = "low" if level > 0 else "high"
+        return f"on the labelled rows, the odds of that map are {100 * abs(np.expm1(-level)):.0f}% too {side}"
     if slope < 0:
         return tower.labelled.kind.if_noise_is_hidden
     return "the model under-fits: its scores vary less than the labels support"

@@ -164,6 +164,8 @@ class ReplicaPlan:
             raise UncurseError(f"n_replicas={n_replicas!r}; pass 2 or more: the served model and at least one replica")
         if y is None:
             raise UncurseError("y is None; pass a target for every row of X")
+        if isinstance(groups, str):
+            raise UncurseError(f"groups={groups!r}; pass the group of every row, such as X[{groups!r}]")
         inner = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
         check_is_estimator(inner)
         try:

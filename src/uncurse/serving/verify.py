@@ -259,7 +259,14 @@ def _rows(data: Path, asked: Sequence[str] | None, own: Sequence[str] | None) ->
         lacking = [name for name in asked or () if name not in there]
         if lacking:
             raise UncurseError(f"{data} has no column {lacking[0]!r}; there are: {', '.join(list(there)[:20])}")
-        chosen = asked or (own if own and all(name in there for name in own) else list(there))
+        known = own and all(name in there for name in own)
+        if own and not (asked or known or len(own) == len(there)):
+            absent = next(name for name in own if name not in there)
+            raise UncurseError(
+                f"{data} has no column {absent!r}, which the model names, and not one column per feature ({len(own)}); "
+                "pass rows with the features of the model, or name their columns (--features)"
+            )
+        chosen = asked or (own if known else list(there))
         frame = scan.select(chosen).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UncurseError(f"cannot read {data}: {str(error).splitlines()[0]}") from None

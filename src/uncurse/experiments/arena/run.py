@@ -136,17 +136,21 @@ def replicate(
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what a fit has to say of its data, hundreds of times
         draw = world.draw(world.stream(seed, number))
+        if not isinstance(draw, Draw):
+            raise UncurseError(f"the world {world.name} returns a {type(draw).__name__}; return a Draw")
         selected = _selected(draw, alphas)
         reached = [np.nan if rows is None else draw.truth[rows].sum() for rows in selected]
         for one in methods:
             try:
                 fitted = one.fit(draw)
+                if isinstance(fitted, FittedMethod):
+                    found[one.name] = _judge(fitted, draw, selected, reached, alphas)
+                elif fitted is None or isinstance(fitted, str):
+                    found[one.name] = fitted or "does not apply"
+                else:
+                    raise UncurseError(f"it returns a {type(fitted).__name__}; return a FittedMethod or a text")
             except UncurseError as error:
                 raise UncurseError(f"{one.name} fails in {world.name}, replication {number}: {error}") from error
-            if isinstance(fitted, FittedMethod):
-                found[one.name] = _judge(fitted, draw, selected, reached, alphas)
-            else:
-                found[one.name] = fitted or "does not apply"
     return found
 
 
@@ -168,7 +172,12 @@ def _judge(
     reached: list[float],
     alphas: Sequence[float],
 ) -> tuple[Array, Array | None]:
-    predicted = fitted.predict(draw.test)
+    predicted = np.asarray(fitted.predict(draw.test))
+    if predicted.shape != draw.truth.shape or not ((predicted >= 0) & (predicted <= 1)).all():
+        raise UncurseError(
+            f"its predictions have shape {predicted.shape} and lie between {predicted.min():.3g} and "
+            f"{predicted.max():.3g}; return one probability for each of the {len(draw.truth):,} rows"
+        )
     sums = [np.nan if rows is None else predicted[rows].sum() for rows in selected]
     errors = np.array(sums) / np.array(reached) - 1
     # An interval is for the top share of a pool, which the best of requests are not.

@@ -74,7 +74,10 @@ class Arena:
         """One cell; an error where there is none."""
         cell = self.get(world, method, alpha)
         if cell is None:
-            raise UncurseError(f"no cell for world={world!r}, method={method!r}, alpha={alpha}")
+            raise UncurseError(
+                f"no cell for world={world!r}, method={method!r}, alpha={alpha}; there are the methods "
+                f"{', '.join(self.methods)} in {', '.join(self.worlds)} at {', '.join(f'{a:g}' for a in self.alphas)}"
+            )
         return cell
 
     def table(self, world: str) -> dict[str, tuple[ArenaCell | None, ...]]:

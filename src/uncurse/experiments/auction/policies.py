@@ -98,7 +98,7 @@ def check_policies(names: Sequence[str], known: Sequence[str] = POLICIES) -> tup
     Parameters
     ----------
     names : sequence of str
-        Names.
+        Names, in capitals or not.
     known : sequence of str
         Names that are allowed.
 
@@ -109,13 +109,14 @@ def check_policies(names: Sequence[str], known: Sequence[str] = POLICIES) -> tup
 
     Examples
     --------
-    >>> check_policies(["auto", "auto"])
+    >>> check_policies(["Auto", "auto"])
     ('auto',)
     """
-    for name in names:
+    chosen = [name.casefold() for name in names]
+    for name in chosen:
         if name not in known:
             raise UncurseError(f"there is no policy {name!r}; use one of {', '.join(known)}")
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(chosen))
 
 
 def fit_policies(names: Sequence[str], history: History) -> Mapping[str, Policy]:

@@ -31,10 +31,9 @@ def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
         raise UncurseError(f"this map has one line for each group and {model} has one sum; {ELSEWHERE}")
     score_map = simplified(score_map)
     if not isinstance(score_map, Affine):
-        kind = type(score_map).__name__
         raise UncurseError(
-            f"a {kind} is no straight line, so the numbers of {model} cannot hold it; use the line nearest to it, "
-            f"which `uncurse fit --straight`, fitted.line() or fold(fitted, straight=True) give, or {ELSEWHERE}"
+            f"this map is not a straight line, so the numbers of {model} cannot hold it; fold the line nearest to it, "
+            f"which fitted.line() and `uncurse fit --straight` return, or {ELSEWHERE}"
         )
     wanted = link if link != RAW else ("logistic" if score_map.scale == "logit" else "identity")
     if link == RAW and score_map.link != wanted:

@@ -238,8 +238,7 @@ def _type(model: ModelProto, *names: str) -> int:
 def _fold_classifier(score_map: ScoreMap, node: NodeProto) -> None:
     """Into a linear classifier or a tree ensemble of two classes."""
     if not isinstance(score_map, Affine):
-        kind = type(score_map).__name__
-        raise UncurseError(f"a {kind} is no straight line, so this {node.op_type} cannot hold it; {graphs.SEPARATE}")
+        raise UncurseError(f"this map is not a straight line, so this {node.op_type} cannot hold it; {graphs.SEPARATE}")
     slope, intercept = line_of(score_map, "logistic", f"this {node.op_type}")
     given = {attribute.name: attribute for attribute in node.attribute}
     labels = given.get("classlabels_ints") or given.get("classlabels_int64s") or given.get("classlabels_strings")
