@@ -204,9 +204,8 @@ def fit_words(record: FitRecord) -> list[str]:
         lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")
     if record.straight_loss is not None:
         loss = f"{100 * record.straight_loss:.2g}%"
-        lines.append(
-            f"written as a straight line; its predictions differ from the curve's by at most {loss} on the top 1% to 10%"
-        )
+        differs = f"its predictions differ from the curve's by at most {loss} on the top 1% to 10%"
+        lines.append(f"written as a straight line; {differs}")
     if record.remaining_error:
         spans = [f"{share(e.alpha)}: {100 * e.low:+.1f}% to {100 * e.high:+.1f}%" for e in record.remaining_error]
         level = share(record.remaining_error[0].level)
