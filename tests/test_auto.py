@@ -372,7 +372,7 @@ def test_an_average_of_groups_has_a_map_for_each():
 @pytest.mark.parametrize(
     ("slope", "level", "cause"),
     [
-        (1.0, 0.6, "the odds of that map are 8"),
+        (1.0, 0.6, "on the labelled rows, the odds of that map are 9"),
         (1.6, 1.2, "replicas by seed do not show"),
         (0.6, -0.8, "under-fits"),
     ],
