@@ -182,7 +182,7 @@ def log10_axis(domain: tuple[float, float], ticks: Sequence[float], title: str) 
     return AxisSpec(domain, alt.Axis(values=[math.log10(tick) for tick in ticks], labelExpr=labels, title=title))
 
 
-def layered(layers: Sequence[Any]) -> alt.LayerChart:
+def layered(layers: Sequence[Any]) -> Any:
     """Return the layers as one chart. Altair copies each layer several times: dictionaries are copied faster."""
     plain = []
     for one in layers:
@@ -224,7 +224,7 @@ def line_chart(rows: Rows, x: AxisSpec, y: AxisSpec, frame: Frame, *, under: Seq
         layers.append(text.encode(x=x.x("alpha:Q"), y=y.y("at:Q"), text=alt.Text("label:N"), **tone))
         # Vega measures names in its own font. An invisible mark reserves the room that another font may need.
         unseen = chart([{}]).mark_point(opacity=0, size=1)
-        layers.append(unseen.encode(x=alt.XValue(width + room), y=alt.YValue(0)))
+        layers.append(unseen.encode(x=alt.value(width + room), y=alt.value(0)))
     return layered(layers).properties(width=width, height=height)
 
 
@@ -270,7 +270,7 @@ def dot_plot(
     # Names are marks: labels of an axis would have to pass through an expression.
     room = label_room([row["name"] for row in rows], frame, limit)
     names = chart(rows).mark_text(align="left", baseline="middle")
-    layers.append(names.encode(x=alt.XValue(-room), y=y, text=alt.Text("label:N")))
+    layers.append(names.encode(x=alt.value(-room), y=y, text=alt.Text("label:N")))
     return layered(layers).properties(width=frame.width - 30 - room, height=step * len(rows))
 
 

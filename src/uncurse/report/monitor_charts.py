@@ -180,7 +180,7 @@ def evidence_chart(found: Sequence[Point], frame: Frame) -> Any:
         row = charts.chart([{"at": math.log10(value), "label": f"{number(value)}: {name}"}]).encode(y=y.y("at:Q"))
         layers.append(row.mark_rule(color=charts.light(color), strokeWidth=1.2, strokeDash=[4, 3]))
         text = row.mark_text(align="left", baseline="bottom", dy=-3, color=charts.light(color))
-        layers.append(text.encode(x=alt.XValue(4), text=alt.Text("label:N")))
+        layers.append(text.encode(x=alt.value(4), text=alt.Text("label:N")))
     return _sized([*layers, *_line(rows, x, y, charts.style_of(RUNNING))], frame, frame.height - 60)
 
 
