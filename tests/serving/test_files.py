@@ -393,7 +393,7 @@ def test_options_that_do_not_fit(models, tmp_path):
     )
     assert isinstance(result.exception, UncurseError)
     assert "is an input of this command" in str(result.exception)
-    pl.DataFrame({"a": ["x"]}).write_parquet(tmp_path / "text.parquet")
+    pl.DataFrame({"a": ["x"], "b": [0.0], "c": [0.0], "d": [0.0]}).write_parquet(tmp_path / "text.parquet")
     with pytest.raises(UncurseError, match=r"column 'a' of .* holds String"):
         verify_files(MAP, models / "m.txt", models / "m.txt", tmp_path / "text.parquet")
 
@@ -475,7 +475,7 @@ def test_columns_that_are_not_there(models, rows, tmp_path):
     scores = tmp_path / "scores.parquet"
     pl.DataFrame({"request": [1, 2], "score": [0.1, 0.2]}).write_parquet(scores)
     with pytest.raises(
-        UncurseError, match=r"has no column 'f0', which the model names, .*; pass rows with the features"
+        UncurseError, match=r"has no column 'Column_0', which the model names, .*; pass rows with the features"
     ):
         verify_files(MAP, models / "m.txt", models / "m.txt", scores)
     found = verify(MAP, lambda x: x[:, 0], lambda x: np.zeros(len(x)), rows[0])
