@@ -78,3 +78,18 @@ def test_without_a_shift_tower_has_a_smaller_error_than_one_that_believes_every_
             errors[shrunk].append(tower.predict_proba(pool[top, 0]).sum() / expit(truth[top]).sum() - 1)
     rms = {shrunk: np.sqrt(np.mean(np.square(found))) for shrunk, found in errors.items()}
     assert rms[True] < 0.97 * rms[False]
+
+
+def test_equal_replicas_give_the_same_cells_in_any_order_of_the_rows():
+    # The error of a noise that is the same everywhere is 0 or 1e-36, by rounding.
+    rng = np.random.default_rng(0)
+    scores, labelled = (
+        (4 * rng.normal(mean, 1, rows)).round()[:, None].repeat(2, axis=1) / 4
+        for mean, rows in ((-1, 1_000), (-0.8, 300))
+    )
+    weight = rng.exponential(size=1_000)
+    for _ in range(30):
+        order = rng.permutation(1_000)
+        evidence = from_arrays(scores[order], sample_weight=weight[order], replica_counts=True)
+        pool = evidence.replica_counts.cells()
+        assert without_chance(pool, cells_of(labelled), SEEDS) is pool

@@ -19,6 +19,7 @@ from .replica_kinds import ReplicaKind
 # Standard deviations of differences, if there are any: of means (in standard deviations of the score), of the logarithm
 # of the standard deviation of the score, and of that of the noise.
 _SIZES = np.array([0.3, 0.1, 0.1])
+_ROUNDING = 1e-20  # a smaller squared standard error is 0 up to rounding, which depends on the order of rows
 
 
 def without_chance(pool: ReplicaCells, labelled: ReplicaCells, kind: ReplicaKind) -> ReplicaCells:
@@ -43,7 +44,7 @@ def without_chance(pool: ReplicaCells, labelled: ReplicaCells, kind: ReplicaKind
     (mine, my_errors), (theirs, their_errors) = (_moments(cells, kind) for cells in (pool, labelled))
     scale = np.array([float(np.exp(theirs[1])), 1.0, 1.0])
     difference, error = (mine - theirs) / scale, my_errors + their_errors
-    if not (np.isfinite(difference).all() and (error > 0).all()):  # no noise
+    if not (np.isfinite(difference).all() and (error > _ROUNDING).all()):  # replicas that are equal or all as far apart
         return pool
     size = np.square(_SIZES)
     factor = 0.5 * np.square(difference) * (1 / error - 1 / (error + size)) - 0.5 * np.log1p(size / error)
