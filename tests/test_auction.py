@@ -13,8 +13,9 @@ from uncurse import Affine, UncurseError
 from uncurse.experiments.auction import LABELS, TRUTH, Landscape, Market, Settings, sensitivity, simulate
 from uncurse.experiments.auction.account import settle
 from uncurse.experiments.auction.loop import FROZEN, REFRESHED, run_loop
-from uncurse.experiments.auction.policies import as_served
+from uncurse.experiments.auction.policies import as_served, check_policies
 from uncurse.experiments.auction.replay import CAVEATS, AuctionLog, ReplayAccount, fit_on_log, read_log, replay
+from uncurse.experiments.auction.simulate import mean_and_error
 from uncurse.experiments.auction.theory import causes, expected_account, highest_of, theorem_bias
 from uncurse.experiments.auction.world import World
 
@@ -151,7 +152,7 @@ def test_bias_grows_with_the_pool_as_extreme_value_theory_predicts():
 
 def test_each_cause_adds_to_the_over_prediction():
     (_, noise), (_, choice), (_, auction) = causes(Market())
-    assert 0 < noise < choice < auction
+    assert (noise, choice, auction) == pytest.approx((0.045, 0.210, 0.227), abs=5e-4)
 
 
 # ---------------------------------------------------------------------------- policies in a market
@@ -222,6 +223,17 @@ def test_random_traffic_adds_labelled_rows(labels):
     assert 0.1 * options.history < rows <= options.history
     assert 0 < clicks < rows
     assert (rows == options.history) == (labels == "random")
+
+
+def test_policies_are_named_in_any_case_and_count_once():
+    assert check_policies(["Auto", "auto"]) == ("auto",)
+    found = simulate(Market(candidates=5), replace(SMALL, auctions=1000, repetitions=1), policies=["As Served"])
+    assert list(found.accounts) == ["as served", TRUTH]
+
+
+def test_the_standard_error_of_one_repetition_is_unknown():
+    assert mean_and_error([1.0, 3.0]) == (2.0, 1.0)
+    assert math.isnan(mean_and_error([1.0])[1])
 
 
 def test_sensitivity_varies_one_field():

@@ -100,22 +100,9 @@ class Account:
 
 
 def settle(market: Market, auctions: Auctions, predictions: Array, pacing: float = 1.0) -> Account:
-    """Bid in auctions by the predictions of a policy, and sum up.
+    """Bid in the auctions of the chosen ads by a policy's predicted rates (n,), and sum up.
 
-    Parameters
-    ----------
-    market : Market
-        The market.
-    auctions : Auctions
-        Auctions of the chosen ads.
-    predictions : array of shape (n,)
-        Predicted click rates of the chosen ads.
-    pacing : float, default=1.0
-        Factor on all bids that keeps the spend within the budget.
-
-    Returns
-    -------
-    Account
+    `pacing` is a factor on all bids that keeps the spend within the budget.
     """
     rate, prices = auctions.rate, auctions.prices
     bids = market.bids(predictions) * pacing

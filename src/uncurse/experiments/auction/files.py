@@ -17,20 +17,10 @@ _PLAIN = (".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
 
 def read_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Array]:
-    """Read columns of numbers.
+    """Read columns as finite numbers.
 
-    Parameters
-    ----------
-    path : str or Path
-        A parquet or CSV file, a glob or a folder of these; or a ``.txt`` or ``.tsv`` file, gzipped or not, without a
-        header and separated by tabs or spaces, whose columns have the names "0", "1" and so on.
-    columns : sequence of str
-        Names of columns.
-
-    Returns
-    -------
-    dict of str to array
-        Finite numbers.
+    The path is a parquet or CSV file, a glob or a folder of these; or a ``.txt`` or ``.tsv`` file, gzipped or not,
+    without a header and separated by tabs or spaces, whose columns have the names "0", "1" and so on.
     """
     import polars as pl
 

@@ -28,26 +28,9 @@ _SHARES = 400  # quantiles of α in the average of Theorem 1
 
 
 def expected_account(market: Market, policy: Policy = as_served, *, exchange: bool = True) -> Account:
-    """Compute the expected account of one auction.
+    """Compute the expected account of one auction for a policy.
 
-    Parameters
-    ----------
-    market : Market
-        The market.
-    policy : callable, optional
-        Function of served log odds; the default serves them as they are.
-    exchange : bool, default=True
-        Without an exchange every auction is won, at no price.
-
-    Returns
-    -------
-    Account
-
-    Examples
-    --------
-    >>> one = expected_account(Market(candidates=100))
-    >>> round(one.won, 3), round(one.error, 3)
-    (0.493, 0.227)
+    Without `exchange` every auction is won, at no price.
     """
     landscape = market.landscape if exchange else Landscape((0.0, 1e-9), (0.0, 1.0))
     s = float(np.hypot(market.spread, market.noise))
@@ -89,23 +72,7 @@ def expected_account(market: Market, policy: Policy = as_served, *, exchange: bo
 
 
 def causes(market: Market) -> tuple[tuple[str, float], ...]:
-    """Split the over-prediction of the scores as served by its causes.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-
-    Returns
-    -------
-    tuple of (str, float)
-        Cause, and calibration error with this cause and those before it.
-
-    Examples
-    --------
-    >>> [(name, round(error, 3)) for name, error in causes(Market())]
-    [('noise in log odds', 0.045), ('the choice of the best ad', 0.21), ('the auction', 0.227)]
-    """
+    """Return the causes of over-prediction as served, with the calibration error by each and those before it."""
     return (
         ("noise in log odds", expected_account(replace(market, candidates=1), exchange=False).error),
         ("the choice of the best ad", expected_account(market, exchange=False).error),
@@ -114,24 +81,7 @@ def causes(market: Market) -> tuple[tuple[str, float], ...]:
 
 
 def theorem_bias(market: Market) -> tuple[float, float]:
-    """Compute the over-prediction of the chosen ads, before the auction, by Theorem 1.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-
-    Returns
-    -------
-    tuple of float
-        Mean prediction and mean true rate of the chosen ads.
-
-    Examples
-    --------
-    >>> predicted, rate = theorem_bias(Market(candidates=100))
-    >>> round(predicted / rate - 1, 2)
-    0.21
-    """
+    """Return the mean prediction and mean true rate of the chosen ads, before the auction, by Theorem 1."""
     s = float(np.hypot(market.spread, market.noise))
     signal = market.shrinkage * s
     residual = market.spread * float(np.sqrt(1 - market.shrinkage))
@@ -149,25 +99,10 @@ def theorem_bias(market: Market) -> tuple[float, float]:
 
 
 def highest_of(market: Market) -> float:
-    """Compute the over-prediction of the chosen ads by extreme-value theory, for many candidates and rare clicks.
+    """Compute the calibration error of the chosen ads by extreme-value theory, for many candidates and rare clicks.
 
     The highest of n normal numbers is about b + G/b with a Gumbel variable G. If clicks are rare, rates are exponential
     in the log odds, and the ratio of the means is known.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-
-    Returns
-    -------
-    float
-        Calibration error.
-
-    Examples
-    --------
-    >>> round(highest_of(Market(candidates=1000)), 2)
-    0.29
     """
     s = float(np.hypot(market.spread, market.noise))
     signal, residual = market.shrinkage * s, market.spread**2 * (1 - market.shrinkage)
