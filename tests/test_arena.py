@@ -13,6 +13,7 @@ from uncurse.experiments import arena
 from uncurse.experiments.arena import METHODS, WORLDS, FittedMethod, bars, dlrm, method, noisy, text, trained, world
 from uncurse.experiments.arena.methods import ALONE, KINDS
 from uncurse.experiments.arena.page import render
+from uncurse.experiments.arena.run import pick
 from uncurse.experiments.arena.tables import ArenaCell, summarise
 from uncurse.links import logistic
 
@@ -390,6 +391,14 @@ def test_json_holds_cells_and_verdicts(little):
         found.cell("small", "platt", 1.0)
     with pytest.raises(UncurseError, match="world='mars' is unknown"):
         found.table("mars")
+
+
+def test_the_name_of_a_family_is_all_its_members():
+    assert pick(["vad"], {"VAD S=2": 1, "VAD S=3": 2, "VAD(p) S=2": 3}, "method") == [1, 2]
+
+
+def test_numbers_have_three_figures_and_at_most_two_decimals():
+    assert [text.number(1.234), text.number(23.45), text.number(-123.4, "+")] == ["1.23", "23.4", "-123"]
 
 
 def test_tables_have_the_best_first_and_mark_it(little):

@@ -15,17 +15,7 @@ from .stack import ClickStack, fused, padded
 
 
 class DLRMStack(ClickStack):
-    """Train `DLRM` replicas side by side.
-
-    Parameters
-    ----------
-    model : DLRM
-        A model of the shape of all.
-    replicas : int
-        Number of models.
-    device : torch.device
-        Where to train.
-    """
+    """Train `DLRM` replicas side by side; `model` has the shape of all."""
 
     def __init__(self, model: DLRM, replicas: int, device: torch.device) -> None:
         width = model.options["embedding"]
@@ -130,6 +120,3 @@ class _SgdInteract(torch.autograd.Function):
         vectors, index = ctx.saved_tensors
         gx = ctx.kernels.interact_gradient(gradients[0], vectors, ctx.table, index, ctx.rate)
         return gx, None, None, None, None
-
-
-__all__ = ["DLRMStack"]

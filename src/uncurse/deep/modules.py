@@ -33,21 +33,7 @@ _UNSTACKABLE = re.compile(r"vmap|\.item\(\)|data-dependent|batching rule|functor
 def stack_modules(model: Any, dataset: Dataset, seeds: Sequence[int], device: torch.device) -> Stack:
     """Make one module for each seed, under that seed, and stack them.
 
-    Parameters
-    ----------
-    model : callable
-        A function that makes a module; `DLRM` or `XDeepFM`, or a partial of it, is made to fit the data.
-    dataset : Clicks or sequence of arrays
-        What the modules will be trained on.
-    seeds : sequence of int
-        One for each module.
-    device : torch.device
-        Where to train.
-
-    Returns
-    -------
-    Stack
-        All modules as one.
+    `model` is a function that makes a module; `DLRM` or `XDeepFM`, or a partial of it, is made to fit the data.
     """
     if not callable(model) or isinstance(model, nn.Module):
         raise UncurseError(
@@ -188,6 +174,3 @@ class _ModuleStack(Stack):
                 f"the network gives {tuple(z.shape[1:])} for {inputs[0].shape[1]} rows; one logit a row, please"
             )
         return z if z.dtype == torch.float64 else z.float()
-
-
-__all__ = ["stack_modules"]

@@ -16,14 +16,8 @@ from .stack import Stack, add_rows
 class Optimiser:
     """Change the weights of a stack after a backward pass.
 
-    Parameters
-    ----------
-    stack : Stack
-        What is trained.
-    rate, weight_decay : float
-        Learning rate, and the share of a weight that is added to its gradient.
-    rows : bool
-        Whether the gradients of looked-up rows are left for the optimiser.
+    `weight_decay` is the share of a weight that is added to its gradient. `rows` says whether the gradients of
+    looked-up rows are left for the optimiser.
     """
 
     def __init__(self, stack: Stack, rate: float, weight_decay: float, *, rows: bool = True) -> None:
@@ -70,15 +64,7 @@ class Optimiser:
 
 
 class Sgd(Optimiser):
-    """w ← w − rate · v with v ← momentum · v + g. Without momentum and decay, layers do it in their backward pass.
-
-    Parameters
-    ----------
-    stack : Stack
-        What is trained.
-    rate, momentum, weight_decay : float
-        As in `torch.optim.SGD`.
-    """
+    """w ← w − rate · v with v ← momentum · v + g. Without momentum and decay, layers do it in their backward pass."""
 
     def __init__(self, stack: Stack, rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
         self._momentum, self._plain = momentum, not momentum and not weight_decay
@@ -127,13 +113,6 @@ class Adam(Optimiser):
     """Adam (Kingma and Ba 2015) with its usual constants.
 
     `torch.optim.SparseAdam` treats rows alike, but for ε, which is as in `torch.optim.Adam` here.
-
-    Parameters
-    ----------
-    stack : Stack
-        What is trained.
-    rate, weight_decay : float
-        As in `torch.optim.Adam`.
     """
 
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
@@ -179,6 +158,3 @@ class Adam(Optimiser):
         for name, w in self._stack.weights.items():
             kept |= {f"adam.{name}.{part}": value for part, value in self._dense.state[w].items()}
         return kept
-
-
-__all__ = ["Adam", "Optimiser", "Sgd"]

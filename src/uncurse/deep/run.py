@@ -250,6 +250,3 @@ def _bootstrap_weights(plan: Plan, rows: int, device: torch.device) -> Tensor:
     for row, seed in zip(weight[1:], plan.seeds[1:], strict=True):
         row.copy_(torch.poisson(ones, generator=_generator(device, seed, 1)))
     return weight
-
-
-__all__ = ["Run"]

@@ -13,18 +13,9 @@ from .stack import ClickStack, fused
 
 
 class XDeepFMStack(ClickStack):
-    """Train `XDeepFM` replicas side by side.
+    """Train `XDeepFM` replicas side by side; `model` has the shape of all.
 
     A row of the table is a value's weight in the linear part, and its embedding.
-
-    Parameters
-    ----------
-    model : XDeepFM
-        A model of the shape of all.
-    replicas : int
-        Number of models.
-    device : torch.device
-        Where to train.
     """
 
     scored = 1 << 14  # products of fields and maps are 45 kB a row
@@ -112,6 +103,3 @@ class _Products(torch.autograd.Function):
             return kernels.products_gradient(gradients[0], fields.contiguous(), maps.contiguous())  # type: ignore[no-any-return]
         g = gradients[0].view(len(fields), fields.shape[1], maps.shape[1], -1)
         return (g * maps[:, None]).sum(2), (g * fields[:, :, None]).sum(1)
-
-
-__all__ = ["XDeepFMStack"]

@@ -277,6 +277,3 @@ def _rows(data: Path, asked: Sequence[str] | None, own: Sequence[str] | None) ->
     if not len(frame):
         raise UncurseError(f"{data} has no rows; pass some that the model can score")
     return np.ascontiguousarray(frame.cast(pl.Float64).to_numpy())
-
-
-__all__ = ["Verification", "verify", "verify_files"]

@@ -55,26 +55,8 @@ def run(
 ) -> RealResults:
     """Compare all methods on random splits of a log.
 
-    Parameters
-    ----------
-    log : ClickLog
-        Rows of a log, see `read_click_log`.
-    model : {"lightgbm", "lightgbm-small", "logistic", "mlp"}
-        Served model. The small LightGBM is strongly regularised and under-fits.
-    shift : bool, default=False
-        Thin pool and test rows by 1 − p of another model.
-    splits : int, default=20
-        Number of splits.
-    seed : int, default=0
-        Seed of the splits and models.
-    processes : int, optional
-        Number of processes; by default one per core.
-    progress : callable, optional
-        Wraps an iterator over splits, given their number.
-
-    Returns
-    -------
-    RealResults
+    The small LightGBM is strongly regularised and under-fits. With `shift`, pool and test rows are thinned by 1 − p of
+    another model.
     """
     check_choice("model", model, MODELS)
     if splits < 2:

@@ -45,38 +45,18 @@ class RealSummary:
 
 @dataclass(frozen=True)
 class RealResults:
-    """Errors of all methods on the splits of a log.
-
-    Parameters
-    ----------
-    log, model : str
-        Name of the log, and of the served model.
-    shift : bool
-        Whether pool and test rows were thinned.
-    rows, positives : int
-        Size of the log.
-    seed : int
-        Seed of the splits.
-    errors : mapping of str to list
-        For each method and split the error on each of `SHARES`, unless it failed on a split (see `dropped`).
-    covered : mapping of str to list
-        The same for whether 90% intervals hold.
-    noise : list of float
-        Standard deviation of an error that is due to test labels, for each share.
-    dropped : mapping of str to str
-        For each method that failed on any split, on how many and why.
-    """
+    """Errors of all methods on the splits of a log."""
 
     log: str
     model: str
-    shift: bool
+    shift: bool  # whether pool and test rows were thinned
     rows: int
     positives: int
     seed: int
-    errors: Mapping[str, list[list[float]]]
-    covered: Mapping[str, list[list[float]]]
-    noise: list[float]
-    dropped: Mapping[str, str]
+    errors: Mapping[str, list[list[float]]]  # by method and split, on each of `SHARES`; none of a method that failed
+    covered: Mapping[str, list[list[float]]]  # the same for whether 90% intervals hold
+    noise: list[float]  # standard deviation of an error that is due to test labels, for each share
+    dropped: Mapping[str, str]  # methods that failed on any split: on how many, and why
 
     @property
     def splits(self) -> int:

@@ -102,11 +102,7 @@ def run(
 
 
 def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> list[Item]:
-    """The named ones in the order of `known`, all where none is named; a family's name is all its members.
-
-    >>> pick(["vad"], {"VAD S=2": 1, "VAD S=3": 2, "VAD(p) S=2": 3}, "method")
-    [1, 2]
-    """
+    """The named ones in the order of `known`, all where none is named; a family's name is all its members."""
     if names is None:
         return list(known.values())
     wanted: set[str] = set()

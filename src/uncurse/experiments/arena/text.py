@@ -127,11 +127,7 @@ def _judged(cells: Sequence[ArenaCell | None]) -> list[ArenaCell]:
 
 
 def number(value: float, sign: str = "") -> str:
-    """Three figures, at most two decimals.
-
-    >>> number(1.234), number(23.45), number(-123.4, "+")
-    ('1.23', '23.4', '-123')
-    """
+    """Three figures, at most two decimals."""
     size = abs(value)
     return f"{value:{sign}.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 

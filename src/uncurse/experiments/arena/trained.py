@@ -14,7 +14,7 @@ from ..._types import Array, Float
 from ...errors import UncurseError
 from ...links import logistic
 from ..paper import synthetic
-from .dlrm import MODELS, Logits, unpack
+from .dlrm import MODELS, unpack
 from .worlds import WORLDS, ArenaWorld, Draw, Rng, world
 
 #: Trained once and kept beside the benchmarks of a checkout.
@@ -79,9 +79,7 @@ def trees(rng: Rng) -> Draw:
     return Draw(labelled, labels, *part(-_TREES_SHIFT), *part(-_TREES_SHIFT))
 
 
-@cache
-def _logits(path: Path) -> dict[str, Logits]:
-    return unpack(path)
+_logits = cache(unpack)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -121,58 +121,37 @@ def _middle(law: Any, rate: float) -> float:
     return float(brentq(lambda m: float(logistic(m + away).mean()) - rate, -20.0, 20.0))
 
 
-@world("equal-noise-4", "Normal true logits at a rate of 4%, the same noise (sd 0.3) in every score.")
-def equal_noise_4(rng: Rng) -> Draw:
-    """VAD's own assumptions."""
-    return noisy(rng)
-
-
-@world("equal-noise-25", "Normal true logits at a rate of 25%, the same noise (sd 0.3) in every score.")
-def equal_noise_25(rng: Rng) -> Draw:
-    """VAD's own assumptions where the link is nearly straight."""
-    return noisy(rng, rate=0.25)
-
-
-@world("unequal-noise", "Noise of each row's own (sd 0.05 to 0.9), rate 4%.")
-def unequal_noise(rng: Rng) -> Draw:
-    """No single λ is right."""
-    return noisy(rng, noise=UNEQUAL)
-
-
-@world("heavy-tails", "Unequal noise, and true logits with the tails of a t with 4 degrees of freedom, rate 4%.")
-def heavy_tails(rng: Rng) -> Draw:
-    """The best are really good."""
-    return noisy(rng, noise=UNEQUAL, law=HEAVY)
-
-
-@world("mean-shift", "Labelled rows have logits higher by 0.6; noise 0.4, rate 4% on the pool.")
-def mean_shift(rng: Rng) -> Draw:
-    """A slope fitted on labels pivots about the wrong mean."""
-    return noisy(rng, noise=0.4, shift=0.6)
-
-
-@world("strong-shift", "Labelled rows have logits higher by 0.5 and 0.6 times as spread; noise 0.4, rate 4%.")
-def strong_shift(rng: Rng) -> Draw:
-    """λ differs between labelled rows and pool."""
-    return noisy(rng, noise=0.4, shift=0.5, stretch=0.6)
-
-
-@world("low-rate", "Equal noise at a rate of 0.3%: 600 positives.")
-def low_rate(rng: Rng) -> Draw:
-    """The noise of labels rules."""
-    return noisy(rng, rate=0.003)
-
-
-@world("few-labels", "Equal noise at 4%, 5,000 labels: 200 positives.")
-def few_labels(rng: Rng) -> Draw:
-    """As scarce as at a low rate, with another balance."""
-    return noisy(rng, labelled=5_000)
-
-
-@world("many-labels", "Equal noise at 4%, a million labels.")
-def many_labels(rng: Rng) -> Draw:
-    """What is left is bias."""
-    return noisy(rng, labelled=1_000_000)
+for _name, _text, _options in (
+    # VAD's own assumptions; with the second rate, the link is nearly straight.
+    ("equal-noise-4", "Normal true logits at a rate of 4%, the same noise (sd 0.3) in every score.", {}),
+    ("equal-noise-25", "Normal true logits at a rate of 25%, the same noise (sd 0.3) in every score.", {"rate": 0.25}),
+    # No single λ is right.
+    ("unequal-noise", "Noise of each row's own (sd 0.05 to 0.9), rate 4%.", {"noise": UNEQUAL}),
+    # The best are really good.
+    (
+        "heavy-tails",
+        "Unequal noise, and true logits with the tails of a t with 4 degrees of freedom, rate 4%.",
+        {"noise": UNEQUAL, "law": HEAVY},
+    ),
+    # A slope fitted on labels pivots about the wrong mean.
+    (
+        "mean-shift",
+        "Labelled rows have logits higher by 0.6; noise 0.4, rate 4% on the pool.",
+        {"noise": 0.4, "shift": 0.6},
+    ),
+    # λ differs between labelled rows and pool.
+    (
+        "strong-shift",
+        "Labelled rows have logits higher by 0.5 and 0.6 times as spread; noise 0.4, rate 4%.",
+        {"noise": 0.4, "shift": 0.5, "stretch": 0.6},
+    ),
+    # The noise of labels rules; with few labels at another balance.
+    ("low-rate", "Equal noise at a rate of 0.3%: 600 positives.", {"rate": 0.003}),
+    ("few-labels", "Equal noise at 4%, 5,000 labels: 200 positives.", {"labelled": 5_000}),
+    # What is left is bias.
+    ("many-labels", "Equal noise at 4%, a million labels.", {"labelled": 1_000_000}),
+):
+    world(_name, _text)(partial(noisy, **_options))
 
 
 @world("top-of-request", "The best k of 100 candidates of each request (k = 1, 2, 5, 10); noise 0.2 to 0.4, rate 4%.")

@@ -127,6 +127,3 @@ def settle(market: Market, auctions: Auctions, predictions: Array, pacing: float
         welfare=money(np.where(won, worth, prices)),
         best_welfare=money(np.maximum(worth, prices)),
     )
-
-
-__all__ = ["Account", "settle"]

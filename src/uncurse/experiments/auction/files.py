@@ -67,6 +67,3 @@ def _read_plain(path: Path, columns: Sequence[str]) -> dict[str, Array]:
                 f"{path} has no header, so its columns are numbers; {name!r} is not one of {', '.join(names)}"
             )
     return {name: frame[name].cast(pl.Float64).to_numpy() for name in columns}
-
-
-__all__ = ["read_columns"]

@@ -221,6 +221,3 @@ def _with_level(policy: Policy, served: Array, clicks: NDArray[Any]) -> Policy:
 
 def _log_odds(rates: Array) -> Array:
     return np.asarray(np.log(rates) - np.log1p(-rates))
-
-
-__all__ = ["FROZEN", "LOOP_DEFAULT", "LOOP_POLICIES", "REFRESHED", "LoopOutcome", "World", "run_loop"]

@@ -201,6 +201,3 @@ def _lines(rows: charts.Rows, title: str, logarithmic: bool, frame: charts.Frame
 
 def _split(table: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]]]:
     return table[0], table[1:]
-
-
-__all__ = ["render"]

@@ -121,6 +121,3 @@ def fit_policies(names: Sequence[str], history: History) -> Mapping[str, Policy]
 def as_served(served: Array) -> Array:
     """Return click rates for log odds, as they are."""
     return logistic(served).astype(np.float64, copy=False)
-
-
-__all__ = ["DEFAULT", "POLICIES", "History", "Policy", "as_served", "check_policies", "fit_policies", "fit_policy"]

@@ -180,6 +180,3 @@ def replay(
         count, count, int(log.clicks.sum()), float(as_served(log.scores).sum()), float(log.prices.sum()) / 1000, worth
     )
     return Replay(accounts, price, shading, logged)
-
-
-__all__ = ["CAVEATS", "TRAINED", "AuctionLog", "Replay", "ReplayAccount", "fit_on_log", "read_log", "replay"]

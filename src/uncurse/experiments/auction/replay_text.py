@@ -60,6 +60,3 @@ def replay_json(found: Replay) -> str:
     ]
     content = {"price": found.price, "shading": found.shading, "records": rows, "caveats": list(CAVEATS)}
     return documents.dumps("auction-replay", content)
-
-
-__all__ = ["replay_json", "replay_parts", "replay_records", "replay_table"]

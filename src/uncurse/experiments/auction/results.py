@@ -138,6 +138,3 @@ def to_json(results: Results) -> str:
         content["loop"] = {**world, "explore": results.loop.explore}
     content["records"] = [{k: None if v == "" else v for k, v in record.items()} for record in records(results)]
     return documents.dumps("auction", content)
-
-
-__all__ = ["FIGURES", "SENSITIVITY", "FigureOf", "Results", "records", "sensitivity", "to_json"]

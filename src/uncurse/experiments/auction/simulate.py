@@ -285,17 +285,3 @@ def _pacing(
             low, high = (middle, high) if affordable else (low, middle)
         factors[name] = low
     return factors
-
-
-__all__ = [
-    "LABELS",
-    "TRUTH",
-    "Outcome",
-    "Settings",
-    "expected_warnings",
-    "mean_and_error",
-    "observe",
-    "predict",
-    "simulate",
-    "stream",
-]

@@ -190,20 +190,3 @@ def _cell(outcome: Outcome, policy: str, figure: FigureOf) -> str:
 def _share(outcome: Outcome, policy: str) -> str:
     value, error = outcome.mean(policy, lambda account: account.overcharge_share)
     return f"{abs(100 * value):.1f}%{_plus_minus(100 * error)} {'more' if value >= 0 else 'less'}"
-
-
-__all__ = [
-    "FIELDS",
-    "MONEY",
-    "as_percent",
-    "corrected",
-    "expected_words",
-    "figures_table",
-    "headline",
-    "loop_table",
-    "loop_title",
-    "markdown",
-    "sensitivity_table",
-    "setting",
-    "text",
-]

@@ -110,6 +110,3 @@ def highest_of(market: Market) -> float:
     a = 1 / (market.candidates * stats.norm.pdf(b))  # scale: the mean excess of a normal number over b
     means = [t * b + special.gammaln(1 - t * a) for t in (s, signal)]
     return float(np.exp(means[0] - means[1] - residual / 2) - 1)
-
-
-__all__ = ["causes", "expected_account", "highest_of", "theorem_bias"]

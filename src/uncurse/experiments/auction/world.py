@@ -99,6 +99,3 @@ class ClickCounter:
         rate = np.minimum(expected * ad[:, :, None] * (self.clicks + k) / (by_ad + k), _HIGHEST)
         noise = self.world.retraining * rng.standard_normal(rate.shape)
         return np.asarray(np.log(rate / (1 - rate)) + noise)
-
-
-__all__ = ["ClickCounter", "World"]

@@ -60,44 +60,19 @@ def run(
     training_progress: Any = None,
     progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
 ) -> ClickTables:
-    """Run one experiment.
+    """Run one experiment, "criteo" or "avazu", on the log `data`, or on worlds of its shape whose truth is known.
 
-    Parameters
-    ----------
-    name : {"criteo", "avazu"}
-        Experiment.
-    data : path, optional
-        The log. By default a world of the same shape is drawn, whose true probabilities are known.
-    encoded : path, optional
-        File for the encoded log; if it exists, it is read instead of the log.
-    rows, models, epochs : int, optional
-        15 million (Avazu: 10), 80 and 2 (1), as in the paper; in the Criteo world 3 epochs. Of a log 1.85 (1.77) times
-        as many rows are read, because the thinning network is trained on other rows.
-    worlds : int, default=1
-        Number of worlds, each with its own effects, rows, labels and networks.
-    steps : int, optional
-        Least number of training steps; there are more epochs if rows are few.
-    rate : float, optional
-        Click rate of the world.
-    thinning : {"other", "same"}
-        Rows on which the network that thins pool and test is trained: other rows, as in the paper, or the training
-        rows of the networks, as a control.
-    decay : bool
-        Whether the learning rate falls linearly to a hundredth, as a case in which snapshots agree too much.
-    seed : int, default=0
-        Seed of the world, the split and the networks.
-    vocabulary : {"training", "all"}
-        Whether values that no training row has are unknown, or every value of the log is known.
-    device, precision, checkpoint
-        See `uncurse.deep.train_replicas`.
-    bad_share : float
-        Largest share of bad lines in a log.
-    say, reading, training_progress, progress : callable, optional
-        For progress bars and notes.
+    `encoded` keeps the encoded log; if it exists, it is read instead. `rows`, `models` and `epochs` are by default the
+    paper's: 15 million (Avazu: 10), 80 and 2 (1); in the Criteo world 3 epochs. Of a log 1.85 (1.77) times as many rows
+    are read, because the thinning network is trained on other rows. There are more epochs if they have fewer than
+    `steps` steps.
 
-    Returns
-    -------
-    ClickTables
+    Each of the `worlds` has its own effects, rows, labels and networks, and the click rate `rate`. With
+    ``thinning="same"``, a control, the network that thins pool and test is trained on the training rows of the others.
+    With `decay` the learning rate falls linearly to a hundredth, a case in which snapshots agree too much. Values that
+    no training row has are unknown, unless `vocabulary` is "all". `bad_share` is the largest share of bad lines in a
+    log. `say`, `reading`, `training_progress` and `progress` are for notes and progress bars; see
+    `uncurse.deep.train_replicas` for the rest.
     """
     try:
         import torch

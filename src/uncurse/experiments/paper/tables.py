@@ -218,18 +218,18 @@ def percent(alpha: float) -> float:
 # ---------------------------------------------------------------------------- the paper's
 
 
+def csv_rows(name: str) -> Iterator[dict[str, str]]:
+    """Return the rows of a file of this package; lines that begin with # are comments."""
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+
+
 @cache
 def paper(dataset: str) -> dict[tuple[Key, float], tuple[float, float | None]]:
-    """Return the paper's cells: key and α in percent to mean and standard error.
-
-    >>> paper("criteo")[Key("calibration_error", "Platt Scaling", "vad", 2), 2.0]
-    (0.0086, 0.0012)
-    """
+    """Return the paper's cells: key and α in percent to mean and standard error."""
     check_choice("dataset", dataset, DATASETS)
-    text = resources.files(__package__).joinpath("clicks.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     cells: dict[tuple[Key, float], tuple[float, float | None]] = {}
-    for row in rows:
+    for row in csv_rows("clicks.csv"):
         if row["dataset"] == dataset:
             bins = int(row["bins"]) if row["bins"] else None
             key = Key(row["metric"], row["calibrator"], row["variant"], int(row["replicas"]), bins)
@@ -244,19 +244,8 @@ def paper(dataset: str) -> dict[tuple[Key, float], tuple[float, float | None]]:
 def pooled(values: Mapping[tuple[int, int], Any], block: int) -> tuple[Array, Array, Array | None]:
     """Return the mean over worlds, its standard error over networks, and that over worlds (None for one world).
 
-    Parameters
-    ----------
-    values : mapping
-        By world and served network.
-    block : int
-        Size of the blocks of neighbouring networks that share networks: 2 for pairs in which both are served. Errors
-        within a block may depend on each other, so a block counts as one observation.
-
-    Examples
-    --------
-    >>> mean, networks, worlds = pooled({(0, 0): 1.0, (0, 1): 3.0, (0, 2): 5.0, (0, 3): 7.0}, block=2)
-    >>> float(mean), float(networks), worlds  # of the pairs' means 2 and 6
-    (4.0, 2.0, None)
+    `values` are by world and served network. Neighbouring networks in a block share networks (`block` is 2 for pairs in
+    which both are served), so their errors may depend on each other, and a block counts as one observation.
     """
     by_world: dict[int, dict[int, list[Any]]] = {}
     for (world, model), value in values.items():

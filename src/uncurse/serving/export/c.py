@@ -132,6 +132,3 @@ def _c_step(step: Operation, i: int) -> Iterator[str]:
 
 def _c_table(parts: Iterable[str]) -> str:
     return "\n".join(["{", *wrapped(parts, "        "), "    }"])
-
-
-__all__ = ["to_c"]

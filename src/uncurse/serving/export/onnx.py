@@ -182,6 +182,3 @@ class _Graph:
 def _room(count: int) -> int:
     """The least 2^k − 1 that is no less."""
     return (1 << count.bit_length()) - 1
-
-
-__all__ = ["map_nodes", "to_onnx"]

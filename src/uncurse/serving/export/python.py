@@ -146,6 +146,3 @@ def _python_number(value: object) -> str:
     if not isinstance(value, tuple) or len(repr(value)) < 100:
         return repr(value)
     return "\n".join(["(", *wrapped(map(repr, value), "    "), ")"])
-
-
-__all__ = ["to_python"]

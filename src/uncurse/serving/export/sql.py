@@ -141,6 +141,3 @@ def _step(step: Operation, l: str, piece: int, form: Dialect) -> str:
         return f"LN(GREATEST({l}, {number(TINY)}))"
     rest = f"GREATEST({number(1.0)} - {l}, {number(1.0 - BELOW_ONE)})"
     return f"(LN(GREATEST({l}, {number(TINY)})) - LN({rest}))"
-
-
-__all__ = ["DIALECTS", "to_sql"]

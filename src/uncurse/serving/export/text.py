@@ -26,6 +26,3 @@ def wrapped(parts: Iterable[str], indent: str) -> Iterator[str]:
             line = ""
         line += f" {part}," if line else f"{part},"
     yield indent + line
-
-
-__all__ = ["MOST_EXP", "SCALES", "piece_rows", "wrapped"]

@@ -84,6 +84,3 @@ def write(model: Any, source: Path, target: Path) -> None:
 
 def _format(path: Path) -> str:
     return "json" if family(path) == "catboost-json" else "cbm"
-
-
-__all__ = ["fold_model", "load_scorer", "read", "write"]

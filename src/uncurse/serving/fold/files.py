@@ -151,6 +151,3 @@ def _module(kind: str) -> Any:
     name = _FAMILIES.get(kind, kind)
     with needing(name):
         return import_module(f"{__package__}.{name}")
-
-
-__all__ = ["Scorer", "family", "fold_file", "load_scorer"]

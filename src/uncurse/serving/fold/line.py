@@ -87,6 +87,3 @@ def check_predicts(model: Any, library: str) -> None:
                 f"{part.__name__} has a {own[0]} of its own, so its sum is not known; fold the model inside it, or "
                 f"{ELSEWHERE}"
             )
-
-
-__all__ = ["ELSEWHERE", "RAW", "check_folded", "check_predicts", "fold_estimator", "line_of", "simplified"]

@@ -284,6 +284,3 @@ def _fold_trees(given: dict[str, Any], after: str, slope: float, intercept: floa
     if "base_values" in given:
         given["base_values"].floats[:] = [slope * value for value in given["base_values"].floats]
     return True
-
-
-__all__ = ["fold_file", "fold_model", "load_scorer"]

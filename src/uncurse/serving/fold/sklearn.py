@@ -166,6 +166,3 @@ def _compare(model: Any, folded: Any, link: str, slope: float, intercept: float,
                 clear = (before > 1e-300) & (before < 1e300)  # an exponential may be 0 or infinite
                 before, after = np.log(before[clear]), np.log(after[clear])
             check_folded(slope * before + intercept, after, close, what)
-
-
-__all__ = ["fold_model"]

@@ -12,7 +12,8 @@ from torch import Tensor, fx, nn
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from .line import ELSEWHERE, RAW, check_folded, line_of
-from .torch_weights import check_not_shared, fold_file, fold_layer, fold_state, parameter_names
+from .torch_weights import check_not_shared, fold_layer, fold_state, parameter_names
+from .torch_weights import fold_file as fold_file  # called by `files`
 
 # What may follow the last layer: it moves numbers and changes none.
 _MOVES = (
@@ -159,6 +160,3 @@ def _operation(node: fx.Node) -> str:
     if node.op == "call_function":
         return str(getattr(node.target, "__name__", node.target))
     return str(node.target) if node.op == "call_method" else str(node.op)
-
-
-__all__ = ["fold_file", "fold_model", "load_scorer"]

@@ -157,6 +157,3 @@ def _check_zip(path: Path) -> None:
         raise UncurseError(f"{path} is no whole torch file ({error}); save it again") from None
     if packed or total > path.stat().st_size:
         raise UncurseError(f"{path} is packed, and torch stores its files unpacked; save it again with torch.save")
-
-
-__all__ = ["check_not_shared", "fold_file", "fold_layer", "fold_state", "parameter_names"]

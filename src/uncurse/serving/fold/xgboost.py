@@ -169,6 +169,3 @@ def _is_tree(tree: dict[str, Any], features: int) -> bool:
         and np.all((feature[inner] >= 0) & (feature[inner] < features))
         and np.all(np.isfinite(np.asarray(tree["split_conditions"], np.float64)[leaves]))
     )
-
-
-__all__ = ["fold_document", "fold_model", "load_scorer", "read", "write"]
