@@ -208,7 +208,7 @@ class Run:
 
     def step(self, index: Tensor) -> None:
         """Rows (R, B) in, weights changed."""
-        inputs = [_gather(x, index) for x in self.inputs]
+        inputs = [x.index_select(0, index.reshape(-1)).view(*index.shape, *x.shape[1:]) for x in self.inputs]
         z = self.stack.logits(*inputs)
         y = self.label[index].to(z.dtype)
         with torch.no_grad():
@@ -231,10 +231,6 @@ def _check_finite(losses: Tensor, epoch: int, plan: Plan) -> None:
             f"the log loss of replica {lost[0]} is {float(losses[lost[0]])} in epoch {epoch + 1}: the training has "
             f"diverged at rate={plan.rate}; lower it, and look for infinite or huge inputs"
         )
-
-
-def _gather(x: Tensor, index: Tensor) -> Tensor:
-    return x.index_select(0, index.reshape(-1)).view(*index.shape, *x.shape[1:])
 
 
 def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:

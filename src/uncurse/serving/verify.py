@@ -110,7 +110,9 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
     outputs = [np.asarray(one(features), np.float64) for one in (before, after)]
     if not all(np.isfinite(one).all() for one in outputs):
         raise UncurseError("a model gives scores that are not finite; pass rows that both can score")
-    (scores, folded), shape = (one[:, 1] if _is_pair(one, space) else one for one in outputs), outputs[0].shape
+    shape = outputs[0].shape
+    paired = space == "probability" and shape[1:] == (2,) == outputs[1].shape[1:]
+    scores, folded = (one[:, 1] if paired else one for one in outputs)
     if scores.ndim != 1 or shape != outputs[1].shape or not len(scores):
         raise UncurseError(f"the models give scores of shape {shape} and {outputs[1].shape}; pass one for each row")
     times = [_least(before, after, features[: min(rows, len(scores))]) for rows in (1, _MANY)]
@@ -127,10 +129,6 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
         many_rows=times[1],
         many=min(_MANY, len(scores)),
     )
-
-
-def _is_pair(scores: Float, space: str) -> bool:
-    return scores.ndim == 2 and scores.shape[1] == 2 and space == "probability"
 
 
 def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) -> tuple[float, float, Float]:

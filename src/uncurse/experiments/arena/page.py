@@ -9,9 +9,8 @@ from typing import Any
 from ...optional import needing
 from ...report import REQUIREMENT
 from ...report.prose import Headline, share
-from .bars import judge
 from .run import MAIN
-from .tables import Arena
+from .tables import Arena, judge
 from .text import number, shown, summary, world_table
 
 with needing("report", REQUIREMENT):

@@ -18,8 +18,7 @@ from ...validation import check_share
 from ..processes import in_processes
 from .methods import METHODS, ORACLE, ArenaMethod, FittedMethod
 from .tables import Arena, Dropped, summarise
-from .trained import dlrm_worlds
-from .worlds import WORLDS, ArenaWorld, Draw
+from .worlds import WORLDS, ArenaWorld, Draw, dlrm_worlds
 
 ALPHAS = (0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
 REPLICATIONS = 100

@@ -23,7 +23,7 @@ from ...metrics.ranking import Columns, Ranked, columns_of, top_rows
 from ...metrics.selection import count_of_share
 from ...threads import one_blas_thread
 from ...validation import check_finite, check_labels
-from .tables import LEVEL, MAIN_BINS, REPLICA_METHODS, Key
+from .tables import LEVEL, MAIN_BINS, Key
 
 #: The paper's calibrators: the library's names and options.
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -202,7 +202,7 @@ class ServedNetwork:
         for share, then in scored.snapshots.items():
             parts = zip((scored.labelled, scored.pool), then, strict=True)
             labelled, pool = (np.column_stack([now[:, self.model], old[:, self.model]]) for now, old in parts)
-            kinds[snapshot_name(share)] = labelled, pool
+            kinds[f"snapshot {100 * share:g}%"] = labelled, pool
         for kind, logits in kinds.items():
             replicas = "seeds" if kind == "seeds" else "snapshots"
             rows = from_arrays(np.ascontiguousarray(logits[0]), scored.labelled_y, cells=False, replica_counts=True)
@@ -295,18 +295,13 @@ def level_shift(labelled: Cells) -> float:
     return float(brentq(lambda shift: float(weight @ logistic(score + shift)) - clicks, -50.0, 50.0))
 
 
-def snapshot_name(share: float) -> str:
-    """Return the name of a snapshot in tables."""
-    return f"snapshot {100 * share:g}%"
-
-
 def measure_network(
     scored: Scored,
     model: int,
     groups: list[int],
     alphas: tuple[float, ...],
     bins: list[int],
-    methods: Sequence[str] = REPLICA_METHODS,
+    methods: Sequence[str],
 ) -> tuple[Figures, Lambdas, dict[str, str], dict[str, float]]:
     """Return figures, λ, reasons for methods that failed, and the Platt slope and level shift of one network."""
     with one_blas_thread(), warnings.catch_warnings():

@@ -232,18 +232,8 @@ def _lambdas(tables: ClickTables) -> TextTable:
     for row in tables.lambdas:
         # Var(l) is that of the served network whatever the replica, so V ∝ 1 − λ.
         share = f"{(1 - row.pool) / (1 - twins[0].pool):.2f}" if twins and row.kind != "seeds" else ""
-        rows.append(
-            (
-                str(row.replicas),
-                row.kind,
-                row.link,
-                str(row.count),
-                one(row.pool, row.pool_sd),
-                one(row.labelled, row.labelled_sd),
-                one(row.ratio, row.ratio_sd),
-                share,
-            )
-        )
+        values = one(row.pool, row.pool_sd), one(row.labelled, row.labelled_sd), one(row.ratio, row.ratio_sd)
+        rows.append((str(row.replicas), row.kind, row.link, str(row.count), *values, share))
     return TextTable("λ: mean (standard deviation) over replications", rows, left=3)
 
 

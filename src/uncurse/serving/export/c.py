@@ -10,7 +10,7 @@ from ...maps import ScoreMap
 from ...maps.compile import compile_map, valid_range
 from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 from ...version import __version__
-from .text import MOST_EXP, SCALES, piece_rows, wrapped
+from . import MOST_EXP, SCALES, piece_rows, wrapped
 
 _WORDS = """alignas alignof and and_eq asm atomic_cancel auto bitand bitor bool break case catch char class compl
 concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else enum

@@ -16,7 +16,7 @@ from ...maps import Chain, Grouped, ScoreMap
 from ...maps.compile import compile_map, valid_range
 from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, apply
 from ...validation import check_choice
-from .text import MOST_EXP
+from . import MOST_EXP
 
 # Snowflake and BigQuery take at most 1 MB of SQL, about 10,000 pieces.
 _MOST_PIECES = 1 << 15

@@ -20,6 +20,7 @@ LARGEST = 8 << 30  # bytes; a larger model does not fit into one process
 _KNOWN = "LightGBM text, XGBoost JSON or UBJSON, CatBoost cbm or JSON, ONNX, safetensors, and torch state dicts"
 # The file of this package that knows a kind of model file, if it has another name.
 _FAMILIES = {"catboost-json": "catboost", "safetensors": "torch"}
+_OPTIONS = {"layer": (("torch", "safetensors"), "torch weights"), "output": (("onnx",), "an ONNX model")}
 _ISOLATED = ("catboost", "xgboost")  # families whose reader crashes on damaged files
 
 
@@ -139,9 +140,7 @@ def _options(kind: str, path: str | os.PathLike[str], **options: str | None) -> 
     """Return the options that are set; refuse one of another family."""
     given: dict[str, str | None] = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
-        kinds, what = {"layer": (("torch", "safetensors"), "torch weights"), "output": (("onnx",), "an ONNX model")}[
-            name
-        ]
+        kinds, what = _OPTIONS[name]
         if kind not in kinds:
             raise UncurseError(f"{name}={value!r} is for {what} and {path} is {kind}; leave it out")
     return given
