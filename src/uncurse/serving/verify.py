@@ -134,10 +134,8 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
 def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) -> tuple[float, float, Float]:
     """The largest ones of scores (logits, where a prediction is a probability), of predictions; and what was meant."""
     if space == "logit":
-        wanted: Float = (
-            logit(score_map.at_logits(scores)) if score_map.link != "logistic" else score_map.transform(scores)
-        )
         p_wanted: Float = score_map.at_logits(scores)
+        wanted: Float = score_map.transform(scores) if score_map.link == "logistic" else logit(p_wanted)
         p_folded: Float = logistic(folded)
     elif space == "probability":
         p_wanted = score_map.at_logits(logit(scores)) if score_map.scale == "logit" else score_map(scores)

@@ -78,8 +78,8 @@ def run(
     fitted = pick(methods, METHODS, "method")
     if METHODS[ORACLE] not in fitted:
         fitted.append(METHODS[ORACLE])
-    tasks = [(one, number) for one in chosen for number in range(replications)]
-    made = in_processes(replicate, [(one, n, seed, fitted, alphas) for one, n in tasks], processes, progress)
+    tasks = [(one, number, seed, fitted, alphas) for one in chosen for number in range(replications)]
+    made = in_processes(replicate, tasks, processes, progress)
     cells, dropped = [], []
     for i, one in enumerate(chosen):
         found = made[i * replications : (i + 1) * replications]

@@ -250,14 +250,8 @@ class Dlrm:
         models, rows = rng.permutation(MODELS), rng.permutation(len(kept.pool))
         labels = rng.random(len(kept.labelled)) < logistic(kept.labelled_truth)
         pool, test = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-        return Draw(
-            kept.labelled[:, models],
-            labels.astype(np.float64),
-            kept.pool[pool][:, models],
-            logistic(kept.pool_truth[pool]),
-            kept.pool[test][:, models],
-            logistic(kept.pool_truth[test]),
-        )
+        parts = [(kept.pool[part][:, models], logistic(kept.pool_truth[part])) for part in (pool, test)]
+        return Draw(kept.labelled[:, models], labels.astype(np.float64), *parts[0], *parts[1])
 
     def lacks(self) -> str | None:
         """What is missing."""

@@ -13,23 +13,9 @@ import numpy as np
 
 from ...errors import UncurseError
 from ...validation import check_choice, check_count
+from . import rows as parts
 from .measure import measure, tabulate
 from .networks import Networks, Stages
-from .rows import (
-    OTHER,
-    SETTINGS,
-    SMALL,
-    SMALL_SHARES,
-    TRAIN,
-    Reading,
-    check_parts,
-    check_time,
-    count_rows,
-    draw_world,
-    encoded_log,
-    hide_unknown,
-    split_rows,
-)
 from .tables import ClickTables
 
 THINNING = ("other", "same")
@@ -56,7 +42,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     bad_share: float = 0.01,
     say: Callable[[str], None] = lambda text: None,
-    reading: Reading = lambda: nullcontext(lambda rows: None),
+    reading: parts.Reading = lambda: nullcontext(lambda rows: None),
     training_progress: Any = None,
     progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
 ) -> ClickTables:
@@ -81,7 +67,7 @@ def run(
     from ...deep.inputs import pick_device
     from ...deep.plan import PRECISIONS
 
-    setting = SETTINGS[check_choice("experiment", name, tuple(SETTINGS))]
+    setting = parts.SETTINGS[check_choice("experiment", name, tuple(parts.SETTINGS))]
     wanted = check_count(setting.rows if rows is None else rows, "rows")
     count = check_count(setting.models if models is None else models, "models")
     if count < 2:
@@ -96,34 +82,34 @@ def run(
     if data is not None and rate is not None:
         raise UncurseError("a rate is for a world; the clicks of a log are what they are")
     where = pick_device(device)
-    lines = None if data is None else count_rows(data, setting, wanted)
+    lines = None if data is None else parts.count_rows(data, setting, wanted)
     there = wanted if lines is None else min(wanted, int(lines / (1 + setting.shares[0])))
-    if there < SMALL:
-        setting = replace(setting, shares=SMALL_SHARES)
+    if there < parts.SMALL:
+        setting = replace(setting, shares=parts.SMALL_SHARES)
     plan = {**setting.training, "precision": precision}
     if decay:
         plan["final_rate"] = plan["rate"] / 100
     plan["epochs"] = epochs or (setting.world_epochs if data is None else plan["epochs"])
     if device is None and where.type == "cpu":
-        check_time(setting, there, count * worlds, plan["epochs"])
+        parts.check_time(setting, there, count * worlds, plan["epochs"])
     stages, measured = Stages(say), []
     for world in range(worlds):
         base = seed + _WORLD_SEEDS * world
         if data is None or lines is None:
-            clicks, split = draw_world(setting, wanted, rate, base, where)
+            clicks, split = parts.draw_world(setting, wanted, rate, base, where)
             if vocabulary == "training":
-                hide_unknown(clicks, np.flatnonzero(split == TRAIN))
+                parts.hide_unknown(clicks, np.flatnonzero(split == parts.TRAIN))
             what = f"drew {len(split):,} rows of a world"
         else:
             total = min(lines, int(wanted * (1 + setting.shares[0])))
-            split = split_rows(setting, int(total / (1 + setting.shares[0])), total, base)
-            log = encoded_log(setting, data, encoded, split, vocabulary, bad_share, reading)
+            split = parts.split_rows(setting, int(total / (1 + setting.shares[0])), total, base)
+            log = parts.encoded_log(setting, data, encoded, split, vocabulary, bad_share, reading)
             clicks, split = log.clicks().to(where), split[: len(log)]
             what = f"read {len(clicks):,} rows, {log.bad_lines:,} bad lines"
         stages.done("rows", f"{what}, {sum(clicks.sizes):,} values of categories")
-        check_parts(clicks, split)
+        parts.check_parts(clicks, split)
         if steps is not None:
-            per_epoch = -(-int((split == TRAIN).sum()) // plan["batch_size"])
+            per_epoch = -(-int((split == parts.TRAIN).sum()) // plan["batch_size"])
             plan["epochs"] = max(plan["epochs"], -(-steps // per_epoch))
         kept = checkpoint if checkpoint is None or not world else f"{checkpoint}.world-{world}"
         networks = Networks(setting, clicks, split, base, where, plan, thinning == "same", kept, training_progress)
@@ -137,7 +123,7 @@ def run(
         del scored, networks
     about = {
         "data": "a world" if data is None else Path(data).name,
-        "rows": int((split != OTHER).sum()),
+        "rows": int((split != parts.OTHER).sum()),
         "shares": list(setting.shares),
         "thinning network": f"trained on {'the training' if thinning == 'same' else 'other'} rows",
         "vocabulary": vocabulary,

@@ -37,31 +37,29 @@ class Stages:
         self._since = now
 
 
+@dataclass
 class Networks:
     """Networks that are trained side by side on one split of the rows."""
 
-    def __init__(
-        self,
-        setting: Setting,
-        clicks: Clicks,
-        split: NDArray[np.int8],
-        seed: int,
-        device: Any,
-        plan: dict[str, Any],
-        same: bool,
-        checkpoint: Any,
-        progress: Any,
-    ) -> None:
-        self.setting, self.clicks, self.seed, self.device, self.plan = setting, clicks, seed, device, plan
-        self.checkpoint, self.progress = checkpoint, progress
-        train, other = (np.flatnonzero(split == part) for part in (TRAIN, OTHER))
+    setting: Setting
+    clicks: Clicks
+    split: NDArray[np.int8]
+    seed: int
+    device: Any
+    plan: dict[str, Any]
+    same: bool  # whether the thinning network is trained on the training rows of the others
+    checkpoint: Any
+    progress: Any
+
+    def __post_init__(self) -> None:
+        train, other = (np.flatnonzero(self.split == part) for part in (TRAIN, OTHER))
         # All networks have as many rows. Rows that one side has too many of are left out, not repeated on the other.
-        size = len(train) if same else min(len(train), len(other))
-        self.train_rows, self.thinning_rows = train[:size], (train if same else other)[:size]
-        self.rows = {part: np.flatnonzero(split == part) for part in (LABELLED, POOL, TEST)}
+        size = len(train) if self.same else min(len(train), len(other))
+        self.train_rows, self.thinning_rows = train[:size], (train if self.same else other)[:size]
+        self.rows = {part: np.flatnonzero(self.split == part) for part in (LABELLED, POOL, TEST)}
         self.held_out: list[float] = []  # mean log loss after each epoch but the last
         self.facts: dict[str, Any] = {
-            "click rate": float(clicks.label.float().mean()),
+            "click rate": float(self.clicks.label.float().mean()),
             "training rows": size,
             "training rows left out": len(train) - size,
         }
@@ -98,9 +96,8 @@ class Networks:
         )
         losses = fit.losses[:, 1:]
         resumed = f", from step {fit.began:,} of the checkpoint" if fit.began else ""
-        stages.done(
-            "train", f"trained {count} networks and the thinning one{resumed}, log loss {losses[-1].mean():.4f}"
-        )
+        what = f"trained {count} networks and the thinning one{resumed}"
+        stages.done("train", f"{what}, log loss {losses[-1].mean():.4f}")
         self.held_out = [held_out.get(end, float("nan")) for end in ends]
         self.facts["training log loss by epoch"] = [float(x) for x in losses.mean(1)]
         missing = [share for share in SNAPSHOTS if share not in snapshots]
@@ -116,9 +113,6 @@ class Networks:
                     kept[POOL] = kept[POOL][stays]
         del fit
         stages.done("score", f"scored, {self.facts['test rows kept']:.1%} of the test rows stay after thinning")
-        return self._scored(logits, snapshots)
-
-    def _scored(self, logits: dict[int, NDArray[Any]], snapshots: dict[float, dict[int, NDArray[Any]]]) -> Scored:
         columns = np.asfortranarray  # each network is read on its own
         labelled, test = (self._take(part) for part in (LABELLED, TEST))
         return Scored(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -116,19 +117,10 @@ def run(
     stack = np.stack(results)  # replications × methods × metrics × α
     means, errors = stack.mean(axis=0), stack.std(axis=0, ddof=1) / np.sqrt(replications)
     known = paper()
-    cells = [
-        SyntheticCell(
-            metric,
-            alpha,
-            method,
-            float(means[j, k, a]),
-            float(errors[j, k, a]),
-            *known.get((metric, alpha, method), ()),
-        )
-        for k, metric in enumerate(METRICS)
-        for a, alpha in enumerate(ALPHAS)
-        for j, method in enumerate(METHODS)
-    ]
+    cells = []
+    for k, a, j in product(range(len(METRICS)), range(len(ALPHAS)), range(len(METHODS))):
+        place = METRICS[k], ALPHAS[a], METHODS[j]
+        cells.append(SyntheticCell(*place, float(means[j, k, a]), float(errors[j, k, a]), *known.get(place, ())))
     mean_lambdas = {name: float(np.mean([entry[name] for entry in lambdas])) for name in lambdas[0]}
     return SyntheticTables(tuple(cells), mean_lambdas, replications, seed)
 
@@ -161,9 +153,7 @@ def _replicate(rng: np.random.Generator) -> tuple[NDArray[np.float64], dict[str,
         result = evaluate(y_test, predictions[name], ALPHAS)
         if j == 0:
             vanilla = result.column("log_loss")
-        out[j, 0] = result.column("calibration_error")
-        out[j, 1] = result.column("ece")
-        out[j, 2] = result.column("mce")
+        out[j, :3] = [result.column(metric) for metric in METRICS[:3]]
         out[j, 3] = result.column("log_loss") / vanilla - 1
         out[j, 4] = result.column("predicted") / reached - 1
         out[j, 5] = [row.ece.floor for row in result.rows]

@@ -293,18 +293,9 @@ def cells_of(dataset: str, alphas: Sequence[float], samples: Samples) -> Iterato
             )
         for name, mean, network, world in columns:
             for a, alpha in enumerate(alphas):
-                yield ClickCell(
-                    name.metric,
-                    alpha,
-                    *name[1:],
-                    float(mean[a]),
-                    float(network[a]),
-                    len(values),
-                    floor[a],
-                    click_error[a],
-                    None if world is None else float(world[a]),
-                    *_of_paper(known, name, percent(alpha)),
-                )
+                between = None if world is None else float(world[a])
+                ours = float(mean[a]), float(network[a]), len(values), floor[a], click_error[a], between
+                yield ClickCell(name.metric, alpha, *name[1:], *ours, *_of_paper(known, name, percent(alpha)))
 
 
 def _of_paper(known: Any, key: Key, alpha: float) -> tuple[float, float | None] | tuple[()]:

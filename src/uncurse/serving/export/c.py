@@ -83,15 +83,8 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     guard = f"{name.upper()}_H"
     tables = [(i, step) for i, step in enumerate(steps, 1) if isinstance(step, Pieces)]
     lines = [f"/* The prediction from the served score, {SCALES[score_map.scale]}; NAN for what is none."]
-    lines += [
-        f"   Made by uncurse {__version__}. */",
-        f"#ifndef {guard}",
-        f"#define {guard}",
-        "",
-        "#include <math.h>",
-        "",
-    ]
-    lines += [f"static inline double {name}(double score)", "{"]
+    lines += [f"   Made by uncurse {__version__}. */", f"#ifndef {guard}", f"#define {guard}", ""]
+    lines += ["#include <math.h>", "", f"static inline double {name}(double score)", "{"]
     if tables:
         count = len(tables[0][1].edges)
         lines += [f"    static const double edges[{count}] = {_c_table(map(repr, tables[0][1].edges))};"]
