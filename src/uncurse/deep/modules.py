@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UncurseError
+from .click_stacks import DLRMStack, XDeepFMStack
 from .data import Clicks
-from .dlrm import DLRMStack
 from .inputs import Dataset
 from .models import DLRM, XDeepFM
 from .stack import ClickStack, Stack
-from .xdeepfm import XDeepFMStack
 
 _CLICK_MODELS: dict[Any, Any] = {DLRM: DLRMStack, XDeepFM: XDeepFMStack}
 
@@ -31,10 +30,7 @@ _UNSTACKABLE = re.compile(r"vmap|\.item\(\)|data-dependent|batching rule|functor
 
 
 def stack_modules(model: Any, dataset: Dataset, seeds: Sequence[int], device: torch.device) -> Stack:
-    """Make one module for each seed, under that seed, and stack them.
-
-    `model` is a function that makes a module; `DLRM` or `XDeepFM`, or a partial of it, is made to fit the data.
-    """
+    """Make and stack one module per seed; `DLRM`, `XDeepFM` or a partial of one is made to fit the data."""
     if not callable(model) or isinstance(model, nn.Module):
         raise UncurseError(
             f"model is a {type(model).__name__}; pass DLRM, XDeepFM, or a function that makes a module, such as "

@@ -14,11 +14,7 @@ from .stack import Stack, add_rows
 
 
 class Optimiser:
-    """Change the weights of a stack after a backward pass.
-
-    `weight_decay` is the share of a weight that is added to its gradient. `rows` says whether the gradients of
-    looked-up rows are left for the optimiser.
-    """
+    """Change weights after a backward pass; with `rows` also the looked-up rows, whose gradients are then left."""
 
     def __init__(self, stack: Stack, rate: float, weight_decay: float, *, rows: bool = True) -> None:
         self._stack, self._rate, self._decay = stack, rate, weight_decay

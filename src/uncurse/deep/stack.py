@@ -73,10 +73,7 @@ class Stack:
 
 
 class ClickStack(Stack):
-    """A stack of click models: weights are (R, in, out), biases (R, 1, out), and all embeddings are in one table.
-
-    `model` has the shape of all, and `width` is that of a row of the table.
-    """
+    """A stack of click models: weights (R, in, out), biases (R, 1, out), one table with rows of `width` numbers."""
 
     table: Tensor
 

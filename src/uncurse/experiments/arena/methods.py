@@ -1,12 +1,4 @@
-"""Methods of the arena: each is one function from a `Draw` to a `FittedMethod`, or to a reason why it does not apply.
-
-A method of your own is one function more::
-
-    @method("half way")
-    def half_way(draw):
-        middle = draw.pool[:, 0].mean()
-        return FittedMethod(lambda scores: logistic((scores[:, 0] + middle) / 2))
-"""
+"""Methods of the arena: each is one function from a `Draw` to a `FittedMethod`, or to why it does not apply."""
 
 from __future__ import annotations
 
@@ -166,10 +158,7 @@ def auto_without_labels(draw: Draw) -> FittedMethod:
 
 
 def weighted(name: str, draw: Draw) -> FittedMethod | str:
-    """A calibrator fitted to labelled rows weighted as the pool's: the shift of the served score, undone.
-
-    Not where the two hardly overlap, so that a few rows would have all the weight.
-    """
+    """A calibrator fitted to labelled rows weighted as the pool's: the shift of the served score, undone."""
     served = draw.labelled[:, 0]
     edges = np.quantile(served, np.arange(1, _BINS) / _BINS)
     bins = np.searchsorted(edges, served)

@@ -61,11 +61,7 @@ def run(
     processes: int | None = None,
     progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
 ) -> RealResults:
-    """Compare all methods on random splits of a log.
-
-    The small LightGBM is strongly regularised and under-fits. With `shift`, pool and test rows are thinned by 1 − p of
-    another model.
-    """
+    """Compare all methods on random splits of a log; with `shift`, pool and test rows are thinned."""
     check_choice("model", model, MODELS)
     if splits < 2:
         raise UncurseError(f"splits={splits}; a standard error needs at least 2")
@@ -127,7 +123,7 @@ def make_model(name: str) -> Any:
         return LGBMClassifier(
             n_estimators=200, num_leaves=63, subsample=0.7, subsample_freq=1, colsample_bytree=0.7, **common
         )
-    return LGBMClassifier(
+    return LGBMClassifier(  # strongly regularised: it under-fits
         n_estimators=60, num_leaves=15, learning_rate=0.05, min_child_samples=100, reg_lambda=5.0, **common
     )
 

@@ -1,11 +1,4 @@
-"""Worlds with a known truth, of noise and of trained models: each is a function from a random generator to a `Draw`.
-
-A world of your own is one function more::
-
-    @world("weekend", "Half the noise, twice the rate.")
-    def weekend(rng):
-        return noisy(rng, rate=0.08, noise=0.15)
-"""
+"""Worlds with a known truth, of noise and of trained models: each is a function from a random generator to a `Draw`."""
 
 from __future__ import annotations
 

@@ -100,10 +100,7 @@ class Account:
 
 
 def settle(market: Market, auctions: Auctions, predictions: Array, pacing: float = 1.0) -> Account:
-    """Bid in the auctions of the chosen ads by a policy's predicted rates (n,), and sum up.
-
-    `pacing` is a factor on all bids that keeps the spend within the budget.
-    """
+    """Bid in auctions by predicted rates (n,), times `pacing`, which keeps the spend within the budget; sum up."""
     rate, prices = auctions.rate, auctions.prices
     bids = market.bids(predictions) * pacing
     won = bids > prices

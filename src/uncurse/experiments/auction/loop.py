@@ -47,10 +47,7 @@ class LoopOutcome:
     def over_days(
         self, policy: str, figure: Callable[[Account], float], first: int = 10, *, size: bool = False
     ) -> tuple[float, float]:
-        """Return the mean of a figure over the days from `first` on, and its standard error over repetitions.
-
-        With `size`, the mean of absolute values.
-        """
+        """Return the mean of a figure, or its `size`, from day `first` on, and its standard error over repetitions."""
         start = sum(day < first for day in self.days)
         means = []
         for days in self.accounts[policy]:

@@ -22,10 +22,7 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 
 
 def expected_account(market: Market, policy: Policy = as_served, *, exchange: bool = True) -> Account:
-    """Compute the expected account of one auction for a policy.
-
-    Without `exchange` every auction is won, at no price.
-    """
+    """Compute the expected account of one auction; without `exchange` all are won, at no price."""
     landscape = market.landscape if exchange else Landscape((0.0, 1e-9), (0.0, 1.0))
     s = float(np.hypot(market.spread, market.noise))
     z = np.linspace(-9.0, 9.0, _POINTS)

@@ -91,10 +91,7 @@ def measure(
 
 
 def tabulate(dataset: str, worlds: Sequence[Measured], about: dict[str, Any] | None = None) -> ClickTables:
-    """Make the tables of one or more worlds, of as many networks each, beside the paper's for the data set.
-
-    `about` is plain data on the experiment that is kept in the result.
-    """
+    """Make the tables of worlds with as many networks each; `about` is plain data that is kept in the result."""
     check_choice("dataset", dataset, DATASETS)
     alphas = tuple(alpha for alpha in worlds[0].alphas if all(alpha in each.alphas for each in worlds))
     samples: dict[Key, dict[tuple[int, int], Array]] = {}

@@ -71,10 +71,7 @@ class ClickCell:
 
     @property
     def distance(self) -> float | None:
-        """Ours minus the paper's, in combined standard errors, the click noise of the paper's test set included.
-
-        A standard error that the paper does not print is assumed to equal ours.
-        """
+        """Ours minus the paper's, in combined standard errors (ours twice if it prints none) and click noise."""
         if self.paper_mean is None or not self.error > 0:
             return None
         other = self.network_error if self.paper_standard_error is None else self.paper_standard_error
@@ -116,10 +113,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding of the paper for one metric and calibrator: it holds where the statistic is below zero.
-
-    It is judged once, at the largest α that the paper prints. Selections at smaller α are subsets of that one.
-    """
+    """One finding of the paper for one metric and calibrator: it holds where the statistic is below zero."""
 
     claim: str
     metric: str
@@ -288,13 +282,12 @@ def cells_of(dataset: str, alphas: Sequence[float], samples: Samples) -> Iterato
             square, network, world = pooled({place: np.square(v) for place, v in values.items()}, key.replicas)
             rms = np.sqrt(square)
             twice = 2 * np.maximum(rms, 1e-300)
-            columns.append(
-                (key._replace(metric="true_rms"), rms, network / twice, None if world is None else world / twice)
-            )
+            between = None if world is None else world / twice
+            columns.append((key._replace(metric="true_rms"), rms, network / twice, between))
         for name, mean, network, world in columns:
             for a, alpha in enumerate(alphas):
-                between = None if world is None else float(world[a])
-                ours = float(mean[a]), float(network[a]), len(values), floor[a], click_error[a], between
+                of_worlds = None if world is None else float(world[a])
+                ours: Any = float(mean[a]), float(network[a]), len(values), floor[a], click_error[a], of_worlds
                 yield ClickCell(name.metric, alpha, *name[1:], *ours, *_of_paper(known, name, percent(alpha)))
 
 

@@ -81,9 +81,11 @@ def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
     is_score = graph.add("And", above, below)
     prediction = graph.run(compile_map(score_map), "score")
     _name(graph.add("Where", is_score, prediction, graph.constant(np.nan)), "prediction", TensorProto.DOUBLE, graph)
-    ends = [[helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["N"])] for name in ("score", "prediction")]
+    score, predicted = (
+        helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["N"]) for name in ("score", "prediction")
+    )
     about = f"The prediction from the served score ({score_map.scale})."
-    made = helper.make_graph(graph.nodes, "uncurse", *ends, graph.tensors, doc_string=about)
+    made = helper.make_graph(graph.nodes, "uncurse", [score], [predicted], graph.tensors, doc_string=about)
     return helper.make_model(
         made,
         producer_name="uncurse",

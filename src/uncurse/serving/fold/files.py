@@ -26,15 +26,12 @@ _ISOLATED = ("catboost", "xgboost")  # families whose reader crashes on damaged 
 
 @dataclass(frozen=True)
 class Scorer:
-    """A saved model as a function, for `verify`.
+    """A saved model as a function, for `verify`."""
 
-    `score` gives scores (n,), or the columns 1 − p and p; `others` gives further outputs by name.
-    """
-
-    score: Callable[[Any], Any]
+    score: Callable[[Any], Any]  # to scores (n,), or to the columns 1 − p and p
     space: str
     names: Sequence[str] | None = None  # of the features that it was trained on
-    others: Callable[[Any], dict[str, Any]] = lambda _: {}
+    others: Callable[[Any], dict[str, Any]] = lambda _: {}  # further outputs by name
 
 
 def family(path: str | os.PathLike[str]) -> str:
@@ -125,10 +122,7 @@ def fold_file(
 
 
 def load_scorer(path: Path, kind: str, score_map: ScoreMap, output: str | None, space: str | None = None) -> Scorer:
-    """Load a saved model as a function to its sum, or to its prediction where that is no logit.
-
-    `space` is what it returns, if known: that of the model before the fold.
-    """
+    """Load a saved model as a function to its sum or prediction; `space` is that of the model before the fold."""
     options = _options(kind, path, output=output) | ({"space": space} if kind == "onnx" else {})
     if (library := _FAMILIES.get(kind, kind)) in _ISOLATED:
         check_readable(path, library)

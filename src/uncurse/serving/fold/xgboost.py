@@ -86,9 +86,8 @@ def _link(document: dict[str, Any]) -> str:
     return _LINKS[name]
 
 
-def _forest(booster: dict[str, Any]) -> dict[str, Any]:
-    forest: dict[str, Any] = (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]
-    return forest
+def _forest(booster: dict[str, Any]) -> Any:
+    return (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]
 
 
 def _base(param: dict[str, Any], link: str) -> float:
