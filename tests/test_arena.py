@@ -10,10 +10,11 @@ import pytest
 
 from uncurse import UncurseError
 from uncurse.experiments import arena
-from uncurse.experiments.arena import METHODS, WORLDS, FittedMethod, bars, dlrm, method, noisy, text, trained, world
+from uncurse.experiments.arena import METHODS, WORLDS, FittedMethod, dlrm, method, noisy, text, world, worlds
 from uncurse.experiments.arena.methods import ALONE, KINDS
 from uncurse.experiments.arena.page import render
-from uncurse.experiments.arena.tables import ArenaCell, summarise
+from uncurse.experiments.arena.run import pick
+from uncurse.experiments.arena.tables import LOW, ArenaCell, summarise
 from uncurse.links import logistic
 
 NOISE = [name for name in WORLDS if name not in ("logistic", "trees", "dlrm-28", "dlrm-4")]
@@ -106,8 +107,8 @@ def test_the_logistic_world_is_the_papers():
 
 def test_trees_overfit_and_their_features_shift(monkeypatch):
     pytest.importorskip("lightgbm", reason="needs LightGBM: pip install 'uncurse[lightgbm]'")
-    monkeypatch.setattr(trained, "_TREES_TRAIN", 4_000)
-    monkeypatch.setattr(trained, "_TREES_ROWS", 5_000)
+    monkeypatch.setattr(worlds, "_TREES_TRAIN", 4_000)
+    monkeypatch.setattr(worlds, "_TREES_ROWS", 5_000)
     draw, again = draw_of("trees"), draw_of("trees")
     np.testing.assert_array_equal(draw.test, again.test)
     assert draw.labels.mean() > draw.truth.mean() + 0.02
@@ -116,7 +117,7 @@ def test_trees_overfit_and_their_features_shift(monkeypatch):
     assert np.corrcoef(draw.test.T)[0, 1] < 0.99
 
 
-@pytest.mark.skipif(not trained.DLRM_FILE.is_file(), reason=f"no {trained.DLRM_FILE.name} beside the benchmarks")
+@pytest.mark.skipif(not worlds.DLRM_FILE.is_file(), reason=f"no {worlds.DLRM_FILE.name} beside the benchmarks")
 def test_a_dlrm_draw_permutes_models_halves_the_pool_and_redraws_labels():
     for name, rate in (("dlrm-28", 0.28), ("dlrm-4", 0.045)):
         draw, other = draw_of(name), draw_of(name, 1)
@@ -148,15 +149,15 @@ def test_logits_of_a_file_make_a_world_of_their_own(tmp_path):
 def test_a_world_that_lacks_something_is_left_out_and_an_error_where_asked_for(registries, monkeypatch, tmp_path):
     WORLDS.clear()
     world("small", "Four thousand rows.")(small)
-    WORLDS.update(trained.dlrm_worlds(tmp_path / "absent.npz"))
+    WORLDS.update(worlds.dlrm_worlds(tmp_path / "absent.npz"))
     found = arena.run(None, ["vanilla"], 2, alphas=[0.1], processes=1)
     assert list(found.worlds) == ["small"]
     assert re.search(r"absent.npz; python -m uncurse.experiments.arena.dlrm FILE", found.left_out["dlrm-28"])
     assert "left out: dlrm-28 needs the logits" in text.text(found)
     with pytest.raises(UncurseError, match="the world dlrm-4 needs the logits of trained models"):
         arena.run(["dlrm-4"], ["vanilla"], 2)
-    monkeypatch.setattr(trained, "find_spec", lambda name: None)
-    assert trained._lacks_lightgbm() == "needs LightGBM: pip install 'uncurse[lightgbm]'"
+    monkeypatch.setattr(worlds, "find_spec", lambda name: None)
+    assert worlds._lacks_lightgbm() == "needs LightGBM: pip install 'uncurse[lightgbm]'"
 
 
 def test_the_same_number_is_the_same_draw_and_another_is_not():
@@ -378,7 +379,7 @@ def test_auto_is_held_against_the_best_that_serves_one_model():
     assert [verdict.met for verdict in arena.judge(made_of(cells=cells))] == [True, True]
     cells["few-labels", "auto"] = (1.2, None)
     assert [verdict.met for verdict in arena.judge(made_of(cells=cells))] == [False, True]
-    assert bars.LOW == 0.01
+    assert LOW == 0.01
 
 
 def test_json_holds_cells_and_verdicts(little):
@@ -390,6 +391,14 @@ def test_json_holds_cells_and_verdicts(little):
         found.cell("small", "platt", 1.0)
     with pytest.raises(UncurseError, match="world='mars' is unknown"):
         found.table("mars")
+
+
+def test_the_name_of_a_family_is_all_its_members():
+    assert pick(["vad"], {"VAD S=2": 1, "VAD S=3": 2, "VAD(p) S=2": 3}, "method") == [1, 2]
+
+
+def test_numbers_have_three_figures_and_at_most_two_decimals():
+    assert [text.number(1.234), text.number(23.45), text.number(-123.4, "+")] == ["1.23", "23.4", "-123"]
 
 
 def test_tables_have_the_best_first_and_mark_it(little):

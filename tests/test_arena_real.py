@@ -10,7 +10,7 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from uncurse import UncursedClassifierCV, UncurseError, calibrate
-from uncurse.experiments.arena import real, real_results
+from uncurse.experiments.arena import real
 from uncurse.experiments.arena.click_logs import ClickLog, read_click_log
 from uncurse.experiments.processes import in_processes
 
@@ -154,7 +154,7 @@ def test_errors_are_those_of_the_estimator_and_of_scikit_learn(log):
     corrected = model.predict_proba(features[split.test])[:, 1]
     ours = calibrate("isotonic", scores[:, 0], labels, scale="probability")
     order, truth = np.argsort(-served, kind="stable"), log.labels[split.test]
-    for i, alpha in enumerate(real_results.SHARES):
+    for i, alpha in enumerate(real.SHARES):
         top = order[: round(alpha * len(order))]
         observed = truth[top].sum()
         assert found.errors["as served"][number][i] == pytest.approx(served[top].sum() / observed - 1, abs=1e-5)
@@ -168,15 +168,15 @@ def test_errors_are_those_of_the_estimator_and_of_scikit_learn(log):
     assert found.errors["as served"][0] != found.errors["as served"][1]
     assert "label-free, seeds" not in found.errors  # this model has no seed
     assert list(found.dropped) == ["label-free, seeds"]
-    assert "left out: label-free, seeds, 2 of 2 splits: " in real_results.text(found)
-    assert "label-free, seeds, 2 of 2 splits: " in real_results.markdown(found)
+    assert "left out: label-free, seeds, 2 of 2 splits: " in real.text(found)
+    assert "label-free, seeds, 2 of 2 splits: " in real.markdown(found)
     assert set(found.covered) == {"Tower", "Auto"}
 
 
 def test_summaries_follow_from_the_errors():
     errors = {"isotonic": [[0.1, 0.2, 0.0, 0.0], [0.3, -0.2, 0.0, 0.0], [0.2, 0.0, 0.0, 0.0]]}
     errors["Auto"] = [[0.0, 0.1, 0.0, 0.0], [0.0, 0.1, 0.0, 0.0], [0.0, 0.1, 0.0, 0.0]]
-    found = real_results.RealResults("avazu", "mlp", True, 10, 2, 0, errors, {}, [0.1] * 4, {})
+    found = real.RealResults("avazu", "mlp", True, 10, 2, 0, errors, {}, [0.1] * 4, {})
     peer, auto = found.summary("isotonic"), found.summary("Auto")
     assert peer.mean[:2] == pytest.approx((0.2, 0.0))
     assert peer.bias == pytest.approx(0.05)
@@ -202,7 +202,7 @@ def test_splits_do_not_depend_on_each_other_so_processes_change_no_figure(log, m
     monkeypatch.setattr(real, "in_processes", kept)
     found = real.run(log, "lightgbm-small", shift=True, splits=2, processes=1)
     function, task = pickle.loads(tasks[1])
-    alone = dict(zip(real_results.METHODS, function(*task)[0].tolist(), strict=True))
+    alone = dict(zip(real.METHODS, function(*task)[0].tolist(), strict=True))
     assert {name: errors[1] for name, errors in found.errors.items()} == {name: alone[name] for name in found.errors}
 
 

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import special, stats
 
 from uncurse import Affine, UncurseError
 from uncurse.experiments.auction import LABELS, TRUTH, Landscape, Market, Settings, sensitivity, simulate
 from uncurse.experiments.auction.account import settle
 from uncurse.experiments.auction.loop import FROZEN, REFRESHED, run_loop
-from uncurse.experiments.auction.policies import as_served
+from uncurse.experiments.auction.policies import as_served, check_policies
 from uncurse.experiments.auction.replay import CAVEATS, AuctionLog, ReplayAccount, fit_on_log, read_log, replay
-from uncurse.experiments.auction.theory import causes, expected_account, highest_of, theorem_bias
+from uncurse.experiments.auction.simulate import mean_and_error
+from uncurse.experiments.auction.theory import causes, expected_account
 from uncurse.experiments.auction.world import World
+from uncurse.theory import selected_mean, selected_truth
 
 FREE = Landscape((0.0, 1e-9), (0.0, 1.0))  # every bid wins
 SMALL = Settings(auctions=30_000, repetitions=2, history=60_000, pool=20_000)
@@ -125,6 +128,38 @@ def test_with_one_candidate_the_remaining_bias_is_the_selection_of_the_exchange(
     assert np.mean(parts) == pytest.approx(expected, abs=4 * np.std(parts, ddof=1) / math.sqrt(len(parts)))
 
 
+def theorem_bias(market):
+    """Return the mean prediction and mean true rate of the chosen ads, before the auction, by Theorem 1.
+
+    The highest of n is a mixture of the selections of Theorem 1: if the share α has the distribution Beta(2, n − 1),
+    then a random one of the top share α is distributed as the highest of n.
+    """
+    s = float(np.hypot(market.spread, market.noise))
+    signal = market.shrinkage * s
+    residual = market.spread * float(np.sqrt(1 - market.shrinkage))
+    shares = stats.beta(2, market.candidates - 1).ppf((np.arange(400) + 0.5) / 400)
+    predicted = [float(selected_mean("logistic", market.mean, s, alpha)) for alpha in shares]
+    rate = [
+        float(selected_truth("logistic", mean=market.mean, signal=signal, residual=residual, alpha=alpha))
+        for alpha in shares
+    ]
+    return float(np.mean(predicted)), float(np.mean(rate))
+
+
+def highest_of(market):
+    """Compute the calibration error of the chosen ads by extreme-value theory, for many candidates and rare clicks.
+
+    The highest of n normal numbers is about b + G/b with a Gumbel variable G. If clicks are rare, rates are exponential
+    in the log odds, and the ratio of the means is known.
+    """
+    s = float(np.hypot(market.spread, market.noise))
+    signal, residual = market.shrinkage * s, market.spread**2 * (1 - market.shrinkage)
+    b = -float(special.ndtri(1 / market.candidates))  # exceeded by one of n on average
+    a = 1 / (market.candidates * stats.norm.pdf(b))  # scale: the mean excess of a normal number over b
+    means = [t * b + special.gammaln(1 - t * a) for t in (s, signal)]
+    return float(np.exp(means[0] - means[1] - residual / 2) - 1)
+
+
 def test_with_many_candidates_the_bias_is_that_of_theorem_1():
     market = Market(candidates=100, landscape=FREE)
     predicted, rate = theorem_bias(market)
@@ -151,7 +186,7 @@ def test_bias_grows_with_the_pool_as_extreme_value_theory_predicts():
 
 def test_each_cause_adds_to_the_over_prediction():
     (_, noise), (_, choice), (_, auction) = causes(Market())
-    assert 0 < noise < choice < auction
+    assert (noise, choice, auction) == pytest.approx((0.045, 0.210, 0.227), abs=5e-4)
 
 
 # ---------------------------------------------------------------------------- policies in a market
@@ -222,6 +257,17 @@ def test_random_traffic_adds_labelled_rows(labels):
     assert 0.1 * options.history < rows <= options.history
     assert 0 < clicks < rows
     assert (rows == options.history) == (labels == "random")
+
+
+def test_policies_are_named_in_any_case_and_count_once():
+    assert check_policies(["Auto", "auto"]) == ("auto",)
+    found = simulate(Market(candidates=5), replace(SMALL, auctions=1000, repetitions=1), policies=["As Served"])
+    assert list(found.accounts) == ["as served", TRUTH]
+
+
+def test_the_standard_error_of_one_repetition_is_unknown():
+    assert mean_and_error([1.0, 3.0]) == (2.0, 1.0)
+    assert math.isnan(mean_and_error([1.0])[1])
 
 
 def test_sensitivity_varies_one_field():

@@ -20,8 +20,7 @@ from uncurse.experiments.logs import Encoded, count_lines
 from uncurse.experiments.paper import clicks as clicks_module
 from uncurse.experiments.paper import rows as parts
 from uncurse.experiments.paper import text
-from uncurse.experiments.paper.clicks import run
-from uncurse.experiments.paper.networks import Networks, Stages
+from uncurse.experiments.paper.clicks import Networks, Stages, run
 from uncurse.experiments.paper.rows import SETTINGS
 from uncurse.links import logistic
 

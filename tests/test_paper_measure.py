@@ -11,8 +11,8 @@ import pytest
 from uncurse import VAD, UncurseError, calibrate, evaluate
 from uncurse.experiments.paper import text as clicks_text
 from uncurse.experiments.paper.claims import judge
-from uncurse.experiments.paper.measure import measure, tabulate
-from uncurse.experiments.paper.served import SETTINGS, Scored
+from uncurse.experiments.paper.measure import log_losses, measure, tabulate
+from uncurse.experiments.paper.served import SETTINGS, Scored, columns_of_group, groups_of
 from uncurse.experiments.paper.tables import CALIBRATORS, LEVEL, Key, paper, pooled
 from uncurse.links import logistic
 
@@ -147,6 +147,16 @@ def test_both_networks_of_a_pair_are_served_and_a_pair_is_one_observation(scored
     )
     for place in [("true_error", 0.05, "Vanilla", "vad"), ("true_error", 0.05, "Tower", "seeds")]:
         assert first.cell(*place).mean == pytest.approx(second.cell(*place).mean, rel=1e-9)
+
+
+def test_networks_form_groups_and_the_served_one_comes_first():
+    assert groups_of(7, (2, 3)) == {0: [2, 3], 1: [2], 2: [2], 3: [2, 3], 4: [2], 5: [2]}
+    assert [columns_of_group(3, s) for s in (2, 3)] == [[3, 2], [3, 4, 5]]
+
+
+def test_log_losses_are_of_each_column():
+    losses = log_losses(np.array([[0.0, 1.0], [0.0, -1.0]]), np.array([1, 0]))
+    assert losses == pytest.approx([np.log(2), np.log1p(np.exp(-1))])
 
 
 def test_standard_errors_are_those_of_many_runs():

@@ -71,16 +71,15 @@ def arena(
     found: Any
     text: Any
     if real:
-        from ..experiments.arena import real as on_logs
-        from ..experiments.arena import real_results as text
+        from ..experiments.arena import real as text
         from ..experiments.arena.click_logs import read_click_log
 
         if model is None:
             raise UncurseError("pass --model with --real: lightgbm, lightgbm-small, logistic or mlp")
         log = read_click_log(real, rows or _REAL_ROWS, seed)
-        splits = replications or (_QUICK_SPLITS if quick else on_logs.SPLITS)
+        splits = replications or (_QUICK_SPLITS if quick else text.SPLITS)
         bar = partial(progress_over, "splits")
-        found = on_logs.run(log, model, shift=shift, splits=splits, seed=seed, progress=bar)
+        found = text.run(log, model, shift=shift, splits=splits, seed=seed, progress=bar)
     else:
         from ..experiments import arena as worlds
         from ..experiments.arena import text

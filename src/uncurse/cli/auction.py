@@ -166,7 +166,8 @@ def _with_loop(
     from dataclasses import replace
 
     from ..experiments.auction import Market
-    from ..experiments.auction.loop import LOOP_DEFAULT, World, run_loop
+    from ..experiments.auction.loop import LOOP_DEFAULT, run_loop
+    from ..experiments.auction.world import World
 
     settings, market = results.outcome.settings, results.outcome.market
     own = Market(value=World().market.value, price=market.price, shading=market.shading, landscape=market.landscape)

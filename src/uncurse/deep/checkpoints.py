@@ -88,6 +88,3 @@ class Keeper:
 def _short(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) < 120 else text[:117] + "…"
-
-
-__all__ = ["Keeper", "load_checkpoint", "save_checkpoint"]

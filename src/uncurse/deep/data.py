@@ -54,8 +54,8 @@ class Clicks:
 
     def take(self, rows: Any) -> Clicks:
         """Some rows: a slice, a mask or indices."""
-        parts = (None if part is None else part[rows] for part in (self.label, self.truth))
-        return Clicks(self.dense[rows], self.codes[rows], next(parts), self.sizes, next(parts))
+        label, truth = (None if part is None else part[rows] for part in (self.label, self.truth))
+        return Clicks(self.dense[rows], self.codes[rows], label, self.sizes, truth)
 
     def to(self, device: Any) -> Clicks:
         """The same as tensors on a device."""
@@ -67,6 +67,3 @@ class Clicks:
             return torch.from_numpy(np.require(part, requirements=["C", "W"])).to(device)  # read-only files are copied
 
         return Clicks(move(self.dense), move(self.codes), move(self.label), self.sizes, move(self.truth))
-
-
-__all__ = ["Clicks"]

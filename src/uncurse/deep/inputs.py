@@ -140,6 +140,3 @@ def check_weights(values: Any, n: int, device: torch.device) -> Tensor:
         raise UncurseError("all of sample_weight is 0; pass at least one positive weight")
     weight = weight / weight.max()  # a sum of huge weights is infinite
     return (weight / weight.mean()).float().to(device)
-
-
-__all__ = ["Dataset", "check_finite", "check_rows", "check_weights", "inputs_of", "pick_device", "tensor", "tensors_of"]

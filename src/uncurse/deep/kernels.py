@@ -86,7 +86,7 @@ def interact(x: Tensor, table: Tensor, index: Tensor, width: int) -> tuple[Tenso
 
 @triton.jit
 def _interact(  # type: ignore[no-untyped-def]
-    x_ptr, table_ptr, index_ptr, t_ptr, out_ptr, f, width, D: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr
+    x_ptr, table_ptr, index_ptr, t_ptr, out_ptr, f, width, D: tl.constexpr, P: tl.constexpr, EXACT: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, P)
@@ -98,7 +98,7 @@ def _interact(  # type: ignore[no-untyped-def]
     x = tl.load(x_ptr + row * D + d).to(tl.float32)
     t = tl.where((i == 0)[:, None], x[None, :], rows)
     tl.store(t_ptr + (row * (f + 1) + i[:, None]) * D + d[None, :], t, mask=(i <= f)[:, None])
-    products = tl.dot(t, tl.trans(t), input_precision=PRECISION)
+    products = tl.dot(t, tl.trans(t), input_precision=EXACT)
     place = D + i[:, None] * (i[:, None] - 1) // 2 + j[None, :]
     start = out_ptr + row * width
     tl.store(start + place, products, mask=(i[:, None] > j[None, :]) & (i <= f)[:, None])
@@ -112,36 +112,16 @@ def interact_gradient(g: Tensor, vectors: Tensor, table: Tensor, index: Tensor, 
     r, rows, f = index.shape
     d = table.shape[1]
     gx = torch.empty(r, rows, d, device=g.device, dtype=g.dtype)
+    size = triton.next_power_of_2(f + 1)
     _interact_gradient[(r * rows,)](
-        g.contiguous(),
-        vectors,
-        table,
-        index,
-        gx,
-        f,
-        g.shape[2],
-        rate,
-        d,
-        triton.next_power_of_2(f + 1),
-        _exact(),
-        num_warps=1,
+        g.contiguous(), vectors, table, index, gx, f, g.shape[2], rate, d, size, _exact(), num_warps=1
     )
     return gx
 
 
 @triton.jit
 def _interact_gradient(  # type: ignore[no-untyped-def]
-    g_ptr,
-    t_ptr,
-    table_ptr,
-    index_ptr,
-    gx_ptr,
-    f,
-    width,
-    rate,
-    D: tl.constexpr,
-    P: tl.constexpr,
-    PRECISION: tl.constexpr,
+    g_ptr, t_ptr, table_ptr, index_ptr, gx_ptr, f, width, rate, D: tl.constexpr, P: tl.constexpr, EXACT: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, P)
@@ -153,7 +133,7 @@ def _interact_gradient(  # type: ignore[no-untyped-def]
     # d(tᵢ·tⱼ) gives tⱼ to i and tᵢ to j: a symmetric matrix times t.
     both = tl.load(start + D + high * (high - 1) // 2 + low, mask=(high > low) & (high <= f), other=0.0)
     t = tl.load(t_ptr + (row * (f + 1) + i[:, None]) * D + d[None, :], mask=(i <= f)[:, None], other=0.0)
-    gt = tl.dot(both.to(tl.float32), t.to(tl.float32), input_precision=PRECISION)
+    gt = tl.dot(both.to(tl.float32), t.to(tl.float32), input_precision=EXACT)
     gx = tl.sum(tl.where((i == 0)[:, None], gt, 0.0), 0) + tl.load(start + d).to(tl.float32)
     tl.store(gx_ptr + row * D + d, gx)
     looked = (i > 0) & (i <= f)
@@ -227,14 +207,3 @@ def fits(fields: int, width: int) -> bool:
 def _exact() -> Any:
     """As precise as the matrix products beside it."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
-
-
-__all__ = [
-    "bias_relu",
-    "fits",
-    "interact",
-    "interact_gradient",
-    "products",
-    "products_gradient",
-    "relu_gradient",
-]

@@ -18,16 +18,8 @@ from ..validation import check_count
 class ClickModel(nn.Module):
     """A module that takes numbers (rows, numbers) and codes (rows, fields) and returns logits (rows,).
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Number of codes of each field.
-    numbers : int
-        Number of numeric inputs.
-    embedding : int
-        Width of the embedding of a code.
-    **widths
-        The other options of the subclass, for `repr` and `empty_copy`.
+    `sizes` has the number of codes of each field, `numbers` counts the numeric inputs, and `embedding` is the width of
+    the embedding of a code. The other options of the subclass are kept for `repr` and `empty_copy`.
     """
 
     def __init__(self, sizes: Sequence[int], numbers: int, embedding: int, **widths: Any) -> None:
@@ -249,6 +241,3 @@ def _network(widths: list[int], *, last_relu: bool) -> nn.Sequential:
             layer.bias.normal_(0, outputs**-0.5)
         layers += [layer, nn.ReLU()]
     return nn.Sequential(*layers if last_relu else layers[:-1])
-
-
-__all__ = ["DLRM", "ClickModel", "XDeepFM", "check_codes"]

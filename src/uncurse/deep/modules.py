@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UncurseError
+from .click_stacks import DLRMStack, XDeepFMStack
 from .data import Clicks
-from .dlrm import DLRMStack
 from .inputs import Dataset
 from .models import DLRM, XDeepFM
 from .stack import ClickStack, Stack
-from .xdeepfm import XDeepFMStack
 
 _CLICK_MODELS: dict[Any, Any] = {DLRM: DLRMStack, XDeepFM: XDeepFMStack}
 
@@ -31,24 +30,7 @@ _UNSTACKABLE = re.compile(r"vmap|\.item\(\)|data-dependent|batching rule|functor
 
 
 def stack_modules(model: Any, dataset: Dataset, seeds: Sequence[int], device: torch.device) -> Stack:
-    """Make one module for each seed, under that seed, and stack them.
-
-    Parameters
-    ----------
-    model : callable
-        A function that makes a module; `DLRM` or `XDeepFM`, or a partial of it, is made to fit the data.
-    dataset : Clicks or sequence of arrays
-        What the modules will be trained on.
-    seeds : sequence of int
-        One for each module.
-    device : torch.device
-        Where to train.
-
-    Returns
-    -------
-    Stack
-        All modules as one.
-    """
+    """Make and stack one module per seed; `DLRM`, `XDeepFM` or a partial of one is made to fit the data."""
     if not callable(model) or isinstance(model, nn.Module):
         raise UncurseError(
             f"model is a {type(model).__name__}; pass DLRM, XDeepFM, or a function that makes a module, such as "
@@ -188,6 +170,3 @@ class _ModuleStack(Stack):
                 f"the network gives {tuple(z.shape[1:])} for {inputs[0].shape[1]} rows; one logit a row, please"
             )
         return z if z.dtype == torch.float64 else z.float()
-
-
-__all__ = ["stack_modules"]

@@ -14,17 +14,7 @@ from .stack import Stack, add_rows
 
 
 class Optimiser:
-    """Change the weights of a stack after a backward pass.
-
-    Parameters
-    ----------
-    stack : Stack
-        What is trained.
-    rate, weight_decay : float
-        Learning rate, and the share of a weight that is added to its gradient.
-    rows : bool
-        Whether the gradients of looked-up rows are left for the optimiser.
-    """
+    """Change weights after a backward pass; with `rows` also the looked-up rows, whose gradients are then left."""
 
     def __init__(self, stack: Stack, rate: float, weight_decay: float, *, rows: bool = True) -> None:
         self._stack, self._rate, self._decay = stack, rate, weight_decay
@@ -70,15 +60,7 @@ class Optimiser:
 
 
 class Sgd(Optimiser):
-    """w ← w − rate · v with v ← momentum · v + g. Without momentum and decay, layers do it in their backward pass.
-
-    Parameters
-    ----------
-    stack : Stack
-        What is trained.
-    rate, momentum, weight_decay : float
-        As in `torch.optim.SGD`.
-    """
+    """w ← w − rate · v with v ← momentum · v + g. Without momentum and decay, layers do it in their backward pass."""
 
     def __init__(self, stack: Stack, rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
         self._momentum, self._plain = momentum, not momentum and not weight_decay
@@ -127,13 +109,6 @@ class Adam(Optimiser):
     """Adam (Kingma and Ba 2015) with its usual constants.
 
     `torch.optim.SparseAdam` treats rows alike, but for ε, which is as in `torch.optim.Adam` here.
-
-    Parameters
-    ----------
-    stack : Stack
-        What is trained.
-    rate, weight_decay : float
-        As in `torch.optim.Adam`.
     """
 
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
@@ -179,6 +154,3 @@ class Adam(Optimiser):
         for name, w in self._stack.weights.items():
             kept |= {f"adam.{name}.{part}": value for part, value in self._dense.state[w].items()}
         return kept
-
-
-__all__ = ["Adam", "Optimiser", "Sgd"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -74,32 +74,29 @@ class Plan:
         """One for each replica."""
         return [self.seed + r for r in range(self.n_replicas)]
 
-    def settings(self, device: torch.device) -> AbstractContextManager[None]:
-        """What the process is set to while this plan is carried out."""
-        return _settings(device, precision=self.precision, deterministic=self.deterministic)
-
-
-@contextmanager
-def _settings(device: torch.device, *, precision: str, deterministic: bool) -> Iterator[None]:
-    """Precision of products, determinism, and the GPU that graphs and kernels are for."""
-    cuda = device.type == "cuda"
-    exact, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    precise: Any = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
-    before = [home.fp32_precision for home in precise]
-    # On a CPU anything but full precision may mean bf16.
-    for home, value in zip(precise, ("tf32" if cuda and precision != "float32" else "ieee", "ieee"), strict=True):
-        home.fp32_precision = value
-    changed = deterministic and (not exact or warns)
-    if changed:  # otherwise spare the call: it imports PyTorch's compiler, which takes seconds
-        torch.use_deterministic_algorithms(True)
-    try:
-        with torch.cuda.device(device) if cuda else nullcontext():
-            yield
-    finally:
-        for home, value in zip(precise, before, strict=True):
+    @contextmanager
+    def settings(self, device: torch.device) -> Iterator[None]:
+        """Set the process to the precision and determinism of this plan, and to the GPU of graphs and kernels."""
+        cuda = device.type == "cuda"
+        exact = torch.are_deterministic_algorithms_enabled()
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        precise: Any = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
+        before = [home.fp32_precision for home in precise]
+        # On a CPU anything but full precision may mean bf16.
+        wanted = ("tf32" if cuda and self.precision != "float32" else "ieee", "ieee")
+        for home, value in zip(precise, wanted, strict=True):
             home.fp32_precision = value
-        if changed:
-            torch.use_deterministic_algorithms(exact, warn_only=warns)
+        changed = self.deterministic and (not exact or warns)
+        if changed:  # otherwise spare the call: it imports PyTorch's compiler, which takes seconds
+            torch.use_deterministic_algorithms(True)
+        try:
+            with torch.cuda.device(device) if cuda else nullcontext():
+                yield
+        finally:
+            for home, value in zip(precise, before, strict=True):
+                home.fp32_precision = value
+            if changed:
+                torch.use_deterministic_algorithms(exact, warn_only=warns)
 
 
 @contextmanager
@@ -112,6 +109,3 @@ def threads(device: torch.device, work: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-__all__ = ["PRECISIONS", "Plan", "threads"]

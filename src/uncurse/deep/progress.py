@@ -65,6 +65,3 @@ def bar_or(progress: Callable[[Progress], None] | None) -> Iterator[Callable[[Pr
             bar.update(task, total=p.steps, completed=p.step, description=text)
 
         yield show
-
-
-__all__ = ["Clock", "Progress", "bar_or"]

@@ -208,7 +208,7 @@ class Run:
 
     def step(self, index: Tensor) -> None:
         """Rows (R, B) in, weights changed."""
-        inputs = [_gather(x, index) for x in self.inputs]
+        inputs = [x.index_select(0, index.reshape(-1)).view(*index.shape, *x.shape[1:]) for x in self.inputs]
         z = self.stack.logits(*inputs)
         y = self.label[index].to(z.dtype)
         with torch.no_grad():
@@ -233,10 +233,6 @@ def _check_finite(losses: Tensor, epoch: int, plan: Plan) -> None:
         )
 
 
-def _gather(x: Tensor, index: Tensor) -> Tensor:
-    return x.index_select(0, index.reshape(-1)).view(*index.shape, *x.shape[1:])
-
-
 def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:
     """Streams that do not meet: the first draw of a seed is its weights."""
     mixed = np.random.SeedSequence([seed, purpose]).generate_state(1, np.uint64)[0]
@@ -250,6 +246,3 @@ def _bootstrap_weights(plan: Plan, rows: int, device: torch.device) -> Tensor:
     for row, seed in zip(weight[1:], plan.seeds[1:], strict=True):
         row.copy_(torch.poisson(ones, generator=_generator(device, seed, 1)))
     return weight
-
-
-__all__ = ["Run"]

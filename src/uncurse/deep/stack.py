@@ -73,19 +73,7 @@ class Stack:
 
 
 class ClickStack(Stack):
-    """A stack of click models: weights are (R, in, out), biases (R, 1, out), and all embeddings are in one table.
-
-    Parameters
-    ----------
-    model : ClickModel
-        A model of the shape of all.
-    width : int
-        Width of a row of the table.
-    replicas : int
-        Number of models.
-    device : torch.device
-        Where to train.
-    """
+    """A stack of click models: weights (R, in, out), biases (R, 1, out), one table with rows of `width` numbers."""
 
     table: Tensor
 
@@ -131,10 +119,7 @@ class ClickStack(Stack):
         return made
 
     def add(self, name: str, layer: nn.Linear, rows: int | None = None) -> None:
-        """Make room for a linear layer of each model.
-
-        If the input is padded with zeros to `rows`, so are the weights, and they stay zero.
-        """
+        """Make room for a linear layer of each model, padded with zeros to inputs of width `rows`; they stay zero."""
         place: dict[str, Any] = {"device": self.device, "dtype": self.table.dtype}
         weight = torch.zeros(self.replicas, rows or layer.in_features, layer.out_features, **place)
         self.weights[f"{name}.weight"] = weight.requires_grad_()
@@ -275,6 +260,3 @@ def add_rows(table: Tensor, index: Tensor, rows: Tensor, factor: float) -> None:
         table.index_add_(0, index, rows, alpha=factor)
     else:  # six times faster than index_add_ there
         table.scatter_add_(0, index[:, None].expand_as(rows), rows if factor == 1 else rows * factor)
-
-
-__all__ = ["ClickStack", "Stack", "add_rows", "fused", "padded"]

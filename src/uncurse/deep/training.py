@@ -234,6 +234,3 @@ class Replicas:
             kept = ", ".join(map(str, self._snapshots)) or "none"
             raise UncurseError(f"snapshot={snapshot!r}, and kept are: {kept}; pass snapshots=({snapshot!r},) to train")
         return self._stack.with_state(self._snapshots[snapshot])
-
-
-__all__ = ["Replicas", "train_replicas"]

@@ -50,11 +50,7 @@ class Outcome:
 
 
 def make(seed: int = 0) -> DemoWorld:
-    """Make the world: train on what was shown, score the candidates with the model and its replica.
-
-    >>> make(seed=1).scores.shape
-    (200000, 3)
-    """
+    """Make the world: train on what was shown, score the candidates with the model and its replicas."""
     rng = np.random.default_rng(seed)
     weights = rng.normal(0, 0.6 / np.sqrt(FEATURES), FEATURES)
     shift = 0.5 * weights / np.linalg.norm(weights)  # what was shown before is better than what is there

@@ -15,25 +15,8 @@ def in_processes(
 ) -> list[Any]:
     """Call a function with the arguments of each task, in one process per core; results keep the order of the tasks.
 
-    Parameters
-    ----------
-    function : callable
-        Function at the top level of a module.
-    tasks : sequence of tuples
-        Arguments of each call. Large arrays are shared, not copied.
-    processes : int, optional
-        Number of processes; by default one per core. With one, everything runs in this process.
-    progress : callable, optional
-        Wraps an iterator over results, given their number.
-
-    Returns
-    -------
-    list
-
-    Examples
-    --------
-    >>> in_processes(pow, [(2, 3), (3, 2)], processes=1)
-    [8, 9]
+    The function is one at the top level of a module; large arrays are shared, not copied. With one process everything
+    runs in this one. `progress` wraps an iterator over results, given their number.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     workers = processes or (len(affinity(0)) if affinity else os.cpu_count() or 1)

@@ -6,6 +6,7 @@ shows it. A map that is not straight goes behind the model: `MapModule`, `to_onn
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .export.c import to_c
@@ -20,16 +21,13 @@ if TYPE_CHECKING:
     from .export.torch import MapModule
 
 
+_HOMES = {"MapModule": "torch", "to_onnx": "onnx"}  # only those who use them need these libraries
+
+
 def __getattr__(name: str) -> Any:
-    if name == "MapModule":  # only those who use it need torch
-        from .export.torch import MapModule
-
-        return MapModule
-    if name == "to_onnx":
-        from .export.onnx import to_onnx
-
-        return to_onnx
-    raise AttributeError(f"module 'uncurse.serving' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'uncurse.serving' has no attribute {name!r}")
+    return getattr(import_module(f".export.{_HOMES[name]}", __name__), name)
 
 
 __all__ = [

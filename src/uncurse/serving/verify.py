@@ -110,7 +110,9 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
     outputs = [np.asarray(one(features), np.float64) for one in (before, after)]
     if not all(np.isfinite(one).all() for one in outputs):
         raise UncurseError("a model gives scores that are not finite; pass rows that both can score")
-    (scores, folded), shape = (one[:, 1] if _is_pair(one, space) else one for one in outputs), outputs[0].shape
+    shape = outputs[0].shape
+    paired = space == "probability" and shape[1:] == (2,) == outputs[1].shape[1:]
+    scores, folded = (one[:, 1] if paired else one for one in outputs)
     if scores.ndim != 1 or shape != outputs[1].shape or not len(scores):
         raise UncurseError(f"the models give scores of shape {shape} and {outputs[1].shape}; pass one for each row")
     times = [_least(before, after, features[: min(rows, len(scores))]) for rows in (1, _MANY)]
@@ -129,17 +131,11 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
     )
 
 
-def _is_pair(scores: Float, space: str) -> bool:
-    return scores.ndim == 2 and scores.shape[1] == 2 and space == "probability"
-
-
 def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) -> tuple[float, float, Float]:
     """The largest ones of scores (logits, where a prediction is a probability), of predictions; and what was meant."""
     if space == "logit":
-        wanted: Float = (
-            logit(score_map.at_logits(scores)) if score_map.link != "logistic" else score_map.transform(scores)
-        )
         p_wanted: Float = score_map.at_logits(scores)
+        wanted: Float = score_map.transform(scores) if score_map.link == "logistic" else logit(p_wanted)
         p_folded: Float = logistic(folded)
     elif space == "probability":
         p_wanted = score_map.at_logits(logit(scores)) if score_map.scale == "logit" else score_map(scores)
@@ -277,6 +273,3 @@ def _rows(data: Path, asked: Sequence[str] | None, own: Sequence[str] | None) ->
     if not len(frame):
         raise UncurseError(f"{data} has no rows; pass some that the model can score")
     return np.ascontiguousarray(frame.cast(pl.Float64).to_numpy())
-
-
-__all__ = ["Verification", "verify", "verify_files"]

@@ -20,10 +20,9 @@ or to a text that says why it does not apply. To add one, register it:
 >>> del WORLDS["tiny"], METHODS["half way"]
 """
 
-from .bars import Verdict, judge
 from .methods import METHODS, ArenaMethod, FittedMethod, method
 from .run import ALPHAS, MAIN, QUICK, REPLICATIONS, run
-from .tables import Arena, ArenaCell, Dropped
+from .tables import Arena, ArenaCell, Dropped, Verdict, judge
 from .worlds import WORLDS, ArenaWorld, Draw, noisy, world
 
 __all__ = [

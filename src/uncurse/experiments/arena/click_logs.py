@@ -25,39 +25,19 @@ _MOVIELENS = {("user_id", "item_id"): "rating", ("userId", "movieId"): "rating"}
 
 @dataclass(frozen=True)
 class ClickLog:
-    """Rows of a real log.
+    """Rows of a real log."""
 
-    Parameters
-    ----------
-    name : str
-        "avazu", "criteo" or "movielens".
-    codes : array of shape (n, d)
-        A number for each value of each column.
-    labels : array of shape (n,)
-        Whether each row is positive.
-    """
-
-    name: str
-    codes: NDArray[np.int32]
-    labels: NDArray[np.bool_]
+    name: str  # "avazu", "criteo" or "movielens"
+    codes: NDArray[np.int32]  # (n, d): a number for each value of each column
+    labels: NDArray[np.bool_]  # (n,)
 
 
 def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: int = 0) -> ClickLog:
     """Read files of one log; the format is recognised by the columns.
 
-    Parameters
-    ----------
-    files : sequence of paths
-        Comma- or tab-separated files, gzipped or not: Avazu's ``train.csv``, Criteo's ``train.txt`` or the same rows
-        with 39 numeric codes, MovieLens' ``ratings.csv`` or ``ml-1m.inter``.
-    rows : int, optional
-        Draw this many rows at random, if there are more.
-    seed : int, default=0
-        Seed of that draw.
-
-    Returns
-    -------
-    ClickLog
+    Files are comma- or tab-separated, gzipped or not: Avazu's ``train.csv``, Criteo's ``train.txt`` or the same rows
+    with 39 numeric codes, MovieLens' ``ratings.csv`` or ``ml-1m.inter``. If there are more than `rows`, this many are
+    drawn at random.
     """
     import polars as pl
 

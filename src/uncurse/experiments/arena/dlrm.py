@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._types import Array
 from ...documents import replacing
 from ...errors import UncurseError
 from ...links import logistic
 
-Array = NDArray[np.float64]
-
 MODELS = 6
+SETS = {"28-a": 0.28, "28-b": 0.28, "28-c": 0.28, "4-a": 0.045, "4-b": 0.045}  # click rate of each data set
 MEAN, APART, TRUTH = 64, 16, 64  # steps of one
 
 
@@ -48,20 +48,12 @@ def train(rate: float, seed: int, *, rows: int, kept: int, device: Any = None) -
 
     where = pick_device(device)
     total = 2 * rows + 3 * kept
-    clicks = ClickWorld.criteo(rate=rate, scale=min(1.0, rows / 15_000_000), seed=0).draw(
-        total, seed=seed, device=where
-    )
+    world = ClickWorld.criteo(rate=rate, scale=min(1.0, rows / 15_000_000), seed=0)
+    clicks = world.draw(total, seed=seed, device=where)
     number = np.arange(total)
     hide_unknown(clicks, number[:rows])
-    fit = train_replicas(
-        DLRM,
-        clicks,
-        n_replicas=MODELS + 1,
-        rows=[number[:rows]] * MODELS + [number[rows : 2 * rows]],
-        epochs=2,
-        seed=100 * seed,
-        device=where,
-    )
+    trained_on = [number[:rows]] * MODELS + [number[rows : 2 * rows]]
+    fit = train_replicas(DLRM, clicks, n_replicas=MODELS + 1, rows=trained_on, epochs=2, seed=100 * seed, device=where)
     rest = clicks.take(torch.from_numpy(number[2 * rows :]).to(clicks.label.device))
     logits, truth = fit.logits(rest).astype(np.float64), rest.truth.cpu().numpy().astype(np.float64)
     truth = np.log(truth) - np.log1p(-truth)
@@ -107,13 +99,7 @@ def main(arguments: list[str]) -> None:
         raise UncurseError("name the file to write: python -m uncurse.experiments.arena.dlrm FILE [ROWS KEPT]")
     rows, kept = (int(a) for a in arguments[1:3]) if len(arguments) > 1 else (3_000_000, 200_000)
     sets = {}
-    for name, rate, seed in [
-        ("28-a", 0.28, 1),
-        ("28-b", 0.28, 2),
-        ("28-c", 0.28, 3),
-        ("4-a", 0.045, 4),
-        ("4-b", 0.045, 5),
-    ]:
+    for seed, (name, rate) in enumerate(SETS.items(), 1):
         sets[name] = train(rate, seed, rows=rows, kept=kept)
         sys.stdout.write(f"data set {name}: trained and scored\n")
     with replacing(arguments[0]) as path:

@@ -1,12 +1,4 @@
-"""Methods of the arena: each is one function from a `Draw` to a `FittedMethod`, or to a reason why it does not apply.
-
-A method of your own is one function more::
-
-    @method("half way")
-    def half_way(draw):
-        middle = draw.pool[:, 0].mean()
-        return FittedMethod(lambda scores: logistic((scores[:, 0] + middle) / 2))
-"""
+"""Methods of the arena: each is one function from a `Draw` to a `FittedMethod`, or to why it does not apply."""
 
 from __future__ import annotations
 
@@ -79,14 +71,10 @@ def _fitted(model: Any) -> FittedMethod:
     return made if interval is None else FittedMethod(made.predict, lambda alpha, level: interval(alpha, level=level))
 
 
-def _columns(draw: Draw, replicas: int) -> int | None:
-    """How many columns `replicas` models are: beside bootstraps the served one comes on top. None: too many."""
-    count = replicas + (draw.replicas == "bootstrap")
-    return count if count <= draw.pool.shape[1] else None
-
-
-def _too_many(draw: Draw, replicas: int) -> str:
-    return f"needs {replicas} replicas and the served model, and there are {draw.pool.shape[1]} models"
+def _columns(draw: Draw, replicas: int) -> int | str:
+    """How many columns `replicas` models are: beside bootstraps the served one comes on top. A text: too many."""
+    count, most = replicas + (draw.replicas == "bootstrap"), draw.pool.shape[1]
+    return count if count <= most else f"needs {replicas} replicas and the served model, and there are {most} models"
 
 
 # ---------------------------------------------------------------------------- the paper's
@@ -105,7 +93,7 @@ def calibrated(name: str, draw: Draw) -> FittedMethod:
 
 def tandem(name: str, recentre: bool, draw: Draw) -> FittedMethod:
     """A calibrator, then VAD, S=2; or VAD first, about the mean of each set."""
-    count = _columns(draw, 2)
+    count = 2 + (draw.replicas == "bootstrap")
     labelled = draw.labelled[:, :count], draw.labels
     intervals = recentre and name == "platt"
     vad = VAD(replicas=draw.replicas, calibrator=name, recentre=recentre, intervals=intervals)
@@ -116,8 +104,8 @@ def tandem(name: str, recentre: bool, draw: Draw) -> FittedMethod:
 def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> FittedMethod | str:
     """VAD alone; with an interval but for VAD(p), whose is the same."""
     count = _columns(draw, replicas)
-    if count is None:
-        return _too_many(draw, replicas)
+    if isinstance(count, str):
+        return count
     vad = VAD(replicas=draw.replicas, intervals="link" not in options, **options).fit(draw.pool[:, :count])
     return _map(vad.predict_proba) if "link" in options else _fitted(vad)
 
@@ -138,8 +126,8 @@ for _s in REPLICAS:
 def tower(replicas: int, draw: Draw) -> FittedMethod | str:
     """All replicas calibrated where there are labels, distilled on the pool."""
     count = _columns(draw, replicas)
-    if count is None:
-        return _too_many(draw, replicas)
+    if isinstance(count, str):
+        return count
     model = Tower(replicas=draw.replicas)
     return _fitted(model.fit(draw.pool[:, :count], labelled=(draw.labelled[:, :count], draw.labels)))
 
@@ -170,10 +158,7 @@ def auto_without_labels(draw: Draw) -> FittedMethod:
 
 
 def weighted(name: str, draw: Draw) -> FittedMethod | str:
-    """A calibrator fitted to labelled rows weighted as the pool's: the shift of the served score, undone.
-
-    Not where the two hardly overlap, so that a few rows would have all the weight.
-    """
+    """A calibrator fitted to labelled rows weighted as the pool's: the shift of the served score, undone."""
     served = draw.labelled[:, 0]
     edges = np.quantile(served, np.arange(1, _BINS) / _BINS)
     bins = np.searchsorted(edges, served)

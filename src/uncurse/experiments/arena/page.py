@@ -9,9 +9,8 @@ from typing import Any
 from ...optional import needing
 from ...report import REQUIREMENT
 from ...report.prose import Headline, share
-from .bars import judge
 from .run import MAIN
-from .tables import Arena
+from .tables import Arena, judge
 from .text import number, shown, summary, world_table
 
 with needing("report", REQUIREMENT):
@@ -81,10 +80,9 @@ def _rows(arena: Arena, world: str, series: dict[str, int]) -> charts.Rows:
         for alpha in arena.alphas:
             cell = arena.get(world, name, alpha)
             if cell is not None:
-                text = (
-                    f"{name}, top {share(alpha)}: rms {number(100 * cell.rms)}%, bias {number(100 * cell.bias, '+')}%"
-                )
+                figures = f"rms {number(100 * cell.rms)}%, bias {number(100 * cell.bias, '+')}%"
                 value = math.log10(max(100 * cell.rms, _TICKS[0]))
+                text = f"{name}, top {share(alpha)}: {figures}"
                 rows.append({"series": place, "name": name, "alpha": alpha, "value": value, "text": text})
     return rows
 

@@ -11,13 +11,14 @@ Splits share rows, so it does not show how another log of the same size would di
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import documents
 from ..._types import Array
 from ...calibration import calibrate
 from ...debias import VAD, Auto, Tower
@@ -26,12 +27,19 @@ from ...errors import UncurseError
 from ...estimators import UncursedClassifierCV, fit_replicas
 from ...maps import Affine
 from ...metrics.selection import top_share
+from ...text_tables import TextTable, as_markdown, as_text
 from ...threads import one_blas_thread
 from ...validation import check_choice
 from ..processes import in_processes
 from .click_logs import ClickLog
-from .real_results import METHODS, SHARES, RealResults
+from .text import Table, number
 
+METHODS = (
+    *("as served", "Platt", "isotonic", "isotonic + VAD"),
+    *("label-free, seeds", "label-free, bootstraps", "Tower", "Auto"),
+)
+SHARES = (0.01, 0.02, 0.05, 0.1)
+_PEER = "isotonic"
 MODELS = ("lightgbm", "lightgbm-small", "logistic", "mlp")
 SPLITS = 20
 _LEVEL = 0.9
@@ -53,29 +61,7 @@ def run(
     processes: int | None = None,
     progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
 ) -> RealResults:
-    """Compare all methods on random splits of a log.
-
-    Parameters
-    ----------
-    log : ClickLog
-        Rows of a log, see `read_click_log`.
-    model : {"lightgbm", "lightgbm-small", "logistic", "mlp"}
-        Served model. The small LightGBM is strongly regularised and under-fits.
-    shift : bool, default=False
-        Thin pool and test rows by 1 − p of another model.
-    splits : int, default=20
-        Number of splits.
-    seed : int, default=0
-        Seed of the splits and models.
-    processes : int, optional
-        Number of processes; by default one per core.
-    progress : callable, optional
-        Wraps an iterator over splits, given their number.
-
-    Returns
-    -------
-    RealResults
-    """
+    """Compare all methods on random splits of a log; with `shift`, pool and test rows are thinned."""
     check_choice("model", model, MODELS)
     if splits < 2:
         raise UncurseError(f"splits={splits}; a standard error needs at least 2")
@@ -137,7 +123,7 @@ def make_model(name: str) -> Any:
         return LGBMClassifier(
             n_estimators=200, num_leaves=63, subsample=0.7, subsample_freq=1, colsample_bytree=0.7, **common
         )
-    return LGBMClassifier(
+    return LGBMClassifier(  # strongly regularised: it under-fits
         n_estimators=60, num_leaves=15, learning_rate=0.05, min_child_samples=100, reg_lambda=5.0, **common
     )
 
@@ -248,3 +234,143 @@ def _seeded(base: Any, X: Any, y: NDArray[np.bool_], state: int, pool: Any) -> A
     models = fit_replicas(base, X, y, replicas="seeds", random_state=state).models
     scores = np.column_stack([model.predict_proba(pool)[:, 1] for model in models])
     return np.asarray(np.clip(scores, _CLIP, 1 - _CLIP), np.float64)
+
+
+# ---------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class RealSummary:
+    """A method on a log, over all splits; errors are relative to the observed labels."""
+
+    method: str
+    mean: tuple[float, ...]  # for each of `SHARES`
+    mean_error: tuple[float, ...]
+    rms: tuple[float, ...]
+    bias: float  # absolute value of the mean, averaged over shares
+    average_rms: float
+    difference: float  # of the average rms from that of isotonic
+    difference_error: float
+    covered: float | None  # share of the 90% intervals that hold, given the noise of test labels
+
+
+@dataclass(frozen=True)
+class RealResults:
+    """Errors of all methods on the splits of a log."""
+
+    log: str
+    model: str
+    shift: bool  # whether pool and test rows were thinned
+    rows: int
+    positives: int
+    seed: int
+    errors: Mapping[str, list[list[float]]]  # by method and split, on each of `SHARES`; none of a method that failed
+    covered: Mapping[str, list[list[float]]]  # the same for whether 90% intervals hold
+    noise: list[float]  # standard deviation of an error that is due to test labels, for each share
+    dropped: Mapping[str, str]  # methods that failed on any split: on how many, and why
+
+    @property
+    def splits(self) -> int:
+        """Number of splits."""
+        return len(self.errors[_PEER])
+
+    @property
+    def title(self) -> str:
+        """Log, model and shift."""
+        return f"{self.log}, {self.model}, {'thinned' if self.shift else 'not thinned'}"
+
+    def summary(self, method: str) -> RealSummary:
+        """Summarize one method; raise UncurseError if it is missing."""
+        if method not in self.errors:
+            raise UncurseError(f"there is no method {method!r} here; there are {', '.join(self.errors)}")
+        errors, peer = np.array(self.errors[method]), np.array(self.errors[_PEER])
+        count = len(errors)
+        differences = np.array(
+            [_average_rms(np.delete(errors, i, 0)) - _average_rms(np.delete(peer, i, 0)) for i in range(count)]
+        )
+        covered = self.covered.get(method)
+        return RealSummary(
+            method,
+            tuple(errors.mean(axis=0).tolist()),
+            tuple((errors.std(axis=0, ddof=1) / np.sqrt(count)).tolist()),
+            tuple(np.sqrt(np.square(errors).mean(axis=0)).tolist()),
+            float(np.abs(errors.mean(axis=0)).mean()),
+            _average_rms(errors),
+            _average_rms(errors) - _average_rms(peer),
+            float(np.sqrt((count - 1) * differences.var())),
+            None if covered is None else float(np.mean(covered)),
+        )
+
+    @property
+    def regret(self) -> float | None:
+        """Average rms of `Auto` minus the smaller of the label-free map's and Tower's, or None."""
+        names = ("Auto", "label-free, bootstraps", "Tower")
+        if not all(name in self.errors for name in names):
+            return None
+        auto, free, tower = (self.summary(name).average_rms for name in names)
+        return auto - min(free, tower)
+
+    def to_json(self) -> str:
+        """Return one JSON document."""
+        return documents.dumps("arena-real", asdict(self))
+
+
+def _average_rms(errors: Array) -> float:
+    return float(np.sqrt(np.square(errors).mean(axis=0)).mean())
+
+
+def table(results: RealResults) -> Table:
+    """Return a row for each method, errors in percent."""
+    head = ("method", *(f"top {100 * alpha:g}%" for alpha in SHARES), "bias", "rms", f"− {_PEER}'s", "covered")
+    rows: Table = [head]
+    for name in results.errors:
+        s = results.summary(name)
+        cells = [
+            f"{number(100 * mean, '+')} ± {number(100 * error)} ({number(100 * rms)})"
+            for mean, error, rms in zip(s.mean, s.mean_error, s.rms, strict=True)
+        ]
+        difference = f"{number(100 * s.difference, '+')} ± {number(100 * s.difference_error)}" if name != _PEER else ""
+        covered = "" if s.covered is None else f"{100 * s.covered:.0f}%"
+        rows.append((name, *cells, number(100 * s.bias), number(100 * s.average_rms), difference, covered))
+    rows.append(("(noise of test labels)", *(f"± {number(100 * value)}" for value in results.noise), "", "", "", ""))
+    return rows
+
+
+def caption(results: RealResults) -> str:
+    """Describe the table in a few sentences."""
+    regret = results.regret
+    more = "" if regret is None else f" Regret of Auto: {number(100 * regret)} points."
+    return f"{results.rows:,} rows, {results.positives:,} positive; {results.splits} splits, seed {results.seed}.{more}"
+
+
+_ABOUT = (
+    "Error on the top share of the test rows in percent: mean ± standard error (rms). Bias: the absolute value of the "
+    f"mean, averaged over shares; rms: averaged; − {_PEER}'s: paired difference. Covered: 90% intervals that hold, "
+    "given the noise of test labels."
+)
+
+
+def text(results: RealResults) -> str:
+    """Return the table for a terminal."""
+    head = [results.title, caption(results)]
+    return as_text([head, _ABOUT, TextTable("", table(results), gap=1), *_left_out(results)])
+
+
+def markdown(results: RealResults) -> str:
+    """Return the table as Markdown."""
+    return as_markdown([f"### {results.title}", caption(results), TextTable("", table(results)), *_left_out(results)])
+
+
+def _left_out(results: RealResults) -> list[str]:
+    return [f"left out: {name}, {why}" for name, why in results.dropped.items()]
+
+
+def records(results: RealResults) -> list[dict[str, Any]]:
+    """Return a flat record for each method and share."""
+    found = []
+    for name in results.errors:
+        s = results.summary(name)
+        for alpha, mean, error, rms in zip(SHARES, s.mean, s.mean_error, s.rms, strict=True):
+            place = {"log": results.log, "model": results.model, "shift": results.shift, "method": name}
+            found.append({**place, "alpha": alpha, "mean": mean, "mean_error": error, "rms": rms})
+    return found

@@ -18,8 +18,7 @@ from ...validation import check_share
 from ..processes import in_processes
 from .methods import METHODS, ORACLE, ArenaMethod, FittedMethod
 from .tables import Arena, Dropped, summarise
-from .trained import dlrm_worlds
-from .worlds import WORLDS, ArenaWorld, Draw
+from .worlds import WORLDS, ArenaWorld, Draw, dlrm_worlds
 
 ALPHAS = (0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
 REPLICATIONS = 100
@@ -79,8 +78,8 @@ def run(
     fitted = pick(methods, METHODS, "method")
     if METHODS[ORACLE] not in fitted:
         fitted.append(METHODS[ORACLE])
-    tasks = [(one, number) for one in chosen for number in range(replications)]
-    made = in_processes(replicate, [(one, n, seed, fitted, alphas) for one, n in tasks], processes, progress)
+    tasks = [(one, number, seed, fitted, alphas) for one in chosen for number in range(replications)]
+    made = in_processes(replicate, tasks, processes, progress)
     cells, dropped = [], []
     for i, one in enumerate(chosen):
         found = made[i * replications : (i + 1) * replications]
@@ -102,11 +101,7 @@ def run(
 
 
 def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> list[Item]:
-    """The named ones in the order of `known`, all where none is named; a family's name is all its members.
-
-    >>> pick(["vad"], {"VAD S=2": 1, "VAD S=3": 2, "VAD(p) S=2": 3}, "method")
-    [1, 2]
-    """
+    """The named ones in the order of `known`, all where none is named; a family's name is all its members."""
     if names is None:
         return list(known.values())
     wanted: set[str] = set()

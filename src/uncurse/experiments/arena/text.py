@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...text_tables import TextTable, as_markdown, as_text
-from .bars import HIGH, LOW, judge
 from .methods import ALONE, ORACLE
 from .run import MAIN
-from .tables import Arena, ArenaCell
+from .tables import HIGH, LOW, Arena, ArenaCell, judge
 
 _SUMMARY = 0.02  # the α of the summary
 WIDTH = 118
@@ -87,10 +86,9 @@ def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:
     return table
 
 
-def summary(arena: Arena, alpha: float = _SUMMARY) -> Table:
+def summary(arena: Arena) -> Table:
     """The main methods across, worlds down: the rms at one α, and the best method that serves one model."""
-    if alpha not in arena.alphas:
-        alpha = arena.alphas[0]
+    alpha = _SUMMARY if _SUMMARY in arena.alphas else arena.alphas[0]
     names = shown(arena)
     alone = arena.of_kind(*ALONE)
     table: Table = [("world", "the best", *names)]
@@ -102,11 +100,9 @@ def summary(arena: Arena, alpha: float = _SUMMARY) -> Table:
     return table
 
 
-def shown(arena: Arena, most: int = len(MAIN)) -> list[str]:
+def shown(arena: Arena) -> list[str]:
     """Methods for a figure: the main ones, or all where there are few."""
-    names = list(arena.methods)
-    if len(names) > most:
-        names = [name for name in MAIN if name in arena.methods]
+    names = [name for name in MAIN if name in arena.methods] if len(arena.methods) > len(MAIN) else arena.methods
     return [*(name for name in names if name != ORACLE), ORACLE]
 
 
@@ -127,11 +123,7 @@ def _judged(cells: Sequence[ArenaCell | None]) -> list[ArenaCell]:
 
 
 def number(value: float, sign: str = "") -> str:
-    """Three figures, at most two decimals.
-
-    >>> number(1.234), number(23.45), number(-123.4, "+")
-    ('1.23', '23.4', '-123')
-    """
+    """Three figures, at most two decimals."""
     size = abs(value)
     return f"{value:{sign}.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 

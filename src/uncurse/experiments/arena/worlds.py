@@ -1,19 +1,12 @@
-"""Worlds with a known truth: each is one function from a random generator to a `Draw`.
-
-Here noise has a known law; the worlds of trained models are in `trained`.
-
-A world of your own is one function more::
-
-    @world("weekend", "Half the noise, twice the rate.")
-    def weekend(rng):
-        return noisy(rng, rate=0.08, noise=0.15)
-"""
+"""Worlds with a known truth, of noise and of trained models: each is a function from a random generator to a `Draw`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +15,10 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from ..._types import Array, Float
+from ...errors import UncurseError
 from ...links import logistic
-from .dlrm import MODELS
+from ..paper import synthetic
+from .dlrm import MODELS, unpack
 
 ROWS = 200_000
 PER_REQUEST = 100
@@ -45,10 +40,6 @@ class Draw:
     requests: NDArray[np.intp] | None = None  # of test rows, all of one size: the best of each are kept
 
 
-def _nothing() -> str | None:
-    return None
-
-
 @dataclass(frozen=True)
 class ArenaWorld:
     """A name, a line of text, one function; and where something must be there first, a function that says what."""
@@ -56,7 +47,7 @@ class ArenaWorld:
     name: str
     text: str
     draw: Callable[[Rng], Draw]
-    lacks: Callable[[], str | None] = _nothing
+    lacks: Callable[[], str | None] = lambda: None
 
     def stream(self, seed: int, number: int) -> Rng:
         """Of one replication: other worlds and methods change nothing in it."""
@@ -67,7 +58,7 @@ WORLDS: dict[str, ArenaWorld] = {}
 
 
 def world(
-    name: str, text: str, *, lacks: Callable[[], str | None] = _nothing
+    name: str, text: str, *, lacks: Callable[[], str | None] = lambda: None
 ) -> Callable[[Callable[[Rng], Draw]], Callable[[Rng], Draw]]:
     """Register a function as a world."""
 
@@ -121,58 +112,37 @@ def _middle(law: Any, rate: float) -> float:
     return float(brentq(lambda m: float(logistic(m + away).mean()) - rate, -20.0, 20.0))
 
 
-@world("equal-noise-4", "Normal true logits at a rate of 4%, the same noise (sd 0.3) in every score.")
-def equal_noise_4(rng: Rng) -> Draw:
-    """VAD's own assumptions."""
-    return noisy(rng)
-
-
-@world("equal-noise-25", "Normal true logits at a rate of 25%, the same noise (sd 0.3) in every score.")
-def equal_noise_25(rng: Rng) -> Draw:
-    """VAD's own assumptions where the link is nearly straight."""
-    return noisy(rng, rate=0.25)
-
-
-@world("unequal-noise", "Noise of each row's own (sd 0.05 to 0.9), rate 4%.")
-def unequal_noise(rng: Rng) -> Draw:
-    """No single λ is right."""
-    return noisy(rng, noise=UNEQUAL)
-
-
-@world("heavy-tails", "Unequal noise, and true logits with the tails of a t with 4 degrees of freedom, rate 4%.")
-def heavy_tails(rng: Rng) -> Draw:
-    """The best are really good."""
-    return noisy(rng, noise=UNEQUAL, law=HEAVY)
-
-
-@world("mean-shift", "Labelled rows have logits higher by 0.6; noise 0.4, rate 4% on the pool.")
-def mean_shift(rng: Rng) -> Draw:
-    """A slope fitted on labels pivots about the wrong mean."""
-    return noisy(rng, noise=0.4, shift=0.6)
-
-
-@world("strong-shift", "Labelled rows have logits higher by 0.5 and 0.6 times as spread; noise 0.4, rate 4%.")
-def strong_shift(rng: Rng) -> Draw:
-    """λ differs between labelled rows and pool."""
-    return noisy(rng, noise=0.4, shift=0.5, stretch=0.6)
-
-
-@world("low-rate", "Equal noise at a rate of 0.3%: 600 positives.")
-def low_rate(rng: Rng) -> Draw:
-    """The noise of labels rules."""
-    return noisy(rng, rate=0.003)
-
-
-@world("few-labels", "Equal noise at 4%, 5,000 labels: 200 positives.")
-def few_labels(rng: Rng) -> Draw:
-    """As scarce as at a low rate, with another balance."""
-    return noisy(rng, labelled=5_000)
-
-
-@world("many-labels", "Equal noise at 4%, a million labels.")
-def many_labels(rng: Rng) -> Draw:
-    """What is left is bias."""
-    return noisy(rng, labelled=1_000_000)
+for _name, _text, _options in (
+    # VAD's own assumptions; with the second rate, the link is nearly straight.
+    ("equal-noise-4", "Normal true logits at a rate of 4%, the same noise (sd 0.3) in every score.", {}),
+    ("equal-noise-25", "Normal true logits at a rate of 25%, the same noise (sd 0.3) in every score.", {"rate": 0.25}),
+    # No single λ is right.
+    ("unequal-noise", "Noise of each row's own (sd 0.05 to 0.9), rate 4%.", {"noise": UNEQUAL}),
+    # The best are really good.
+    (
+        "heavy-tails",
+        "Unequal noise, and true logits with the tails of a t with 4 degrees of freedom, rate 4%.",
+        {"noise": UNEQUAL, "law": HEAVY},
+    ),
+    # A slope fitted on labels pivots about the wrong mean.
+    (
+        "mean-shift",
+        "Labelled rows have logits higher by 0.6; noise 0.4, rate 4% on the pool.",
+        {"noise": 0.4, "shift": 0.6},
+    ),
+    # λ differs between labelled rows and pool.
+    (
+        "strong-shift",
+        "Labelled rows have logits higher by 0.5 and 0.6 times as spread; noise 0.4, rate 4%.",
+        {"noise": 0.4, "shift": 0.5, "stretch": 0.6},
+    ),
+    # The noise of labels rules; with few labels at another balance.
+    ("low-rate", "Equal noise at a rate of 0.3%: 600 positives.", {"rate": 0.003}),
+    ("few-labels", "Equal noise at 4%, 5,000 labels: 200 positives.", {"labelled": 5_000}),
+    # What is left is bias.
+    ("many-labels", "Equal noise at 4%, a million labels.", {"labelled": 1_000_000}),
+):
+    world(_name, _text)(partial(noisy, **_options))
 
 
 @world("top-of-request", "The best k of 100 candidates of each request (k = 1, 2, 5, 10); noise 0.2 to 0.4, rate 4%.")
@@ -188,3 +158,110 @@ def own_winners(rng: Rng) -> Draw:
     made = noisy(rng, noise=0.4, labelled=5 * ROWS)
     shown = made.labelled[:, 0] > np.quantile(made.labelled[:, 0], 0.8)
     return Draw(**{**vars(made), "labelled": made.labelled[shown], "labels": made.labels[shown]})
+
+
+# ---------------------------------------------------------------------------- trained models
+
+#: Trained once and kept beside the benchmarks of a checkout.
+DLRM_FILE = Path(__file__).parents[4] / "benchmarks" / "dlrm.npz"
+
+
+@world("logistic", "The paper's synthetic experiment: logistic regression on 3,000 rows, five bootstraps beside it.")
+def logistic_regression(rng: Rng) -> Draw:
+    """As in `experiments.synthetic`; labelled rows are fresh ones of the training distribution."""
+    x, y, _ = synthetic.draw_rows(rng, synthetic.TRAIN, synthetic.TRAIN_MEAN)
+    even = np.full(len(y), 1 / len(y))
+    weights = [np.ones(len(y)), *(rng.multinomial(len(y), even).astype(float) for _ in range(MODELS - 1))]
+    fits = np.stack([synthetic.fit_model(x, y, weight) for weight in weights])
+
+    def part(rows: int, mean: float) -> tuple[Array, NDArray[np.bool_], Float]:
+        features, labels, truth = synthetic.draw_rows(rng, rows, mean)
+        return synthetic.scores_of(features, fits), labels, truth
+
+    labelled, labels, _ = part(synthetic.TRAIN, synthetic.TRAIN_MEAN)
+    pool, _, pool_truth = part(synthetic.TEST, synthetic.POOL_MEAN)
+    test, _, truth = part(synthetic.TEST, synthetic.POOL_MEAN)
+    return Draw(labelled, labels.astype(np.float64), pool, pool_truth, test, truth, replicas="bootstrap")
+
+
+def _lacks_lightgbm() -> str | None:
+    return None if find_spec("lightgbm") else "needs LightGBM: pip install 'uncurse[lightgbm]'"
+
+
+_TREES = {
+    "objective": "binary", "num_leaves": 31, "learning_rate": 0.1, "bagging_fraction": 0.6, "bagging_freq": 1,
+    "feature_fraction": 0.6, "num_threads": 1, "deterministic": True, "force_row_wise": True, "verbose": -1,
+}  # fmt: skip
+_TREES_TRAIN, _TREES_ROWS, _TREES_FEATURES, _TREES_SHIFT = 20_000, 50_000, 8, 0.3
+
+
+@world(
+    "trees",
+    "Six LightGBM models by seed, bagged, on 20,000 rows of a tabular world that shifts.",
+    lacks=_lacks_lightgbm,
+)
+def trees(rng: Rng) -> Draw:
+    """Over-fitted trees; the features of training and labelled rows are higher by 0.6 than those of the pool."""
+    import lightgbm
+
+    def rows(count: int, mean: float) -> tuple[Array, Float]:
+        x = mean + rng.standard_normal((count, _TREES_FEATURES))
+        steps = 0.7 * (x[:, 3] > 0.5) + 0.4 * np.abs(x[:, 4]) + 0.3 * (x[:, 5] - x[:, 6])
+        return x, logistic(0.8 * np.sin(1.5 * x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + steps - 2.2)
+
+    x, chance = rows(_TREES_TRAIN, _TREES_SHIFT)
+    data = lightgbm.Dataset(x, rng.random(len(x)) < chance, params=_TREES)
+    seeds = rng.integers(1 << 30, size=MODELS).tolist()
+    models = [lightgbm.train({**_TREES, "seed": seed}, data, num_boost_round=100) for seed in seeds]
+
+    def part(mean: float) -> tuple[Array, Float]:
+        features, truth = rows(_TREES_ROWS, mean)
+        scores = [model.predict(features, raw_score=True, num_threads=1) for model in models]
+        return np.stack([np.asarray(s, np.float64) for s in scores], axis=1), truth
+
+    labelled, chance = part(_TREES_SHIFT)
+    labels = (rng.random(len(chance)) < chance).astype(np.float64)
+    return Draw(labelled, labels, *part(-_TREES_SHIFT), *part(-_TREES_SHIFT))
+
+
+_logits = cache(unpack)
+
+
+@dataclass(frozen=True)
+class Dlrm:
+    """Draws from the kept logits of trained DLRMs: who is served, who is in the pool, and the labels are new."""
+
+    prefix: str  # of the data sets' names
+    path: Path
+
+    def __call__(self, rng: Rng) -> Draw:
+        """One draw."""
+        sets = [logits for name, logits in _logits(self.path).items() if name.startswith(self.prefix)]
+        if not sets:
+            raise UncurseError(f"{self.path} has no data set {self.prefix}…; train it anew")
+        kept = sets[rng.integers(len(sets))]
+        models, rows = rng.permutation(MODELS), rng.permutation(len(kept.pool))
+        labels = rng.random(len(kept.labelled)) < logistic(kept.labelled_truth)
+        pool, test = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+        parts = [(kept.pool[part][:, models], logistic(kept.pool_truth[part])) for part in (pool, test)]
+        return Draw(kept.labelled[:, models], labels.astype(np.float64), *parts[0], *parts[1])
+
+    def lacks(self) -> str | None:
+        """What is missing."""
+        if self.path.is_file():
+            return None
+        how = "python -m uncurse.experiments.arena.dlrm FILE trains it in minutes on a GPU; name it by --dlrm FILE"
+        return f"needs the logits of trained models, and there is no {self.path}; {how}"
+
+
+def dlrm_worlds(path: Path = DLRM_FILE) -> dict[str, ArenaWorld]:
+    """The worlds of trained DLRMs, of the logits in this file."""
+    text = "Six DLRMs by seed on a click log of 3 million rows, rate {}; the pool is thinned by 1 − p."
+    made = {}
+    for name, prefix, rate in (("dlrm-28", "28-", "28%"), ("dlrm-4", "4-", "4.5%")):
+        draw = Dlrm(prefix, path)
+        made[name] = ArenaWorld(name, text.format(rate), draw, draw.lacks)
+    return made
+
+
+WORLDS |= dlrm_worlds()

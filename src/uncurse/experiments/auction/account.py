@@ -100,23 +100,7 @@ class Account:
 
 
 def settle(market: Market, auctions: Auctions, predictions: Array, pacing: float = 1.0) -> Account:
-    """Bid in auctions by the predictions of a policy, and sum up.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-    auctions : Auctions
-        Auctions of the chosen ads.
-    predictions : array of shape (n,)
-        Predicted click rates of the chosen ads.
-    pacing : float, default=1.0
-        Factor on all bids that keeps the spend within the budget.
-
-    Returns
-    -------
-    Account
-    """
+    """Bid in auctions by predicted rates (n,), times `pacing`, which keeps the spend within the budget; sum up."""
     rate, prices = auctions.rate, auctions.prices
     bids = market.bids(predictions) * pacing
     won = bids > prices
@@ -140,6 +124,3 @@ def settle(market: Market, auctions: Auctions, predictions: Array, pacing: float
         welfare=money(np.where(won, worth, prices)),
         best_welfare=money(np.maximum(worth, prices)),
     )
-
-
-__all__ = ["Account", "settle"]

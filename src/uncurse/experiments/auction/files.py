@@ -17,20 +17,10 @@ _PLAIN = (".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
 
 def read_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Array]:
-    """Read columns of numbers.
+    """Read columns as finite numbers.
 
-    Parameters
-    ----------
-    path : str or Path
-        A parquet or CSV file, a glob or a folder of these; or a ``.txt`` or ``.tsv`` file, gzipped or not, without a
-        header and separated by tabs or spaces, whose columns have the names "0", "1" and so on.
-    columns : sequence of str
-        Names of columns.
-
-    Returns
-    -------
-    dict of str to array
-        Finite numbers.
+    The path is a parquet or CSV file, a glob or a folder of these; or a ``.txt`` or ``.tsv`` file, gzipped or not,
+    without a header and separated by tabs or spaces, whose columns have the names "0", "1" and so on.
     """
     import polars as pl
 
@@ -77,6 +67,3 @@ def _read_plain(path: Path, columns: Sequence[str]) -> dict[str, Array]:
                 f"{path} has no header, so its columns are numbers; {name!r} is not one of {', '.join(names)}"
             )
     return {name: frame[name].cast(pl.Float64).to_numpy() for name in columns}
-
-
-__all__ = ["read_columns"]

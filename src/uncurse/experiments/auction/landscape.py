@@ -183,6 +183,3 @@ class Landscape:
         array
         """
         return np.asarray(np.interp(rng.random(size), self.reached, self.prices))
-
-
-__all__ = ["Landscape"]

@@ -29,50 +29,17 @@ _FIRST = 3  # the first day with a model and held-out labels: trained on day 0 a
 
 @dataclass(frozen=True)
 class LoopOutcome:
-    """Accounts of every policy, repetition and day.
-
-    Parameters
-    ----------
-    world : World
-        The world.
-    explore : float
-        Share of random traffic.
-    labels : {"shown", "random"}
-        Rows that policies were fitted to.
-    days : tuple of int
-        Days of the accounts.
-    accounts : dict of str to tuple of tuple of Account
-        Accounts by policy, repetition and day. Random traffic is not among the impressions won.
-    explored : dict of str to float
-        Mean daily payment for random traffic minus the value of its clicks, by policy.
-
-    Examples
-    --------
-    >>> LoopOutcome(World(), 0.0, "shown", (), {}, {}).explore
-    0.0
-    """
+    """Accounts of every policy, repetition and day."""
 
     world: World
-    explore: float
-    labels: str
+    explore: float  # share of random traffic
+    labels: str  # rows that policies were fitted to: "shown" or "random"
     days: tuple[int, ...]
-    accounts: Mapping[str, tuple[tuple[Account, ...], ...]]
-    explored: Mapping[str, float]
+    accounts: Mapping[str, tuple[tuple[Account, ...], ...]]  # by policy, repetition and day, without random traffic
+    explored: Mapping[str, float]  # mean daily payment for random traffic minus the value of its clicks
 
     def by_day(self, policy: str, figure: Callable[[Account], float]) -> list[tuple[float, float]]:
-        """Return the mean of a figure over repetitions, and its standard error, for each day.
-
-        Parameters
-        ----------
-        policy : str
-            Name of the policy.
-        figure : callable
-            Function of an account.
-
-        Returns
-        -------
-        list of tuple of float
-        """
+        """Return the mean of a figure over repetitions, and its standard error, for each day."""
         return [
             mean_and_error([figure(account) for account in day]) for day in zip(*self.accounts[policy], strict=True)
         ]
@@ -80,23 +47,7 @@ class LoopOutcome:
     def over_days(
         self, policy: str, figure: Callable[[Account], float], first: int = 10, *, size: bool = False
     ) -> tuple[float, float]:
-        """Return the mean of a figure over the days from `first` on, and its standard error over repetitions.
-
-        Parameters
-        ----------
-        policy : str
-            Name of the policy.
-        figure : callable
-            Function of an account.
-        first : int, default=10
-            First day.
-        size : bool, default=False
-            Average absolute values.
-
-        Returns
-        -------
-        tuple of float
-        """
+        """Return the mean of a figure, or its `size`, from day `first` on, and its standard error over repetitions."""
         start = sum(day < first for day in self.days)
         means = []
         for days in self.accounts[policy]:
@@ -121,42 +72,13 @@ def run_loop(
     """Run a platform for some days with each policy: its bids decide what it wins, and so what it learns from.
 
     On day d the model is trained on the impressions of the days before d − 1. The impressions of day d − 1 are labels
-    that it has not seen; the policy is fitted to them and to a sample of today's candidates. Days 0 to 2 show random
-    ads at any price, so that there is something to learn from. All policies meet the same requests and prices.
+    that it has not seen; the policy is fitted to them and to a sample of `pool` candidates of today. Days 0 to 2 show
+    random ads at any price, so that there is something to learn from. All policies meet the same requests and prices,
+    and "truth" is always among them.
 
-    Parameters
-    ----------
-    world : World, optional
-        Ads, contexts and the market.
-    days : int, default=30
-        Number of days.
-    policies : sequence of str
-        Names from `LOOP_POLICIES`. "truth" is always added.
-    explore : float, default=0.0
-        Share of the requests of every day that show a random ad, at any price. The model learns from these too.
-    labels : {"shown", "random"}
-        Rows that policies are fitted to: all impressions of the day before, or those of random traffic.
-    repetitions : int, default=3
-        Number of repetitions with other random numbers.
-    replicas : int, default=3
-        The served model and bootstraps of it.
-    pool : int, default=20_000
-        Candidates of the sample of the pool.
-    seed : int, default=0
-        Seed.
-    progress : callable, optional
-        Called with 1 after every run of a policy.
-
-    Returns
-    -------
-    LoopOutcome
-
-    Examples
-    --------
-    >>> small = World(ads=50, requests=2000, candidates=10)
-    >>> found = run_loop(small, 5, policies=["as served"], repetitions=1, pool=1000)
-    >>> found.days
-    (3, 4)
+    A share `explore` of the requests of every day shows a random ad at any price. The model learns from these too; with
+    ``labels="random"`` policies are fitted to these alone, else to all impressions of the day before. `replicas` counts
+    the served model and its bootstraps; `progress` is called with 1 after every run of a policy.
     """
     own = world or World()
     if check_count(days, "days") <= _FIRST:
@@ -296,6 +218,3 @@ def _with_level(policy: Policy, served: Array, clicks: NDArray[Any]) -> Policy:
 
 def _log_odds(rates: Array) -> Array:
     return np.asarray(np.log(rates) - np.log1p(-rates))
-
-
-__all__ = ["FROZEN", "LOOP_DEFAULT", "LOOP_POLICIES", "REFRESHED", "LoopOutcome", "World", "run_loop"]

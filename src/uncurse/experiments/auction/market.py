@@ -241,6 +241,3 @@ def _split(count: int, most: int) -> list[int]:
     pieces = max(1, -(-count // most))
     edges = np.linspace(0, count, pieces + 1).astype(int)
     return [int(stop - start) for start, stop in pairwise(edges)]
-
-
-__all__ = ["Auctions", "Market"]

@@ -55,19 +55,7 @@ _SURPLUS = next(figure for figure in FIGURES if figure.name == "surplus")
 
 
 def render(results: Results, command: str = "") -> str:
-    """Return the HTML document.
-
-    Parameters
-    ----------
-    results : Results
-        What a run found.
-    command : str
-        Command that made the page.
-
-    Returns
-    -------
-    str
-    """
+    """Return the HTML document; `command` is the one that made it."""
     outcome = results.outcome
     sections = [_policies(outcome)]
     sections += [_sensitivity(name, outcomes) for name, outcomes in results.sensitivity.items()]
@@ -213,6 +201,3 @@ def _lines(rows: charts.Rows, title: str, logarithmic: bool, frame: charts.Frame
 
 def _split(table: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]]]:
     return table[0], table[1:]
-
-
-__all__ = ["render"]

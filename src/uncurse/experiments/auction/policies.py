@@ -93,25 +93,7 @@ def fit_policy(name: str, history: History) -> Policy:
 
 
 def check_policies(names: Sequence[str], known: Sequence[str] = POLICIES) -> tuple[str, ...]:
-    """Check names of policies.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names, in capitals or not.
-    known : sequence of str
-        Names that are allowed.
-
-    Returns
-    -------
-    tuple of str
-        The names, each once.
-
-    Examples
-    --------
-    >>> check_policies(["Auto", "auto"])
-    ('auto',)
-    """
+    """Return names of policies, in capitals or not, each once; raise UncurseError for one that is not known."""
     chosen = [name.casefold() for name in names]
     for name in chosen:
         if name not in known:
@@ -137,23 +119,5 @@ def fit_policies(names: Sequence[str], history: History) -> Mapping[str, Policy]
 
 
 def as_served(served: Array) -> Array:
-    """Return click rates for log odds, as they are.
-
-    Parameters
-    ----------
-    served : array
-        Log odds.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> as_served(np.zeros(1))
-    array([0.5])
-    """
+    """Return click rates for log odds, as they are."""
     return logistic(served).astype(np.float64, copy=False)
-
-
-__all__ = ["DEFAULT", "POLICIES", "History", "Policy", "as_served", "check_policies", "fit_policies", "fit_policy"]

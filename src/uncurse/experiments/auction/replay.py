@@ -36,26 +36,11 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True)
 class AuctionLog:
-    """Auctions with their highest competing price.
+    """Auctions with their highest competing price."""
 
-    Parameters
-    ----------
-    clicks : array of shape (n,)
-        0 or 1.
-    prices : array of shape (n,)
-        Highest competing price for a thousand impressions.
-    scores : array of shape (n,)
-        Log odds of the served model.
-
-    Examples
-    --------
-    >>> AuctionLog(np.array([0, 1]), np.array([50.0, 80.0]), np.zeros(2)).cost_per_click
-    0.13
-    """
-
-    clicks: NDArray[Any]
-    prices: Array
-    scores: Array
+    clicks: NDArray[Any]  # (n,) 0 or 1
+    prices: Array  # (n,) highest competing price for a thousand impressions
+    scores: Array  # (n,) log odds of the served model
 
     @property
     def cost_per_click(self) -> float:
@@ -66,32 +51,14 @@ class AuctionLog:
 
 @dataclass(frozen=True)
 class ReplayAccount:
-    """Sums over the auctions that a policy would have won.
-
-    Parameters
-    ----------
-    auctions, won, clicks : int
-        Number of auctions, and of those won; clicks that were observed on these.
-    predicted : float
-        Predicted clicks of the auctions won.
-    spend : float
-        Payments to the exchange.
-    value : float
-        Value of a click.
-
-    Examples
-    --------
-    >>> one = ReplayAccount(10, 8, 4, 6.0, 3.0, 1.0)
-    >>> one.error, one.overcharge
-    (0.5, 2.0)
-    """
+    """Sums over the auctions that a policy would have won."""
 
     auctions: int
     won: int
-    clicks: int
-    predicted: float
-    spend: float
-    value: float
+    clicks: int  # observed on the auctions won
+    predicted: float  # clicks of the auctions won
+    spend: float  # payments to the exchange
+    value: float  # of a click
 
     @property
     def click_interval(self) -> tuple[float, float]:
@@ -133,12 +100,7 @@ class ReplayAccount:
         return self.spend / self.clicks if self.clicks else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all sums and what follows from them.
-
-        Returns
-        -------
-        dict
-        """
+        """Return all sums and what follows from them."""
         more = {name: getattr(self, name) for name in ("error", "overcharge", "surplus", "cost_per_click")}
         ends: dict[str, float] = {}
         for name in ("error", "overcharge"):
@@ -148,47 +110,19 @@ class ReplayAccount:
 
 @dataclass(frozen=True)
 class Replay:
-    """Result of a replay.
+    """Result of a replay."""
 
-    Parameters
-    ----------
-    accounts : dict of str to ReplayAccount
-        An account for each policy.
-    price : {"second", "first"}
-        Kind of the auction.
-    shading : float
-        Factor on all bids.
-    logged : ReplayAccount
-        All auctions of the log, at their prices.
-
-    Examples
-    --------
-    >>> log = AuctionLog(np.array([0, 1]), np.array([50.0, 80.0]), np.zeros(2))
-    >>> replay(log, {}, value=0.12).accounts["as served"].won
-    1
-    """
-
-    accounts: Mapping[str, ReplayAccount]
-    price: str
-    shading: float
-    logged: ReplayAccount
+    accounts: Mapping[str, ReplayAccount]  # by policy
+    price: str  # "second" or "first"
+    shading: float  # factor on all bids
+    logged: ReplayAccount  # all auctions of the log, at their prices
 
 
 def read_log(path: str | Path, click: str, price: str, score: str, *, scale: str = "probability") -> AuctionLog:
-    """Read a log of auctions.
+    """Read a log of auctions from a file that `read_columns` reads.
 
-    Parameters
-    ----------
-    path : str or Path
-        File, see `uncurse.experiments.auction.files.read_columns`.
-    click, price, score : str
-        Columns of clicks (0 or 1), of the highest competing prices for a thousand impressions, and of the score.
-    scale : {"probability", "logit"}
-        Scale of the score.
-
-    Returns
-    -------
-    AuctionLog
+    `click` (0 or 1), `price` (the highest competing one, for a thousand impressions) and `score` are names of columns;
+    `scale` is that of the score, "probability" or "logit".
     """
     check_choice("scale", scale, ("probability", "logit"))
     found = read_columns(path, [click, price, score])
@@ -204,23 +138,7 @@ def read_log(path: str | Path, click: str, price: str, score: str, *, scale: str
 
 
 def fit_on_log(log: AuctionLog) -> dict[str, Policy]:
-    """Fit the policies that need no replicas to a training log.
-
-    Parameters
-    ----------
-    log : AuctionLog
-        Training log, of other auctions than those that are replayed.
-
-    Returns
-    -------
-    dict of str to callable
-
-    Examples
-    --------
-    >>> log = AuctionLog(np.array([0, 1, 0, 0]), np.ones(4), np.array([0.0, 1.0, 0.5, 2.0]))
-    >>> list(fit_on_log(log))
-    ['multiplier', 'platt', 'isotonic']
-    """
+    """Fit the policies that need no replicas to a training log, of other auctions than those that are replayed."""
     if not 0 < log.clicks.sum() < len(log.clicks):
         raise UncurseError(f"the training log has {log.clicks.sum():,} clicks in {len(log.clicks):,} rows; use another")
     alone = log.scores[:, None]
@@ -235,33 +153,11 @@ def replay(
     price: str = "second",
     shading: float = 1.0,
 ) -> Replay:
-    """Bid in the auctions of a log by each policy.
+    """Bid in the auctions of a log by each policy, and as served.
 
-    A policy bids ``1000 · value · prediction · shading`` and wins if that exceeds the price in the log.
-
-    Parameters
-    ----------
-    log : AuctionLog
-        The log.
-    policies : mapping of str to callable
-        Functions of served log odds. The scores as served are always among the results.
-    value : float, optional
-        Value of a click; by default the cost per click of the log.
-    price : {"second", "first"}
-        The winner pays the price in the log, or its own bid.
-    shading : float, default=1.0
-        Factor on all bids.
-
-    Returns
-    -------
-    Replay
-
-    Examples
-    --------
-    >>> log = AuctionLog(np.array([0, 1]), np.array([50.0, 80.0]), np.zeros(2))
-    >>> found = replay(log, {"half": lambda served: as_served(served) / 2}, value=0.15)
-    >>> [(account.won, account.spend) for account in found.accounts.values()]
-    [(1, 0.05), (0, 0.0)]
+    A policy bids ``1000 · value · prediction · shading`` and wins if that exceeds the price in the log. `value` is that
+    of a click, by default the cost per click of the log. The winner pays the price in the log ("second") or its bid
+    ("first").
     """
     check_choice("price", price, ("second", "first"))
     worth = log.cost_per_click if value is None else check_number(value, "value")
@@ -284,6 +180,3 @@ def replay(
         count, count, int(log.clicks.sum()), float(as_served(log.scores).sum()), float(log.prices.sum()) / 1000, worth
     )
     return Replay(accounts, price, shading, logged)
-
-
-__all__ = ["CAVEATS", "TRAINED", "AuctionLog", "Replay", "ReplayAccount", "fit_on_log", "read_log", "replay"]

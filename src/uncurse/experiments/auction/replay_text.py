@@ -12,18 +12,7 @@ from .text import as_percent
 
 
 def replay_table(found: Replay) -> list[tuple[str, ...]]:
-    """Return a row for each policy.
-
-    Parameters
-    ----------
-    found : Replay
-        A replay.
-
-    Returns
-    -------
-    list of tuple of str
-        The header first.
-    """
+    """Return a header and a row for each policy."""
     header = ("policy", "won", "clicks", "predicted", "over-prediction (95%)", "overcharge (95%)", "spend",
               "cost per click", "surplus")  # fmt: skip
     table: list[tuple[str, ...]] = [header]
@@ -42,18 +31,7 @@ def replay_table(found: Replay) -> list[tuple[str, ...]]:
 
 
 def replay_parts(found: Replay) -> list[str | Sequence[str] | TextTable]:
-    """Return the text of a replay in parts.
-
-    Parameters
-    ----------
-    found : Replay
-        A replay.
-
-    Returns
-    -------
-    list
-        For `as_text` and `as_markdown`.
-    """
+    """Return the text of a replay in parts, for `as_text` and `as_markdown`."""
     served, logged = found.accounts["as served"], found.logged
     low, high = served.overcharge_interval
     first = (
@@ -70,38 +48,15 @@ def replay_parts(found: Replay) -> list[str | Sequence[str] | TextTable]:
 
 
 def replay_records(found: Replay) -> list[dict[str, Any]]:
-    """Return a flat record for each policy.
-
-    Parameters
-    ----------
-    found : Replay
-        A replay.
-
-    Returns
-    -------
-    list of dict
-    """
+    """Return a flat record for each policy."""
     return [{"policy": name, **account.to_dict()} for name, account in found.accounts.items()]
 
 
 def replay_json(found: Replay) -> str:
-    """Return a replay as one JSON document.
-
-    Parameters
-    ----------
-    found : Replay
-        A replay.
-
-    Returns
-    -------
-    str
-    """
+    """Return a replay as one JSON document."""
     rows = [
         {k: None if isinstance(v, float) and not abs(v) < float("inf") else v for k, v in record.items()}
         for record in replay_records(found)
     ]
     content = {"price": found.price, "shading": found.shading, "records": rows, "caveats": list(CAVEATS)}
     return documents.dumps("auction-replay", content)
-
-
-__all__ = ["replay_json", "replay_parts", "replay_records", "replay_table"]

@@ -27,29 +27,12 @@ SENSITIVITY: Mapping[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class FigureOf:
-    """A figure of an account.
+    """A figure of an account."""
 
-    Parameters
-    ----------
-    name : str
-        Name in records.
-    title : str
-        Title of its column.
-    of : callable
-        Function of an account.
-    percent : bool, default=False
-        Whether it is a share; otherwise it is an amount for a thousand requests, or for a click.
-
-    Examples
-    --------
-    >>> FIGURES[0].name
-    'overcharge_share'
-    """
-
-    name: str
-    title: str
+    name: str  # in records
+    title: str  # of its column
     of: Callable[[Account], float]
-    percent: bool = False
+    percent: bool = False  # else an amount for a thousand requests, or for a click
 
 
 def _per_thousand(name: str) -> Callable[[Account], float]:
@@ -73,28 +56,10 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that one run simulated.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        The market.
-    sensitivity : dict of str to tuple of (float, Outcome)
-        The same with other values of some fields.
-    loop : LoopOutcome, optional
-        The closed loop.
-
-    Examples
-    --------
-    >>> from uncurse.experiments.auction import Market, Settings, simulate
-    >>> small = Settings(auctions=5000, repetitions=2, history=5000, pool=1000)
-    >>> found = Results(simulate(Market(candidates=5), small, policies=["as served"]))
-    >>> [record["policy"] for record in records(found)]
-    ['as served', 'truth']
-    """
+    """Everything that one run simulated."""
 
     outcome: Outcome
-    sensitivity: Mapping[str, tuple[tuple[float, Outcome], ...]] = field(default_factory=dict)
+    sensitivity: Mapping[str, tuple[tuple[float, Outcome], ...]] = field(default_factory=dict)  # by varied field
     loop: LoopOutcome | None = None
 
 
@@ -139,18 +104,7 @@ def sensitivity(
 
 
 def records(results: Results) -> list[dict[str, Any]]:
-    """Return a flat record for each policy, in every market and on every day.
-
-    Parameters
-    ----------
-    results : Results
-        What a run found.
-
-    Returns
-    -------
-    list of dict
-        Figures and their standard errors; what is not known is empty.
-    """
+    """Return a flat record for each policy, in every market and on every day; what is not known is empty."""
     markets = [("market", "", results.outcome)]
     markets += [(name, f"{value:g}", one) for name, some in results.sensitivity.items() for value, one in some]
     found = []
@@ -174,17 +128,7 @@ def _figures(accounts: tuple[Account, ...]) -> dict[str, Any]:
 
 
 def to_json(results: Results) -> str:
-    """Return one JSON document: the market, the settings, and the records.
-
-    Parameters
-    ----------
-    results : Results
-        What a run found.
-
-    Returns
-    -------
-    str
-    """
+    """Return one JSON document: the market, the settings, and the records."""
     market = {name: value for name, value in vars(results.outcome.market).items() if name != "landscape"}
     content: dict[str, Any] = {"market": market, "settings": asdict(results.outcome.settings)}
     if results.outcome.settings.budget is None:
@@ -194,6 +138,3 @@ def to_json(results: Results) -> str:
         content["loop"] = {**world, "explore": results.loop.explore}
     content["records"] = [{k: None if v == "" else v for k, v in record.items()} for record in records(results)]
     return documents.dumps("auction", content)
-
-
-__all__ = ["FIGURES", "SENSITIVITY", "FigureOf", "Results", "records", "sensitivity", "to_json"]

@@ -143,23 +143,7 @@ class Outcome:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of some repetitions, and its standard error.
-
-    Parameters
-    ----------
-    values : sequence of float
-        A value for each repetition.
-
-    Returns
-    -------
-    tuple of float
-        The error of one repetition is NaN.
-
-    Examples
-    --------
-    >>> mean_and_error([1.0, 3.0])
-    (2.0, 1.0)
-    """
+    """Return the mean of some repetitions, and its standard error (NaN for one repetition)."""
     numbers = np.array(values, float)
     error = numbers.std(ddof=1) / np.sqrt(len(numbers)) if len(numbers) > 1 else float("nan")
     return float(numbers.mean()), float(error)
@@ -208,7 +192,7 @@ def simulate(
         history = observe(market, options, [options.seed, i, 0])
         labelled.append((len(history.clicks), int(history.clicks.sum())))
         with expected_warnings():
-            fitted = fit_policies(policies, history)
+            fitted = fit_policies(names[:-1], history)
         del history
         factors = _pacing(market, fitted, options.budget, [options.seed, i, 1])
         parts: dict[str, list[Account]] = {name: [] for name in names}
@@ -239,13 +223,8 @@ def _settle(
 def expected_warnings() -> Iterator[None]:
     """Silence the warnings of the library while policies are fitted.
 
-    Labelled rows that the served score has selected are what the simulation is about. The library warns of them, and
-    of labels that contradict the replicas, once for each fit.
-
-    Examples
-    --------
-    >>> with expected_warnings():
-    ...     pass
+    Labelled rows that the served score has selected are what the simulation is about. The library warns of them, and of
+    labels that contradict the replicas, once for each fit.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -253,55 +232,17 @@ def expected_warnings() -> Iterator[None]:
 
 
 def predict(fitted: Mapping[str, Policy], name: str, auctions: Auctions) -> Array:
-    """Return the predictions of a policy, or the true rates for "truth".
-
-    Parameters
-    ----------
-    fitted : mapping of str to callable
-        Fitted policies.
-    name : str
-        Name of one of them, or "truth".
-    auctions : Auctions
-        Auctions of the chosen ads.
-
-    Returns
-    -------
-    array of shape (n,)
-    """
+    """Return the predictions (n,) of a policy, or the true rates for "truth"."""
     return auctions.rate if name == TRUTH else fitted[name](auctions.served)
 
 
 def stream(*numbers: int) -> int:
-    """Return one seed for several numbers.
-
-    Parameters
-    ----------
-    *numbers : int
-        Seed of the run, number of the repetition, and so on.
-
-    Returns
-    -------
-    int
-    """
+    """Return one seed for several numbers: the seed of the run, the number of the repetition, and so on."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
 
 
 def observe(market: Market, settings: Settings, seed: Sequence[int]) -> History:
-    """Let the platform run for a day, and return what it then knows.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-    settings : Settings
-        Sizes and options.
-    seed : sequence of int
-        Seed.
-
-    Returns
-    -------
-    History
-    """
+    """Let the platform run for a day, and return what it then knows."""
     replicas, explored = settings.replicas, round(settings.history * settings.explore)
     if settings.labels == "random":
         explored = settings.history
@@ -344,17 +285,3 @@ def _pacing(
             low, high = (middle, high) if affordable else (low, middle)
         factors[name] = low
     return factors
-
-
-__all__ = [
-    "LABELS",
-    "TRUTH",
-    "Outcome",
-    "Settings",
-    "expected_warnings",
-    "mean_and_error",
-    "observe",
-    "predict",
-    "simulate",
-    "stream",
-]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...text_tables import TextTable, as_markdown, as_text
-from .account import Account
 from .loop import LoopOutcome
 from .results import FIGURES, FigureOf, Results
 from .simulate import TRUTH, Outcome
@@ -37,21 +36,11 @@ _LABELS = {
 
 
 def headline(outcome: Outcome) -> str:
-    """Return the cost of over-prediction in a sentence or two, in money.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        The market.
-
-    Returns
-    -------
-    str
-    """
+    """Return the cost of over-prediction in a sentence or two, in money."""
     best = corrected(outcome)
     parts = []
     if "as served" in outcome.accounts:
-        amount = _amount(outcome, "as served", _figure("overcharge"))
+        amount = _cell(outcome, "as served", _figure("overcharge"))
         parts.append(
             f"As served, advertisers are charged {_share(outcome, 'as served')} than the clicks they get are "
             f"worth: {amount} for 1,000 requests."
@@ -64,34 +53,13 @@ def headline(outcome: Outcome) -> str:
 
 
 def corrected(outcome: Outcome) -> str | None:
-    """Return the policy of the headline: "auto" if it took part, else the last one.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        The market.
-
-    Returns
-    -------
-    str or None
-        None if the scores as served are the only policy.
-    """
+    """Return the policy of the headline: "auto" if it took part, else the last one, or None."""
     names = [name for name in outcome.accounts if name not in ("as served", TRUTH)]
     return "auto" if "auto" in names else names[-1] if names else None
 
 
 def expected_words(outcome: Outcome) -> str:
-    """Return the over-prediction as served that theory expects, by its causes.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        The market.
-
-    Returns
-    -------
-    str
-    """
+    """Return the over-prediction as served that theory expects, by its causes."""
     (noise, first), (choice, second), (auction, third) = causes(outcome.market)
     return (
         f"Theory expects an over-prediction as served of {as_percent(first)} from {noise} alone, {as_percent(second)} "
@@ -100,17 +68,7 @@ def expected_words(outcome: Outcome) -> str:
 
 
 def setting(outcome: Outcome) -> str:
-    """Return how the market was simulated.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        The market.
-
-    Returns
-    -------
-    str
-    """
+    """Return how the market was simulated."""
     market, options = outcome.market, outcome.settings
     rows = sum(n for n, _ in outcome.labelled) / len(outcome.labelled)
     clicks = sum(n for _, n in outcome.labelled) / len(outcome.labelled)
@@ -125,18 +83,7 @@ def setting(outcome: Outcome) -> str:
 
 
 def figures_table(outcome: Outcome) -> list[tuple[str, ...]]:
-    """Return a row of figures for each policy.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        The market.
-
-    Returns
-    -------
-    list of tuple of str
-        The header first.
-    """
+    """Return a header, and a row of figures for each policy."""
     table = [("policy", *(figure.title for figure in FIGURES))]
     for policy in outcome.accounts:
         table.append((policy, *(_cell(outcome, policy, figure) for figure in FIGURES)))
@@ -144,20 +91,7 @@ def figures_table(outcome: Outcome) -> list[tuple[str, ...]]:
 
 
 def sensitivity_table(outcomes: Sequence[tuple[float, Outcome]], name: str) -> list[tuple[str, ...]]:
-    """Return the overcharge of each policy by the value of a field.
-
-    Parameters
-    ----------
-    outcomes : sequence of (float, Outcome)
-        Values and outcomes.
-    name : str
-        The field.
-
-    Returns
-    -------
-    list of tuple of str
-        The header first.
-    """
+    """Return a header, and the overcharge of each policy by the value of a field."""
     table = [(FIELDS[name].lower(), *(f"{value:g}" for value, _ in outcomes))]
     for policy in outcomes[0][1].accounts:
         table.append((policy, *(_cell(one, policy, _figure("overcharge_share")) for _, one in outcomes)))
@@ -169,18 +103,7 @@ def sensitivity_table(outcomes: Sequence[tuple[float, Outcome]], name: str) -> l
 
 
 def loop_table(loop: LoopOutcome) -> list[tuple[str, ...]]:
-    """Return errors of the policies on some days, and averages over the later ones.
-
-    Parameters
-    ----------
-    loop : LoopOutcome
-        The closed loop.
-
-    Returns
-    -------
-    list of tuple of str
-        The header first.
-    """
+    """Return a header, errors of the policies on some days, and averages over the later ones."""
     since = min(_SINCE, loop.days[-1])
     shown = [day for day in loop.days if day % 5 == 0 or day in (loop.days[0], loop.days[-1])]
     header = [f"day {day}" for day in shown]
@@ -206,32 +129,12 @@ def loop_table(loop: LoopOutcome) -> list[tuple[str, ...]]:
 
 
 def text(results: Results) -> str:
-    """Return the results for a terminal.
-
-    Parameters
-    ----------
-    results : Results
-        What a run found.
-
-    Returns
-    -------
-    str
-    """
+    """Return the results for a terminal."""
     return as_text(_parts(results))
 
 
 def markdown(results: Results) -> str:
-    """Return the results as Markdown.
-
-    Parameters
-    ----------
-    results : Results
-        What a run found.
-
-    Returns
-    -------
-    str
-    """
+    """Return the results as Markdown."""
     return as_markdown(_parts(results))
 
 
@@ -252,17 +155,7 @@ def _parts(results: Results) -> Parts:
 
 
 def loop_title(loop: LoopOutcome) -> str:
-    """Return the title of the table of the closed loop.
-
-    Parameters
-    ----------
-    loop : LoopOutcome
-        The closed loop.
-
-    Returns
-    -------
-    str
-    """
+    """Return the title of the table of the closed loop."""
     count = len(next(iter(loop.accounts.values())))
     random = f", {100 * loop.explore:g}% random traffic" if loop.explore else ""
     random += ", which labels come from" if loop.labels == "random" else ""
@@ -278,24 +171,7 @@ def _figure(name: str) -> FigureOf:
 
 
 def as_percent(value: float, decimals: int = 1) -> str:
-    """Format a share.
-
-    Parameters
-    ----------
-    value : float
-        The share.
-    decimals : int, default=1
-        Decimals of the percentage.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> as_percent(0.123)
-    '+12.3%'
-    """
+    """Format a share as a percentage with a sign."""
     return "undefined" if value != value else f"{100 * value:+.{decimals}f}%"
 
 
@@ -311,31 +187,6 @@ def _cell(outcome: Outcome, policy: str, figure: FigureOf) -> str:
     return f"{100 * value:{sign}.1f}%{_plus_minus(100 * error)}"
 
 
-def _amount(outcome: Outcome, policy: str, figure: FigureOf) -> str:
-    value, error = outcome.mean(policy, figure.of)
-    return f"{value:.2f}{_plus_minus(error, 2)}"
-
-
 def _share(outcome: Outcome, policy: str) -> str:
-    def share(account: Account) -> float:
-        return account.overcharge_share
-
-    value, error = outcome.mean(policy, share)
+    value, error = outcome.mean(policy, lambda account: account.overcharge_share)
     return f"{abs(100 * value):.1f}%{_plus_minus(100 * error)} {'more' if value >= 0 else 'less'}"
-
-
-__all__ = [
-    "FIELDS",
-    "MONEY",
-    "as_percent",
-    "corrected",
-    "expected_words",
-    "figures_table",
-    "headline",
-    "loop_table",
-    "loop_title",
-    "markdown",
-    "sensitivity_table",
-    "setting",
-    "text",
-]

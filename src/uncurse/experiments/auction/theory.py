@@ -2,10 +2,6 @@
 
 The served log odds of the chosen ad are the highest of n normal numbers. Given them, its true log odds are normal, and
 the competing price is independent of both. So every sum of an `Account` is a double integral.
-
-The highest of n is a mixture of the selections of Theorem 1: if the share α has the distribution Beta(2, n − 1), then a
-random one of the top share α is distributed as the highest of n. So Theorem 1, averaged over these α, gives the
-over-prediction of the chosen ads.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ import numpy as np
 from scipy import special, stats
 
 from ...links import logistic
-from ...theory import selected_mean, selected_truth
 from .account import Account
 from .landscape import Landscape
 from .market import Market
@@ -24,31 +19,10 @@ from .policies import Policy, as_served
 
 _POINTS = 8001  # of the served score; the error of the sums is below 1e-5 of them
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
-_SHARES = 400  # quantiles of α in the average of Theorem 1
 
 
 def expected_account(market: Market, policy: Policy = as_served, *, exchange: bool = True) -> Account:
-    """Compute the expected account of one auction.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-    policy : callable, optional
-        Function of served log odds; the default serves them as they are.
-    exchange : bool, default=True
-        Without an exchange every auction is won, at no price.
-
-    Returns
-    -------
-    Account
-
-    Examples
-    --------
-    >>> one = expected_account(Market(candidates=100))
-    >>> round(one.won, 3), round(one.error, 3)
-    (0.493, 0.227)
-    """
+    """Compute the expected account of one auction; without `exchange` all are won, at no price."""
     landscape = market.landscape if exchange else Landscape((0.0, 1e-9), (0.0, 1.0))
     s = float(np.hypot(market.spread, market.noise))
     z = np.linspace(-9.0, 9.0, _POINTS)
@@ -89,92 +63,9 @@ def expected_account(market: Market, policy: Policy = as_served, *, exchange: bo
 
 
 def causes(market: Market) -> tuple[tuple[str, float], ...]:
-    """Split the over-prediction of the scores as served by its causes.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-
-    Returns
-    -------
-    tuple of (str, float)
-        Cause, and calibration error with this cause and those before it.
-
-    Examples
-    --------
-    >>> [(name, round(error, 3)) for name, error in causes(Market())]
-    [('noise in log odds', 0.045), ('the choice of the best ad', 0.21), ('the auction', 0.227)]
-    """
+    """Return the causes of over-prediction as served, with the calibration error by each and those before it."""
     return (
         ("noise in log odds", expected_account(replace(market, candidates=1), exchange=False).error),
         ("the choice of the best ad", expected_account(market, exchange=False).error),
         ("the auction", expected_account(market).error),
     )
-
-
-def theorem_bias(market: Market) -> tuple[float, float]:
-    """Compute the over-prediction of the chosen ads, before the auction, by Theorem 1.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-
-    Returns
-    -------
-    tuple of float
-        Mean prediction and mean true rate of the chosen ads.
-
-    Examples
-    --------
-    >>> predicted, rate = theorem_bias(Market(candidates=100))
-    >>> round(predicted / rate - 1, 2)
-    0.21
-    """
-    s = float(np.hypot(market.spread, market.noise))
-    signal = market.shrinkage * s
-    residual = market.spread * float(np.sqrt(1 - market.shrinkage))
-    if market.candidates == 1:
-        shares = np.ones(1)
-    else:
-        middles = (np.arange(_SHARES) + 0.5) / _SHARES
-        shares = stats.beta(2, market.candidates - 1).ppf(middles)
-    predicted = [float(selected_mean("logistic", market.mean, s, alpha)) for alpha in shares]
-    rate = [
-        float(selected_truth("logistic", mean=market.mean, signal=signal, residual=residual, alpha=alpha))
-        for alpha in shares
-    ]
-    return float(np.mean(predicted)), float(np.mean(rate))
-
-
-def highest_of(market: Market) -> float:
-    """Compute the over-prediction of the chosen ads by extreme-value theory, for many candidates and rare clicks.
-
-    The highest of n normal numbers is about b + G/b with a Gumbel variable G. If clicks are rare, rates are exponential
-    in the log odds, and the ratio of the means is known.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-
-    Returns
-    -------
-    float
-        Calibration error.
-
-    Examples
-    --------
-    >>> round(highest_of(Market(candidates=1000)), 2)
-    0.29
-    """
-    s = float(np.hypot(market.spread, market.noise))
-    signal, residual = market.shrinkage * s, market.spread**2 * (1 - market.shrinkage)
-    b = -float(special.ndtri(1 / market.candidates))  # exceeded by one of n on average
-    a = 1 / (market.candidates * stats.norm.pdf(b))  # scale: the mean excess of a normal number over b
-    means = [t * b + special.gammaln(1 - t * a) for t in (s, signal)]
-    return float(np.exp(means[0] - means[1] - residual / 2) - 1)
-
-
-__all__ = ["causes", "expected_account", "highest_of", "theorem_bias"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from math import lcm
 from typing import Any
 
@@ -57,30 +58,22 @@ def judge(dataset: str, alphas: Sequence[float], samples: Samples) -> Iterator[F
     Selections at smaller α are subsets of that one, and other numbers of bins use the same rows, so they would not be
     further evidence. The replications are those that all sides share.
     """
-    known = paper(dataset)
     for claim in CLAIMS:
-        for metric in claim.metrics:
+        for metric, calibrator in product(claim.metrics, claim.calibrators):
             bins = MAIN_BINS if metric in ("ece", "mce") else None
-            for calibrator in claim.calibrators:
-                keys = [Key(metric, calibrator, variant, s, bins) for variant, s in claim.sides]
-                # The paper prints the calibrator alone once, for the pairs.
-                theirs = [key._replace(replicas=2) if key.variant == "original" else key for key in keys]
-                printed = [a for a, alpha in enumerate(alphas) if all((key, percent(alpha)) in known for key in theirs)]
-                shared = sorted(set.intersection(*(set(samples.get(key, ())) for key in keys)))
-                if shared and printed:
-                    yield _finding(claim, keys, alphas, samples, shared, printed, known, theirs)
+            keys = [Key(metric, calibrator, variant, s, bins) for variant, s in claim.sides]
+            found = _finding(claim, keys, alphas, samples, paper(dataset))
+            if found is not None:
+                yield found
 
 
-def _finding(
-    claim: Claim,
-    keys: list[Key],
-    alphas: Sequence[float],
-    samples: Samples,
-    shared: list[tuple[int, int]],
-    printed: list[int],
-    known: Any,
-    theirs: list[Key],
-) -> Finding:
+def _finding(claim: Claim, keys: list[Key], alphas: Sequence[float], samples: Samples, known: Any) -> Finding | None:
+    # The paper prints the calibrator alone once, for the pairs.
+    theirs = [key._replace(replicas=2) if key.variant == "original" else key for key in keys]
+    printed = [a for a, alpha in enumerate(alphas) if all((key, percent(alpha)) in known for key in theirs)]
+    shared = sorted(set.intersection(*(set(samples.get(key, ())) for key in keys)))
+    if not shared or not printed:
+        return None
     at = printed[-1]
     differences = {}
     block = lcm(*(key.replicas for key in keys))

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import UncurseError
+from ...links import logistic
 from ...validation import check_choice, check_count
-from .measure import measure, tabulate
-from .networks import Networks, Stages
-from .rows import (
-    OTHER,
-    SETTINGS,
-    SMALL,
-    SMALL_SHARES,
-    TRAIN,
-    Reading,
-    check_parts,
-    check_time,
-    count_rows,
-    draw_world,
-    encoded_log,
-    hide_unknown,
-    split_rows,
-)
+from . import rows as parts
+from .measure import log_losses, measure, tabulate
+from .served import Scored
 from .tables import ClickTables
 
-THINNING = ("other", "same")
+if TYPE_CHECKING:
+    from ...deep.data import Clicks
+
+SNAPSHOTS = (0.8, 0.9)  # shares of the steps
 _WORLD_SEEDS = 1000  # distance between the seeds of worlds, more than the networks of one
 
 
@@ -56,48 +48,23 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     bad_share: float = 0.01,
     say: Callable[[str], None] = lambda text: None,
-    reading: Reading = lambda: nullcontext(lambda rows: None),
+    reading: parts.Reading = lambda: nullcontext(lambda rows: None),
     training_progress: Any = None,
     progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
 ) -> ClickTables:
-    """Run one experiment.
+    """Run one experiment, "criteo" or "avazu", on the log `data`, or on worlds of its shape whose truth is known.
 
-    Parameters
-    ----------
-    name : {"criteo", "avazu"}
-        Experiment.
-    data : path, optional
-        The log. By default a world of the same shape is drawn, whose true probabilities are known.
-    encoded : path, optional
-        File for the encoded log; if it exists, it is read instead of the log.
-    rows, models, epochs : int, optional
-        15 million (Avazu: 10), 80 and 2 (1), as in the paper; in the Criteo world 3 epochs. Of a log 1.85 (1.77) times
-        as many rows are read, because the thinning network is trained on other rows.
-    worlds : int, default=1
-        Number of worlds, each with its own effects, rows, labels and networks.
-    steps : int, optional
-        Least number of training steps; there are more epochs if rows are few.
-    rate : float, optional
-        Click rate of the world.
-    thinning : {"other", "same"}
-        Rows on which the network that thins pool and test is trained: other rows, as in the paper, or the training
-        rows of the networks, as a control.
-    decay : bool
-        Whether the learning rate falls linearly to a hundredth, as a case in which snapshots agree too much.
-    seed : int, default=0
-        Seed of the world, the split and the networks.
-    vocabulary : {"training", "all"}
-        Whether values that no training row has are unknown, or every value of the log is known.
-    device, precision, checkpoint
-        See `uncurse.deep.train_replicas`.
-    bad_share : float
-        Largest share of bad lines in a log.
-    say, reading, training_progress, progress : callable, optional
-        For progress bars and notes.
+    `encoded` keeps the encoded log; if it exists, it is read instead. `rows`, `models` and `epochs` are by default the
+    paper's: 15 million (Avazu: 10), 80 and 2 (1); in the Criteo world 3 epochs. Of a log 1.85 (1.77) times as many rows
+    are read, because the thinning network is trained on other rows. There are more epochs if they have fewer than
+    `steps` steps.
 
-    Returns
-    -------
-    ClickTables
+    Each of the `worlds` has its own effects, rows, labels and networks, and the click rate `rate`. With
+    ``thinning="same"``, a control, the network that thins pool and test is trained on the training rows of the others.
+    With `decay` the learning rate falls linearly to a hundredth, a case in which snapshots agree too much. Values that
+    no training row has are unknown, unless `vocabulary` is "all". `bad_share` is the largest share of bad lines in a
+    log. `say`, `reading`, `training_progress` and `progress` are for notes and progress bars; see
+    `uncurse.deep.train_replicas` for the rest.
     """
     try:
         import torch
@@ -106,7 +73,7 @@ def run(
     from ...deep.inputs import pick_device
     from ...deep.plan import PRECISIONS
 
-    setting = SETTINGS[check_choice("experiment", name, tuple(SETTINGS))]
+    setting = parts.SETTINGS[check_choice("experiment", name, tuple(parts.SETTINGS))]
     wanted = check_count(setting.rows if rows is None else rows, "rows")
     count = check_count(setting.models if models is None else models, "models")
     if count < 2:
@@ -115,40 +82,40 @@ def run(
         raise UncurseError(f"models={count}; train fewer than {_WORLD_SEEDS}")
     check_choice("vocabulary", vocabulary, ("training", "all"))
     check_choice("precision", precision, PRECISIONS)
-    check_choice("thinning", thinning, THINNING)
+    check_choice("thinning", thinning, ("other", "same"))
     if check_count(worlds, "worlds") > 1 and data is not None:
         raise UncurseError(f"worlds={worlds}, and a log is one; leave out --worlds or --data")
     if data is not None and rate is not None:
         raise UncurseError("a rate is for a world; the clicks of a log are what they are")
     where = pick_device(device)
-    lines = None if data is None else count_rows(data, setting, wanted)
+    lines = None if data is None else parts.count_rows(data, setting, wanted)
     there = wanted if lines is None else min(wanted, int(lines / (1 + setting.shares[0])))
-    if there < SMALL:
-        setting = replace(setting, shares=SMALL_SHARES)
+    if there < parts.SMALL:
+        setting = replace(setting, shares=parts.SMALL_SHARES)
     plan = {**setting.training, "precision": precision}
     if decay:
         plan["final_rate"] = plan["rate"] / 100
     plan["epochs"] = epochs or (setting.world_epochs if data is None else plan["epochs"])
     if device is None and where.type == "cpu":
-        check_time(setting, there, count * worlds, plan["epochs"])
+        parts.check_time(setting, there, count * worlds, plan["epochs"])
     stages, measured = Stages(say), []
     for world in range(worlds):
         base = seed + _WORLD_SEEDS * world
         if data is None or lines is None:
-            clicks, split = draw_world(setting, wanted, rate, base, where)
+            clicks, split = parts.draw_world(setting, wanted, rate, base, where)
             if vocabulary == "training":
-                hide_unknown(clicks, np.flatnonzero(split == TRAIN))
+                parts.hide_unknown(clicks, np.flatnonzero(split == parts.TRAIN))
             what = f"drew {len(split):,} rows of a world"
         else:
             total = min(lines, int(wanted * (1 + setting.shares[0])))
-            split = split_rows(setting, int(total / (1 + setting.shares[0])), total, base)
-            log = encoded_log(setting, data, encoded, split, vocabulary, bad_share, reading)
+            split = parts.split_rows(setting, int(total / (1 + setting.shares[0])), total, base)
+            log = parts.encoded_log(setting, data, encoded, split, vocabulary, bad_share, reading)
             clicks, split = log.clicks().to(where), split[: len(log)]
             what = f"read {len(clicks):,} rows, {log.bad_lines:,} bad lines"
         stages.done("rows", f"{what}, {sum(clicks.sizes):,} values of categories")
-        check_parts(clicks, split)
+        parts.check_parts(clicks, split)
         if steps is not None:
-            per_epoch = -(-int((split == TRAIN).sum()) // plan["batch_size"])
+            per_epoch = -(-int((split == parts.TRAIN).sum()) // plan["batch_size"])
             plan["epochs"] = max(plan["epochs"], -(-steps // per_epoch))
         kept = checkpoint if checkpoint is None or not world else f"{checkpoint}.world-{world}"
         networks = Networks(setting, clicks, split, base, where, plan, thinning == "same", kept, training_progress)
@@ -162,7 +129,7 @@ def run(
         del scored, networks
     about = {
         "data": "a world" if data is None else Path(data).name,
-        "rows": int((split != OTHER).sum()),
+        "rows": int((split != parts.OTHER).sum()),
         "shares": list(setting.shares),
         "thinning network": f"trained on {'the training' if thinning == 'same' else 'other'} rows",
         "vocabulary": vocabulary,
@@ -173,3 +140,126 @@ def run(
         "seconds": stages.seconds,
     }
     return tabulate(name, measured, about)
+
+
+# ---------------------------------------------------------------------------- networks
+
+
+@dataclass
+class Stages:
+    """Reports what is being done, and keeps how long each part took."""
+
+    say: Callable[[str], None] = lambda text: None
+    seconds: dict[str, float] = field(default_factory=dict)
+    _since: float = field(default_factory=time.perf_counter)
+
+    def done(self, name: str, text: str) -> None:
+        """Note the end of a part."""
+        now = time.perf_counter()
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + now - self._since, 1)
+        self.say(f"{text} ({now - self._since:.1f} s)")
+        self._since = now
+
+
+@dataclass
+class Networks:
+    """Networks that are trained side by side on one split of the rows."""
+
+    setting: parts.Setting
+    clicks: Clicks
+    split: NDArray[np.int8]
+    seed: int
+    device: Any
+    plan: dict[str, Any]
+    same: bool  # whether the thinning network is trained on the training rows of the others
+    checkpoint: Any
+    progress: Any
+
+    def __post_init__(self) -> None:
+        train, other = (np.flatnonzero(self.split == part) for part in (parts.TRAIN, parts.OTHER))
+        # All networks have as many rows. Rows that one side has too many of are left out, not repeated on the other.
+        size = len(train) if self.same else min(len(train), len(other))
+        self.train_rows, self.thinning_rows = train[:size], (train if self.same else other)[:size]
+        self.rows = {part: np.flatnonzero(self.split == part) for part in (parts.LABELLED, parts.POOL, parts.TEST)}
+        self.held_out: list[float] = []  # mean log loss after each epoch but the last
+        self.facts: dict[str, Any] = {
+            "click rate": float(self.clicks.label.float().mean()),
+            "training rows": size,
+            "training rows left out": len(train) - size,
+        }
+
+    def train(self, count: int, stages: Stages) -> Scored:
+        """Train and score `count` networks, and one more that thins pool and test."""
+        from ... import deep
+
+        epochs = self.plan["epochs"]
+        ends = [k / epochs for k in range(1, epochs)]
+        label = self._take(parts.LABELLED).label.cpu().numpy()
+        held_out: dict[float, float] = {}
+        snapshots: dict[float, dict[int, NDArray[Any]]] = {}
+
+        def score_snapshot(share: float, now: deep.Replicas) -> None:
+            labelled = now.logits(self._take(parts.LABELLED))[:, 1:]
+            if share in ends:
+                held_out[share] = float(log_losses(labelled, label).mean())
+            if share in SNAPSHOTS:  # the pool is thinned later, by the network as it is at the end
+                snapshots[share] = {parts.LABELLED: labelled, parts.POOL: now.logits(self._take(parts.POOL))[:, 1:]}
+
+        fit = deep.train_replicas(
+            getattr(deep, self.setting.model),
+            self.clicks,
+            n_replicas=1 + count,
+            rows=[self.thinning_rows] + [self.train_rows] * count,
+            seed=self.seed,
+            snapshots=sorted({*SNAPSHOTS, *ends}),
+            on_snapshot=score_snapshot,
+            device=self.device,
+            checkpoint=self.checkpoint,
+            progress=self.progress,
+            **self.plan,
+        )
+        losses = fit.losses[:, 1:]
+        resumed = f", from step {fit.began:,} of the checkpoint" if fit.began else ""
+        what = f"trained {count} networks and the thinning one{resumed}"
+        stages.done("train", f"{what}, log loss {losses[-1].mean():.4f}")
+        self.held_out = [held_out.get(end, float("nan")) for end in ends]
+        self.facts["training log loss by epoch"] = [float(x) for x in losses.mean(1)]
+        missing = [share for share in SNAPSHOTS if share not in snapshots]
+        if missing:
+            self.facts["snapshots left out"] = f"{missing}: the training resumed from a checkpoint after them"
+        logits = {}
+        for part in self.rows:
+            scores = fit.logits(self._take(part))
+            stays = self._thin(part, scores[:, 0])
+            logits[part] = scores[stays, 1:]
+            if part == parts.POOL:
+                for kept in snapshots.values():
+                    kept[parts.POOL] = kept[parts.POOL][stays]
+        del fit
+        stages.done("score", f"scored, {self.facts['test rows kept']:.1%} of the test rows stay after thinning")
+        columns = np.asfortranarray  # each network is read on its own
+        labelled, test = (self._take(part) for part in (parts.LABELLED, parts.TEST))
+        return Scored(
+            columns(logits[parts.LABELLED]),
+            labelled.label.cpu().numpy(),
+            columns(logits[parts.POOL]),
+            columns(logits[parts.TEST]),
+            test.label.cpu().numpy(),
+            None if test.truth is None else test.truth.cpu().numpy(),
+            {share: (columns(kept[parts.LABELLED]), columns(kept[parts.POOL])) for share, kept in snapshots.items()},
+        )
+
+    def _take(self, part: int) -> Clicks:
+        import torch
+
+        return self.clicks.take(torch.from_numpy(self.rows[part]).to(self.clicks.label.device))
+
+    def _thin(self, part: int, logit: NDArray[Any]) -> NDArray[np.bool_]:
+        """Keep rows of pool and test by the prediction of the thinning network; labelled rows all stay."""
+        if part == parts.LABELLED:
+            return np.ones(len(logit), bool)
+        stays = np.random.default_rng([self.seed, 2, part]).random(len(logit)) < self.setting.keep(logistic(logit))
+        self.rows[part] = self.rows[part][stays]
+        if part == parts.TEST:
+            self.facts["test rows kept"] = float(stays.mean())
+        return stays

@@ -59,26 +59,9 @@ def measure(
 ) -> Measured:
     """Measure every calibrator, alone and with VAD, and our methods, for every served network.
 
-    Parameters
-    ----------
-    scored : Scored
-        Logits.
-    alphas : sequence of float
-        Shares of the test rows to select by the served score; a share without clicks is left out with a warning.
-    bins : sequence of int
-        Numbers of bins for ECE and MCE: 50 in all cells, the others for pairs (S = 2).
-    replicas : sequence of int
-        Sizes S of the groups; those larger than the number of networks are left out.
-    methods : sequence of str
-        Methods to compare by kind of replica.
-    processes : int, optional
-        Number of processes; by default one per core.
-    progress : callable, optional
-        Wraps an iterator over served networks, given their number.
-
-    Returns
-    -------
-    Measured
+    `alphas` are shares of the test rows to select by the served score; one without clicks is left out with a warning.
+    `bins` are numbers of bins for ECE and MCE: 50 in all cells, the others for pairs. `replicas` are the sizes S of
+    groups; those larger than the number of networks are left out. `methods` are compared by kind of replica.
     """
     shares = tuple(sorted(check_share(alpha) for alpha in alphas))
     counts = sorted({check_count(m, "bins") for m in bins})
@@ -108,36 +91,7 @@ def measure(
 
 
 def tabulate(dataset: str, worlds: Sequence[Measured], about: dict[str, Any] | None = None) -> ClickTables:
-    """Make the tables of one or more worlds.
-
-    Parameters
-    ----------
-    dataset : {"criteo", "avazu"}
-        Whose tables in the paper.
-    worlds : sequence of Measured
-        Results of `measure`, of networks of the same number.
-    about : dict, optional
-        Plain data on the experiment, kept in the result.
-
-    Returns
-    -------
-    ClickTables
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> def rows(n):
-    ...     truth = rng.normal(-2.0, 1.0, n)
-    ...     scores = truth[:, None] + rng.normal(0.0, 0.5, (n, 4))
-    ...     return scores.astype(np.float32), rng.random(n) < logistic(truth)
-    >>> labelled, pool, test = rows(20_000), rows(20_000), rows(50_000)
-    >>> scored = Scored(*labelled, pool[0], *test)
-    >>> tables = tabulate("criteo", [measure(scored, alphas=[0.05], bins=[50], processes=1)])
-    >>> tables.cell("calibration_error", 0.05).mean > 0.2  # of the networks as they are
-    True
-    >>> abs(tables.cell("calibration_error", 0.05, "Platt Scaling", "vad").mean) < 0.1
-    True
-    """
+    """Make the tables of worlds with as many networks each; `about` is plain data that is kept in the result."""
     check_choice("dataset", dataset, DATASETS)
     alphas = tuple(alpha for alpha in worlds[0].alphas if all(alpha in each.alphas for each in worlds))
     samples: dict[Key, dict[tuple[int, int], Array]] = {}
@@ -209,11 +163,7 @@ def _describe_networks(scored: Scored, facts: Sequence[dict[str, float]]) -> dic
 
 
 def log_losses(logits: NDArray[Any], labels: NDArray[Any]) -> Array:
-    """Return the mean log loss of each column of logits.
-
-    >>> log_losses(np.zeros((2, 1)), np.array([0, 1])).round(4)
-    array([0.6931])
-    """
+    """Return the mean log loss of each column of logits."""
     return np.array(
         [np.logaddexp(0.0, np.where(labels, -column, column)).mean(dtype=np.float64) for column in logits.T]
     )

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from ..logs import Encoded
 
 Keep = Callable[[NDArray[Any]], NDArray[Any]]
-Reading = Callable[
-    [], AbstractContextManager[Callable[[int], None]]
-]  # opens a progress bar: call it with the rows read
+#: Opens a progress bar: call it with the rows read.
+Reading = Callable[[], AbstractContextManager[Callable[[int], None]]]
 TRAIN, LABELLED, POOL, TEST, OTHER = range(5)  # parts; other rows are for the thinning network
 
 
@@ -48,23 +47,14 @@ def _keep_avazu(p: NDArray[Any]) -> NDArray[Any]:
 
 SETTINGS = {
     "criteo": Setting(
-        "criteo",
-        15_000_000,
-        (0.85, 0.015, 0.015, 0.12),
-        lambda p: 1 - p,
-        "DLRM",
-        {"optimiser": "sgd", "rate": 0.1, "batch_size": 128, "epochs": 2},
-        world_epochs=3,
+        "criteo", 15_000_000, (0.85, 0.015, 0.015, 0.12), lambda p: 1 - p, "DLRM",
+        {"optimiser": "sgd", "rate": 0.1, "batch_size": 128, "epochs": 2}, world_epochs=3,
     ),
     "avazu": Setting(
-        "avazu",
-        10_000_000,
-        (0.77, 0.015, 0.015, 0.2),
-        _keep_avazu,
-        "XDeepFM",
+        "avazu", 10_000_000, (0.77, 0.015, 0.015, 0.2), _keep_avazu, "XDeepFM",
         {"optimiser": "adam", "rate": 1e-3, "batch_size": 256, "epochs": 1},
     ),
-}
+}  # fmt: skip
 #: Below a million rows the paper's shares would leave too few to calibrate and to select from.
 SMALL, SMALL_SHARES = 1_000_000, (0.6, 0.1, 0.1, 0.2)
 #: What two CPU cores do in two minutes.
@@ -90,9 +80,9 @@ def draw_world(
 
     split = split_rows(setting, rows, rows, seed)
     split = np.append(split, np.full(int((split == TRAIN).sum()), OTHER, np.int8))
-    make = ClickWorld.criteo if setting.name == "criteo" else ClickWorld.avazu
     options: dict[str, Any] = {} if rate is None else {"rate": rate}
-    world = make(**options, scale=min(1.0, rows / SETTINGS[setting.name].rows), seed=seed)
+    scale = min(1.0, rows / SETTINGS[setting.name].rows)
+    world = getattr(ClickWorld, setting.name)(**options, scale=scale, seed=seed)
     return world.draw(len(split), seed=seed + 1, device=device), split
 
 

@@ -23,7 +23,7 @@ from ...metrics.ranking import Columns, Ranked, columns_of, top_rows
 from ...metrics.selection import count_of_share
 from ...threads import one_blas_thread
 from ...validation import check_finite, check_labels
-from .tables import LEVEL, MAIN_BINS, REPLICA_METHODS, Key
+from .tables import LEVEL, MAIN_BINS, Key
 
 #: The paper's calibrators: the library's names and options.
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -43,34 +43,15 @@ Lambdas = dict[tuple[int, str, str], tuple[float, float]]  # by S, kind of repli
 
 @dataclass(frozen=True)
 class Scored:
-    """Logits of networks on three sets of rows, of one world or log.
+    """Logits of networks on three sets of rows, of one world or log."""
 
-    Parameters
-    ----------
-    labelled, labelled_y : arrays of shape (m, R) and (m,)
-        Rows of the training distribution.
-    pool : array of shape (n, R)
-        Unlabelled rows of the test distribution.
-    test, test_y : arrays of shape (t, R) and (t,)
-        Test rows.
-    truth : array of shape (t,), optional
-        True probabilities of the test rows.
-    snapshots : mapping, optional
-        Logits of earlier checkpoints of the same networks on labelled rows and pool, by share of the steps.
-
-    Examples
-    --------
-    >>> logits = np.zeros((4, 2), np.float32)
-    >>> Scored(logits, np.array([0, 1, 0, 0]), logits, logits, np.array([1, 0, 0, 0])).models
-    2
-    """
-
-    labelled: NDArray[Any]
-    labelled_y: NDArray[Any]
-    pool: NDArray[Any]
-    test: NDArray[Any]
-    test_y: NDArray[Any]
-    truth: NDArray[Any] | None = None
+    labelled: NDArray[Any]  # (m, R), of the training distribution
+    labelled_y: NDArray[Any]  # (m,)
+    pool: NDArray[Any]  # (n, R), of the test distribution
+    test: NDArray[Any]  # (t, R)
+    test_y: NDArray[Any]  # (t,)
+    truth: NDArray[Any] | None = None  # (t,) probabilities
+    #: Logits of earlier checkpoints of the same networks on labelled rows and pool, by share of the steps.
     snapshots: Mapping[float, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,11 +82,7 @@ class Scored:
 
 
 def groups_of(models: int, replicas: Sequence[int] = REPLICAS) -> dict[int, list[int]]:
-    """Return the served networks, each with every S for which it is served.
-
-    >>> groups_of(7, (2, 3))
-    {0: [2, 3], 1: [2], 2: [2], 3: [2, 3], 4: [2], 5: [2]}
-    """
+    """Return the served networks, each with every S for which it is served."""
     sizes = [s for s in replicas if s <= models]
     if min(replicas, default=0) < 2 or not sizes:
         raise UncurseError(f"replicas={tuple(replicas)} with {models} models; pass sizes of groups from 2 to {models}")
@@ -118,11 +95,7 @@ def groups_of(models: int, replicas: Sequence[int] = REPLICAS) -> dict[int, list
 
 
 def columns_of_group(model: int, s: int) -> list[int]:
-    """Return the networks of the group of a served network, itself first.
-
-    >>> columns_of_group(3, 2), columns_of_group(3, 3)
-    ([3, 2], [3, 4, 5])
-    """
+    """Return the networks of the group of a served network, itself first."""
     first = model - model % s
     return [model, *(other for other in range(first, first + s) if other != model)]
 
@@ -163,19 +136,7 @@ def _selections(scored: Scored, model: int, alphas: tuple[float, ...]) -> Iterat
 
 
 class ServedNetwork:
-    """A served network, and the maps that are fitted to it.
-
-    Parameters
-    ----------
-    scored : Scored
-        Logits of all networks.
-    model : int
-        The served one.
-    alphas : tuple of float
-        Shares to select, in ascending order.
-    bins : list of int
-        Numbers of bins for ECE and MCE.
-    """
+    """A served network, and the maps that are fitted to it."""
 
     def __init__(self, scored: Scored, model: int, alphas: tuple[float, ...], bins: list[int]) -> None:
         self.scored, self.model = scored, model
@@ -241,7 +202,7 @@ class ServedNetwork:
         for share, then in scored.snapshots.items():
             parts = zip((scored.labelled, scored.pool), then, strict=True)
             labelled, pool = (np.column_stack([now[:, self.model], old[:, self.model]]) for now, old in parts)
-            kinds[snapshot_name(share)] = labelled, pool
+            kinds[f"snapshot {100 * share:g}%"] = labelled, pool
         for kind, logits in kinds.items():
             replicas = "seeds" if kind == "seeds" else "snapshots"
             rows = from_arrays(np.ascontiguousarray(logits[0]), scored.labelled_y, cells=False, replica_counts=True)
@@ -328,23 +289,10 @@ def _reduction_error(rows: _Selections, before: Array, after: Array) -> Array:
 
 
 def level_shift(labelled: Cells) -> float:
-    """Return the shift of the logit with which Σf = Σy on labelled rows.
-
-    >>> round(level_shift(Cells().update([-1.0, 1.0], [1, 1 - 1])), 9)
-    0.0
-    """
+    """Return the shift of the logit with which Σf = Σy on labelled rows."""
     assert labelled.label is not None
     score, weight, clicks = labelled.score, labelled.weight, float(labelled.label.sum())
     return float(brentq(lambda shift: float(weight @ logistic(score + shift)) - clicks, -50.0, 50.0))
-
-
-def snapshot_name(share: float) -> str:
-    """Return the name of a snapshot in tables.
-
-    >>> snapshot_name(0.9)
-    'snapshot 90%'
-    """
-    return f"snapshot {100 * share:g}%"
 
 
 def measure_network(
@@ -353,7 +301,7 @@ def measure_network(
     groups: list[int],
     alphas: tuple[float, ...],
     bins: list[int],
-    methods: Sequence[str] = REPLICA_METHODS,
+    methods: Sequence[str],
 ) -> tuple[Figures, Lambdas, dict[str, str], dict[str, float]]:
     """Return figures, λ, reasons for methods that failed, and the Platt slope and level shift of one network."""
     with one_blas_thread(), warnings.catch_warnings():

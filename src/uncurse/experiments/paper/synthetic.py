@@ -6,26 +6,25 @@ served model, the information matrix. More columns too: the error against the tr
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import documents
 from ..._types import Array, Float
 from ...calibration import logistic as solver
 from ...debias.information_variance import information_variance
 from ...debias.vad import VAD
-from ...documents import SCHEMA_VERSION
 from ...errors import UncurseError
 from ...links import logistic
 from ...metrics import evaluate
 from ...text_tables import TextTable, as_text
 from ...threads import in_threads, one_blas_thread
+from .tables import csv_rows
 
 #: The design: features, training rows, test and pool rows, and the means of the features.
 FEATURES, TRAIN, TEST = 20, 3_000, 30_000
@@ -87,26 +86,18 @@ class SyntheticTables:
     def to_json(self) -> str:
         """One JSON document."""
         cells = [{**vars(cell), "distance": cell.distance} for cell in self.cells]
-        head = {"kind": "synthetic", "schema_version": SCHEMA_VERSION}
-        return json.dumps(
-            {**head, "seed": self.seed, "replications": self.replications, "lambda": self.lambdas, "cells": cells}
-        )
+        about = {"seed": self.seed, "replications": self.replications, "lambda": self.lambdas}
+        return documents.dumps("synthetic", {**about, "cells": cells})
 
 
 def paper() -> dict[tuple[str, float, str], tuple[float, float | None]]:
-    """The paper's cells: (metric, α, method) to mean and standard error.
-
-    >>> paper()["calibration_error", 0.02, "Vanilla"]
-    (0.0855, 0.0068)
-    """
-    text = resources.files(__package__).joinpath("synthetic.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    """Return the paper's cells: (metric, α, method) to mean and standard error."""
     return {
         (row["metric"], float(row["alpha"]), row["method"]): (
             float(row["mean"]),
             float(row["standard_error"]) if row["standard_error"] else None,
         )
-        for row in rows
+        for row in csv_rows("synthetic.csv")
     }
 
 
@@ -116,14 +107,7 @@ def run(
     *,
     progress: Callable[[Iterator[Any]], Iterable[Any]] = iter,
 ) -> SyntheticTables:
-    """Run the experiment with fresh random numbers.
-
-    Examples
-    --------
-    >>> tables = run(replications=2, seed=0)
-    >>> len(tables.cells) == len(METRICS) * len(ALPHAS) * len(METHODS)
-    True
-    """
+    """Run the experiment with fresh random numbers."""
     if replications < 2:
         raise UncurseError(f"replications={replications}; a standard error needs at least 2")
     streams = np.random.SeedSequence(seed).spawn(replications)
@@ -133,19 +117,10 @@ def run(
     stack = np.stack(results)  # replications × methods × metrics × α
     means, errors = stack.mean(axis=0), stack.std(axis=0, ddof=1) / np.sqrt(replications)
     known = paper()
-    cells = [
-        SyntheticCell(
-            metric,
-            alpha,
-            method,
-            float(means[j, k, a]),
-            float(errors[j, k, a]),
-            *known.get((metric, alpha, method), ()),
-        )
-        for k, metric in enumerate(METRICS)
-        for a, alpha in enumerate(ALPHAS)
-        for j, method in enumerate(METHODS)
-    ]
+    cells = []
+    for k, a, j in product(range(len(METRICS)), range(len(ALPHAS)), range(len(METHODS))):
+        place = METRICS[k], ALPHAS[a], METHODS[j]
+        cells.append(SyntheticCell(*place, float(means[j, k, a]), float(errors[j, k, a]), *known.get(place, ())))
     mean_lambdas = {name: float(np.mean([entry[name] for entry in lambdas])) for name in lambdas[0]}
     return SyntheticTables(tuple(cells), mean_lambdas, replications, seed)
 
@@ -178,9 +153,7 @@ def _replicate(rng: np.random.Generator) -> tuple[NDArray[np.float64], dict[str,
         result = evaluate(y_test, predictions[name], ALPHAS)
         if j == 0:
             vanilla = result.column("log_loss")
-        out[j, 0] = result.column("calibration_error")
-        out[j, 1] = result.column("ece")
-        out[j, 2] = result.column("mce")
+        out[j, :3] = [result.column(metric) for metric in METRICS[:3]]
         out[j, 3] = result.column("log_loss") / vanilla - 1
         out[j, 4] = result.column("predicted") / reached - 1
         out[j, 5] = [row.ece.floor for row in result.rows]

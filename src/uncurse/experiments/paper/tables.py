@@ -71,10 +71,7 @@ class ClickCell:
 
     @property
     def distance(self) -> float | None:
-        """Ours minus the paper's, in combined standard errors, the click noise of the paper's test set included.
-
-        A standard error that the paper does not print is assumed to equal ours.
-        """
+        """Ours minus the paper's, in combined standard errors (ours twice if it prints none) and click noise."""
         if self.paper_mean is None or not self.error > 0:
             return None
         other = self.network_error if self.paper_standard_error is None else self.paper_standard_error
@@ -116,10 +113,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding of the paper for one metric and calibrator: it holds where the statistic is below zero.
-
-    It is judged once, at the largest α that the paper prints. Selections at smaller α are subsets of that one.
-    """
+    """One finding of the paper for one metric and calibrator: it holds where the statistic is below zero."""
 
     claim: str
     metric: str
@@ -218,18 +212,18 @@ def percent(alpha: float) -> float:
 # ---------------------------------------------------------------------------- the paper's
 
 
+def csv_rows(name: str) -> Iterator[dict[str, str]]:
+    """Return the rows of a file of this package; lines that begin with # are comments."""
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+
+
 @cache
 def paper(dataset: str) -> dict[tuple[Key, float], tuple[float, float | None]]:
-    """Return the paper's cells: key and α in percent to mean and standard error.
-
-    >>> paper("criteo")[Key("calibration_error", "Platt Scaling", "vad", 2), 2.0]
-    (0.0086, 0.0012)
-    """
+    """Return the paper's cells: key and α in percent to mean and standard error."""
     check_choice("dataset", dataset, DATASETS)
-    text = resources.files(__package__).joinpath("clicks.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     cells: dict[tuple[Key, float], tuple[float, float | None]] = {}
-    for row in rows:
+    for row in csv_rows("clicks.csv"):
         if row["dataset"] == dataset:
             bins = int(row["bins"]) if row["bins"] else None
             key = Key(row["metric"], row["calibrator"], row["variant"], int(row["replicas"]), bins)
@@ -244,19 +238,8 @@ def paper(dataset: str) -> dict[tuple[Key, float], tuple[float, float | None]]:
 def pooled(values: Mapping[tuple[int, int], Any], block: int) -> tuple[Array, Array, Array | None]:
     """Return the mean over worlds, its standard error over networks, and that over worlds (None for one world).
 
-    Parameters
-    ----------
-    values : mapping
-        By world and served network.
-    block : int
-        Size of the blocks of neighbouring networks that share networks: 2 for pairs in which both are served. Errors
-        within a block may depend on each other, so a block counts as one observation.
-
-    Examples
-    --------
-    >>> mean, networks, worlds = pooled({(0, 0): 1.0, (0, 1): 3.0, (0, 2): 5.0, (0, 3): 7.0}, block=2)
-    >>> float(mean), float(networks), worlds  # of the pairs' means 2 and 6
-    (4.0, 2.0, None)
+    `values` are by world and served network. Neighbouring networks in a block share networks (`block` is 2 for pairs in
+    which both are served), so their errors may depend on each other, and a block counts as one observation.
     """
     by_world: dict[int, dict[int, list[Any]]] = {}
     for (world, model), value in values.items():
@@ -299,23 +282,13 @@ def cells_of(dataset: str, alphas: Sequence[float], samples: Samples) -> Iterato
             square, network, world = pooled({place: np.square(v) for place, v in values.items()}, key.replicas)
             rms = np.sqrt(square)
             twice = 2 * np.maximum(rms, 1e-300)
-            columns.append(
-                (key._replace(metric="true_rms"), rms, network / twice, None if world is None else world / twice)
-            )
+            between = None if world is None else world / twice
+            columns.append((key._replace(metric="true_rms"), rms, network / twice, between))
         for name, mean, network, world in columns:
             for a, alpha in enumerate(alphas):
-                yield ClickCell(
-                    name.metric,
-                    alpha,
-                    *name[1:],
-                    float(mean[a]),
-                    float(network[a]),
-                    len(values),
-                    floor[a],
-                    click_error[a],
-                    None if world is None else float(world[a]),
-                    *_of_paper(known, name, percent(alpha)),
-                )
+                of_worlds = None if world is None else float(world[a])
+                ours: Any = float(mean[a]), float(network[a]), len(values), floor[a], click_error[a], of_worlds
+                yield ClickCell(name.metric, alpha, *name[1:], *ours, *_of_paper(known, name, percent(alpha)))
 
 
 def _of_paper(known: Any, key: Key, alpha: float) -> tuple[float, float | None] | tuple[()]:

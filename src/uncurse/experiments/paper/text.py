@@ -211,16 +211,13 @@ def _replica_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[Te
     kinds = list(dict.fromkeys(cell.variant for cell in tables.cells if cell.calibrator in REPLICA_METHODS))
     header = ("α", "method", *("twin by seed" if kind == "seeds" else kind for kind in kinds))
     shown = [a for a in tables.alphas if a in alphas]
-    rows = [
-        (_share(alpha), name, *(_cell(tables.get("calibration_error", alpha, name, kind)) for kind in kinds))
-        for alpha, name in product(shown, REPLICA_METHODS)
-    ]
-    yield from _filled("Calibration error, %, S = 2, by kind of replica", header, rows)
-    rows = [
-        (_share(alpha), name, *(_true(tables, alpha, name, kind) for kind in kinds))
-        for alpha, name in product(shown, REPLICA_METHODS)
-    ]
-    yield from _filled(f"{_TRUE}, by kind of replica", header, rows)
+    errors, against_truth = [], []
+    for alpha, name in product(shown, REPLICA_METHODS):
+        place = _share(alpha), name
+        errors.append((*place, *(_cell(tables.get("calibration_error", alpha, name, kind)) for kind in kinds)))
+        against_truth.append((*place, *(_true(tables, alpha, name, kind) for kind in kinds)))
+    yield from _filled("Calibration error, %, S = 2, by kind of replica", header, errors)
+    yield from _filled(f"{_TRUE}, by kind of replica", header, against_truth)
 
 
 def _lambdas(tables: ClickTables) -> TextTable:
@@ -232,18 +229,8 @@ def _lambdas(tables: ClickTables) -> TextTable:
     for row in tables.lambdas:
         # Var(l) is that of the served network whatever the replica, so V ∝ 1 − λ.
         share = f"{(1 - row.pool) / (1 - twins[0].pool):.2f}" if twins and row.kind != "seeds" else ""
-        rows.append(
-            (
-                str(row.replicas),
-                row.kind,
-                row.link,
-                str(row.count),
-                one(row.pool, row.pool_sd),
-                one(row.labelled, row.labelled_sd),
-                one(row.ratio, row.ratio_sd),
-                share,
-            )
-        )
+        values = one(row.pool, row.pool_sd), one(row.labelled, row.labelled_sd), one(row.ratio, row.ratio_sd)
+        rows.append((str(row.replicas), row.kind, row.link, str(row.count), *values, share))
     return TextTable("λ: mean (standard deviation) over replications", rows, left=3)
 
 

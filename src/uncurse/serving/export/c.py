@@ -10,7 +10,7 @@ from ...maps import ScoreMap
 from ...maps.compile import compile_map, valid_range
 from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 from ...version import __version__
-from .text import MOST_EXP, SCALES, piece_rows, wrapped
+from . import MOST_EXP, SCALES, piece_rows, wrapped
 
 _WORDS = """alignas alignof and and_eq asm atomic_cancel auto bitand bitor bool break case catch char class compl
 concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else enum
@@ -83,15 +83,8 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     guard = f"{name.upper()}_H"
     tables = [(i, step) for i, step in enumerate(steps, 1) if isinstance(step, Pieces)]
     lines = [f"/* The prediction from the served score, {SCALES[score_map.scale]}; NAN for what is none."]
-    lines += [
-        f"   Made by uncurse {__version__}. */",
-        f"#ifndef {guard}",
-        f"#define {guard}",
-        "",
-        "#include <math.h>",
-        "",
-    ]
-    lines += [f"static inline double {name}(double score)", "{"]
+    lines += [f"   Made by uncurse {__version__}. */", f"#ifndef {guard}", f"#define {guard}", ""]
+    lines += ["#include <math.h>", "", f"static inline double {name}(double score)", "{"]
     if tables:
         count = len(tables[0][1].edges)
         lines += [f"    static const double edges[{count}] = {_c_table(map(repr, tables[0][1].edges))};"]
@@ -132,6 +125,3 @@ def _c_step(step: Operation, i: int) -> Iterator[str]:
 
 def _c_table(parts: Iterable[str]) -> str:
     return "\n".join(["{", *wrapped(parts, "        "), "    }"])
-
-
-__all__ = ["to_c"]

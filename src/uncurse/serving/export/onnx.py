@@ -81,14 +81,11 @@ def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
     is_score = graph.add("And", above, below)
     prediction = graph.run(compile_map(score_map), "score")
     _name(graph.add("Where", is_score, prediction, graph.constant(np.nan)), "prediction", TensorProto.DOUBLE, graph)
-    made = helper.make_graph(
-        graph.nodes,
-        "uncurse",
-        [helper.make_tensor_value_info("score", TensorProto.DOUBLE, ["N"])],
-        [helper.make_tensor_value_info("prediction", TensorProto.DOUBLE, ["N"])],
-        graph.tensors,
-        doc_string=f"The prediction from the served score ({score_map.scale}).",
+    score, predicted = (
+        helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["N"]) for name in ("score", "prediction")
     )
+    about = f"The prediction from the served score ({score_map.scale})."
+    made = helper.make_graph(graph.nodes, "uncurse", [score], [predicted], graph.tensors, doc_string=about)
     return helper.make_model(
         made,
         producer_name="uncurse",
@@ -182,6 +179,3 @@ class _Graph:
 def _room(count: int) -> int:
     """The least 2^k − 1 that is no less."""
     return (1 << count.bit_length()) - 1
-
-
-__all__ = ["map_nodes", "to_onnx"]

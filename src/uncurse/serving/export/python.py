@@ -11,7 +11,18 @@ from ...maps import Grouped, ScoreMap
 from ...maps.compile import compile_map
 from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 from ...version import __version__
-from .text import MOST_EXP, SCALES, piece_rows, wrapped
+from . import MOST_EXP, SCALES, piece_rows, wrapped
+
+_PHI = {  # neither tail may overflow
+    "logistic": "1.0 / (1.0 + math.exp(-l)) if l > -700.0 else math.exp(l)",
+    "log": f"math.exp(min(l, {MOST_EXP!r}))",
+    "probit": "0.5 * math.erfc(-l / math.sqrt(2.0))",
+}
+_INVERSE = {
+    "logistic": "math.log(l) - math.log1p(-l)",
+    "log": "math.log(l)",
+    "probit": "statistics.NormalDist().inv_cdf(l)",
+}
 
 
 def to_python(score_map: ScoreMap, name: str = "predict") -> str:
@@ -119,25 +130,10 @@ def _python_body(steps: Sequence[Operation]) -> Iterator[str]:
         elif isinstance(step, Clip):
             yield f"    l = min(max(l, {step.low!r}), {step.high!r})"
         elif isinstance(step, Phi):
-            yield (
-                "    l = "
-                + {
-                    # Neither tail may overflow.
-                    "logistic": "1.0 / (1.0 + math.exp(-l)) if l > -700.0 else math.exp(l)",
-                    "log": f"math.exp(min(l, {MOST_EXP!r}))",
-                    "probit": "0.5 * math.erfc(-l / math.sqrt(2.0))",
-                }[step.link]
-            )
+            yield f"    l = {_PHI[step.link]}"
         else:
             yield f"    l = max(l, {TINY!r})" if step.link == "log" else f"    l = min(max(l, {TINY!r}), {BELOW_ONE!r})"
-            yield (
-                "    l = "
-                + {
-                    "logistic": "math.log(l) - math.log1p(-l)",
-                    "log": "math.log(l)",
-                    "probit": "statistics.NormalDist().inv_cdf(l)",
-                }[step.link]
-            )
+            yield f"    l = {_INVERSE[step.link]}"
     yield "    return l"
 
 
@@ -146,6 +142,3 @@ def _python_number(value: object) -> str:
     if not isinstance(value, tuple) or len(repr(value)) < 100:
         return repr(value)
     return "\n".join(["(", *wrapped(map(repr, value), "    "), ")"])
-
-
-__all__ = ["to_python"]

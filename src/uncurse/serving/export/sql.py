@@ -16,7 +16,7 @@ from ...maps import Chain, Grouped, ScoreMap
 from ...maps.compile import compile_map, valid_range
 from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, apply
 from ...validation import check_choice
-from .text import MOST_EXP
+from . import MOST_EXP
 
 # Snowflake and BigQuery take at most 1 MB of SQL, about 10,000 pieces.
 _MOST_PIECES = 1 << 15
@@ -141,6 +141,3 @@ def _step(step: Operation, l: str, piece: int, form: Dialect) -> str:
         return f"LN(GREATEST({l}, {number(TINY)}))"
     rest = f"GREATEST({number(1.0)} - {l}, {number(1.0 - BELOW_ONE)})"
     return f"(LN(GREATEST({l}, {number(TINY)})) - LN({rest}))"
-
-
-__all__ = ["DIALECTS", "to_sql"]

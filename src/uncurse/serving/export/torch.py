@@ -94,6 +94,3 @@ class MapModule(nn.Module):
             return made if made.dtype == tensor.dtype else tensor.to(made.device)
 
         return cast(MapModule, super()._apply(moved, recurse))  # type: ignore[no-untyped-call]
-
-
-__all__ = ["MapModule"]

@@ -15,10 +15,7 @@ _LINKS = {"Logloss": "logistic", "CrossEntropy": "logistic", "Focal": "logistic"
 
 
 def fold_model(score_map: ScoreMap, model: Any) -> Any:
-    """Fold a map into a CatBoost model of any grow policy.
-
-    Not by the model's own scale: CatBoost explains and exports no model that has one.
-    """
+    """Fold a map into a CatBoost model of any grow policy."""
     import catboost
 
     check_predicts(model, "catboost")
@@ -30,6 +27,7 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
     if isinstance(bias, list):
         raise UncurseError(f"this CatBoost model has {len(bias)} outputs, and a map is for one score; {ELSEWHERE}")
     slope, intercept = line_of(score_map, _link(model), "this CatBoost model")
+    # Not by the model's own scale: CatBoost explains and exports no model that has one.
     unscaled = model
     if scale != 1:
         unscaled = model.copy()
@@ -84,6 +82,3 @@ def write(model: Any, source: Path, target: Path) -> None:
 
 def _format(path: Path) -> str:
     return "json" if family(path) == "catboost-json" else "cbm"
-
-
-__all__ = ["fold_model", "load_scorer", "read", "write"]

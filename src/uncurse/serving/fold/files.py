@@ -20,20 +20,18 @@ LARGEST = 8 << 30  # bytes; a larger model does not fit into one process
 _KNOWN = "LightGBM text, XGBoost JSON or UBJSON, CatBoost cbm or JSON, ONNX, safetensors, and torch state dicts"
 # The file of this package that knows a kind of model file, if it has another name.
 _FAMILIES = {"catboost-json": "catboost", "safetensors": "torch"}
+_OPTIONS = {"layer": (("torch", "safetensors"), "torch weights"), "output": (("onnx",), "an ONNX model")}
 _ISOLATED = ("catboost", "xgboost")  # families whose reader crashes on damaged files
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """A saved model as a function, for `verify`.
+    """A saved model as a function, for `verify`."""
 
-    `score` gives scores (n,), or the columns 1 − p and p; `others` gives further outputs by name.
-    """
-
-    score: Callable[[Any], Any]
+    score: Callable[[Any], Any]  # to scores (n,), or to the columns 1 − p and p
     space: str
     names: Sequence[str] | None = None  # of the features that it was trained on
-    others: Callable[[Any], dict[str, Any]] = lambda _: {}
+    others: Callable[[Any], dict[str, Any]] = lambda _: {}  # further outputs by name
 
 
 def family(path: str | os.PathLike[str]) -> str:
@@ -124,10 +122,7 @@ def fold_file(
 
 
 def load_scorer(path: Path, kind: str, score_map: ScoreMap, output: str | None, space: str | None = None) -> Scorer:
-    """Load a saved model as a function to its sum, or to its prediction where that is no logit.
-
-    `space` is what it returns, if known: that of the model before the fold.
-    """
+    """Load a saved model as a function to its sum or prediction; `space` is that of the model before the fold."""
     options = _options(kind, path, output=output) | ({"space": space} if kind == "onnx" else {})
     if (library := _FAMILIES.get(kind, kind)) in _ISOLATED:
         check_readable(path, library)
@@ -139,9 +134,7 @@ def _options(kind: str, path: str | os.PathLike[str], **options: str | None) -> 
     """Return the options that are set; refuse one of another family."""
     given: dict[str, str | None] = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
-        kinds, what = {"layer": (("torch", "safetensors"), "torch weights"), "output": (("onnx",), "an ONNX model")}[
-            name
-        ]
+        kinds, what = _OPTIONS[name]
         if kind not in kinds:
             raise UncurseError(f"{name}={value!r} is for {what} and {path} is {kind}; leave it out")
     return given
@@ -151,6 +144,3 @@ def _module(kind: str) -> Any:
     name = _FAMILIES.get(kind, kind)
     with needing(name):
         return import_module(f"{__package__}.{name}")
-
-
-__all__ = ["Scorer", "family", "fold_file", "load_scorer"]

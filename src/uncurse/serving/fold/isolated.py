@@ -67,8 +67,6 @@ def main(library: str, source: str, target: str | None = None) -> int:
     return 0
 
 
-__all__ = ["check_readable", "fold_isolated", "main"]
-
 if __name__ == "__main__":
     # Both readers do without these, which take most of the time that their libraries take to load.
     sys.modules |= dict.fromkeys(("pandas", "sklearn"))  # type: ignore[arg-type]

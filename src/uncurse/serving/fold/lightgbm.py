@@ -201,6 +201,3 @@ def _is_tree(lines: dict[str, str], features: int) -> bool:
 
 def _within(values: Array, end: int) -> bool:
     return bool(((values >= 0) & (values < end)).all())
-
-
-__all__ = ["fold_file", "fold_model", "load_scorer"]

@@ -22,11 +22,7 @@ ELSEWHERE = (
 
 
 def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
-    """Return the slope and intercept of a map on the sum of a model with this link.
-
-    >>> line_of(Affine(0.8, -0.1), "logistic", "a LogisticRegression")
-    (0.8, -0.1)
-    """
+    """Return the slope and intercept of a map on the sum of a model with this link."""
     if isinstance(score_map, Grouped):
         raise UncurseError(f"this map has one line for each group and {model} has one sum; {ELSEWHERE}")
     score_map = simplified(score_map)
@@ -87,6 +83,3 @@ def check_predicts(model: Any, library: str) -> None:
                 f"{part.__name__} has a {own[0]} of its own, so its sum is not known; fold the model inside it, or "
                 f"{ELSEWHERE}"
             )
-
-
-__all__ = ["ELSEWHERE", "RAW", "check_folded", "check_predicts", "fold_estimator", "line_of", "simplified"]

@@ -104,9 +104,8 @@ def load_scorer(path: Path, score_map: ScoreMap, *, output: str | None = None, s
     model = _read(path)
     name = graphs.score_name(model.graph, output)
     if space is None:
-        space = (
-            "probability" if graphs.end_of(model, name).op_type in ("Sigmoid", *graphs.CLASSIFIERS) else score_map.scale
-        )
+        end = graphs.end_of(model, name).op_type
+        space = "probability" if end in ("Sigmoid", *graphs.CLASSIFIERS) else score_map.scale
     stored = {tensor.name for tensor in model.graph.initializer}
     inputs = [one for one in model.graph.input if one.name not in stored]
     if len(inputs) != 1:
@@ -134,9 +133,8 @@ def load_scorer(path: Path, score_map: ScoreMap, *, output: str | None = None, s
         found = {}
         for one in others:
             found[one.name] = values = np.asarray(run(x, one.name)[0])
-            if graphs.is_label(
-                one
-            ):  # it follows the score: compare whether it is that of the second class above a half
+            # A label follows the score: compare whether it is that of the second class above a half.
+            if graphs.is_label(one):
                 found[one.name] = (values.ravel() == values.ravel()[p.argmax()]) == (p > 0.5)
         return found
 
@@ -174,9 +172,8 @@ def _fold_layer(graph: GraphProto, name: str, slope: float, intercept: float) ->
 
     def own(name: str) -> TensorProto | None:
         found = stored.get(name)
-        return (
-            found if found is not None and graphs.uses(graph, name) == 1 and found.data_type in graphs.FLOATS else None
-        )
+        fits = found is not None and graphs.uses(graph, name) == 1 and found.data_type in graphs.FLOATS
+        return found if fits else None
 
     if node.op_type == "Gemm":
         weight, bias = own(node.input[1]), own(node.input[2]) if len(node.input) > 2 else None
@@ -284,6 +281,3 @@ def _fold_trees(given: dict[str, Any], after: str, slope: float, intercept: floa
     if "base_values" in given:
         given["base_values"].floats[:] = [slope * value for value in given["base_values"].floats]
     return True
-
-
-__all__ = ["fold_file", "fold_model", "load_scorer"]

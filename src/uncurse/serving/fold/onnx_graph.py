@@ -218,21 +218,3 @@ def unused_prefix(graph: GraphProto, stem: str) -> str:
         count += 1
         name = f"{stem}{count}_"
     return name
-
-
-__all__ = [
-    "CLASSIFIERS",
-    "FLOATS",
-    "MOVES",
-    "SEPARATE",
-    "end_of",
-    "is_label",
-    "maker",
-    "nodes_of",
-    "others_behind",
-    "score_name",
-    "tensors_of",
-    "unused_prefix",
-    "uses",
-    "value_types",
-]

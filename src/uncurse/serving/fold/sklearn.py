@@ -116,16 +116,15 @@ def _link(model: Any, kind: type) -> tuple[str, float]:
         return RAW, 1.0
     if kind in _NETWORKS and model.n_outputs_ == 1:
         return {"logistic": "logistic", "exp": "log"}.get(model.out_activation_, RAW), 1.0
-    if kind in _LOG and not (kind is linear_model.TweedieRegressor and _is_identity(model)):
+    identity = kind is linear_model.TweedieRegressor and (
+        model.link == "identity" or (model.link == "auto" and model.power <= 0)
+    )
+    if kind in _LOG and not identity:
         return "log", 1.0
     if kind in (*_SUMS, *_LOG) and np.size(model.intercept_) == 1 and len(np.atleast_2d(model.coef_)) == 1:
         return RAW, 1.0
     reason = _REASONS.get(kind, "is no model whose last step is a sum that we know")
     raise UncurseError(f"this {name} cannot be folded: it {reason}; {ELSEWHERE}")
-
-
-def _is_identity(model: Any) -> bool:
-    return bool(model.link == "identity" or (model.link == "auto" and model.power <= 0))
 
 
 def _fold_trees(model: Any, slope: float, shift: float) -> None:
@@ -166,6 +165,3 @@ def _compare(model: Any, folded: Any, link: str, slope: float, intercept: float,
                 clear = (before > 1e-300) & (before < 1e300)  # an exponential may be 0 or infinite
                 before, after = np.log(before[clear]), np.log(after[clear])
             check_folded(slope * before + intercept, after, close, what)
-
-
-__all__ = ["fold_model"]

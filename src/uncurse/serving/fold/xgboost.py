@@ -86,9 +86,8 @@ def _link(document: dict[str, Any]) -> str:
     return _LINKS[name]
 
 
-def _forest(booster: dict[str, Any]) -> dict[str, Any]:
-    forest: dict[str, Any] = (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]
-    return forest
+def _forest(booster: dict[str, Any]) -> Any:
+    return (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]
 
 
 def _base(param: dict[str, Any], link: str) -> float:
@@ -169,6 +168,3 @@ def _is_tree(tree: dict[str, Any], features: int) -> bool:
         and np.all((feature[inner] >= 0) & (feature[inner] < features))
         and np.all(np.isfinite(np.asarray(tree["split_conditions"], np.float64)[leaves]))
     )
-
-
-__all__ = ["fold_document", "fold_model", "load_scorer", "read", "write"]
