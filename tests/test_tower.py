@@ -1,9 +1,11 @@
 import pickle
 import time
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.special import expit, logit
 
 import uncurse
@@ -11,6 +13,7 @@ from uncurse import VAD, Evidence, LogSpec, Moments, Tower, UncurseError
 from uncurse.calibration import fit_logistic
 from uncurse.debias.label_model import fit_scaling
 from uncurse.debias.latent_scores import ReplicaModel
+from uncurse.debias.tower import fit_tower
 from uncurse.evidence import from_arrays
 from uncurse.evidence.from_arrays import column_names
 from uncurse.metrics.selection import top_share
@@ -734,3 +737,19 @@ def test_equal_weights_of_any_size_equal_no_weights():
         names = np.full(len(X), group)
         np.testing.assert_allclose(weighted.predict_proba(X, names), plain.predict_proba(X, names), rtol=1e-9)
     np.testing.assert_allclose(weighted.interval(0.1), plain.interval(0.1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("coarser", ["pool", "labelled"])
+def test_pool_and_labelled_rows_are_compared_on_the_same_grid(coarser):
+    # More rows fill more cells, so their grid is coarser. Posteriors on another grid differ by several percent.
+    rng = np.random.default_rng(0)
+    noise = rng.uniform(0.2, 0.9, 20_000)
+    truth = rng.normal(-2, 0.7, len(noise))
+    served = truth + noise * rng.standard_normal(len(noise))
+    scores = np.column_stack([served, served[:, None] + noise[:, None] * rng.standard_normal((len(noise), 3))])
+    clicks = rng.random(len(noise)) < expit(truth)
+    fine = from_arrays(scores, clicks, replica_counts=True)
+    coarse = replace(fine, replica_counts=fine.replica_counts.coarsened(fine.replica_counts.level + 2))
+    pair = (coarse, fine) if coarser == "pool" else (fine, coarse)
+    mixed, alike = (fit_tower(*each, replicas="bootstrap").map for each in (pair, (coarse, coarse)))
+    assert_allclose(mixed(served), alike(served), rtol=1e-12)
