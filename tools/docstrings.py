@@ -1,16 +1,14 @@
 """Check the docstrings of the core's public names: ``python -m tools.docstrings``.
 
-A public name is one that ``uncurse``, a core package or a top-level core module lists in its ``__all__``. Other names
-of inner modules are for the package alone. A public function or class needs a summary, ``Parameters`` with types,
-``Returns`` if something is returned, and ``Examples``. Public methods need all but ``Examples``.
+``tools.public_names`` says which names are public; other names are for the package alone. A public function or class
+needs a summary, ``Parameters`` with types, ``Returns`` if something is returned, and ``Examples``. Public methods need
+all but ``Examples``.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
-import pkgutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -21,8 +19,10 @@ from typing import Any
 
 from numpydoc.validate import validate
 
+from tools.public_names import public_modules
+
 #: Packages that are not part of the core.
-OUTSIDE = ("report", "serving", "deep", "experiments", "cli")
+OUTSIDE = ("report", "serving", "deep", "experiments")
 #: numpydoc's checks for a method; see numpydoc.validate.ERROR_MSGS.
 METHOD_CHECKS = frozenset({"GL08", "SS01", "SS02", "SS03", "SS06", "PR01", "PR02", "PR04", "RT01"})
 #: Functions and classes also need an example.
@@ -42,15 +42,6 @@ class Violation:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.name}: {self.message}"
-
-
-def core_modules() -> Iterator[ModuleType]:
-    """Import the core, module by module."""
-    package = importlib.import_module("uncurse")
-    yield package
-    for found in pkgutil.iter_modules(package.__path__):
-        if not found.ispkg or found.name not in OUTSIDE:
-            yield importlib.import_module(f"uncurse.{found.name}")
 
 
 def check_module(module: ModuleType) -> Iterator[Violation]:
@@ -94,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--summary", action="store_true", help="print the number of violations of each file")
     options = parser.parse_args(arguments)
     # A name may be exported by its package and by `uncurse`: report it once.
-    every = [violation for module in core_modules() for violation in check_module(module)]
+    every = [violation for module in public_modules(OUTSIDE) for violation in check_module(module)]
     found = list({(v.path, v.line, v.message): v for v in every}.values())
     if options.paths:
         folders = [path.resolve() for path in options.paths]

@@ -63,20 +63,8 @@ class Averaged:
 def average_maps(first: ScoreMap, second: ScoreMap, weight: float, cells: ReplicaCells, offset: float) -> ScoreMap:
     """Return the map that predicts ``weight`` times the first plus ``1 − weight`` times the second.
 
-    Parameters
-    ----------
-    first, second : ScoreMap
-        Maps of one scale.
-    weight : float
-        Probability of the first.
-    cells : ReplicaCells
-        Cells of the pool: the map is exact at its quantiles, and piecewise linear in the log odds between them.
-    offset : float
-        What was added to the logits of the cells.
-
-    Returns
-    -------
-    ScoreMap
+    It is exact at the quantiles of `cells`, and piecewise linear in the log odds between them. `offset` is what was
+    added to the logits of the cells.
     """
     if isinstance(first, Grouped) or isinstance(second, Grouped):
         names = {name for part in (first, second) if isinstance(part, Grouped) for name in part.maps}

@@ -27,17 +27,6 @@ def without_chance(pool: ReplicaCells, labelled: ReplicaCells, kind: ReplicaKind
 
     Mean, spread and noise are compared one by one. Each differs with probability ½, by a normal of known size. The
     difference is multiplied by the probability that it is real, given the samples.
-
-    Parameters
-    ----------
-    pool, labelled : ReplicaCells
-        Cells of both.
-    kind : ReplicaKind
-        How the columns are related.
-
-    Returns
-    -------
-    ReplicaCells
     """
     if len(pool.served_masses) or len(labelled.served_masses):  # floors and caps must stay where they are
         return pool

@@ -111,23 +111,7 @@ class _Shrinkage:
 
 
 def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, variance: float | None = None) -> Fitted:
-    """Fit VAD to evidence.
-
-    Parameters
-    ----------
-    pool : Evidence
-        Evidence of the candidate pool.
-    labelled : Evidence, optional
-        Evidence of labelled rows, for a calibrator.
-    options : VADOptions
-        See `VAD`.
-    variance : float, optional
-        V, if it is known.
-
-    Returns
-    -------
-    Fitted
-    """
+    """Fit VAD to evidence of the candidate pool; labelled rows are for a calibrator. `variance` is a known V."""
     if options.calibrator is None and labelled is not None:
         raise UncurseError("there are labelled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
     pool, labelled = options.kind.evidence(pool), None if labelled is None else options.kind.evidence(labelled)
