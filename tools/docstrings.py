@@ -59,11 +59,14 @@ def check_module(module: ModuleType) -> Iterator[Violation]:
 
 
 def public_methods(cls: type) -> list[str]:
-    """List the public methods and properties that the class body itself defines."""
+    """List the public methods and properties that the class or a base of the same package defines."""
     kinds = (property, classmethod, staticmethod)
+    package = cls.__module__.split(".")[0]
+    bases = [base for base in cls.__mro__ if base.__module__.split(".")[0] == package]
+    found = {name: value for base in reversed(bases) for name, value in vars(base).items()}
     return [
         name
-        for name, value in vars(cls).items()
+        for name, value in found.items()
         if (not name.startswith("_") or name == CALL) and (inspect.isfunction(value) or isinstance(value, kinds))
     ]
 

@@ -1,4 +1,7 @@
-"""Which names are public: those that the reference shows and whose docstrings are checked."""
+"""Which names are public: those in the ``__all__`` of `uncurse`, of a module or package below it, and of `NESTED`.
+
+The reference shows these names, and ``tools.docstrings`` checks the docstrings of those in the core.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
-#: Modules that only the package itself uses. `uncurse` exports what a user needs of them.
-INTERNAL = {"cli", "documents", "optional", "text_tables", "threads", "validation", "version", "errors", "displays"}
+#: Packages that only `uncurse` itself uses. They have an ``__all__``, internal modules have none.
+INTERNAL = {"cli", "validation"}
 #: Packages inside packages whose names are public.
 NESTED = ("uncurse.experiments.arena", "uncurse.experiments.auction", "uncurse.experiments.logs")
 

@@ -234,17 +234,3 @@ def reading(kind: str) -> Iterator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise UncurseError(f"this is not a complete {kind} document ({error}); write it again") from None
-
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "dumps",
-    "loads",
-    "locked",
-    "read",
-    "reading",
-    "remove_temporaries",
-    "replacing",
-    "temporary_folder",
-    "write",
-]

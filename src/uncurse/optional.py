@@ -26,6 +26,3 @@ def needing(library: str, reason: str = "") -> Iterator[None]:
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(library, library)
         raise UncurseError(f"{reason or f'this needs {error.name}'}; pip install 'uncurse[{extra}]'") from None
-
-
-__all__ = ["needing"]

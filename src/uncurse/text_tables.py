@@ -111,6 +111,3 @@ def tab_separated(records: Sequence[Mapping[str, Any]]) -> str:
     """
     lines = ["\t".join(records[0])] if records else []
     return "\n".join(lines + ["\t".join(" ".join(str(v).split()) for v in record.values()) for record in records])
-
-
-__all__ = ["TextTable", "aligned", "as_markdown", "as_text", "html_table", "markdown_table", "tab_separated"]

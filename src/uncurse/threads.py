@@ -72,6 +72,3 @@ def one_blas_thread() -> Iterator[None]:
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()  # takes milliseconds, so only once
-
-
-__all__ = ["chunks", "cores", "in_threads", "one_blas_thread", "shares"]

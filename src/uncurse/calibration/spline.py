@@ -321,6 +321,3 @@ def monotone_curve(x: Array, y: Array, weight: Array | None = None) -> Curve:
     level = np.asarray(isotonic_regression(y - tie, weights=weight).x) + tie
     slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]] if len(x) > 1 else (MIN_SLOPE, MIN_SLOPE)
     return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))
-
-
-__all__ = ["Basis", "SmoothCurve", "fit_smooth", "make_basis", "monotone_curve", "spline"]

@@ -322,6 +322,3 @@ def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
     if not isinstance(base.remaining, LabelFreeAverage):
         return one
     return mixed_log_odds(base.remaining.weight, one, free)
-
-
-__all__ = ["Auto", "fit_auto"]

@@ -90,6 +90,3 @@ def _of_group(score_map: ScoreMap, name: str | None) -> ScoreMap:
     if not isinstance(score_map, Grouped):
         return score_map
     return score_map.default if name is None else score_map.maps.get(name, score_map.default)
-
-
-__all__ = ["Averaged", "average_maps", "mixed_log_odds"]

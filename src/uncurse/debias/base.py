@@ -167,6 +167,3 @@ def _html(score_map: ScoreMap, record: FitRecord) -> str:
         error = "" if record.standard_error is None else f" ± {record.standard_error:.4f}"
         rows.append(("λ", f"{record.lambda_:.4f}{error}"))
     return html_table([("", "uncurse"), *(row for row in rows if row[1])])
-
-
-__all__ = ["Debiaser", "Fitted"]

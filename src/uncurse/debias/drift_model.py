@@ -191,6 +191,3 @@ def _merged(z: Array, weight: Array, label: Array, width: float) -> tuple[Array,
         np.asarray(total, np.float64),
         np.bincount(place, label).astype(float),
     )
-
-
-__all__ = ["PARTS", "Drift", "Known", "fit_drift"]

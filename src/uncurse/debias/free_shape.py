@@ -292,6 +292,3 @@ def _latent_curve(latent: LatentScores, cells: ReplicaCells) -> Curve:
     x = np.concatenate([[fences[0]] if outliers_below else [], x, [fences[1]] if outliers_above else []])
     ends = (_TIE if outliers_below else left), (_TIE if outliers_above else right)
     return Curve(x.tolist(), curve.transform(x).tolist(), *ends)
-
-
-__all__ = ["FreeShape", "LabelFree", "LabelFreeAverage", "Parametric", "project", "teacher"]

@@ -132,15 +132,3 @@ def served_lead(pool: Moments, labelled: Moments, kind: ReplicaKind) -> float:
     chance = np.sqrt(1 / labelled.effective_rows + 1 / pool.effective_rows)
     enough = max(_LEAD, _CHANCE * chance) * spread + 1e-9 * float(np.sqrt(labelled.covariance[0, 0]))
     return lead if (abs(lead) if labelled.n_replicas == 2 else lead) > enough else 0.0
-
-
-__all__ = [
-    "SHARES",
-    "RemainingError",
-    "TopShare",
-    "compared_shares",
-    "normal_quantile",
-    "relative_level_error",
-    "remaining_error_interval",
-    "served_lead",
-]

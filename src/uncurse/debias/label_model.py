@@ -146,6 +146,3 @@ def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
     value = float(c @ (y - w * p)) / total
     rarer = min(float(y.sum()), float((w - y).sum()))
     return value if value**2 * total > 2 * np.log(max(rarer, 3.0)) + 4 else 0.0
-
-
-__all__ = ["LabelModel", "Misfit", "fit_labels", "fit_scaling"]

@@ -283,6 +283,3 @@ def _binned(mean: Array, variance: Array, weight: Array, cuts: Array, edges: Arr
     j = np.clip(np.searchsorted(edges, variance, side="right") - 1, 0, size - 1)
     _, i = np.unique(i, return_inverse=True)
     return np.bincount(i, weight * mean) / np.bincount(i, weight), i * size + j
-
-
-__all__ = ["LatentGrid", "LatentScores", "ReplicaModel"]

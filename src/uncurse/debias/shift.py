@@ -61,6 +61,3 @@ def _moments(cells: ReplicaCells, kind: ReplicaKind) -> tuple[Array, Array]:
         values = np.array([mean, 0.5 * np.log(spread), 0.5 * np.log(noise)])
         relative = [1.0, float(w @ np.square(square / spread - 1)) / 4, float(w @ np.square(variance / noise - 1)) / 4]
     return values, np.array(relative) / cells.effective_rows
-
-
-__all__ = ["without_chance"]

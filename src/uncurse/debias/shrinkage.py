@@ -96,6 +96,3 @@ def with_curvature(shrinkage: float, center: float, noise: float, link: str) -> 
     # φ and 1 − φ separately, so that neither tail loses digits.
     odds = (logistic(l) @ weights) / (logistic(-l) @ weights)
     return Curve(((m - intercept) / shrinkage).tolist(), np.log(odds).tolist(), shrinkage, shrinkage)
-
-
-__all__ = ["group_lambdas", "identical_replicas", "lambda_error", "shrink_towards", "with_curvature"]

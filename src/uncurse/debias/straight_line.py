@@ -76,6 +76,3 @@ def _fit(x: Array, own: Array, target: Array, log_odds: Array) -> tuple[float, f
         if float(np.abs(step).max()) < _CLOSE:
             break
     return slope, level - slope * center
-
-
-__all__ = ["straight_line"]

@@ -311,6 +311,3 @@ def _mean_moves(before: Array, after: Array, weight: Array) -> tuple[Array, Arra
     place, move = (np.add.reduceat(w * column[order], starts) / total for column in (after, after - before))
     rise = np.concatenate([[True], np.diff(place) > 0])
     return place[rise], move[rise]
-
-
-__all__ = ["Tower", "TowerFit", "fit_tower"]

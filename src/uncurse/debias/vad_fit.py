@@ -339,6 +339,3 @@ def _map(shrinkage: _Shrinkage, calibration: ScoreMap | None, options: VADOption
     else:
         steps.append(Affine(value, (1 - value) * center, options.link))
     return compose(*steps, scale=options.scale)
-
-
-__all__ = ["VADOptions", "fit_vad", "label_free"]

@@ -64,6 +64,3 @@ def align(
     # The ratio of both λ, and of the scales of the true scores if their variances differ.
     slope = float(np.sqrt(served_true / served_variance / (true / variance) * variance / served_variance))
     return slope, center - slope * served_center
-
-
-__all__ = ["align"]

@@ -385,6 +385,3 @@ class Moments:
             check_blocks(blocks)
             moments._append(*blocks)
         return moments
-
-
-__all__ = ["Moments"]

@@ -191,6 +191,3 @@ def _check_name(role: str, name: object) -> None:
 
 def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-__all__ = ["LogSpec", "TopK", "check_negative_rate"]

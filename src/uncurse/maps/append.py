@@ -86,6 +86,3 @@ def _important(x: Array, y: Array) -> NDArray[np.intp]:
             kept[worst] = True
             pending += [(start, worst), (worst, end)]
     return np.flatnonzero(kept)
-
-
-__all__ = ["append_map"]

@@ -199,6 +199,3 @@ def set_fields(score_map: ScoreMap, **fields: Any) -> None:
     """Replace fields of a frozen map under construction by validated values."""
     for name, value in fields.items():
         object.__setattr__(score_map, name, value)
-
-
-__all__ = ["ScoreMap", "check_knots", "check_space", "set_fields"]

@@ -215,6 +215,3 @@ def _join_equal(steps: Sequence[Operation]) -> tuple[Operation, ...]:
                 one = Line(slope[0], y[0] - slope[0] * x[0])
         result.append(one)
     return tuple(result)
-
-
-__all__ = ["compile_map", "compile_transform", "valid_range"]

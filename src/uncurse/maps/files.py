@@ -79,6 +79,3 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     if content["kind"] not in _KINDS:
         raise UncurseError(f"{path} is of kind {content['kind']!r}; pass a map written by `save` or `uncurse fit`")
     return content
-
-
-__all__ = ["from_dict", "load"]

@@ -91,18 +91,3 @@ def evaluate(program: Iterable[Operation], scores: Array) -> Array:
         for step in program:
             l = apply(step, l, scores)
     return l
-
-
-__all__ = [
-    "BELOW_ONE",
-    "MOST",
-    "TINY",
-    "Clip",
-    "Inverse",
-    "Line",
-    "Operation",
-    "Phi",
-    "Pieces",
-    "apply",
-    "evaluate",
-]

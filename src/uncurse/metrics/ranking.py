@@ -329,6 +329,3 @@ def _sorted(f: Any, labels: NDArray[Any]) -> tuple[Array, Columns]:
         scores, y = scores[starts], np.add.reduceat(y, starts)
         w = np.diff(starts, append=len(w)).astype(np.float64)
     return scores, (w, y, w, y)
-
-
-__all__ = ["Columns", "Ranked", "columns_of", "limit_bins", "rank", "top_rows"]

@@ -78,6 +78,3 @@ def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool
     chosen = np.zeros(len(values), bool)
     chosen[order[rank < most]] = True
     return chosen
-
-
-__all__ = ["count_of_share", "top_k", "top_share"]

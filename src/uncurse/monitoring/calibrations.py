@@ -76,6 +76,3 @@ def error_words(part: Calibration) -> str:
     direction = "too high" if part.error >= 0 else "too low"
     ends = ["no bound" if end is None else f"{100 * end:+.1f}%" for end in (part.low, part.high)]
     return f"predictions are {100 * abs(part.error):.1f}% {direction} (95% confidence sequence {ends[0]} to {ends[1]})"
-
-
-__all__ = ["LEVEL", "Calibration", "calibration_of", "calibrations_of", "e_value", "error_words"]

@@ -64,6 +64,3 @@ def range_place(name: str) -> int:
     """
     places = {_range_name(i): i for i in range(len(_EDGES) + 1)}
     return places.get(name, -1)
-
-
-__all__ = ["count_rows", "range_place"]

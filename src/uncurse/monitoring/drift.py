@@ -115,6 +115,3 @@ def lambda_change(rows: Evidence, record: FitRecord) -> LambdaChange | None:
         return None
     both = float(np.hypot(error, after.standard_error))
     return LambdaChange(before, after.lambda_, (after.lambda_ - before) / both) if both > 0 else None
-
-
-__all__ = ["LambdaChange", "ScoreChange", "lambda_change", "score_change"]

@@ -53,6 +53,3 @@ def prometheus_text(verdict: Verdict, name: str = "") -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-__all__ = ["prometheus_text"]

@@ -285,6 +285,3 @@ def total(sums: Sequence[LabelSums]) -> LabelSums:
     numbers = np.array([(one.rows, one.predicted, one.observed, *one.cumulants) for one in sums])
     rows, predicted, observed, *cumulants = numbers.reshape(-1, 3 + _NODES).sum(axis=0).tolist()
     return LabelSums(rows, predicted, observed, tuple(cumulants))
-
-
-__all__ = ["LabelSums", "intervals", "likely_start", "log_e_values", "total"]

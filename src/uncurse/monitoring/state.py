@@ -222,6 +222,3 @@ def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str
     for name, value in theirs.items():
         both[name] = both[name] + value if name in both else value
     return both
-
-
-__all__ = ["Day", "MonitorState", "check_time", "map_digest"]

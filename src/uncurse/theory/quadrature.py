@@ -93,6 +93,3 @@ def broadcast(*arrays: Array) -> tuple[Array, ...]:
     except ValueError:
         shapes = ", ".join(str(array.shape) for array in arrays)
         raise UncurseError(f"shapes {shapes} do not broadcast; pass numbers or arrays of one shape") from None
-
-
-__all__ = ["Integrand", "broadcast", "deviations", "finite_numbers", "tail_average"]

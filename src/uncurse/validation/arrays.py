@@ -182,19 +182,3 @@ def _is_missing(value: Any) -> bool:
         return value is None or bool(value != value)
     except (TypeError, ValueError):  # pandas.NA has no truth value
         return True
-
-
-__all__ = [
-    "LARGEST_SCORE",
-    "SCALES",
-    "check_finite",
-    "check_labels",
-    "check_length",
-    "check_names",
-    "check_numbers",
-    "check_scores",
-    "check_weights",
-    "effective_rows",
-    "group_rows",
-    "warn_if_probabilities",
-]

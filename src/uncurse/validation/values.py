@@ -80,6 +80,3 @@ def _shown(value: object) -> str:
     except ValueError:
         return "too large"
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-__all__ = ["check_choice", "check_count", "check_flag", "check_number", "check_share", "warn_user"]
