@@ -12,7 +12,7 @@ from .._types import Array
 from ..calibration import CALIBRATORS, fit_calibrator
 from ..errors import UncurseError
 from ..evidence import Evidence, Moments
-from ..evidence.spec import check_negative_rate
+from ..evidence.spec import check_negative_rate, logit_offset
 from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
@@ -89,7 +89,7 @@ class VADOptions:
     @property
     def offset(self) -> float:
         """Logarithm of the negative-sampling rate."""
-        return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
+        return logit_offset(self.negative_rate)
 
     @property
     def recentred(self) -> bool:
