@@ -117,6 +117,11 @@ def test_methods_need_parameters_and_returns_and_private_names_nothing(codes):
     assert codes(CLASS) == [("Model.fit", "PR01"), ("Model.fit", "RT01")]
 
 
+def test_inherited_methods_are_checked_too(codes):
+    base = 'class Base:\n    def scale(self, x):\n        """Scale."""\n        return x\n\nclass Model(Base):'
+    assert ("Model.scale", "PR01") in codes(CLASS.replace("class Model:", base))
+
+
 def test_paths_restrict_the_report(tmp_path, capsys):
     assert main([str(tmp_path)]) == 0
     assert "complete" in capsys.readouterr().out

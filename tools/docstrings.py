@@ -1,16 +1,14 @@
 """Check the docstrings of the core's public names: ``python -m tools.docstrings``.
 
-A public name is one that ``uncurse``, a core package or a top-level core module lists in its ``__all__``. Other names
-of inner modules are for the package alone. A public function or class needs a summary, ``Parameters`` with types,
-``Returns`` if something is returned, and ``Examples``. Public methods need all but ``Examples``.
+``tools.public_names`` says which names are public; other names are for the package alone. A public function or class
+needs a summary, ``Parameters`` with types, ``Returns`` if something is returned, and ``Examples``. Public methods need
+all but ``Examples``.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
-import pkgutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -21,8 +19,10 @@ from typing import Any
 
 from numpydoc.validate import validate
 
+from tools.public_names import public_modules
+
 #: Packages that are not part of the core.
-OUTSIDE = ("report", "serving", "deep", "experiments", "cli")
+OUTSIDE = ("report", "serving", "deep", "experiments")
 #: numpydoc's checks for a method; see numpydoc.validate.ERROR_MSGS.
 METHOD_CHECKS = frozenset({"GL08", "SS01", "SS02", "SS03", "SS06", "PR01", "PR02", "PR04", "RT01"})
 #: Functions and classes also need an example.
@@ -44,15 +44,6 @@ class Violation:
         return f"{self.path}:{self.line}: {self.name}: {self.message}"
 
 
-def core_modules() -> Iterator[ModuleType]:
-    """Import the core, module by module."""
-    package = importlib.import_module("uncurse")
-    yield package
-    for found in pkgutil.iter_modules(package.__path__):
-        if not found.ispkg or found.name not in OUTSIDE:
-            yield importlib.import_module(f"uncurse.{found.name}")
-
-
 def check_module(module: ModuleType) -> Iterator[Violation]:
     """Check the public functions and classes that `module` defines, and their public methods."""
     for name in getattr(module, "__all__", ()):
@@ -68,11 +59,14 @@ def check_module(module: ModuleType) -> Iterator[Violation]:
 
 
 def public_methods(cls: type) -> list[str]:
-    """List the public methods and properties that the class body itself defines."""
+    """List the public methods and properties that the class or a base of the same package defines."""
     kinds = (property, classmethod, staticmethod)
+    package = cls.__module__.split(".")[0]
+    bases = [base for base in cls.__mro__ if base.__module__.split(".")[0] == package]
+    found = {name: value for base in reversed(bases) for name, value in vars(base).items()}
     return [
         name
-        for name, value in vars(cls).items()
+        for name, value in found.items()
         if (not name.startswith("_") or name == CALL) and (inspect.isfunction(value) or isinstance(value, kinds))
     ]
 
@@ -94,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--summary", action="store_true", help="print the number of violations of each file")
     options = parser.parse_args(arguments)
     # A name may be exported by its package and by `uncurse`: report it once.
-    every = [violation for module in core_modules() for violation in check_module(module)]
+    every = [violation for module in public_modules(OUTSIDE) for violation in check_module(module)]
     found = list({(v.path, v.line, v.message): v for v in every}.values())
     if options.paths:
         folders = [path.resolve() for path in options.paths]

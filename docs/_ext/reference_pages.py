@@ -4,49 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-#: Modules that only the package itself uses.
-INTERNAL = {"cli", "documents", "optional", "text_tables", "threads", "validation", "version", "errors", "displays"}
-#: Packages inside packages whose names are public.
-NESTED = ("uncurse.experiments.arena", "uncurse.experiments.auction", "uncurse.experiments.logs")
-
-
-def public_modules() -> list[ModuleType]:
-    """Import `uncurse` and every module below it that lists public names, the package itself first."""
-    package = importlib.import_module("uncurse")
-    names = [f"uncurse.{found.name}" for found in pkgutil.iter_modules(package.__path__)]
-    names = [name for name in names if name.split(".")[1] not in INTERNAL and not name.split(".")[1].startswith("_")]
-    for name in NESTED:
-        parent, _, child = name.rpartition(".")
-        if any(found.name == child for found in pkgutil.iter_modules(importlib.import_module(parent).__path__)):
-            names.append(name)
-    modules = [package, *(importlib.import_module(name) for name in sorted(names))]
-    return [module for module in modules if getattr(module, "__all__", None)]
-
-
-def public_names() -> dict[str, dict[str, Any]]:
-    """Return the values of every module by name. A value is listed once, in the first module that has it."""
-    seen: set[int] = set()
-    found: dict[str, dict[str, Any]] = {}
-    for module in public_modules():
-        values = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
-        found[module.__name__] = {
-            name: value for name, value in values.items() if not (is_object(value) and id(value) in seen)
-        }
-        seen.update(id(value) for value in values.values() if is_object(value))
-    return found
-
-
-def is_object(value: Any) -> bool:
-    """Return whether a value is a class or a function; other values are constants or modules."""
-    return inspect.isclass(value) or inspect.isroutine(value)
+from tools.public_names import is_object, public_names
 
 
 def module_page(module: str, values: dict[str, Any]) -> str:

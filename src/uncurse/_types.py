@@ -7,5 +7,3 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Float = NDArray[np.floating[Any]]
-
-__all__ = ["Array", "Float"]

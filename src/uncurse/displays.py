@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._types import Array
 from .errors import UncurseError
 from .metrics import Evaluation, evaluate
 from .optional import needing
@@ -17,7 +16,47 @@ _ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _Z = 1.96  # of the bands: 95%
 
 
-class SelectionErrorDisplay:
+class _Display:
+    """The common part of the displays."""
+
+    from_predictions: ClassVar[Any]
+
+    def __init__(self, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
+        self.evaluations = _named(evaluations)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, name: str | None = None, **options: Any
+    ) -> Self:
+        """Predict with a fitted classifier, evaluate and plot.
+
+        Parameters
+        ----------
+        estimator : classifier
+            Fitted, with `predict_proba`.
+        X : array-like of shape (n, features)
+            Rows.
+        y : array-like of shape (n,)
+            Labels, 0 or 1.
+        name : str, optional
+            Name in the legend; by default that of the class.
+        **options
+            See `from_predictions`.
+
+        Returns
+        -------
+        SelectionErrorDisplay or SelectedReliabilityDisplay
+        """
+        if not hasattr(estimator, "predict_proba"):
+            raise UncurseError(f"a {type(estimator).__name__} has no predict_proba; pass a fitted classifier")
+        predicted = np.asarray(estimator.predict_proba(X))[:, 1]
+        display: Self = cls.from_predictions(
+            y, predicted, name=type(estimator).__name__ if name is None else name, **options
+        )
+        return display
+
+
+class SelectionErrorDisplay(_Display):
     """Calibration error of the top-scored rows, by selected share.
 
     Parameters
@@ -39,9 +78,6 @@ class SelectionErrorDisplay:
     >>> len(display.ax_.lines) > 0
     True
     """
-
-    def __init__(self, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
-        self.evaluations = _named(evaluations)
 
     @classmethod
     def from_predictions(
@@ -79,31 +115,6 @@ class SelectionErrorDisplay:
         found = {key: evaluate(y, values, alphas, sample_weight=sample_weight) for key, values in sets.items()}
         return cls(found).plot(ax=ax)
 
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, name: str | None = None, **options: Any
-    ) -> SelectionErrorDisplay:
-        """Predict with a fitted classifier, evaluate and plot.
-
-        Parameters
-        ----------
-        estimator : classifier
-            Fitted, with `predict_proba`.
-        X : array-like of shape (n, features)
-            Rows.
-        y : array-like of shape (n,)
-            Labels, 0 or 1.
-        name : str, optional
-            Name in the legend; by default that of the class.
-        **options
-            See `from_predictions`.
-
-        Returns
-        -------
-        SelectionErrorDisplay
-        """
-        return cls.from_predictions(y, _probabilities(estimator, X), name=_name(estimator, name), **options)
-
     def plot(self, ax: Any = None) -> SelectionErrorDisplay:
         """Draw the error of each selected share, with a 95% band.
 
@@ -131,7 +142,7 @@ class SelectionErrorDisplay:
         return self
 
 
-class SelectedReliabilityDisplay:
+class SelectedReliabilityDisplay(_Display):
     """Reliability of the selected rows: observed against predicted rate, in bins.
 
     Parameters
@@ -154,7 +165,7 @@ class SelectedReliabilityDisplay:
     """
 
     def __init__(self, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
-        self.evaluations = _named(evaluations)
+        super().__init__(evaluations)
         for evaluation in self.evaluations.values():
             if len(evaluation.rows) != 1:
                 raise UncurseError(
@@ -200,31 +211,6 @@ class SelectedReliabilityDisplay:
         options: Any = {"sample_weight": sample_weight, "n_bins": n_bins}
         return cls({key: evaluate(y, values, alpha, **options) for key, values in sets.items()}).plot(ax=ax)
 
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, name: str | None = None, **options: Any
-    ) -> SelectedReliabilityDisplay:
-        """Predict with a fitted classifier, evaluate and plot.
-
-        Parameters
-        ----------
-        estimator : classifier
-            Fitted, with `predict_proba`.
-        X : array-like of shape (n, features)
-            Rows.
-        y : array-like of shape (n,)
-            Labels, 0 or 1.
-        name : str, optional
-            Name in the legend; by default that of the class.
-        **options
-            See `from_predictions`.
-
-        Returns
-        -------
-        SelectedReliabilityDisplay
-        """
-        return cls.from_predictions(y, _probabilities(estimator, X), name=_name(estimator, name), **options)
-
     def plot(self, ax: Any = None) -> SelectedReliabilityDisplay:
         """Draw the bins with 95% intervals, and the diagonal of perfect calibration.
 
@@ -266,16 +252,3 @@ def _axes(ax: Any) -> tuple[Any, Any]:
         import matplotlib.pyplot as plt
     ax = plt.subplots()[1] if ax is None else ax
     return ax, ax.figure
-
-
-def _probabilities(estimator: Any, X: ArrayLike) -> Array:
-    if not hasattr(estimator, "predict_proba"):
-        raise UncurseError(f"a {type(estimator).__name__} has no predict_proba; pass a fitted classifier")
-    return np.asarray(estimator.predict_proba(X))[:, 1]
-
-
-def _name(estimator: Any, name: str | None) -> str:
-    return type(estimator).__name__ if name is None else name
-
-
-__all__ = ["SelectedReliabilityDisplay", "SelectionErrorDisplay"]

@@ -25,26 +25,8 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # strings are 
 
 
 def dumps(kind: str, content: Mapping[str, Any], checksum: bool = False) -> str:
-    """Write a JSON document.
+    """Write a JSON document of plain data with finite numbers; `checksum` adds the CRC-32 that `loads` verifies.
 
-    Parameters
-    ----------
-    kind : str
-        Kind of document, such as ``"affine"``.
-    content : mapping
-        Plain data: finite numbers, text, booleans, None, lists and mappings.
-    checksum : bool, default=False
-        Add the CRC-32 of the content, which `loads` verifies.
-
-    Returns
-    -------
-    str
-        The document.
-
-    Examples
-    --------
-    >>> dumps("affine", {"slope": 1.0})
-    '{"kind": "affine", "schema_version": 2, "slope": 1.0}'
     >>> dumps("affine", {"slope": 1.0}, checksum=True)
     '{"kind": "affine", "schema_version": 2, "checksum": "d61f672f", "slope": 1.0}'
     """
@@ -72,25 +54,7 @@ def _nested_deeper(text: str, limit: int) -> bool:
 
 
 def loads(text: str, *, source: str = "document") -> dict[str, Any]:
-    """Parse a JSON document.
-
-    Parameters
-    ----------
-    text : str
-        A document written by `dumps`.
-    source : str, default="document"
-        Name of the document in error messages, such as its path.
-
-    Returns
-    -------
-    dict
-        The kind, the schema version and the content.
-
-    Examples
-    --------
-    >>> loads('{"kind": "affine", "schema_version": 2, "slope": 1.0}')["slope"]
-    1.0
-    """
+    """Parse a document written by `dumps` into kind, schema version and content; errors name the `source`."""
     if not isinstance(text, str):
         raise UncurseError(f"{source} is of type {type(text).__name__}; pass the text of a JSON document")
     if _nested_deeper(text, _DEEPEST):
@@ -140,24 +104,7 @@ def _no_constant(text: str) -> float:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a JSON document from a file.
-
-    Parameters
-    ----------
-    path : str or path-like
-        A file written by `write`.
-
-    Returns
-    -------
-    dict
-        As from `loads`.
-
-    Examples
-    --------
-    >>> read("absent.json")
-    Traceback (most recent call last):
-    uncurse.errors.UncurseError: cannot read absent.json: No such file or directory
-    """
+    """Read a JSON document from a file, as `loads` does."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -170,19 +117,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file atomically.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Target; an existing file is replaced.
-    content : str or bytes
-        Content; text is written as UTF-8.
-
-    Examples
-    --------
-    >>> write("/dev/null", dumps("affine", {"slope": 1.0}))
-    """
+    """Write text, as UTF-8, or bytes to a file atomically; an existing file is replaced."""
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -198,21 +133,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     A symbolic link is kept and its target is replaced. An existing file keeps its mode. A pipe or a device is written
     to directly.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Target.
-
-    Yields
-    ------
-    Path
-        The file to write to.
-
-    Examples
-    --------
-    >>> with replacing("/dev/null") as file:
-    ...     written = file.write_text("text")
     """
     path = os.fspath(path)
     if os.path.exists(path) and not os.path.isfile(path):
@@ -234,25 +154,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(parent: str | os.PathLike[str]) -> Iterator[Path]:
-    """Create a hidden folder for unfinished files, and remove it at the end.
+    """Create a hidden folder in `parent` for files that will be renamed into place, and remove it at the end.
 
     Its name holds this host and process. Folders that a killed process of this host left in `parent` are removed.
-
-    Parameters
-    ----------
-    parent : str or path-like
-        Folder in which the finished files will be, so that they can be renamed into place.
-
-    Yields
-    ------
-    Path
-        The hidden folder.
-
-    Examples
-    --------
-    >>> with tempfile.TemporaryDirectory() as parent, temporary_folder(parent) as folder:
-    ...     folder.name.startswith(".uncurse-")
-    True
     """
     host = _host()
     _remove_abandoned(Path(parent), host)
@@ -273,21 +177,6 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
     """Hold an exclusive lock while a file is read, changed and written, so that no change of another process is lost.
 
     The lock is on a file next to it, whose name ends in ".lock". It ends with the process, also if that is killed.
-
-    Parameters
-    ----------
-    path : str or path-like
-        File to change; it need not exist.
-
-    Yields
-    ------
-    None
-
-    Examples
-    --------
-    >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder) / "state.json"):
-    ...     print(*os.listdir(folder))
-    state.json.lock
     """
     try:
         import fcntl
@@ -304,15 +193,7 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def remove_temporaries() -> None:
-    """Remove the hidden folders of this process, before it ends without running its ``finally`` blocks.
-
-    Examples
-    --------
-    >>> with tempfile.TemporaryDirectory() as parent, temporary_folder(parent) as folder:
-    ...     remove_temporaries()
-    ...     folder.exists()
-    False
-    """
+    """Remove the hidden folders of this process, before it ends without running its ``finally`` blocks."""
     for folder in list(_temporary):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -346,37 +227,10 @@ def _remove_abandoned(parent: Path, host: str) -> None:
 
 @contextmanager
 def reading(kind: str) -> Iterator[None]:
-    """Turn errors caused by missing or malformed fields into `UncurseError`.
-
-    Parameters
-    ----------
-    kind : str
-        Kind of document, for the message.
-
-    Examples
-    --------
-    >>> with reading("cells"):
-    ...     {}["weight"]
-    Traceback (most recent call last):
-    uncurse.errors.UncurseError: this is not a complete cells document ('weight'); write it again
-    """
+    """Turn errors caused by missing or malformed fields of a kind of document into `UncurseError`."""
     try:
         yield
     except UncurseError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise UncurseError(f"this is not a complete {kind} document ({error}); write it again") from None
-
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "dumps",
-    "loads",
-    "locked",
-    "read",
-    "reading",
-    "remove_temporaries",
-    "replacing",
-    "temporary_folder",
-    "write",
-]

@@ -9,6 +9,3 @@ class UncurseError(ValueError):
     >>> issubclass(UncurseError, ValueError)
     True
     """
-
-
-__all__ = ["UncurseError"]

@@ -14,19 +14,8 @@ _EXTRAS = {"torch": "deep"}  # libraries whose extra has another name
 def needing(library: str, reason: str = "") -> Iterator[None]:
     """Raise `UncurseError` that names the extra to install if an import fails.
 
-    Parameters
-    ----------
-    library : str
-        Library or extra that is imported.
-    reason : str
-        What needs which packages; by default the error names the module that is missing.
+    `reason` says what needs which packages; by default the error names the module that is missing.
 
-    Yields
-    ------
-    None
-
-    Examples
-    --------
     >>> with needing("onnx"):
     ...     import absent_module
     Traceback (most recent call last):
@@ -37,6 +26,3 @@ def needing(library: str, reason: str = "") -> Iterator[None]:
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(library, library)
         raise UncurseError(f"{reason or f'this needs {error.name}'}; pip install 'uncurse[{extra}]'") from None
-
-
-__all__ = ["needing"]

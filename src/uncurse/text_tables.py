@@ -13,26 +13,7 @@ _WIDTH = 118
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table under a title, as a part of a text.
-
-    Parameters
-    ----------
-    title : str
-        Title; may be empty.
-    rows : sequence of sequences of str
-        Rows of cells, the header first.
-    left : int, default=1
-        Number of columns that are aligned to the left.
-    gap : int, default=2
-        Number of spaces between columns on a terminal.
-
-    Examples
-    --------
-    >>> print(as_text([TextTable("Results", [("method", "error"), ("VAD", "1%")])]))
-    Results
-    method  error
-    VAD        1%
-    """
+    """A table under a title, which may be empty. The header is the first row; `left` columns are aligned left."""
 
     title: str
     rows: Sequence[Sequence[str]]
@@ -41,19 +22,8 @@ class TextTable:
 
 
 def as_text(parts: Iterable[str | Sequence[str] | TextTable]) -> str:
-    """Return paragraphs, blocks of lines and tables as text for a terminal of 120 columns.
+    """Return paragraphs, which are wrapped, blocks of lines, which are not, and tables as text of 120 columns.
 
-    Parameters
-    ----------
-    parts : iterable of str, sequence of str or TextTable
-        Paragraphs, which are wrapped; blocks of lines, which are not; and tables.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> print(as_text(["Errors in percent.", TextTable("Results", [("method", "error"), ("VAD", "1")])]))
     Errors in percent.
     <BLANKLINE>
@@ -81,17 +51,6 @@ def as_text(parts: Iterable[str | Sequence[str] | TextTable]) -> str:
 def as_markdown(parts: Iterable[str | Sequence[str] | TextTable]) -> str:
     """Return the same parts as Markdown.
 
-    Parameters
-    ----------
-    parts : iterable of str, sequence of str or TextTable
-        See `as_text`.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> print(as_markdown([TextTable("Results", [("method", "error"), ("VAD", "1")])]), end="")
     **Results**
     <BLANKLINE>
@@ -112,27 +71,7 @@ def as_markdown(parts: Iterable[str | Sequence[str] | TextTable]) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[str]:
-    """Return the lines of a table with aligned columns.
-
-    Parameters
-    ----------
-    table : sequence of sequences of str
-        Rows of cells, the header first.
-    left : int, default=1
-        Number of columns that are aligned to the left; the others are aligned to the right.
-    gap : int, default=2
-        Number of spaces between columns.
-
-    Returns
-    -------
-    list of str
-
-    Examples
-    --------
-    >>> print("\\n".join(aligned([("method", "error"), ("VAD", "1%")])))
-    method  error
-    VAD        1%
-    """
+    """Return the lines of a table with `left` columns aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
@@ -142,26 +81,7 @@ def aligned(table: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> l
 
 
 def markdown_table(table: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Return a table in Markdown.
-
-    Parameters
-    ----------
-    table : sequence of sequences of str
-        Rows of cells, the header first.
-    left : int, default=1
-        Number of columns that are aligned to the left.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> print(markdown_table([("method", "error"), ("VAD", "1%")]))
-    | method | error |
-    | :-- | --: |
-    | VAD | 1% |
-    """
+    """Return a table in Markdown."""
     header, *rows = [[cell.strip().replace("*", "\\*").replace("|", "\\|") for cell in row] for row in table]
     rule = [":--" if i < left else "--:" for i, _ in enumerate(header)]
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *rows))
@@ -170,19 +90,6 @@ def markdown_table(table: Sequence[Sequence[str]], *, left: int = 1) -> str:
 def html_table(table: Sequence[Sequence[str]], *, caption: str = "") -> str:
     """Return a table as HTML for a notebook; all text is escaped.
 
-    Parameters
-    ----------
-    table : sequence of sequences of str
-        Rows of cells, the header first.
-    caption : str, default=""
-        Text above the table.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> html_table([("top", "error"), ("2%", "<1%")])
     '<table><tr><th>top</th><th>error</th></tr><tr><td>2%</td><td>&lt;1%</td></tr></table>'
     """
@@ -198,23 +105,9 @@ def html_table(table: Sequence[Sequence[str]], *, caption: str = "") -> str:
 def tab_separated(records: Sequence[Mapping[str, Any]]) -> str:
     """Return a header and one line per record; tabs and line ends inside a value become spaces.
 
-    Parameters
-    ----------
-    records : sequence of mappings
-        Records with the same keys.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> print(tab_separated([{"alpha": 0.02, "method": "as served"}]).expandtabs(8))
     alpha   method
     0.02    as served
     """
     lines = ["\t".join(records[0])] if records else []
     return "\n".join(lines + ["\t".join(" ".join(str(v).split()) for v in record.values()) for record in records])
-
-
-__all__ = ["TextTable", "aligned", "as_markdown", "as_text", "html_table", "markdown_table", "tab_separated"]

@@ -19,18 +19,7 @@ _MAX_CORES = 8  # memory bandwidth limits the speed of more
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use, at most 8.
-
-    Returns
-    -------
-    int
-        Number of cores.
-
-    Examples
-    --------
-    >>> 1 <= cores() <= 8
-    True
-    """
+    """Return the number of cores that this process may use, at most 8."""
     affinity = getattr(os, "sched_getaffinity", None)
     return min(_MAX_CORES, len(affinity(0)) if affinity else (os.cpu_count() or 1))
 
@@ -40,27 +29,7 @@ def in_threads(
     items: Sequence[Item],
     progress: Callable[[Iterator[Result]], Iterable[Result]] = iter,
 ) -> list[Result]:
-    """Apply a function to every item, in one thread per core.
-
-    Parameters
-    ----------
-    function : callable
-        Function of one item.
-    items : sequence
-        Items.
-    progress : callable, optional
-        Wraps the iterator over the results, for a progress bar.
-
-    Returns
-    -------
-    list
-        Results in the order of the items.
-
-    Examples
-    --------
-    >>> in_threads(abs, [-1, 2, -3])
-    [1, 2, 3]
-    """
+    """Apply a function to every item, in one thread per core; `progress` wraps the iterator over the results."""
     workers = min(cores(), len(items))
     if workers < 2:
         return list(progress(map(function, items)))
@@ -69,48 +38,12 @@ def in_threads(
 
 
 def chunks(rows: int, step: int = 1 << 16) -> Iterator[slice]:
-    """Split rows into slices that fit in the cache.
-
-    Parameters
-    ----------
-    rows : int
-        Number of rows.
-    step : int, default=65536
-        Rows per slice.
-
-    Returns
-    -------
-    iterator of slice
-        Consecutive slices.
-
-    Examples
-    --------
-    >>> list(chunks(5, 3))
-    [slice(0, 3, None), slice(3, 5, None)]
-    """
+    """Split rows into slices that fit in the cache."""
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def shares(rows: int, least: int = 1 << 18) -> list[slice]:
-    """Split rows into one slice per core.
-
-    Parameters
-    ----------
-    rows : int
-        Number of rows.
-    least : int, default=262144
-        Least number of rows per slice if there are several slices.
-
-    Returns
-    -------
-    list of slice
-        Consecutive slices, at least one.
-
-    Examples
-    --------
-    >>> shares(10)
-    [slice(0, 10, None)]
-    """
+    """Split rows into one slice per core; if there are several, each has at least `least` rows."""
     count = max(1, min(cores(), rows // least))
     return [slice(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
@@ -124,11 +57,6 @@ def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread: for small products more threads only wait for each other (2–4 times slower).
 
     The limit applies to the process. The first active block sets it, and the last one to end removes it.
-
-    Examples
-    --------
-    >>> with one_blas_thread():
-    ...     pass
     """
     with _lock:
         _limits.append(_limits[0] if _limits else _blas().limit(limits=1, user_api="blas"))
@@ -144,6 +72,3 @@ def one_blas_thread() -> Iterator[None]:
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()  # takes milliseconds, so only once
-
-
-__all__ = ["chunks", "cores", "in_threads", "one_blas_thread", "shares"]

@@ -248,15 +248,3 @@ def _steps(cells: Cells, edges: Array, weight: Array, label: Array, strict: bool
         values = np.clip(label / weight, _CERTAIN, 1 - _CERTAIN)
     center = float(np.average(cells.score, weights=cells.weight))
     return Steps(edges.tolist(), logit(values).tolist(), MIN_SLOPE if strict else 0.0, center, monotone=strict)
-
-
-__all__ = [
-    "bbq",
-    "histogram",
-    "isotonic",
-    "make_bins",
-    "scaling_binning",
-    "scores_at",
-    "smooth_isotonic",
-    "sums_between",
-]

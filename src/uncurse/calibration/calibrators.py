@@ -130,6 +130,3 @@ def fit_calibrator(method: str, cells: Cells, **options: Any) -> ScoreMap:
         if count <= 0:
             raise UncurseError(f"the labels have no {missing}; add rows until both classes occur")
     return function(cells, **options)
-
-
-__all__ = ["CALIBRATORS", "calibrate", "fit_calibrator"]

@@ -197,6 +197,3 @@ def _choice(candidates: list[float], losses: Array, weight: float, rows: int) ->
     found = zip(candidates, *(column / weight for column in columns), strict=True)
     compared = tuple(HalfLifeCandidate(*map(float, values)) for values in found)
     return HalfLifeChoice(candidates[best], count, rows, compared)
-
-
-__all__ = ["HalfLifeCandidate", "HalfLifeChoice", "candidates_for", "choose_half_life"]

@@ -210,6 +210,3 @@ def _not_converged() -> UncurseError:
         f"logistic regression did not converge in {_MAX_STEPS} Newton steps; the scores separate the labels, or are "
         "constant; use more rows"
     )
-
-
-__all__ = ["LogisticFit", "fit_logistic"]

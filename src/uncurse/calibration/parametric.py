@@ -110,6 +110,3 @@ def _check_rising(slope: float, method: str) -> float:
             f"{method} has slope {slope:.3g}: labels fall as scores rise; is the label, or the score, reversed?"
         )
     return float(slope)
-
-
-__all__ = ["MIN_SLOPE", "beta", "check_overlap", "effective_columns", "platt", "temperature"]

@@ -44,23 +44,11 @@ _RUN = 64  # cells per estimate of the residual variance: a relative error of �
 
 @dataclass(frozen=True)
 class SmoothCurve:
-    """Fitted curve of the log odds, with the covariance of its coefficients.
+    """Fitted curve of the log odds in z = (x − center) / spread, with the covariance of its coefficients.
 
-    Attributes
-    ----------
-    center, spread : float
-        Location and scale of the score; coefficients refer to z = (x − center) / spread.
-    limits, levels : tuple of float
-        Scores at or beyond a limit are outliers, a floor or a cap. Their log odds are the level of that side. A side
-        without them has an infinite limit, and the curve continues as a straight line.
-    basis : Basis
-        Natural spline basis in z.
-    coefficients : array of shape (K,)
-        Level at `center`, slope per spread, then bends.
-    covariance : array of shape (K, K)
-        Covariance of `coefficients`.
-    line_probability : float
-        Posterior probability that the curve has no bend.
+    Coefficients are the level at `center`, the slope per spread, then bends. Scores at or beyond one of the `limits`
+    are outliers, a floor or a cap, and have the level of that side. A side without them has an infinite limit, and the
+    curve continues as a straight line. `line_probability` is the posterior probability that the curve has no bend.
     """
 
     center: float
@@ -154,30 +142,11 @@ def fit_smooth(
     scatter: bool | Array = False,
     slope: tuple[float, float] | None = None,
 ) -> SmoothCurve:
-    """Fit the log odds of `label` as a smooth curve of `score`.
+    """Fit the log odds of labels as a smooth curve of ascending scores, from weights and label sums in effective rows.
 
-    Parameters
-    ----------
-    score : array of shape (K,)
-        Score of each cell, ascending.
-    weight, label : array of shape (K,)
-        Weight and weighted label sum of each cell, in effective rows.
-    scatter : bool or array of shape (K,), default=False
-        Labels are probabilities, whose variance about the curve is not p(1 − p). True: estimate it from the cells.
-        Array: their variance relative to p(1 − p).
-    slope : tuple of float, optional
-        Mean and standard deviation of a normal prior of the slope.
-
-    Returns
-    -------
-    SmoothCurve
-
-    Examples
-    --------
-    >>> x = np.linspace(-4, 2, 500)
-    >>> curve = fit_smooth(x, np.ones(500), logistic(0.7 * x - 1), scatter=True)
-    >>> curve(np.array([0.0, 1.0])).round(2)
-    array([-1. , -0.3])
+    `scatter` is for labels that are probabilities, whose variance about the curve is not p(1 − p): True estimates it
+    from the cells, and an array holds it relative to p(1 − p). `slope` is the mean and standard deviation of a normal
+    prior.
     """
     # Scores that are equal up to rounding must be one cell, or a floor would not be seen as one.
     keys = np.cumsum(np.diff(score, prepend=score[0]) > 1e-9 * (1 + np.abs(score)))
@@ -344,23 +313,7 @@ def _dispersion(pearson: Array) -> Array:
 def monotone_curve(x: Array, y: Array, weight: Array | None = None) -> Curve:
     """Return a strictly increasing curve near the points (x, y), extrapolated with the slopes at its ends.
 
-    Parameters
-    ----------
-    x : array of shape (n,)
-        Strictly increasing.
-    y : array of shape (n,)
-        Values; where they fall they are pooled by isotonic regression.
-    weight : array of shape (n,), optional
-        Weights of the pooling.
-
-    Returns
-    -------
-    Curve
-
-    Examples
-    --------
-    >>> monotone_curve(np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.5, 2.0])).right
-    1.5
+    `x` increases strictly. Where `y` falls, values are pooled by isotonic regression with weights `weight`.
     """
     from scipy.optimize import isotonic_regression
 
@@ -368,6 +321,3 @@ def monotone_curve(x: Array, y: Array, weight: Array | None = None) -> Curve:
     level = np.asarray(isotonic_regression(y - tie, weights=weight).x) + tie
     slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]] if len(x) > 1 else (MIN_SLOPE, MIN_SLOPE)
     return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))
-
-
-__all__ = ["Basis", "SmoothCurve", "fit_smooth", "make_basis", "monotone_curve", "spline"]

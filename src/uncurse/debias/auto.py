@@ -132,22 +132,7 @@ class Auto(Debiaser):
 
 
 def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fitted:
-    """Choose and fit a method.
-
-    Parameters
-    ----------
-    pool : Evidence
-        Evidence of the candidate pool, with replica counts.
-    labelled : Evidence, optional
-        Evidence of labelled rows, with replica counts.
-    replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}
-        How the score columns are related.
-
-    Returns
-    -------
-    Fitted
-        Its record holds method and reason.
-    """
+    """Choose and fit a method; its record holds method and reason. Both kinds of evidence need replica counts."""
     if labelled is None:
         counts = pool.require("replica_counts", "collect it with replica_counts=True")
         return _fit_label_free(pool, ReplicaModel(replica_kind(replicas).cells(counts), replicas), labels=False)
@@ -337,6 +322,3 @@ def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
     if not isinstance(base.remaining, LabelFreeAverage):
         return one
     return mixed_log_odds(base.remaining.weight, one, free)
-
-
-__all__ = ["Auto", "fit_auto"]

@@ -63,20 +63,8 @@ class Averaged:
 def average_maps(first: ScoreMap, second: ScoreMap, weight: float, cells: ReplicaCells, offset: float) -> ScoreMap:
     """Return the map that predicts ``weight`` times the first plus ``1 − weight`` times the second.
 
-    Parameters
-    ----------
-    first, second : ScoreMap
-        Maps of one scale.
-    weight : float
-        Probability of the first.
-    cells : ReplicaCells
-        Cells of the pool: the map is exact at its quantiles, and piecewise linear in the log odds between them.
-    offset : float
-        What was added to the logits of the cells.
-
-    Returns
-    -------
-    ScoreMap
+    It is exact at the quantiles of `cells`, and piecewise linear in the log odds between them. `offset` is what was
+    added to the logits of the cells.
     """
     if isinstance(first, Grouped) or isinstance(second, Grouped):
         names = {name for part in (first, second) if isinstance(part, Grouped) for name in part.maps}
@@ -102,6 +90,3 @@ def _of_group(score_map: ScoreMap, name: str | None) -> ScoreMap:
     if not isinstance(score_map, Grouped):
         return score_map
     return score_map.default if name is None else score_map.maps.get(name, score_map.default)
-
-
-__all__ = ["Averaged", "average_maps", "mixed_log_odds"]

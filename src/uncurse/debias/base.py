@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..errors import UncurseError
+from ..evidence.spec import logit_offset
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..text_tables import html_table
 from ..threads import one_blas_thread
@@ -137,7 +138,7 @@ class Debiaser:
     def _pool_scores(self) -> tuple[Array, Array]:
         """Return served logits of the pool, as the map takes them, and their weights."""
         record = self.record_
-        offset = float(np.log(record.negative_rate)) if record.negative_rate else 0.0
+        offset = logit_offset(record.negative_rate)
         if self._remaining is not None:
             cells = self._remaining.cells
             return cells.served - offset, cells.weight
@@ -167,6 +168,3 @@ def _html(score_map: ScoreMap, record: FitRecord) -> str:
         error = "" if record.standard_error is None else f" ± {record.standard_error:.4f}"
         rows.append(("λ", f"{record.lambda_:.4f}{error}"))
     return html_table([("", "uncurse"), *(row for row in rows if row[1])])
-
-
-__all__ = ["Debiaser", "Fitted"]

@@ -53,21 +53,12 @@ class Known:
 
 @dataclass(frozen=True)
 class Drift:
-    """Posterior of the drift.
+    """Posterior of the drift: mean and covariance of level, slope and bends of a curve in (z − center) / spread.
 
-    Parameters
-    ----------
-    center, spread : float
-        Mean of z, weighted by the information of the labels, and its standard deviation.
-    basis : Basis, optional
-        Spline basis of the curve in (z − center) / spread; None if there is no curve.
-    coefficients, covariance : arrays of shape (K,) and (K, K)
-        Level at the center, slope and bends: posterior mean and covariance.
-    error_covariance : array of shape (K, K)
-        Mean squared errors of the coefficients if level and slope have drifted. They are larger than `covariance`, in
-        which the probability of no drift counts.
-    probabilities : array of shape (3,)
-        Posterior probability that the level has drifted, the slope too, and the curve too.
+    `center` and `spread` of z are weighted by the information of the labels. `error_covariance` holds the mean squared
+    errors if level and slope have drifted; it is larger than `covariance`, in which the probability of no drift counts.
+    `probabilities` are those that the level has drifted, the slope too, and the curve too. `basis` is None without a
+    curve.
     """
 
     center: float
@@ -96,23 +87,11 @@ class Drift:
 
 
 def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Drift:
-    """Compare labels with predictions, and return the posterior of their drift.
+    """Compare labels with the log odds z of predictions, cell by cell, and return the posterior of their drift.
 
     Level and slope are averaged over all models, weighted by their posterior probability. The curve is used only if it
-    is supported, so that a straight line otherwise stays one.
-
-    Parameters
-    ----------
-    z : array of shape (K,)
-        Log odds of the prediction of each cell.
-    weight, label : arrays of shape (K,)
-        Number of effective rows, and of positives.
-    known : Known, optional
-        What earlier labels left uncertain; without it the map is taken as certain before it drifts.
-
-    Returns
-    -------
-    Drift
+    is supported, so that a straight line otherwise stays one. `weight` and `label` are effective rows and positives.
+    `known` is what earlier labels left uncertain; without it the map is taken as certain before it drifts.
     """
     inside = _inside(z, weight)  # outliers show nothing of the others, and their leverage is extreme
     z, weight, label = z[inside], weight[inside], label[inside]
@@ -212,6 +191,3 @@ def _merged(z: Array, weight: Array, label: Array, width: float) -> tuple[Array,
         np.asarray(total, np.float64),
         np.bincount(place, label).astype(float),
     )
-
-
-__all__ = ["PARTS", "Drift", "Known", "fit_drift"]

@@ -50,14 +50,7 @@ _LEAST_NOISE, _MOST_NOISE = 1e-4, 100.0  # of the logit: relative to the largest
 def teacher(cells: ReplicaCells) -> Array:
     """Return an unbiased estimate of φ(t) for each cell, from the replicas other than the served one.
 
-    Parameters
-    ----------
-    cells : ReplicaCells
-        Cells of three replicas or more that were trained alike.
-
-    Returns
-    -------
-    array of shape (K,)
+    It needs three replicas or more that were trained alike.
     """
     from scipy.special import roots_jacobi
 
@@ -83,21 +76,7 @@ def _complex_mean(mean: Array, contrast: Array) -> Array:
 
 
 def project(cells: ReplicaCells, probability: Array, scatter_of: Array | None = None) -> SmoothCurve:
-    """Fit the curve of the mean probability over the served score.
-
-    Parameters
-    ----------
-    cells : ReplicaCells
-        Cells of the pool.
-    probability : array of shape (K,)
-        Estimated probability of each cell.
-    scatter_of : array of shape (K,), optional
-        Probabilities whose scatter at a score weights the fit; by default `probability` itself.
-
-    Returns
-    -------
-    SmoothCurve
-    """
+    """Fit the curve of the mean probability over the served score; the scatter of `scatter_of` weights the fit."""
     order = np.argsort(cells.served, kind="stable")
     served, weight, p = cells.served[order], cells.row_weights()[0][order], probability[order]
     q = p if scatter_of is None else scatter_of[order]
@@ -176,15 +155,7 @@ class LabelFree(ABC):
 
 @dataclass(frozen=True)
 class FreeShape(LabelFree):
-    """A label-free map of any shape.
-
-    Parameters
-    ----------
-    model : ReplicaModel
-        The pool.
-    curve : SmoothCurve or Curve
-        Log odds by served logit.
-    """
+    """A label-free map of any shape; `curve` gives the log odds by served logit."""
 
     curve: SmoothCurve | Curve
 
@@ -247,15 +218,7 @@ class FreeShape(LabelFree):
 
 @dataclass(frozen=True)
 class Parametric(LabelFree):
-    """VAD with curvature: one λ for all rows.
-
-    Parameters
-    ----------
-    model : ReplicaModel
-        The pool.
-    shrinkage, center, variance : float
-        λ, mean and variance of the served score.
-    """
+    """VAD with curvature: one λ (`shrinkage`) for all rows, with `center` and `variance` of the served score."""
 
     shrinkage: float
     center: float
@@ -291,17 +254,7 @@ class Parametric(LabelFree):
 
 @dataclass(frozen=True)
 class LabelFreeAverage(LabelFree):
-    """Average of a map with one λ and a map of any shape.
-
-    Parameters
-    ----------
-    model : ReplicaModel
-        The pool.
-    parametric, free : LabelFree
-        The maps.
-    weight : float
-        Weight of the first, its probability of being right.
-    """
+    """Average of a map with one λ and a map of any shape; `weight` is the probability that the first is right."""
 
     parametric: Parametric
     free: FreeShape
@@ -339,6 +292,3 @@ def _latent_curve(latent: LatentScores, cells: ReplicaCells) -> Curve:
     x = np.concatenate([[fences[0]] if outliers_below else [], x, [fences[1]] if outliers_above else []])
     ends = (_TIE if outliers_below else left), (_TIE if outliers_above else right)
     return Curve(x.tolist(), curve.transform(x).tolist(), *ends)
-
-
-__all__ = ["FreeShape", "LabelFree", "LabelFreeAverage", "Parametric", "project", "teacher"]

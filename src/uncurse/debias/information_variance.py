@@ -119,6 +119,3 @@ def _trace(design: Array, noise: Array, pool: Array, rank: int) -> float:
     whitening = (rotation[: len(singular)][kept] / singular[kept, None] / norms).T  # H⁻¹ = whitening · whiteningᵀ
     root = np.linalg.qr(noise @ whitening, mode="r") @ whitening.T  # rootᵀ root = H⁻¹ J H⁻¹
     return float(np.square(pool @ root.T).sum() / len(pool))
-
-
-__all__ = ["information_variance"]

@@ -9,6 +9,7 @@ import numpy as np
 from .._types import Array, Float
 from ..errors import UncurseError
 from ..evidence import Moments, ReplicaCells
+from ..evidence.spec import logit_offset
 from ..links import logistic
 from ..maps import Grouped, ScoreMap
 from ..validation import check_number, check_share
@@ -105,8 +106,8 @@ def remaining_error_interval(
     top = TopShare(remaining.cells, alpha)
     served = remaining.cells.served[top.cells]
     default = score_map.default if isinstance(score_map, Grouped) else score_map
-    offset = float(np.log(negative_rate)) if negative_rate else 0.0
-    predicted, estimated = top.mean(default.at_logits(served - offset)), top.mean(logistic(remaining.log_odds(served)))
+    predicted = top.mean(default.at_logits(served - logit_offset(negative_rate)))
+    estimated = top.mean(logistic(remaining.log_odds(served)))
     if min(predicted, estimated) < _CERTAIN:
         raise UncurseError(f"predictions on the top {100 * alpha:g}% are 0 to double precision; are the scores logits?")
     shared, freedom = remaining.level_error(alpha)
@@ -132,15 +133,3 @@ def served_lead(pool: Moments, labelled: Moments, kind: ReplicaKind) -> float:
     chance = np.sqrt(1 / labelled.effective_rows + 1 / pool.effective_rows)
     enough = max(_LEAD, _CHANCE * chance) * spread + 1e-9 * float(np.sqrt(labelled.covariance[0, 0]))
     return lead if (abs(lead) if labelled.n_replicas == 2 else lead) > enough else 0.0
-
-
-__all__ = [
-    "SHARES",
-    "RemainingError",
-    "TopShare",
-    "compared_shares",
-    "normal_quantile",
-    "relative_level_error",
-    "remaining_error_interval",
-    "served_lead",
-]

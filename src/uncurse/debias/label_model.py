@@ -41,18 +41,10 @@ class Misfit:
 
 @dataclass(frozen=True)
 class LabelModel:
-    """P(y | all replicas), fitted on labelled rows.
+    """P(y | all replicas), fitted on labelled rows: `curve` gives the log odds by denoised score.
 
-    Parameters
-    ----------
-    curve : SmoothCurve
-        Log odds of a positive by denoised score.
-    contrast, contrast_level : float
-        Extra weight of the served score, and the mean gap of the labelled rows.
-    masses : tuple of tuple of float
-        Served logit, cell width and extra log odds of each floor, cap or default value of the served score.
-    misfit : Misfit, optional
-        Correction by served score.
+    `contrast` is the extra weight of the served score, relative to `contrast_level`, the mean gap of the labelled rows.
+    `masses` holds served logit, cell width and extra log odds of each floor, cap or default value of the served score.
     """
 
     curve: SmoothCurve
@@ -154,6 +146,3 @@ def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
     value = float(c @ (y - w * p)) / total
     rarer = min(float(y.sum()), float((w - y).sum()))
     return value if value**2 * total > 2 * np.log(max(rarer, 3.0)) + 4 else 0.0
-
-
-__all__ = ["LabelModel", "Misfit", "fit_labels", "fit_scaling"]

@@ -210,14 +210,7 @@ class _Problem:
 class ReplicaModel:
     """Cells of a set of rows, with the estimates derived from them, each computed once.
 
-    Parameters
-    ----------
-    cells : ReplicaCells
-        Cells of the rows.
-    replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}
-        How the columns are related.
-    rows : float, optional
-        Number of rows that sets the precision of the latent distribution; by default the effective number of rows.
+    `rows` sets the precision of the latent distribution; by default it is the effective number of rows.
     """
 
     def __init__(self, cells: ReplicaCells, replicas: str, rows: float | None = None) -> None:
@@ -290,6 +283,3 @@ def _binned(mean: Array, variance: Array, weight: Array, cuts: Array, edges: Arr
     j = np.clip(np.searchsorted(edges, variance, side="right") - 1, 0, size - 1)
     _, i = np.unique(i, return_inverse=True)
     return np.bincount(i, weight * mean) / np.bincount(i, weight), i * size + j
-
-
-__all__ = ["LatentGrid", "LatentScores", "ReplicaModel"]

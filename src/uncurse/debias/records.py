@@ -334,14 +334,3 @@ _PARTS: dict[str, type[Any]] = {
     "TopChange": TopChange,
     "RefreshRecord": RefreshRecord,
 }
-
-__all__ = [
-    "DataRecord",
-    "ErrorInterval",
-    "FitRecord",
-    "GroupRecord",
-    "RefreshRecord",
-    "ScoreSummary",
-    "TopChange",
-    "load_record",
-]

@@ -20,7 +20,8 @@ from ..validation import warn_user
 from .base import Debiaser, Fitted
 from .drift_model import Drift, Known, fit_drift
 from .intervals import SHARES
-from .records import DataRecord, FitRecord, RefreshRecord, TopChange, load_record
+from .records import DataRecord, FitRecord, load_record
+from .refresh_record import RefreshRecord, TopChange
 from .replica_kinds import KINDS
 
 _NEGLIGIBLE = 0.002  # a change below 0.2% everywhere on the top is not worth a new map
@@ -309,6 +310,3 @@ def _reason(drift: Drift, change: float) -> str:
         "the map stays as it is" if not change else f"predictions on the top change by {100 * change:+.1f}% at most"
     )
     return f"the labels do not support a change ({100 * drift.probabilities[0]:.0f}% probable): {effect}"
-
-
-__all__ = ["map_and_record", "refresh"]

@@ -89,6 +89,3 @@ class RefreshRecord:
     probabilities: tuple[float, ...] = ()
     changes: tuple[TopChange, ...] = ()
     command: str = ""
-
-
-__all__ = ["RefreshRecord", "TopChange"]

@@ -290,6 +290,3 @@ KINDS: dict[str, ReplicaKind] = {
 def replica_kind(replicas: str) -> ReplicaKind:
     """Return the kind of this name; raise UncurseError if there is none."""
     return KINDS[check_choice("replicas", replicas, tuple(KINDS))]
-
-
-__all__ = ["KINDS", "ReplicaKind", "ReplicaSummary", "replica_kind"]

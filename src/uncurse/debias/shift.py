@@ -27,17 +27,6 @@ def without_chance(pool: ReplicaCells, labelled: ReplicaCells, kind: ReplicaKind
 
     Mean, spread and noise are compared one by one. Each differs with probability ½, by a normal of known size. The
     difference is multiplied by the probability that it is real, given the samples.
-
-    Parameters
-    ----------
-    pool, labelled : ReplicaCells
-        Cells of both.
-    kind : ReplicaKind
-        How the columns are related.
-
-    Returns
-    -------
-    ReplicaCells
     """
     if len(pool.served_masses) or len(labelled.served_masses):  # floors and caps must stay where they are
         return pool
@@ -72,6 +61,3 @@ def _moments(cells: ReplicaCells, kind: ReplicaKind) -> tuple[Array, Array]:
         values = np.array([mean, 0.5 * np.log(spread), 0.5 * np.log(noise)])
         relative = [1.0, float(w @ np.square(square / spread - 1)) / 4, float(w @ np.square(variance / noise - 1)) / 4]
     return values, np.array(relative) / cells.effective_rows
-
-
-__all__ = ["without_chance"]

@@ -38,22 +38,8 @@ def group_lambdas(
 ) -> Array:
     """Return λ of each group, shrunk towards the mean λ within groups.
 
-    Parameters
-    ----------
-    own, spread : arrays of shape (G,)
-        λ and score variance of each group.
-    rows : array of shape (G,)
-        Effective number of rows.
-    known : array of bool of shape (G,)
-        Groups with their own estimate of λ.
-    pool : float
-        λ of all rows, used if no group is known.
-    differences, in_noise
-        See `lambda_error`.
-
-    Returns
-    -------
-    array of shape (G,)
+    `own`, `spread` and `rows` are λ, score variance and effective rows of each group, and `known` marks groups with
+    their own estimate of λ. If there is none, `pool`, the λ of all rows, is used. For the others see `lambda_error`.
     """
     # The common λ is that within groups: the spread between centers is not noise.
     within = pool
@@ -65,24 +51,9 @@ def group_lambdas(
 
 
 def shrink_towards(target: float, values: Array, errors: Array) -> Array:
-    """Shrink estimates of groups towards a common value by empirical Bayes.
+    """Shrink estimates of groups towards a common value by empirical Bayes; an infinite error means no estimate.
 
-    Parameters
-    ----------
-    target : float
-        Common value.
-    values, errors : arrays of shape (G,)
-        Estimates and standard errors; infinite for a group without an estimate.
-
-    Returns
-    -------
-    array of shape (G,)
-        Each estimate has the weight τ²/(τ² + s²), with the variance τ² between groups by DerSimonian and Laird.
-
-    Examples
-    --------
-    >>> shrink_towards(0.0, np.array([-1.0, 1.0, 1.0]), np.array([0.1, 0.1, np.inf])).round(2)
-    array([-1.,  1.,  0.])
+    An estimate with error s has the weight τ²/(τ² + s²), with the variance τ² between groups by DerSimonian and Laird.
     """
     known = np.isfinite(errors) & (errors > 0)
     if known.sum() < 2:
@@ -103,21 +74,10 @@ def _nodes() -> tuple[Array, Array]:
 
 
 def with_curvature(shrinkage: float, center: float, noise: float, link: str) -> ScoreMap:
-    """Return the map E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV).
+    """Return the map E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV), with λ, c and V the first arguments.
 
     It is exact for the identity, log and probit links. For the logistic link it is a curve through 256 points of a
     Gauss–Hermite rule.
-
-    Parameters
-    ----------
-    shrinkage, center, noise : float
-        λ, c and V.
-    link : str
-        Name of the link.
-
-    Returns
-    -------
-    ScoreMap
     """
     intercept = (1 - shrinkage) * center
     variance = shrinkage * max(noise, 0.0)
@@ -136,6 +96,3 @@ def with_curvature(shrinkage: float, center: float, noise: float, link: str) -> 
     # φ and 1 − φ separately, so that neither tail loses digits.
     odds = (logistic(l) @ weights) / (logistic(-l) @ weights)
     return Curve(((m - intercept) / shrinkage).tolist(), np.log(odds).tolist(), shrinkage, shrinkage)
-
-
-__all__ = ["group_lambdas", "identical_replicas", "lambda_error", "shrink_towards", "with_curvature"]

@@ -20,31 +20,10 @@ _STEPS, _CLOSE = 50, 1e-12
 def straight_line(
     score_map: ScoreMap, served: Array, weight: Array, alphas: Sequence[float] = (0.01, 0.1)
 ) -> tuple[Affine, float]:
-    """Return the affine map whose mean predictions on the top shares are nearest to those of a map.
+    """Return the affine map whose mean predictions on the top shares are nearest to those of a map, and its loss.
 
-    Parameters
-    ----------
-    score_map : ScoreMap
-        The map.
-    served, weight : arrays of shape (n,)
-        Served logits of the pool as the map takes them, and their weights.
-    alphas : sequence of two floats, default=(0.01, 0.1)
-        Smallest and largest selected share.
-
-    Returns
-    -------
-    line : Affine
-        The affine map.
-    loss : float
-        Largest relative difference of the mean predictions on these shares.
-
-    Examples
-    --------
-    >>> from uncurse import Curve
-    >>> x = np.linspace(-4, 2, 1001)
-    >>> line, loss = straight_line(Curve((-4.0, 0.0, 2.0), (-3.0, -1.0, -0.4), 0.5, 0.3), x, np.exp(-x * x / 2))
-    >>> round(line.slope, 2), loss < 0.01
-    (0.3, True)
+    The loss is the largest relative difference of the mean predictions on shares between the two `alphas`. `served` and
+    `weight` are the logits of the pool as the map takes them, and their weights.
     """
     low, high = _check_shares(alphas)
     if isinstance(score_map, Grouped):
@@ -97,6 +76,3 @@ def _fit(x: Array, own: Array, target: Array, log_odds: Array) -> tuple[float, f
         if float(np.abs(step).max()) < _CLOSE:
             break
     return slope, level - slope * center
-
-
-__all__ = ["straight_line"]

@@ -149,20 +149,9 @@ class Tower(Debiaser):
 class TowerFit:
     """A fitted tower: an estimate of the true rates on the pool, with its errors.
 
-    Parameters
-    ----------
-    cells : ReplicaCells
-        Cells of the pool.
-    scaling : tuple of float
-        Slope and intercept that convert logits to log odds, applied first.
-    pool, labelled : ReplicaModel
-        Pool and labelled rows, rescaled.
-    selected : bool
-        Whether the served score selected the labelled rows from the pool.
-    labels : LabelModel
-        P(y | all replicas), fitted on the labelled rows.
-    projection : SmoothCurve
-        Log odds by served score.
+    `scaling` (slope and intercept) converts logits to log odds and is applied first; `pool` and `labelled` are rescaled
+    by it, `cells` are not. `selected` says whether the served score selected the labelled rows from the pool. `labels`
+    is P(y | all replicas), and `projection` gives the log odds by served score.
     """
 
     cells: ReplicaCells
@@ -226,19 +215,7 @@ class TowerFit:
 
 
 def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
-    """Fit a tower to evidence.
-
-    Parameters
-    ----------
-    pool, labelled : Evidence
-        Evidence of the candidate pool and of labelled rows, with replica counts.
-    replicas : {"seeds", "bootstrap", "anchored", "ensemble", "snapshots"}
-        How the score columns are related.
-
-    Returns
-    -------
-    Fitted
-    """
+    """Fit a tower to evidence of the candidate pool and of labelled rows, both with replica counts."""
     kind = replica_kind(replicas)
     counts = [evidence.require("replica_counts", _COUNTS) for evidence in (pool, labelled)]
     # On grids of different widths, posteriors differ by several percent at the top although the rows are alike.
@@ -337,6 +314,3 @@ def _mean_moves(before: Array, after: Array, weight: Array) -> tuple[Array, Arra
     place, move = (np.add.reduceat(w * column[order], starts) / total for column in (after, after - before))
     rise = np.concatenate([[True], np.diff(place) > 0])
     return place[rise], move[rise]
-
-
-__all__ = ["Tower", "TowerFit", "fit_tower"]

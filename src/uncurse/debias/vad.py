@@ -190,6 +190,3 @@ class VAD(Debiaser):
             self.group_lambda_ = {name: group.lambda_ for name, group in record.groups.items()}
             self.group_center_ = {name: group.center for name, group in record.groups.items()}
         return self
-
-
-__all__ = ["VAD"]

@@ -12,7 +12,7 @@ from .._types import Array
 from ..calibration import CALIBRATORS, fit_calibrator
 from ..errors import UncurseError
 from ..evidence import Evidence, Moments
-from ..evidence.spec import check_negative_rate
+from ..evidence.spec import check_negative_rate, logit_offset
 from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
@@ -89,7 +89,7 @@ class VADOptions:
     @property
     def offset(self) -> float:
         """Logarithm of the negative-sampling rate."""
-        return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
+        return logit_offset(self.negative_rate)
 
     @property
     def recentred(self) -> bool:
@@ -111,23 +111,7 @@ class _Shrinkage:
 
 
 def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, variance: float | None = None) -> Fitted:
-    """Fit VAD to evidence.
-
-    Parameters
-    ----------
-    pool : Evidence
-        Evidence of the candidate pool.
-    labelled : Evidence, optional
-        Evidence of labelled rows, for a calibrator.
-    options : VADOptions
-        See `VAD`.
-    variance : float, optional
-        V, if it is known.
-
-    Returns
-    -------
-    Fitted
-    """
+    """Fit VAD to evidence of the candidate pool; labelled rows are for a calibrator. `variance` is a known V."""
     if options.calibrator is None and labelled is not None:
         raise UncurseError("there are labelled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
     pool, labelled = options.kind.evidence(pool), None if labelled is None else options.kind.evidence(labelled)
@@ -355,6 +339,3 @@ def _map(shrinkage: _Shrinkage, calibration: ScoreMap | None, options: VADOption
     else:
         steps.append(Affine(value, (1 - value) * center, options.link))
     return compose(*steps, scale=options.scale)
-
-
-__all__ = ["VADOptions", "fit_vad", "label_free"]

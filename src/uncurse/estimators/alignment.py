@@ -31,32 +31,9 @@ def align(
     strongly regularised ones 1: the prior is the middle between them. Differences between replicas on the pool measure
     r, with an error that follows from the differences between folds.
 
-    Parameters
-    ----------
-    kind : ReplicaKind
-        How the columns are related.
-    folds : sequence of arrays of shape (m, S)
-        Scores of the pool by the models of each fold, on the link.
-    served : array of shape (m, S), optional
-        Scores of the pool by the models that are trained on all rows, on the link.
-    held_out : float
-        Share of the rows that the models of a fold have not seen.
-    weights : sequence of arrays of shape (m,), optional
-        Weights of the rows of each fold.
-
-    Returns
-    -------
-    tuple of float
-
-    Examples
-    --------
-    >>> from uncurse.debias.replica_kinds import replica_kind
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.normal(size=(10_000, 1))
-    >>> folds = [truth + rng.normal(0, 0.5, (10_000, 3)) for _ in range(5)]
-    >>> slope, _ = align(replica_kind("bootstrap"), folds, None, held_out=0.2)  # (1 + 0.25) / (1 + 0.9 · 0.25)
-    >>> round(slope, 2)
-    1.02
+    `folds` holds the scores (m, S) of the pool by the models of each fold, which have not seen a share `held_out` of
+    the rows, `served` those by the models that are trained on all rows, and `weights` the weights (m,) of each fold's
+    rows.
     """
     if min(map(len, folds)) < _LEAST_ROWS:
         folds, weights = [np.concatenate(folds)], None if weights is None else [np.concatenate(weights)]
@@ -87,6 +64,3 @@ def align(
     # The ratio of both λ, and of the scales of the true scores if their variances differ.
     slope = float(np.sqrt(served_true / served_variance / (true / variance) * variance / served_variance))
     return slope, center - slope * served_center
-
-
-__all__ = ["align"]

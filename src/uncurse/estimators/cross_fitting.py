@@ -145,7 +145,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X, y, pool, groups, sample_weight
+        X, y, pool, groups, sample_weight : array-like
             As in `fit`.
 
         Returns
@@ -356,7 +356,12 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return Affine(1.0, 0.0, link, self._scale), "nothing", reason, None
 
     def get_metadata_routing(self) -> Any:
-        """Return the metadata router of scikit-learn: `fit` passes `sample_weight` on to the base model."""
+        """Return the metadata router of scikit-learn: `fit` passes `sample_weight` on to the base model.
+
+        Returns
+        -------
+        MetadataRouter
+        """
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         return router.add(estimator=self._base(), method_mapping=MethodMapping().add(caller="fit", callee="fit"))
 
@@ -368,6 +373,3 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = True
         tags.non_deterministic = base.non_deterministic
         return tags
-
-
-__all__ = ["CrossFitted"]

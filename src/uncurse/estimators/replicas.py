@@ -355,14 +355,3 @@ def _splits_rows(estimator: Any) -> bool:
     """Whether the estimator splits its rows for validation, so that a repeated row would be on both sides."""
     params = estimator.get_params()
     return any(n.split("__")[-1] in ("cv", "validation_fraction") and v is not None for n, v in params.items())
-
-
-__all__ = [
-    "ReplicaPlan",
-    "Replicas",
-    "RowsToScore",
-    "check_is_estimator",
-    "fit_replicas",
-    "run_jobs",
-    "score_pool",
-]

@@ -115,6 +115,3 @@ def _row_bytes(X: Any) -> Iterator[bytes]:
     return (
         row.tobytes() if isinstance(row, np.ndarray) else repr(row).encode("utf-8", "backslashreplace") for row in rows
     )
-
-
-__all__ = ["Bootstrap", "Rows", "group_numbers", "row_hashes", "take_rows"]

@@ -96,6 +96,3 @@ def _evidence(scores: Array, labels: Array | None, weights: Array | None, scale:
     spec = LogSpec(column_names(scores.shape[1]), scale, label=None if labels is None else "label")
     counts = scale == "probability"
     return from_arrays(clipped, labels, spec=spec, sample_weight=weights, replica_counts=counts)
-
-
-__all__ = ["CrossFit", "all_constant", "count_rows", "is_tree_or_linear", "pool_parts"]

@@ -288,6 +288,3 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             Predictions.
         """
         return self._mapped(X)
-
-
-__all__ = ["UncursedClassifierCV", "UncursedRegressorCV"]

@@ -135,6 +135,3 @@ def strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Flo
     if logit_offset:
         return to_link(to_link(chunk, scale, "logistic") + logit_offset, "logit", link)
     return to_link(chunk, scale, link)
-
-
-__all__ = ["Blocks", "block_sums", "strict_link"]

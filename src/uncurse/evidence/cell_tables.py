@@ -11,6 +11,7 @@ from .._types import Array, Float
 from ..links import logistic, logit
 from ..threads import chunks
 from .checks import NEGLIGIBLE
+from .replica_grid import collapse
 from .score_grid import GRID_SIZE, SLOT_STARTS, grid_steps, step_edges, top_cut
 
 
@@ -22,7 +23,7 @@ def join_cells(keys: NDArray[Any], table: Array, more_keys: NDArray[Any], more: 
         size = max(len(table), len(more))
         table, more = (_with_squares(t) if len(t) < size else t for t in (table, more))
         more_keys, more = np.concatenate([keys, more_keys]), np.concatenate([table, more], axis=1)
-    return collapse_cells(more_keys, more)
+    return collapse(more_keys, more, weight=1)
 
 
 def _with_squares(table: Array) -> Array:
@@ -35,19 +36,6 @@ def decay_table(keys: NDArray[Any], table: Array, factor: float, total: float) -
     kept = table[1] > NEGLIGIBLE * total
     powers = np.array([[factor]] * 3 + [[factor**2]] * 2)
     return keys[kept], _with_squares(table)[:, kept] * powers
-
-
-def collapse_cells(keys: NDArray[Any], table: Array) -> tuple[NDArray[Any], Array]:
-    """Sort by key, add up cells that share one, and drop cells without weight."""
-    if not (keys[1:] > keys[:-1]).all():
-        order = np.argsort(keys, kind="stable")
-        keys, table = keys[order], table[:, order]
-        first = np.concatenate([[True], keys[1:] != keys[:-1]])
-        if not first.all():
-            starts = np.flatnonzero(first)
-            keys, table = keys[starts], np.add.reduceat(table, starts, axis=1)
-    filled = table[1] > 0
-    return (keys, table) if filled.all() else (keys[filled], table[:, filled])
 
 
 def exact_table(values: Float, labels: NDArray[Any] | None, weights: Array | None) -> tuple[Array, Array]:
@@ -137,10 +125,7 @@ def split_at_cut(
     """Return slots of the sums below step `cut`, and exact cells of the rows from there on."""
     keys, exact = np.empty(0), np.zeros((len(table), 0))
     if len(top):
-        keys, exact = collapse_cells(*exact_table(top, labels, weights))
+        keys, exact = collapse(*exact_table(top, labels, weights), weight=1)
     table[:, cut:] = 0.0
-    slots, sums = collapse_cells(SLOT_STARTS, np.add.reduceat(table, SLOT_STARTS, axis=1))
+    slots, sums = collapse(SLOT_STARTS, np.add.reduceat(table, SLOT_STARTS, axis=1), weight=1)
     return keys, exact, slots, sums, cut
-
-
-__all__ = ["decay_table", "exact_table", "grid_table", "join_cells", "split_at_cut"]

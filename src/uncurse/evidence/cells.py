@@ -352,6 +352,3 @@ class Cells:
             if (np.diff(score) < -1e-9 * (1 + np.abs(score[1:]))).any():  # sums of slots are rounded
                 raise ValueError("cells must be in ascending order")
         return cells
-
-
-__all__ = ["Cells"]

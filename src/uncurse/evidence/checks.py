@@ -93,6 +93,3 @@ def checked_table(rows: list[list[float]], keys: NDArray[Any]) -> Array:
         if (weight <= 0).any() or (label < 0).any() or (label > weight * (1 + 1e-9)).any():
             raise ValueError("weights must be positive and label sums at most the weight")
     return table
-
-
-__all__ = ["NEGLIGIBLE", "check_blocks", "check_decay", "checked_counts", "checked_table"]

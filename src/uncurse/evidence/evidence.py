@@ -345,6 +345,3 @@ def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidenc
     if total is None:
         raise UncurseError("there is no evidence to merge; pass at least one")
     return total
-
-
-__all__ = ["Evidence", "merged"]

@@ -229,6 +229,3 @@ def _check_options(evidence: Evidence, role: str, **options: object) -> None:
         actual = getattr(evidence.spec, name)
         if wanted != actual:
             raise UncurseError(f"the {role} were collected with {name}={actual!r}, not {wanted!r}; use the same {name}")
-
-
-__all__ = ["EvidenceSums", "Parts", "column_names", "from_arrays", "labelled_evidence", "pool_evidence"]

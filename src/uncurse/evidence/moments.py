@@ -118,8 +118,7 @@ class Moments:
         if not (squares <= weight[:, None] * LARGEST_SCORE**2).all():
             check_finite(values, "pool", LARGEST_SCORE)
             raise UncurseError("a weighted sum of these scores overflows; rescale sample_weight")
-        self._append(*blocks)
-        return self
+        return self.update_blocks(*blocks)
 
     def merge(self, other: Moments) -> Moments:
         """Add the rows of `other`, which does not change.
@@ -137,8 +136,7 @@ class Moments:
             raise UncurseError(f"cannot merge a {type(other).__name__} into Moments; pass Moments")
         if other.link != self.link:
             raise UncurseError(f"cannot merge moments of the {self.link} and the {other.link} link; use the same link")
-        self._append(*other._blocks)
-        return self
+        return self.update_blocks(*other._blocks)
 
     @property
     def _blocks(self) -> Blocks:
@@ -201,8 +199,9 @@ class Moments:
         kept = weight > NEGLIGIBLE * weight.sum()
         # The rows of a block that is dropped still count as rows.
         rows = rows + np.where(np.arange(len(rows)) == np.argmax(weight), rows[~kept].sum(), 0)
-        scaled._append(rows[kept], weight[kept] * factor, squares[kept] * factor**2, mean[kept], scatter[kept] * factor)
-        return scaled
+        return scaled.update_blocks(
+            rows[kept], weight[kept] * factor, squares[kept] * factor**2, mean[kept], scatter[kept] * factor
+        )
 
     def transformed(self, matrix: ArrayLike) -> Moments:
         """Return the moments of linear combinations of the replicas.
@@ -225,12 +224,26 @@ class Moments:
         if weights.ndim != 2 or weights.shape[1] != self.n_replicas:
             raise UncurseError(f"the matrix has shape {weights.shape}; pass {self.n_replicas} columns")
         rows, weight, squares, mean, scatter = self._blocks
-        chosen._append(rows, weight, squares, mean @ weights.T, weights @ scatter @ weights.T)
-        return chosen
+        return chosen.update_blocks(rows, weight, squares, mean @ weights.T, weights @ scatter @ weights.T)
 
-    def _append(self, rows: NDArray[np.int64], weight: Array, squares: Array, mean: Array, scatter: Array) -> None:
+    def update_blocks(
+        self, rows: NDArray[np.int64], weight: Array, squares: Array, mean: Array, scatter: Array
+    ) -> Moments:
+        """Add blocks that a dataframe engine has computed.
+
+        Parameters
+        ----------
+        rows, weight, squares : arrays of shape (B,)
+            Rows, Σw and Σw² of each block.
+        mean, scatter : arrays of shape (B, S) and (B, S, S)
+            Mean, and weighted sum of squares and products about it.
+
+        Returns
+        -------
+        Moments
+        """
         if not len(weight):
-            return
+            return self
         if len(self.block_weight) and mean.shape[1] != self.n_replicas:
             raise UncurseError(
                 f"these rows have {mean.shape[1]} replicas, the ones before {self.n_replicas}; pass the same columns"
@@ -254,6 +267,7 @@ class Moments:
             rows[i], weight[i], squares[i], mean[i], scatter[i] = (*sums, middle, both)
         self.block_rows, self.block_weight, self.block_squares = rows, weight, squares
         self.block_mean, self.block_scatter = mean, scatter
+        return self
 
     @property
     def n_replicas(self) -> int:
@@ -334,25 +348,6 @@ class Moments:
     def __repr__(self) -> str:
         return f"Moments(link={self.link!r}) of {self.rows:,} rows and {self.n_replicas} replicas"
 
-    def update_blocks(
-        self, rows: NDArray[np.int64], weight: Array, squares: Array, mean: Array, scatter: Array
-    ) -> Moments:
-        """Add blocks that a dataframe engine has computed.
-
-        Parameters
-        ----------
-        rows, weight, squares : arrays of shape (B,)
-            Rows, Σw and Σw² of each block.
-        mean, scatter : arrays of shape (B, S) and (B, S, S)
-            Mean, and weighted sum of squares and products about it.
-
-        Returns
-        -------
-        Moments
-        """
-        self._append(rows, weight, squares, mean, scatter)
-        return self
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain data.
 
@@ -383,8 +378,4 @@ class Moments:
             if not any(block.size for block in blocks):
                 return moments
             check_blocks(blocks)
-            moments._append(*blocks)
-        return moments
-
-
-__all__ = ["Moments"]
+            return moments.update_blocks(*blocks)

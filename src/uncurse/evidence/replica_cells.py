@@ -234,6 +234,3 @@ def _centers(numbers: Keys, weight: Array) -> Array:
     rise = np.where(after, np.roll(count, -1), 0.0) - np.where(before, np.roll(count, 1), 0.0)
     aside = np.clip(rise / count / 24, -0.2, 0.2)
     return np.asarray(numbers + 0.5 + aside[place], np.float64)
-
-
-__all__ = ["ReplicaCells", "clip_outliers", "outlier_fences", "point_masses", "replica_cells"]

@@ -395,6 +395,3 @@ def _logits(values: Float, scale: str, offset: float) -> Float:
     logits = strict_link(values, scale, "logistic", offset)
     inside = logits.min() >= -LARGEST and logits.max() <= LARGEST
     return logits if inside else np.clip(logits, -LARGEST, LARGEST)
-
-
-__all__ = ["MAX_CELLS", "ReplicaCounts"]

@@ -140,14 +140,14 @@ def least_level(keys: Keys, level: int, most: int) -> int:
     return level
 
 
-def collapse(keys: Keys, table: Array) -> tuple[Keys, Array]:
-    """Sort by key, add up the columns that share one, and drop cells without weight."""
+def collapse(keys: NDArray[Any], table: Array, weight: int = 0) -> tuple[NDArray[Any], Array]:
+    """Sort by key, add up the columns that share one, and drop cells without weight, which is row `weight`."""
     if not (keys[1:] > keys[:-1]).all():
         order = np.argsort(keys, kind="stable")
         keys, table = keys[order], table[:, order]
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         keys, table = keys[starts], np.add.reduceat(table, starts, axis=1)
-    filled = table[0] > 0
+    filled = table[weight] > 0
     return (keys, table) if filled.all() else (keys[filled], table[:, filled])
 
 
@@ -248,27 +248,3 @@ def plain_numbers(values: Array) -> list[float] | list[int]:
     integral = bool((np.round(values) == values).all() and (values < 2.0**53).all())
     plain: list[float] | list[int] = (values.astype(np.int64) if integral else values).tolist()
     return plain
-
-
-__all__ = [
-    "FINEST",
-    "HALF",
-    "LARGEST",
-    "LINEAR",
-    "MAX_LEVEL",
-    "TAIL_RATE",
-    "DenseHistogram",
-    "Keys",
-    "cell_numbers",
-    "coarsen",
-    "collapse",
-    "column_sums",
-    "coordinates",
-    "expand",
-    "join_cells",
-    "least_level",
-    "pack",
-    "plain_numbers",
-    "sparse_counts",
-    "unpack",
-]

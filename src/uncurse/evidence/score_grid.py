@@ -63,17 +63,3 @@ def top_cut(rows_by_step: Array) -> int:
     """Return the lowest step above which there are few enough rows to keep them exactly."""
     above = np.cumsum(rows_by_step[::-1])[::-1]
     return int(np.searchsorted(-above, -4 * EXACT_TOP))
-
-
-__all__ = [
-    "EXACT_ROWS",
-    "EXACT_TOP",
-    "GRID",
-    "GRID_SIZE",
-    "SLOT_OF_STEP",
-    "SLOT_STARTS",
-    "TAIL",
-    "grid_steps",
-    "step_edges",
-    "top_cut",
-]

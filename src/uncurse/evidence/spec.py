@@ -118,7 +118,7 @@ class LogSpec:
     @property
     def logit_offset(self) -> float:
         """Logarithm of the negative-sampling rate, added to every logit."""
-        return float(np.log(self.negative_rate)) if self.negative_rate else 0.0
+        return logit_offset(self.negative_rate)
 
     def difference(self, other: LogSpec, *names: str) -> str | None:
         """Describe the first field that differs.
@@ -173,6 +173,11 @@ class LogSpec:
             return cls(**{**content, "top_k": None if top_k is None else TopK(**top_k)})
 
 
+def logit_offset(negative_rate: float | None) -> float:
+    """Return the logarithm of a negative-sampling rate, which is added to every logit; 0 without a rate."""
+    return float(np.log(negative_rate)) if negative_rate else 0.0
+
+
 def check_negative_rate(rate: Any, scale: str) -> float | None:
     """Return a negative-sampling rate in (0, 1], or None; raise UncurseError for other values and for regression."""
     if rate is None:
@@ -191,6 +196,3 @@ def _check_name(role: str, name: object) -> None:
 
 def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-__all__ = ["LogSpec", "TopK", "check_negative_rate"]

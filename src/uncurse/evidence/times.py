@@ -71,6 +71,3 @@ def duration_seconds(text: str, name: str = "half_life") -> float:
     if not 0 < seconds < math.inf:
         raise UncurseError(f"{name}={text!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w")
     return seconds
-
-
-__all__ = ["check_half_life", "decay_factor", "duration_seconds", "seconds_since", "utc_time"]

@@ -22,24 +22,6 @@ def append_map(score_map: ScoreMap, update: Affine | Curve) -> ScoreMap:
 
     A line after a line is a line, and what follows a curve of the same link becomes part of that curve. A map that is
     updated every day therefore does not grow.
-
-    Parameters
-    ----------
-    score_map : ScoreMap
-        Any map.
-    update : Affine or Curve
-        What to apply to its result.
-
-    Returns
-    -------
-    ScoreMap
-
-    Examples
-    --------
-    >>> append_map(Affine(0.5, 0.0), Affine(1.0, 0.25))
-    Affine(slope=0.5, intercept=0.25, link='logistic', scale='logit')
-    >>> append_map(Curve((0.0, 1.0), (0.0, 0.5), 1.0, 1.0), Affine(2.0, 0.0)).y
-    (0.0, 1.0)
     """
     if isinstance(score_map, Grouped):
         maps = {name: append_map(part, update) for name, part in score_map.maps.items()}
@@ -104,6 +86,3 @@ def _important(x: Array, y: Array) -> NDArray[np.intp]:
             kept[worst] = True
             pending += [(start, worst), (worst, end)]
     return np.flatnonzero(kept)
-
-
-__all__ = ["append_map"]

@@ -176,44 +176,14 @@ class ScoreMap:
 
 
 def check_space(link: str, scale: str) -> None:
-    """Raise an error unless scores on `scale` have scores of `link`.
-
-    Parameters
-    ----------
-    link : str
-        Name of a link.
-    scale : str
-        Name of a scale.
-
-    Examples
-    --------
-    >>> check_space("log", "value")
-    """
+    """Raise an error unless scores on `scale` have scores of `link`."""
     check_choice("scale", scale, SCALES)
     if np.isfinite(get_link(link).upper) and scale == "value":
         raise UncurseError(f"scale='value' has no {link} score; use the identity or the log link")
 
 
 def check_knots(values: Iterable[float], name: str) -> tuple[float, ...]:
-    """Return a tuple of finite floats within ±1e290.
-
-    Parameters
-    ----------
-    values : iterable of float
-        Numbers; text is refused.
-    name : str
-        Name of the field, for messages.
-
-    Returns
-    -------
-    tuple of float
-        The numbers.
-
-    Examples
-    --------
-    >>> check_knots([0, 1], "x")
-    (0.0, 1.0)
-    """
+    """Return a tuple of finite floats within ±1e290; text is refused."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         raise UncurseError(f"{name} is of type {type(values).__name__}; pass a list of numbers")
     items = values.tolist() if isinstance(values, np.ndarray) else values
@@ -226,24 +196,6 @@ def check_knots(values: Iterable[float], name: str) -> tuple[float, ...]:
 
 
 def set_fields(score_map: ScoreMap, **fields: Any) -> None:
-    """Replace fields of a frozen map by validated values.
-
-    Parameters
-    ----------
-    score_map : ScoreMap
-        Map under construction.
-    **fields
-        New values by name.
-
-    Examples
-    --------
-    >>> score_map = ScoreMap()
-    >>> set_fields(score_map, scale="logit")
-    >>> score_map.scale
-    'logit'
-    """
+    """Replace fields of a frozen map under construction by validated values."""
     for name, value in fields.items():
         object.__setattr__(score_map, name, value)
-
-
-__all__ = ["ScoreMap", "check_knots", "check_space", "set_fields"]

@@ -243,6 +243,3 @@ def _check_scale(part: ScoreMap, scale: str, name: str) -> None:
             f"{name} takes scores on the {part.scale} scale and the others on the {scale} scale; use one scale "
             "(`compose` sets it)"
         )
-
-
-__all__ = ["Chain", "Grouped", "compose"]

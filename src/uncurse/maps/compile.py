@@ -27,20 +27,8 @@ _FAR = 1e200  # edges beyond are left out: lines overflow there
 
 
 def compile_map(score_map: ScoreMap) -> tuple[Operation, ...]:
-    """Compile a map, from a score on its scale to the prediction.
+    """Compile a map without groups, from a score on its scale to the prediction.
 
-    Parameters
-    ----------
-    score_map : ScoreMap
-        An `Affine`, `Curve`, `Steps` or `Chain`.
-
-    Returns
-    -------
-    tuple of Operation
-        The program.
-
-    Examples
-    --------
     >>> compile_map(Affine(0.5, -1.0, scale="probability"))[:3]
     (Inverse(link='logistic'), Line(slope=0.5, intercept=-1.0), Phi(link='logistic'))
     """
@@ -57,45 +45,13 @@ def compile_map(score_map: ScoreMap) -> tuple[Operation, ...]:
 
 
 def compile_transform(score_map: ScoreMap) -> tuple[Operation, ...]:
-    """Compile `ScoreMap.transform`, from scores of the link to scores of the link.
-
-    Parameters
-    ----------
-    score_map : ScoreMap
-        An `Affine`, `Curve`, `Steps` or `Chain`.
-
-    Returns
-    -------
-    tuple of Operation
-        The program.
-
-    Examples
-    --------
-    >>> compile_transform(Chain((Affine(2.0, 0.0), Affine(0.5, 1.0))))
-    (Line(slope=1.0, intercept=1.0),)
-    """
+    """Compile `ScoreMap.transform` of a map without groups, from scores of the link to scores of the link."""
     steps, link = _operations(score_map)
     return _merge([*steps, *_convert(link, score_map.link)], -MOST, MOST)
 
 
 def valid_range(score_map: ScoreMap) -> tuple[float, float]:
-    """Return the lowest and the highest score that a map takes.
-
-    Parameters
-    ----------
-    score_map : ScoreMap
-        Any map.
-
-    Returns
-    -------
-    tuple of two floats
-        The bounds; other numbers are not scores.
-
-    Examples
-    --------
-    >>> valid_range(Affine(1.0, 0.0, scale="probability"))
-    (0.0, 1.0)
-    """
+    """Return the lowest and the highest score that a map takes; other numbers are not scores."""
     return (0.0, 1.0) if score_map.scale == "probability" else (-MOST, MOST)
 
 
@@ -259,6 +215,3 @@ def _join_equal(steps: Sequence[Operation]) -> tuple[Operation, ...]:
                 one = Line(slope[0], y[0] - slope[0] * x[0])
         result.append(one)
     return tuple(result)
-
-
-__all__ = ["compile_map", "compile_transform", "valid_range"]

@@ -71,14 +71,7 @@ def load(path: str | os.PathLike[str]) -> ScoreMap:
     Traceback (most recent call last):
     uncurse.errors.UncurseError: cannot read absent.json: No such file or directory
     """
-    return from_dict(_read(path), source=str(path))
-
-
-def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     content = documents.read(path)
     if content["kind"] not in _KINDS:
         raise UncurseError(f"{path} is of kind {content['kind']!r}; pass a map written by `save` or `uncurse fit`")
-    return content
-
-
-__all__ = ["from_dict", "load"]
+    return from_dict(content, source=str(path))

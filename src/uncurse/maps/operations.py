@@ -65,24 +65,7 @@ Operation = Line | Pieces | Phi | Inverse | Clip
 def apply(operation: Operation, l: Array, found_by: Array) -> Array:
     """Apply one operation to the numbers `l`, in the arithmetic of the maps themselves.
 
-    Parameters
-    ----------
-    operation : Operation
-        The operation.
-    l : ndarray
-        Results of the previous operation.
-    found_by : ndarray
-        Input of the program, by which the piece is found.
-
-    Returns
-    -------
-    ndarray
-        Results.
-
-    Examples
-    --------
-    >>> apply(Line(0.5, -1.0), np.array([2.0]), np.array([2.0]))
-    array([0.])
+    `found_by` is the input of the program, by which the piece is found.
     """
     result: Array
     if isinstance(operation, Line):
@@ -102,42 +85,9 @@ def apply(operation: Operation, l: Array, found_by: Array) -> Array:
 
 
 def evaluate(program: Iterable[Operation], scores: Array) -> Array:
-    """Run a compiled map with NumPy.
-
-    Parameters
-    ----------
-    program : iterable of Operation
-        As from `compile_map`.
-    scores : ndarray of float
-        Input of the program.
-
-    Returns
-    -------
-    ndarray of float
-        Results.
-
-    Examples
-    --------
-    >>> evaluate([Line(0.5, -1.0), Phi("logistic")], np.array([2.0]))
-    array([0.5])
-    """
+    """Run a program of `compile_map` with NumPy."""
     l = scores
     with np.errstate(over="ignore"):
         for step in program:
             l = apply(step, l, scores)
     return l
-
-
-__all__ = [
-    "BELOW_ONE",
-    "MOST",
-    "TINY",
-    "Clip",
-    "Inverse",
-    "Line",
-    "Operation",
-    "Phi",
-    "Pieces",
-    "apply",
-    "evaluate",
-]

@@ -230,6 +230,3 @@ def _rising(slope: float, name: str) -> float:
     if number < 0:
         raise UncurseError(f"{name} is {number:g}; a map must not reverse the order of scores, so pass 0 or more")
     return number
-
-
-__all__ = ["Affine", "Curve", "Steps", "logit_knots"]

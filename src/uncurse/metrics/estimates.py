@@ -119,6 +119,3 @@ class SelectionMetrics:
     log_loss: Estimate
     brier: Estimate
     bins: tuple[Bin, ...]
-
-
-__all__ = ["Bin", "Estimate", "SelectionMetrics"]

@@ -200,8 +200,7 @@ def evaluate_cells(
     1.0
     """
     check_types(cells, Cells, score_map)
-    if cells.label is None:
-        raise UncurseError("these cells have no labels; update them with scores and labels")
+    columns = columns_of(cells)
     if score_map is None:
         score_map = Affine(1.0, 0.0, scale=cells.scale)
     elif score_map.scale != cells.scale:
@@ -209,9 +208,7 @@ def evaluate_cells(
             f"the map takes scale={score_map.scale!r}, the cells hold scale={cells.scale!r}; use one scale"
         )
     shares = check_shares(alphas)
-    return evaluation_of(
-        Ranked(score_map(cells.score), columns_of(cells)), shares, float(cells.weight.sum()), n_bins, strategy
-    )
+    return evaluation_of(Ranked(score_map(cells.score), columns), shares, float(columns[0].sum()), n_bins, strategy)
 
 
 def check_types(data: object, wanted: type, score_map: object) -> None:
@@ -251,6 +248,3 @@ def summed_up(rows: tuple[SelectionMetrics, ...], total: float, n_bins: int, str
                 "calibration error are undefined (NaN); select more rows"
             )
     return Evaluation(rows, total, n_bins, strategy)
-
-
-__all__ = ["Evaluation", "check_shares", "check_types", "evaluate", "evaluate_cells", "evaluation_of", "summed_up"]

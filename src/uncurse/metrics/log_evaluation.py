@@ -124,6 +124,3 @@ def _selected_share(low: Array, high: Array, edge: float, share: float) -> Array
     exact = low == high
     within = np.clip((high - edge) / (high - low + exact), 0.0, 1.0)
     return np.where(exact, np.where(low > edge, 1.0, np.where(low == edge, share, 0.0)), within)
-
-
-__all__ = ["evaluate_log"]

@@ -256,14 +256,3 @@ def _binned(
     ranked = rank(f, check_labels(y, len(f), name="y"), check_weights(sample_weight, len(f)))
     (ece,), (mce,) = ranked.binned(ranked.reached[-1:], n_bins, strategy)
     return ece, mce
-
-
-__all__ = [
-    "brier_score",
-    "calibration_error",
-    "calibration_ratio",
-    "expected_calibration_error",
-    "log_loss",
-    "log_loss_reduction",
-    "maximum_calibration_error",
-]

@@ -29,21 +29,8 @@ _BASE = ("1", "f", "y", "fy", "ff", "loss", "loss2", "brier2")
 class Ranked:
     """Cells in descending order of the prediction, with the sums that give the metrics of any selection.
 
-    Parameters
-    ----------
-    prediction : array of shape (K,)
-        Prediction of each cell.
-    columns : tuple of arrays of shape (K,)
-        Weight, label sum, Σw² and Σw²y of each cell.
-
-    Attributes
-    ----------
-    f : array of shape (K,)
-        Distinct predictions, descending.
-    reached : array of shape (K + 1,)
-        Cumulative weight.
-    unit : float or None
-        Weight of a row, if all rows have the same weight.
+    `columns` holds weight, label sum, Σw² and Σw²y of each cell. `f` are the distinct predictions, `reached` the
+    cumulative weight (K + 1,), and `unit` the weight of a row if all rows have the same.
     """
 
     def __init__(self, prediction: Array, columns: Columns) -> None:
@@ -342,6 +329,3 @@ def _sorted(f: Any, labels: NDArray[Any]) -> tuple[Array, Columns]:
         scores, y = scores[starts], np.add.reduceat(y, starts)
         w = np.diff(starts, append=len(w)).astype(np.float64)
     return scores, (w, y, w, y)
-
-
-__all__ = ["Columns", "Ranked", "columns_of", "limit_bins", "rank", "top_rows"]

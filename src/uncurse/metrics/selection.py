@@ -10,25 +10,7 @@ from ..validation import check_count, check_names, check_scores, check_share
 
 
 def count_of_share(alpha: float, rows: int) -> int:
-    """Return the number of rows in a share, rounded to the nearest integer.
-
-    Parameters
-    ----------
-    alpha : float
-        Share, above 0 and at most 1.
-    rows : int
-        Number of rows.
-
-    Returns
-    -------
-    int
-        At least 1; a share that rounds to no row is an error.
-
-    Examples
-    --------
-    >>> count_of_share(0.02, 30_000)
-    600
-    """
+    """Return the number of rows in a share, rounded to the nearest integer; a share without a row is an error."""
     count = int(np.floor(check_share(alpha) * rows + 0.5))
     if count == 0:
         raise UncurseError(f"alpha={alpha:g} of {rows} rows selects none; use at least {1 / rows:.2g}")
@@ -96,6 +78,3 @@ def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool
     chosen = np.zeros(len(values), bool)
     chosen[order[rank < most]] = True
     return chosen
-
-
-__all__ = ["count_of_share", "top_k", "top_share"]

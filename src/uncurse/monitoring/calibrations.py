@@ -47,38 +47,12 @@ class Calibration:
 
 
 def calibration_of(name: str, sums: LabelSums, tolerance: float = 0.0) -> Calibration:
-    """Return the calibration of some rows.
-
-    Parameters
-    ----------
-    name : str
-        Which rows these are.
-    sums : LabelSums
-        Their sums.
-    tolerance : float, default=0.0
-        See `monitor`.
-
-    Returns
-    -------
-    Calibration
-    """
+    """Return the calibration of the rows called `name`; for `tolerance` see `monitor`."""
     return calibrations_of([(name, sums)], tolerance)[0]
 
 
 def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0.0) -> list[Calibration]:
-    """Return the calibrations of sets of rows.
-
-    Parameters
-    ----------
-    parts : sequence of tuple of str and LabelSums
-        Names and sums; at least one.
-    tolerance : float, default=0.0
-        See `monitor`.
-
-    Returns
-    -------
-    list of Calibration
-    """
+    """Return the calibrations of sets of rows, given as names and sums; at least one."""
     sums = [one for _, one in parts]
     observed, cumulants = np.array([[one.observed] for one in sums]), np.array([[one.cumulants] for one in sums])
     log_e = log_e_values(observed, cumulants, tolerance)[:, 0].tolist()
@@ -91,37 +65,14 @@ def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0
 
 
 def e_value(log_e: float) -> float:
-    """Return an e-value from its logarithm.
-
-    Parameters
-    ----------
-    log_e : float
-        Logarithm; from 700 on, its exponential is no number, and that of 700 is returned.
-
-    Returns
-    -------
-    float
-    """
+    """Return an e-value from its logarithm, which is limited to 700: the exponential of more overflows."""
     return math.exp(min(log_e, 700.0))
 
 
 def error_words(part: Calibration) -> str:
-    """Describe the error of some rows.
-
-    Parameters
-    ----------
-    part : Calibration
-        Their calibration.
-
-    Returns
-    -------
-    str
-    """
+    """Describe the error of some rows."""
     if part.error is None:
         return f"no positive label where {part.predicted:.3g} are predicted"
     direction = "too high" if part.error >= 0 else "too low"
     ends = ["no bound" if end is None else f"{100 * end:+.1f}%" for end in (part.low, part.high)]
     return f"predictions are {100 * abs(part.error):.1f}% {direction} (95% confidence sequence {ends[0]} to {ends[1]})"
-
-
-__all__ = ["LEVEL", "Calibration", "calibration_of", "calibrations_of", "e_value", "error_words"]

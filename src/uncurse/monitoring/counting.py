@@ -16,23 +16,7 @@ _EDGES = tuple(digit * 10.0**power for power in range(-5, 0) for digit in (1, 2,
 
 
 def count_rows(digest: str, score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
-    """Return the state of the rows of one day.
-
-    Parameters
-    ----------
-    digest : str
-        Digest of the map.
-    score_map : ScoreMap
-        The map.
-    evidence : Evidence
-        Labelled rows.
-    day : str
-        ISO date or time of the rows.
-
-    Returns
-    -------
-    MonitorState
-    """
+    """Return the state of the labelled rows of one day, which is an ISO date or time."""
     assert evidence.cells is not None
     cells = evidence.cells
     factor = float(cells.weight.sum() / cells.weight_squares.sum())  # weights to effective rows
@@ -73,24 +57,10 @@ def _range_name(place: int) -> str:
 
 
 def range_place(name: str) -> int:
-    """Return the place of a range of predictions among all of them; −1 if it is none.
+    """Return the place of a key of `MonitorState.buckets` among all ranges of predictions; −1 if it is none.
 
-    Parameters
-    ----------
-    name : str
-        A key of `MonitorState.buckets`.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
     >>> range_place("below 0.001%"), range_place("0.001% to 0.002%")
     (0, 1)
     """
     places = {_range_name(i): i for i in range(len(_EDGES) + 1)}
     return places.get(name, -1)
-
-
-__all__ = ["count_rows", "range_place"]

@@ -66,21 +66,7 @@ class LambdaChange:
 
 
 def score_change(cells: Cells, before: ScoreSummary, compared_with: str) -> ScoreChange:
-    """Compare scores with a summary of those of the fit.
-
-    Parameters
-    ----------
-    cells : Cells
-        New scores.
-    before : ScoreSummary
-        Scores of the fit.
-    compared_with : {"pool", "labelled rows"}
-        Which rows these are.
-
-    Returns
-    -------
-    ScoreChange
-    """
+    """Compare new scores with a summary of those of the fit."""
     score, weight = cells.on_logit()[0], cells.weight
     mean = float(np.average(score, weights=weight))
     sd = float(np.sqrt(np.average(np.square(score - mean), weights=weight)))
@@ -108,20 +94,7 @@ def _share_below(low: Array, high: Array, width: Array, edge: float) -> Array:
 
 
 def lambda_change(rows: Evidence, record: FitRecord) -> LambdaChange | None:
-    """Compare λ of new rows with that of the fit.
-
-    Parameters
-    ----------
-    rows : Evidence
-        New rows of the candidate pool, with replicas.
-    record : FitRecord
-        How the map was fitted.
-
-    Returns
-    -------
-    LambdaChange or None
-        None if λ of either is unknown.
-    """
+    """Compare λ of new rows of the candidate pool, with replicas, with that of the fit; None if either is unknown."""
     before, error = record.lambda_, record.standard_error
     if before is None or error is None or record.calibrator is not None or len(rows.spec.scores) < 2:
         return None
@@ -142,6 +115,3 @@ def lambda_change(rows: Evidence, record: FitRecord) -> LambdaChange | None:
         return None
     both = float(np.hypot(error, after.standard_error))
     return LambdaChange(before, after.lambda_, (after.lambda_ - before) / both) if both > 0 else None
-
-
-__all__ = ["LambdaChange", "ScoreChange", "lambda_change", "score_change"]

@@ -11,27 +11,7 @@ _DECISIONS = ("keep", "watch", "refit")
 
 
 def prometheus_text(verdict: Verdict, name: str = "") -> str:
-    """Write a verdict as metrics that Prometheus reads from a text file.
-
-    Parameters
-    ----------
-    verdict : Verdict
-        Result of `monitor`.
-    name : str, default=""
-        Value of the label "map", to tell several maps apart.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from uncurse import Affine, monitor
-    >>> from uncurse.evidence import from_arrays
-    >>> verdict = monitor(Affine(1.0, 0.0), from_arrays([[0.0], [0.0]], [0, 1]))
-    >>> prometheus_text(verdict, "ctr").splitlines()[2]
-    'uncurse_decision{map="ctr",decision="keep"} 1'
-    """
+    """Write a verdict as metrics that Prometheus reads from a text file; `name` is the value of the label "map"."""
     lines: list[str] = []
 
     def add(metric: str, text: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> None:
@@ -73,6 +53,3 @@ def prometheus_text(verdict: Verdict, name: str = "") -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-__all__ = ["prometheus_text"]

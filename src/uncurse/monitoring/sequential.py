@@ -163,21 +163,9 @@ class LabelSums:
 
 
 def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = False) -> Array:
-    """Return `LabelSums.interval` of many sums, or `LabelSums.fixed_interval` with `fixed`.
+    """Return `LabelSums.interval` of T sums as an array (T, 2), or `LabelSums.fixed_interval` with `fixed`.
 
-    Parameters
-    ----------
-    sums : sequence of LabelSums
-        Sums of T sets of rows.
-    level : float, default=0.95
-        Confidence level.
-    fixed : bool, default=False
-        Intervals for rows that are looked at once.
-
-    Returns
-    -------
-    array of shape (T, 2)
-        Lower and upper bounds; ±∞ where there is none.
+    Bounds are ±∞ where there is none.
     """
     observed, predicted = np.array([one.observed for one in sums]), np.array([one.predicted for one in sums])
     series = np.array([one.cumulants for one in sums]) @ _COEFFICIENTS.T
@@ -257,16 +245,7 @@ def log_e_values(observed: Array, cumulants: Array, tolerance: float = 0.0) -> A
 def likely_start(observed: Array, cumulants: Array) -> int:
     """Return the number of the day on which an error most likely began.
 
-    Parameters
-    ----------
-    observed : array of shape (T,)
-        Sum of labels of each day.
-    cumulants : array of shape (T, 25)
-        `LabelSums.cumulants` of each day.
-
-    Returns
-    -------
-    int
+    `observed` has the sum of labels of each day (T,), and `cumulants` the `LabelSums.cumulants` of each day (T, 25).
     """
     shifts = np.concatenate([-_SIZES, _SIZES])
     curves = np.polynomial.chebyshev.chebvander(shifts / _LARGEST_SHIFT, _NODES - 1) @ _COEFFICIENTS
@@ -302,20 +281,7 @@ def _bisect(function: Callable[[Array], Array], low: Array, high: Array) -> Arra
 
 
 def total(sums: Sequence[LabelSums]) -> LabelSums:
-    """Add up sums.
-
-    Parameters
-    ----------
-    sums : sequence of LabelSums
-        Sums of disjoint rows.
-
-    Returns
-    -------
-    LabelSums
-    """
+    """Add up sums of disjoint rows."""
     numbers = np.array([(one.rows, one.predicted, one.observed, *one.cumulants) for one in sums])
     rows, predicted, observed, *cumulants = numbers.reshape(-1, 3 + _NODES).sum(axis=0).tolist()
     return LabelSums(rows, predicted, observed, tuple(cumulants))
-
-
-__all__ = ["LabelSums", "intervals", "likely_start", "log_e_values", "total"]

@@ -198,45 +198,12 @@ class MonitorState:
 
 
 def map_digest(score_map: ScoreMap) -> str:
-    """Return a digest of a map: equal for equal maps.
-
-    Parameters
-    ----------
-    score_map : ScoreMap
-        The map.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from uncurse import Affine
-    >>> map_digest(Affine(0.8, -0.4)) == map_digest(Affine(0.8, -0.4))
-    True
-    """
+    """Return a digest of a map: equal for equal maps."""
     return hashlib.sha256(json.dumps(score_map.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def check_time(text: Any, name: str) -> datetime:
-    """Return an ISO date or time; without a time zone it is UTC.
-
-    Parameters
-    ----------
-    text : str
-        Such as ``"2026-11-16"`` or ``"2026-11-16T06:00"``.
-    name : str
-        What it is, for the message.
-
-    Returns
-    -------
-    datetime
-
-    Examples
-    --------
-    >>> check_time("2026-11-16", "day").isoformat()
-    '2026-11-16T00:00:00+00:00'
-    """
+    """Return an ISO date or time; without a time zone it is UTC. Errors call it `name`."""
     try:
         return _utc(text)
     except (TypeError, ValueError):
@@ -255,6 +222,3 @@ def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str
     for name, value in theirs.items():
         both[name] = both[name] + value if name in both else value
     return both
-
-
-__all__ = ["Day", "MonitorState", "check_time", "map_digest"]

@@ -321,6 +321,3 @@ def _needed(since: Calibration, sums: LabelSums) -> int:
         return math.ceil(max(z_squared / _TARGET**2 - sums.observed, 0))
     half = (since.high - since.low) / 2
     return math.ceil(max(sums.observed * ((half / _TARGET) ** 2 - 1), 0))
-
-
-__all__ = ["Verdict", "judge", "monitor"]

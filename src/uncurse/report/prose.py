@@ -9,7 +9,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..debias.records import FitRecord, RefreshRecord
+    from ..debias import FitRecord, RefreshRecord
     from ..metrics import Estimate
     from . import Report
 

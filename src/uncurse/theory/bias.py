@@ -320,15 +320,3 @@ def best_of(n: int = 2, *, truth: float = 0.5, deviation: float = 0.1) -> tuple[
     count, true = check_count(n, "n"), check_number(truth, "truth")
     high_share = 1 - math.ldexp(1.0, 1 - count)
     return true + float(deviations("deviation", check_number(deviation, "deviation"))) * high_share, true
-
-
-__all__ = [
-    "Geometry",
-    "best_of",
-    "lemma1_bounds",
-    "maximization_bias",
-    "score_geometry",
-    "selected_mean",
-    "selected_slope",
-    "selected_truth",
-]

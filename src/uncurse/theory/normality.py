@@ -91,8 +91,7 @@ def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
 def _gaussianity_of_cells(cells: Cells) -> Gaussianity:
     n = _check_count(cells.rows)
     (x, low, high), w = cells.on_logit(), cells.weight
-    total = float(w.sum())
-    effective = total / float(cells.weight_squares.sum()) * total
+    total, effective = float(w.sum()), cells.effective_rows
     mean = float(w @ x) / total
     variance = float(w @ np.square(x - mean)) / total
     sd = float(np.sqrt(variance * effective / (effective - 1))) if effective > 1 else 0.0
@@ -122,6 +121,3 @@ def _lilliefors(distance: float, n: int) -> float:
     k = distance * np.sqrt(n) + 0.153 / np.sqrt(n)
     u = np.log(k + 0.45 * k**3 / n)  # of D·√n at n → ∞; the two corrections hold each quantile to .001
     return float(ndtr(-np.polyval([0.8949, 0.8929, 4.5269, 2.0751], u)))
-
-
-__all__ = ["Gaussianity", "gaussianity"]

@@ -23,22 +23,8 @@ _BLOCK = 1024  # rows per pass: a few MB of nodes
 def tail_average(function: Integrand, mean: ArrayLike, signal: ArrayLike, residual: ArrayLike, alpha: float) -> Array:
     """Compute E[g(mean + signal·Z + residual·Z₂, Z) | Z ≥ q_{1−α}] for independent standard normals Z and Z₂.
 
-    Parameters
-    ----------
-    function : callable
-        g, a function of two arrays: the score and Z. Z is exact only where `residual` is 0.
-    mean, signal, residual : array-like
-        Numbers or arrays that broadcast; `residual` is 0 or more.
-    alpha : float
-        Selected share, in (0, 1].
+    g is a function of two arrays, the score and Z; Z is exact only where `residual` is 0. Arguments broadcast.
 
-    Returns
-    -------
-    ndarray of float64
-        Means in the broadcast shape.
-
-    Examples
-    --------
     >>> tail_average(lambda l, z: l, 0.0, 1.0, 0.0, 0.02).round(4)
     np.float64(2.4209)
     """
@@ -86,50 +72,14 @@ def _average_block(function: Integrand, rows: Array, q: float) -> Array:
 
 
 def finite_numbers(name: str, values: ArrayLike) -> Array:
-    """Return finite numbers of any shape as float64.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for messages.
-    values : array-like
-        Numbers.
-
-    Returns
-    -------
-    ndarray of float64
-        The numbers.
-
-    Examples
-    --------
-    >>> finite_numbers("mean", [1, 2])
-    array([1., 2.])
-    """
+    """Return finite numbers of any shape as float64."""
     array = check_numbers(values, name).astype(np.float64, copy=False)
     check_finite(np.atleast_1d(array), name)
     return array
 
 
 def deviations(name: str, values: ArrayLike) -> Array:
-    """Return standard deviations: finite numbers of at least 0.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for messages.
-    values : array-like
-        Numbers.
-
-    Returns
-    -------
-    ndarray of float64
-        The numbers.
-
-    Examples
-    --------
-    >>> deviations("spread", 0.5)
-    array(0.5)
-    """
+    """Return standard deviations: finite numbers of at least 0."""
     array = finite_numbers(name, values)
     if (array < 0).any():
         raise UncurseError(f"{name} holds {array.min():g}; it is a standard deviation, pass 0 or more")
@@ -137,28 +87,9 @@ def deviations(name: str, values: ArrayLike) -> Array:
 
 
 def broadcast(*arrays: Array) -> tuple[Array, ...]:
-    """Broadcast arrays against each other.
-
-    Parameters
-    ----------
-    *arrays : ndarray
-        Arrays.
-
-    Returns
-    -------
-    tuple of ndarray
-        Views of one shape.
-
-    Examples
-    --------
-    >>> [array.shape for array in broadcast(np.zeros(3), np.zeros((2, 1)))]
-    [(2, 3), (2, 3)]
-    """
+    """Broadcast arrays against each other."""
     try:
         return np.broadcast_arrays(*arrays)
     except ValueError:
         shapes = ", ".join(str(array.shape) for array in arrays)
         raise UncurseError(f"shapes {shapes} do not broadcast; pass numbers or arrays of one shape") from None
-
-
-__all__ = ["Integrand", "broadcast", "deviations", "finite_numbers", "tail_average"]

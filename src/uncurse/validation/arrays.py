@@ -19,25 +19,7 @@ LARGEST_SCORE = 1e75
 
 
 def check_numbers(values: ArrayLike, name: str) -> Float:
-    """Return an array of float32 or float64; convert other numbers to float64.
-
-    Parameters
-    ----------
-    values : array-like
-        Numbers of any shape, finite or not. float32 and float64 arrays are not copied.
-    name : str
-        Name of the argument, for the message.
-
-    Returns
-    -------
-    ndarray of float32 or float64
-        The numbers.
-
-    Examples
-    --------
-    >>> check_numbers([1, 2], "scores")
-    array([1., 2.])
-    """
+    """Return numbers, finite or not, as an array; float32 and float64 are not copied, others become float64."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise UncurseError(f"{name} has masked values; drop or fill those rows first")
     try:
@@ -56,21 +38,7 @@ def check_numbers(values: ArrayLike, name: str) -> Float:
 
 
 def check_finite(values: Float, name: str, largest: float = np.inf) -> None:
-    """Raise an error that locates the first NaN or infinity, or the first number beyond `largest`.
-
-    Parameters
-    ----------
-    values : ndarray of float
-        Numbers of any shape.
-    name : str
-        Name of the argument, for the message.
-    largest : float, default=inf
-        Largest magnitude that is allowed.
-
-    Examples
-    --------
-    >>> check_finite(np.array([0.0, 1.0]), "scores")
-    """
+    """Raise an error that locates the first NaN or infinity, or the first number beyond `largest`."""
     flat = values if values.ndim == 1 else values.ravel(order="K")  # a column of a table is not copied
     with np.errstate(over="ignore", invalid="ignore"):
         # A sum of squares is several times faster than isfinite, and any NaN, infinity or large number survives it.
@@ -89,31 +57,7 @@ def check_finite(values: Float, name: str, largest: float = np.inf) -> None:
 def check_scores(
     scores: ArrayLike, scale: str, *, name: str = "scores", ndim: int = 1, largest: float = LARGEST_SCORE
 ) -> Float:
-    """Return finite scores as a float array; on the probability scale they must lie in [0, 1].
-
-    Parameters
-    ----------
-    scores : array-like of shape (n,) or (n, S)
-        At least one score. float32 and float64 arrays are not copied.
-    scale : {"logit", "probability", "value"}
-        Scale of the scores.
-    name : str, default="scores"
-        Name of the argument, for messages.
-    ndim : {1, 2}, default=1
-        Required number of dimensions.
-    largest : float, default=1e75
-        Largest magnitude that is allowed.
-
-    Returns
-    -------
-    ndarray of float32 or float64
-        The scores.
-
-    Examples
-    --------
-    >>> check_scores([0, 1], "probability")
-    array([0., 1.])
-    """
+    """Return at least one finite score as a float array (not copied); probabilities must lie in [0, 1]."""
     check_choice("scale", scale, SCALES)
     values = check_numbers(scores, name)
     if values.ndim != ndim:
@@ -133,66 +77,20 @@ def check_scores(
 
 
 def warn_if_probabilities(logits: Float, name: str) -> None:
-    """Warn if at least 100 values that should be logits all lie in [0, 1].
-
-    Parameters
-    ----------
-    logits : ndarray of shape (n,) or (n, S)
-        About 1,000 evenly spaced rows are inspected.
-    name : str
-        Name of the argument, for the message.
-
-    Examples
-    --------
-    >>> warn_if_probabilities(np.array([-2.0, 0.5]), "pool")
-    """
+    """Warn if at least 100 values that should be logits all lie in [0, 1]; about 1,000 rows are inspected."""
     sample = logits[:: max(1, len(logits) // 1024)]
     if len(sample) >= 100 and sample.min() >= 0 and sample.max() <= 1:
         warn_user(f"every value of {name} lies in [0, 1]; if these are probabilities, pass scale='probability'")
 
 
 def check_length(values: NDArray[Any], rows: int, name: str) -> None:
-    """Raise an error unless `values` has shape (rows,).
-
-    Parameters
-    ----------
-    values : ndarray
-        Array to check.
-    rows : int
-        Number of scores.
-    name : str
-        Name of the argument, for the message.
-
-    Examples
-    --------
-    >>> check_length(np.zeros(3), 3, "labels")
-    """
+    """Raise an error unless `values` has shape (rows,)."""
     if values.ndim != 1 or len(values) != rows:
         raise UncurseError(f"{name} has shape {values.shape} but there are {rows} scores; pass shape ({rows},)")
 
 
 def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArray[Any]:
-    """Return binary labels, one per row.
-
-    Parameters
-    ----------
-    labels : array-like of shape (rows,)
-        0 or 1, or booleans.
-    rows : int
-        Number of scores.
-    name : str, default="labels"
-        Name of the argument, for messages.
-
-    Returns
-    -------
-    ndarray of shape (rows,)
-        The labels, in their own numeric dtype; booleans become int8.
-
-    Examples
-    --------
-    >>> check_labels([True, False], 2)
-    array([1., 0.])
-    """
+    """Return binary labels, one per row, in their own numeric dtype; booleans become int8."""
     plain = type(labels) is np.ndarray and labels.dtype.kind in "biuf"
     y = np.asarray(labels) if plain else check_numbers(labels, name)
     check_length(y, rows, name)
@@ -207,29 +105,11 @@ def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArr
 
 
 def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False) -> Array | None:
-    """Return sample weights as float64, one per row; None stays None.
+    """Return sample weights as float64, one per row: finite, at least 0, not all 0. None stays None.
 
     Only ratios of weights matter, so weights are divided by the largest if it lies outside [1e-100, 1e100], and weights
-    below 1e-50 of the largest become 0: squares of weights must neither overflow nor vanish.
-
-    Parameters
-    ----------
-    weights : array-like of shape (rows,) or None
-        Finite numbers of at least 0, not all 0.
-    rows : int
-        Number of scores.
-    summed : bool, default=False
-        Raise an error for such weights instead, because these rows are added to rows with other weights.
-
-    Returns
-    -------
-    ndarray of float64 of shape (rows,) or None
-        The weights.
-
-    Examples
-    --------
-    >>> check_weights([0, 3], 2)
-    array([0., 3.])
+    below 1e-50 of the largest become 0: squares of weights must neither overflow nor vanish. With `summed`, such
+    weights are an error instead, because these rows are added to rows with other weights.
     """
     if weights is None:
         return None
@@ -252,23 +132,7 @@ def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False)
 
 
 def effective_rows(weights: ArrayLike) -> float:
-    """Return the effective number of rows, (Σw)² / Σw².
-
-    Parameters
-    ----------
-    weights : array-like of shape (n,)
-        Sample weights on any scale.
-
-    Returns
-    -------
-    float
-        Between 1 and n; n where all weights are equal.
-
-    Examples
-    --------
-    >>> effective_rows([1e-300, 1e-300, 0.0])
-    2.0
-    """
+    """Return the effective number of rows, (Σw)² / Σw², between 1 and n; weights may be on any scale."""
     w = check_weights(weights, np.size(check_numbers(weights, "sample_weight")))
     assert w is not None
     w = w / w.max()  # neither the sum nor the squares can overflow
@@ -276,27 +140,7 @@ def effective_rows(weights: ArrayLike) -> float:
 
 
 def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
-    """Return one name per row, without missing values.
-
-    Parameters
-    ----------
-    values : array-like of shape (rows,)
-        Text or numbers; 1 and 1.0 are the same name.
-    rows : int
-        Number of scores.
-    name : str
-        Name of the argument, for messages.
-
-    Returns
-    -------
-    ndarray of shape (rows,)
-        The names: text, integers or booleans.
-
-    Examples
-    --------
-    >>> check_names([1.0, 2.5], 2, "groups").tolist()
-    ['1', '2.5']
-    """
+    """Return one name per row as text, integers or booleans, without missing values; 1 and 1.0 are the same name."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise UncurseError(f"{name} has masked values; drop or fill those rows first")
     try:
@@ -326,27 +170,7 @@ def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
 
 
 def group_rows(groups: ArrayLike, rows: int) -> tuple[list[str], list[NDArray[np.intp]]]:
-    """Return the sorted names of the groups and the row numbers of each.
-
-    Parameters
-    ----------
-    groups : array-like of shape (rows,)
-        Group of each row, text or numbers.
-    rows : int
-        Number of scores.
-
-    Returns
-    -------
-    names : list of str
-        Names of the groups.
-    members : list of ndarray of int
-        Rows of each group, in ascending order.
-
-    Examples
-    --------
-    >>> group_rows(["b", "a", "b"], 3)
-    (['a', 'b'], [array([1]), array([0, 2])])
-    """
+    """Return the sorted names of the groups, as text, and the ascending row numbers of each."""
     names, codes = np.unique(check_names(groups, rows, "groups"), return_inverse=True)
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
@@ -358,19 +182,3 @@ def _is_missing(value: Any) -> bool:
         return value is None or bool(value != value)
     except (TypeError, ValueError):  # pandas.NA has no truth value
         return True
-
-
-__all__ = [
-    "LARGEST_SCORE",
-    "SCALES",
-    "check_finite",
-    "check_labels",
-    "check_length",
-    "check_names",
-    "check_numbers",
-    "check_scores",
-    "check_weights",
-    "effective_rows",
-    "group_rows",
-    "warn_if_probabilities",
-]

@@ -17,22 +17,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def warn_user(message: str) -> None:
-    """Issue a `UserWarning` that points at the first line of code outside this package.
-
-    Parameters
-    ----------
-    message : str
-        What happened and what to do about it.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     warn_user("the replicas are identical; change the seed")
-    >>> str(caught[0].message)
-    'the replicas are identical; change the seed'
-    """
+    """Issue a `UserWarning` that points at the first line of code outside this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -40,52 +25,14 @@ def warn_user(message: str) -> None:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
-    """Return `value` if it is one of `choices`; otherwise raise an error that lists them.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for the message.
-    value : object
-        Value to check.
-    choices : tuple of str
-        Allowed values.
-
-    Returns
-    -------
-    str
-        `value`.
-
-    Examples
-    --------
-    >>> check_choice("scale", "logit", ("logit", "probability"))
-    'logit'
-    """
+    """Return `value` if it is one of `choices`; otherwise raise an error that lists them."""
     if not isinstance(value, str) or value not in choices:
         raise UncurseError(f"{name}={_shown(value)} is unknown; choose one of {', '.join(choices)}")
     return value
 
 
 def check_number(value: Any, name: str) -> float:
-    """Return `value` as a float if it is a finite real number; refuse strings and booleans.
-
-    Parameters
-    ----------
-    value : float or int
-        Value to check; NumPy scalars are accepted.
-    name : str
-        Name of the argument, for the message.
-
-    Returns
-    -------
-    float
-        The number.
-
-    Examples
-    --------
-    >>> check_number(1 / 2, "slope")
-    0.5
-    """
+    """Return `value` as a float if it is a finite real number; refuse strings and booleans."""
     number = _as_float(value)
     if not math.isfinite(number):
         raise UncurseError(f"{name} is {_shown(value)}; pass a finite number")
@@ -93,25 +40,7 @@ def check_number(value: Any, name: str) -> float:
 
 
 def check_share(alpha: Any, name: str = "alpha") -> float:
-    """Return `alpha` as a float if it lies in (0, 1].
-
-    Parameters
-    ----------
-    alpha : float
-        Share of the rows, above 0 and at most 1.
-    name : str, default="alpha"
-        Name of the argument, for the message.
-
-    Returns
-    -------
-    float
-        The share.
-
-    Examples
-    --------
-    >>> check_share(1)
-    1.0
-    """
+    """Return `alpha` as a float if it lies in (0, 1]."""
     share = _as_float(alpha)
     if not 0 < share <= 1:
         raise UncurseError(f"{name}={_shown(alpha)} is not a share; pass a number above 0 and at most 1, such as 0.02")
@@ -119,52 +48,14 @@ def check_share(alpha: Any, name: str = "alpha") -> float:
 
 
 def check_flag(value: Any, name: str) -> bool:
-    """Return `value` as a bool if it is one.
-
-    Parameters
-    ----------
-    value : bool
-        Value to check; NumPy booleans are accepted.
-    name : str
-        Name of the argument, for the message.
-
-    Returns
-    -------
-    bool
-        The flag.
-
-    Examples
-    --------
-    >>> check_flag(True, "strict")
-    True
-    """
+    """Return `value` as a bool if it is one."""
     if not isinstance(value, bool | np.bool_):
         raise UncurseError(f"{name}={_shown(value)}; pass True or False")
     return bool(value)
 
 
 def check_count(value: Any, name: str, largest: int | None = None) -> int:
-    """Return `value` as an int if it is an integer of at least 1.
-
-    Parameters
-    ----------
-    value : int
-        Value to check; NumPy integers are accepted, booleans are not.
-    name : str
-        Name of the argument, for the message.
-    largest : int, optional
-        Largest value that is allowed.
-
-    Returns
-    -------
-    int
-        The count.
-
-    Examples
-    --------
-    >>> check_count(3, "n_bins")
-    3
-    """
+    """Return `value` as an int if it is an integer of at least 1, and at most `largest`; booleans are refused."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise UncurseError(f"{name}={_shown(value)}; pass an integer, 1 or more")
     if largest is not None and int(value) > largest:
@@ -189,6 +80,3 @@ def _shown(value: object) -> str:
     except ValueError:
         return "too large"
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-__all__ = ["check_choice", "check_count", "check_flag", "check_number", "check_share", "warn_user"]

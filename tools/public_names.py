@@ -1,0 +1,46 @@
+"""Which names are public: those in the ``__all__`` of `uncurse`, of a module or package below it, and of `NESTED`.
+
+The reference shows these names, and ``tools.docstrings`` checks the docstrings of those in the core.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Collection
+from types import ModuleType
+from typing import Any
+
+#: Packages that only `uncurse` itself uses. They have an ``__all__``, internal modules have none.
+INTERNAL = {"cli", "validation"}
+#: Packages inside packages whose names are public.
+NESTED = ("uncurse.experiments.arena", "uncurse.experiments.auction", "uncurse.experiments.logs")
+
+
+def public_modules(leave_out: Collection[str] = ()) -> list[ModuleType]:
+    """Import `uncurse` and every module below it that lists public names, the package itself first."""
+    package = importlib.import_module("uncurse")
+    names = [f"uncurse.{found.name}" for found in pkgutil.iter_modules(package.__path__)]
+    left_out = INTERNAL.union(leave_out)
+    names = [name for name in (*names, *NESTED) if name.split(".")[1] not in left_out and "._" not in name]
+    modules = [package, *(importlib.import_module(name) for name in sorted(names))]
+    return [module for module in modules if getattr(module, "__all__", None)]
+
+
+def public_names() -> dict[str, dict[str, Any]]:
+    """Return the values of every module by name. A value is listed once, in the first module that has it."""
+    seen: set[int] = set()
+    found: dict[str, dict[str, Any]] = {}
+    for module in public_modules():
+        values = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
+        found[module.__name__] = {
+            name: value for name, value in values.items() if not (is_object(value) and id(value) in seen)
+        }
+        seen.update(id(value) for value in values.values() if is_object(value))
+    return found
+
+
+def is_object(value: Any) -> bool:
+    """Return whether a value is a class or a function; other values are constants or modules."""
+    return inspect.isclass(value) or inspect.isroutine(value)
