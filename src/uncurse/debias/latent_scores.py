@@ -19,7 +19,6 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import ReplicaCells
 from ..evidence.replica_cells import clip_outliers
-from ..links import logistic
 from ..threads import one_blas_thread
 from .replica_kinds import ReplicaSummary, replica_kind
 from .shrinkage import identical_replicas
