@@ -109,11 +109,11 @@ def test_factors_above_one_and_weights_that_vanish_are_refused():
 
 def test_evidence_that_decays_every_day_for_months_stays_valid_and_small():
     total, factor = collected(40, size=2), 0.5 ** (1 / 3)
-    for day in range(1, 250):
+    for day in range(1, 200):
         total = total.decayed(factor).merge(collected(40, day, size=2))
         if day % 80 == 0:
             total = Evidence.from_dict(json.loads(json.dumps(total.to_dict())))
-    assert total.rows == 10_000
+    assert total.rows == 8_000
     # The geometric series of weights and of their squares.
     assert total.effective_rows == pytest.approx(40 * (1 + factor) / (1 - factor))
     # Rows below 1e-15 of the weight are gone: those of the last 3·log2(1e15·…) < 160 days are left.
@@ -149,7 +149,7 @@ def test_evidence_without_optional_parts_decays():
 
 @pytest.fixture(scope="module")
 def rows():
-    pool, labels = collected(40_000, 1, mean=-2.0, groups=False), collected(15_000, 2, groups=False)
+    pool, labels = collected(8_000, 1, mean=-2.0, groups=False), collected(4_000, 2, groups=False)
     return pool, labels
 
 
@@ -241,22 +241,23 @@ def test_the_error_of_a_tower_is_its_spread_over_draws_of_decaying_days():
     for seed in range(40):
         total = merged(days(seed, 1_000), half_life=0.5)
         fitted = Tower().fit(total, labelled=total)
-        low, high = fitted.interval(0.05, 0.6827)  # ± one standard error
         values.append(np.log(fitted.predict_proba(top).mean()))
-        errors.append((np.log1p(high) - np.log1p(low)) / 2)
+        if seed % 4 == 0:  # errors differ less from draw to draw
+            low, high = fitted.interval(0.05, 0.6827)  # ± one standard error
+            errors.append((np.log1p(high) - np.log1p(low)) / 2)
     # 40 draws: a standard error of 1/√80 = 11%; 35% is three of these.
     assert np.sqrt(np.mean(np.square(errors))) / np.std(values, ddof=1) == pytest.approx(1, abs=0.35)
 
 
 def test_the_standard_error_of_a_measured_calibration_error_is_its_spread_over_draws():
     values, errors = [], []
-    for seed in range(150):
+    for seed in range(100):
         parts = [from_arrays(*draw(300, 100 * seed + day, size=2)[:2]) for day in range(DAYS)]
         (found,) = evaluate_log(merged(parts, 0.7), alphas=1.0).rows
         values.append(float(found.calibration_error))
         errors.append(found.calibration_error.standard_error)
-    # 150 draws: a standard error of 5.8%; 18% is three of these.
-    assert np.sqrt(np.mean(np.square(errors))) / np.std(values, ddof=1) == pytest.approx(1, abs=0.18)
+    # 100 draws: a standard error of 7.1%; 21% is three of these. Without the squares of weights it would be 40% off.
+    assert np.sqrt(np.mean(np.square(errors))) / np.std(values, ddof=1) == pytest.approx(1, abs=0.21)
 
 
 # ---------------------------------------------------------------------------- times

@@ -225,7 +225,7 @@ def test_one_lambda_is_used_unless_replicas_contradict_it(replicas):
 def test_normal_scores_rarely_contradict_one_lambda(replicas, kind):
     options = VADOptions(curvature=True, replicas=kind)
     weights = []
-    for seed in range(12):
+    for seed in range(8):
         truth, pool = pool_of(4_000, replicas, seed=seed)
         if kind == "anchored":
             pool[:, 1:] += pool[:, :1] - truth[:, None]

@@ -286,7 +286,7 @@ def test_the_standard_error_of_a_mean_is_the_textbook_one():
     assert abs(ours / (pool.std() / np.sqrt(1600)) - 1) < 3 * 0.028
 
 
-def spread_and_errors(collect, draws=250, rows=1200):
+def spread_and_errors(collect, draws=125, rows=1200):
     values, errors = [], []
     for draw in range(draws):
         moments = collect(pool_of(rows, 2, seed=1000 + draw), np.random.default_rng(draw))
@@ -313,7 +313,7 @@ def importance(pool, rng):
 @pytest.mark.parametrize("collect", [whole, uneven, importance])
 def test_the_standard_error_of_lambda_equals_its_spread_over_new_pools(collect):
     spread, error = spread_and_errors(collect)
-    # 250 draws: a standard error of 1/√500 = 4.5%; 25% is more than 5 of these.
+    # 125 draws: a standard error of 1/√250 = 6.3%; 25% is four of these.
     assert abs(error / spread - 1) < 0.25
 
 

@@ -152,7 +152,7 @@ CASES = {
     "ensemble of three": lambda: fitted("unequal", "ensemble", 3, 3_000),
     "two seeds": lambda: fitted("normal", "seeds", 2, 4_000),
     "three seeds of unequal noise": lambda: fitted("unequal", "seeds", 3, 6_000),
-    "two seeds with heavy tails": lambda: fitted("heavy", "seeds", 2, 30_000),
+    "two seeds with heavy tails": lambda: fitted("heavy", "seeds", 2, 10_000),
     "four bootstraps": lambda: fitted("normal", "bootstrap", 4, 3_000),
     "three anchored columns": lambda: fitted("unequal", "anchored", 3, 3_000),
     "floor, cap and outliers": lambda: fitted("capped", "seeds", 3, 12_000),

@@ -258,7 +258,7 @@ def test_vad_moves_every_score_towards_the_center_and_not_past_it(world):
 
 @pytest.mark.parametrize("method", CALIBRATORS)
 @given(world=worlds(), link=st.sampled_from(LINKS))
-@PROFILE
+@settings(PROFILE, max_examples=6)
 def test_a_tandem_keeps_the_order_stays_inside_0_and_1_and_saves_bit_for_bit(method, folder, world, link):
     scores, y, pool, rng = world.draw()
     vad = fitted(VAD(link=link, calibrator=method).fit, pool, labelled=(scores, y))
@@ -269,7 +269,7 @@ def test_a_tandem_keeps_the_order_stays_inside_0_and_1_and_saves_bit_for_bit(met
 
 @pytest.mark.parametrize("method", CALIBRATORS)
 @given(world=worlds())
-@PROFILE
+@settings(PROFILE, max_examples=6)
 def test_a_tandem_depends_neither_on_row_order_nor_on_the_scale_of_weights(method, world):
     scores, y, pool, rng = world.draw()
     m, k = rng.integers(0, 4, len(pool)), rng.integers(0, 4, len(y))

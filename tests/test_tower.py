@@ -48,8 +48,8 @@ def evidence_of(scores, labels=None, groups=None, **options):
     return from_arrays(scores, labels, spec=spec, groups=groups, cells=False, replica_counts=True)
 
 
-TRUTH, POOL, _ = rows_of(20_000, mean=-2.5)
-_, SCORES, LABELS = rows_of(20_000, seed=1)
+TRUTH, POOL, _ = rows_of(10_000, mean=-2.5)
+_, SCORES, LABELS = rows_of(10_000, seed=1)
 FITTED = Tower().fit(POOL, labelled=(SCORES, LABELS))
 
 
@@ -158,11 +158,11 @@ def test_evidence_collected_with_other_options_is_refused():
     with pytest.raises(UncurseError, match="holds no labels"):
         Tower().fit(POOL, labelled=evidence_of(SCORES))
     with pytest.raises(UncurseError, match="groups and sample_weight go with arrays"):
-        Tower().fit(evidence_of(POOL), labelled=(SCORES, LABELS), sample_weight=np.ones(20_000))
+        Tower().fit(evidence_of(POOL), labelled=(SCORES, LABELS), sample_weight=np.ones(10_000))
 
 
 def test_float32_row_order_and_repeated_rows_hardly_change_the_map():
-    order = np.random.default_rng(0).permutation(20_000)
+    order = np.random.default_rng(0).permutation(10_000)
     shuffled = Tower().fit(POOL[order], labelled=(SCORES[order], LABELS[order]))
     single = Tower().fit(POOL.astype(np.float32), labelled=(SCORES.astype(np.float32), LABELS))
     np.testing.assert_allclose(shuffled.predict_proba(X), FITTED.predict_proba(X), rtol=0.01)
@@ -172,7 +172,7 @@ def test_float32_row_order_and_repeated_rows_hardly_change_the_map():
 
 
 def test_rows_of_zero_weight_do_not_count():
-    keep = np.random.default_rng(3).random(20_000) < 0.5
+    keep = np.random.default_rng(3).random(10_000) < 0.5
     part = Tower().fit(POOL[keep], labelled=(SCORES[keep], LABELS[keep]))
     weighted = Tower().fit(POOL, labelled=(SCORES, LABELS, keep.astype(float)), sample_weight=keep.astype(float))
     np.testing.assert_allclose(weighted.predict_proba(X), part.predict_proba(X), rtol=0.02)
@@ -210,7 +210,7 @@ def test_a_group_with_another_distribution_gets_its_own_map():
 
 
 def test_tiny_groups_are_shrunk_to_the_pool():
-    groups = np.array(["whole"] * 19_980 + ["tiny"] * 20)
+    groups = np.array(["whole"] * 9_980 + ["tiny"] * 20)
     tower = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups)
     whole, tiny = tower.predict_proba(X), tower.predict_proba(X, np.full(len(X), "tiny"))
     np.testing.assert_allclose(tiny, whole, rtol=0.03)
@@ -218,7 +218,7 @@ def test_tiny_groups_are_shrunk_to_the_pool():
 
 
 def test_groups_of_zero_weight_get_the_default_map():
-    groups = np.arange(20_000) % 3
+    groups = np.arange(10_000) % 3
     tower = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups, sample_weight=(groups > 0).astype(float))
     assert sorted(tower.map_.maps) == ["1", "2"]
     np.testing.assert_array_equal(tower.predict_proba(X, np.zeros(len(X), int)), tower.predict_proba(X))
@@ -288,7 +288,7 @@ def test_five_positives_set_the_level_and_keep_the_slope():
 @pytest.mark.parametrize(("value", "missing"), [(0, "positives"), (1, "negatives")])
 def test_labels_of_one_class_are_refused(value, missing):
     with pytest.raises(UncurseError, match=f"the labels hold no {missing}"):
-        Tower().fit(POOL, labelled=(SCORES, np.full(20_000, value)))
+        Tower().fit(POOL, labelled=(SCORES, np.full(10_000, value)))
 
 
 def test_separable_labels_have_a_finite_map():
@@ -300,7 +300,7 @@ def test_separable_labels_have_a_finite_map():
 
 @pytest.mark.parametrize("kind", ["seeds", "anchored"])
 def test_labels_independent_of_scores_are_predicted_by_their_rate(kind):
-    labels = np.random.default_rng(8).random(20_000) < 0.1
+    labels = np.random.default_rng(8).random(10_000) < 0.1
     p = Tower(replicas=kind).fit(POOL, labelled=(SCORES, labels)).predict_proba(POOL[:, 0])
     np.testing.assert_allclose(p.mean(), 0.1, rtol=0.1)
     assert p.std() < 0.02
@@ -337,15 +337,15 @@ def test_invalid_scores_are_named(bad):
 @pytest.mark.parametrize(
     ("pool", "labelled", "message"),
     [
-        (POOL[:, 0], (SCORES, LABELS), r"the scores have shape \(20000,\); pass rows \(n, S\)"),
-        (POOL, (SCORES[:, 0], LABELS), r"the labelled scores have shape \(20000,\); pass the 3 replicas of the pool"),
+        (POOL[:, 0], (SCORES, LABELS), r"the scores have shape \(10000,\); pass rows \(n, S\)"),
+        (POOL, (SCORES[:, 0], LABELS), r"the labelled scores have shape \(10000,\); pass the 3 replicas of the pool"),
         (
             POOL,
             (SCORES[:, :2], LABELS),
-            r"the labelled scores have shape \(20000, 2\); pass the 3 replicas of the pool",
+            r"the labelled scores have shape \(10000, 2\); pass the 3 replicas of the pool",
         ),
         (POOL[:, :1], (SCORES[:, :1], LABELS), "replica counts need two or more columns"),
-        (POOL, (SCORES, LABELS[:-1]), r"labels has shape \(19999,\) but there are 20000 scores"),
+        (POOL, (SCORES, LABELS[:-1]), r"labels has shape \(9999,\) but there are 10000 scores"),
         (POOL, (SCORES, LABELS + 1), "labels must be 0 or 1"),
         (POOL, (SCORES, LABELS, np.ones(3)), r"sample_weight has shape \(3,\)"),
         (POOL, (SCORES,), r"labelled must be \(scores, labels\)"),
@@ -428,7 +428,7 @@ def test_a_pickled_tower_keeps_predictions_and_interval():
 
 def test_repr_shows_options_and_numbers_of_rows():
     assert repr(Tower()) == "Tower(scale='logit', replicas='seeds')"
-    assert repr(FITTED).endswith("of 20,000 labelled and 20,000 pool rows")
+    assert repr(FITTED).endswith("of 10,000 labelled and 10,000 pool rows")
 
 
 def test_a_second_fit_replaces_the_first():
@@ -509,7 +509,7 @@ def test_labels_that_decrease_with_the_score_are_refused_or_raise_a_warning():
 
 def test_weights_of_another_length_are_named_with_groups():
     with pytest.raises(UncurseError, match=r"sample_weight has shape \(3,\)"):
-        Tower().fit(POOL, labelled=(SCORES, LABELS), groups=np.arange(20_000) % 2, sample_weight=np.ones(3))
+        Tower().fit(POOL, labelled=(SCORES, LABELS), groups=np.arange(10_000) % 2, sample_weight=np.ones(3))
 
 
 def test_a_constant_served_column_is_refused():
@@ -690,13 +690,13 @@ def test_saturated_logits_have_a_finite_interval_or_an_error(mean, sd):
 
 
 def test_scores_that_differ_in_the_last_bit_are_constant():
-    moved = np.nextafter(POOL, np.where(np.arange(20_000) % 2, np.inf, -np.inf)[:, None])
+    moved = np.nextafter(POOL, np.where(np.arange(10_000) % 2, np.inf, -np.inf)[:, None])
     tower = Tower().fit(moved, labelled=(SCORES, LABELS))
     np.testing.assert_allclose(tower.predict_proba(X), FITTED.predict_proba(X), rtol=1e-3)
 
 
 def test_a_share_that_selects_no_row_is_refused():
-    with pytest.raises(UncurseError, match=r"alpha=1e-07 of 20,000 rows selects none; use at least 5e-05"):
+    with pytest.raises(UncurseError, match=r"alpha=1e-07 of 10,000 rows selects none; use at least 0\.0001"):
         FITTED.interval(1e-7)
 
 

@@ -9,7 +9,8 @@ projection, whose residual variance is estimated because it is not binomial).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from ..maps import Curve
 from ..threads import one_blas_thread
 from .logistic import fit_logistic
 from .parametric import MIN_SLOPE, check_overlap, effective_columns, platt
+
+if TYPE_CHECKING:
+    from scipy.interpolate import CubicSpline
 
 # Quantiles of the score at the knots: closer towards the top, where rows are selected.
 _LEVELS = np.array([0.001, 0.02, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 0.96, 0.987, 0.997, 0.9995])
@@ -103,15 +107,18 @@ class Basis:
 
     def __call__(self, x: Array) -> Array:
         """Return the basis functions at `x`, shape (K, n); straight lines beyond the outer knots."""
-        from scipy.interpolate import CubicSpline
-
-        spline = CubicSpline(self.knots, self.values, bc_type="natural")
         first, last = self.knots[0], self.knots[-1]
-        result: Array = spline(np.clip(x, first, last)).T
+        result: Array = self._spline(np.clip(x, first, last)).T
         for end, beyond in ((first, np.minimum(x - first, 0.0)), (last, np.maximum(x - last, 0.0))):
             if beyond.any():
-                result = result + np.outer(spline(end, 1), beyond)
+                result = result + np.outer(self._spline(end, 1), beyond)
         return result
+
+    @cached_property
+    def _spline(self) -> CubicSpline:
+        from scipy.interpolate import CubicSpline
+
+        return CubicSpline(self.knots, self.values, bc_type="natural")
 
 
 def make_basis(knots: Array) -> Basis:

@@ -226,13 +226,22 @@ class Parametric(LabelFree):
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
-        return self._transform(self.shrinkage, served)
+        return np.asarray(self._curve.transform(served))
 
-    def _transform(self, shrinkage: float, served: Array) -> Array:
+    @cached_property
+    def _curve(self) -> Affine | Curve:
+        return self._curve_of(self.shrinkage)
+
+    @cached_property
+    def _end_curves(self) -> list[Affine | Curve]:
+        """Curves of λ minus and plus its standard error."""
+        return [self._curve_of(self.shrinkage + sign * self.shrinkage_error) for sign in (-1, 1)]
+
+    def _curve_of(self, shrinkage: float) -> Affine | Curve:
         bounded = float(np.clip(shrinkage, 1e-3, 1.0))
         curve = with_curvature(bounded, self.center, (1 - bounded) * self.variance, "logistic")
         assert isinstance(curve, Affine | Curve)
-        return np.asarray(curve.transform(served))
+        return curve
 
     @cached_property
     def shrinkage_error(self) -> float:
@@ -248,8 +257,7 @@ class Parametric(LabelFree):
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
         top = TopShare(self.cells, alpha)
         served = self.cells.served[top.cells]
-        ends = [self.shrinkage + sign * self.shrinkage_error for sign in (-1, 1)]
-        return float(np.std([np.log(top.mean(logistic(self._transform(k, served)))) for k in ends]))
+        return float(np.std([np.log(top.mean(logistic(c.transform(served)))) for c in self._end_curves]))
 
 
 @dataclass(frozen=True)

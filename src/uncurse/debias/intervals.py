@@ -56,7 +56,7 @@ class TopShare:
                 f"alpha={alpha:g} of {cells.effective_rows:,.0f} rows selects none; "
                 f"use at least {1 / cells.effective_rows:.2g}"
             )
-        order = np.argsort(-cells.served, kind="stable")
+        order = cells.descending
         weight = cells.weight[order]
         part = np.clip(share * float(weight.sum()) - (np.cumsum(weight) - weight), 0.0, weight)
         self.cells = order[part > 0]

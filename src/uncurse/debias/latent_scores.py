@@ -19,7 +19,6 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import ReplicaCells
 from ..evidence.replica_cells import clip_outliers
-from ..links import logistic
 from ..threads import one_blas_thread
 from .replica_kinds import ReplicaSummary, replica_kind
 from .shrinkage import identical_replicas
@@ -66,19 +65,27 @@ class LatentGrid:
         return x, self.integrals(x, np.square(self.noises) / self.models)
 
     def integrals(self, x: Array, noise: Array) -> tuple[Array, Array, Array]:
-        """Return the likelihood of `x` times φ, 1 − φ and φ², integrated over each point for each noise: (X, L, N)."""
-        variance = noise[None] + np.square(self.width)[:, None]  # (L, N)
-        away = x[:, None, None] - self.points[:, None]
-        chance = _normal(away, np.sqrt(variance))
-        pull = np.square(self.width)[:, None] / variance
-        mean, deviation = self.points[:, None] + pull * away, np.sqrt(noise * pull)
-        up, down, squares = (np.zeros_like(chance) for _ in range(3))
-        for weight, node in zip(_WEIGHTS, _NODES, strict=True):
-            p = logistic(mean + deviation * node)
-            up += weight * p
-            down += weight * logistic(-mean - deviation * node)
-            squares += weight * np.square(p)
-        return up * chance, down * chance, squares * chance
+        """Return the likelihood of `x` times φ, 1 − φ and φ², integrated over each point for each noise: (N, X, L)."""
+        up, down, squares = (np.empty((len(noise), len(x), len(self.points))) for _ in range(3))
+        away, square = x[:, None] - self.points, np.square(self.width)
+        for i, of_noise in enumerate(noise):  # arrays of one noise fit in the cache
+            variance = of_noise + square
+            chance, pull = _normal(away, np.sqrt(variance)), square / variance
+            mean, deviation = self.points + pull * away, np.sqrt(of_noise * pull)
+            parts: list[Array] = [0.0 * chance for _ in range(3)]
+            for weight, node in zip(_WEIGHTS, _NODES, strict=True):
+                # φ and 1 − φ from the same exponential, which does not overflow; neither tail loses digits.
+                l = mean + deviation * node
+                small = np.exp(-np.abs(l))
+                near = 1 / (1 + small)
+                far = small * near
+                p = np.where(l < 0, far, near)
+                parts[0] += weight * p
+                parts[1] += weight * np.where(l < 0, near, far)
+                parts[2] += weight * np.square(p)
+            for whole, part in zip((up, down, squares), parts, strict=True):
+                np.multiply(part, chance, out=whole[i])
+        return up, down, squares
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "means"}  # megabytes that are soon made
@@ -127,7 +134,7 @@ class LatentScores:
 
     def _weighted(self, integrals: Array) -> Array:
         """Sum over the points: (X, N)."""
-        return np.asarray(np.einsum("xln,ln->xn", integrals, self.share))
+        return np.asarray(np.matmul(integrals, self.share.T[:, :, None])[:, :, 0].T)
 
 
 @dataclass(frozen=True)

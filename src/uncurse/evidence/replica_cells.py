@@ -91,6 +91,11 @@ class ReplicaCells:
         return self.weight * factor, np.zeros_like(self.weight) if self.label is None else self.label * factor
 
     @cached_property
+    def descending(self) -> NDArray[np.intp]:
+        """Order of the cells from the highest served logit to the lowest."""
+        return np.argsort(-self.served, kind="stable")
+
+    @cached_property
     def served_masses(self) -> Array:
         """Served logits that are floors, caps or default values, see `point_masses`."""
         order = np.argsort(self.served, kind="stable")

@@ -186,12 +186,13 @@ def check_knots(values: Iterable[float], name: str) -> tuple[float, ...]:
     """Return a tuple of finite floats within ±1e290; text is refused."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         raise UncurseError(f"{name} is of type {type(values).__name__}; pass a list of numbers")
-    items = values.tolist() if isinstance(values, np.ndarray) else values
-    numbers = tuple(v if type(v) is float else check_number(v, f"{name}[{i}]") for i, v in enumerate(items))
-    for i, number in enumerate(numbers):
-        if not abs(number) <= _LARGEST_KNOT:
-            check_number(number, f"{name}[{i}]")
-            raise UncurseError(f"{name}[{i}] is {number:g}; numbers of a map must lie within ±1e290")
+    numbers = tuple(values.tolist() if isinstance(values, np.ndarray) else values)
+    if set(map(type, numbers)) != {float}:
+        numbers = tuple(v if type(v) is float else check_number(v, f"{name}[{i}]") for i, v in enumerate(numbers))
+    if not all(map(_LARGEST_KNOT.__ge__, map(abs, numbers))):
+        i, number = next((i, v) for i, v in enumerate(numbers) if not abs(v) <= _LARGEST_KNOT)
+        check_number(number, f"{name}[{i}]")
+        raise UncurseError(f"{name}[{i}] is {number:g}; numbers of a map must lie within ±1e290")
     return numbers
 
 
