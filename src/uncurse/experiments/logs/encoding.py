@@ -26,8 +26,8 @@ from ...errors import UncurseError
 from ...threads import cores
 from ...validation import check_choice, check_count
 from .encoded import Encoded, write
-from .lines import Layout, Parsed, fault, open_log, parse, read_header, smallest
-from .vocabulary import Vocabulary
+from .lines import Layout, Parsed, fault, from_keys, open_log, parse, read_header, to_keys
+from .vocabulary import Vocabulary, smallest
 
 Mask = NDArray[np.bool_]
 Training = Mask | Callable[[int, int], Mask] | None
@@ -161,9 +161,12 @@ class _Job:
     blocks: int = 0
 
     def __post_init__(self) -> None:
-        given, names = self.vocabulary, self.layout.categories
-        known = [given.values(name) if isinstance(given, Encoded) else None for name in names]
-        self.vocabularies = [Vocabulary(values) for values in known]
+        given, kinds = self.vocabulary, self.layout.kinds
+        known = [
+            to_keys(given.values(name), kinds[name]) if isinstance(given, Encoded) else None
+            for name in self.layout.categories
+        ]
+        self.vocabularies = [Vocabulary(keys) for keys in known]
 
     def read(
         self, blocks: Iterator[bytes], threads: ThreadPoolExecutor, *, header: bool, progress: Progress | None
@@ -258,14 +261,15 @@ class _Job:
         names = [*layout.names("label"), *layout.names("number"), *layout.categories]
         dictionaries, finals = [], []
         for name, vocabulary in zip(layout.categories, self.vocabularies, strict=True):
-            values, final = vocabulary.values(), None
+            keys, final = vocabulary.keys[: vocabulary.size], None
             if len(vocabulary.counts):
-                known = vocabulary.counts[: len(values)] >= self.least
+                known = vocabulary.counts[: len(keys)] >= self.least
                 known[:2] = True
                 final = np.where(known, np.cumsum(known) - 1, 1)
-                values = values[known]
-            kind = np.uint32 if layout.kinds[name] == "hex" else np.int32
-            dictionaries.append(pa.array(values.astype(kind), mask=np.arange(len(values)) < 2))
+                keys = keys[known]
+            values = from_keys(keys[2:], layout.kinds[name])
+            values = np.append(np.zeros(2, values.dtype), values)
+            dictionaries.append(pa.array(values, mask=np.arange(len(values)) < 2))
             small = smallest(len(values) - 1)
             finals.append((small, None if final is None else final.astype(small)))
         self.vocabularies = []
