@@ -520,6 +520,13 @@ def test_numbers_of_avazu_are_told_apart_by_sign_and_value(tmp_path):
     assert codes[:, -1].tolist() == [2, 3, 2, 4, 4, 5, 6, 0]
 
 
+def test_a_carriage_return_alone_ends_no_line(tmp_path):
+    path = write(tmp_path / "log.txt", [GOOD, f"{GOOD}\r{GOOD}", GOOD])
+    found = encode(path, tmp_path / "a", kind="criteo", bad_share=0.5)
+    assert (len(found), found.lines) == (2, 3)
+    assert found.first_bad == ((2, "holds the byte 0x0d, which is no text"),)
+
+
 def test_a_line_of_many_blocks_is_one_bad_line(tmp_path):
     path = write(tmp_path / "log.txt", [GOOD, "7" * 400_000, GOOD, "8" * 70_000])
     for size in (1_000, 30_000, 1 << 20):

@@ -75,13 +75,13 @@ class Vocabulary:
         return self._slots[at]
 
     def _rebuild(self, known: Keys, room: int) -> None:
-        """Make room for more keys, with at least four slots each, or two in a large table."""
+        """Make room for at least twice as many keys, with four slots each, or two in a large table."""
         each = 4 if room < 1 << 17 else 2
-        self._slots = np.full(1 << (each * room).bit_length(), _UNKNOWN, np.uint32)
-        self.keys = np.full(len(self._slots) // each, -1)  # -1 is no key
+        self._slots = np.full(1 << (2 * each * room).bit_length(), _UNKNOWN, np.uint32)
+        self.keys = np.empty(len(self._slots) // each, np.int64)
         self.size = 0
         self._add(np.zeros(1, np.int64))
-        self.size = 2
+        self.keys[_UNKNOWN], self.size = -1, 2  # -1 is no key
         self._add(known)
 
 
