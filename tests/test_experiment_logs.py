@@ -520,6 +520,13 @@ def test_numbers_of_avazu_are_told_apart_by_sign_and_value(tmp_path):
     assert codes[:, -1].tolist() == [2, 3, 2, 4, 4, 5, 6, 0]
 
 
+def test_a_carriage_return_alone_ends_no_line(tmp_path):
+    path = write(tmp_path / "log.txt", [GOOD, f"{GOOD}\r{GOOD}", GOOD])
+    found = encode(path, tmp_path / "a", kind="criteo", bad_share=0.5)
+    assert (len(found), found.lines) == (2, 3)
+    assert found.first_bad == ((2, "holds the byte 0x0d, which is no text"),)
+
+
 def test_a_line_of_many_blocks_is_one_bad_line(tmp_path):
     path = write(tmp_path / "log.txt", [GOOD, "7" * 400_000, GOOD, "8" * 70_000])
     for size in (1_000, 30_000, 1 << 20):
@@ -661,11 +668,11 @@ def test_options_that_make_no_sense_are_refused(options, message, tmp_path):
 
 @settings(max_examples=100, deadline=None)
 @given(
-    batches=st.lists(st.lists(st.integers(-(1 << 27), (1 << 32) - 1) | st.integers(-2, 40), max_size=60), max_size=8),
+    batches=st.lists(st.lists(st.integers(1, (1 << 63) - 1) | st.integers(0, 40), max_size=60), max_size=8),
     copies=st.sampled_from([1, 30]),
 )
 def test_a_vocabulary_numbers_like_a_dict(batches, copies):
-    vocabulary, numbers = Vocabulary(), {reading.MISSING: 0}
+    vocabulary, numbers = Vocabulary(), {0: 0}
     for batch in batches:
         wanted = [numbers.setdefault(key, len(numbers) + 1) for key in batch * copies]
         assert vocabulary.number(np.array(batch * copies, np.int64)).tolist() == wanted
@@ -674,15 +681,16 @@ def test_a_vocabulary_numbers_like_a_dict(batches, copies):
 
 def test_a_vocabulary_grows_and_stays_the_same():
     rng = np.random.default_rng(0)
-    values = rng.integers(0, 1 << 32, 300_000)
+    keys = rng.integers(1, 1 << 32, 300_000)
     vocabulary = Vocabulary()
-    first = np.concatenate([vocabulary.number(part) for part in np.array_split(values, 7)])
-    assert np.array_equal(first, vocabulary.number(values))
-    assert vocabulary.size == len(np.unique(values)) + 2
-    assert np.array_equal(vocabulary.values()[first], values)
-    given = Vocabulary(vocabulary.values()[2:])
-    assert np.array_equal(given.number(values), first)
-    assert np.all(given.number(np.arange(-9, 0)) == 1)
+    first = np.concatenate([vocabulary.number(part) for part in np.array_split(keys, 7)])
+    assert np.array_equal(first, vocabulary.number(keys))
+    assert vocabulary.size == len(np.unique(keys)) + 2
+    assert np.array_equal(vocabulary.keys[first], keys)
+    given = Vocabulary(vocabulary.keys[2 : vocabulary.size])
+    assert np.array_equal(given.number(keys), first)
+    assert np.all(given.number(np.arange(1 << 33, (1 << 33) + 9)) == 1)
+    assert given.size == vocabulary.size
 
 
 def test_without_pyarrow_the_error_says_how_to_get_it():

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +26,12 @@ from ...errors import UncurseError
 from ...threads import cores
 from ...validation import check_choice, check_count
 from .encoded import Encoded, write
-from .lines import Layout, Parsed, fault, open_log, parse, read_header, smallest
-from .vocabulary import Vocabulary
+from .lines import Layout, Parsed, fault, from_keys, open_log, parse, read_header, to_keys
+from .vocabulary import Vocabulary, smallest
 
 Mask = NDArray[np.bool_]
 Training = Mask | Callable[[int, int], Mask] | None
+Result = TypeVar("Result")
 Progress = Callable[[int], None]  # receives the number of rows read since the last call
 
 KINDS = ("criteo", "avazu")
@@ -119,7 +120,7 @@ def encode(
             job = _Job(source, layout, limit, training, vocabulary, least, float(bad_share), spill)
             job.read(blocks, threads, header=kind == "avazu", progress=progress)
             with replacing(target) as temporary:
-                write(temporary, job.batches(), {"kind": kind, **job.about()})
+                write(temporary, job.batches(threads), {"kind": kind, **job.about()})
     except OSError as error:
         raise UncurseError(f"cannot write {target}: {os.strerror(error.errno) if error.errno else error}") from None
     return Encoded.open(target)
@@ -161,15 +162,18 @@ class _Job:
     blocks: int = 0
 
     def __post_init__(self) -> None:
-        given, names = self.vocabulary, self.layout.categories
-        known = [given.values(name) if isinstance(given, Encoded) else None for name in names]
-        self.vocabularies = [Vocabulary(values) for values in known]
+        given, kinds = self.vocabulary, self.layout.kinds
+        known = [
+            to_keys(given.values(name), kinds[name]) if isinstance(given, Encoded) else None
+            for name in self.layout.categories
+        ]
+        self.vocabularies = [Vocabulary(keys) for keys in known]
 
     def read(
         self, blocks: Iterator[bytes], threads: ThreadPoolExecutor, *, header: bool, progress: Progress | None
     ) -> None:
         """Read all blocks: threads parse them ahead, this one numbers and keeps the rows in order."""
-        for block, parsed in _ahead(threads, blocks, self.layout):
+        for block, parsed in _ahead(threads, lambda block: parse(block, self.layout), blocks):
             if self.limit is not None and self.rows + len(parsed.label) >= self.limit:
                 parsed = parsed.first(self.limit - self.rows)
             self._note(block, parsed, header)
@@ -251,34 +255,46 @@ class _Job:
             )
         return mask
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self, threads: ThreadPoolExecutor) -> Iterator[Any]:
         """Yield the columns with their final codes and types."""
         layout = self.layout
-        kinds = [smallest(1), *(smallest(int(top)) for top in self.tops)]
+        types = [smallest(1), *(smallest(int(top)) for top in self.tops)]
         names = [*layout.names("label"), *layout.names("number"), *layout.categories]
-        dictionaries, finals = [], []
+        dictionaries = []
+        finals: list[NDArray[Any] | None] = [None] * len(types)  # final codes of codes, None if they are the same
         for name, vocabulary in zip(layout.categories, self.vocabularies, strict=True):
-            values, final = vocabulary.values(), None
+            keys, final = vocabulary.keys[: vocabulary.size], None
             if len(vocabulary.counts):
-                known = vocabulary.counts[: len(values)] >= self.least
+                known = vocabulary.counts[: len(keys)] >= self.least
                 known[:2] = True
                 final = np.where(known, np.cumsum(known) - 1, 1)
-                values = values[known]
-            kind = np.uint32 if layout.kinds[name] == "hex" else np.int32
-            dictionaries.append(pa.array(values.astype(kind), mask=np.arange(len(values)) < 2))
-            small = smallest(len(values) - 1)
-            finals.append((small, None if final is None else final.astype(small)))
+                keys = keys[known]
+            types.append(smallest(len(keys) - 1))
+            finals.append(None if final is None else final.astype(types[-1]))
+            values = pa.array(from_keys(keys[2:], layout.kinds[name]))
+            dictionaries.append(pa.concat_arrays([pa.nulls(2, values.type), values]))
         self.vocabularies = []
+
+        def finish(batch: Any) -> Any:
+            arrays = []
+            for i, (column, kind, final) in enumerate(zip(batch.columns, types, finals, strict=True)):
+                array = pa.array(
+                    column.to_numpy().astype(kind, copy=False) if final is None else final[column.to_numpy()]
+                )
+                category = i - len(types) + len(dictionaries)
+                dictionary = dictionaries[category] if category >= 0 else None
+                arrays.append(
+                    array if dictionary is None else pa.DictionaryArray.from_arrays(array, dictionary, safe=False)
+                )
+            return pa.RecordBatch.from_arrays(arrays, names)
+
+        return (batch for _, batch in _ahead(threads, finish, self._kept()))
+
+    def _kept(self) -> Iterator[Any]:
         self.spill.seek(0)
         for _ in range(self.blocks):
             with pa.ipc.open_stream(self.spill) as reader:
-                (batch,) = reader
-            columns = [column.to_numpy() for column in batch.columns]
-            arrays = [pa.array(column.astype(kind)) for column, kind in zip(columns, kinds, strict=False)]
-            for column, (small, final), dictionary in zip(columns[len(kinds) :], finals, dictionaries, strict=True):
-                codes = column.astype(small) if final is None else final[column]
-                arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes), dictionary, safe=False))
-            yield pa.RecordBatch.from_arrays(arrays, names)
+                yield from reader
 
     def about(self) -> dict[str, Any]:
         """Return what the file says of how it was made."""
@@ -296,16 +312,18 @@ class _Job:
         }
 
 
-def _ahead(threads: ThreadPoolExecutor, blocks: Iterator[bytes], layout: Layout) -> Iterator[tuple[bytes, Parsed]]:
-    """Parse blocks in threads, and yield them in order."""
-    running: deque[tuple[bytes, Future[Parsed]]] = deque()
-    for block in blocks:
-        running.append((block, threads.submit(parse, block, layout)))
+def _ahead(
+    threads: ThreadPoolExecutor, function: Callable[[Any], Result], items: Iterator[Any]
+) -> Iterator[tuple[Any, Result]]:
+    """Apply a function to items in threads, and yield items and results in order."""
+    running: deque[tuple[Any, Future[Result]]] = deque()
+    for item in items:
+        running.append((item, threads.submit(function, item)))
         if len(running) > cores() + 1:
-            block, future = running.popleft()
-            yield block, future.result()
-    for block, future in running:
-        yield block, future.result()
+            item, future = running.popleft()
+            yield item, future.result()
+    for item, future in running:
+        yield item, future.result()
 
 
 __all__ = ["KINDS", "encode"]

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from ...errors import UncurseError
-from ...threads import chunks
+from .vocabulary import Keys, smallest
 
 BLOCK = 4 << 20  # bytes: about 17,000 rows, whose dictionaries fit in the cache
 LONGEST = 1 << 16  # bytes of a line; real lines have a few hundred
 Mask = NDArray[np.bool_]
 
-MISSING = -(1 << 32)  # less than any value
 _LARGEST = (1 << 31) - 1
+_SHIFT = 1 << 32  # makes keys of whole numbers positive
 
 #: For each kind of field: the texts that are valid, and how to describe them.
 _RULES = {
@@ -99,14 +99,17 @@ def open_log(source: Path, stack: ExitStack) -> BinaryIO:
 
 
 def blocks(stream: BinaryIO, source: Path) -> Iterator[bytes]:
-    """Yield blocks of complete lines. Of a line that crosses a block's end at most `LONGEST` more bytes are kept."""
+    """Yield blocks of complete lines. Of a line longer than `LONGEST` the rest may be left out."""
+    rest = b""
     with _reading(source):
-        while block := stream.read(BLOCK):
-            rest = stream.readline(LONGEST + 1)
-            block += rest
-            while rest and not rest.endswith(b"\n"):
-                rest = stream.readline(LONGEST)
-            yield block if block.endswith(b"\n") else block + b"\n"
+        while read := stream.read(BLOCK):
+            end = read.rfind(b"\n") + 1
+            if end:
+                yield b"".join((rest, memoryview(read)[:end]))
+                rest = b""
+            rest = (rest + read[end:])[: LONGEST + 2]
+    if rest:
+        yield rest + b"\n"
 
 
 def count_lines(path: str | os.PathLike[str], most: int) -> int:
@@ -152,7 +155,7 @@ class Parsed:
 
     label: NDArray[Any]
     numbers: list[NDArray[Any]]  # 0 where missing or negative
-    categories: list[NDArray[np.int64]]  # an integer for each value, `MISSING` where there is none
+    categories: list[Keys]  # 0 where missing
     lines: int
     bad: NDArray[np.intp]
 
@@ -165,140 +168,147 @@ class Parsed:
 
 def parse(block: bytes, layout: Layout) -> Parsed:
     """Parse a block of complete lines."""
-    text = _clean(block, layout)
-    strict = any(part in text for part in (b" ", b"x", b"X"))  # PyArrow reads " 16 " and "0x10" as 16
-    try:
-        columns, valid, skipped = _columns(text, layout, _CHECKED if strict else _FAST)
-    except pa.ArrowInvalid:  # a text is not of its column's type
-        columns, valid, skipped = _columns(text, layout, _CHECKED)
-    lines = len(valid) + len(skipped)
-    rows = np.delete(np.arange(lines), skipped)
-    if not valid.all():
-        columns = {name: values[valid] for name, values in columns.items()}
-    label, *numbers = (np.maximum(columns[name], 0) for name in layout.names("label", "number"))
-    numbers = [part.astype(smallest(int(part.max(initial=0)))) for part in numbers]
-    categories = [columns[name] for name in layout.categories]
-    return Parsed(label.astype(np.uint8), numbers, categories, lines, np.delete(np.arange(lines), rows[valid]))
-
-
-def _clean(block: bytes, layout: Layout) -> bytes:
-    """Remove carriage returns, and replace lines that are too long or hold bytes that are not printable ASCII."""
     text = block.replace(b"\r\n", b"\n") if b"\r" in block else block
-    odd = b"\r" in text or b"\0" in text or not text.isascii()
-    if layout.names("skip"):  # the only fields whose bytes are not checked later
-        content = np.frombuffer(text, np.uint8)
-        control = sum(np.count_nonzero(content[part] < 32) for part in chunks(len(content)))
-        odd = odd or b"\x7f" in text or bool(control > text.count(b"\n"))
-    if not odd and not _has_long_line(block):
-        return text
-    lines = block.split(b"\n")
-    allowed = re.compile(rb"[ -~" + layout.separator.encode() + rb"]*\r?")
-    # A line of one field is no line of a log, so PyArrow skips it.
-    lines = [line if len(line) <= LONGEST and allowed.fullmatch(line) else b"-" for line in lines]
-    return b"\n".join(lines).replace(b"\r\n", b"\n")
-
-
-def _has_long_line(block: bytes) -> bool:
-    start = 0
-    while len(block) - start > LONGEST:
-        start = block.rfind(b"\n", start, start + LONGEST + 1) + 1
-        if not start:
-            return True
-    return False
+    try:
+        columns, bad = _plain_columns(text, layout), np.zeros(0, np.intp)
+    except pa.ArrowInvalid:
+        columns, bad = _checked_columns(text, layout)
+    split = 1 + len(layout.names("number"))
+    label, *numbers = (np.maximum(values, 0) for values in columns[:split])
+    numbers = [part.astype(smallest(int(part.max(initial=0)))) for part in numbers]
+    return Parsed(label.astype(np.uint8), numbers, columns[split:], len(label) + len(bad), bad)
 
 
 _TEXTS = pa.dictionary(pa.int32(), pa.string())
-_CHECKED = dict.fromkeys(_RULES, _TEXTS)  # every text is checked, once per distinct text of the block
-_FAST = _CHECKED | {"number": pa.int32(), "whole": pa.string(), "hex": pa.binary(8)}
+_CHECKED = dict.fromkeys(_RULES, _TEXTS) | {"skip": None}  # every text is checked, once per distinct text of the block
+_PLAIN = dict.fromkeys(_RULES, pa.int32()) | {"skip": pa.binary(), "hex": pa.binary(8)}
+_BOUNDS = {
+    "label": (0, 1),
+    "number": (-_LARGEST, _LARGEST),
+    "whole": (1 - 10**8, 10**8 - 1),
+    "hour": (10**7, 10**8 - 1),
+}
 
 
-def _columns(text: bytes, layout: Layout, types: dict[str, Any]) -> tuple[dict[str, NDArray[Any]], Mask, list[int]]:
-    """Return the rows that have all fields, which of them are valid, and the places of the other lines."""
+def _plain_columns(text: bytes, layout: Layout) -> list[NDArray[Any]]:
+    """Return the columns of a block if all its lines are good and in the usual spelling; raise for any other.
+
+    PyArrow reads " 07" and "0x7" as 7, and eight bytes of any kind. Two sums show that there are none: numbers without
+    zeros in front and the other fields have as many characters as the text, and only separators and the minus signs
+    of negative numbers come before "0" in ASCII.
+    """
+    columns: list[NDArray[Any]] = []
+    good, characters, negative = b"\r" not in text, 0, 0  # PyArrow ends a line there
+    for kind, array in _arrays(text, layout, _PLAIN):
+        if kind == "skip":  # alone makes lines long
+            ends = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1)
+            good &= bool(np.diff(ends).max() < LONGEST // 2)
+            characters += int(ends[-1])
+        elif kind == "hex":
+            characters += 8 * (len(array) - array.null_count)
+            columns.append(np.frombuffer(array.buffers()[1], np.int64, len(array)))
+        else:
+            low, high = _BOUNDS[kind]
+            missing = max(low, 0)
+            values = array.fill_null(missing).to_numpy()
+            good &= bool(low <= values.min() and values.max() <= high) and not (kind == "label" and array.null_count)
+            characters += _characters(values) - array.null_count * len(str(missing))
+            negative += int(np.count_nonzero(values < 0))
+            if kind == "hour":
+                values = values % 100
+                good &= bool(values.max() < 24)
+            if kind in ("hour", "whole"):
+                values = to_keys(values, kind)
+                if array.null_count:
+                    values[array.is_null().to_numpy(zero_copy_only=False)] = 0
+            columns.append(values)
+    content, separators = np.frombuffer(text, np.int8), len(columns[0]) * len(layout.kinds)
+    good &= characters + separators == len(text) and np.count_nonzero(content < ord("0")) == separators + negative
+    good &= content.max() <= ord("f") and (content - ord(":")).view(np.uint8).min() >= ord("a") - ord(":")
+    if not good:
+        raise pa.ArrowInvalid("unusual")
+    return columns
+
+
+def _characters(values: NDArray[np.int32]) -> int:
+    """Count the digits and minus signs of whole numbers."""
+    sizes, count, power = np.abs(values), len(values) + np.count_nonzero(values < 0), 10
+    while longer := np.count_nonzero(sizes >= power):
+        count, power = count + longer, 10 * power
+    return int(count)
+
+
+def _checked_columns(text: bytes, layout: Layout) -> tuple[list[NDArray[Any]], NDArray[np.intp]]:
+    """Return the columns of the good lines of a block, and the places of the bad lines."""
+    allowed = re.compile(rb"[ -~" + layout.separator.encode() + rb"]*")
+    lines = text.split(b"\n")[:-1]
+    # A line of one field is no line of a log, so PyArrow skips it.
+    lines = [line if len(line) <= LONGEST and allowed.fullmatch(line) else b"-" for line in lines]
     skipped: list[int] = []
+    arrays = _arrays(b"\n".join([*lines, b""]), layout, _CHECKED, skipped)
+    columns, valid = zip(*(_from_texts(array, kind) for kind, array in arrays), strict=True)
+    good = np.all(valid, axis=0)
+    places = np.delete(np.arange(len(lines)), skipped)[good]
+    return [values[good] for values in columns], np.delete(np.arange(len(lines)), places)
+
+
+def _arrays(
+    text: bytes, layout: Layout, types: dict[str, Any], skipped: list[int] | None = None
+) -> list[tuple[str, Any]]:
+    """Return kinds and columns of the lines that have all fields; `skipped` gets the places of the other lines."""
 
     def skip(row: Any) -> str:
-        skipped.append(row.number - 1)
+        cast(list[int], skipped).append(row.number - 1)
         return "skip"
 
-    kept = {name: types[kind] for name, kind in layout.kinds.items() if kind != "skip"}
-    read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(layout.kinds))
+    kept = {name: types[kind] for name, kind in layout.kinds.items() if types[kind]}
+    size = len(text) + 1 if skipped is not None else 1 << 20  # what fits in the cache is converted a tenth faster
+    read = csv.ReadOptions(use_threads=False, block_size=size, column_names=list(layout.kinds))
     parse = csv.ParseOptions(delimiter=layout.separator, quote_char=False, double_quote=False, ignore_empty_lines=False)
-    parse.invalid_row_handler = skip
+    if skipped is not None:
+        parse.invalid_row_handler = skip
     convert = csv.ConvertOptions(column_types=kept, include_columns=list(kept), null_values=[""], check_utf8=False)
     convert.strings_can_be_null = True
     table = csv.read_csv(pa.BufferReader(text), read, parse, convert)
-    columns, valid = {}, np.ones(len(table), bool)
-    for name in kept:
-        columns[name], fine = _values(table.column(name).combine_chunks(), layout.kinds[name])
-        valid &= fine
-    return columns, valid, skipped
+    return [(layout.kinds[name], table.column(name).combine_chunks()) for name in kept]
 
 
-def _values(column: Any, kind: str) -> tuple[NDArray[Any], Mask | np.bool_]:
-    """Return the integers that texts stand for, `MISSING` for none, and which rows are valid."""
-    if column.type == pa.binary(8):
-        return _from_hex(np.frombuffer(column.buffers()[1], "<u8", len(column)))
-    if column.type == pa.int32():
-        values = column.fill_null(0).to_numpy()
-        return values, values >= -_LARGEST
-    if column.type == pa.string():
-        if np.diff(np.frombuffer(column.buffers()[1], np.int32, len(column) + 1)).max(initial=0) > 8:
-            raise pa.ArrowInvalid("too long")
-        values = column.cast(pa.int64())
-        return (values.fill_null(MISSING) if values.null_count else values).to_numpy(), np.True_
+def _from_texts(column: Any, kind: str) -> tuple[NDArray[Any], Mask]:
+    """Return the numbers or keys of dictionary-encoded texts, 0 for missing ones, and which rows are valid."""
     matches = pc.match_substring_regex(column.dictionary, f"^({_RULES[kind][0]})$")
     texts = pc.binary_join_element_wise("0x" if kind == "hex" else "", pc.if_else(matches, column.dictionary, "0"), "")
     values, valid = texts.cast(pa.int64()).to_numpy(), matches.to_numpy(zero_copy_only=False)
     if kind == "number":
         valid = valid & (np.abs(values) <= _LARGEST)
+    elif kind != "label":
+        values = to_keys(values % 100 if kind == "hour" else values, kind)
     indices = column.indices.fill_null(len(values)).to_numpy()
-    values = np.append(values % 100 if kind == "hour" else values, MISSING)
-    return values[indices], np.append(valid, kind != "label")[indices]
+    return np.append(values, 0)[indices], np.append(valid, kind != "label")[indices]
 
 
-def _from_hex(words: NDArray[np.uint64]) -> tuple[NDArray[Any], Mask | np.bool_]:
-    """Return the values of eight hexadecimal characters each, as 64-bit words; 0 is a missing value."""
-    missing = words == 0
-    words = words ^ _every_byte(0x30)  # digits become 0 … 9
-    words &= _every_byte(0xDF)  # letters of either case become 0x51 … 0x56
-    # Bytes are below 128, so no sum carries: the top bit of b + (128 − c) says b ≥ c, here for 10, 0x51 and 0x57.
-    tops = words + _every_byte(128 - 10)
-    tops ^= words + _every_byte(128 - 0x51)
-    tops ^= words + _every_byte(128 - 0x57)
-    tops &= _every_byte(128)
-    letters = words >> np.uint64(6)
-    letters &= _every_byte(1)
-    letters *= np.uint64(9)
-    words &= _every_byte(15)
-    words += letters  # a byte per digit, the first digit in the lowest; now two, four and eight digits side by side
-    for bits, mask in ((4, 0x00FF00FF00FF00FF), (8, 0x0000FFFF0000FFFF), (16, 0xFFFFFFFF)):
-        following = words >> np.uint64(2 * bits)
-        words <<= np.uint64(bits)
-        words |= following
-        words &= np.uint64(mask)
-    values = words.view(np.int64)
-    values[missing] = MISSING
-    return values, (tops == 0) | missing
+def to_keys(values: NDArray[Any], kind: str) -> Keys:
+    """Return a positive key for each value of a category: its eight hexadecimal characters, or the shifted number."""
+    if kind == "hex":
+        return np.frombuffer(values.astype(">u4").tobytes().hex().encode(), np.int64)
+    return values.astype(np.int64) + _SHIFT
 
 
-def _every_byte(byte: int) -> np.uint64:
-    return np.uint64(byte * 0x0101010101010101)
+def from_keys(keys: Keys, kind: str) -> NDArray[Any]:
+    """Return the values of keys.
 
-
-def smallest(top: int) -> np.dtype[Any]:
-    """Return the smallest unsigned type that holds 0 … top.
-
-    >>> smallest(255), smallest(256)
-    (dtype('uint8'), dtype('uint16'))
+    >>> from_keys(to_keys(np.array([10, 1 << 31]), "hex"), "hex"), from_keys(to_keys(np.array([-1]), "whole"), "whole")
+    (array([        10, 2147483648], dtype=uint32), array([-1], dtype=int32))
     """
-    return np.dtype(np.uint8 if top < 1 << 8 else np.uint16 if top < 1 << 16 else np.uint32)
+    if kind == "hex":
+        return np.frombuffer(bytes.fromhex(keys.tobytes().decode()), ">u4").astype(np.uint32)
+    return (keys - _SHIFT).astype(np.int32)
 
 
 def fault(line: bytes, layout: Layout) -> str:
     """Say what is wrong with a bad line."""
+    line = line.removesuffix(b"\r")
     if len(line) > LONGEST:
         return f"longer than {LONGEST:,} bytes"
-    line = line.removesuffix(b"\r")
     odd = sorted(set(line) - set(range(32, 127)) - {ord(layout.separator)})
     if odd:
         return f"holds the byte 0x{odd[0]:02x}, which is no text"
@@ -313,4 +323,4 @@ def fault(line: bytes, layout: Layout) -> str:
     return "not readable"  # pragma: no cover
 
 
-__all__ = ["MISSING", "Layout", "Parsed", "count_lines", "fault", "open_log", "parse", "read_header", "smallest"]
+__all__ = ["Layout", "Parsed", "count_lines", "fault", "from_keys", "open_log", "parse", "read_header", "to_keys"]

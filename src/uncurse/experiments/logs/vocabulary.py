@@ -7,92 +7,91 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .lines import MISSING, smallest
-
-_BITS = np.int64(30)  # of a code; an entry is a value above its code
-_MASK = np.int64((1 << 30) - 1)
-_FREE, _UNKNOWN = np.int64(MISSING - 1) << _BITS, MISSING + 1
+Keys = NDArray[np.int64]
+_UNKNOWN = 1  # code of an unknown key, and of a free slot
 
 
 class Vocabulary:
-    """Codes of the values of one category: 0 missing, 1 unknown, then 2, 3, … in order of first appearance.
+    """Codes of the keys of one category: 0 for key 0, a missing value; 1 unknown; 2, 3, … in order of first appearance.
 
-    A hash table with open addressing, 16 to 64 bytes per value. Frequent values appear early and so stand where their
-    hash says: most rows cost one look.
+    A hash table with open addressing: slots hold codes, and `keys` holds the key of each code. Frequent keys appear
+    early and so stand where their hash says: most rows cost one look.
 
     Examples
     --------
     >>> vocabulary = Vocabulary()
-    >>> vocabulary.number(np.array([70, MISSING, 5, 70])).tolist()
+    >>> vocabulary.number(np.array([70, 0, 5, 70])).tolist()
     [2, 0, 3, 2]
-    >>> vocabulary.number(np.array([9, 5])).tolist(), vocabulary.size
-    ([4, 3], 5)
+    >>> vocabulary.number(np.array([9, 5])).tolist(), vocabulary.keys[: vocabulary.size].tolist()
+    ([4, 3], [0, -1, 70, 5, 9])
     """
 
-    def __init__(self, values: NDArray[Any] | None = None) -> None:
-        self.size = 0
+    def __init__(self, keys: Keys | None = None) -> None:
+        self.growing = True
         self.counts = np.zeros(0, np.uint32)
-        self._slots = np.full(1 << 10, _FREE)
-        self._add(np.array([MISSING, _UNKNOWN]))
-        if values is not None:
-            self._add(values.astype(np.int64))
-        self.growing = values is None
+        self._rebuild(np.zeros(0, np.int64) if keys is None else keys, 1 << 8)
+        self.growing = keys is None
 
-    def number(self, values: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the codes of values. New values get the next codes, or 1 if the vocabulary was given."""
-        entries = self._slots[self._home(values)]
-        missed = np.flatnonzero(entries >> _BITS != values)
+    def number(self, keys: Keys) -> NDArray[Any]:
+        """Return the codes of keys. New keys get the next codes, or 1 if the vocabulary was given."""
+        codes = self._slots[self._home(keys)]
+        missed = np.flatnonzero(self.keys[codes] != keys)
         if missed.size:
-            entries[missed] = self._add(values[missed]) if self.growing else self._find(values[missed])
-        return (entries & _MASK).astype(smallest(self.size - 1))
+            codes[missed] = self._add(keys[missed])
+        return codes.astype(smallest(self.size - 1))
 
     def count(self, codes: NDArray[Any]) -> None:
-        """Count how often values occur."""
+        """Count how often keys occur."""
         if len(self.counts) < self.size:
             self.counts = np.append(self.counts, np.zeros(self.size, np.uint32))
         np.add.at(self.counts, codes, np.uint32(1))
 
-    def values(self) -> NDArray[np.int64]:
-        """Return the values in the order of their codes, from 0."""
-        entries = self._slots[self._slots != _FREE]
-        values = np.empty(self.size, np.int64)
-        values[entries & _MASK] = entries >> _BITS
-        return values
-
-    def _home(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        spread = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio
+    def _home(self, keys: Keys) -> NDArray[np.int64]:
+        spread = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio
         spread >>= np.uint64(65 - len(self._slots).bit_length())
         return spread.view(np.int64)
 
-    def _find(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the entries of values, and of unknown values one with code 1."""
-        at, left = self._home(values), np.arange(len(values))
+    def _add(self, keys: Keys) -> NDArray[np.uint32]:
+        """Return the codes of keys, probing one slot after the other."""
+        size, room = self.size, self.size + len(keys)
+        if room > len(self.keys):
+            self._rebuild(self.keys[2:size], room)
+        own = np.arange(size, room, dtype=np.uint32)  # codes as if all keys were new and distinct
+        self.keys[size:room] = keys
+        at, left = self._home(keys), np.arange(len(keys))
         while left.size:
-            here = self._slots[at[left]]
-            left = left[(here >> _BITS != values[left]) & (here != _FREE)]
+            free = self._slots[at[left]] == _UNKNOWN
+            if self.growing:
+                claims = left[free][::-1]  # in reverse: the first row with a key gets the slot
+                self._slots[at[claims]] = own[claims]
+            else:
+                left = left[~free]
+            left = left[self.keys[self._slots[at[left]]] != keys[left]]
             at[left] = (at[left] + 1) & (len(self._slots) - 1)
-        entries = self._slots[at]
-        return np.where(entries == _FREE, 1, entries)
-
-    def _add(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the entries of values. New values get the next codes."""
-        total = self.size + len(values)
-        total *= 4 if total < 1 << 17 else 2
-        if total > len(self._slots):
-            known, self.size = self.values(), 0
-            self._slots = np.full(1 << total.bit_length(), _FREE)
-            self._add(known)
-        signed = values << _BITS | np.arange(self.size, self.size + len(values))
-        at, left = self._home(values), np.arange(len(values))
-        while left.size:
-            free = left[self._slots[at[left]] == _FREE]
-            self._slots[at[free][::-1]] = signed[free][::-1]  # in reverse: the first row of a slot signs it
-            left = left[self._slots[at[left]] >> _BITS != values[left]]
-            at[left] = (at[left] + 1) & (len(self._slots) - 1)
-        new = np.flatnonzero(self._slots[at] == signed)  # the first rows of new values
-        self._slots[at[new]] = values[new] << _BITS | np.arange(self.size, self.size + len(new))
+        new = np.flatnonzero(self._slots[at] == own)
+        self._slots[at[new]] = own[: len(new)]
+        self.keys[size : size + len(new)] = keys[new]
         self.size += len(new)
         return self._slots[at]
 
+    def _rebuild(self, known: Keys, room: int) -> None:
+        """Make room for at least twice as many keys, with four slots each, or two in a large table."""
+        each = 4 if room < 1 << 17 else 2
+        self._slots = np.full(1 << (2 * each * room).bit_length(), _UNKNOWN, np.uint32)
+        self.keys = np.empty(len(self._slots) // each, np.int64)
+        self.size = 0
+        self._add(np.zeros(1, np.int64))
+        self.keys[_UNKNOWN], self.size = -1, 2  # -1 is no key
+        self._add(known)
 
-__all__ = ["Vocabulary"]
+
+def smallest(top: int) -> np.dtype[Any]:
+    """Return the smallest unsigned type that holds 0 … top.
+
+    >>> smallest(255), smallest(256)
+    (dtype('uint8'), dtype('uint16'))
+    """
+    return np.dtype(np.uint8 if top < 1 << 8 else np.uint16 if top < 1 << 16 else np.uint32)
+
+
+__all__ = ["Keys", "Vocabulary", "smallest"]
