@@ -7,6 +7,7 @@ EAGER = ["pandas", "polars", "pyarrow"]
 SQL = ["duckdb", "ibis", pytest.param("pyspark", marks=pytest.mark.spark)]
 LAZY = ["lazy polars", *SQL]
 ENGINES = [*EAGER, *LAZY]
+MANY_ROWS = 1 << 14  # more rows than these are many, under the fixture `many_rows_are_few`
 
 
 def arrow(frame):
