@@ -7,7 +7,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 
-from engines import MANY_ROWS
+from engines import MANY_ROWS, SAMPLE_ROWS
 from required_options import with_required
 from uncurse import UncurseError
 
@@ -33,9 +33,10 @@ def one_process(monkeypatch):
 def many_rows_are_few():
     """Engines sum up logs of more than `MANY_ROWS` rows, as they do above 131,072 rows otherwise."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("logs.SMALL", "logs.queries._LEVEL_SAMPLE", "evidence.cells.EXACT_ROWS"):
+        for name in ("logs.SMALL", "evidence.cells.EXACT_ROWS"):
             patch.setattr(f"uncurse.{name}", MANY_ROWS)
-        patch.setattr("uncurse.evidence.replica_counts._SAMPLE", MANY_ROWS)
+        for name in ("logs.queries._LEVEL_SAMPLE", "evidence.replica_counts._SAMPLE"):
+            patch.setattr(f"uncurse.{name}", SAMPLE_ROWS)
         yield
 
 
