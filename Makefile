@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # Most installed modules are never imported: each is compiled when it is.
 INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile
 PIP := $(BIN)/python $(INSTALL) --constraint constraints.txt
+# Where this is set, each of the many processes of the tests would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-beside test-oldest lint theory fuzz mutants bench docs package clean
 .DEFAULT_GOAL := demo

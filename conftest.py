@@ -1,6 +1,22 @@
-"""What pytest leaves out: modules whose library is not installed."""
+"""What pytest leaves out, modules whose library is not installed; and the device of all tests."""
 
+import sys
 from importlib.util import find_spec
+
+import pytest
 
 MODULES = {"triton": "src/uncurse/deep/kernels.py", "mlflow": "src/uncurse/mlflow.py"}
 collect_ignore = [path for library, path in MODULES.items() if not find_spec(library)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def processor():
+    """Networks are trained on the CPU, here and in other processes, as on a machine without a GPU.
+
+    The tests of the GPU's kernels have a fixture of the same name, which does nothing.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        if "torch" in sys.modules:  # which may have found the GPU before
+            patch.setattr("torch.cuda.is_available", lambda: False)
+        yield

@@ -40,7 +40,7 @@ candidates, truth = make_rows(100_000, popularity=-0.4)
 # %%
 # Both wrappers take the same estimator. ``CalibratedClassifierCV`` calibrates it on the labelled rows.
 # ``UncursedClassifierCV`` also fits replicas on bootstraps of the rows, and takes a sample of the candidates.
-model = LGBMClassifier(n_estimators=150, num_leaves=31, n_jobs=1, verbose=-1)
+model = LGBMClassifier(n_estimators=50, learning_rate=0.3, num_leaves=31, n_jobs=1, verbose=-1)
 calibrated = CalibratedClassifierCV(model, method="isotonic", ensemble=False).fit(X, y)
 uncursed = UncursedClassifierCV(model, random_state=0).fit(X, y, pool=pool)
 print(f"{uncursed.method_}: {uncursed.reason_}")

@@ -7,6 +7,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 
+from engines import MANY_ROWS, SAMPLE_ROWS
 from required_options import with_required
 from uncurse import UncurseError
 
@@ -26,6 +27,17 @@ def one_torch_thread():
 def one_process(monkeypatch):
     """Experiments run in this process, as on one core: others would load the libraries again."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
+
+
+@pytest.fixture(scope="module")
+def many_rows_are_few():
+    """Engines sum up logs of more than `MANY_ROWS` rows, as they do above 131,072 rows otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("logs.SMALL", "evidence.cells.EXACT_ROWS"):
+            patch.setattr(f"uncurse.{name}", MANY_ROWS)
+        for name in ("logs.queries._LEVEL_SAMPLE", "evidence.replica_counts._SAMPLE"):
+            patch.setattr(f"uncurse.{name}", SAMPLE_ROWS)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,9 @@ EAGER = ["pandas", "polars", "pyarrow"]
 SQL = ["duckdb", "ibis", pytest.param("pyspark", marks=pytest.mark.spark)]
 LAZY = ["lazy polars", *SQL]
 ENGINES = [*EAGER, *LAZY]
+# Under the fixture `many_rows_are_few`, more rows than these are many, and the grid of replicas starts from the second
+# number of rows. Two thirds of these fill more cells than a grid holds, so that it is made coarser.
+MANY_ROWS, SAMPLE_ROWS = 1 << 14, 56_000
 
 
 def arrow(frame):

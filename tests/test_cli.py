@@ -31,7 +31,9 @@ def test_demo_writes_logs_runs_the_commands_and_names_the_page(run, tmp_path, mo
 
 
 def test_an_interrupted_command_stops_at_once(tmp_path):
-    command = [sys.executable, "-m", "uncurse.cli", "demo"]
+    # The demo with fewer rows.
+    code = "from uncurse.experiments import demo; demo.SHOWN, demo.CANDIDATES = 4_000, 10_000; "
+    command = [sys.executable, "-c", code + "from uncurse.cli import main; main()", "demo"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stdout:
         if line.startswith("$ uncurse evaluate"):  # which draws for a second or more

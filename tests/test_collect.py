@@ -7,15 +7,17 @@ import numpy as np
 import polars as pl
 import pytest
 
+from engines import MANY_ROWS
 from uncurse import VAD, UncurseError, top_share
 from uncurse.evidence import Cells, Evidence, LogSpec, TopK, from_arrays
 from uncurse.links import logistic
-from uncurse.logs import SMALL, collect
+from uncurse.logs import collect
 from uncurse.metrics import evaluate_log
 
 SPARK = pytest.param("spark", marks=pytest.mark.spark)
 FILES = ["parquet", "csv", "parquet duckdb", "csv duckdb"]
 ENGINES = ["polars", "lazy polars", "pandas", "pyarrow", "duckdb", "ibis", *FILES, SPARK]
+pytestmark = pytest.mark.usefixtures("many_rows_are_few")
 PROBE = np.linspace(-7, 4, 2_001)
 
 
@@ -44,7 +46,7 @@ def make_log(rows, seed=0, dtype=np.float32):
     )
 
 
-LOGS = {"large": make_log(SMALL + 40_000), "small": make_log(5_000, seed=1)}
+LOGS = {"large": make_log(MANY_ROWS + 8_000), "small": make_log(5_000, seed=1)}
 
 
 @pytest.fixture(params=["large", "small"])
@@ -278,9 +280,9 @@ def test_the_standard_error_of_a_frame_in_memory_is_that_of_arrays():
 def test_progress_is_called_with_the_rows_of_each_batch(monkeypatch, tmp_path):
     from uncurse.logs import batches
 
-    monkeypatch.setattr(batches, "_BATCH", 10_000)
+    monkeypatch.setattr(batches, "_BATCH", 3_000)
     log, path = LOGS["large"], tmp_path / "log.parquet"
-    log.write_parquet(path, row_group_size=7_000)
+    log.write_parquet(path, row_group_size=2_000)
     seen = []
     found = collect(path, ["s1", "s2"], label="click", progress=seen.append)
     assert sum(seen) == len(log)

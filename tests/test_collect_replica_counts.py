@@ -7,12 +7,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from engines import MANY_ROWS, SAMPLE_ROWS
 from test_collect import ENGINES, SPARK
 from uncurse import VAD, Auto, ReplicaCounts, Tower, UncurseError, collect
 from uncurse.evidence import Evidence, LogSpec, from_arrays
 from uncurse.links import logistic
-from uncurse.logs import SMALL, batches
+from uncurse.logs import batches
 
+pytestmark = pytest.mark.usefixtures("many_rows_are_few")
 PROBE = np.linspace(-5, 1, 301)
 QUERIES = ["duckdb", "ibis", SPARK]  # engines that answer aggregated queries if a log is large
 METHODS = {
@@ -43,7 +45,7 @@ def make_log(rows, seed, mean):
 
 # Pool and labelled rows.
 LOGS = {
-    "large": (make_log(SMALL + 30_000, 0, -2.0), make_log(SMALL + 20_000, 1, -1.5)),
+    "large": (make_log(SAMPLE_ROWS + 12_000, 0, -2.0), make_log(SAMPLE_ROWS + 8_000, 1, -1.5)),
     "small": (make_log(6_000, 2, -2.0), make_log(6_000, 3, -1.5)),
 }
 
@@ -120,7 +122,8 @@ def test_every_engine_gives_the_evidence_of_arrays(engine, size, count, opened):
     found = collect(source, names, label="click", weight="w", replica_counts=True, **options)
     expected = evidence_of_arrays(size, count)
     assert_same_evidence(found, expected)
-    if len(log) <= SMALL:  # the blocks of the jackknife are the same too
+    assert (found.replica_counts.level > 0) == (size == "large")
+    if len(log) <= MANY_ROWS:  # the blocks of the jackknife are the same too
         errors = (VAD().fit(evidence).standard_error_ for evidence in (found, expected))
         assert next(errors) == pytest.approx(next(errors), rel=1e-9)
 
@@ -257,7 +260,7 @@ def test_a_first_batch_without_weight_adds_nothing(monkeypatch, tmp_path):
 @pytest.mark.parametrize("engine", QUERIES)
 def test_first_rows_without_weight_do_not_fix_the_grid_of_a_query(engine, opened):
     log = LOGS["large"][1]
-    log = log.with_columns(w=pl.when(pl.int_range(len(log)) < SMALL + 10_000).then(0.0).otherwise("w"))
+    log = log.with_columns(w=pl.when(pl.int_range(len(log)) < SAMPLE_ROWS + 2_000).then(0.0).otherwise("w"))
     source, options = opened(engine, log)
     found = collect(source, ["s1", "s2"], weight="w", replica_counts=True, **options).replica_counts
     scores, _, weights = arrays(log, ["s1", "s2"])

@@ -28,6 +28,11 @@ SHAPES = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def processor():
+    """The GPU, unlike in all other tests."""
+
+
 def draw(dense, fields, rows=500, seed=0):
     rng = np.random.default_rng(seed)
     sizes = tuple(3 + (11 * f) % 60 for f in range(fields))

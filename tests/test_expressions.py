@@ -26,6 +26,7 @@ STEPS = Steps((-1.0, 0.5), (-3.0, -1.0, 2.0), 1e-6, 0.1)
 CURVE = Curve((-2.0, 0.0, 1.5), (-1.5, -1.0, 2.0), 0.5, 1.2)
 STAIRS = Steps(np.unique(RNG.normal(size=700)), np.sort(RNG.normal(size=701)), 1e-7, 0.1)
 BEND = Curve(logit_knots(256), np.sort(RNG.normal(size=256)), 0.5, 1.2)
+ARC = Curve(BEND.x[::16], BEND.y[::16], 0.5, 1.2)
 MAPS = {
     "affine": Affine(0.7, -0.3),
     "affine of probabilities": Affine(0.7, -0.3, scale="probability"),
@@ -44,7 +45,7 @@ MAPS = {
     "chain in a chain": Chain((Chain((Affine(0.5, 0.1), CURVE)), Affine(0.9, 0.2, "log"))),
     "groups of affine": Grouped(Affine(0.7, -0.3), {"a": Affine(1.0, 0.1), "ü": Affine(0.2, 1.0), "": Affine(2.0, 0)}),
     "groups of steps": Grouped(STEPS, {"it's": STAIRS, "back\\slash": Steps((), (0.1,)), "ü": STEPS}),
-    "groups of all kinds": Grouped(CURVE, {"a": BEND, "it's": Affine(1.0, 2.0), "": STEPS, "ü": Affine(0.5, 0.0)}),
+    "groups of all kinds": Grouped(CURVE, {"a": ARC, "it's": Affine(1.0, 2.0), "": STEPS, "ü": Affine(0.5, 0.0)}),
     "no groups at all": Grouped(CURVE, {}),
 }
 

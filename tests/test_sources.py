@@ -163,17 +163,14 @@ def test_logits_beyond_the_grid_are_still_told_apart(mean, sd, shift, engine):
         assert abs(ours.observed / exact.observed - 1) < 0.02
 
 
+@pytest.mark.usefixtures("many_rows_are_few")
 @pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
-def test_the_error_of_lambda_from_sums_holds_for_coarse_scores(engine, request):
+def test_the_error_of_lambda_from_sums_holds_for_coarse_scores(engine, opened):
     rng = np.random.default_rng(0)
-    truth = rng.normal(0, 2, 200_000)
-    scores = (truth[:, None] + rng.normal(0, 0.5, (200_000, 2))).round()
-    log = pl.DataFrame({"s1": scores[:, 0], "s2": scores[:, 1]})
-    if engine == "duckdb":
-        source = pytest.importorskip("duckdb").connect().from_arrow(log.to_arrow())
-    else:
-        source = request.getfixturevalue("spark").createDataFrame(log.to_arrow())
-    error = VAD().fit(collect(source, ["s1", "s2"])).standard_error_
+    truth = rng.normal(0, 2, 30_000)
+    scores = (truth[:, None] + rng.normal(0, 0.5, (30_000, 2))).round()
+    source, options = opened(engine, pl.DataFrame({"s1": scores[:, 0], "s2": scores[:, 1]}))
+    error = VAD().fit(collect(source, ["s1", "s2"], **options)).standard_error_
     assert 0.4 < error / VAD().fit(scores).standard_error_ < 2.5
 
 

@@ -7,6 +7,9 @@ of a page, which no reader sees, prepare what its blocks need::
     <!-- setup
     pool = make_scores()
     -->
+    <!-- commands
+    uncurse collect pool.parquet --scores s0,s1 --scale logit -o pool.json
+    -->
     <!-- not run: needs a GPU -->           the next block is left out, and the reason is printed
     <!-- in tests: 20 => 2 -->              a text of the next block is replaced
 """
@@ -27,7 +30,8 @@ from pathlib import Path
 from typing import Any
 
 _STEP = re.compile(
-    r"^<!-- setup\n(?P<setup>.*?)^-->$|^<!-- not run: (?P<reason>.*?) -->$|^<!-- in tests: (?P<change>.*?) -->$"
+    r"^<!-- setup\n(?P<setup>.*?)^-->$|^<!-- commands\n(?P<commands>.*?)^-->$"
+    r"|^<!-- not run: (?P<reason>.*?) -->$|^<!-- in tests: (?P<change>.*?) -->$"
     r"|^(?P<fence>`{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=fence)$",
     re.M | re.S,
 )
@@ -57,6 +61,8 @@ def blocks(text: str) -> Iterator[Block]:
         line = text.count("\n", 0, found.start()) + 1
         if found["setup"] is not None:
             yield Block("python", found["setup"], line)
+        elif found["commands"] is not None:
+            yield Block("shell", found["commands"], line)
         elif found["reason"] is not None:
             reason = found["reason"]
         elif found["change"] is not None:

@@ -74,7 +74,7 @@ def write(world: DemoWorld, folder: Path) -> tuple[Path, Path]:
 
     pool, outcomes = folder / "pool", folder / "outcomes.parquet"
     pool.mkdir(parents=True, exist_ok=True)
-    rows = np.arange(CANDIDATES)
+    rows = np.arange(len(world.truth))
     log = pl.DataFrame(
         {
             "request": rows // _PER_REQUEST,
