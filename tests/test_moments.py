@@ -18,7 +18,7 @@ def pool_of(rows, replicas=2, *, seed=0, mean=-3.0, sd=0.8, noise=0.4):
 
 def literal(pool, weights=None):
     mean = np.average(pool, axis=0, weights=weights)
-    covariance = np.atleast_2d(np.cov(pool, rowvar=False, ddof=0, aweights=weights))
+    covariance = np.atleast_2d(np.cov(pool.T, ddof=0, aweights=weights))
     return mean, covariance
 
 

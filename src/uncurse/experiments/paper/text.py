@@ -104,7 +104,7 @@ def _networks(tables: ClickTables) -> TextTable:
     names = list(dict.fromkeys(name for facts in tables.networks for name in facts))
     rows = [(name, *(one(facts.get(name, "")) for facts in tables.networks)) for name in names]
     title = "Networks: log loss by epoch, Platt slopes (above 1: under-fitted), level Σf/Σy − 1 on labelled rows"
-    return TextTable(title, [("", *(f"world {w}" for w in range(tables.worlds))), *rows])
+    return TextTable(title, [("quantity", *(f"world {w}" for w in range(tables.worlds))), *rows])
 
 
 _LEGEND = (

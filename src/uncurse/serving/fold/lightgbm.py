@@ -41,7 +41,8 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
     if not isinstance(model, lightgbm.Booster):
         raise UncurseError(f"a {type(model).__name__} of LightGBM is no model; pass a Booster or an estimator")
     text = model.model_to_string(num_iteration=-1)
-    folded = lightgbm.Booster(params=dict(model.params), model_str=_fold_text(score_map, text))
+    folded = lightgbm.Booster(model_str=_fold_text(score_map, text))
+    folded.params = dict(model.params)
     folded.best_iteration, folded.best_score = model.best_iteration, copy.deepcopy(model.best_score)
     return folded
 
@@ -80,7 +81,7 @@ def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     import lightgbm
 
     try:
-        booster = lightgbm.Booster(model_str=text, params={"verbosity": -1})
+        booster = lightgbm.Booster(model_str=text)
     except lightgbm.basic.LightGBMError as error:
         raise UncurseError(f"LightGBM does not read {path}: {error}") from None
     names = booster.feature_name()
