@@ -651,10 +651,12 @@ def test_a_trained_model_runs_folded_in_onnx_runtime(name, tmp_path):
 
 
 def test_kernels_that_cannot_be_loaded_are_reported(monkeypatch):
+    from uncurse import deep
     from uncurse.deep import stack
 
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "uncurse.deep.kernels", raising=False)
+    monkeypatch.delattr(deep, "kernels", raising=False)
     stack._kernels.cache_clear()
     with pytest.warns(UserWarning, match=r"the GPU kernels cannot be loaded \(.*triton.*\), so training is slower"):
         assert stack._kernels() is None

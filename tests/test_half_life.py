@@ -1,5 +1,6 @@
 """The choice of a half-life, and the command line: `fit --half-life` and `collect --into --half-life`."""
 
+import contextlib
 import json
 import math
 import os
@@ -388,7 +389,9 @@ def test_a_killed_call_leaves_all_or_nothing(run):
     write_log("1.parquet", 1_001, 1)
 
     def seen():
-        return {path.name: path.stat().st_mtime_ns for path in Path().iterdir()}
+        while True:
+            with contextlib.suppress(FileNotFoundError):  # a temporary file that was removed since it was listed
+                return {path.name: path.stat().st_mtime_ns for path in Path().iterdir()}
 
     def add(kill_after):
         """Start a call, kill it some seconds after it begins to write, and return the seconds that it wrote."""

@@ -1,5 +1,8 @@
 """Threads give the same results in the same order on any number of cores."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -54,6 +57,20 @@ def test_the_blas_limit_ends_with_the_last_block(two_blas_threads):
     assert set(blas_threads()) <= {1}
     second.__exit__(None, None, None)
     assert blas_threads() == before
+
+
+def test_a_blas_library_that_is_loaded_later_is_limited_too():
+    code = """
+from uncurse.threads import one_blas_thread
+with one_blas_thread():
+    pass
+import scipy.linalg
+from threadpoolctl import threadpool_info, threadpool_limits
+with threadpool_limits(2, user_api="blas"), one_blas_thread():
+    print({entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{1}"
 
 
 def test_the_fit_does_not_depend_on_the_number_of_cores(monkeypatch):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -59,7 +60,7 @@ def one_blas_thread() -> Iterator[None]:
     The limit applies to the process. The first active block sets it, and the last one to end removes it.
     """
     with _lock:
-        _limits.append(_limits[0] if _limits else _blas().limit(limits=1, user_api="blas"))
+        _limits.append(_limits[0] if _limits else _blas(len(sys.modules)).limit(limits=1, user_api="blas"))
     try:
         yield
     finally:
@@ -69,6 +70,7 @@ def one_blas_thread() -> Iterator[None]:
                 limit.restore_original_limits()
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()  # takes milliseconds, so only once
+@lru_cache(maxsize=1)
+def _blas(modules: int) -> ThreadpoolController:
+    """Find the BLAS libraries, which takes milliseconds, again only if modules were imported: they may bring another."""
+    return ThreadpoolController()
