@@ -530,7 +530,7 @@ def test_unknown_method_or_option_is_named(method, options, message):
     [
         ([0.0, np.nan], [0, 1], r"scores\[1\] is nan"),
         ([0.0, np.inf], [0, 1], r"scores\[1\] is inf"),
-        ([0.0, 1.0], [0, 1, 1], r"labels has shape \(3,\) but there are 2 scores"),
+        ([0.0, 1.0], [0, 1, 1], r"labels has shape \(3,\) but there are 2 rows"),
         ([0.0, 1.0], [0, -1], r"labels\[1\] is -1"),
         ([[0.0, 1.0]], [0, 1], r"scores has shape \(1, 2\)"),
         ([], [], "scores is empty"),

@@ -375,10 +375,10 @@ def test_inconsistent_content_is_refused(kind, place, value, message):
         ),
         (([[0.0], [1.0]],), {}, r"scores has shape \(2, 1\); pass one column, shape \(n,\)"),
         (([],), {}, r"scores is empty, shape \(0,\)"),
-        (([0.0, 1.0], [0]), {}, r"labels has shape \(1,\) but there are 2 scores; pass shape \(2,\)"),
+        (([0.0, 1.0], [0]), {}, r"labels has shape \(1,\) but there are 2 rows; pass shape \(2,\)"),
         (([0.0, 1.0], [0, 2]), {}, r"labels\[1\] is 2.*; labels must be 0 or 1"),
         (([0.0, 1.0], [0, np.nan]), {}, r"labels\[1\] is nan; labels must be 0 or 1"),
-        (([0.0, 1.0],), {"sample_weight": [1.0]}, r"sample_weight has shape \(1,\) but there are 2 scores"),
+        (([0.0, 1.0],), {"sample_weight": [1.0]}, r"sample_weight has shape \(1,\) but there are 2 rows"),
         (
             ([0.0, 1.0],),
             {"scale": "value"},

@@ -383,19 +383,23 @@ def test_predictions_of_0_and_1_are_clipped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrapper", "method"),
+    ("wrapper", "method", "message"),
     [
-        (UncursedClassifierCV(DummyClassifier(), random_state=0), "predict_proba"),
-        (UncursedRegressorCV(DummyRegressor()), "predict"),
+        (
+            UncursedClassifierCV(DummyClassifier(), random_state=0),
+            "predict_proba",
+            "there are no intervals: the base model predicts the same value",
+        ),
+        (UncursedRegressorCV(DummyRegressor()), "predict", "regressions have no intervals; compare the sums of"),
     ],
     ids=["classifier", "regressor"],
 )
-def test_a_constant_model_is_not_changed_and_warns(wrapper, method):
+def test_a_constant_model_is_not_changed_and_warns(wrapper, method, message):
     with pytest.warns(UserWarning, match="predicts the same value for every row of the pool; predictions are not"):
         wrapper.fit(X, Y, pool=POOL)
     np.testing.assert_allclose(getattr(wrapper, method)(X), getattr(wrapper.estimator_, method)(X))
     assert wrapper.method_ == "nothing"
-    with pytest.raises(UncurseError, match="there are no intervals: the base model predicts the same value"):
+    with pytest.raises(UncurseError, match=message):
         wrapper.interval(0.1)
 
 
@@ -436,6 +440,7 @@ THREE = np.arange(len(Y)) % 3
         (UncursedClassifierCV(), Y * 0, {}, r"y has one class, \[0\]; pass rows of both classes"),
         (UncursedClassifierCV(), Y, {"sample_weight": Y}, r"y has one class, \[1\]; pass rows of both classes with"),
         (UncursedClassifierCV(), Y, {"sample_weight": 0 * Y}, "every sample_weight is zero"),
+        (UncursedClassifierCV(), Y, {"sample_weight": [1.0]}, rf"has shape \(1,\) but there are {len(Y)} rows"),
         (
             UncursedClassifierCV(FrozenEstimator(GaussianNB().fit(X, THREE))),
             Y,

@@ -202,10 +202,10 @@ def test_a_group_of_zero_weight_is_omitted():
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (["a", "b"], r"groups has shape \(2,\) but there are 4 scores; pass shape \(4,\)"),
+        (["a", "b"], r"groups has shape \(2,\) but there are 4 rows; pass shape \(4,\)"),
         (["a", "b", None, "c"], r"groups\[2\] is None; fill missing values"),
         ([1.0, np.nan, 2.0, 3.0], r"groups\[1\] is nan; fill missing values"),
-        ([["a", "b"]] * 4, r"groups has shape \(4, 2\) but there are 4 scores"),
+        ([["a", "b"]] * 4, r"groups has shape \(4, 2\) but there are 4 rows"),
         ("abcd", r"groups has shape \(\)"),
     ],
 )
@@ -253,13 +253,13 @@ def test_invalid_scores_are_refused(scores, message, replica_counts):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labels": [0]}, r"labels has shape \(1,\) but there are 3 scores"),
+        ({"labels": [0]}, r"labels has shape \(1,\) but there are 3 rows"),
         ({"labels": [0, 1, 2]}, r"labels\[2\] is 2.*; labels must be 0 or 1"),
         ({"labels": [0, 1, np.nan]}, r"labels\[2\] is nan; labels must be 0 or 1"),
         ({"labels": ["0", "1", "0"]}, "labels must be an array of numbers"),
         ({"labels": [[0], [1], [0]]}, r"labels has shape \(3, 1\)"),
         ({"labels": 1}, r"labels has shape \(\)"),
-        ({"sample_weight": [1.0]}, r"sample_weight has shape \(1,\) but there are 3 scores"),
+        ({"sample_weight": [1.0]}, r"sample_weight has shape \(1,\) but there are 3 rows"),
         ({"sample_weight": [1.0, -1.0, 1.0]}, "sample_weight holds -1; weights must be 0 or more"),
         ({"sample_weight": [0.0, 0.0, 0.0]}, "every sample_weight is zero; give some row a positive weight"),
         ({"sample_weight": [1.0, np.inf, 1.0]}, r"sample_weight\[1\] is inf"),

@@ -469,12 +469,12 @@ GROUPED, PROBABILITY = EXAMPLES["grouped"], EXAMPLES["affine of probabilities"]
         (lambda: Grouped(None, {}), "the map of group 'default' is of type NoneType"),
         (lambda: Grouped(STEPS, {1: STEPS}), r"maps is {1: .*; pass a mapping from names of groups \(text\) to maps"),
         (lambda: Grouped(STEPS, [STEPS]), "pass a mapping from names of groups"),
-        (lambda: GROUPED([0.0, 1.0], ["a"]), r"groups has shape \(1,\) but there are 2 scores"),
+        (lambda: GROUPED([0.0, 1.0], ["a"]), r"groups has shape \(1,\) but there are 2 rows"),
         (lambda: GROUPED([0.0, 1.0], [["a"], ["b", "c"]]), "groups must be a list of names"),
         (lambda: GROUPED.by_number([0.0, 1.0], np.array([0, 2])), "numbers must be integers from -1 to 1"),
         (lambda: GROUPED.by_number([0.0, 1.0], np.array([0, -2])), "numbers must be integers from -1 to 1"),
         (lambda: GROUPED.by_number([0.0, 1.0], np.array([0.0, 1.0])), "numbers must be integers"),
-        (lambda: GROUPED.by_number([0.0, 1.0], np.array([0])), r"numbers has shape \(1,\) but there are 2 scores"),
+        (lambda: GROUPED.by_number([0.0, 1.0], np.array([0])), r"numbers has shape \(1,\) but there are 2 rows"),
         (lambda: EXAMPLES["affine"]([0.0, np.nan]), r"scores\[1\] is nan"),
         (lambda: EXAMPLES["affine"]([[0.0]]), r"scores has shape \(1, 1\); pass one column"),
         (lambda: EXAMPLES["affine"]([[0.0], [1.0, 2.0]]), "scores must be an array of numbers, not list"),
@@ -495,9 +495,28 @@ def test_steps_may_decrease_if_monotone_is_false():
     np.testing.assert_array_equal(falling.transform(np.array([-1.0, 1.0])), [2.0, 1.0])
 
 
+def test_the_repr_of_many_numbers_shows_the_first_and_the_last():
+    end = "link='logistic', scale='logit')"
+    six = tuple(map(float, range(6)))
+    assert repr(Curve(six, six, 1.0, 0.5)) == f"Curve(x={six}, y={six}, left=1.0, right=0.5, {end}"
+    many = range(900)
+    shown = "(0.0, 1.0, …, 898.0, 899.0; 900 in all)"
+    curve = Curve(many, many, 1.0, 0.5)
+    assert repr(curve) == f"Curve(x={shown}, y={shown}, left=1.0, right=0.5, {end}"
+    steps = Steps(many[1:], many)
+    assert f"values={shown}, slope=0.0" in repr(steps)
+    assert repr(Chain((curve, steps))) == f"Chain(maps=({curve!r}, {steps!r}), {end}"
+    grouped = Grouped(curve, {f"g{i}": Affine(1.0, i) for i in many})
+    ends = [f"'g{i}': {Affine(1.0, i)!r}" for i in (0, 1, 898, 899)]
+    expected = f"{{{ends[0]}, {ends[1]}, …, {ends[2]}, {ends[3]}; 900 in all}}"
+    assert repr(grouped) == f"Grouped(default={curve!r}, maps={expected}, {end}"
+
+
 def test_a_map_without_a_transform_cannot_predict():
     class Half(ScoreMap):
         kind, link, scale = "half", "logistic", "logit"
+
+    assert "Half object" in repr(Half())
 
     with pytest.raises(NotImplementedError):
         Half()([0.0])

@@ -648,7 +648,7 @@ SINGLE = (calibration_error, expected_calibration_error, maximum_calibration_err
     [
         (Y, [0.2, np.nan, 0.9], r"p\[1\] is nan \(1 such values\); drop or repair those rows first"),
         (Y, [0.2, np.inf, 0.9], r"p\[1\] is inf"),
-        (Y, [0.2, 0.5], r"y has shape \(3,\) but there are 2 scores; pass shape \(2,\)"),
+        (Y, [0.2, 0.5], r"y has shape \(3,\) but there are 2 rows; pass shape \(2,\)"),
         (Y, [[0.2, 0.5, 0.9]], r"p has shape \(1, 3\); pass one column"),
         ([], [], r"p is empty, shape \(0,\); pass at least one row"),
         (["a", "b", "c"], P, "y must be an array of numbers"),
@@ -664,7 +664,7 @@ def test_invalid_rows_are_named(metric, y, p, message):
 def test_probabilities_and_labels_are_checked(metric):
     with pytest.raises(UncurseError, match=r"p holds 1\.5, which is not a probability"):
         metric(Y, [0.2, 1.5, 0.9])
-    with pytest.raises(UncurseError, match=r"p holds -0\.1, which is not a probability"):
+    with pytest.raises(UncurseError, match=r"p holds -0\.1, which is not a probability; .* calibration_error\(y, p\)"):
         metric(Y, [0.2, -0.1, 0.9])
     with pytest.raises(UncurseError, match=r"y\[2\] is 2.*; labels must be 0 or 1"):
         metric([0, 1, 2], P)
@@ -672,7 +672,7 @@ def test_probabilities_and_labels_are_checked(metric):
 
 @pytest.mark.parametrize("metric", SINGLE)
 def test_invalid_weights_are_named(metric):
-    with pytest.raises(UncurseError, match=r"sample_weight has shape \(2,\) but there are 3 scores"):
+    with pytest.raises(UncurseError, match=r"sample_weight has shape \(2,\) but there are 3 rows"):
         metric(Y, P, sample_weight=[1.0, 1.0])
     with pytest.raises(UncurseError, match="sample_weight holds -1; weights must be 0 or more"):
         metric(Y, P, sample_weight=[1.0, 1.0, -1.0])
@@ -707,7 +707,7 @@ def test_invalid_weights_are_named(metric):
         (lambda: evaluate_cells(Cells().update(P, Y), alphas=[]), "alphas is empty"),
         (lambda: evaluate_cells(Cells().update(P, Y), alphas=[0.0]), r"alpha=0\.0 is not a share"),
         (lambda: evaluate_cells(Cells("probability").update(P, Y), Affine(1.0, 0.0), [1.0]), "scale|scores"),
-        (lambda: log_loss_reduction(Y, P, [0.1]), r"y has shape \(3,\) but there are 1 scores"),
+        (lambda: log_loss_reduction(Y, P, [0.1]), r"y has shape \(3,\) but there are 1 rows"),
         (lambda: log_loss_reduction(Y, P, [0.1, 0.2, 3.0]), "p holds 3, which is not a probability|baseline"),
     ],
 )

@@ -487,7 +487,7 @@ def test_a_probability_of_one_has_a_logarithm():
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1.0], r"sample_weight has shape \(1,\) but there are 2 scores; pass shape \(2,\)"),
+        ([1.0], r"sample_weight has shape \(1,\) but there are 2 rows; pass shape \(2,\)"),
         ([1.0, -1.0], "sample_weight holds -1; weights must be 0 or more"),
         ([0.0, 0.0], "every sample_weight is zero; give some row a positive weight"),
         ([1.0, np.nan], r"sample_weight\[1\] is nan"),

@@ -489,7 +489,7 @@ def test_neither_torch_nor_anything_for_tables_and_drawing_is_imported():
     [
         ({"pool": np.zeros(5)}, r"pool has shape \(5,\); pass logits of shape"),
         ({"test": np.zeros((9, 3))}, "test has 3 models, the pool 6"),
-        ({"labelled_y": np.zeros(3)}, r"labelled_y has shape \(3,\) but there are 500 scores"),
+        ({"labelled_y": np.zeros(3)}, r"labelled_y has shape \(3,\) but there are 500 rows"),
         ({"test_y": np.full(2_000, 2)}, r"test_y\[0\] is 2; labels must be 0 or 1"),
         ({"truth": np.zeros(3)}, r"truth has shape \(3,\), test_y \(2000,\)"),
         ({"pool": np.full((5, 6), np.nan)}, r"pool\[0"),

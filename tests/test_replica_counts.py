@@ -685,7 +685,7 @@ def test_content_without_cells_is_refused():
         ([[0.5, 0.0]], {"scale": "probability"}, "1 probabilities of the pool are exactly 0 or 1"),
         ([[0.5, 1.0]], {"scale": "value"}, "scale='value' is unknown; choose one of logit, probability"),
         ([[0.5, 1.0]], {"labels": [2]}, r"labels\[0\] is 2.0; labels must be 0 or 1"),
-        ([[0.5, 1.0]], {"labels": [0, 1]}, r"labels has shape \(2,\) but there are 1 scores"),
+        ([[0.5, 1.0]], {"labels": [0, 1]}, r"labels has shape \(2,\) but there are 1 rows"),
         ([[0.5, 1.0]], {"sample_weight": [0.0]}, "every sample_weight is zero"),
         ([[0.5, 1.0]], {"sample_weight": [-1.0]}, "weights must be 0 or more"),
         ([[0.5, 1.0]], {"sample_weight": [1e200]}, "the largest sample_weight is 1e.200; rescale the weights"),

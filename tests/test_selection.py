@@ -85,7 +85,7 @@ def test_top_k_takes_lists():
         (lambda: top_share([0.1, np.inf], 0.5), r"scores\[1\] is inf"),
         (lambda: top_share([], 0.5), "scores is empty"),
         (lambda: top_share([[0.1]], 0.5), r"scores has shape \(1, 1\)"),
-        (lambda: top_k([0.1, 0.2], [1]), r"requests has shape \(1,\) but there are 2 scores; pass shape \(2,\)"),
+        (lambda: top_k([0.1, 0.2], [1]), r"requests has shape \(1,\) but there are 2 rows; pass shape \(2,\)"),
         (lambda: top_k([0.1, 0.2], [[1, 2]]), r"requests has shape \(1, 2\)"),
         (lambda: top_k([0.1, 0.2], [1, 2], k=0), "k=0; pass an integer, 1 or more"),
         (lambda: top_k([0.1, 0.2], [1, 2], k=-1), "k=-1; pass an integer, 1 or more"),

@@ -104,7 +104,7 @@ def test_fold_takes_a_fitted_estimator_and_offers_a_line():
     y = RNG.random(3_000) < expit(X.sum(axis=1) - 2)
     model = lightgbm.LGBMClassifier(n_estimators=40, n_jobs=1, verbose=-1)
     clf = UncursedClassifierCV(model, random_state=0).fit(X, y)
-    with pytest.raises(UncurseError, match=r"fold the line nearest to it, which fitted\.line\(\)"):
+    with pytest.raises(UncurseError, match=r"fold the line nearest to it: fold\(…, straight=True\)"):
         fold(clf)
     folded = fold(clf, straight=True)
     line, loss = clf.line()

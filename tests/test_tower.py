@@ -345,7 +345,7 @@ def test_invalid_scores_are_named(bad):
             r"the labelled scores have shape \(10000, 2\); pass the 3 replicas of the pool",
         ),
         (POOL[:, :1], (SCORES[:, :1], LABELS), "replica counts need two or more columns"),
-        (POOL, (SCORES, LABELS[:-1]), r"labels has shape \(9999,\) but there are 10000 scores"),
+        (POOL, (SCORES, LABELS[:-1]), r"labels has shape \(9999,\) but there are 10000 rows"),
         (POOL, (SCORES, LABELS + 1), "labels must be 0 or 1"),
         (POOL, (SCORES, LABELS, np.ones(3)), r"sample_weight has shape \(3,\)"),
         (POOL, (SCORES,), r"labelled must be \(scores, labels\)"),

@@ -248,12 +248,12 @@ def test_labels_of_any_numeric_dtype_are_accepted(dtype):
 @pytest.mark.parametrize("values", [[1.0], [1.0, 1.0, 1.0], [[1.0, 1.0]], 1.0])
 def test_lengths_that_differ_are_refused(check, values):
     shape = np.shape(values)
-    with pytest.raises(UncurseError, match=re.escape(f"has shape {shape} but there are 2 scores; pass shape (2,)")):
+    with pytest.raises(UncurseError, match=re.escape(f"has shape {shape} but there are 2 rows; pass shape (2,)")):
         check(values, 2)
 
 
 def test_check_length_names_the_argument():
-    with pytest.raises(UncurseError, match=re.escape("groups has shape (3,) but there are 4 scores")):
+    with pytest.raises(UncurseError, match=re.escape("groups has shape (3,) but there are 4 rows")):
         check_length(np.zeros(3), 4, "groups")
 
 

@@ -32,7 +32,6 @@ from .shrinkage import (
 from .tower import fit_tower
 
 _LEAST_WEIGHT = 0.2  # a map with less weight changes predictions by less than its error
-_COUNTS = "pass scores (n, S) with VAD(intervals=True), or evidence collected with replica_counts=True"
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,9 @@ def _remaining(
 ) -> RemainingError | None:
     if options.scale == "value" or variance is not None:
         raise UncurseError("they need replicas of logits or probabilities")
-    counts = pool.require("replica_counts", _COUNTS)
+    counts = pool.replica_counts
+    if counts is None:
+        raise UncurseError("fit VAD(intervals=True), or pass evidence collected with replica_counts=True")
     if labelled is not None:
         if options.link != "logistic":
             raise UncurseError(f"with a calibrator they need link='logistic', not {options.link!r}")

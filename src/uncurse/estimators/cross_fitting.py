@@ -289,29 +289,6 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                     )
         return folds
 
-    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
-        """Return an interval for the calibration error that remains on the top share of the pool.
-
-        It knows the noise of the replicas and of the labels, not a drift after training.
-
-        Parameters
-        ----------
-        alpha : float
-            Selected share of the pool, in (0, 1].
-        level : float, default=0.9
-            Confidence level.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper bound; +0.05 means that predictions are 5% too high.
-        """
-        check_is_fitted(self)
-        if self._intervals is None:
-            raise UncurseError(f"there are no intervals: {self.reason_}")
-        bounds: tuple[float, float] = self._intervals.interval(alpha, level)
-        return bounds
-
     def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Affine, float]:
         """Return the straight line that is nearest to the map on the top of the pool, and its loss.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,6 +46,12 @@ class ScoreMap:
     kind: ClassVar[str]
     link: str
     scale: str
+
+    def __repr__(self) -> str:
+        if not is_dataclass(self):
+            return super().__repr__()
+        content = ", ".join(f"{part.name}={_shown(getattr(self, part.name))}" for part in fields(self))
+        return f"{type(self).__name__}({content})"
 
     def __call__(self, scores: ArrayLike) -> Array:
         """Return predictions.
@@ -200,3 +206,14 @@ def set_fields(score_map: ScoreMap, **fields: Any) -> None:
     """Replace fields of a frozen map under construction by validated values."""
     for name, value in fields.items():
         object.__setattr__(score_map, name, value)
+
+
+def _shown(value: Any) -> str:
+    """Return the repr of a field; of more than six numbers, maps or groups only the first two and the last two."""
+    if not isinstance(value, tuple | dict) or len(value) <= 6:
+        return repr(value)
+    if isinstance(value, dict):
+        (opening, closing), entries = "{}", [f"{name!r}: {value[name]!r}" for name in (*value,)[:2] + (*value,)[-2:]]
+    else:
+        (opening, closing), entries = "()", [repr(entry) for entry in value[:2] + value[-2:]]
+    return f"{opening}{', '.join([*entries[:2], '…', *entries[2:]])}; {len(value)} in all{closing}"

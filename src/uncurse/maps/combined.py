@@ -19,7 +19,7 @@ from .base import ScoreMap, set_fields
 from .shapes import Affine, Curve, Steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Chain(ScoreMap):
     """Maps applied in order; between maps of different links the prediction is passed on.
 
@@ -102,7 +102,7 @@ def compose(*maps: ScoreMap, scale: str) -> ScoreMap:
     return merged[0] if len(merged) == 1 else Chain(merged)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Grouped(ScoreMap):
     """One map per group, and a default map for all other groups.
 

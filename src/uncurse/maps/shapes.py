@@ -16,7 +16,7 @@ from ..validation import check_count, check_number
 from .base import ScoreMap, check_knots, check_space, set_fields
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Affine(ScoreMap):
     """A straight line: φ(slope · l + intercept).
 
@@ -67,7 +67,7 @@ class Affine(ScoreMap):
         return result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Curve(ScoreMap):
     """A piecewise linear function of l through knots, extended by straight lines.
 
@@ -134,7 +134,7 @@ class Curve(ScoreMap):
         return result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Steps(ScoreMap):
     """A step function of l, with an optional tie-break: value of the step + slope · (l − center).
 

@@ -15,7 +15,7 @@ from ..errors import UncurseError
 from ..evidence import Cells
 from ..maps import Affine, ScoreMap
 from ..text_tables import html_table
-from ..validation import check_labels, check_numbers, check_scores, check_share, check_weights, warn_user
+from ..validation import check_labels, check_numbers, check_predictions, check_share, check_weights, warn_user
 from .estimates import Estimate, SelectionMetrics
 from .ranking import Ranked, columns_of, limit_bins, rank, top_rows
 from .selection import count_of_share
@@ -156,7 +156,7 @@ def evaluate(
     True
     """
     shares = check_shares(alphas)
-    f = check_scores(p, "probability", name="p")
+    f = check_predictions(p)
     labels = check_labels(y, len(f), name="y")
     weights = check_weights(sample_weight, len(f))
     total = float(len(f)) if weights is None else float(weights.sum())

@@ -19,6 +19,7 @@ from ..validation import (
     check_labels,
     check_length,
     check_numbers,
+    check_predictions,
     check_scores,
     check_weights,
 )
@@ -233,7 +234,7 @@ def log_loss_reduction(
 
 
 def _arrays(y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, NDArray[Any], Array | None]:
-    f = check_scores(p, "probability", name="p").astype(np.float64)
+    f = check_predictions(p).astype(np.float64)
     return f, check_labels(y, len(f), name="y"), check_weights(sample_weight, len(f))
 
 
@@ -252,7 +253,7 @@ def _mean(values: Array, weights: Array | None) -> Estimate:
 def _binned(
     y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None, n_bins: int, strategy: str
 ) -> tuple[Estimate, Estimate]:
-    f = check_scores(p, "probability", name="p")
+    f = check_predictions(p)
     ranked = rank(f, check_labels(y, len(f), name="y"), check_weights(sample_weight, len(f)))
     (ece,), (mce,) = ranked.binned(ranked.reached[-1:], n_bins, strategy)
     return ece, mce

@@ -55,9 +55,18 @@ def check_finite(values: Float, name: str, largest: float = np.inf) -> None:
 
 
 def check_scores(
-    scores: ArrayLike, scale: str, *, name: str = "scores", ndim: int = 1, largest: float = LARGEST_SCORE
+    scores: ArrayLike,
+    scale: str,
+    *,
+    name: str = "scores",
+    ndim: int = 1,
+    largest: float = LARGEST_SCORE,
+    remedy: str = "are these logits? Use the logit scale, or convert them to probabilities",
 ) -> Float:
-    """Return at least one finite score as a float array (not copied); probabilities must lie in [0, 1]."""
+    """Return at least one finite score as a float array (not copied).
+
+    Probabilities must lie in [0, 1]; `remedy` ends the message for other numbers.
+    """
     check_choice("scale", scale, SCALES)
     values = check_numbers(scores, name)
     if values.ndim != ndim:
@@ -69,11 +78,14 @@ def check_scores(
     if scale == "probability":
         low, high = values.min(), values.max()
         if low < 0 or high > 1:
-            raise UncurseError(
-                f"{name} holds {low if low < 0 else high:g}, which is not a probability; are these logits? "
-                "Use the logit scale, or convert them to probabilities"
-            )
+            raise UncurseError(f"{name} holds {low if low < 0 else high:g}, which is not a probability; {remedy}")
     return values
+
+
+def check_predictions(p: ArrayLike) -> Float:
+    """Return predicted probabilities as `check_scores` does; the message for other numbers names what takes those."""
+    remedy = "convert logits to probabilities, or compare the sums of any numbers with calibration_error(y, p)"
+    return check_scores(p, "probability", name="p", remedy=remedy)
 
 
 def warn_if_probabilities(logits: Float, name: str) -> None:
@@ -86,7 +98,7 @@ def warn_if_probabilities(logits: Float, name: str) -> None:
 def check_length(values: NDArray[Any], rows: int, name: str) -> None:
     """Raise an error unless `values` has shape (rows,)."""
     if values.ndim != 1 or len(values) != rows:
-        raise UncurseError(f"{name} has shape {values.shape} but there are {rows} scores; pass shape ({rows},)")
+        raise UncurseError(f"{name} has shape {values.shape} but there are {rows} rows; pass shape ({rows},)")
 
 
 def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArray[Any]:

@@ -28,8 +28,8 @@ def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
     score_map = simplified(score_map)
     if not isinstance(score_map, Affine):
         raise UncurseError(
-            f"this map is not a straight line, so the numbers of {model} cannot hold it; fold the line nearest to it, "
-            f"which fitted.line() and `uncurse fit --straight` return, or {ELSEWHERE}"
+            f"this map is not a straight line, so the numbers of {model} cannot hold it; fold the line nearest to it: "
+            f"fold(…, straight=True) of a fitted method or estimator, or `uncurse fit --straight`. Or {ELSEWHERE}"
         )
     wanted = link if link != RAW else ("logistic" if score_map.scale == "logit" else "identity")
     if link == RAW and score_map.link != wanted:
