@@ -129,7 +129,7 @@ def opened(request, tmp_path):
 def run(monkeypatch, capsys, tmp_path):
     """The command line in this process, in a folder of its own, and what it said on standard output.
 
-    What it said on standard error is in `run.stderr`.
+    What it said on standard output and standard error is in `run.stdout` and `run.stderr`.
     """
     import uncurse.cli  # noqa: F401 (the commands)
     from uncurse.cli.app import _shown
@@ -145,7 +145,7 @@ def run(monkeypatch, capsys, tmp_path):
         except SystemExit as stopped:  # of shell completion
             exit_code = stopped.code or 0
         said = capsys.readouterr()
-        call.stderr = said.err
+        call.stdout, call.stderr = said
         assert exit_code == code, said.err
         return said.out if code == 0 else said.err
 

@@ -376,12 +376,23 @@ def test_an_average_of_groups_has_a_map_for_each():
     [
         (1.0, 0.6, "on the labelled rows, the odds of that map are 9"),
         (1.6, 1.2, "replicas by seed do not show"),
-        (0.6, -0.8, "under-fits"),
+        (0.6, -0.8, "the model under-fits, or the replicas show more noise than the served score has"),
     ],
 )
 def test_the_reason_names_the_cause_of_a_contradiction(slope, level, cause):
     pool, scores = slope * POOL[:5_000] + level, slope * SCORES[:10_000] + level
     assert cause in Auto().fit(pool, labelled=(scores, LABELS[:10_000])).reason_
+
+
+@pytest.mark.filterwarnings("ignore:the replicas are identical")
+@pytest.mark.parametrize(("noise", "both"), [(0.4, True), (0.0, False)])
+def test_the_reason_says_how_steeply_the_log_odds_rise(noise, both):
+    _, pool, _ = rows_of(5_000, noise=noise)
+    _, scores, labels = rows_of(10_000, seed=1, noise=noise)
+    reason = Auto().fit(0.6 * pool - 1, labelled=(0.6 * scores - 1, labels)).reason_
+    rise = re.search(r"log odds of the labels rise by ([\d.]+) per unit of that map's log odds: the model", reason)
+    assert float(rise[1]) == pytest.approx(1 / 0.6, abs=0.2)
+    assert ("the replicas show more noise" in reason) == both  # identical replicas show none
 
 
 # ---------------------------------------------------------------------------- floors, caps, few rows

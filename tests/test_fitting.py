@@ -158,7 +158,24 @@ def test_the_text_for_people(run, logs):
         "written to map.json; next: uncurse apply map.json LOG --score s1 -o OUT",
     ):
         assert words in text
+    assert "not counted" not in text
     assert "\nwhy: " in run("fit", "pool.parquet", *options, "--method", "auto")
+
+
+def test_intervals_without_labels_say_what_they_leave_out(run):
+    rng = np.random.default_rng(0)
+    noise = np.where(rng.random(20_000) < 0.5, 0.1, 1.0)  # one λ does not describe these replicas
+    truth = rng.normal(-2.5, 0.8, 20_000)
+    columns = {f"s{i}": truth + noise * rng.normal(size=20_000) for i in (1, 2, 3)}
+    pl.DataFrame({**columns, "site": np.arange(20_000) % 2}).write_parquet("pool.parquet")
+    options = ["--scores", "s1,s2,s3", "--method", "auto", "-o", "map.json", "--format", "table"]
+    why = "\nintervals without zero: one λ does not describe these replicas, and maps by group have no free shape; "
+    for group in (False, True):
+        text = run("fit", "pool.parquet", *options, *["--group", "site"] * group)
+        assert "% (errors that all replicas share are not counted)\n" in text
+        errors = load_record("map.json").remaining_error
+        assert any(error.low > 0 or error.high < 0 for error in errors) == group
+        assert (why in text) == group
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`uncurse monitor` on real files: decisions, exit codes, late labels, states, Prometheus."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import processes
-from uncurse import Affine, MonitorState
+from uncurse import Affine, MonitorState, monitor
 from uncurse.debias import DataRecord, FitRecord
+from uncurse.evidence import from_arrays
 
 
 def log_of(seed, rows=20_000, factor=1.0, unlabelled=0):
@@ -56,6 +58,40 @@ def test_a_wrong_map_ends_with_exit_code_1_and_the_state_is_kept(run, written, c
     assert list(MonitorState.load(written / "s.json").days) == ["2026-11-01", "2026-11-02"]
     message = run(*arguments, code=2)
     assert "bad.parquet was counted on 2026-11-02" in message
+
+
+def test_the_table_has_a_row_since_the_error_began(run, written):
+    common = ("--label", "click", "--state", "s.json", "--day")
+    for day in ("01", "02", "03"):
+        log_of(int(day) + 10).write_parquet(written / f"{day}.parquet")
+        assert "\nsince 20" not in run("monitor", "map.json", f"{day}.parquet", *common, f"2026-11-{day}")
+    run("monitor", "map.json", "bad.parquet", *common, "2026-11-04", code=1)
+    span = re.match(r"refit: since 2026-11-04 .* sequence (.*?)\)", run.stdout)[1]
+    assert re.search(rf"^since 2026-11-04 .* {re.escape(span)} ", run.stdout, re.M)
+    shutil.copy(written / "bad.parquet", written / "again.parquet")
+    run("monitor", "map.json", "again.parquet", *common, "2026-11-05", "--format", "tsv", code=1)
+    names = [line.split("\t")[1] for line in run.stdout.splitlines()]
+    assert names[:4] == ["name", "since the fit", "since 2026-11-04", "these rows"]
+
+
+def test_a_bad_day_of_a_map_that_is_kept_is_named(run, written):
+    state = None
+    for day in range(1, 16):
+        rows = log_of(day + 10)
+        evidence = from_arrays(rows["s0"].to_numpy()[:, None], rows["click"].to_numpy())
+        state = monitor(Affine(1.0, 0.0), evidence, state, day=f"2026-11-{day:02}").state
+    state.save(written / "s.json")
+    log_of(30, factor=1.09).write_parquet(written / "log.parquet")
+    common = ("monitor", "map.json", "--label", "click", "--state", "s.json", "--day")
+    text = run(*common, "2026-11-16", "log.parquet")
+    first, second, *_ = text.splitlines()
+    assert first.startswith("keep: ")
+    assert re.fullmatch(
+        r"these rows alone: predictions are [\d.]+% too low \(95% confidence sequence -.* to -.*\)", second
+    )
+    text = run(*common, "2026-11-17", "good.parquet")
+    assert text.startswith("keep: ")
+    assert "alone" not in text
 
 
 def test_json_holds_everything(run, written):

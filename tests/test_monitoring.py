@@ -334,7 +334,11 @@ def test_the_reason_names_the_day_on_which_the_error_began():
         verdict = monitor(IDENTITY, rows_of(day, factor=0.75 if day > 4 else 1.0), state, day=f"2026-11-{day:02}")
         state = verdict.state
         assert verdict.decision == ("keep" if day <= 4 else "refit")
+        assert verdict.wrong_since is None or day > 4
     assert verdict.reason.startswith("since 2026-11-05 predictions are")
+    rows, last = verdict.wrong_since, [day.sums for _, day in verdict.state.ordered[4:]]
+    assert (rows.name, rows.rows, rows.observed) == ("since 2026-11-05", 60_000, total(last).observed)
+    assert f"({rows.low:+.1%} to {rows.high:+.1%})" in verdict.reason.replace("95% confidence sequence ", "")
 
 
 def test_errors_that_cancel_are_found_by_range_and_by_group():

@@ -204,7 +204,13 @@ def _percent(value: float | None, missing: str = "") -> str:
 
 
 def _text(verdict: Verdict) -> str:
-    lines = [f"{verdict.decision}: {verdict.reason}", ""]
+    from ..monitoring.calibrations import error_words
+
+    lines = [f"{verdict.decision}: {verdict.reason}"]
+    low, high = verdict.latest.low, verdict.latest.high
+    if verdict.decision == "keep" and ((low is not None and low > 0) or (high is not None and high < 0)):
+        lines.append(f"these rows alone: {error_words(verdict.latest)}")
+    lines.append("")
     rows = [("", "rows", "predicted", "observed", "error", "95% confidence sequence", "e-value")]
 
     def add(name: str, part: Calibration) -> None:
@@ -214,6 +220,8 @@ def _text(verdict: Verdict) -> str:
 
     days = "1 day" if verdict.days == 1 else f"{verdict.days} days"
     add(f"since the fit ({days})", verdict.since_fit)
+    if verdict.wrong_since is not None:
+        add(verdict.wrong_since.name, verdict.wrong_since)
     add("these rows", verdict.latest)
     for part in verdict.buckets:
         add(f"predictions {part.name}", part)
@@ -241,7 +249,9 @@ def _text(verdict: Verdict) -> str:
 
 
 def _records(verdict: Verdict) -> list[dict[str, Any]]:
-    parts = [("since the fit", verdict.since_fit), ("these rows", verdict.latest)]
+    parts = [("since the fit", verdict.since_fit)]
+    parts += [] if verdict.wrong_since is None else [(verdict.wrong_since.name, verdict.wrong_since)]
+    parts += [("these rows", verdict.latest)]
     parts += [(f"predictions {part.name}", part) for part in verdict.buckets]
     parts += [(f"group {part.name}", part) for part in verdict.groups]
     records = []

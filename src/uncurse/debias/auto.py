@@ -276,7 +276,7 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
         error = float(np.mean([tower.log_error(alpha) ** 2 for alpha in compared_shares(tower.cells)]))
         shared *= error / (error + _WRONG_ERROR**2)
     weight = right_share + (1 - right_share) * shared
-    return _Comparison(weight, right_share, rarer, _cause(float(level), float(slope), spread, tower))
+    return _Comparison(weight, right_share, rarer, _cause(float(level), float(slope), spread, base, tower))
 
 
 def _log_density(x: Array, covariance: Array) -> float:
@@ -294,7 +294,7 @@ def _slope_variance(base: Fitted, tower: TowerFit) -> float:
     return float(np.square(error / max(shrinkage, _LEAST_LAMBDA)))
 
 
-def _cause(level: float, slope: float, spread: float, tower: TowerFit) -> str:
+def _cause(level: float, slope: float, spread: float, base: Fitted, tower: TowerFit) -> str:
     """Name the likely cause of a difference between labels and the label-free map."""
     tilt = slope * float(np.sqrt(spread))
     if abs(level) > 2 * abs(tilt):
@@ -302,7 +302,10 @@ def _cause(level: float, slope: float, spread: float, tower: TowerFit) -> str:
         return f"on the labelled rows, the odds of that map are {100 * abs(np.expm1(-level)):.0f}% too {side}"
     if slope < 0:
         return tower.labelled.kind.if_noise_is_hidden
-    return "the model under-fits: its scores vary less than the labels support"
+    rise = f"log odds of the labels rise by {1 + slope:.2f} per unit of that map's log odds: the model under-fits"
+    if base.record.method == "nothing":
+        return rise
+    return f"{rise}, or the replicas show more noise than the served score has"
 
 
 def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:

@@ -42,6 +42,9 @@ class Verdict:
         Why, in one sentence.
     since_fit, latest : Calibration
         Calibration of all rows since the fit, and of the newest rows.
+    wrong_since : Calibration or None
+        Calibration of the rows since the day on which the error most likely began, by the same labels; None without an
+        alarm, or if that is the first day.
     days : int
         Number of days since the fit that were seen.
     alarm : str or None
@@ -72,6 +75,7 @@ class Verdict:
     reason: str
     since_fit: Calibration
     latest: Calibration
+    wrong_since: Calibration | None
     days: int
     alarm: str | None
     positives_needed: int
@@ -214,9 +218,24 @@ def judge(
     at_once, newest, *parts = calibrations_of(rows, tolerance)
     since = replace(at_once, e_value=e_value(float(log_e[-1])))  # which also looks for errors that began later
     buckets, groups = tuple(parts[: len(by_range)]), tuple(parts[len(by_range) :])
-    decision, reason = _decide(state, since, alarm, buckets, groups, scores, shrinkage)
-    needed = _needed(since, sums)
-    return Verdict(decision, reason, since, newest, len(days), alarm, needed, buckets, groups, scores, shrinkage, state)
+    start = 0 if alarm is None else likely_start(observed, cumulants)
+    wrong = calibration_of(f"since {ordered[start][0]}", total(days[start:]), tolerance) if start else None
+    decision, reason = _decide(since, wrong, alarm, buckets, groups, scores, shrinkage)
+    return Verdict(
+        decision,
+        reason,
+        since,
+        newest,
+        wrong,
+        len(days),
+        alarm,
+        _needed(since, sums),
+        buckets,
+        groups,
+        scores,
+        shrinkage,
+        state,
+    )
 
 
 def _check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, name: str) -> None:
@@ -278,8 +297,8 @@ def _drift(
 
 
 def _decide(
-    state: MonitorState,
     since: Calibration,
+    wrong: Calibration | None,
     alarm: str | None,
     buckets: Sequence[Calibration],
     groups: Sequence[Calibration],
@@ -288,11 +307,8 @@ def _decide(
 ) -> tuple[str, str]:
     """Return the decision and its reason; what the labels say comes first."""
     if alarm is not None:
-        days = [day for _, day in state.ordered]
-        start = likely_start(*state.series())
-        sums = total([day.sums for day in days[start:]])
-        place = f"since {state.ordered[start][0]}" if start else "since the fit"
-        return "refit", f"{place} {error_words(calibration_of('', sums))}; the alarm was raised on {alarm}"
+        rows = since if wrong is None else wrong
+        return "refit", f"{rows.name} {error_words(rows)}; the alarm was raised on {alarm}"
     threshold = 1 / (1 - LEVEL)
     if since.e_value >= _WATCH:
         found = f"e-value {since.e_value:.1f}; {threshold:.0f} raises an alarm"

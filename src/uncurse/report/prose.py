@@ -209,10 +209,21 @@ def fit_words(record: FitRecord) -> list[str]:
     if record.remaining_error:
         spans = [f"{share(e.alpha)}: {100 * e.low:+.1f}% to {100 * e.high:+.1f}%" for e in record.remaining_error]
         level = share(record.remaining_error[0].level)
-        lines.append(f"expected error on the top of this pool, {level} intervals: {', '.join(spans)}")
+        unseen = " (errors that all replicas share are not counted)" if record.labelled is None else ""
+        lines.append(f"expected error on the top of this pool, {level} intervals: {', '.join(spans)}{unseen}")
+        lines += _shape_words(record)
     if record.refreshes:
         lines.append(_refresh_words(record.refreshes[-1]))
     return lines
+
+
+def _shape_words(record: FitRecord) -> list[str]:
+    """Say why intervals of maps by group do not contain zero: they allow for a shape that these maps do not have."""
+    off = any(error.low > 0 or error.high < 0 for error in record.remaining_error)
+    if not (off and record.groups and record.labelled is None and record.method == "vad with curvature"):
+        return []
+    why = "one λ does not describe these replicas, and maps by group have no free shape"
+    return [f"intervals without zero: {why}; pass --labelled, or leave out --group"]
 
 
 def _refresh_words(last: RefreshRecord) -> str:
