@@ -27,7 +27,7 @@ test-beside: $(VENV)/.dev
 
 # The oldest packages that pyproject.toml allows. All tests of the core on them: make test-oldest TESTS=core
 TESTS ?= $(patsubst %,tests/test_%.py,calibrators cli collect displays estimators from_arrays links logistic maps \
-  replicas shift spline straight_line theory validation)
+  shift spline straight_line theory validation)
 LIST_CORE := from pathlib import Path; from tools.mutants.runner import core_tests; print(*core_tests(Path()))
 test-oldest: $(VENV)-oldest/.dev
 	@if [ ! -x $(VENV)-oldest/bin/pytest ]; then echo "skipped: NumPy 2.0 and SciPy 1.13 have no wheels for Python 3.13 and later"; \
