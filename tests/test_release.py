@@ -1,6 +1,10 @@
 """Facts that are written in several files agree."""
 
+import re
+import tomllib
 from pathlib import Path
+
+from packaging.version import Version
 
 from uncurse.version import __version__
 
@@ -20,3 +24,12 @@ def test_the_files_that_contributing_names_exist():
     names = {word for word in text.split("`") if "/" in word and " " not in word}
     missing = [name for name in names if not any((ROOT / base / name).exists() for base in ("", "src/uncurse"))]
     assert not missing
+
+
+def test_the_oldest_packages_are_the_lower_bounds():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    bounds = [*project["dependencies"], *extras["duckdb"], *extras["plot"], *extras["report"]]
+    pins = dict(re.findall(r"(?m)^([\w.-]+)==(\S+)$", (ROOT / "constraints-oldest.txt").read_text().lower()))
+    wrong = [bound for bound in bounds if Version(pins[bound.split(">=")[0]]) != Version(bound.split(">=")[1])]
+    assert not wrong
