@@ -273,6 +273,9 @@ def test_columns_are_as_small_as_their_values(tmp_path):
     assert types[0] == pa.uint8()
     assert np.array_equal(found.clicks().codes[:, 0], np.arange(70_000) + 2)
     assert np.array_equal(found.clicks().dense[:, 12], np.log1p(np.arange(70_000)).astype(np.float32))
+    encode(tmp_path / "log.txt", tmp_path / "a", kind="criteo", rows=200)
+    types = feather.read_table(tmp_path / "a").schema.types
+    assert types[13:15] == [pa.uint8(), pa.dictionary(pa.uint8(), pa.uint32())]
 
 
 def test_rows_may_be_a_slice_indices_or_a_mask(tmp_path):

@@ -158,16 +158,16 @@ class _Job:
     lines: int = 0
     bad: int = 0
     first_bad: list[tuple[int, str]] = field(default_factory=list)
-    tops: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # largest value of each number
     blocks: int = 0
 
     def __post_init__(self) -> None:
-        given, kinds = self.vocabulary, self.layout.kinds
-        known = [
-            to_keys(given.values(name), kinds[name]) if isinstance(given, Encoded) else None
-            for name in self.layout.categories
-        ]
-        self.vocabularies = [Vocabulary(keys) for keys in known]
+        self.columns = self.layout.names("label", "number") + self.layout.categories
+        self.types = [np.dtype(np.uint8)] * len(self.columns)  # that hold all values so far
+        self.vocabularies = {name: Vocabulary() for name in self.layout.categories}
+        if isinstance(self.vocabulary, Encoded):
+            for name in self.vocabularies:
+                keys = to_keys(self.vocabulary.values(name), self.layout.kinds[name])
+                self.vocabularies[name] = Vocabulary(keys)
 
     def read(
         self, blocks: Iterator[bytes], threads: ThreadPoolExecutor, *, header: bool, progress: Progress | None
@@ -227,14 +227,13 @@ class _Job:
         self.training_crc = 0 if mask is None else zlib.crc32(mask.tobytes(), self.training_crc)
         counted = mask if self.vocabulary == "training" else None
         columns = [parsed.label, *parsed.numbers]
-        for vocabulary, values in zip(self.vocabularies, parsed.categories, strict=True):
-            codes = vocabulary.number(values)
+        for vocabulary, keys in zip(self.vocabularies.values(), parsed.categories, strict=True):
+            codes = vocabulary.number(keys)
             if vocabulary.growing and (counted is not None or self.least > 1):
                 vocabulary.count(codes if counted is None else codes[counted])
             columns.append(codes)
-        tops = np.array([numbers.max() for numbers in parsed.numbers], np.int64)
-        self.tops = np.maximum(self.tops, tops) if self.blocks else tops
-        batch = pa.RecordBatch.from_arrays([pa.array(part) for part in columns], [str(i) for i in range(len(columns))])
+        self.types = [np.promote_types(a, part.dtype) for a, part in zip(self.types, columns, strict=True)]
+        batch = pa.RecordBatch.from_arrays([pa.array(part) for part in columns], self.columns)
         with pa.ipc.new_stream(self.spill, batch.schema) as writer:
             writer.write_batch(batch)
         self.blocks += 1
@@ -257,36 +256,27 @@ class _Job:
 
     def batches(self, threads: ThreadPoolExecutor) -> Iterator[Any]:
         """Yield the columns with their final codes and types."""
-        layout = self.layout
-        types = [smallest(1), *(smallest(int(top)) for top in self.tops)]
-        names = [*layout.names("label"), *layout.names("number"), *layout.categories]
-        dictionaries = []
-        finals: list[NDArray[Any] | None] = [None] * len(types)  # final codes of codes, None if they are the same
-        for name, vocabulary in zip(layout.categories, self.vocabularies, strict=True):
-            keys, final = vocabulary.keys[: vocabulary.size], None
+        dictionaries, finals = {}, {}
+        for name, vocabulary in self.vocabularies.items():
+            keys = vocabulary.keys[: vocabulary.size]
             if len(vocabulary.counts):
                 known = vocabulary.counts[: len(keys)] >= self.least
                 known[:2] = True
-                final = np.where(known, np.cumsum(known) - 1, 1)
                 keys = keys[known]
-            types.append(smallest(len(keys) - 1))
-            finals.append(None if final is None else final.astype(types[-1]))
-            values = pa.array(from_keys(keys[2:], layout.kinds[name]))
-            dictionaries.append(pa.concat_arrays([pa.nulls(2, values.type), values]))
-        self.vocabularies = []
+                finals[name] = np.where(known, np.cumsum(known) - 1, 1).astype(smallest(len(keys) - 1))
+            values = pa.array(from_keys(keys[2:], self.layout.kinds[name]))
+            dictionaries[name] = pa.concat_arrays([pa.nulls(2, values.type), values])
+        self.vocabularies = {}
 
         def finish(batch: Any) -> Any:
             arrays = []
-            for i, (column, kind, final) in enumerate(zip(batch.columns, types, finals, strict=True)):
-                array = pa.array(
-                    column.to_numpy().astype(kind, copy=False) if final is None else final[column.to_numpy()]
-                )
-                category = i - len(types) + len(dictionaries)
-                dictionary = dictionaries[category] if category >= 0 else None
-                arrays.append(
-                    array if dictionary is None else pa.DictionaryArray.from_arrays(array, dictionary, safe=False)
-                )
-            return pa.RecordBatch.from_arrays(arrays, names)
+            for name, kind, column in zip(self.columns, self.types, batch.columns, strict=True):
+                values = column.to_numpy()
+                array = pa.array(finals[name][values] if name in finals else values.astype(kind, copy=False))
+                if name in dictionaries:
+                    array = pa.DictionaryArray.from_arrays(array, dictionaries[name], safe=False)
+                arrays.append(array)
+            return pa.RecordBatch.from_arrays(arrays, self.columns)
 
         return (batch for _, batch in _ahead(threads, finish, self._kept()))
 

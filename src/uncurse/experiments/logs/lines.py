@@ -162,7 +162,8 @@ class Parsed:
     def first(self, rows: int) -> Parsed:
         """Return the first rows, and the bad lines before the last of them."""
         last = np.delete(np.arange(self.lines), self.bad)[rows - 1]
-        numbers, categories = ([part[:rows] for part in parts] for parts in (self.numbers, self.categories))
+        numbers = [_narrow(part[:rows]) for part in self.numbers]
+        categories = [part[:rows] for part in self.categories]
         return Parsed(self.label[:rows], numbers, categories, int(last) + 1, self.bad[self.bad < last])
 
 
@@ -174,9 +175,12 @@ def parse(block: bytes, layout: Layout) -> Parsed:
     except pa.ArrowInvalid:
         columns, bad = _checked_columns(text, layout)
     split = 1 + len(layout.names("number"))
-    label, *numbers = (np.maximum(values, 0) for values in columns[:split])
-    numbers = [part.astype(smallest(int(part.max(initial=0)))) for part in numbers]
-    return Parsed(label.astype(np.uint8), numbers, columns[split:], len(label) + len(bad), bad)
+    label, *numbers = (_narrow(np.maximum(values, 0)) for values in columns[:split])
+    return Parsed(label, numbers, columns[split:], len(label) + len(bad), bad)
+
+
+def _narrow(values: NDArray[Any]) -> NDArray[Any]:
+    return values.astype(smallest(int(values.max(initial=0))))
 
 
 _TEXTS = pa.dictionary(pa.int32(), pa.string())
