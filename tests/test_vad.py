@@ -172,10 +172,10 @@ def test_every_kind_of_replica_recovers_a_known_lambda(replicas):
 
 @pytest.mark.parametrize("replicas", ONE_MODEL)
 def test_the_standard_error_of_lambda_is_the_spread_over_redrawn_pools(replicas):
-    fits = [VAD(replicas=replicas).fit(simulated(replicas, 1000, np.random.default_rng(i))) for i in range(100)]
+    fits = [VAD(replicas=replicas).fit(simulated(replicas, 1000, np.random.default_rng(i))) for i in range(150)]
     spread = np.std([f.lambda_ for f in fits], ddof=1)
-    # 100 draws: a standard error of 7%; 25% is 3.5 of these.
-    assert abs(np.sqrt(np.mean([f.standard_error_**2 for f in fits])) / spread - 1) < 0.25
+    # 150 draws: a standard error of 5.8%; 20% is 3.5 of these.
+    assert abs(np.sqrt(np.mean([f.standard_error_**2 for f in fits])) / spread - 1) < 0.2
 
 
 def test_anchored_bootstraps_declared_as_seeds_give_half_the_noise():
