@@ -56,9 +56,9 @@ def arena(
 
     In a world the truth is known: bias, rms, and the distance from the best possible map.
 
-    Example: uncurse arena --world unequal-noise --method vanilla --method Tower --replications 20
+    On a real log held-out labels decide (--real train.csv --model lightgbm --shift).
 
-    On a real log held-out labels decide: uncurse arena --real train.csv --model lightgbm --shift
+    Example: uncurse arena --world unequal-noise --method vanilla --method Tower --replications 20
     """
     inputs = [*(real or []), *([] if dlrm is None else [dlrm])]
     check_outputs({"--report": report, "--markdown": markdown}, inputs)

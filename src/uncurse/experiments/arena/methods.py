@@ -74,7 +74,7 @@ def _fitted(model: Any) -> FittedMethod:
 def _columns(draw: Draw, replicas: int) -> int | str:
     """How many columns `replicas` models are: beside bootstraps the served one comes on top. A text: too many."""
     count, most = replicas + (draw.replicas == "bootstrap"), draw.pool.shape[1]
-    return count if count <= most else f"needs {replicas} replicas and the served model, and there are {most} models"
+    return count if count <= most else f"needs {count} models, the served one among them, and there are {most}"
 
 
 # ---------------------------------------------------------------------------- the paper's
