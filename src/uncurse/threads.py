@@ -72,5 +72,5 @@ def one_blas_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _blas(modules: int) -> ThreadpoolController:
-    """Find the BLAS libraries, which takes milliseconds, again only if modules were imported: they may bring another."""
+    """Find the BLAS libraries, in milliseconds; again only if modules were imported, which may bring another."""
     return ThreadpoolController()
