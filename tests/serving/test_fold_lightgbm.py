@@ -60,6 +60,7 @@ def test_lightgbm(options, world, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")  # since 4.7; 4.6 knows no other
 def test_estimators_of_lightgbm_and_best_iterations(world):
     import lightgbm
 
