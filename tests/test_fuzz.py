@@ -64,7 +64,7 @@ def test_every_target_is_called_and_accepts_some_input(tally):
 
 
 PACKAGES = (
-    "validation", "links", "documents", "maps", "calibration", "metrics", "monitoring", "theory", "evidence", "debias",
+    "validation", "links", "maps", "calibration", "metrics", "monitoring", "theory", "evidence", "debias",
     "estimators",
 )  # fmt: skip
 #: Public names without a target of their own: results and records, and helpers that take checked arrays.
