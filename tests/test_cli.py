@@ -112,7 +112,7 @@ def test_help_has_an_example(command, run):
 def test_version():
     from uncurse.version import __version__
 
-    words = [sys.executable, "-m", "uncurse.cli", "--version"]  # as a user starts it
+    words = [sys.executable, "-m", "uncurse", "--version"]  # as a user starts it
     result = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
     assert result.stdout.strip() == __version__ == version("uncurse")
 
@@ -127,7 +127,7 @@ def test_completion_is_there_for_every_shell(run):
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m uncurse.cli reproduce synthetic --replications 2 --format json | head -c 10"
+    command = f"{sys.executable} -m uncurse reproduce synthetic --replications 2 --format json | head -c 10"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in result.stderr
 
@@ -154,7 +154,7 @@ def test_help_lists_the_commands_in_the_order_of_the_workflow(run):
 
 
 def test_a_full_or_closed_standard_output_is_one_line():
-    command = f"{sys.executable} -m uncurse.cli reproduce synthetic --replications 2"
+    command = f"{sys.executable} -m uncurse reproduce synthetic --replications 2"
     closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True, timeout=120)
     assert closed.returncode in (0, 2)
     assert "Traceback" not in closed.stderr

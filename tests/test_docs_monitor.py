@@ -37,8 +37,8 @@ def save_map(folder, shift):
 
 def run_script(script, folder):
     script = script.replace("$(date -d yesterday +%F)", DAY).replace("{{ ds }}", DAY)
-    script = script.replace("uncurse monitor", f"{sys.executable} -m uncurse.cli monitor")
-    script = script.replace("uncurse fit", f"{sys.executable} -m uncurse.cli fit")
+    script = script.replace("uncurse monitor", f"{sys.executable} -m uncurse monitor")
+    script = script.replace("uncurse fit", f"{sys.executable} -m uncurse fit")
     result = subprocess.run(["bash", "-uc", script], capture_output=True, text=True, cwd=folder, timeout=240)
     assert "Traceback" not in result.stderr
     return result.returncode

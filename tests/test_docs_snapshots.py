@@ -42,7 +42,7 @@ def test_the_daily_job_runs_as_written(tmp_path):
     for i, name in enumerate(("pool", "labelled", "outcomes")):
         (tmp_path / name / "2030-01-01").mkdir(parents=True)
         log.slice(6_000 * i, 6_000).write_parquet(tmp_path / name / "2030-01-01" / "part.parquet")
-    script = script.replace("$(date +%F)", "2030-01-01").replace("uncurse ", f"{sys.executable} -m uncurse.cli ")
+    script = script.replace("$(date +%F)", "2030-01-01").replace("uncurse ", f"{sys.executable} -m uncurse ")
     words = ["bash", "-euc", script]
     result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=240)
     assert result.returncode in (0, 1), result.stderr  # 1: a map may miss the 5%

@@ -144,7 +144,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = Path(folder, "bin", "uncurse")
         command.parent.mkdir()
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m uncurse.cli "$@"\n')
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m uncurse "$@"\n')
         command.chmod(0o755)
         os.environ["PATH"] = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
         os.environ.setdefault("MPLBACKEND", "Agg")
