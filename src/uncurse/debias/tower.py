@@ -38,6 +38,9 @@ from .shift import without_chance
 from .shrinkage import shrink_towards
 
 _MIN_GROUP_ROWS = 2_000  # a group of this size gets its own distribution of true scores
+# Slope and level of the labels by denoised score vary between models with this standard deviation. Odds of 4.5 to 1, a
+# difference of 3 in squared standard deviations, decide that the served score selected the labelled rows.
+_LINE_SPREAD, _CLEAR = 0.2, 3.0
 _COUNTS = "collect it with replica_counts=True"
 
 
@@ -214,8 +217,11 @@ class TowerFit:
         return [self.labels.probability(x, self.pool.cells) for x in denoised]
 
 
-def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
-    """Fit a tower to evidence of the candidate pool and of labelled rows, both with replica counts."""
+def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by: str = "auto") -> Fitted:
+    """Fit a tower to evidence of the candidate pool and of labelled rows, both with replica counts.
+
+    `selected_by` says what selected the labelled rows, see `Tower`.
+    """
     kind = replica_kind(replicas)
     counts = [evidence.require("replica_counts", _COUNTS) for evidence in (pool, labelled)]
     # On grids of different widths, posteriors differ by several percent at the top although the rows are alike.
@@ -225,31 +231,36 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
         if np.ptp(part.served) <= 0:
             raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
     scaling = fit_scaling(ReplicaModel(rows, replicas))
-    lead = served_lead(pool.moments, labelled.moments, kind) if pool.spec.link == "logistic" else 0.0
     # The same precision for both: the difference between them is what matters.
     least = min(cells.effective_rows, rows.effective_rows)
+    pool_model = ReplicaModel(cells.rescaled(*scaling), replicas, least)
     labelled_model = ReplicaModel(rows.rescaled(*scaling), replicas, least)
-    pool_cells = cells.rescaled(*scaling)
-    if not lead:
-        pool_cells = without_chance(pool_cells, labelled_model.cells, kind)
-    pool_model = ReplicaModel(pool_cells, replicas, least)
     if pool_model.identical or labelled_model.identical:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
-    if lead:
-        who = "served" if lead > 0 else "second column's"
-        warn_user(
-            f"on the labelled rows the {who} scores are {abs(lead):.2f} further above the other replicas than on the "
-            f"pool, as if the {who} score had selected them; they are treated as selected from this pool"
-        )
-        # Then the truth given all replicas has the same distribution on labelled rows and pool.
-        summary = pool_model.kind.summarize(labelled_model.cells, pool_model.summary.level)
-        denoised, _ = labelled_model.posterior_logit(pool_model.latent, summary)
+    selected = selected_by == "served"
+    if selected_by == "auto":
+        lead = served_lead(pool.moments, labelled.moments, kind) if pool.spec.link == "logistic" else 0.0
+        cause = ""
+        if lead:
+            who = "served" if lead > 0 else "second column's"
+            cause = (
+                f"on the labelled rows the {who} scores are {abs(lead):.2f} further above the other replicas than on "
+            )
+            cause += f"the pool, as if the {who} score had selected them"
+        elif not kind.shows_selection:
+            cause = _selection_by_labels(pool_model, labelled_model)
+        selected = bool(cause)
+        if selected:
+            warn_user(f"{cause}; they are treated as selected from this pool")
+    if selected:
+        denoised = _denoised_as_pool(labelled_model, pool_model)
     else:
+        pool_model = ReplicaModel(without_chance(pool_model.cells, labelled_model.cells, kind), replicas, least)
         denoised, _ = labelled_model.posterior_logit(labelled_model.latent)
     labels = fit_labels(labelled_model, denoised)
     by_replicas = labels.probability(pool_model.posterior_logit(pool_model.latent)[0], pool_model.cells)
     projection = project(pool_model.cells, by_replicas)
-    fit = TowerFit(cells, scaling, pool_model, labelled_model, bool(lead), labels, projection)
+    fit = TowerFit(cells, scaling, pool_model, labelled_model, selected, labels, projection)
     slope, intercept = scaling
     offset = pool.spec.logit_offset
     first = Affine(slope, intercept + slope * offset)
@@ -273,6 +284,51 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str) -> Fitted:
         contrast=labels.contrast,
     )
     return Fitted(score_map, record, fit)
+
+
+def _denoised_as_pool(labelled: ReplicaModel, pool: ReplicaModel) -> Array:
+    """Denoise rows that the served score selected: given all replicas, their truth is distributed as on the pool."""
+    summary = pool.kind.summarize(labelled.cells, pool.summary.level)
+    return labelled.posterior_logit(pool.latent, summary)[0]
+
+
+def _selection_by_labels(pool: ReplicaModel, labelled: ReplicaModel) -> str:
+    """Say why the served score seems to have selected the labelled rows; empty if it does not.
+
+    Bootstraps vary about the served score, so they do not show which rows its noise helped to select. The labels do:
+    selected rows vary less than the noise suggests, and have lower rates than their scores. So log odds of the labels
+    have the wrong slope and level by denoised score, unless the scores are denoised as a part of the pool.
+    """
+    means = [float(np.average(model.cells.served, weights=model.cells.weight)) for model in (pool, labelled)]
+    if pool.identical or labelled.identical or means[1] <= means[0]:
+        return ""
+    alone = _label_line(labelled, labelled.posterior_logit(labelled.latent)[0])
+    if alone is None or alone[0] < _CLEAR:
+        return ""
+    as_part = _label_line(labelled, _denoised_as_pool(labelled, pool))
+    if as_part is None or alone[0] - as_part[0] < _CLEAR:
+        return ""
+    return (
+        f"log odds of the labels rise by {alone[1]:.2f} per unit of the denoised score and are off by {alone[2]:+.2f} if "
+        f"the labelled rows are a sample of their own; by {as_part[1]:.2f} and {as_part[2]:+.2f} if the served score "
+        "selected them"
+    )
+
+
+def _label_line(model: ReplicaModel, denoised: Array) -> tuple[float, float, float] | None:
+    """Fit a line of log odds by denoised score; return its distance from the identity, its slope and its level error.
+
+    The distance is squared, in standard deviations. None if there are too few labels.
+    """
+    w, y = model.cells.row_weights()
+    z = denoised - float(w @ denoised / w.sum())
+    try:
+        fit = fit_logistic(np.stack([z, np.ones_like(z)]), w, y, offset=denoised)
+    except UncurseError:
+        return None
+    away = fit.coefficients
+    distance = float(away @ np.linalg.solve(fit.covariance + _LINE_SPREAD**2 * np.eye(2), away))
+    return distance, 1 + float(away[0]), float(away[1])
 
 
 def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:
