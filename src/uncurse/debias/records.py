@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from .. import documents
 from ..errors import UncurseError
@@ -154,7 +154,7 @@ class ErrorInterval:
 
 
 @dataclass(frozen=True)
-class FitRecord:
+class FitRecord(documents.PlainData):
     """How a map was fitted: the provenance that ``map.json`` carries.
 
     Parameters
@@ -195,6 +195,7 @@ class FitRecord:
     True
     """
 
+    _kind: ClassVar[str] = "fit record"
     method: str
     pool: DataRecord
     labelled: DataRecord | None = None
@@ -228,13 +229,7 @@ class FitRecord:
         fitted = () if self.labelled is None else self.labelled.sources
         return (*fitted, *(source for one in self.refreshes for source in one.sources))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data; `lambda_` is called "lambda" there.
-
-        Returns
-        -------
-        dict
-        """
+    def _to_dict(self) -> dict[str, Any]:
         content = asdict(self)
         content["lambda"] = content.pop("lambda_")
         content["groups"] = {
@@ -243,21 +238,8 @@ class FitRecord:
         return content
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
-        """Rebuild a record from `to_dict`, and check the type of every value.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        FitRecord
-        """
-        with documents.reading("fit record"):
-            record: FitRecord = _built(cls, content)
-            return record
+    def _from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
+        return _built(cls, content)
 
 
 def load_record(path: str | os.PathLike[str]) -> FitRecord | None:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from .._types import Array, Float
 from ..links import logistic, logit
 from ..threads import chunks
-from .checks import NEGLIGIBLE
 from .replica_grid import collapse
 from .score_grid import GRID_SIZE, SLOT_STARTS, grid_steps, step_edges, top_cut
+from .sums import NEGLIGIBLE
 
 
 def join_cells(keys: NDArray[Any], table: Array, more_keys: NDArray[Any], more: Array) -> tuple[NDArray[Any], Array]:

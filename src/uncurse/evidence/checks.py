@@ -1,4 +1,4 @@
-"""Checks of sums that were read from a file, and of the factors by which they decay."""
+"""Checks of sums that were read from a file."""
 
 from __future__ import annotations
 
@@ -9,25 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array
-from ..errors import UncurseError
-from ..validation import check_number
 from .block_sums import Blocks
 from .replica_grid import HALF, LARGEST, MAX_LEVEL, Keys
-
-#: Cells and blocks with a smaller share of the weight are dropped when weights decay: a file that decays every day for
-#: years then stays small, and no result changes by more than rounding.
-NEGLIGIBLE = 1e-15
-_LEAST_WEIGHT = 1e-100  # Σw² of the lightest cell is then still a normal number
-
-
-def check_decay(factor: Any, weight: float) -> float:
-    """Return a factor in (0, 1] by which a total weight can decay."""
-    value = check_number(factor, "factor")
-    if not 0 < value <= 1:
-        raise UncurseError(f"factor={factor!r}; pass a number above 0 and at most 1")
-    if weight > 0 and not weight * value >= _LEAST_WEIGHT:
-        raise UncurseError(f"factor={factor!r} leaves a total weight of {weight * value:.1g}; start with new evidence")
-    return value
 
 
 def check_blocks(blocks: Blocks) -> None:

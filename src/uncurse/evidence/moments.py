@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
-from ..documents import reading
 from ..errors import UncurseError
 from ..links import get_link
 from ..validation import (
@@ -23,13 +22,14 @@ from ..validation import (
     check_weights,
 )
 from .block_sums import Blocks, block_sums, strict_link
-from .checks import NEGLIGIBLE, check_blocks, check_decay
+from .checks import check_blocks
+from .sums import NEGLIGIBLE, Sums
 
 _MAX_BLOCKS = 64  # kept after merging
 _FIELDS = ("rows", "weight", "squares", "mean", "scatter")
 
 
-class Moments:
+class Moments(Sums):
     """Weight, mean vector and covariance of replica scores: all that `VAD` needs.
 
     Rows are kept in up to 64 blocks, which give functions of the moments a jackknife standard error. Blocks are runs
@@ -56,6 +56,8 @@ class Moments:
     >>> a.merge(b).mean
     array([1., 2.])
     """
+
+    _kind: ClassVar[str] = "moments"
 
     def __init__(self, link: str = "logistic", blocks: int = 32) -> None:
         self.link = get_link(link).name
@@ -120,20 +122,7 @@ class Moments:
             raise UncurseError("a weighted sum of these scores overflows; rescale sample_weight")
         return self.update_blocks(*blocks)
 
-    def merge(self, other: Moments) -> Moments:
-        """Add the rows of `other`, which does not change.
-
-        Parameters
-        ----------
-        other : Moments
-            Moments of the same link and number of replicas.
-
-        Returns
-        -------
-        Moments
-        """
-        if not isinstance(other, Moments):
-            raise UncurseError(f"cannot merge a {type(other).__name__} into Moments; pass Moments")
+    def _merge(self, other: Moments) -> Moments:
         if other.link != self.link:
             raise UncurseError(f"cannot merge moments of the {self.link} and the {other.link} link; use the same link")
         return self.update_blocks(*other._blocks)
@@ -174,32 +163,14 @@ class Moments:
         same.block_squares = same.block_squares * check_number(times, "times")
         return same
 
-    def decayed(self, factor: float) -> Moments:
-        """Return moments of the same rows with all weights multiplied by a factor.
-
-        Parameters
-        ----------
-        factor : float
-            In (0, 1].
-
-        Returns
-        -------
-        Moments
-            Without blocks that have less than 1e-15 of the weight.
-
-        Examples
-        --------
-        >>> Moments().update([[0.0, 1.0], [2.0, 5.0]]).decayed(0.5).weight
-        1.0
-        """
-        factor, scaled = check_decay(factor, self.weight), Moments(self.link)
+    def _decayed(self, factor: float, total: float) -> Moments:
         if not len(self.block_weight):
-            return scaled
+            return Moments(self.link)
         rows, weight, squares, mean, scatter = self._blocks
-        kept = weight > NEGLIGIBLE * weight.sum()
+        kept = weight > NEGLIGIBLE * total
         # The rows of a block that is dropped still count as rows.
         rows = rows + np.where(np.arange(len(rows)) == np.argmax(weight), rows[~kept].sum(), 0)
-        return scaled.update_blocks(
+        return Moments(self.link).update_blocks(
             rows[kept], weight[kept] * factor, squares[kept] * factor**2, mean[kept], scatter[kept] * factor
         )
 
@@ -284,11 +255,8 @@ class Moments:
         """Total weight."""
         return float(self.block_weight.sum())
 
-    @property
-    def effective_rows(self) -> float:
-        """Number of rows of equal weight that carry as much information: (Σw)² / Σw²."""
-        squares = float(self.block_squares.sum())
-        return self.weight / squares * self.weight if squares > 0 else 0.0
+    def _totals(self) -> tuple[float, float]:
+        return self.weight, float(self.block_squares.sum())
 
     @property
     def mean(self) -> Array:
@@ -348,34 +316,16 @@ class Moments:
     def __repr__(self) -> str:
         return f"Moments(link={self.link!r}) of {self.rows:,} rows and {self.n_replicas} replicas"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data.
-
-        Returns
-        -------
-        dict
-        """
+    def _to_dict(self) -> dict[str, Any]:
         return {"link": self.link, **{name: b.tolist() for name, b in zip(_FIELDS, self._blocks, strict=True)}}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Moments:
-        """Rebuild moments from `to_dict`; raise UncurseError where the content is inconsistent.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        Moments
-        """
-        with reading("moments"):
-            moments = cls(content["link"])
-            rows = np.array(content["rows"], np.int64)
-            weight, squares, mean, scatter = (np.array(content[name], np.float64) for name in _FIELDS[1:])
-            blocks: Blocks = (rows, weight, squares, mean, scatter)
-            if not any(block.size for block in blocks):
-                return moments
-            check_blocks(blocks)
-            return moments.update_blocks(*blocks)
+    def _from_dict(cls, content: Mapping[str, Any]) -> Moments:
+        moments = cls(content["link"])
+        rows = np.array(content["rows"], np.int64)
+        weight, squares, mean, scatter = (np.array(content[name], np.float64) for name in _FIELDS[1:])
+        blocks: Blocks = (rows, weight, squares, mean, scatter)
+        if not any(block.size for block in blocks):
+            return moments
+        check_blocks(blocks)
+        return moments.update_blocks(*blocks)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import documents
 from .._types import Array
+from ..documents import Document
 from ..errors import UncurseError
 from ..maps import ScoreMap
 from .sequential import LabelSums, total
@@ -53,7 +52,7 @@ class Day:
 
 
 @dataclass(frozen=True)
-class MonitorState:
+class MonitorState(Document):
     """What was seen of a map since it was fitted. States of the same map can be merged.
 
     Parameters
@@ -75,6 +74,8 @@ class MonitorState:
     {}
     """
 
+    _kind: ClassVar[str] = "monitor"
+    _wanted: ClassVar[str] = "the state of a monitor"
     map_id: str
     days: Mapping[str, Day] = field(default_factory=dict)
     buckets: Mapping[str, LabelSums] = field(default_factory=dict)
@@ -138,63 +139,32 @@ class MonitorState:
                 f"this state belongs to another map ({self.map_id}, not {map_id}); start a new state after a refit"
             )
 
-    def to_json(self) -> str:
-        """Return the content of a file that `load` reads.
-
-        Returns
-        -------
-        str
-        """
+    def _to_dict(self) -> dict[str, Any]:
         days = {
             name: {**vars(day), "sums": day.sums.to_dict(), "sources": list(day.sources)} for name, day in self.ordered
         }
         content: dict[str, Any] = {"map_id": self.map_id, "days": days, "settled_before": self.settled_before}
         for part in ("buckets", "groups"):
             content[part] = {name: sums.to_dict() for name, sums in getattr(self, part).items()}
-        return documents.dumps("monitor", content, checksum=True)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one JSON file, atomically.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Target.
-        """
-        documents.write(path, self.to_json() + "\n")
+        return content
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> MonitorState:
-        """Read a file that `save` wrote.
-
-        Parameters
-        ----------
-        path : str or path-like
-            A JSON file.
-
-        Returns
-        -------
-        MonitorState
-        """
-        content = documents.read(path)
-        if content["kind"] != "monitor":
-            raise UncurseError(f"{path} holds a {content['kind']!r}; pass the state of a monitor")
-        with documents.reading("monitor"):
-            days = {}
-            for name, day in content["days"].items():
-                check_time(name, str(path))
-                mean, sd = float(day["score_mean"]), float(day["score_sd"])
-                if not (np.isfinite([mean, sd]).all() and sd >= 0):
-                    raise ValueError("its scores are not finite")
-                days[name] = Day(LabelSums.from_dict(day["sums"]), mean, sd, tuple(map(str, day["sources"])))
-            parts = {
-                part: {str(name): LabelSums.from_dict(sums) for name, sums in content[part].items()}
-                for part in ("buckets", "groups")
-            }
-            settled = content["settled_before"]
-            if settled is not None:
-                check_time(settled, str(path))
-            return cls(str(content["map_id"]), days, **parts, settled_before=settled)
+    def _from_dict(cls, content: Mapping[str, Any]) -> MonitorState:
+        days = {}
+        for name, day in content["days"].items():
+            check_time(name, "a day of the state")
+            mean, sd = float(day["score_mean"]), float(day["score_sd"])
+            if not (np.isfinite([mean, sd]).all() and sd >= 0):
+                raise ValueError("its scores are not finite")
+            days[name] = Day(LabelSums.from_dict(day["sums"]), mean, sd, tuple(map(str, day["sources"])))
+        parts = {
+            part: {str(name): LabelSums.from_dict(sums) for name, sums in content[part].items()}
+            for part in ("buckets", "groups")
+        }
+        settled = content["settled_before"]
+        if settled is not None:
+            check_time(settled, "settled_before of the state")
+        return cls(str(content["map_id"]), days, **parts, settled_before=settled)
 
 
 def map_digest(score_map: ScoreMap) -> str:
