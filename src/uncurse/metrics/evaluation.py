@@ -127,14 +127,10 @@ def evaluate(
 
     Parameters
     ----------
-    y : array-like of shape (n,)
-        Labels, 0 or 1.
-    p : array-like of shape (n,)
-        Predicted probabilities.
+    y, p, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, and optional weights, of which only ratios matter.
     alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
         Shares to select.
-    sample_weight : array-like of shape (n,), optional
-        Weights; only ratios matter.
     n_bins : int, default=10
         Number of bins of ECE and MCE, at most 4096.
     strategy : {"quantile", "uniform"}, default="quantile"
@@ -182,12 +178,8 @@ def evaluate_cells(
         Labelled cells of the served score.
     score_map : ScoreMap, optional
         Map from scores to predictions; by default the link alone.
-    alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
-        Shares to select.
-    n_bins : int, default=10
-        Number of bins of ECE and MCE, as in `evaluate`.
-    strategy : {"quantile", "uniform"}, default="quantile"
-        Kind of bins, as in `evaluate`.
+    alphas, n_bins, strategy : optional
+        Shares to select, and bins of ECE and MCE, as in `evaluate`.
 
     Returns
     -------

@@ -36,12 +36,8 @@ def evaluate_log(
         Evidence with labels; for a map by group it must be collected by group.
     score_map : ScoreMap, optional
         Map from scores to predictions; by default the link alone.
-    alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
-        Shares to select.
-    n_bins : int, default=10
-        Number of bins of ECE and MCE, as in `evaluate`.
-    strategy : {"quantile", "uniform"}, default="quantile"
-        Kind of bins, as in `evaluate`.
+    alphas, n_bins, strategy : optional
+        Shares to select, and bins of ECE and MCE, as in `evaluate`.
     values : Evidence, optional
         Evidence of the same rows with the value of a positive label as their weight. `log` still selects the rows, and
         the sums are of predicted and of observed value.
