@@ -320,14 +320,14 @@ def _dispersion(pearson: Array) -> Array:
     return np.asarray(np.exp(np.interp(np.arange(len(pearson)), starts + _RUN / 2, np.log(means))))
 
 
-def monotone_curve(x: Array, y: Array, weight: Array | None = None) -> Curve:
+def monotone_curve(x: Array, y: Array) -> Curve:
     """Return a strictly increasing curve near the points (x, y), extrapolated with the slopes at its ends.
 
-    `x` increases strictly. Where `y` falls, values are pooled by isotonic regression with weights `weight`.
+    `x` increases strictly. Where `y` falls, values are pooled by isotonic regression.
     """
     from scipy.optimize import isotonic_regression
 
     tie = MIN_SLOPE * (x - x[0])
-    level = np.asarray(isotonic_regression(y - tie, weights=weight).x) + tie
+    level = np.asarray(isotonic_regression(y - tie).x) + tie
     slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]] if len(x) > 1 else (MIN_SLOPE, MIN_SLOPE)
     return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -130,23 +130,6 @@ class Moments(Sums):
     @property
     def _blocks(self) -> Blocks:
         return self.block_rows, self.block_weight, self.block_squares, self.block_mean, self.block_scatter
-
-    def select(self, columns: Sequence[int]) -> Moments:
-        """Return the moments of some of the replicas.
-
-        Parameters
-        ----------
-        columns : sequence of int
-            Numbers of the replicas, in the order wanted.
-
-        Returns
-        -------
-        Moments
-        """
-        i = np.asarray(columns)
-        if i.ndim != 1 or i.dtype.kind not in "iu" or not np.isin(i, np.arange(self.n_replicas)).all():
-            raise UncurseError(f"columns={columns!r}; pass numbers from 0 to {self.n_replicas - 1}")
-        return self.transformed(np.eye(self.n_replicas)[i])
 
     def repeated(self, times: float) -> Moments:
         """Return moments of rows that each occur several times: the effective number of rows is divided.
