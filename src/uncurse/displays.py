@@ -200,13 +200,13 @@ class SelectedReliabilityDisplay(_Display):
         Parameters
         ----------
         y, p : array-like of shape (n,)
-            As in `SelectionErrorDisplay.from_predictions`, and so are `sample_weight`, `name` and `ax`.
+            As in `SelectionErrorDisplay.from_predictions`.
         alpha : float, default=0.02
             Selected share.
         n_bins : int, default=10
             Number of bins, with equal numbers of rows.
         sample_weight, name, ax : optional
-            See above.
+            As in `SelectionErrorDisplay.from_predictions`.
 
         Returns
         -------

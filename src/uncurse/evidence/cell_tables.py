@@ -129,3 +129,17 @@ def split_at_cut(
     table[:, cut:] = 0.0
     slots, sums = collapse(SLOT_STARTS, np.add.reduceat(table, SLOT_STARTS, axis=1), weight=1)
     return keys, exact, slots, sums, cut
+
+
+def checked_table(rows: list[list[float]], keys: NDArray[Any]) -> Array:
+    """Return a table of `Cells`; raise ValueError if it is not one."""
+    table = np.array(rows, np.float64).reshape(len(rows), len(keys))
+    if len(rows) not in (3, 5) or not np.isfinite(table).all() or not np.isfinite(keys).all():
+        raise ValueError("a table must have 3 or 5 rows of finite numbers")
+    if (np.diff(keys) <= 0).any():
+        raise ValueError("cells must be in ascending order")
+    for i in range(1, len(rows), 2):
+        weight, label = table[i], table[i + 1]
+        if (weight <= 0).any() or (label < 0).any() or (label > weight * (1 + 1e-9)).any():
+            raise ValueError("weights must be positive and label sums at most the weight")
+    return table

@@ -13,8 +13,7 @@ from .._types import Array
 from ..errors import UncurseError
 from ..links import logit
 from ..validation import check_choice, check_labels, check_scores, check_weights
-from .cell_tables import decay_table, exact_table, grid_table, join_cells, split_at_cut
-from .checks import checked_table
+from .cell_tables import checked_table, decay_table, exact_table, grid_table, join_cells, split_at_cut
 from .score_grid import EXACT_ROWS, EXACT_TOP, GRID_SIZE, SLOT_OF_STEP, SLOT_STARTS, grid_steps, step_edges
 from .sums import Sums
 

@@ -21,8 +21,7 @@ from ..validation import (
     check_scores,
     check_weights,
 )
-from .block_sums import Blocks, block_sums, strict_link
-from .checks import check_blocks
+from .block_sums import Blocks, block_sums, check_blocks, strict_link
 from .sums import NEGLIGIBLE, Sums
 
 _MAX_BLOCKS = 64  # kept after merging

@@ -14,7 +14,6 @@ from ..errors import UncurseError
 from ..threads import in_threads, shares
 from ..validation import check_choice, check_labels, check_number, check_scores, check_weights
 from .block_sums import strict_link
-from .checks import checked_counts
 from .replica_cells import ReplicaCells, replica_cells
 from .replica_grid import (
     FINEST,
@@ -22,6 +21,7 @@ from .replica_grid import (
     DenseHistogram,
     Keys,
     cell_numbers,
+    checked_counts,
     coarsen,
     collapse,
     column_sums,
