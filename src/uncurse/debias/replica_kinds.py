@@ -13,7 +13,7 @@ import numpy as np
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence, Moments, ReplicaCells, ReplicaCounts
+from ..evidence import Evidence, ReplicaCells, ReplicaCounts
 from ..validation import check_choice
 
 _SLOPES = (0.5, 2.0)  # a snapshot whose scores vary less than half as much is another model
@@ -178,12 +178,10 @@ class Ensemble(ReplicaKind):
     def evidence(self, evidence: Evidence) -> Evidence:
         """Return evidence whose moments have the mean in column 0; there are no cells of the mean."""
         groups = {name: self.evidence(part) for name, part in evidence.groups.items()}
-        return replace(evidence, moments=self._with_mean(evidence.moments), cells=None, groups=groups)
-
-    @staticmethod
-    def _with_mean(moments: Moments) -> Moments:
-        size = max(moments.n_replicas, 1)
-        return moments.transformed(np.vstack([np.full(size, 1 / size), np.eye(size)])) if moments.rows else moments
+        moments, size = evidence.moments, evidence.moments.n_replicas
+        if moments.rows:
+            moments = moments.transformed(np.vstack([np.full(size, 1 / size), np.eye(size)]))
+        return replace(evidence, moments=moments, cells=None, groups=groups)
 
     def cells(self, counts: ReplicaCounts) -> ReplicaCells:
         """Return cells whose served score is the mean of the members."""

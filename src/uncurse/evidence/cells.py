@@ -80,14 +80,10 @@ class Cells(Sums):
 
         Parameters
         ----------
-        scores : array-like of shape (n,)
-            Served scores.
-        labels : array-like of shape (n,), optional
-            Labels, 0 or 1.
+        scores, labels, sample_weight : array-like of shape (n,)
+            Served scores, and optionally labels (0 or 1) and row weights.
         scale : {"logit", "probability", "value"}, optional
             Scale of the scores; by default that of the cells.
-        sample_weight : array-like of shape (n,), optional
-            Row weights.
 
         Returns
         -------

@@ -202,9 +202,8 @@ class Moments(Sums):
                 f"these rows have {mean.shape[1]} replicas, the ones before {self.n_replicas}; pass the same columns"
             )
         if len(self.block_weight):
-            rows = np.concatenate([self.block_rows, rows])
-            weight, squares = (np.concatenate(p) for p in ((self.block_weight, weight), (self.block_squares, squares)))
-            mean, scatter = (np.concatenate(p) for p in ((self.block_mean, mean), (self.block_scatter, scatter)))
+            both = zip(self._blocks, (rows, weight, squares, mean, scatter), strict=True)
+            rows, weight, squares, mean, scatter = (np.concatenate(pair) for pair in both)
         while len(weight) > _MAX_BLOCKS:
             # Join the lightest neighbours, so that block sizes stay comparable.
             # Sums that differ by rounding are ties: the first is joined, also after all weights have decayed.
@@ -213,11 +212,11 @@ class Moments(Sums):
             total = pairs[i]
             share = weight[i + 1] / total if total > 0 else 0.0
             step = mean[i + 1] - mean[i]
-            both = scatter[i] + scatter[i + 1] + np.outer(step, step) * weight[i] * share
+            joint = scatter[i] + scatter[i + 1] + np.outer(step, step) * weight[i] * share
             middle, sums = mean[i] + step * share, [c[i] + c[i + 1] for c in (rows, weight, squares)]
-            rows = np.delete(rows, i + 1)
-            weight, squares, mean, scatter = (np.delete(c, i + 1, axis=0) for c in (weight, squares, mean, scatter))
-            rows[i], weight[i], squares[i], mean[i], scatter[i] = (*sums, middle, both)
+            kept = (np.delete(c, i + 1, axis=0) for c in (rows, weight, squares, mean, scatter))
+            rows, weight, squares, mean, scatter = kept
+            rows[i], weight[i], squares[i], mean[i], scatter[i] = (*sums, middle, joint)
         self.block_rows, self.block_weight, self.block_squares = rows, weight, squares
         self.block_mean, self.block_scatter = mean, scatter
         return self

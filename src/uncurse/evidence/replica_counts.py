@@ -91,12 +91,10 @@ class ReplicaCounts(Sums):
         ----------
         scores : array-like of shape (n, S)
             Scores of S ≥ 2 replicas, the served one first.
-        labels : array-like of shape (n,), optional
-            Labels, 0 or 1.
+        labels, sample_weight : array-like of shape (n,), optional
+            Labels (0 or 1), and row weights.
         scale : {"logit", "probability"}, default="logit"
             Scale of the scores.
-        sample_weight : array-like of shape (n,), optional
-            Row weights.
         logit_offset : float, default=0.0
             Number added to every logit.
 
@@ -188,10 +186,8 @@ class ReplicaCounts(Sums):
             Cell numbers on each axis.
         table : array of shape (2, K)
             Σw and Σwy of each cell.
-        level : int
-            Level of the grid.
-        rows : int
-            Number of rows.
+        level, rows : int
+            Level of the grid, and number of rows.
         weight_squares : float
             Σw².
         column_sums : array of shape (S,)
