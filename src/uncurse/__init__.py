@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from .displays import SelectedReliabilityDisplay, SelectionErrorDisplay
     from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
     from .logs import collect
-    from .serving import fold
-
+    from .serving.fold import fold
 
 #: Names and modules that are imported on first use: scikit-learn and dataframe engines take most of a second.
 _LAZY = {

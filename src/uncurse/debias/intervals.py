@@ -66,7 +66,7 @@ class TopShare:
         """Return the mean over the selected rows."""
         return float(self.share @ values)
 
-    def log_mean(self, log_odds: Array) -> float:
+    def log_mean(self, log_odds: Float) -> float:
         """Return the log of the mean probability of the selected rows, from their log odds."""
         return float(np.log(self.mean(logistic(log_odds))))
 

@@ -47,8 +47,7 @@ def exact_table(values: Float, labels: NDArray[Any] | None, weights: Array | Non
 
     def total(column: NDArray[Any]) -> Array:
         column = column[order].astype(np.float64, copy=False)
-        result: Array = np.add.reduceat(column, starts) if tied else column
-        return result
+        return np.add.reduceat(column, starts) if tied else column
 
     table = np.zeros((3 if weights is None else 5, len(starts)))
     if tied:

@@ -208,8 +208,7 @@ class Cells(Sums):
     @property
     def score(self) -> Array:
         """Mean score of each cell, ascending."""
-        scores: Array = np.append(self._grid_table[0] / self._grid_table[1], self._exact_keys)
-        return scores
+        return np.append(self._grid_table[0] / self._grid_table[1], self._exact_keys)
 
     def on_logit(self) -> tuple[Array, Array, Array]:
         """Return mean score and both bounds of each cell as logits.
@@ -250,8 +249,7 @@ class Cells(Sums):
 
     def _row(self, i: int) -> Array:
         rows = (t[i if i < len(t) else i - 2] for t in (self._grid_table, self._exact_table))
-        row: Array = np.concatenate(list(rows))
-        return row
+        return np.concatenate(list(rows))
 
     def __len__(self) -> int:
         return len(self._grid_keys) + len(self._exact_keys)

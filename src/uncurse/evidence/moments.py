@@ -214,8 +214,8 @@ class Moments(Sums):
             step = mean[i + 1] - mean[i]
             joint = scatter[i] + scatter[i + 1] + np.outer(step, step) * weight[i] * share
             middle, sums = mean[i] + step * share, [c[i] + c[i + 1] for c in (rows, weight, squares)]
-            kept = (np.delete(c, i + 1, axis=0) for c in (rows, weight, squares, mean, scatter))
-            rows, weight, squares, mean, scatter = kept
+            rows = np.delete(rows, i + 1)
+            weight, squares, mean, scatter = (np.delete(c, i + 1, axis=0) for c in (weight, squares, mean, scatter))
             rows[i], weight[i], squares[i], mean[i], scatter[i] = (*sums, middle, joint)
         self.block_rows, self.block_weight, self.block_squares = rows, weight, squares
         self.block_mean, self.block_scatter = mean, scatter
@@ -243,16 +243,14 @@ class Moments(Sums):
     def mean(self) -> Array:
         """Mean of each replica, shape (S,)."""
         self.require_rows()
-        result: Array = self.block_weight @ self.block_mean / self.weight
-        return result
+        return self.block_weight @ self.block_mean / self.weight
 
     @property
     def covariance(self) -> Array:
         """Covariance between replicas (ddof 0), shape (S, S)."""
         away = self.block_mean - self.mean
         between = np.einsum("b,bi,bj->ij", self.block_weight, away, away)
-        result: Array = (self.block_scatter.sum(axis=0) + between) / self.weight
-        return result
+        return np.asarray((self.block_scatter.sum(axis=0) + between) / self.weight)
 
     def standard_error(self, function: Callable[[Array, Array], Array]) -> float:
         """Return the jackknife standard error of a function of the moments.
