@@ -164,7 +164,9 @@ def fit_smooth(
         _, total, sums = _merged(score, weight, weight * scatter, keys)
         scatter = sums / total
     score, weight, label = _merged(score, weight, label, keys)
-    heavy = _is_heavy(weight)
+    heavy = point_masses(weight)  # floors, caps and default values
+    if np.count_nonzero(~heavy) < len(_LEVELS):  # too few other scores for a curve
+        heavy = np.zeros_like(heavy)
     positions = (np.cumsum(weight[~heavy]) - weight[~heavy] / 2) / weight[~heavy].sum()
     center, spread = _location(score[~heavy], positions)
     inside = _inside(score, weight, heavy, positions)
@@ -190,12 +192,6 @@ def _merged(score: Array, weight: Array, label: Array, keys: NDArray[Any]) -> tu
         return score, weight, label
     total = np.add.reduceat(weight, starts)
     return np.add.reduceat(weight * score, starts) / total, total, np.add.reduceat(label, starts)
-
-
-def _is_heavy(weight: Array) -> NDArray[np.bool_]:
-    """Mark floors, caps and default values; none if too few other scores remain for a curve."""
-    heavy = point_masses(weight)
-    return heavy if np.count_nonzero(~heavy) >= len(_LEVELS) else np.zeros_like(heavy)
 
 
 def _location(score: Array, positions: Array) -> tuple[float, float]:
