@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.maps import ScoreMap, logit_knots
 from uncurse.maps.compile import compile_map, compile_transform
-from uncurse.maps.operations import BELOW_ONE, MOST, TINY, Clip, Inverse, Line, Phi, Pieces, evaluate
+from uncurse.maps.operations import BELOW_ONE, MOST, TINY, Clip, Inverse, Line, Phi, Pieces, apply
 
 RNG = np.random.default_rng(3)
 CURVE = Curve(logit_knots(64), np.cumsum(RNG.gamma(1, 0.1, 64)) - 4, 0.8, 0.9)
@@ -21,6 +21,15 @@ def around(edges):
     """Numbers on both sides of every edge, and on it."""
     e = np.array(edges)
     return np.concatenate([e, np.nextafter(e, -np.inf), np.nextafter(e, np.inf)])
+
+
+def evaluate(program, scores):
+    """Run a program with NumPy."""
+    l = scores
+    with np.errstate(over="ignore"):
+        for step in program:
+            l = apply(step, l, scores)
+    return l
 
 
 def edges_of(steps):

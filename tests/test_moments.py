@@ -215,7 +215,7 @@ def test_selected_columns_have_the_moments_of_those_columns(columns):
     pool = pool_of(3000, 4) + np.arange(4.0)
     whole, chosen = Moments().update(pool), Moments().update(pool[:, columns])
     before = whole.to_dict()
-    ours = whole.select(columns)
+    ours = whole.transformed(np.eye(whole.n_replicas)[columns])
     np.testing.assert_allclose(ours.mean, chosen.mean, rtol=1e-12)
     np.testing.assert_allclose(ours.covariance, chosen.covariance, rtol=1e-12)
     assert ours.rows == chosen.rows
@@ -525,12 +525,6 @@ def test_weights_whose_squares_overflow_are_refused(largest):
 def test_offset_that_is_not_finite_is_refused(offset):
     with pytest.raises(UncurseError, match=r"logit_offset is .*; pass a finite number"):
         Moments().update([[0.0, 1.0]], logit_offset=offset)
-
-
-@pytest.mark.parametrize("columns", [[2], [-1], [0.5], "a", 0, [[0]]])
-def test_selected_columns_must_exist(columns):
-    with pytest.raises(UncurseError, match=r"columns=.*; pass numbers from 0 to 1"):
-        Moments().update([[0.0, 1.0]]).select(columns)
 
 
 def test_an_unknown_link_is_refused():

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 #: Packages that only `uncurse` itself uses. They have an ``__all__``, internal modules have none.
-INTERNAL = {"cli", "validation"}
+INTERNAL = {"cli"}
 #: Packages inside packages whose names are public.
 NESTED = ("uncurse.experiments.arena", "uncurse.experiments.auction", "uncurse.experiments.logs")
 

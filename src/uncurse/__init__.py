@@ -28,28 +28,24 @@ if TYPE_CHECKING:
     from .displays import SelectedReliabilityDisplay, SelectionErrorDisplay
     from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
     from .logs import collect
-    from .serving import fold
+    from .serving.fold import fold
+
+#: Names and modules that are imported on first use: scikit-learn and dataframe engines take most of a second.
+_LAZY = {
+    "SelectedReliabilityDisplay": "displays",
+    "SelectionErrorDisplay": "displays",
+    "UncursedClassifierCV": "estimators",
+    "UncursedRegressorCV": "estimators",
+    "collect": "logs",
+    "fold": "serving",
+}
+_MODULES = ("deep", "experiments", "logs", "mlflow", "report", "serving", "theory")
 
 
 def __getattr__(name: str) -> Any:
-    # Import on first use: scikit-learn and dataframe engines take most of a second.
-    if name in ("UncursedClassifierCV", "UncursedRegressorCV"):
-        from .estimators import uncursed
-
-        return getattr(uncursed, name)
-    if name == "collect":
-        from .logs import collect
-
-        return collect
-    if name == "fold":
-        from .serving import fold
-
-        return fold
-    if name in ("SelectionErrorDisplay", "SelectedReliabilityDisplay"):
-        from . import displays
-
-        return getattr(displays, name)
-    if name in ("deep", "experiments", "logs", "mlflow", "report", "serving", "theory"):
+    if name in _LAZY:
+        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -16,13 +17,40 @@ _ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _Z = 1.96  # of the bands: 95%
 
 
-class _Display:
+class _Display(ABC):
     """The common part of the displays."""
 
     from_predictions: ClassVar[Any]
 
     def __init__(self, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
-        self.evaluations = _named(evaluations)
+        self.evaluations = dict(evaluations) if isinstance(evaluations, Mapping) else {"": evaluations}
+        if not self.evaluations or not all(isinstance(one, Evaluation) for one in self.evaluations.values()):
+            raise UncurseError("pass an Evaluation, which evaluate returns, or a mapping of names to Evaluations")
+
+    @abstractmethod
+    def _draw(self, ax: Any) -> None:
+        """Draw the evaluations."""
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the evaluations, with 95% intervals.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to plot.
+
+        Returns
+        -------
+        SelectionErrorDisplay or SelectedReliabilityDisplay
+        """
+        with needing("plot"):
+            import matplotlib.pyplot as plt
+        self.ax_ = plt.subplots()[1] if ax is None else ax
+        self.figure_ = self.ax_.figure
+        self._draw(self.ax_)
+        if any(self.evaluations):
+            self.ax_.legend()
+        return self
 
     @classmethod
     def from_estimator(
@@ -94,14 +122,12 @@ class SelectionErrorDisplay(_Display):
 
         Parameters
         ----------
-        y : array-like of shape (n,)
-            Labels, 0 or 1.
+        y, sample_weight : array-like of shape (n,)
+            Labels (0 or 1), and optional weights.
         p : array-like of shape (n,), or mapping of str to such
             Predicted probabilities, or several by name. Each selects its own rows.
         alphas : sequence of float
             Selected shares.
-        sample_weight : array-like of shape (n,), optional
-            Weights.
         name : str, default=""
             Name of a single set of predictions.
         ax : matplotlib Axes, optional
@@ -115,31 +141,16 @@ class SelectionErrorDisplay(_Display):
         found = {key: evaluate(y, values, alphas, sample_weight=sample_weight) for key, values in sets.items()}
         return cls(found).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> SelectionErrorDisplay:
-        """Draw the error of each selected share, with a 95% band.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to plot.
-
-        Returns
-        -------
-        SelectionErrorDisplay
-        """
-        self.ax_, self.figure_ = _axes(ax)
+    def _draw(self, ax: Any) -> None:
         for name, evaluation in self.evaluations.items():
             shares = 100 * evaluation.column("alpha")
             error = 100 * evaluation.column("calibration_error")
             margin = 100 * _Z * np.array([row.calibration_error.standard_error for row in evaluation.rows])
-            (line,) = self.ax_.plot(shares, error, marker="o", label=name or None)
-            self.ax_.fill_between(shares, error - margin, error + margin, alpha=0.2, color=line.get_color(), lw=0)
-        self.ax_.axhline(0, color="gray", lw=1, zorder=0)
-        self.ax_.set(xscale="log", xlabel="selected share, %", ylabel="predicted / observed − 1, %")
-        self.ax_.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        if any(self.evaluations):
-            self.ax_.legend()
-        return self
+            (line,) = ax.plot(shares, error, marker="o", label=name or None)
+            ax.fill_between(shares, error - margin, error + margin, alpha=0.2, color=line.get_color(), lw=0)
+        ax.axhline(0, color="gray", lw=1, zorder=0)
+        ax.set(xscale="log", xlabel="selected share, %", ylabel="predicted / observed − 1, %")
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 class SelectedReliabilityDisplay(_Display):
@@ -188,20 +199,14 @@ class SelectedReliabilityDisplay(_Display):
 
         Parameters
         ----------
-        y : array-like of shape (n,)
-            Labels, 0 or 1.
-        p : array-like of shape (n,), or mapping of str to such
-            Predicted probabilities, or several by name. Each selects its own rows.
+        y, p : array-like of shape (n,)
+            As in `SelectionErrorDisplay.from_predictions`.
         alpha : float, default=0.02
             Selected share.
         n_bins : int, default=10
             Number of bins, with equal numbers of rows.
-        sample_weight : array-like of shape (n,), optional
-            Weights.
-        name : str, default=""
-            Name of a single set of predictions.
-        ax : matplotlib Axes, optional
-            Where to plot.
+        sample_weight, name, ax : optional
+            As in `SelectionErrorDisplay.from_predictions`.
 
         Returns
         -------
@@ -211,44 +216,15 @@ class SelectedReliabilityDisplay(_Display):
         options: Any = {"sample_weight": sample_weight, "n_bins": n_bins}
         return cls({key: evaluate(y, values, alpha, **options) for key, values in sets.items()}).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> SelectedReliabilityDisplay:
-        """Draw the bins with 95% intervals, and the diagonal of perfect calibration.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to plot.
-
-        Returns
-        -------
-        SelectedReliabilityDisplay
-        """
-        self.ax_, self.figure_ = _axes(ax)
+    def _draw(self, ax: Any) -> None:
         ends: list[float] = []
         for name, evaluation in self.evaluations.items():
             bins = evaluation.rows[0].bins
             predicted, observed = (np.array([getattr(one, end) for one in bins]) for end in ("predicted", "observed"))
             margin = _Z * np.array([one.standard_error for one in bins])
-            self.ax_.errorbar(predicted, observed, yerr=margin, marker="o", capsize=2, label=name or None)
+            ax.errorbar(predicted, observed, yerr=margin, marker="o", capsize=2, label=name or None)
             ends += [*predicted, *observed]
         low, high = min(ends), max(ends)
-        self.ax_.plot([low, high], [low, high], color="gray", lw=1, zorder=0)
+        ax.plot([low, high], [low, high], color="gray", lw=1, zorder=0)
         share = 100 * next(iter(self.evaluations.values())).rows[0].alpha
-        self.ax_.set(xlabel=f"predicted rate of the top {share:g}%", ylabel="observed rate")
-        if any(self.evaluations):
-            self.ax_.legend()
-        return self
-
-
-def _named(evaluations: Any) -> dict[str, Evaluation]:
-    found = dict(evaluations) if isinstance(evaluations, Mapping) else {"": evaluations}
-    if not found or not all(isinstance(one, Evaluation) for one in found.values()):
-        raise UncurseError("pass an Evaluation, which evaluate returns, or a mapping of names to Evaluations")
-    return found
-
-
-def _axes(ax: Any) -> tuple[Any, Any]:
-    with needing("plot"):
-        import matplotlib.pyplot as plt
-    ax = plt.subplots()[1] if ax is None else ax
-    return ax, ax.figure
+        ax.set(xlabel=f"predicted rate of the top {share:g}%", ylabel="observed rate")

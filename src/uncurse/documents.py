@@ -1,4 +1,7 @@
-"""JSON documents with a kind, a schema version and an optional checksum; files are replaced atomically."""
+"""JSON documents with a kind, a schema version and an optional checksum; files are replaced atomically.
+
+`PlainData` is the base of all objects that are part of a document, and `Document` of those that are one.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ import shutil
 import socket
 import tempfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from .errors import UncurseError
 
@@ -234,3 +238,86 @@ def reading(kind: str) -> Iterator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise UncurseError(f"this is not a complete {kind} document ({error}); write it again") from None
+
+
+class PlainData(ABC):
+    """Base of objects that have one form as plain data, which JSON can hold."""
+
+    _kind: ClassVar[str]  # in documents and messages
+
+    @abstractmethod
+    def _to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+
+    @classmethod
+    @abstractmethod
+    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Check plain data and rebuild the object; errors as in `reading`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data.
+
+        Returns
+        -------
+        dict
+        """
+        return self._to_dict()
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Rebuild the object from `to_dict`; raise UncurseError where the content is inconsistent.
+
+        Parameters
+        ----------
+        content : mapping
+            Plain data.
+
+        Returns
+        -------
+        object of this class
+        """
+        with reading(cls._kind):
+            return cls._from_dict(content)
+
+
+class Document(PlainData):
+    """Base of objects that are a JSON file of their own."""
+
+    _wanted: ClassVar[str]  # what to pass instead of another document
+
+    def to_json(self) -> str:
+        """Return the content of a file that `load` reads.
+
+        Returns
+        -------
+        str
+        """
+        return dumps(self._kind, self.to_dict(), checksum=True)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one JSON file, atomically.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Target.
+        """
+        write(path, self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A JSON file.
+
+        Returns
+        -------
+        object of this class
+        """
+        content = read(path)
+        if content["kind"] != cls._kind:
+            raise UncurseError(f"{path} holds a {content['kind']!r}; pass {cls._wanted}")
+        return cls.from_dict(content)

@@ -97,8 +97,7 @@ def inside(values: Float, lower: float, upper: float, out: Float | None = None) 
     dtype = np.asarray(values).dtype
     low = np.finfo(dtype).tiny if lower == 0.0 else np.nextafter(dtype.type(lower), dtype.type(np.inf))
     high = np.nextafter(dtype.type(upper), dtype.type(-np.inf))
-    clipped: Float = np.clip(values, low, high, out=out)
-    return clipped
+    return np.clip(values, low, high, out=out)
 
 
 def logit(probabilities: ArrayLike) -> Float:
@@ -120,8 +119,7 @@ def logit(probabilities: ArrayLike) -> Float:
     array([ 0.  , 36.74])
     """
     p = inside(check_numbers(probabilities, "probabilities"), 0.0, 1.0)
-    result: Float = np.log(p) - np.log1p(-p)
-    return result
+    return np.log(p) - np.log1p(-p)
 
 
 def normal_cdf(scores: ArrayLike) -> Float:
@@ -144,44 +142,37 @@ def normal_cdf(scores: ArrayLike) -> Float:
     """
     from scipy.special import ndtr  # slow to import
 
-    result: Float = ndtr(check_numbers(scores, "scores"))
-    return result
+    return ndtr(check_numbers(scores, "scores"))
 
 
 def _logistic_slope(scores: Float) -> Float:
-    result: Float = logistic(scores) * logistic(np.negative(scores))
-    return result
+    return logistic(scores) * logistic(np.negative(scores))
 
 
 def _logistic_bend(scores: Float) -> Float:
     p, q = logistic(scores), logistic(np.negative(scores))
-    result: Float = p * q * (q - p)
-    return result
+    return p * q * (q - p)
 
 
 def _normal_density(scores: Float) -> Float:
     with np.errstate(over="ignore"):
-        result: Float = np.exp(-0.5 * np.square(scores)) / math.sqrt(2 * math.pi)
-    return result
+        return np.exp(-0.5 * np.square(scores)) / math.sqrt(2 * math.pi)
 
 
 def _probit_inverse(probabilities: Float) -> Float:
     from scipy.special import ndtri  # slow to import
 
-    result: Float = ndtri(inside(check_numbers(probabilities, "probabilities"), 0.0, 1.0))
-    return result
+    return ndtri(inside(check_numbers(probabilities, "probabilities"), 0.0, 1.0))
 
 
 def _exp(scores: Float) -> Float:
     with np.errstate(over="ignore"):
-        result: Float = np.exp(check_numbers(scores, "scores"))
-    return result
+        return np.exp(check_numbers(scores, "scores"))
 
 
 def _log_inverse(values: Float) -> Float:
     values = check_numbers(values, "values")
-    result: Float = np.log(np.maximum(values, np.finfo(values.dtype).tiny))
-    return result
+    return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
 
 
 _LINKS = {

@@ -189,8 +189,7 @@ def sums_between(cuts: Array, column: Array) -> Array:
 
 
 def _cumulative(column: Array) -> Array:
-    total: Array = np.append(0.0, np.cumsum(column))
-    return total
+    return np.append(0.0, np.cumsum(column))
 
 
 def _splittable(cells: Cells) -> NDArray[np.bool_]:

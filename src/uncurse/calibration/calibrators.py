@@ -55,10 +55,8 @@ def calibrate(
     method : str
         One of ``platt``, ``temperature``, ``beta``, ``histogram``, ``scaling-binning``, ``isotonic``,
         ``smooth-isotonic``, ``bbq``, ``spline``.
-    scores : array-like of shape (n,)
-        Served scores on `scale`.
-    labels : array-like of shape (n,)
-        Labels, 0 or 1.
+    scores, labels : array-like of shape (n,)
+        Served scores on `scale`, and labels, 0 or 1.
     scale : {"logit", "probability"}, default="logit"
         Scale of `scores`; the map takes scores on the same scale.
     sample_weight : array-like of shape (n,), optional

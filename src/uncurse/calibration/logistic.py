@@ -131,8 +131,7 @@ def _whitening(features: Array, weight: Array, precision: Array) -> Array:
     triangle = np.linalg.qr(rows / size, mode="r")
     if np.abs(np.diagonal(triangle)).min() < 1e-12:  # collinear to rounding
         raise _not_converged()
-    whitening: Array = np.linalg.inv(triangle) / (largest * size)[:, None]
-    return whitening
+    return np.asarray(np.linalg.inv(triangle) / (largest * size)[:, None])
 
 
 @dataclass(frozen=True)

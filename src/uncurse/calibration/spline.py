@@ -164,7 +164,9 @@ def fit_smooth(
         _, total, sums = _merged(score, weight, weight * scatter, keys)
         scatter = sums / total
     score, weight, label = _merged(score, weight, label, keys)
-    heavy = _is_heavy(weight)
+    heavy = point_masses(weight)  # floors, caps and default values
+    if np.count_nonzero(~heavy) < len(_LEVELS):  # too few other scores for a curve
+        heavy = np.zeros_like(heavy)
     positions = (np.cumsum(weight[~heavy]) - weight[~heavy] / 2) / weight[~heavy].sum()
     center, spread = _location(score[~heavy], positions)
     inside = _inside(score, weight, heavy, positions)
@@ -190,12 +192,6 @@ def _merged(score: Array, weight: Array, label: Array, keys: NDArray[Any]) -> tu
         return score, weight, label
     total = np.add.reduceat(weight, starts)
     return np.add.reduceat(weight * score, starts) / total, total, np.add.reduceat(label, starts)
-
-
-def _is_heavy(weight: Array) -> NDArray[np.bool_]:
-    """Mark floors, caps and default values; none if too few other scores remain for a curve."""
-    heavy = point_masses(weight)
-    return heavy if np.count_nonzero(~heavy) >= len(_LEVELS) else np.zeros_like(heavy)
 
 
 def _location(score: Array, positions: Array) -> tuple[float, float]:
@@ -320,14 +316,14 @@ def _dispersion(pearson: Array) -> Array:
     return np.asarray(np.exp(np.interp(np.arange(len(pearson)), starts + _RUN / 2, np.log(means))))
 
 
-def monotone_curve(x: Array, y: Array, weight: Array | None = None) -> Curve:
+def monotone_curve(x: Array, y: Array) -> Curve:
     """Return a strictly increasing curve near the points (x, y), extrapolated with the slopes at its ends.
 
-    `x` increases strictly. Where `y` falls, values are pooled by isotonic regression with weights `weight`.
+    `x` increases strictly. Where `y` falls, values are pooled by isotonic regression.
     """
     from scipy.optimize import isotonic_regression
 
     tie = MIN_SLOPE * (x - x[0])
-    level = np.asarray(isotonic_regression(y - tie, weights=weight).x) + tie
+    level = np.asarray(isotonic_regression(y - tie).x) + tie
     slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]] if len(x) > 1 else (MIN_SLOPE, MIN_SLOPE)
     return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))

@@ -8,10 +8,11 @@ from .records import (
     ErrorInterval,
     FitRecord,
     GroupRecord,
+    RefreshRecord,
     ScoreSummary,
+    TopChange,
     load_record,
 )
-from .refresh_record import RefreshRecord, TopChange
 from .replica_kinds import KINDS
 from .tower import Tower
 from .vad import VAD

@@ -12,15 +12,13 @@ from .._types import Array
 from ..calibration import fit_logistic
 from ..errors import UncurseError
 from ..evidence import Evidence, ReplicaCells
-from ..evidence.from_arrays import labelled_evidence, pool_evidence
+from ..evidence.from_arrays import labelled_evidence
 from ..evidence.replica_cells import outlier_fences
-from ..evidence.spec import check_negative_rate
 from ..links import logistic
 from ..maps import Affine, compose
 from ..threads import one_blas_thread
-from ..validation import check_choice
 from .averaging import Averaged, average_maps, mixed_log_odds
-from .base import Debiaser, Fitted
+from .base import Fitted, ReplicaDebiaser
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric
 from .intervals import SHARES, TopShare, compared_shares
 from .latent_scores import ReplicaModel
@@ -41,7 +39,7 @@ _MAX_OUTLIERS = 0.02  # largest share of outliers in the predictions on the top 
 _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
 
-class Auto(Debiaser):
+class Auto(ReplicaDebiaser):
     """Choose a method from the evidence and fit it.
 
     Without labels this is VAD with curvature, its free shape if replicas show that one λ is not enough, or their
@@ -79,14 +77,9 @@ class Auto(Debiaser):
     method_: str
     reason_: str
 
-    def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
-        self.scale = check_choice("scale", scale, ("logit", "probability"))
-        self.replicas = replica_kind(replicas).name
-        self.negative_rate = check_negative_rate(negative_rate, scale)
-
     def __repr__(self) -> str:
         chosen = f" chose {self.method_}: {self.reason_}" if hasattr(self, "map_") else ""
-        return f"Auto(scale={self.scale!r}, replicas={self.replicas!r}){chosen}"
+        return super().__repr__() + chosen
 
     def fit(
         self,
@@ -114,15 +107,7 @@ class Auto(Debiaser):
         Auto
             Itself. If fitting fails, the previous fit is kept.
         """
-        evidence = pool_evidence(
-            pool,
-            labelled,
-            scale=self.scale,
-            negative_rate=self.negative_rate,
-            groups=groups,
-            sample_weight=sample_weight,
-            replica_counts=True,
-        )
+        evidence = self._pool_evidence(pool, labelled, groups, sample_weight)
         rows = None if labelled is None else labelled_evidence(labelled, evidence, replica_counts=True)
         with one_blas_thread():
             fitted = fit_auto(evidence, rows, replicas=self.replicas)
@@ -228,7 +213,7 @@ def _correction(estimate: LabelFree, alpha: float) -> float:
     if alpha * estimate.cells.effective_rows < 1:
         return 0.0
     top = TopShare(estimate.cells, alpha)
-    before = float(np.log(top.mean(logistic(estimate.cells.served[top.cells]))))
+    before = top.log_mean(estimate.cells.served[top.cells])
     return abs(before - estimate.log_mean(alpha)) / max(estimate.map_error(alpha), _NEGLIGIBLE / 2)
 
 

@@ -11,12 +11,16 @@ from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence.spec import logit_offset
+from ..evidence import Evidence
+from ..evidence.from_arrays import pool_evidence
+from ..evidence.spec import check_negative_rate, logit_offset
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..text_tables import html_table
 from ..threads import one_blas_thread
+from ..validation import check_choice
 from .intervals import RemainingError, remaining_error_interval
 from .records import FitRecord
+from .replica_kinds import replica_kind
 from .straight_line import straight_line
 
 
@@ -156,6 +160,31 @@ class Debiaser:
     def _set(self, fitted: Fitted) -> None:
         self.map_, self.record_ = fitted.map, fitted.record
         self._remaining, self._no_interval = fitted.remaining, fitted.no_interval
+
+
+class ReplicaDebiaser(Debiaser):
+    """The common part of `Tower` and `Auto`, which need replica counts of logits or probabilities."""
+
+    def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
+        self.scale = check_choice("scale", scale, ("logit", "probability"))
+        self.replicas = replica_kind(replicas).name
+        self.negative_rate = check_negative_rate(negative_rate, scale)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(scale={self.scale!r}, replicas={self.replicas!r})"
+
+    def _pool_evidence(
+        self, pool: ArrayLike | Evidence, labelled: object, groups: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> Evidence:
+        return pool_evidence(
+            pool,
+            labelled,
+            scale=self.scale,
+            negative_rate=self.negative_rate,
+            groups=groups,
+            sample_weight=sample_weight,
+            replica_counts=True,
+        )
 
 
 def _html(score_map: ScoreMap, record: FitRecord) -> str:

@@ -150,7 +150,7 @@ class LabelFree(ABC):
     def log_mean(self, alpha: float) -> float:
         """Return the log of the mean prediction on the top share."""
         top = TopShare(self.cells, alpha)
-        return float(np.log(top.mean(logistic(self.log_odds(self.cells.served[top.cells])))))
+        return top.log_mean(self.log_odds(self.cells.served[top.cells]))
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class FreeShape(LabelFree):
         if isinstance(self.curve, SmoothCurve):
             p = logistic(self.log_odds(served))
             return float(np.sqrt(top.squared_error(p, self.curve.features(served), self.curve.covariance)))
-        return float(np.std([np.log(top.mean(logistic(c.transform(served)))) for c in self._resampled]))
+        return float(np.std([top.log_mean(c.transform(served)) for c in self._resampled]))
 
     @cached_property
     def _resampled(self) -> list[Curve]:
@@ -257,7 +257,7 @@ class Parametric(LabelFree):
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
         top = TopShare(self.cells, alpha)
         served = self.cells.served[top.cells]
-        return float(np.std([np.log(top.mean(logistic(c.transform(served)))) for c in self._end_curves]))
+        return float(np.std([top.log_mean(c.transform(served)) for c in self._end_curves]))
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,10 @@ class TopShare:
         """Return the mean over the selected rows."""
         return float(self.share @ values)
 
+    def log_mean(self, log_odds: Float) -> float:
+        """Return the log of the mean probability of the selected rows, from their log odds."""
+        return float(np.log(self.mean(logistic(log_odds))))
+
     def squared_error(self, p: Float, features: Array, covariance: Array) -> float:
         """Return the squared relative error of the mean of `p`, whose log odds are linear in `features`."""
         gradient = features @ (self.share * (p / self.mean(p)) * (1 - p))

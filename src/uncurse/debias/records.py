@@ -1,4 +1,4 @@
-"""`FitRecord`: how a map was fitted, as typed data that ``map.json`` carries."""
+"""`FitRecord`: how a map was fitted and refreshed, as typed data that ``map.json`` carries."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from .. import documents
 from ..errors import UncurseError
 from ..evidence import Evidence
 from ..version import __version__
-from .refresh_record import RefreshRecord, TopChange
 
 T = TypeVar("T")
 
@@ -154,7 +153,93 @@ class ErrorInterval:
 
 
 @dataclass(frozen=True)
-class FitRecord:
+class TopChange:
+    """Change of the mean prediction on the top share of the labelled rows of a refresh.
+
+    Parameters
+    ----------
+    alpha : float
+        Selected share of the rows.
+    change : float
+        Relative change; +0.05 means that predictions are now 5% higher.
+    standard_error : float
+        Standard error of the mean prediction after the change, relative to it.
+
+    Examples
+    --------
+    >>> TopChange(0.02, 0.05, 0.01).change
+    0.05
+    """
+
+    alpha: float
+    change: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class RefreshRecord:
+    """What a refresh changed.
+
+    Parameters
+    ----------
+    number : int
+        1 for the first refresh of a map.
+    rows : int
+        Number of labelled rows.
+    positives : float
+        Number of positive labels among them, in effective rows if rows have weights.
+    sources : tuple of str
+        Files that were read.
+    supported : {"nothing", "level", "slope", "curve"}
+        Largest part of the change that the labels support.
+    reason : str
+        The same in words.
+    changed : bool
+        Whether the map differs from the one before.
+    center : float
+        Log odds of the previous predictions at which `level` is measured.
+    level, slope, curve : float
+        Change of the log odds at the center, relative change of their slope, and the largest change on the top 10% that
+        is neither.
+    level_error, slope_error : float
+        Standard errors of level and slope after the change, if both have drifted.
+    uncertainty : tuple of float
+        What is left for the next refresh: variance of the level, covariance, variance of the slope. The probability of
+        no drift counts in it.
+    probabilities : tuple of float
+        Probability that the level has changed, the slope too, and the curve too.
+    changes : tuple of TopChange
+        Changes of the predictions on the top.
+    command : str
+        Command line that wrote the map.
+
+    Examples
+    --------
+    >>> RefreshRecord(1, 500, 40.0, (), "nothing", "too few labels", False, -2.0).level
+    0.0
+    """
+
+    number: int
+    rows: int
+    positives: float
+    sources: tuple[str, ...]
+    supported: str
+    reason: str
+    changed: bool
+    center: float
+    level: float = 0.0
+    slope: float = 0.0
+    curve: float = 0.0
+    level_error: float = 0.0
+    slope_error: float = 0.0
+    uncertainty: tuple[float, ...] = ()
+    probabilities: tuple[float, ...] = ()
+    changes: tuple[TopChange, ...] = ()
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class FitRecord(documents.PlainData):
     """How a map was fitted: the provenance that ``map.json`` carries.
 
     Parameters
@@ -195,6 +280,7 @@ class FitRecord:
     True
     """
 
+    _kind: ClassVar[str] = "fit record"
     method: str
     pool: DataRecord
     labelled: DataRecord | None = None
@@ -228,13 +314,7 @@ class FitRecord:
         fitted = () if self.labelled is None else self.labelled.sources
         return (*fitted, *(source for one in self.refreshes for source in one.sources))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data; `lambda_` is called "lambda" there.
-
-        Returns
-        -------
-        dict
-        """
+    def _to_dict(self) -> dict[str, Any]:
         content = asdict(self)
         content["lambda"] = content.pop("lambda_")
         content["groups"] = {
@@ -243,21 +323,8 @@ class FitRecord:
         return content
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
-        """Rebuild a record from `to_dict`, and check the type of every value.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        FitRecord
-        """
-        with documents.reading("fit record"):
-            record: FitRecord = _built(cls, content)
-            return record
+    def _from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
+        return _built(cls, content)
 
 
 def load_record(path: str | os.PathLike[str]) -> FitRecord | None:
@@ -311,14 +378,13 @@ def _value(name: str, wanted: str, value: Any) -> Any:
         return tuple(_value(name, item, one) for one in _checked(name, value, list | tuple))
     if wanted.startswith("Mapping"):
         return {key: _built(GroupRecord, one) for key, one in _checked(name, value, Mapping).items()}
-    if wanted == "float":
-        number = float(_checked(name, value, int | float))
-        if isinstance(value, bool) or not math.isfinite(number):
+    if wanted in ("float", "int"):
+        number = _checked(name, value, int if wanted == "int" else int | float)
+        valid = math.isfinite(number) if wanted == "float" else 0 <= number < 2**63
+        if isinstance(value, bool) or not valid:
             raise ValueError(f"{name} is {value!r:.40}")
-        return number
-    if wanted == "int" and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63):
-        raise ValueError(f"{name} is {value!r:.40}")
-    return _checked(name, value, {"str": str, "bool": bool, "int": int}[wanted])
+        return float(number) if wanted == "float" else number
+    return _checked(name, value, {"str": str, "bool": bool}[wanted])
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
@@ -328,9 +394,5 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
 
 
 _PARTS: dict[str, type[Any]] = {
-    "ScoreSummary": ScoreSummary,
-    "DataRecord": DataRecord,
-    "ErrorInterval": ErrorInterval,
-    "TopChange": TopChange,
-    "RefreshRecord": RefreshRecord,
+    kind.__name__: kind for kind in (ScoreSummary, DataRecord, ErrorInterval, TopChange, RefreshRecord)
 }

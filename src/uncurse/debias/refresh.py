@@ -20,8 +20,7 @@ from ..validation import warn_user
 from .base import Debiaser, Fitted
 from .drift_model import Drift, Known, fit_drift
 from .intervals import SHARES
-from .records import DataRecord, FitRecord, load_record
-from .refresh_record import RefreshRecord, TopChange
+from .records import DataRecord, FitRecord, RefreshRecord, TopChange, load_record
 from .replica_kinds import KINDS
 
 _NEGLIGIBLE = 0.002  # a change below 0.2% everywhere on the top is not worth a new map

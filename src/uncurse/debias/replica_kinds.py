@@ -13,7 +13,7 @@ import numpy as np
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence, Moments, ReplicaCells, ReplicaCounts
+from ..evidence import Evidence, ReplicaCells, ReplicaCounts
 from ..validation import check_choice
 
 _SLOPES = (0.5, 2.0)  # a snapshot whose scores vary less than half as much is another model
@@ -37,6 +37,8 @@ class ReplicaKind(ABC):
     name: ClassVar[str]
     least_columns: ClassVar[int] = 2
     too_few: ClassVar[str] = "column 0 is the served model, each bootstrap another column"
+    #: Number of columns that add no independent difference between replicas.
+    without_difference: ClassVar[int] = 1
     #: Whether the served column is distributed like the others, so that the mean of all is a better score.
     exchangeable: ClassVar[bool] = False
     #: Whether column 0 holds the served score. If not, calibrators and evidence have no cells of it.
@@ -58,9 +60,9 @@ class ReplicaKind(ABC):
     def noise_variance(self, covariance: Array) -> Array:
         """Return the noise variance V of the served score from covariances (ddof 0) of shape (..., S, S)."""
 
-    @abstractmethod
     def differences(self, columns: int) -> int:
         """Return the number of independent differences between replicas behind V."""
+        return columns - self.without_difference
 
     @abstractmethod
     def summarize(self, cells: ReplicaCells, level: float | None = None) -> ReplicaSummary:
@@ -98,10 +100,6 @@ class Seeds(ReplicaKind):
         noise = (np.trace(covariance, axis1=-2, axis2=-1) - covariance.sum(axis=(-2, -1)) / size) / (size - 1)
         return np.asarray(np.maximum(noise, 0.0))
 
-    def differences(self, columns: int) -> int:
-        """Return S − 1."""
-        return columns - 1
-
     def summarize(self, cells: ReplicaCells, level: float | None = None) -> ReplicaSummary:
         """Return mean and variance of all columns."""
         s = cells.n_replicas
@@ -120,14 +118,11 @@ class Bootstrap(ReplicaKind):
 
     name = "bootstrap"
     least_columns = 3
+    without_difference = 2
 
     def noise_variance(self, covariance: Array) -> Array:
         """Return the mean variance across the centred bootstraps."""
         return Seeds().noise_variance(covariance[..., 1:, 1:])
-
-    def differences(self, columns: int) -> int:
-        """Return S − 2."""
-        return columns - 2
 
     def summarize(self, cells: ReplicaCells, level: float | None = None) -> ReplicaSummary:
         """Return the served score, and the variance of the bootstraps."""
@@ -149,10 +144,6 @@ class Anchored(ReplicaKind):
         noise = (others + covariance[..., :1, 0] - 2 * covariance[..., 0, 1:]).mean(axis=-1)
         return np.asarray(np.maximum(noise, 0.0))
 
-    def differences(self, columns: int) -> int:
-        """Return S − 1."""
-        return columns - 1
-
     def summarize(self, cells: ReplicaCells, level: float | None = None) -> ReplicaSummary:
         """Return the served score, and the variance of the bootstraps about it."""
         freedom = cells.n_replicas - 1
@@ -173,17 +164,16 @@ class Ensemble(ReplicaKind):
 
     name = "ensemble"
     too_few = "pass a column for each member of the ensemble"
+    without_difference = 2  # the mean, and one member
     served_is_a_column = False
 
     def evidence(self, evidence: Evidence) -> Evidence:
         """Return evidence whose moments have the mean in column 0; there are no cells of the mean."""
         groups = {name: self.evidence(part) for name, part in evidence.groups.items()}
-        return replace(evidence, moments=self._with_mean(evidence.moments), cells=None, groups=groups)
-
-    @staticmethod
-    def _with_mean(moments: Moments) -> Moments:
-        size = max(moments.n_replicas, 1)
-        return moments.transformed(np.vstack([np.full(size, 1 / size), np.eye(size)])) if moments.rows else moments
+        moments, size = evidence.moments, evidence.moments.n_replicas
+        if moments.rows:
+            moments = moments.transformed(np.vstack([np.full(size, 1 / size), np.eye(size)]))
+        return replace(evidence, moments=moments, cells=None, groups=groups)
 
     def cells(self, counts: ReplicaCounts) -> ReplicaCells:
         """Return cells whose served score is the mean of the members."""
@@ -200,10 +190,6 @@ class Ensemble(ReplicaKind):
         """Return V/S, with V the mean variance across the centred members."""
         members = covariance[..., 1:, 1:]
         return np.asarray(Seeds().noise_variance(members) / members.shape[-1])
-
-    def differences(self, columns: int) -> int:
-        """Return S − 1."""
-        return columns - 2
 
     def summarize(self, cells: ReplicaCells, level: float | None = None) -> ReplicaSummary:
         """Return the served mean, and the variance of the members."""

@@ -21,13 +21,12 @@ from ..calibration import fit_logistic
 from ..calibration.spline import SmoothCurve
 from ..errors import UncurseError
 from ..evidence import Evidence, ReplicaCells
-from ..evidence.from_arrays import labelled_evidence, pool_evidence
-from ..evidence.spec import check_negative_rate
+from ..evidence.from_arrays import labelled_evidence
 from ..links import logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..threads import one_blas_thread
-from ..validation import check_choice, warn_user
-from .base import Debiaser, Fitted
+from ..validation import warn_user
+from .base import Fitted, ReplicaDebiaser
 from .free_shape import project
 from .intervals import TopShare, relative_level_error, served_lead
 from .label_model import LabelModel, fit_labels, fit_scaling
@@ -44,7 +43,7 @@ _LINE_SPREAD, _CLEAR = 0.2, 3.0
 _COUNTS = "collect it with replica_counts=True"
 
 
-class Tower(Debiaser):
+class Tower(ReplicaDebiaser):
     """Calibrate all replicas on labelled rows, and project the result on the served score over the pool.
 
     Parameters
@@ -91,13 +90,8 @@ class Tower(Debiaser):
     line_probability_: float
     contrast_: float
 
-    def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
-        self.scale = check_choice("scale", scale, ("logit", "probability"))
-        self.replicas = replica_kind(replicas).name
-        self.negative_rate = check_negative_rate(negative_rate, scale)
-
     def __repr__(self) -> str:
-        text = f"Tower(scale={self.scale!r}, replicas={self.replicas!r})"
+        text = super().__repr__()
         if hasattr(self, "map_") and self.record_.labelled is not None:
             text += f" of {self.record_.labelled.rows:,} labelled and {self.record_.pool.rows:,} pool rows"
         return text
@@ -129,15 +123,7 @@ class Tower(Debiaser):
         Tower
             Itself. If fitting fails, the previous fit is kept.
         """
-        evidence = pool_evidence(
-            pool,
-            labelled,
-            scale=self.scale,
-            negative_rate=self.negative_rate,
-            groups=groups,
-            sample_weight=sample_weight,
-            replica_counts=True,
-        )
+        evidence = self._pool_evidence(pool, labelled, groups, sample_weight)
         rows = labelled_evidence(labelled, evidence, replica_counts=True)
         with one_blas_thread():
             fitted = fit_tower(evidence, rows, replicas=self.replicas)

@@ -22,13 +22,7 @@ from .intervals import RemainingError, served_lead
 from .latent_scores import ReplicaModel
 from .records import DataRecord, FitRecord, GroupRecord
 from .replica_kinds import ReplicaKind, replica_kind
-from .shrinkage import (
-    group_lambdas,
-    identical_replicas,
-    lambda_error,
-    shrink_towards,
-    with_curvature,
-)
+from .shrinkage import group_lambdas, identical_replicas, lambda_error, shrink_towards, with_curvature
 from .tower import fit_tower
 
 _LEAST_WEIGHT = 0.2  # a map with less weight changes predictions by less than its error
@@ -120,8 +114,7 @@ def fit_vad(pool: Evidence, labelled: Evidence | None, options: VADOptions, *, v
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
     if options.shape == "free":
         return _fit_free(pool, options, shrinkage, variance)
-    _check_positive(shrinkage.value, shrinkage, options)
-    shrinkage = replace(shrinkage, value=_floored(shrinkage.value, options))
+    shrinkage = replace(shrinkage, value=_positive(shrinkage.value, shrinkage, options))
     calibration = None
     if options.calibrator is not None:
         if variance is not None:
@@ -252,17 +245,15 @@ def _differences(columns: int, options: VADOptions, variance: float | None) -> t
     return 0 if variance is not None else options.kind.differences(columns), options.kind.exchangeable
 
 
-def _check_positive(value: float, shrinkage: _Shrinkage, options: VADOptions, where: str = "") -> None:
-    if value <= 0 and options.lambda_floor is None:
+def _positive(value: float, shrinkage: _Shrinkage, options: VADOptions, where: str = "") -> float:
+    """Return λ, or `lambda_floor` with a warning if λ is lower; raise UncurseError if λ ≤ 0 and there is no floor."""
+    floor = options.lambda_floor
+    if value <= 0 and floor is None:
         raise UncurseError(
             f"λ = {value:.3g}{where}: replicas differ more (V = {shrinkage.noise:.3g}) than the served scores vary "
             f"(variance {shrinkage.variance:.3g}); train on more data, clip extreme scores, or pass "
             "lambda_floor=0.0 to predict the mean"
         )
-
-
-def _floored(value: float, options: VADOptions, where: str = "") -> float:
-    floor = options.lambda_floor
     if floor is None or (value >= floor and value > 0):
         return value
     warn_user(f"λ = {value:.3g}{where} is too low; using lambda_floor={floor:g}")
@@ -315,9 +306,7 @@ def _fit_groups(
     maps: dict[str, ScoreMap] = {}
     records = {}
     for i, (name, part) in enumerate(parts.items()):
-        value, where = float(lambdas[i]), f" in group {name!r}"
-        _check_positive(value, shrinkage, options, where)
-        value = _floored(value, options, where) / shrinkage.labelled
+        value = _positive(float(lambdas[i]), shrinkage, options, f" in group {name!r}") / shrinkage.labelled
         noise = (1 - value) * float(spread[i]) if known[i] else shrinkage.noise
         group = replace(shrinkage, value=value, center=float(centers[i]), noise=noise)
         maps[name] = _map(group, calibration, options)

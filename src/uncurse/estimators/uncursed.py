@@ -7,14 +7,13 @@ passed through the map, so the ranking is unchanged.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted
 
 from .._types import Array
 from ..debias.auto import Auto
@@ -188,29 +187,6 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         p = self._mapped(X)
         return np.asarray(self.classes_[(p > 0.5).astype(np.intp)])
 
-    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
-        """Return an interval for the calibration error that remains on the top share of the pool.
-
-        It knows the noise of the replicas and of the labels, not a drift after training.
-
-        Parameters
-        ----------
-        alpha : float
-            Selected share of the pool, in (0, 1].
-        level : float, default=0.9
-            Confidence level.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper bound; +0.05 means that predictions are 5% too high.
-        """
-        check_is_fitted(self)
-        if self._intervals is None:  # no method could be fitted, and `reason_` says why
-            raise UncurseError(f"there are no intervals: {self.reason_}")
-        bounds: tuple[float, float] = self._intervals.interval(alpha, level)
-        return bounds
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
@@ -313,16 +289,3 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             Predictions.
         """
         return self._mapped(X)
-
-    def interval(self, alpha: float, level: float = 0.9) -> NoReturn:
-        """Raise an error: regressions have no intervals.
-
-        Parameters
-        ----------
-        alpha, level : float
-            As in `UncursedClassifierCV`; not used.
-        """
-        raise UncurseError(
-            "regressions have no intervals; compare the sums of predictions and outcomes on rows with outcomes: "
-            "uncurse.calibration_error(outcomes, predictions)"
-        )

@@ -135,3 +135,29 @@ def strict_link(chunk: Float, scale: str, link: str, logit_offset: float) -> Flo
     if logit_offset:
         return to_link(to_link(chunk, scale, "logistic") + logit_offset, "logit", link)
     return to_link(chunk, scale, link)
+
+
+def check_blocks(blocks: Blocks) -> None:
+    """Raise ValueError unless these are the blocks of `Moments`."""
+    rows, weight, squares, mean, scatter = blocks
+    count, replicas = len(rows), mean.shape[-1]
+    shapes = [(count,), (count,), (count,), (count, replicas), (count, replicas, replicas)]
+    if [block.shape for block in blocks] != shapes:
+        raise ValueError("its arrays differ in length")
+    if not all((np.abs(block) < 1e305).all() for block in blocks):  # their sums must be finite too
+        raise ValueError("it holds numbers that are not finite")
+    if (rows < 0).any() or (rows > 1 << 53).any() or (weight < 0).any() or not weight.any():
+        raise ValueError("rows and weights must be positive")
+    # Σw² lies between (Σw)²/n and (Σw)².
+    with np.errstate(over="ignore"):
+        total, levels = np.square(weight) * (1 + 1e-9), weight * np.square(mean).max(initial=0.0)
+    if not np.isfinite(levels).all():
+        raise ValueError("the squares of its means overflow")
+    if (squares > total).any() or (squares < total / np.maximum(rows, 1) * (1 - 2e-9)).any():
+        raise ValueError("its squared weights do not fit its weights")
+    size = np.abs(scatter).max(axis=(1, 2))
+    twisted = np.abs(scatter - scatter.transpose(0, 2, 1)).max(axis=(1, 2))
+    # A block of one row has no scatter beyond the rounding of its squares about a mean of all blocks.
+    slack = 1e-9 * size + 1e-14 * levels
+    if (twisted > slack).any() or (np.linalg.eigvalsh(scatter).min(axis=1) < -slack).any():
+        raise ValueError("a scatter matrix is not symmetric and positive semi-definite")

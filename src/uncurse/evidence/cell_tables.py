@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from .._types import Array, Float
 from ..links import logistic, logit
 from ..threads import chunks
-from .checks import NEGLIGIBLE
 from .replica_grid import collapse
 from .score_grid import GRID_SIZE, SLOT_STARTS, grid_steps, step_edges, top_cut
+from .sums import NEGLIGIBLE
 
 
 def join_cells(keys: NDArray[Any], table: Array, more_keys: NDArray[Any], more: Array) -> tuple[NDArray[Any], Array]:
@@ -47,8 +47,7 @@ def exact_table(values: Float, labels: NDArray[Any] | None, weights: Array | Non
 
     def total(column: NDArray[Any]) -> Array:
         column = column[order].astype(np.float64, copy=False)
-        result: Array = np.add.reduceat(column, starts) if tied else column
-        return result
+        return np.add.reduceat(column, starts) if tied else column
 
     table = np.zeros((3 if weights is None else 5, len(starts)))
     if tied:
@@ -129,3 +128,17 @@ def split_at_cut(
     table[:, cut:] = 0.0
     slots, sums = collapse(SLOT_STARTS, np.add.reduceat(table, SLOT_STARTS, axis=1), weight=1)
     return keys, exact, slots, sums, cut
+
+
+def checked_table(rows: list[list[float]], keys: NDArray[Any]) -> Array:
+    """Return a table of `Cells`; raise ValueError if it is not one."""
+    table = np.array(rows, np.float64).reshape(len(rows), len(keys))
+    if len(rows) not in (3, 5) or not np.isfinite(table).all() or not np.isfinite(keys).all():
+        raise ValueError("a table must have 3 or 5 rows of finite numbers")
+    if (np.diff(keys) <= 0).any():
+        raise ValueError("cells must be in ascending order")
+    for i in range(1, len(rows), 2):
+        weight, label = table[i], table[i + 1]
+        if (weight <= 0).any() or (label < 0).any() or (label > weight * (1 + 1e-9)).any():
+            raise ValueError("weights must be positive and label sums at most the weight")
+    return table

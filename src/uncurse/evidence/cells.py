@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array
-from ..documents import reading
 from ..errors import UncurseError
 from ..links import logit
 from ..validation import check_choice, check_labels, check_scores, check_weights
-from .cell_tables import decay_table, exact_table, grid_table, join_cells, split_at_cut
-from .checks import check_decay, checked_table
+from .cell_tables import checked_table, decay_table, exact_table, grid_table, join_cells, split_at_cut
 from .score_grid import EXACT_ROWS, EXACT_TOP, GRID_SIZE, SLOT_OF_STEP, SLOT_STARTS, grid_steps, step_edges
+from .sums import Sums
 
 
-class Cells:
+class Cells(Sums):
     """Served scores in ascending order with their weight and label sum.
 
     A cell is a distinct score, or a slot of a fixed grid on the logit with the mean score of its rows. The highest
     2,048 scores are always exact. By default all cells are exact up to 2**17 rows; a grid has at most 16,512 cells.
+    Exact cells can be merged into a grid, not the reverse.
 
     Parameters
     ----------
@@ -46,6 +46,8 @@ class Cells:
     >>> cells.score, cells.weight, cells.label
     (array([-1. ,  0.5]), array([1., 2.]), array([0., 1.]))
     """
+
+    _kind: ClassVar[str] = "cells"
 
     def __init__(self, scale: str = "logit", exact: bool | None = None) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability", "value"))
@@ -78,14 +80,10 @@ class Cells:
 
         Parameters
         ----------
-        scores : array-like of shape (n,)
-            Served scores.
-        labels : array-like of shape (n,), optional
-            Labels, 0 or 1.
+        scores, labels, sample_weight : array-like of shape (n,)
+            Served scores, and optionally labels (0 or 1) and row weights.
         scale : {"logit", "probability", "value"}, optional
             Scale of the scores; by default that of the cells.
-        sample_weight : array-like of shape (n,), optional
-            Row weights.
 
         Returns
         -------
@@ -143,20 +141,7 @@ class Cells:
         self._add(*split_at_cut(table, cut, top, labels, weights))
         return self
 
-    def merge(self, other: Cells) -> Cells:
-        """Add the rows of `other`, which does not change.
-
-        Parameters
-        ----------
-        other : Cells
-            Cells on the same scale. Exact cells can join a grid, but not the reverse.
-
-        Returns
-        -------
-        Cells
-        """
-        if not isinstance(other, Cells):
-            raise UncurseError(f"cannot merge a {type(other).__name__} into Cells; pass Cells")
+    def _merge(self, other: Cells) -> Cells:
         if other.scale != self.scale:
             raise UncurseError(f"cannot merge cells on the {self.scale} and the {other.scale} scale")
         if not other.rows:
@@ -170,27 +155,8 @@ class Cells:
         self._add(other._exact_keys, other._exact_table, other._grid_keys, other._grid_table, other._cut)
         return self
 
-    def decayed(self, factor: float) -> Cells:
-        """Return cells of the same rows with all weights multiplied by a factor.
-
-        Parameters
-        ----------
-        factor : float
-            In (0, 1].
-
-        Returns
-        -------
-        Cells
-            Without cells that have less than 1e-15 of the weight.
-
-        Examples
-        --------
-        >>> cells = Cells().update([0.5, -1.0, 0.5], [1, 0, 0]).decayed(0.5)
-        >>> cells.weight, cells.label, cells.effective_rows
-        (array([0.5, 1. ]), array([0. , 0.5]), 3.0)
-        """
-        same, total = copy.deepcopy(self), float(self.weight.sum())
-        factor = check_decay(factor, total)
+    def _decayed(self, factor: float, total: float) -> Cells:
+        same = copy.deepcopy(self)
         same._exact_keys, same._exact_table = decay_table(self._exact_keys, self._exact_table, factor, total)
         same._grid_keys, same._grid_table = decay_table(self._grid_keys, self._grid_table, factor, total)
         return same
@@ -242,8 +208,7 @@ class Cells:
     @property
     def score(self) -> Array:
         """Mean score of each cell, ascending."""
-        scores: Array = np.append(self._grid_table[0] / self._grid_table[1], self._exact_keys)
-        return scores
+        return np.append(self._grid_table[0] / self._grid_table[1], self._exact_keys)
 
     def on_logit(self) -> tuple[Array, Array, Array]:
         """Return mean score and both bounds of each cell as logits.
@@ -279,16 +244,12 @@ class Cells:
         """Σw²y of each cell."""
         return self._row(4)
 
-    @property
-    def effective_rows(self) -> float:
-        """Number of rows of equal weight that carry as much information: (Σw)² / Σw²."""
-        total, squares = float(self.weight.sum()), float(self.weight_squares.sum())
-        return total / squares * total if squares > 0 else 0.0
+    def _totals(self) -> tuple[float, float]:
+        return float(self.weight.sum()), float(self.weight_squares.sum())
 
     def _row(self, i: int) -> Array:
         rows = (t[i if i < len(t) else i - 2] for t in (self._grid_table, self._exact_table))
-        row: Array = np.concatenate(list(rows))
-        return row
+        return np.concatenate(list(rows))
 
     def __len__(self) -> int:
         return len(self._grid_keys) + len(self._exact_keys)
@@ -297,13 +258,7 @@ class Cells:
         kind = "the grid" if self._on_grid else "exact scores"
         return f"Cells(scale={self.scale!r}) of {self.rows:,} rows in {len(self):,} cells, {kind}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data.
-
-        Returns
-        -------
-        dict
-        """
+    def _to_dict(self) -> dict[str, Any]:
         return {
             "scale": self.scale,
             "exact": self.exact,
@@ -318,37 +273,25 @@ class Cells:
         }
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Cells:
-        """Rebuild cells from `to_dict`; raise UncurseError where the content is inconsistent.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        Cells
-        """
-        with reading("cells"):
-            cells = cls(content["scale"], content["exact"])
-            cells._on_grid, cells.rows = bool(content["grid"]), int(content["rows"])
-            cells._labelled, cells._cut = content["labelled"], int(content["cut"])
-            cells._exact_keys = np.array(content["exact_keys"], np.float64)
-            cells._grid_keys = np.array(content["grid_keys"], np.int64)
-            cells._exact_table = checked_table(content["exact_table"], cells._exact_keys)
-            cells._grid_table = checked_table(content["grid_table"], cells._grid_keys)
-            if not 0 <= cells.rows < 1 << 53:
-                raise ValueError("its number of rows is not valid")
-            if type(cells._labelled) is not bool and (cells.rows or cells._labelled is not None):
-                raise ValueError("labelled must be true or false")
-            if cells.exact not in (None, not cells._on_grid) or (len(cells._grid_keys) and not cells._on_grid):
-                raise ValueError("exact and grid contradict each other")
-            if not 0 <= cells._cut <= GRID_SIZE or not np.isin(cells._grid_keys, SLOT_STARTS).all():
-                raise ValueError("a cell lies outside the grid")
-            if bool(cells.rows) != bool(len(cells)):
-                raise ValueError("it has rows without cells, or cells without rows")
-            score = cells.score
-            if (np.diff(score) < -1e-9 * (1 + np.abs(score[1:]))).any():  # sums of slots are rounded
-                raise ValueError("cells must be in ascending order")
+    def _from_dict(cls, content: Mapping[str, Any]) -> Cells:
+        cells = cls(content["scale"], content["exact"])
+        cells._on_grid, cells.rows = bool(content["grid"]), int(content["rows"])
+        cells._labelled, cells._cut = content["labelled"], int(content["cut"])
+        cells._exact_keys = np.array(content["exact_keys"], np.float64)
+        cells._grid_keys = np.array(content["grid_keys"], np.int64)
+        cells._exact_table = checked_table(content["exact_table"], cells._exact_keys)
+        cells._grid_table = checked_table(content["grid_table"], cells._grid_keys)
+        if not 0 <= cells.rows < 1 << 53:
+            raise ValueError("its number of rows is not valid")
+        if type(cells._labelled) is not bool and (cells.rows or cells._labelled is not None):
+            raise ValueError("labelled must be true or false")
+        if cells.exact not in (None, not cells._on_grid) or (len(cells._grid_keys) and not cells._on_grid):
+            raise ValueError("exact and grid contradict each other")
+        if not 0 <= cells._cut <= GRID_SIZE or not np.isin(cells._grid_keys, SLOT_STARTS).all():
+            raise ValueError("a cell lies outside the grid")
+        if bool(cells.rows) != bool(len(cells)):
+            raise ValueError("it has rows without cells, or cells without rows")
+        score = cells.score
+        if (np.diff(score) < -1e-9 * (1 + np.abs(score[1:]))).any():  # sums of slots are rounded
+            raise ValueError("cells must be in ascending order")
         return cells

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from .. import documents
+from ..documents import Document
 from ..errors import UncurseError
 from ..validation import warn_user
 from .cells import Cells
-from .checks import NEGLIGIBLE
 from .moments import Moments
 from .replica_counts import ReplicaCounts
 from .spec import LogSpec
+from .sums import NEGLIGIBLE
 from .times import check_half_life, decay_factor, utc_time
 
 _OPTIONAL = ("cells", "replica_counts")
@@ -23,7 +22,7 @@ _FIELDS = ("spec", "sources", "as_of", "moments", *_OPTIONAL, "groups")
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(Document):
     """Sufficient statistics of a set of rows, for all methods and metrics.
 
     Parameters
@@ -51,6 +50,8 @@ class Evidence:
     (4, 2)
     """
 
+    _kind: ClassVar[str] = "evidence"
+    _wanted: ClassVar[str] = "evidence, which `uncurse collect` writes"
     spec: LogSpec
     moments: Moments
     cells: Cells | None = None
@@ -214,13 +215,7 @@ class Evidence:
         }
         return replace(self, groups=parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data.
-
-        Returns
-        -------
-        dict
-        """
+    def _to_dict(self) -> dict[str, Any]:
         return {
             "spec": self.spec.to_dict(),
             "sources": list(self.sources),
@@ -232,79 +227,30 @@ class Evidence:
         }
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Evidence:
-        """Rebuild evidence from `to_dict`; raise UncurseError where the content is inconsistent.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        Evidence
-        """
-        with documents.reading("evidence"):
-            unknown = set(content) - {"kind", "schema_version", *_FIELDS}
-            if unknown:
-                raise ValueError(f"{min(unknown)!r} is not one of its fields")
-            cells, counts = content["cells"], content["replica_counts"]
-            evidence = cls(
-                LogSpec.from_dict(content["spec"]),
-                Moments.from_dict(content["moments"]),
-                None if cells is None else Cells.from_dict(cells),
-                None if counts is None else ReplicaCounts.from_dict(counts),
-                {str(name): cls.from_dict(part) for name, part in content["groups"].items()},
-                tuple(map(str, content["sources"])),
-                content["as_of"],
-            )
-            replicas, labelled = len(evidence.spec.scores), evidence.spec.label is not None
-            if any(part is not None and part["labelled"] not in (None, labelled) for part in (cells, counts)):
-                raise ValueError("its labels do not fit its columns")
-            if evidence.cells is not None and evidence.cells.scale != "logit":
-                raise ValueError("its cells are not logits")
-            if evidence.moments.n_replicas not in (replicas, 0) or evidence.moments.link != evidence.spec.link:
-                raise ValueError("its moments do not fit its columns")
-            if evidence.replica_counts is not None and evidence.replica_counts.n_replicas not in (replicas, 0):
-                raise ValueError("its replica counts do not fit its columns")
+    def _from_dict(cls, content: Mapping[str, Any]) -> Evidence:
+        unknown = set(content) - {"kind", "schema_version", *_FIELDS}
+        if unknown:
+            raise ValueError(f"{min(unknown)!r} is not one of its fields")
+        cells, counts = content["cells"], content["replica_counts"]
+        evidence = cls(
+            LogSpec.from_dict(content["spec"]),
+            Moments.from_dict(content["moments"]),
+            None if cells is None else Cells.from_dict(cells),
+            None if counts is None else ReplicaCounts.from_dict(counts),
+            {str(name): cls.from_dict(part) for name, part in content["groups"].items()},
+            tuple(map(str, content["sources"])),
+            content["as_of"],
+        )
+        replicas, labelled = len(evidence.spec.scores), evidence.spec.label is not None
+        if any(part is not None and part["labelled"] not in (None, labelled) for part in (cells, counts)):
+            raise ValueError("its labels do not fit its columns")
+        if evidence.cells is not None and evidence.cells.scale != "logit":
+            raise ValueError("its cells are not logits")
+        if evidence.moments.n_replicas not in (replicas, 0) or evidence.moments.link != evidence.spec.link:
+            raise ValueError("its moments do not fit its columns")
+        if evidence.replica_counts is not None and evidence.replica_counts.n_replicas not in (replicas, 0):
+            raise ValueError("its replica counts do not fit its columns")
         return evidence
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one JSON file, atomically.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Target.
-        """
-        documents.write(path, self.to_json() + "\n")
-
-    def to_json(self) -> str:
-        """Return the content of a file that `load` reads.
-
-        Returns
-        -------
-        str
-        """
-        return documents.dumps("evidence", self.to_dict(), checksum=True)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Evidence:
-        """Read a file that `save` wrote.
-
-        Parameters
-        ----------
-        path : str or path-like
-            A JSON file.
-
-        Returns
-        -------
-        Evidence
-        """
-        content = documents.read(path)
-        if content["kind"] != "evidence":
-            raise UncurseError(f"{path} holds a {content['kind']!r}; pass evidence, which `uncurse collect` writes")
-        return cls.from_dict(content)
 
 
 def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidence:

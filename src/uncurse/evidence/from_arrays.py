@@ -89,14 +89,10 @@ def from_arrays(
     ----------
     scores : array-like of shape (n, S)
         Scores of the replicas, the served one first.
-    labels : array-like of shape (n,), optional
-        Labels, 0 or 1.
+    labels, groups, sample_weight : array-like of shape (n,), optional
+        Labels (0 or 1), group, and weight of each row; only ratios of weights matter.
     spec : LogSpec, optional
         Description of the columns; by default logits in columns named ``column 0``, ``column 1``, …
-    groups : array-like of shape (n,), optional
-        Group of each row.
-    sample_weight : array-like of shape (n,), optional
-        Row weights; only their ratios matter.
     cells, replica_counts : bool
         Parts to build besides the moments.
 

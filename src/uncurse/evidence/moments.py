@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
-from ..documents import reading
 from ..errors import UncurseError
 from ..links import get_link
 from ..validation import (
@@ -22,14 +21,14 @@ from ..validation import (
     check_scores,
     check_weights,
 )
-from .block_sums import Blocks, block_sums, strict_link
-from .checks import NEGLIGIBLE, check_blocks, check_decay
+from .block_sums import Blocks, block_sums, check_blocks, strict_link
+from .sums import NEGLIGIBLE, Sums
 
 _MAX_BLOCKS = 64  # kept after merging
 _FIELDS = ("rows", "weight", "squares", "mean", "scatter")
 
 
-class Moments:
+class Moments(Sums):
     """Weight, mean vector and covariance of replica scores: all that `VAD` needs.
 
     Rows are kept in up to 64 blocks, which give functions of the moments a jackknife standard error. Blocks are runs
@@ -56,6 +55,8 @@ class Moments:
     >>> a.merge(b).mean
     array([1., 2.])
     """
+
+    _kind: ClassVar[str] = "moments"
 
     def __init__(self, link: str = "logistic", blocks: int = 32) -> None:
         self.link = get_link(link).name
@@ -120,20 +121,7 @@ class Moments:
             raise UncurseError("a weighted sum of these scores overflows; rescale sample_weight")
         return self.update_blocks(*blocks)
 
-    def merge(self, other: Moments) -> Moments:
-        """Add the rows of `other`, which does not change.
-
-        Parameters
-        ----------
-        other : Moments
-            Moments of the same link and number of replicas.
-
-        Returns
-        -------
-        Moments
-        """
-        if not isinstance(other, Moments):
-            raise UncurseError(f"cannot merge a {type(other).__name__} into Moments; pass Moments")
+    def _merge(self, other: Moments) -> Moments:
         if other.link != self.link:
             raise UncurseError(f"cannot merge moments of the {self.link} and the {other.link} link; use the same link")
         return self.update_blocks(*other._blocks)
@@ -141,23 +129,6 @@ class Moments:
     @property
     def _blocks(self) -> Blocks:
         return self.block_rows, self.block_weight, self.block_squares, self.block_mean, self.block_scatter
-
-    def select(self, columns: Sequence[int]) -> Moments:
-        """Return the moments of some of the replicas.
-
-        Parameters
-        ----------
-        columns : sequence of int
-            Numbers of the replicas, in the order wanted.
-
-        Returns
-        -------
-        Moments
-        """
-        i = np.asarray(columns)
-        if i.ndim != 1 or i.dtype.kind not in "iu" or not np.isin(i, np.arange(self.n_replicas)).all():
-            raise UncurseError(f"columns={columns!r}; pass numbers from 0 to {self.n_replicas - 1}")
-        return self.transformed(np.eye(self.n_replicas)[i])
 
     def repeated(self, times: float) -> Moments:
         """Return moments of rows that each occur several times: the effective number of rows is divided.
@@ -174,32 +145,14 @@ class Moments:
         same.block_squares = same.block_squares * check_number(times, "times")
         return same
 
-    def decayed(self, factor: float) -> Moments:
-        """Return moments of the same rows with all weights multiplied by a factor.
-
-        Parameters
-        ----------
-        factor : float
-            In (0, 1].
-
-        Returns
-        -------
-        Moments
-            Without blocks that have less than 1e-15 of the weight.
-
-        Examples
-        --------
-        >>> Moments().update([[0.0, 1.0], [2.0, 5.0]]).decayed(0.5).weight
-        1.0
-        """
-        factor, scaled = check_decay(factor, self.weight), Moments(self.link)
+    def _decayed(self, factor: float, total: float) -> Moments:
         if not len(self.block_weight):
-            return scaled
+            return Moments(self.link)
         rows, weight, squares, mean, scatter = self._blocks
-        kept = weight > NEGLIGIBLE * weight.sum()
+        kept = weight > NEGLIGIBLE * total
         # The rows of a block that is dropped still count as rows.
         rows = rows + np.where(np.arange(len(rows)) == np.argmax(weight), rows[~kept].sum(), 0)
-        return scaled.update_blocks(
+        return Moments(self.link).update_blocks(
             rows[kept], weight[kept] * factor, squares[kept] * factor**2, mean[kept], scatter[kept] * factor
         )
 
@@ -249,9 +202,8 @@ class Moments:
                 f"these rows have {mean.shape[1]} replicas, the ones before {self.n_replicas}; pass the same columns"
             )
         if len(self.block_weight):
-            rows = np.concatenate([self.block_rows, rows])
-            weight, squares = (np.concatenate(p) for p in ((self.block_weight, weight), (self.block_squares, squares)))
-            mean, scatter = (np.concatenate(p) for p in ((self.block_mean, mean), (self.block_scatter, scatter)))
+            both = zip(self._blocks, (rows, weight, squares, mean, scatter), strict=True)
+            rows, weight, squares, mean, scatter = (np.concatenate(pair) for pair in both)
         while len(weight) > _MAX_BLOCKS:
             # Join the lightest neighbours, so that block sizes stay comparable.
             # Sums that differ by rounding are ties: the first is joined, also after all weights have decayed.
@@ -260,11 +212,11 @@ class Moments:
             total = pairs[i]
             share = weight[i + 1] / total if total > 0 else 0.0
             step = mean[i + 1] - mean[i]
-            both = scatter[i] + scatter[i + 1] + np.outer(step, step) * weight[i] * share
+            joint = scatter[i] + scatter[i + 1] + np.outer(step, step) * weight[i] * share
             middle, sums = mean[i] + step * share, [c[i] + c[i + 1] for c in (rows, weight, squares)]
             rows = np.delete(rows, i + 1)
             weight, squares, mean, scatter = (np.delete(c, i + 1, axis=0) for c in (weight, squares, mean, scatter))
-            rows[i], weight[i], squares[i], mean[i], scatter[i] = (*sums, middle, both)
+            rows[i], weight[i], squares[i], mean[i], scatter[i] = (*sums, middle, joint)
         self.block_rows, self.block_weight, self.block_squares = rows, weight, squares
         self.block_mean, self.block_scatter = mean, scatter
         return self
@@ -284,26 +236,21 @@ class Moments:
         """Total weight."""
         return float(self.block_weight.sum())
 
-    @property
-    def effective_rows(self) -> float:
-        """Number of rows of equal weight that carry as much information: (Σw)² / Σw²."""
-        squares = float(self.block_squares.sum())
-        return self.weight / squares * self.weight if squares > 0 else 0.0
+    def _totals(self) -> tuple[float, float]:
+        return self.weight, float(self.block_squares.sum())
 
     @property
     def mean(self) -> Array:
         """Mean of each replica, shape (S,)."""
         self.require_rows()
-        result: Array = self.block_weight @ self.block_mean / self.weight
-        return result
+        return self.block_weight @ self.block_mean / self.weight
 
     @property
     def covariance(self) -> Array:
         """Covariance between replicas (ddof 0), shape (S, S)."""
         away = self.block_mean - self.mean
         between = np.einsum("b,bi,bj->ij", self.block_weight, away, away)
-        result: Array = (self.block_scatter.sum(axis=0) + between) / self.weight
-        return result
+        return np.asarray((self.block_scatter.sum(axis=0) + between) / self.weight)
 
     def standard_error(self, function: Callable[[Array, Array], Array]) -> float:
         """Return the jackknife standard error of a function of the moments.
@@ -348,34 +295,16 @@ class Moments:
     def __repr__(self) -> str:
         return f"Moments(link={self.link!r}) of {self.rows:,} rows and {self.n_replicas} replicas"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data.
-
-        Returns
-        -------
-        dict
-        """
+    def _to_dict(self) -> dict[str, Any]:
         return {"link": self.link, **{name: b.tolist() for name, b in zip(_FIELDS, self._blocks, strict=True)}}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Moments:
-        """Rebuild moments from `to_dict`; raise UncurseError where the content is inconsistent.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        Moments
-        """
-        with reading("moments"):
-            moments = cls(content["link"])
-            rows = np.array(content["rows"], np.int64)
-            weight, squares, mean, scatter = (np.array(content[name], np.float64) for name in _FIELDS[1:])
-            blocks: Blocks = (rows, weight, squares, mean, scatter)
-            if not any(block.size for block in blocks):
-                return moments
-            check_blocks(blocks)
-            return moments.update_blocks(*blocks)
+    def _from_dict(cls, content: Mapping[str, Any]) -> Moments:
+        moments = cls(content["link"])
+        rows = np.array(content["rows"], np.int64)
+        weight, squares, mean, scatter = (np.array(content[name], np.float64) for name in _FIELDS[1:])
+        blocks: Blocks = (rows, weight, squares, mean, scatter)
+        if not any(block.size for block in blocks):
+            return moments
+        check_blocks(blocks)
+        return moments.update_blocks(*blocks)

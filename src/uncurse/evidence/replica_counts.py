@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
-from ..documents import reading
 from ..errors import UncurseError
 from ..threads import in_threads, shares
 from ..validation import check_choice, check_labels, check_number, check_scores, check_weights
 from .block_sums import strict_link
-from .checks import NEGLIGIBLE, check_decay, checked_counts
 from .replica_cells import ReplicaCells, replica_cells
 from .replica_grid import (
     FINEST,
@@ -23,6 +21,7 @@ from .replica_grid import (
     DenseHistogram,
     Keys,
     cell_numbers,
+    checked_counts,
     coarsen,
     collapse,
     column_sums,
@@ -34,6 +33,7 @@ from .replica_grid import (
     sparse_counts,
     unpack,
 )
+from .sums import NEGLIGIBLE, Sums
 
 #: The grid is made coarser until at most this many cells are filled: 1/32 of a logit for 10 million rows of 2 replicas.
 MAX_CELLS = 1 << 15
@@ -42,7 +42,7 @@ _MAX_KEYS = 8 * MAX_CELLS  # cells kept beside a histogram; then they are joined
 _THREAD_ROWS = 1 << 20  # rows for which another thread is worth starting
 
 
-class ReplicaCounts:
+class ReplicaCounts(Sums):
     """Counts of rows by served logit, by gap to the other replicas, and by contrast among those.
 
     The grid does not depend on the data. It is made coarser, by powers of two, until at most 32,768 cells are filled.
@@ -63,6 +63,8 @@ class ReplicaCounts:
     >>> len(counts), counts.cells().weight, counts.cells().label
     (2, array([2., 1.]), array([1., 1.]))
     """
+
+    _kind: ClassVar[str] = "replica counts"
 
     def __init__(self) -> None:
         self.rows = self.n_replicas = self._level = 0
@@ -89,12 +91,10 @@ class ReplicaCounts:
         ----------
         scores : array-like of shape (n, S)
             Scores of S ≥ 2 replicas, the served one first.
-        labels : array-like of shape (n,), optional
-            Labels, 0 or 1.
+        labels, sample_weight : array-like of shape (n,), optional
+            Labels (0 or 1), and row weights.
         scale : {"logit", "probability"}, default="logit"
             Scale of the scores.
-        sample_weight : array-like of shape (n,), optional
-            Row weights.
         logit_offset : float, default=0.0
             Number added to every logit.
 
@@ -186,10 +186,8 @@ class ReplicaCounts:
             Cell numbers on each axis.
         table : array of shape (2, K)
             Σw and Σwy of each cell.
-        level : int
-            Level of the grid.
-        rows : int
-            Number of rows.
+        level, rows : int
+            Level of the grid, and number of rows.
         weight_squares : float
             Σw².
         column_sums : array of shape (S,)
@@ -204,20 +202,7 @@ class ReplicaCounts:
         self._add_totals(rows, weight_squares, column_sums)
         return self
 
-    def merge(self, other: ReplicaCounts) -> ReplicaCounts:
-        """Add the rows of `other`, which does not change.
-
-        Parameters
-        ----------
-        other : ReplicaCounts
-            Counts of the same number of replicas, with labels if these have labels.
-
-        Returns
-        -------
-        ReplicaCounts
-        """
-        if not isinstance(other, ReplicaCounts):
-            raise UncurseError(f"cannot merge a {type(other).__name__} into ReplicaCounts; pass ReplicaCounts")
+    def _merge(self, other: ReplicaCounts) -> ReplicaCounts:
         if not other.n_replicas:
             return self
         self.start(other.n_replicas, bool(other._labelled))
@@ -244,22 +229,12 @@ class ReplicaCounts:
         same._weight_squares *= check_number(times, "times")
         return same
 
-    def decayed(self, factor: float) -> ReplicaCounts:
-        """Return counts of the same rows with all weights multiplied by a factor.
+    def _totals(self) -> tuple[float, float]:
+        self._flush()
+        return float(self._table[0].sum()), self._weight_squares
 
-        Parameters
-        ----------
-        factor : float
-            In (0, 1].
-
-        Returns
-        -------
-        ReplicaCounts
-            Without cells that have less than 1e-15 of the weight.
-        """
+    def _decayed(self, factor: float, total: float) -> ReplicaCounts:
         same = ReplicaCounts().merge(self)
-        total = float(same._table[0].sum())
-        factor = check_decay(factor, total)
         kept = same._table[0] > NEGLIGIBLE * total
         same._keys, same._table = same._keys[kept], same._table[:, kept] * factor
         same._weight_squares *= factor**2
@@ -322,9 +297,8 @@ class ReplicaCounts:
         -------
         ReplicaCells
         """
-        self._flush()
         if self._cells is None:
-            total = float(self._table[0].sum())
+            total, _ = self._totals()
             if not total > 0:
                 raise UncurseError("these counts hold no rows; update them with scores first")
             self._cells = replica_cells(
@@ -334,7 +308,7 @@ class ReplicaCounts:
                 self._table[1] if self._labelled else None,
                 self.column_sums / total,
                 rows=self.rows,
-                effective_rows=total / self._weight_squares * total,
+                effective_rows=self.effective_rows,
             )
         return self._cells
 
@@ -345,13 +319,7 @@ class ReplicaCounts:
     def __repr__(self) -> str:
         return f"ReplicaCounts of {self.rows:,} rows and {self.n_replicas} replicas in {len(self):,} cells"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data.
-
-        Returns
-        -------
-        dict
-        """
+    def _to_dict(self) -> dict[str, Any]:
         self._flush()
         served, gap, contrast = unpack(self._keys)
         return {
@@ -369,25 +337,13 @@ class ReplicaCounts:
         }
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> ReplicaCounts:
-        """Rebuild counts from `to_dict`; raise UncurseError where the content is inconsistent.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        ReplicaCounts
-        """
-        with reading("replica counts"):
-            counts, replicas, level = cls(), int(content["replicas"]), int(content["level"])
-            if not replicas and not content["rows"]:
-                return counts
-            numbers, table, totals = checked_counts(content, replicas, level)
-            counts.start(replicas, bool(content["labelled"]))
-            counts.update_cells(numbers, table, level, **totals)
+    def _from_dict(cls, content: Mapping[str, Any]) -> ReplicaCounts:
+        counts, replicas, level = cls(), int(content["replicas"]), int(content["level"])
+        if not replicas and not content["rows"]:
+            return counts
+        numbers, table, totals = checked_counts(content, replicas, level)
+        counts.start(replicas, bool(content["labelled"]))
+        counts.update_cells(numbers, table, level, **totals)
         return counts
 
 

@@ -9,7 +9,7 @@ the rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -248,3 +248,28 @@ def plain_numbers(values: Array) -> list[float] | list[int]:
     integral = bool((np.round(values) == values).all() and (values < 2.0**53).all())
     plain: list[float] | list[int] = (values.astype(np.int64) if integral else values).tolist()
     return plain
+
+
+def checked_counts(content: Mapping[str, Any], replicas: int, level: int) -> tuple[list[Keys], Array, dict[str, Any]]:
+    """Return cell numbers, table and totals of `ReplicaCounts`; raise ValueError if they are inconsistent."""
+    names = ["served", "gap", *(["contrast"] if replicas > 2 else [])]
+    numbers = [np.array(content[name], np.int64) for name in names]
+    weight = np.array(content["weight"], np.float64)
+    label = np.array(content["label"], np.float64) if content["labelled"] else np.zeros(len(weight))
+    sums = np.array(content["column_sums"], np.float64)
+    rows, squares = int(content["rows"]), float(content["weight_squares"])
+    if {x.shape for x in (*numbers, label)} != {weight.shape} or sums.shape != (replicas,):
+        raise ValueError("its arrays differ in length")
+    if not (0 <= level <= MAX_LEVEL and all(((x >= -HALF) & (x < HALF)).all() for x in numbers)):
+        raise ValueError("a cell lies outside the grid")
+    fits = (weight > 0) & (label >= 0) & (label <= weight * (1 + 1e-9))
+    if not (np.isfinite(weight).all() and fits.all()):
+        raise ValueError("weights must be positive and label sums at most the weight")
+    if not (np.isfinite(sums).all() and np.isfinite(squares) and squares > 0 and 0 < rows < 1 << 53):
+        raise ValueError("its totals must be positive numbers")
+    total = float(weight.sum())  # Σw² lies between (Σw)²/n and (Σw)²
+    if not total * total / rows * (1 - 1e-9) <= squares <= total * total * (1 + 1e-9):
+        raise ValueError("its squared weights do not fit its weights")
+    if not (np.abs(sums) <= total * LARGEST * (1 + 1e-9)).all():
+        raise ValueError("its column sums do not fit its weights")
+    return numbers, np.stack([weight, label]), {"rows": rows, "weight_squares": squares, "column_sums": sums}

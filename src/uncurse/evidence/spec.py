@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..documents import reading
+from ..documents import PlainData
 from ..errors import UncurseError
 from ..links import get_link
 from ..validation import SCALES, check_choice, check_count
@@ -43,7 +43,7 @@ class TopK:
 
 
 @dataclass(frozen=True)
-class LogSpec:
+class LogSpec(PlainData):
     """Description of a log of scores; part of every `Evidence`.
 
     Parameters
@@ -67,6 +67,7 @@ class LogSpec:
     ('s0', 's1', 'click')
     """
 
+    _kind: ClassVar[str] = "log description"
     scores: tuple[str, ...]
     scale: str = "logit"
     label: str | None = None
@@ -146,31 +147,13 @@ class LogSpec:
                 return f"{name} is {_text(mine)} in one and {_text(theirs)} in the other"
         return None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data.
-
-        Returns
-        -------
-        dict
-        """
+    def _to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "scores": list(self.scores)}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> LogSpec:
-        """Rebuild a description from `to_dict`.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        LogSpec
-        """
-        with reading("log description"):
-            top_k = content["top_k"]
-            return cls(**{**content, "top_k": None if top_k is None else TopK(**top_k)})
+    def _from_dict(cls, content: Mapping[str, Any]) -> LogSpec:
+        top_k = content["top_k"]
+        return cls(**{**content, "top_k": None if top_k is None else TopK(**top_k)})
 
 
 def logit_offset(negative_rate: float | None) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,12 +81,3 @@ def apply(operation: Operation, l: Array, found_by: Array) -> Array:
         return get_link(operation.link).inverse(l).astype(np.float64, copy=False)
     result = np.clip(l, operation.low, operation.high)
     return result
-
-
-def evaluate(program: Iterable[Operation], scores: Array) -> Array:
-    """Run a program of `compile_map` with NumPy."""
-    l = scores
-    with np.errstate(over="ignore"):
-        for step in program:
-            l = apply(step, l, scores)
-    return l

@@ -221,8 +221,7 @@ def logit_knots(count: int = 256) -> Array:
     array([-1.763,  1.763])
     """
     angle = (np.arange(check_count(count, "count", 1 << 20)) + 0.5) / count * (np.pi / 2)
-    knots: Array = 2 * np.log(np.tan(angle))
-    return knots
+    return 2 * np.log(np.tan(angle))
 
 
 def _rising(slope: float, name: str) -> float:

@@ -1,8 +1,7 @@
 """Selection of the top-scored rows, and calibration metrics on them."""
 
 from .estimates import Bin, Estimate, SelectionMetrics
-from .evaluation import Evaluation, evaluate, evaluate_cells
-from .log_evaluation import evaluate_log
+from .evaluation import Evaluation, evaluate, evaluate_cells, evaluate_log
 from .metrics import (
     brier_score,
     calibration_error,

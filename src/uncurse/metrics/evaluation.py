@@ -1,4 +1,4 @@
-"""Calibration metrics of the top-scored rows, from arrays or cells."""
+"""Calibration metrics of the top-scored rows, from arrays, cells or the evidence of a log."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 from .. import documents
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Cells
-from ..maps import Affine, ScoreMap
+from ..evidence import Cells, Evidence
+from ..links import logistic
+from ..maps import Affine, Grouped, ScoreMap
 from ..text_tables import html_table
 from ..validation import check_labels, check_numbers, check_predictions, check_share, check_weights, warn_user
 from .estimates import Estimate, SelectionMetrics
@@ -127,14 +128,10 @@ def evaluate(
 
     Parameters
     ----------
-    y : array-like of shape (n,)
-        Labels, 0 or 1.
-    p : array-like of shape (n,)
-        Predicted probabilities.
+    y, p, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, and optional weights, of which only ratios matter.
     alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
         Shares to select.
-    sample_weight : array-like of shape (n,), optional
-        Weights; only ratios matter.
     n_bins : int, default=10
         Number of bins of ECE and MCE, at most 4096.
     strategy : {"quantile", "uniform"}, default="quantile"
@@ -155,7 +152,7 @@ def evaluate(
     >>> bool(result.rows[0].calibration_error > 0.2)
     True
     """
-    shares = check_shares(alphas)
+    shares = _check_shares(alphas)
     f = check_predictions(p)
     labels = check_labels(y, len(f), name="y")
     weights = check_weights(sample_weight, len(f))
@@ -163,7 +160,7 @@ def evaluate(
     if weights is None and max(shares) < 0.5:
         # Only the top is needed: find its edge first, then sort the rows above it.
         f, labels = top_rows(f, labels, count_of_share(max(shares), len(f)))
-    return evaluation_of(rank(f, labels, weights), shares, total, n_bins, strategy)
+    return _evaluation_of(rank(f, labels, weights), shares, total, n_bins, strategy)
 
 
 def evaluate_cells(
@@ -182,12 +179,8 @@ def evaluate_cells(
         Labelled cells of the served score.
     score_map : ScoreMap, optional
         Map from scores to predictions; by default the link alone.
-    alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
-        Shares to select.
-    n_bins : int, default=10
-        Number of bins of ECE and MCE, as in `evaluate`.
-    strategy : {"quantile", "uniform"}, default="quantile"
-        Kind of bins, as in `evaluate`.
+    alphas, n_bins, strategy : optional
+        Shares to select, and bins of ECE and MCE, as in `evaluate`.
 
     Returns
     -------
@@ -199,7 +192,7 @@ def evaluate_cells(
     >>> evaluate_cells(cells, alphas=[1.0]).rows[0].observed
     1.0
     """
-    check_types(cells, Cells, score_map)
+    _check_types(cells, Cells, score_map)
     columns = columns_of(cells)
     if score_map is None:
         score_map = Affine(1.0, 0.0, scale=cells.scale)
@@ -207,11 +200,96 @@ def evaluate_cells(
         raise UncurseError(
             f"the map takes scale={score_map.scale!r}, the cells hold scale={cells.scale!r}; use one scale"
         )
-    shares = check_shares(alphas)
-    return evaluation_of(Ranked(score_map(cells.score), columns), shares, float(columns[0].sum()), n_bins, strategy)
+    shares = _check_shares(alphas)
+    return _evaluation_of(Ranked(score_map(cells.score), columns), shares, float(columns[0].sum()), n_bins, strategy)
 
 
-def check_types(data: object, wanted: type, score_map: object) -> None:
+def evaluate_log(
+    log: Evidence,
+    score_map: ScoreMap | None = None,
+    alphas: Sequence[float] | float = (0.02, 0.05, 0.1, 1.0),
+    *,
+    n_bins: int = 10,
+    strategy: str = "quantile",
+    values: Evidence | None = None,
+) -> Evaluation:
+    """Measure calibration of the top-scored rows from the evidence of a labelled log.
+
+    The served score selects the rows, so all maps are measured on the same rows.
+
+    Parameters
+    ----------
+    log : Evidence
+        Evidence with labels; for a map by group it must be collected by group.
+    score_map : ScoreMap, optional
+        Map from scores to predictions; by default the link alone.
+    alphas, n_bins, strategy : optional
+        Shares to select, and bins of ECE and MCE, as in `evaluate`.
+    values : Evidence, optional
+        Evidence of the same rows with the value of a positive label as their weight. `log` still selects the rows, and
+        the sums are of predicted and of observed value.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> from uncurse import Affine
+    >>> from uncurse.evidence import from_arrays
+    >>> log = from_arrays([[-1.0], [0.0], [1.0]], [0, 0, 1])
+    >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
+    1.0
+    """
+    _check_types(log, Evidence, score_map)
+    measured = log if values is None else values
+    for evidence in (log, measured):
+        if evidence.cells is None:
+            raise UncurseError(
+                "this evidence has scale='value', which does not predict a label; evaluate logits or probabilities"
+            )
+        if evidence.spec.label is None:
+            raise UncurseError("this evidence holds no labels; collect it with its label column")
+    assert log.cells is not None
+    assert measured.cells is not None
+    parts: list[tuple[ScoreMap | None, Cells | None]] = [(score_map, measured.cells)]
+    if isinstance(score_map, Grouped):
+        if not measured.groups:
+            raise UncurseError("this map has a map for each group; collect the log by its group column too")
+        parts = [(score_map.maps.get(name, score_map.default), part.cells) for name, part in measured.groups.items()]
+    predictions, columns, bounds = [], [], []
+    for part_map, cells in parts:
+        if cells is None:
+            raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
+        # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
+        logits = cells.score - measured.spec.logit_offset
+        predictions.append(logistic(cells.score) if part_map is None else part_map.at_logits(logits))
+        columns.append(columns_of(cells))
+        bounds.append(np.stack(cells.bounds))
+    prediction = np.concatenate(predictions).astype(np.float64, copy=False)
+    w, y, w2, y2 = (np.concatenate(column) for column in zip(*columns, strict=True))
+    if values is None and len(parts) == 1 and (np.diff(prediction) > 0).all():  # the prediction selects the same rows
+        return _evaluation_of(
+            Ranked(prediction, (w, y, w2, y2)), _check_shares(alphas), float(w.sum()), n_bins, strategy
+        )
+    low, high = np.concatenate(bounds, axis=1)
+    n_bins = limit_bins(n_bins)
+    rows: list[SelectionMetrics] = []
+    for alpha in _check_shares(alphas):
+        share = _selected_share(low, high, *_edge(log.cells, alpha))
+        kept = share > 0
+        if not kept.any():  # of a value that is 0 on all selected rows
+            none = Estimate(np.nan, np.nan)
+            rows.append(SelectionMetrics(alpha, 0.0, 0.0, 0.0, none, none, none, none, none, none, ()))
+            continue
+        part = share[kept]
+        selected = w[kept] * part
+        ranked = Ranked(prediction[kept], (selected, y[kept] * part, w2[kept] * part**2, y2[kept] * part**2))
+        rows += ranked.rows([alpha], selected.sum(keepdims=True), n_bins, strategy)
+    return _summed_up(tuple(rows), float(measured.cells.weight.sum()), n_bins, strategy)
+
+
+def _check_types(data: object, wanted: type, score_map: object) -> None:
     """Raise UncurseError unless `data` is of the wanted type and `score_map` a map or None."""
     if not isinstance(data, wanted):
         raise UncurseError(f"this needs {wanted.__name__}, not a {type(data).__name__}")
@@ -221,7 +299,7 @@ def check_types(data: object, wanted: type, score_map: object) -> None:
         )
 
 
-def check_shares(alphas: Sequence[float] | float) -> list[float]:
+def _check_shares(alphas: Sequence[float] | float) -> list[float]:
     """Return the shares as a list; raise UncurseError if there are none or one is not in (0, 1]."""
     shares = np.atleast_1d(check_numbers(alphas, "alphas"))
     if not shares.size:
@@ -229,17 +307,17 @@ def check_shares(alphas: Sequence[float] | float) -> list[float]:
     return [check_share(alpha) for alpha in shares.tolist()]
 
 
-def evaluation_of(ranked: Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
+def _evaluation_of(ranked: Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
     """Return the evaluation of the top of ranked rows."""
     unit = ranked.unit
     selected = [
         alpha * total if unit is None else unit * count_of_share(alpha, round(total / unit)) for alpha in shares
     ]
     n_bins = limit_bins(n_bins)
-    return summed_up(ranked.rows(shares, np.array(selected), n_bins, strategy), total, n_bins, strategy)
+    return _summed_up(ranked.rows(shares, np.array(selected), n_bins, strategy), total, n_bins, strategy)
 
 
-def summed_up(rows: tuple[SelectionMetrics, ...], total: float, n_bins: int, strategy: str) -> Evaluation:
+def _summed_up(rows: tuple[SelectionMetrics, ...], total: float, n_bins: int, strategy: str) -> Evaluation:
     """Return the evaluation of these selections; warn if one has no positive label."""
     for row in rows:
         if row.observed <= 0:
@@ -248,3 +326,25 @@ def summed_up(rows: tuple[SelectionMetrics, ...], total: float, n_bins: int, str
                 "calibration error are undefined (NaN); select more rows"
             )
     return Evaluation(rows, total, n_bins, strategy)
+
+
+def _edge(cells: Cells, alpha: float) -> tuple[float, float]:
+    """Return the lowest selected logit, and the share of the rows at exactly this logit that is selected."""
+    low, high = cells.bounds
+    w = cells.weight
+    total = float(w.sum())
+    unit = float(cells.weight_squares[0] / w[0])
+    same = np.allclose(cells.weight_squares, unit * w, rtol=1e-12, atol=0.0)
+    target = unit * count_of_share(alpha, round(total / unit)) if same else alpha * total
+    above = np.cumsum(w[::-1])
+    i = min(int(np.searchsorted(above, target * (1 - 1e-12))), len(w) - 1)
+    share = min(1.0 - (float(above[i]) - target) / float(w[::-1][i]), 1.0)
+    bottom, top = float(low[::-1][i]), float(high[::-1][i])
+    return top - share * (top - bottom), share
+
+
+def _selected_share(low: Array, high: Array, edge: float, share: float) -> Array:
+    """Return how much of each cell is selected."""
+    exact = low == high
+    within = np.clip((high - edge) / (high - low + exact), 0.0, 1.0)
+    return np.where(exact, np.where(low > edge, 1.0, np.where(low == edge, share, 0.0)), within)

@@ -32,12 +32,8 @@ def calibration_ratio(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | 
 
     Parameters
     ----------
-    y : array-like of shape (n,)
-        Labels: any numbers of positive sum.
-    p : array-like of shape (n,)
-        Predictions.
-    sample_weight : array-like of shape (n,), optional
-        Weights; only ratios matter.
+    y, p, sample_weight : array-like of shape (n,)
+        Labels, which are any numbers of positive sum, predictions, and optional weights, of which only ratios matter.
 
     Returns
     -------
@@ -68,12 +64,8 @@ def calibration_error(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | 
 
     Parameters
     ----------
-    y : array-like of shape (n,)
-        Labels: any numbers of positive sum.
-    p : array-like of shape (n,)
-        Predictions.
-    sample_weight : array-like of shape (n,), optional
-        Weights; only ratios matter.
+    y, p, sample_weight : array-like of shape (n,)
+        Labels, which are any numbers of positive sum, predictions, and optional weights, of which only ratios matter.
 
     Returns
     -------
@@ -95,12 +87,8 @@ def expected_calibration_error(
 
     Parameters
     ----------
-    y : array-like of shape (n,)
-        Labels, 0 or 1.
-    p : array-like of shape (n,)
-        Predicted probabilities.
-    sample_weight : array-like of shape (n,), optional
-        Weights; only ratios matter.
+    y, p, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, and optional weights, of which only ratios matter.
     n_bins : int, default=10
         Number of bins, at most 4096.
     strategy : {"quantile", "uniform"}, default="quantile"
@@ -125,16 +113,10 @@ def maximum_calibration_error(
 
     Parameters
     ----------
-    y : array-like of shape (n,)
-        Labels, 0 or 1.
-    p : array-like of shape (n,)
-        Predicted probabilities.
-    sample_weight : array-like of shape (n,), optional
-        Weights; only ratios matter.
-    n_bins : int, default=10
-        Number of bins, at most 4096.
-    strategy : {"quantile", "uniform"}, default="quantile"
-        Bins of equal weight, or of equal width in probability.
+    y, p, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, and optional weights, of which only ratios matter.
+    n_bins, strategy : optional
+        As in `expected_calibration_error`.
 
     Returns
     -------
@@ -153,12 +135,8 @@ def log_loss(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None = No
 
     Parameters
     ----------
-    y : array-like of shape (n,)
-        Labels, 0 or 1.
-    p : array-like of shape (n,)
-        Predicted probabilities.
-    sample_weight : array-like of shape (n,), optional
-        Weights; only ratios matter.
+    y, p, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, and optional weights, of which only ratios matter.
 
     Returns
     -------
@@ -178,12 +156,8 @@ def brier_score(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None =
 
     Parameters
     ----------
-    y : array-like of shape (n,)
-        Labels, 0 or 1.
-    p : array-like of shape (n,)
-        Predicted probabilities.
-    sample_weight : array-like of shape (n,), optional
-        Weights; only ratios matter.
+    y, p, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, and optional weights, of which only ratios matter.
 
     Returns
     -------
@@ -205,14 +179,9 @@ def log_loss_reduction(
 
     Parameters
     ----------
-    y : array-like of shape (n,)
-        Labels, 0 or 1.
-    p : array-like of shape (n,)
-        Predicted probabilities.
-    baseline : array-like of shape (n,)
-        Predicted probabilities to compare with.
-    sample_weight : array-like of shape (n,), optional
-        Weights; only ratios matter.
+    y, p, baseline, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, those to compare with, and optional weights, of which only ratios
+        matter.
 
     Returns
     -------

@@ -50,10 +50,8 @@ def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool
 
     Parameters
     ----------
-    scores : array-like of shape (n,)
-        Scores on any scale.
-    requests : array-like of shape (n,)
-        Request of each row.
+    scores, requests : array-like of shape (n,)
+        Score, on any scale, and request of each row.
     k : int, default=1
         Number of rows per request.
 

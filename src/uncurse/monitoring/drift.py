@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._types import Array
 from ..debias.records import FitRecord, ScoreSummary
 from ..debias.vad_fit import VADOptions, fit_vad
 from ..errors import UncurseError
@@ -83,14 +82,11 @@ def _stability(cells: Cells, before: ScoreSummary) -> float:
     _, low, high = cells.on_logit()
     # A cell is spread evenly over its width.
     width = np.where(high > low, high - low, 1.0)
-    below = np.array([_share_below(low, high, width, edge) @ cells.weight for edge in inner]) / cells.weight.sum()
+    shares = (np.where(high > low, np.clip((edge - low) / width, 0.0, 1.0), low < edge) for edge in inner)
+    below = np.array([share @ cells.weight for share in shares]) / cells.weight.sum()
     new = np.diff(below, prepend=0.0, append=1.0)
     p, q = (np.maximum(x, 0.5 / n) for x, n in ((new, cells.effective_rows), (old, before.rows)))
     return float(np.sum((p - q) * np.log(p / q)))
-
-
-def _share_below(low: Array, high: Array, width: Array, edge: float) -> Array:
-    return np.where(high > low, np.clip((edge - low) / width, 0.0, 1.0), (low < edge).astype(float))
 
 
 def lambda_change(rows: Evidence, record: FitRecord) -> LambdaChange | None:

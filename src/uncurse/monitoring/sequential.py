@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .._types import Array
-from ..documents import reading
+from ..documents import PlainData
 
 _LARGEST_SHIFT = 2.0  # odds that are wrong by a factor of 7; larger errors are found at once anyway
 # K is analytic within ±π of the real axis. So its interpolation in n Chebyshev nodes of ±2 has a relative error of some
@@ -35,7 +35,7 @@ _NO_ERROR = 0.1  # weight of δ = 0 in the mixture of the confidence sequence
 
 
 @dataclass(frozen=True)
-class LabelSums:
+class LabelSums(PlainData):
     """Sums over rows that compare predictions with labels; sums of disjoint rows add up.
 
     Parameters
@@ -54,6 +54,7 @@ class LabelSums:
     1.2
     """
 
+    _kind: ClassVar[str] = "label sums"
     rows: float
     predicted: float
     observed: float
@@ -87,37 +88,19 @@ class LabelSums:
             self.rows + other.rows, self.predicted + other.predicted, self.observed + other.observed, tuple(both)
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data.
-
-        Returns
-        -------
-        dict
-        """
+    def _to_dict(self) -> dict[str, Any]:
         return {**vars(self), "cumulants": list(self.cumulants)}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> LabelSums:
-        """Rebuild sums from `to_dict`.
-
-        Parameters
-        ----------
-        content : mapping
-            Plain data.
-
-        Returns
-        -------
-        LabelSums
-        """
-        with reading("label sums"):
-            numbers = [float(content[name]) for name in ("rows", "predicted", "observed")]
-            cumulants = tuple(map(float, content["cumulants"]))
-            finite = np.isfinite([*numbers, *cumulants]).all()
-            if len(content) != 4 or len(cumulants) != _NODES or not finite or min(numbers) < 0:
-                raise ValueError("label sums are positive numbers with 25 cumulants")
-            if max(numbers[1:]) > numbers[0] * (1 + 1e-9):
-                raise ValueError("it has more positives than rows")
-            return cls(numbers[0], numbers[1], numbers[2], cumulants)
+    def _from_dict(cls, content: Mapping[str, Any]) -> LabelSums:
+        numbers = [float(content[name]) for name in ("rows", "predicted", "observed")]
+        cumulants = tuple(map(float, content["cumulants"]))
+        finite = np.isfinite([*numbers, *cumulants]).all()
+        if len(content) != 4 or len(cumulants) != _NODES or not finite or min(numbers) < 0:
+            raise ValueError("label sums are positive numbers with 25 cumulants")
+        if max(numbers[1:]) > numbers[0] * (1 + 1e-9):
+            raise ValueError("it has more positives than rows")
+        return cls(numbers[0], numbers[1], numbers[2], cumulants)
 
     @property
     def error(self) -> float:

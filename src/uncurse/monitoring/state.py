@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import documents
 from .._types import Array
+from ..documents import Document
 from ..errors import UncurseError
-from ..maps import ScoreMap
+from ..evidence import Cells, Evidence
+from ..maps import Grouped, ScoreMap
 from .sequential import LabelSums, total
+
+# Edges of the ranges of predictions in which calibration is reported.
+_EDGES = tuple(digit * 10.0**power for power in range(-5, 0) for digit in (1, 2, 5))
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Day:
 
 
 @dataclass(frozen=True)
-class MonitorState:
+class MonitorState(Document):
     """What was seen of a map since it was fitted. States of the same map can be merged.
 
     Parameters
@@ -75,6 +78,8 @@ class MonitorState:
     {}
     """
 
+    _kind: ClassVar[str] = "monitor"
+    _wanted: ClassVar[str] = "the state of a monitor"
     map_id: str
     days: Mapping[str, Day] = field(default_factory=dict)
     buckets: Mapping[str, LabelSums] = field(default_factory=dict)
@@ -138,63 +143,32 @@ class MonitorState:
                 f"this state belongs to another map ({self.map_id}, not {map_id}); start a new state after a refit"
             )
 
-    def to_json(self) -> str:
-        """Return the content of a file that `load` reads.
-
-        Returns
-        -------
-        str
-        """
+    def _to_dict(self) -> dict[str, Any]:
         days = {
             name: {**vars(day), "sums": day.sums.to_dict(), "sources": list(day.sources)} for name, day in self.ordered
         }
         content: dict[str, Any] = {"map_id": self.map_id, "days": days, "settled_before": self.settled_before}
         for part in ("buckets", "groups"):
             content[part] = {name: sums.to_dict() for name, sums in getattr(self, part).items()}
-        return documents.dumps("monitor", content, checksum=True)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one JSON file, atomically.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Target.
-        """
-        documents.write(path, self.to_json() + "\n")
+        return content
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> MonitorState:
-        """Read a file that `save` wrote.
-
-        Parameters
-        ----------
-        path : str or path-like
-            A JSON file.
-
-        Returns
-        -------
-        MonitorState
-        """
-        content = documents.read(path)
-        if content["kind"] != "monitor":
-            raise UncurseError(f"{path} holds a {content['kind']!r}; pass the state of a monitor")
-        with documents.reading("monitor"):
-            days = {}
-            for name, day in content["days"].items():
-                check_time(name, str(path))
-                mean, sd = float(day["score_mean"]), float(day["score_sd"])
-                if not (np.isfinite([mean, sd]).all() and sd >= 0):
-                    raise ValueError("its scores are not finite")
-                days[name] = Day(LabelSums.from_dict(day["sums"]), mean, sd, tuple(map(str, day["sources"])))
-            parts = {
-                part: {str(name): LabelSums.from_dict(sums) for name, sums in content[part].items()}
-                for part in ("buckets", "groups")
-            }
-            settled = content["settled_before"]
-            if settled is not None:
-                check_time(settled, str(path))
-            return cls(str(content["map_id"]), days, **parts, settled_before=settled)
+    def _from_dict(cls, content: Mapping[str, Any]) -> MonitorState:
+        days = {}
+        for name, day in content["days"].items():
+            check_time(name, "a day of the state")
+            mean, sd = float(day["score_mean"]), float(day["score_sd"])
+            if not (np.isfinite([mean, sd]).all() and sd >= 0):
+                raise ValueError("its scores are not finite")
+            days[name] = Day(LabelSums.from_dict(day["sums"]), mean, sd, tuple(map(str, day["sources"])))
+        parts = {
+            part: {str(name): LabelSums.from_dict(sums) for name, sums in content[part].items()}
+            for part in ("buckets", "groups")
+        }
+        settled = content["settled_before"]
+        if settled is not None:
+            check_time(settled, "settled_before of the state")
+        return cls(str(content["map_id"]), days, **parts, settled_before=settled)
 
 
 def map_digest(score_map: ScoreMap) -> str:
@@ -222,3 +196,57 @@ def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str
     for name, value in theirs.items():
         both[name] = both[name] + value if name in both else value
     return both
+
+
+# ---------------------------------------------------------------------------- the rows of a day
+
+
+def count_rows(digest: str, score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
+    """Return the state of the labelled rows of one day, which is an ISO date or time."""
+    assert evidence.cells is not None
+    cells = evidence.cells
+    factor = float(cells.weight.sum() / cells.weight_squares.sum())  # weights to effective rows
+    offset = evidence.spec.logit_offset
+    groups: dict[str, LabelSums] = {}
+    parts: list[tuple[Array, Array, Array]] = []
+    for name, part in evidence.groups.items():
+        if part.cells is None:
+            if isinstance(score_map, Grouped):
+                raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
+            continue
+        own = score_map.maps.get(name, score_map.default) if isinstance(score_map, Grouped) else score_map
+        rows = _predicted(own, part.cells, offset, factor)
+        groups[name] = LabelSums.of(*rows)
+        parts.append(rows)
+    if not isinstance(score_map, Grouped):
+        parts = [_predicted(score_map, cells, offset, factor)]
+    f, y, w = (np.concatenate(column) for column in zip(*parts, strict=True))
+    place = np.searchsorted(_EDGES, f, side="right")
+    buckets = {_range_name(i): LabelSums.of(f[place == i], y[place == i], w[place == i]) for i in np.unique(place)}
+    mean = float(np.average(cells.score, weights=cells.weight))
+    sd = float(np.sqrt(np.average(np.square(cells.score - mean), weights=cells.weight)))
+    return MonitorState(digest, {day: Day(total(list(buckets.values())), mean, sd, evidence.sources)}, buckets, groups)
+
+
+def _predicted(score_map: ScoreMap, cells: Cells, offset: float, factor: float) -> tuple[Array, Array, Array]:
+    """Return prediction, label sum and number of rows of each cell."""
+    assert cells.label is not None
+    # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
+    return score_map.at_logits(cells.score - offset), cells.label * factor, cells.weight * factor
+
+
+def _range_name(place: int) -> str:
+    edges = [f"{100 * edge:g}%" for edge in _EDGES]
+    if place == 0:
+        return f"below {edges[0]}"
+    return f"{edges[place - 1]} to {edges[place]}" if place < len(edges) else f"{edges[-1]} and above"
+
+
+def range_place(name: str) -> int:
+    """Return the place of a key of `MonitorState.buckets` among all ranges of predictions; −1 if it is none.
+
+    >>> range_place("below 0.001%"), range_place("0.001% to 0.002%")
+    (0, 1)
+    """
+    places = {_range_name(i): i for i in range(len(_EDGES) + 1)}
+    return places.get(name, -1)

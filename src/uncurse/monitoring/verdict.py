@@ -19,10 +19,9 @@ from ..evidence import Evidence
 from ..maps import Grouped, ScoreMap
 from ..validation import check_number
 from .calibrations import LEVEL, Calibration, calibration_of, calibrations_of, e_value, error_words
-from .counting import count_rows, range_place
 from .drift import LambdaChange, ScoreChange, lambda_change, score_change
 from .sequential import LabelSums, likely_start, log_e_values, total
-from .state import MonitorState, check_time, map_digest
+from .state import MonitorState, check_time, count_rows, map_digest, range_place
 
 _WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most
 _UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
