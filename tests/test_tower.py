@@ -261,6 +261,49 @@ def test_labels_selected_by_an_earlier_model_raise_no_warning():
     assert abs(error_on_top(tower, TRUTH, POOL[:, 0], 0.05)) < 0.06
 
 
+def winners_and_pool(selected_by, seed=7):
+    """The best of each 20 rows by the served score or by an earlier model, and a pool; bootstraps as replicas."""
+    rng = np.random.default_rng(seed)
+
+    def draw(requests):
+        truth = rng.normal(-4, 1, (requests, 20))
+        served = truth + 0.5 * rng.normal(size=truth.shape)
+        return truth, served, served[..., None] + 0.5 * rng.normal(size=(*truth.shape, 2))
+
+    truth, served, bootstraps = draw(20_000)
+    by = served if selected_by == "served" else truth + 0.5 * rng.normal(size=truth.shape)
+    best = np.arange(20_000), by.argmax(axis=1)
+    labels = rng.random(20_000) < expit(truth[best])
+    labelled = np.column_stack([served[best], bootstraps[best]]), labels
+    truth, served, bootstraps = draw(4_000)
+    return truth.ravel(), np.column_stack([served.ravel(), bootstraps.reshape(-1, 2)]), labelled
+
+
+def test_with_bootstraps_labels_show_that_the_served_score_selected_them():
+    truth, pool, labelled = winners_and_pool("served")
+    with pytest.warns(UserWarning, match=r"rise by 1\.\d+ per unit .* treated as selected from this pool"):
+        detected = Tower(replicas="bootstrap").fit(pool, labelled=labelled)
+    named = Tower(replicas="bootstrap", selected_by="served").fit(pool, labelled=labelled)  # no warning
+    assert named.map_ == detected.map_
+    wrong = Tower(replicas="bootstrap", selected_by="other").fit(pool, labelled=labelled)
+    for alpha in (0.02, 0.05):
+        assert abs(error_on_top(named, truth, pool[:, 0], alpha)) < 0.06  # label noise is 2.2%
+        assert error_on_top(wrong, truth, pool[:, 0], alpha) < -0.1
+
+
+def test_with_bootstraps_labels_of_an_earlier_model_raise_no_warning():
+    truth, pool, labelled = winners_and_pool("earlier")
+    tower = Tower(replicas="bootstrap").fit(pool, labelled=labelled)
+    assert tower.map_ == Tower(replicas="bootstrap", selected_by="other").fit(pool, labelled=labelled).map_
+    for alpha in (0.02, 0.05):
+        assert abs(error_on_top(tower, truth, pool[:, 0], alpha)) < 0.05
+
+
+def test_what_selected_the_labelled_rows_is_one_of_three():
+    with pytest.raises(UncurseError, match="selected_by"):
+        Tower(selected_by="me")
+
+
 # ---------------------------------------------------------------------------- few rows
 
 

@@ -1146,3 +1146,15 @@ def test_groups_of_one_or_two_rows_have_the_lambda_of_the_pool():
     np.testing.assert_allclose(list(tiny.group_lambda_.values()), tiny.lambda_, rtol=1e-12)
     three = VAD(lambda_floor=0.0).fit(pool[:399], groups=np.arange(399) // 3)  # three rows have a λ of their own
     assert np.ptp(list(three.group_lambda_.values())) > 0
+
+
+def test_a_tandem_with_bootstraps_warns_if_labelled_rows_vary_less_than_the_pool():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-2, 1, 40_000)
+    served = truth + 0.5 * rng.normal(size=40_000)
+    scores = np.column_stack([served, served[:, None] + 0.5 * rng.normal(size=(40_000, 2))])
+    labels = rng.random(40_000) < 1 / (1 + np.exp(-truth))
+    best = served > np.quantile(served, 0.8)
+    with pytest.warns(UserWarning, match=r"if the served score selected them, .* selected_by='served'"):
+        VAD(replicas="bootstrap", calibrator="platt").fit(scores, labelled=(scores[best], labels[best]))
+    VAD(replicas="bootstrap", calibrator="platt").fit(scores, labelled=(scores[:20_000], labels[:20_000]))

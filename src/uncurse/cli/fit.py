@@ -44,6 +44,13 @@ def fit(
         list[str] | None, typer.Option(help="A log with labels and all replicas, or evidence of one; may be repeated.")
     ] = None,
     label: Label = None,
+    selected_by: Annotated[
+        Literal["auto", "served", "other"] | None,
+        typer.Option(
+            help="What selected the labelled rows: the served score, from this pool, or anything else, such as an "
+            "earlier model or chance. auto, the default, detects it, but not reliably with replicas by bootstrap."
+        ),
+    ] = None,
     method: Annotated[
         Literal["auto", "vad", "tower"],
         typer.Option(help="auto averages what the evidence supports; vad needs no labels; tower needs labels."),
@@ -105,6 +112,10 @@ def fit(
         "--scale value": scale == "value" or None,
     }
     _check_method(method, labelled, label, only_vad)
+    if selected_by is not None and (method == "vad" or not labelled):
+        raise UncurseError(
+            f"--selected-by {selected_by} is for --labelled rows of --method auto or tower; leave it out"
+        )
     check_engine(engine, [*pool, *(labelled or [])])
     check_files(half_life, pool, labelled or [])
     periods, choice = choose(half_life, labelled or [], calibrator)
@@ -137,6 +148,8 @@ def fit(
     if method == "vad":
         settings |= {"link": spec.link, "calibrator": calibrator, "curvature": curvature}
         settings |= {"lambda_floor": lambda_floor, "shape": shape or "straight"}
+    else:
+        settings |= {"selected_by": selected_by or "auto"}
     kinds: dict[str, Any] = {"auto": debias.Auto, "tower": debias.Tower, "vad": debias.VAD}
     try:
         with working("fitting"):

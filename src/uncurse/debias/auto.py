@@ -54,6 +54,8 @@ class Auto(ReplicaDebiaser):
         How the score columns are related, see `VAD`.
     negative_rate : float, optional
         Negative-sampling rate used in training; scores are corrected for it.
+    selected_by : {"auto", "served", "other"}, default="auto"
+        What selected the labelled rows, see `Tower`.
 
     Attributes
     ----------
@@ -110,18 +112,18 @@ class Auto(ReplicaDebiaser):
         evidence = self._pool_evidence(pool, labelled, groups, sample_weight)
         rows = None if labelled is None else labelled_evidence(labelled, evidence, replica_counts=True)
         with one_blas_thread():
-            fitted = fit_auto(evidence, rows, replicas=self.replicas)
+            fitted = fit_auto(evidence, rows, replicas=self.replicas, selected_by=self.selected_by)
         self._set(fitted)
         self.method_, self.reason_ = fitted.record.method, fitted.record.reason
         return self
 
 
-def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str) -> Fitted:
+def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str, selected_by: str = "auto") -> Fitted:
     """Choose and fit a method; its record holds method and reason. Both kinds of evidence need replica counts."""
     if labelled is None:
         counts = pool.require("replica_counts", "collect it with replica_counts=True")
         return _fit_label_free(pool, ReplicaModel(replica_kind(replicas).cells(counts), replicas), labels=False)
-    tower = fit_tower(pool, labelled, replicas=replicas)
+    tower = fit_tower(pool, labelled, replicas=replicas, selected_by=selected_by)
     fit = tower.remaining
     assert isinstance(fit, TowerFit)
     problem = _problem_of_scores(fit.cells)

@@ -165,10 +165,18 @@ class Debiaser:
 class ReplicaDebiaser(Debiaser):
     """The common part of `Tower` and `Auto`, which need replica counts of logits or probabilities."""
 
-    def __init__(self, *, scale: str = "logit", replicas: str = "seeds", negative_rate: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        scale: str = "logit",
+        replicas: str = "seeds",
+        negative_rate: float | None = None,
+        selected_by: str = "auto",
+    ) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability"))
         self.replicas = replica_kind(replicas).name
         self.negative_rate = check_negative_rate(negative_rate, scale)
+        self.selected_by = check_choice("selected_by", selected_by, ("auto", "served", "other"))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(scale={self.scale!r}, replicas={self.replicas!r})"

@@ -55,6 +55,10 @@ class Tower(ReplicaDebiaser):
     negative_rate : float, optional
         Negative-sampling rate used in training; scores are corrected for it. Labelled rows must have their natural
         rate.
+    selected_by : {"auto", "served", "other"}, default="auto"
+        What selected the labelled rows: the served score, from this pool; or anything else, such as an earlier model or
+        chance. ``"auto"`` detects it, with a warning if it was the served score. Bootstraps show it less clearly than
+        seeds: name it if you know it.
 
     Attributes
     ----------
@@ -112,7 +116,7 @@ class Tower(ReplicaDebiaser):
             Replica scores, the served one in column 0.
         labelled : tuple (scores, labels) or (scores, labels, weights), or Evidence
             Labelled rows, scored by every replica. An earlier model may have selected them, or the served score from
-            this pool (which is detected, with a warning); not the mean of these replicas.
+            this pool (see `selected_by`); not the mean of these replicas.
         groups : array-like of shape (n,), optional
             Group of each pool row. Each group gets its own map, shrunk towards that of the pool.
         sample_weight : array-like of shape (n,), optional
@@ -126,7 +130,7 @@ class Tower(ReplicaDebiaser):
         evidence = self._pool_evidence(pool, labelled, groups, sample_weight)
         rows = labelled_evidence(labelled, evidence, replica_counts=True)
         with one_blas_thread():
-            fitted = fit_tower(evidence, rows, replicas=self.replicas)
+            fitted = fit_tower(evidence, rows, replicas=self.replicas, selected_by=self.selected_by)
         self._set(fitted)
         assert isinstance(fitted.remaining, TowerFit)
         self.curve_, self.contrast_ = fitted.remaining.labels.curve, fitted.remaining.labels.contrast

@@ -25,6 +25,7 @@ from .replica_kinds import ReplicaKind, replica_kind
 from .shrinkage import group_lambdas, identical_replicas, lambda_error, shrink_towards, with_curvature
 from .tower import fit_tower
 
+_LARGEST_RATIO = 1.3  # of λ on the pool to that on labelled rows; a larger one raises the suspicion of selected rows
 _LEAST_WEIGHT = 0.2  # a map with less weight changes predictions by less than its error
 
 
@@ -272,6 +273,11 @@ def _in_tandem(shrinkage: _Shrinkage, pool: Moments, labelled: Moments, options:
             "as if the served score had selected them; then λ is biased: label rows that were selected without it"
         )
     ratio = shrinkage.value / rows.value
+    if ratio > _LARGEST_RATIO and not options.kind.shows_selection:
+        warn_user(
+            f"λ is {shrinkage.value:.3g} on the pool and {rows.value:.3g} on the labelled rows, whose scores vary less; if "
+            "the served score selected them, λ is biased: use Tower or Auto with selected_by='served'"
+        )
     error = float(np.hypot(shrinkage.error, ratio * rows.error)) / rows.value
     return replace(shrinkage, value=ratio, error=error, labelled=rows.value, labelled_center=rows.center)
 

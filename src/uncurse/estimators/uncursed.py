@@ -142,9 +142,9 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             elif self.method == "tower":
                 if rows is None:
                     raise UncurseError("method='tower' needs labels, and there are too few rows for two folds")
-                method = Tower(scale="probability", replicas=kind).fit(pool, labelled=rows)
+                method = Tower(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
             else:
-                method = Auto(scale="probability", replicas=kind).fit(pool, labelled=rows)
+                method = Auto(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
         except UncurseError as error:
             if self.method == "tower":
                 raise

@@ -204,8 +204,8 @@ def _fit_methods(
         ),
         "label-free, seeds": lambda: Auto(scale="probability").fit(_seeded(base, X, y, state, features[split.pool])),
         "label-free, bootstraps": lambda: Auto(scale="probability", replicas=kind).fit(unaligned),
-        "Tower": lambda: Tower(scale="probability", replicas=kind).fit(pool, labelled=labelled),
-        "Auto": lambda: Auto(scale="probability", replicas=kind).fit(pool, labelled=labelled),
+        "Tower": lambda: Tower(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=labelled),
+        "Auto": lambda: Auto(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=labelled),
     }
     maps: dict[str, Predict] = {"as served": lambda p: p}
     intervals, failed = {}, {}
