@@ -88,8 +88,10 @@ class ClickCounter:
         self.clicks = np.zeros((_REPLICAS, world.ads, world.contexts))
         self.shown = np.zeros_like(self.clicks)
 
-    def learn(self, clicks: NDArray[Any], shown: NDArray[Any], rng: np.random.Generator) -> None:
-        """Add the clicks and impressions (ads, contexts) of a day; the weight of earlier days decreases."""
+    def learn(self, day: Impressions, rng: np.random.Generator) -> None:
+        """Add the impressions of a day; the weight of earlier days decreases."""
+        cells, shape = day.ads * self.world.contexts + day.contexts, self.clicks.shape[1:]
+        clicks, shown = (np.bincount(cells, w, shape[0] * shape[1]).reshape(shape) for w in (day.clicks, None))
         self.clicks *= self.world.memory
         self.shown *= self.world.memory
         if self.world.bootstrap:
@@ -160,12 +162,10 @@ def run_loop(
 
     On day d the model is trained on the impressions of the days before d − 1. The impressions of day d − 1 are labels
     that it has not seen; the policy is fitted to them and to a sample of `pool` candidates of today. Days 0 to 2 show
-    random ads at any price, so that there is something to learn from. All policies meet the same requests and prices,
-    and "truth" is always among them.
+    random ads at any price. All policies meet the same requests and prices, and "truth" is always among them.
 
     A share `explore` of the requests of every day shows a random ad at any price. The model learns from these too; with
-    ``labels="random"`` policies are fitted to these alone, else to all impressions of the day before.
-    `progress` is called with 1 after every run of a policy.
+    ``labels="random"`` policies are fitted to these alone. `progress` is called with 1 after every run of a policy.
     """
     own = world or World()
     if check_count(days, "days") <= _FIRST:
@@ -210,7 +210,7 @@ class _Platform:
         waiting: list[Impressions] = []  # of days that are not yet learned
         for day in range(days):
             if len(waiting) == 2:
-                self._learn(waiting.pop(0), self._rng(day, 1))
+                self.model.learn(waiting.pop(0), self._rng(day, 1))
             shown, account, cost = self._day(day, waiting[-1] if day >= _FIRST else None)
             waiting.append(shown)
             if account is not None:
@@ -218,11 +218,6 @@ class _Platform:
                 costs.append(cost)
             self._replace(waiting, self._rng(day, 2))
         return tuple(accounts), float(np.mean(costs))
-
-    def _learn(self, day: Impressions, rng: np.random.Generator) -> None:
-        cells, shape = day.ads * self.world.contexts + day.contexts, self.truth.shape
-        shown = np.bincount(cells, minlength=self.truth.size).reshape(shape)
-        self.model.learn(np.bincount(cells, day.clicks, minlength=self.truth.size).reshape(shape), shown, rng)
 
     def _replace(self, waiting: list[Impressions], rng: np.random.Generator) -> None:
         """Replace some ads; what is known of the old ones is of no use."""

@@ -77,7 +77,7 @@ def _headline(outcome: Outcome) -> Headline:
         note = f"{amount:.2f} for 1,000 requests{bounds}"
         numbers.append(BigNumber(i, title, percent(value, decimals), note))
     theory = "" if outcome.settings.budget is not None else expected_words(outcome)
-    first, *rest = headline(outcome)
+    first, *rest = headline(outcome) or [""]
     return Headline((("text", first), *(("aside", f" {sentence}") for sentence in rest)), tuple(numbers), theory)
 
 
