@@ -9,21 +9,9 @@ from typing import Any
 from ...optional import needing
 from ...report import REQUIREMENT
 from ...report.prose import BigNumber, Headline, decimals_for, interval, percent
+from . import results as words
 from .loop import FROZEN, REFRESHED, LoopOutcome
-from .results import (
-    FIELDS,
-    FIGURES,
-    MONEY,
-    Results,
-    corrected,
-    expected_words,
-    figures_table,
-    headline,
-    loop_table,
-    loop_title,
-    sensitivity_table,
-    setting,
-)
+from .results import FIELDS, FIGURES, MONEY, Results
 from .simulate import TRUTH, Outcome
 from .theory import expected_account
 
@@ -35,21 +23,9 @@ with needing("report", REQUIREMENT):
     from ...report.page import render as render_page
 
 #: Policies of line charts, which hold few lines.
-_LINES = ("as served", "multiplier", "platt", "vad", "tower", "auto", FROZEN, REFRESHED)
+_LINES = ("as served", "auto", "tower", "vad", "platt", "multiplier", FROZEN, REFRESHED)
 #: Policies by colour: those that are compared most have colours of their own.
-_ORDER = (
-    "as served",
-    "auto",
-    "tower",
-    "vad",
-    "platt",
-    "multiplier",
-    "isotonic",
-    "platt + vad",
-    FROZEN,
-    REFRESHED,
-    TRUTH,
-)
+_ORDER = (*_LINES[:6], "isotonic", "platt + vad", FROZEN, REFRESHED, TRUTH)
 
 
 def render(results: Results, command: str = "") -> str:
@@ -65,7 +41,7 @@ def render(results: Results, command: str = "") -> str:
 
 def _headline(outcome: Outcome) -> Headline:
     numbers = []
-    for i, name in enumerate(("as served", corrected(outcome))):
+    for i, name in enumerate(("as served", words.corrected(outcome))):
         if name not in outcome.accounts:
             continue
         amount, _ = outcome.mean(str(name), FIGURES["overcharge"].of)
@@ -76,8 +52,8 @@ def _headline(outcome: Outcome) -> Headline:
         title = "Overcharge as served" if name == "as served" else f"With {name}"
         note = f"{amount:.2f} for 1,000 requests{bounds}"
         numbers.append(BigNumber(i, title, percent(value, decimals), note))
-    theory = "" if outcome.settings.budget is not None else expected_words(outcome)
-    first, *rest = headline(outcome) or [""]
+    theory = "" if outcome.settings.budget is not None else words.expected_words(outcome)
+    first, *rest = words.headline(outcome) or [""]
     return Headline((("text", first), *(("aside", f" {sentence}") for sentence in rest)), tuple(numbers), theory)
 
 
@@ -101,9 +77,9 @@ def _policies(outcome: Outcome) -> Section:
             "Surplus: value of the clicks minus payments to the exchange. All policies bid in the same auctions, so "
             "their differences are more certain than the bars suggest.",
         ),
-        _folded("All figures, for 1,000 requests", figures_table(outcome)),
+        _folded("All figures, for 1,000 requests", words.figures_table(outcome)),
     )
-    return Section("policies", "What each policy costs", (setting(outcome),), blocks)
+    return Section("policies", "What each policy costs", (words.setting(outcome),), blocks)
 
 
 def _sensitivity(name: str, outcomes: Sequence[tuple[float, Outcome]]) -> Section:
@@ -122,7 +98,7 @@ def _sensitivity(name: str, outcomes: Sequence[tuple[float, Outcome]]) -> Sectio
     title = f"Overcharge by {field}"
     captions = f"{title}, for each policy.", f"{title}: mean over repetitions."
     figure = _line_figure(f"by-{name}", points, field, captions, logarithmic=name == "candidates")
-    table = _folded(title, sensitivity_table(outcomes, name))
+    table = _folded(title, words.sensitivity_table(outcomes, name))
     return Section(f"sensitivity-{name}", FIELDS[name], tuple(prose), (figure, table))
 
 
@@ -141,7 +117,7 @@ def _loop(loop: LoopOutcome) -> Section:
         "Predicted clicks over true clicks of the impressions won, minus 1.",
     )
     figure = _line_figure("closed-loop", points, "day", captions)
-    return Section("loop", "Closed loop", prose, (figure, _folded(loop_title(loop), loop_table(loop))))
+    return Section("loop", "Closed loop", prose, (figure, _folded(words.loop_title(loop), words.loop_table(loop))))
 
 
 def _provenance(results: Results, command: str) -> Section:
