@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from ...errors import UncurseError
 from ...logs.checks import first_line
 from ...logs.files import check_files, locate
 from ...logs.scans import scan_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _PLAIN = (".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
@@ -30,11 +26,11 @@ def read_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Array]:
 
     try:
         if str(path).lower().endswith(_PLAIN):
-            frame = _read_plain(Path(path), columns)
+            found = _read_plain(Path(path), columns)
         else:
             files, names = locate([path]), list(dict.fromkeys(columns))
             frame = scan_polars(files, names, uneven=check_files(files, names)).select(names).collect()
-        found = {name: frame[name].cast(pl.Float64).to_numpy() for name in columns}
+            found = {name: frame[name].cast(pl.Float64).to_numpy() for name in columns}
     except OSError as error:
         raise UncurseError(f"cannot read {path}: {error.strerror or error}") from None
     except (pl.exceptions.PolarsError, EOFError) as error:
@@ -51,7 +47,7 @@ def read_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Array]:
     return found
 
 
-def _read_plain(path: Path, columns: Sequence[str]) -> pl.DataFrame:
+def _read_plain(path: Path, columns: Sequence[str]) -> dict[str, Array]:
     import gzip
 
     import polars as pl
@@ -63,9 +59,11 @@ def _read_plain(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     first = data.split(b"\n", 1)[0]
     separator = "\t" if b"\t" in first else " "
     frame = pl.read_csv(data, has_header=False, separator=separator, infer_schema_length=None)
-    frame.columns = [str(i) for i in range(frame.width)]
+    names = [str(i) for i in range(frame.width)]
+    frame.columns = names
     for name in columns:
-        if name not in frame.columns:
-            known = ", ".join(frame.columns)
-            raise UncurseError(f"{path} has no header, so its columns are numbers; {name!r} is not one of {known}")
-    return frame
+        if name not in names:
+            raise UncurseError(
+                f"{path} has no header, so its columns are numbers; {name!r} is not one of {', '.join(names)}"
+            )
+    return {name: frame[name].cast(pl.Float64).to_numpy() for name in columns}
