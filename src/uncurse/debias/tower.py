@@ -299,8 +299,8 @@ def _selection_by_labels(pool: ReplicaModel, labelled: ReplicaModel) -> str:
     if as_part is None or alone[0] - as_part[0] < _CLEAR:
         return ""
     return (
-        f"log odds of the labels rise by {alone[1]:.2f} per unit of the denoised score and are off by {alone[2]:+.2f} if "
-        f"the labelled rows are a sample of their own; by {as_part[1]:.2f} and {as_part[2]:+.2f} if the served score "
+        f"log odds of the labels rise by {alone[1]:.2f} per unit of the denoised score and are off by {alone[2]:+.2f} "
+        f"if the labelled rows are a sample of their own; by {as_part[1]:.2f} and {as_part[2]:+.2f} if the served score "
         "selected them"
     )
 

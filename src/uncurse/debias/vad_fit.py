@@ -275,8 +275,8 @@ def _in_tandem(shrinkage: _Shrinkage, pool: Moments, labelled: Moments, options:
     ratio = shrinkage.value / rows.value
     if ratio > _LARGEST_RATIO and not options.kind.shows_selection:
         warn_user(
-            f"λ is {shrinkage.value:.3g} on the pool and {rows.value:.3g} on the labelled rows, whose scores vary less; if "
-            "the served score selected them, λ is biased: use Tower or Auto with selected_by='served'"
+            f"λ is {shrinkage.value:.3g} on the pool and {rows.value:.3g} on the labelled rows, whose scores vary less; "
+            "if the served score selected them, λ is biased: use Tower or Auto with selected_by='served'"
         )
     error = float(np.hypot(shrinkage.error, ratio * rows.error)) / rows.value
     return replace(shrinkage, value=ratio, error=error, labelled=rows.value, labelled_center=rows.center)
