@@ -33,13 +33,6 @@ class Cells(Sums):
     exact : bool, optional
         Keep every distinct score (True) or use the grid (False); by default decided by the number of rows.
 
-    Attributes
-    ----------
-    score, weight, label : arrays of shape (K,)
-        Mean score, total weight and weighted label sum; `label` is None for unlabelled rows.
-    weight_squares, label_squares : arrays of shape (K,)
-        Sums of w² and w²y, for standard errors; equal to `weight` and `label` without weights.
-
     Examples
     --------
     >>> cells = Cells().update([0.5, -1.0, 0.5], [1, 0, 0])
@@ -236,12 +229,12 @@ class Cells(Sums):
 
     @property
     def weight_squares(self) -> Array:
-        """Σw² of each cell."""
+        """Σw² of each cell, for standard errors; equal to `weight` without weights."""
         return self._row(3)
 
     @property
     def label_squares(self) -> Array:
-        """Σw²y of each cell."""
+        """Σw²y of each cell, for standard errors; equal to `label` without weights."""
         return self._row(4)
 
     def _totals(self) -> tuple[float, float]:

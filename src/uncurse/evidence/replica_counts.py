@@ -52,8 +52,6 @@ class ReplicaCounts(Sums):
     ----------
     rows, n_replicas : int
         Number of rows and of replicas.
-    level : int
-        Cells are 2**(level − 14) wide.
     column_sums : array of shape (S,)
         Exact sum of the weighted logits of each replica.
 
@@ -286,7 +284,7 @@ class ReplicaCounts(Sums):
 
     @property
     def level(self) -> int:
-        """Level of the grid."""
+        """Level of the grid: cells are 2**(level − 14) wide."""
         self._flush()
         return self._level
 
