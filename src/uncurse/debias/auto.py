@@ -19,7 +19,7 @@ from ..maps import Affine, compose
 from ..threads import one_blas_thread
 from .averaging import Averaged, average_maps, mixed_log_odds
 from .base import Fitted, ReplicaDebiaser
-from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric
+from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric, lines_of
 from .intervals import SHARES, TopShare, compared_shares
 from .latent_scores import ReplicaModel
 from .replica_kinds import replica_kind
@@ -116,6 +116,18 @@ class Auto(ReplicaDebiaser):
         self._set(fitted)
         self.method_, self.reason_ = fitted.record.method, fitted.record.reason
         return self
+
+
+def count_whole_models(auto: Auto, scores: Evidence) -> None:
+    """Let the intervals count level and slope of whole models, which `scores` are of.
+
+    In cross-fitting, a column holds the scores of several models, whose errors average out.
+    """
+    lines, remaining = lines_of(scores.moments), auto._remaining
+    if isinstance(remaining, LabelFree):
+        auto._remaining = replace(remaining, lines=lines)
+    elif isinstance(remaining, Averaged) and isinstance(remaining.first, LabelFree):
+        auto._remaining = replace(remaining, first=replace(remaining.first, lines=lines))
 
 
 def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str, selected_by: str = "auto") -> Fitted:

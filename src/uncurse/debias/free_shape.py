@@ -14,7 +14,7 @@ assumes normal noise.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from .._types import Array
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
-from ..evidence import ReplicaCells
+from ..evidence import Moments, ReplicaCells
 from ..evidence.replica_cells import outlier_fences, point_masses
 from ..links import logistic
 from ..maps import Affine, Curve
@@ -110,11 +110,21 @@ def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
     return np.asarray(np.exp(np.interp(reached, position / total, np.log(np.maximum(ratio, 1e-300)))))
 
 
+def lines_of(moments: Moments) -> Array:
+    """Return mean and slope of each column on the served score, and Var(column − served) / Var(served)."""
+    scaled = moments.covariance / moments.covariance[0, 0]
+    return np.stack([moments.mean, scaled[0], np.diagonal(scaled) + 1 - 2 * scaled[0]])
+
+
 @dataclass(frozen=True)
 class LabelFree(ABC):
-    """Base of the label-free estimates, with their errors on the top of the pool."""
+    """Base of the label-free estimates, with their errors on the top of the pool.
+
+    `lines` holds mean and slope of each column on the served score, and its relative variance about that score.
+    """
 
     model: ReplicaModel
+    lines: Array | None = field(default=None, kw_only=True)
 
     @property
     def cells(self) -> ReplicaCells:
@@ -142,9 +152,24 @@ class LabelFree(ABC):
         return self.model.posterior_logit(self.model.latent)
 
     def level_error(self, alpha: float) -> tuple[float, int]:
-        """Return the relative error due to the mean logit of the replicas, and its degrees of freedom."""
+        """Return the relative error due to level, slope and noise of the models, and its degrees of freedom.
+
+        The errors of a model on different rows are related: those of a linear model have a few dimensions. So a model
+        is too high or too low on the top as a whole, and its noise is larger or smaller than that of others. Bootstraps
+        show by how much: by their lines on the served score, and by their variances about it.
+        """
         top = TopShare(self.cells, alpha)
-        variance, freedom = self.model.kind.level_variance(self.cells.levels)
+        levels, by_noise = self.cells.levels, 0.0
+        if self.lines is not None and not self.model.kind.exchangeable:
+            mean, slope, noise = self.lines
+            served = self.cells.served
+            distance = top.mean(served[top.cells]) - float(np.average(served, weights=self.cells.weight))
+            if len(mean) > 2:
+                levels = mean - mean[0]
+                levels[1:] += (slope[1:] - slope[1:].mean()) * distance
+                by_noise = float(np.var(noise[1:], ddof=1)) * distance**2
+        variance, freedom = self.model.kind.level_variance(levels)
+        variance += by_noise
         return relative_level_error(top, self.log_odds(self.cells.served[top.cells]), variance), freedom
 
     def log_mean(self, alpha: float) -> float:

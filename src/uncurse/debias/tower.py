@@ -300,8 +300,8 @@ def _selection_by_labels(pool: ReplicaModel, labelled: ReplicaModel) -> str:
         return ""
     return (
         f"log odds of the labels rise by {alone[1]:.2f} per unit of the denoised score and are off by {alone[2]:+.2f} "
-        f"if the labelled rows are a sample of their own; by {as_part[1]:.2f} and {as_part[2]:+.2f} if the served score "
-        "selected them"
+        f"if the labelled rows are a sample of their own; by {as_part[1]:.2f} and {as_part[2]:+.2f} if the served "
+        "score selected them"
     )
 
 

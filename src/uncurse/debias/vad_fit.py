@@ -17,7 +17,7 @@ from ..links import get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
 from .base import Fitted
-from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric
+from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric, lines_of
 from .intervals import RemainingError, served_lead
 from .latent_scores import ReplicaModel
 from .records import DataRecord, FitRecord, GroupRecord
@@ -145,15 +145,16 @@ def label_free(model: ReplicaModel, moments: Moments, options: VADOptions) -> La
 
     One λ has a smaller error than a curve, but noise may differ from row to row.
     """
-    free = FreeShape.fit(model)
+    lines = lines_of(moments)
+    free = replace(FreeShape.fit(model), lines=lines)
     shrinkage = _shrinkage(moments, options, None)
     if options.link != "logistic" or not shrinkage.value > 0:
         return free
-    parametric = Parametric(model, shrinkage.value, shrinkage.center, shrinkage.variance)
+    parametric = Parametric(model, shrinkage.value, shrinkage.center, shrinkage.variance, lines=lines)
     weight = free.probability_of(parametric)
     if weight > 1 - _LEAST_WEIGHT:
         return parametric
-    return free if weight < _LEAST_WEIGHT else LabelFreeAverage(model, parametric, free, weight)
+    return free if weight < _LEAST_WEIGHT else LabelFreeAverage(model, parametric, free, weight, lines=lines)
 
 
 def _record(
@@ -190,6 +191,7 @@ def _fit_free(pool: Evidence, options: VADOptions, shrinkage: _Shrinkage, varian
         raise UncurseError("shape='free' has no groups and takes no variance; fit one VAD for each group")
     counts = pool.require("replica_counts", "collect it with replica_counts=True")
     shape = FreeShape.fit(ReplicaModel(options.kind.cells(counts), options.replicas))
+    shape = replace(shape, lines=lines_of(pool.moments))
     steps = [Affine(1.0, options.offset)] if options.offset else []
     score_map = compose(*steps, shape.map(), scale=options.scale)
     return Fitted(score_map, _record("vad", pool, None, options, shrinkage, {}), shape)
@@ -275,8 +277,8 @@ def _in_tandem(shrinkage: _Shrinkage, pool: Moments, labelled: Moments, options:
     ratio = shrinkage.value / rows.value
     if ratio > _LARGEST_RATIO and not options.kind.shows_selection:
         warn_user(
-            f"λ is {shrinkage.value:.3g} on the pool and {rows.value:.3g} on the labelled rows, whose scores vary less; "
-            "if the served score selected them, λ is biased: use Tower or Auto with selected_by='served'"
+            f"λ is {shrinkage.value:.3g} on the pool and {rows.value:.3g} on the labelled rows, whose scores vary "
+            "less; if the served score selected them, λ is biased: use Tower or Auto with selected_by='served'"
         )
     error = float(np.hypot(shrinkage.error, ratio * rows.error)) / rows.value
     return replace(shrinkage, value=ratio, error=error, labelled=rows.value, labelled_center=rows.center)

@@ -84,6 +84,11 @@ class CrossFit(NamedTuple):
         """Return the pool as evidence, with the number of different rows."""
         return _evidence(self.pool, None, self.pool_weights, scale, clip).repeated(self.pool_repeats)
 
+    def served_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
+        """Return the pool as evidence, scored by the models that are trained on all rows."""
+        assert self.served_pool is not None
+        return _evidence(self.served_pool, None, None, scale, clip)
+
     def labelled_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
         """Return the labelled rows as evidence, with the number of different rows."""
         assert self.labelled is not None

@@ -16,7 +16,7 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from .._types import Array
-from ..debias.auto import Auto
+from ..debias.auto import Auto, count_whole_models
 from ..debias.replica_kinds import replica_kind
 from ..debias.tower import Tower
 from ..debias.vad import VAD
@@ -130,7 +130,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         return np.asarray(target == np.unique(every)[1])
 
     def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, str, str, Any]:
-        every = done.pool if labelled is None else np.concatenate([done.pool, labelled[0]])
+        every = np.concatenate([done.pool, *(x for x in (labelled and labelled[0], done.served_pool) if x is not None)])
         clip = CLIP if ((every <= 0) | (every >= 1)).any() else 0.0
         kind = done.replicas.kind
         method: VAD | Tower | Auto
@@ -145,6 +145,8 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
                 method = Tower(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
             else:
                 method = Auto(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
+                if rows is not None and done.served_pool is not None:
+                    count_whole_models(method, done.served_evidence("probability", clip))
         except UncurseError as error:
             if self.method == "tower":
                 raise
