@@ -24,12 +24,15 @@ test: $(VENV)/.dev
 
 # One process runs the tests of Spark, because each process would start a Java machine of its own.
 test-beside: $(VENV)/.dev
-	$(BIN)/python -m pytest -m spark tests -rs -p no:cacheprovider
+	$(BIN)/python -m pytest -m spark $$(grep -rlE 'spark|engines' tests --include='test_*.py') -rs -p no:cacheprovider
 	$(MAKE) --no-print-directory test-oldest
 
 # The oldest packages that pyproject.toml allows. All tests of the core on them: make test-oldest TESTS=core
+# Left out by default: the demo, whose commands a smaller log goes through; many replications; signals and pipes.
 TESTS ?= $(patsubst %,tests/test_%.py,calibrators cli collect displays estimators from_arrays links logistic maps \
-  shift spline straight_line theory validation)
+  shift spline straight_line theory validation) \
+  tests/test_logs.py::test_from_a_log_to_a_map_to_predictions_to_a_page \
+  -k 'not (demo_writes or over_prediction or smaller_error or interrupted or standard_output_is_one_line or goes_away)'
 LIST_CORE := from pathlib import Path; from tools.mutants.runner import core_tests; print(*core_tests(Path()))
 test-oldest: $(VENV)-oldest/.dev
 	@if [ ! -x $(VENV)-oldest/bin/pytest ]; then echo "skipped: NumPy 2.0 and SciPy 1.13 have no wheels for Python 3.13 and later"; \

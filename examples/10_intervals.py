@@ -13,7 +13,8 @@ import numpy as np
 import uncurse
 from uncurse.links import logistic
 
-ALPHA, TIMES = 0.05, 20
+ALPHA = 0.05
+TIMES = 20
 
 
 def scored(rng, mean, rows):

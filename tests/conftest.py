@@ -11,6 +11,13 @@ from engines import MANY_ROWS, SAMPLE_ROWS
 from required_options import with_required
 from uncurse import UncurseError
 
+#: Modules that take longest. They start first, so that no process is left with one of them at the end.
+LONG = ("test_docs", "test_examples", "test_fuzz", "test_mlflow", "test_mutants", "test_page", "test_paper")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.path.name.startswith(LONG))
+
 
 @pytest.fixture
 def one_torch_thread():

@@ -28,6 +28,8 @@ METHODS = {
     "auto": Auto(),
     "auto with labels": Auto(),
 }
+# One method for each part of evidence: moments, cells, replica counts. Fits do not know which engine collected it.
+PARTS = ("straight", "tandem isotonic", "auto with labels")
 LABELLED = ("tandem", "tandem isotonic", "tandem about the calibrated mean", "tower", "auto with labels")
 
 
@@ -141,22 +143,22 @@ def fitted_to_arrays(size, count, name):
     ("engine", "size", "count"),
     [
         ("duckdb", "large", 2),
-        ("duckdb", "large", 3),
-        ("parquet", "large", 2),
-        *((engine, "small", 3) for engine in ("pandas", "lazy polars", "ibis", "csv duckdb")),
+        ("parquet", "large", 3),
+        *((engine, "small", 3) for engine in ("pandas", "csv duckdb")),
         pytest.param("spark", "large", 3, marks=pytest.mark.spark),
         pytest.param("csv spark", "small", 3, marks=pytest.mark.spark),
     ],
 )
 def test_every_method_fits_the_same_map_to_a_log_as_to_arrays(engine, size, count, opened):
-    # One engine of each way to read; the test above compares the evidence of all.
+    # One engine of each way to read; the test above compares the evidence of all. All methods on two of them.
     evidence = []
     for log, label in zip(LOGS[size], (None, "click"), strict=True):
         source, options = opened(engine, log)
         given = {"label": label, "weight": "w", "replica_counts": True}
         evidence.append(collect(source, score_names(count), **given, **options))
     pool, labelled = evidence
-    for name, method in METHODS.items():
+    for name in METHODS if engine in ("duckdb", "pandas") else PARTS:
+        method = METHODS[name]
         score_map, value, reason, interval = fitted_to_arrays(size, count, name)
         found = method.fit(pool, **({"labelled": labelled} if name in LABELLED else {}))
         # Spark adds the rows of its partitions in any order, and Tower multiplies this rounding by some thousands.
@@ -212,7 +214,7 @@ def test_groups_weights_probabilities_and_sampled_negatives(engine, size, count,
         np.testing.assert_allclose(maps[0](p, here), maps[1](p, here), rtol=0, atol=5e-12)
 
 
-@pytest.mark.parametrize("engine", ["lazy polars", *QUERIES])
+@pytest.mark.parametrize("engine", ["lazy polars", "duckdb", "ibis"])
 def test_replicas_are_counted_on_the_logit_whatever_the_link(engine, opened):
     log = LOGS["large"][0]
     source, options = opened(engine, log)
@@ -257,7 +259,7 @@ def test_a_first_batch_without_weight_adds_nothing(monkeypatch, tmp_path):
     np.testing.assert_array_equal(found.cells().weight, expected.cells().weight)
 
 
-@pytest.mark.parametrize("engine", QUERIES)
+@pytest.mark.parametrize("engine", ["duckdb", "ibis"])
 def test_first_rows_without_weight_do_not_fix_the_grid_of_a_query(engine, opened):
     log = LOGS["large"][1]
     log = log.with_columns(w=pl.when(pl.int_range(len(log)) < SAMPLE_ROWS + 2_000).then(0.0).otherwise("w"))

@@ -1,14 +1,11 @@
 """The blocks of the README and the docs run, their links lead somewhere, and the reference lists every public name."""
 
-import os
 import re
-import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tools.docblocks import blocks
+from tools.docblocks import blocks, environment, run_page
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = ("gallery", "_build", "reference/api", "reference/commands.md")  # by the build
@@ -27,20 +24,22 @@ def runs(path):
     return any(not block.reason for block in blocks(path.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("models", [True, False], ids=["with models", "without"])
-def test_every_block_runs(models, tmp_path):
-    """Many pages in one process, those that train models in another: loading libraries takes longer than most pages."""
-    pages = []
-    for page in PAGES:
-        needed = re.findall(r"^(?:import|from) (torch|lightgbm|onnx|duckdb|pandas)", page.read_text(), re.M)
-        if runs(page) and all(map(find_spec, needed)) and models == bool({"torch", "lightgbm", "onnx"} & {*needed}):
-            pages.append(page)
-    assert pages
-    words = [sys.executable, "-W", "ignore", "-m", "tools.docblocks", *pages]
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=1200)
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=name)
+def test_every_block_runs(page, tmp_path, monkeypatch, request):
+    """In this process, which has loaded most libraries already: that takes longer than most pages."""
+    needed = {*re.findall(r"^(?:import|from) (torch|lightgbm|onnx|duckdb|pandas)", page.read_text(), re.M)}
+    for library in needed:
+        pytest.importorskip(library)
+    if "torch" in needed:
+        request.getfixturevalue("one_torch_thread")
+    for variable, value in environment(tmp_path / "bin").items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(sys, "argv", ["uncurse"])
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    run_page(page)
 
 
 def test_few_blocks_are_left_out_and_each_says_why():

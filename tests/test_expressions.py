@@ -26,6 +26,7 @@ STEPS = Steps((-1.0, 0.5), (-3.0, -1.0, 2.0), 1e-6, 0.1)
 CURVE = Curve((-2.0, 0.0, 1.5), (-1.5, -1.0, 2.0), 0.5, 1.2)
 STAIRS = Steps(np.unique(RNG.normal(size=700)), np.sort(RNG.normal(size=701)), 1e-7, 0.1)
 BEND = Curve(logit_knots(256), np.sort(RNG.normal(size=256)), 0.5, 1.2)
+FLIGHT = Steps(STAIRS.edges[::16], STAIRS.values[: len(STAIRS.edges[::16]) + 1], 1e-7, 0.1)
 ARC = Curve(BEND.x[::16], BEND.y[::16], 0.5, 1.2)
 MAPS = {
     "affine": Affine(0.7, -0.3),
@@ -44,12 +45,14 @@ MAPS = {
     "chain of links": Chain((STEPS, Affine(0.8, 0.01, "identity"))),
     "chain in a chain": Chain((Chain((Affine(0.5, 0.1), CURVE)), Affine(0.9, 0.2, "log"))),
     "groups of affine": Grouped(Affine(0.7, -0.3), {"a": Affine(1.0, 0.1), "ü": Affine(0.2, 1.0), "": Affine(2.0, 0)}),
-    "groups of steps": Grouped(STEPS, {"it's": STAIRS, "back\\slash": Steps((), (0.1,)), "ü": STEPS}),
+    "groups of steps": Grouped(STEPS, {"it's": FLIGHT, "back\\slash": Steps((), (0.1,)), "ü": STEPS}),
     "groups of all kinds": Grouped(CURVE, {"a": ARC, "it's": Affine(1.0, 2.0), "": STEPS, "ü": Affine(0.5, 0.0)}),
     "no groups at all": Grouped(CURVE, {}),
 }
 
 # The type of the scores is the same to all maps after the first step, which depends on their scale.
+# Ibis and Spark take seconds to compile long maps: a test below has one, of a few rows.
+LONG = {"ibis": ("256 knots", "701 steps"), "pyspark": ("701 steps",)}
 ALSO_OF_FLOAT32 = ("affine", "affine of probabilities", "affine of values in log", "curve", "steps", "groups of affine")
 
 
@@ -71,7 +74,7 @@ def log_of(scores, groups=GROUPS):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_predicts_as_numpy_and_leaves_the_rest_alone(engine, dtype, make):
     for name, score_map in MAPS.items():
-        if dtype == np.float32 and name not in ALSO_OF_FLOAT32:
+        if name in LONG.get(engine, ()) or (dtype == np.float32 and name not in ALSO_OF_FLOAT32):
             continue
         table = log_of(scores_for(score_map, dtype))
         group = "group" if isinstance(score_map, Grouped) else None
@@ -103,9 +106,9 @@ def test_whole_numbers_are_groups_by_their_text(engine, make):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_thousands_of_groups_each_get_their_own_map(engine, make):
-    names = np.array([f"site {i}" for i in range(3000)])
-    grouped = Grouped(Affine(1.0, 0.0), {str(n): Affine(0.5 + i / 3000, i / 1000) for i, n in enumerate(names[:2900])})
+def test_more_than_a_thousand_groups_each_get_their_own_map(engine, make):
+    names = np.array([f"site {i}" for i in range(1500)])
+    grouped = Grouped(Affine(1.0, 0.0), {str(n): Affine(0.5 + i / 1500, i / 500) for i, n in enumerate(names[:1400])})
     groups = RNG.choice(names, N)
     out = with_prediction(make(engine, log_of(SCORES, groups)), grouped, score="s 1", column="p", group="group")
     np.testing.assert_allclose(arrow(out)["p"].to_numpy(), grouped(SCORES, groups), rtol=1e-12)

@@ -136,18 +136,23 @@ def run_commands(code: str) -> int:
     return 0
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """Write the command ``uncurse`` of this Python to a folder; return the variables with which pages find it."""
+    folder.mkdir()
+    command = folder / "uncurse"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m uncurse "$@"\n')
+    command.chmod(0o755)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "MPLBACKEND": os.environ.get("MPLBACKEND", "Agg")}
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run pages, each in an empty folder, with the command ``uncurse`` of this Python; exit with 1 if one fails."""
     parser = argparse.ArgumentParser(prog="tools.docblocks", description=__doc__)
     parser.add_argument("pages", nargs="+", type=Path)
     pages = [page.resolve() for page in parser.parse_args(arguments).pages]
     with tempfile.TemporaryDirectory() as folder:
-        command = Path(folder, "bin", "uncurse")
-        command.parent.mkdir()
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m uncurse "$@"\n')
-        command.chmod(0o755)
-        os.environ["PATH"] = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-        os.environ.setdefault("MPLBACKEND", "Agg")
+        os.environ.update(environment(Path(folder, "bin")))
         failed = []
         for i, page in enumerate(pages):
             target = Path(folder, str(i))

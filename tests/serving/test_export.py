@@ -34,8 +34,8 @@ TIES = Steps(np.unique(RNG.normal(-2, 2, 60)), np.sort(RNG.normal(-2, 2, 61)), 1
 FALLING = Steps(np.linspace(-5, 3, 20), RNG.normal(-2, 1, 21), monotone=False)
 BEND = Curve((-3.0, 0.0, 1.0), (-2.5, 0.2, 0.7), 0.4, 1.3)
 # Parts of the maps below: SQL repeats a part for every piece of the next, and engines compile it slowly.
-ARC = Curve(CURVE.x[::24], CURVE.y[::24], 0.8, 0.9)
-STAIRS = Steps(np.unique(RNG.normal(-2, 2, 5)), np.sort(RNG.normal(-2, 2, 6)), 1e-6, 0.1)
+ARC = Curve(CURVE.x[15::40], CURVE.y[15::40], 0.8, 0.9)
+STAIRS = Steps(np.unique(RNG.normal(-2, 2, 3)), np.sort(RNG.normal(-2, 2, 4)), 1e-6, 0.1)
 MAPS = {
     "affine": Affine(0.7, -0.3),
     "affine of probabilities": Affine(0.7, -0.3, scale="probability"),
