@@ -117,7 +117,7 @@ class Run:
         self.total = torch.tensor([self.weight_of_rows(replica) for replica in range(r)], dtype=torch.float64)
         self.on_snapshot: Callable[[float], None] | None = None
         self.snapshots: dict[float, dict[str, Tensor]] = {}
-        self.captured: Any = None
+        self.captured: Any = 0  # steps before the CUDA graph is captured, then the graph
         self.began = 0
 
     def make_room(self) -> None:
@@ -207,7 +207,7 @@ class Run:
     def set_rate(self, rate: float) -> None:
         """Take the steps to come at another rate, which a captured step has as a constant."""
         if rate != self.rate:
-            self.rate, self.captured = rate, None
+            self.rate, self.captured = rate, 0
             self.optimiser.set_rate(rate)
 
     @torch.no_grad()
@@ -237,8 +237,6 @@ class Run:
         """The next whole batch: as a CUDA graph where there is one, captured after a few steps."""
         if not self.graph:
             return self.next()
-        if self.captured is None:
-            self.captured = 0
         if isinstance(self.captured, int):
             if self.captured < _WARM:
                 side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
