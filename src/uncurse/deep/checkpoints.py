@@ -65,7 +65,7 @@ class Checkpoint:
                     tensor.copy_(torch.from_numpy(value))
                 return int(head["step"])
         except UncurseError as error:
-            reason: object = f"{error}"
+            reason = str(error)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
             found = "no archive of plain arrays" if "pickle" in str(error) else error
             reason = f"is no checkpoint ({found})"

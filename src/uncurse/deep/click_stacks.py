@@ -22,7 +22,7 @@ class DLRMStack(ClickStack):
         for name, layer in self.layers(model).items():
             spare = {"bottom.0": 0, "top.0": 1}.get(name)  # one for the top, see below
             self.add(name, layer, None if spare is None else padded(layer.in_features + spare))
-        self._last = len(model.options["bottom"]), len(model.options["top"])  # layers of the bottom and the top
+        self._last = len(model.options["bottom"]), len(model.options["top"])  # numbers of the last layer of each part
         vectors = len(self.sizes) + 1
         pairs = vectors * (vectors - 1) // 2
         # Strictly below the diagonal, row by row; and for each entry of the square the place of its pair in the input
