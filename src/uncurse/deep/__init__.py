@@ -15,7 +15,7 @@ _HOMES = {
     "XDeepFM": "models",
     "train_replicas": "training",
     "Replicas": "training",
-    "Progress": "progress",
+    "Progress": "run",
 }
 
 

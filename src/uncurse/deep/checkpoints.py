@@ -7,6 +7,7 @@ import os
 import time
 import zipfile
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -16,75 +17,66 @@ from torch import Tensor
 from ..documents import SCHEMA_VERSION, replacing
 from ..errors import UncurseError
 
-_HEAD = "about"
 _MINUTE = 60.0
 
 
-def save_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], step: int, state: dict[str, Tensor]) -> None:
-    """Write what is trained after so many steps; a checkpoint that is there is replaced in one move."""
-    head = json.dumps({"kind": "checkpoint", "schema_version": SCHEMA_VERSION, "step": step, "about": about})
-    try:
-        # As numpy.savez, but an array at a time: the whole may be larger than the host's memory.
-        with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
-            for name, value in {_HEAD: torch.tensor(list(head.encode()), dtype=torch.uint8), **state}.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.save(member, value.detach().cpu().numpy(), allow_pickle=False)
-    except OSError as error:
-        raise UncurseError(f"cannot write {path}: {error.strerror}") from None
+class Checkpoint:
+    """The file of a training: due every so many steps, or about every minute, for a twentieth of the time at most."""
 
+    def __init__(self, path: str | os.PathLike[str], about: dict[str, Any], every: int | None) -> None:
+        self.path, self.about, self.every = path, about, every
+        self.took, self.last = 0.0, time.monotonic()
 
-def load_checkpoint(path: str | os.PathLike[str], about: dict[str, Any], state: dict[str, Tensor]) -> int:
-    """Fill the state from a checkpoint of this very training; returns the step it was at, 0 where there is none."""
-    if not Path(path).exists():
-        return 0
-    try:
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as kept:
-            head = json.loads(bytes(kept[_HEAD]).decode())
-            if head["kind"] != "checkpoint" or head["schema_version"] != SCHEMA_VERSION:
-                raise UncurseError(
-                    f"{path} is a {head['kind']} of schema_version {head['schema_version']!r} and this release reads "
-                    f"checkpoints of {SCHEMA_VERSION}; remove it, or name another file"
-                )
-            for name, value in about.items():
-                was = head["about"].get(name)
-                if was != value:
-                    raise UncurseError(
-                        f"{path} is a checkpoint of another training ({name} was {_short(was)}, here {_short(value)}); "
-                        "remove it, or name another file"
-                    )
-            for name, tensor in state.items():
-                value = kept[name]
-                if value.shape != tuple(tensor.shape):
-                    raise ValueError(f"{name} has shape {value.shape}, not {tuple(tensor.shape)}")
-                with torch.no_grad():
-                    tensor.copy_(torch.from_numpy(value))
-            return int(head["step"])
-    except UncurseError:
-        raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        reason = "no archive of plain arrays" if "pickle" in str(error) else error
-        raise UncurseError(f"{path} is no checkpoint ({reason}); remove it, or name another file") from None
-
-
-class Keeper:
-    """When to write a checkpoint: every so many steps, or about every minute, for a twentieth of the time at most."""
-
-    def __init__(self, every: int | None) -> None:
-        self.every, self.took, self.last = every, 0.0, time.monotonic()
-
-    def due(self, done: int) -> bool:
-        """After this step."""
+    def due(self, step: int) -> bool:
+        """Return whether to write the file after a step."""
         if self.every is not None:
-            return done % self.every == 0
+            return step % self.every == 0
         return time.monotonic() - self.last > max(_MINUTE, 20 * self.took)
 
-    def __enter__(self) -> None:
+    def save(self, step: int, state: dict[str, Tensor]) -> None:
+        """Write what is trained after so many steps; a checkpoint that is there is replaced in one move."""
+        start = time.monotonic()
+        head = {"kind": "checkpoint", "schema_version": SCHEMA_VERSION, "step": step, "about": self.about}
+        arrays = {"about": torch.tensor(list(json.dumps(head).encode()), dtype=torch.uint8), **state}
+        try:
+            # As numpy.savez, but an array at a time: the whole may be larger than the host's memory.
+            with replacing(self.path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
+                for name, value in arrays.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.save(member, value.detach().cpu().numpy(), allow_pickle=False)
+        except OSError as error:
+            raise UncurseError(f"cannot write {self.path}: {error.strerror}") from None
         self.last = time.monotonic()
+        self.took = self.last - start
 
-    def __exit__(self, *_: object) -> None:
-        self.took, self.last = time.monotonic() - self.last, time.monotonic()
+    @torch.no_grad()
+    def load(self, state: dict[str, Tensor]) -> int:
+        """Fill the state from a checkpoint of this very training; returns its step, 0 where there is none."""
+        if not Path(self.path).exists():
+            return 0
+        try:
+            with open(self.path, "rb") as stream, np.load(stream, allow_pickle=False) as kept:
+                head = json.loads(bytes(kept["about"]).decode())
+                self._check(head)
+                for name, tensor in state.items():
+                    value = kept[name]
+                    if value.shape != tuple(tensor.shape):
+                        raise ValueError(f"{name} has shape {value.shape}, not {tuple(tensor.shape)}")
+                    tensor.copy_(torch.from_numpy(value))
+                return int(head["step"])
+        except UncurseError as error:
+            reason = str(error)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            found = "no archive of plain arrays" if "pickle" in str(error) else error
+            reason = f"is no checkpoint ({found})"
+        raise UncurseError(f"{self.path} {reason}; remove it, or name another file")
 
-
-def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) < 120 else text[:117] + "…"
+    def _check(self, head: dict[str, Any]) -> None:
+        kind, version = head["kind"], head["schema_version"]
+        if kind != "checkpoint" or version != SCHEMA_VERSION:
+            wanted = f"this release reads checkpoints of {SCHEMA_VERSION}"
+            raise UncurseError(f"is a {kind} of schema_version {version!r} and {wanted}")
+        for name, value in self.about.items():
+            if head["about"].get(name) != value:
+                was, here = (shorten(repr(one), 119, placeholder=" …") for one in (head["about"].get(name), value))
+                raise UncurseError(f"is a checkpoint of another training ({name} was {was}, here {here})")

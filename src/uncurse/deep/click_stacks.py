@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..validation import warn_user
 from .models import DLRM, XDeepFM
 from .stack import ClickStack, fused, padded
 
@@ -20,11 +19,10 @@ class DLRMStack(ClickStack):
     def __init__(self, model: DLRM, replicas: int, device: torch.device) -> None:
         width = model.options["embedding"]
         super().__init__(model, width, replicas, device)
-        self._layers = {name: len(layers) for name, layers in _dlrm_layers(model).items()}
-        for name, layers in _dlrm_layers(model).items():
-            for i, layer in enumerate(layers):
-                full = None if i else padded(layer.in_features + (name == "top"))  # one spare for the top, see below
-                self.add(f"{name}.{i}", layer, full)
+        for name, layer in self.layers(model).items():
+            spare = {"bottom.0": 0, "top.0": 1}.get(name)  # one for the top, see below
+            self.add(name, layer, None if spare is None else padded(layer.in_features + spare))
+        self._last = len(model.options["bottom"]), len(model.options["top"])  # numbers of the last layer of each part
         vectors = len(self.sizes) + 1
         pairs = vectors * (vectors - 1) // 2
         # Strictly below the diagonal, row by row; and for each entry of the square the place of its pair in the input
@@ -39,42 +37,30 @@ class DLRMStack(ClickStack):
         kernels = fused(self.table)
         self._fits = kernels is not None and kernels.fits(len(self.sizes), width)
         if kernels is not None and not self._fits:
-            warnings.warn(
+            warn_user(
                 f"embedding={width} with {len(self.sizes)} fields is trained without the interaction kernel, which is "
-                "slower: it takes an embedding of 16, 32 or 64 and 15 to 63 fields",
-                UserWarning,
-                stacklevel=4,
+                "slower: it takes an embedding of 16, 32 or 64 and 15 to 63 fields"
             )
 
-    def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each parameter of a plain model with its place in the stack."""
-        for name, layers in _dlrm_layers(model).items():
-            yield from chain.from_iterable(
-                self.layer_places(f"{name}.{i}", layer, replica) for i, layer in enumerate(layers)
-            )
-        yield from self.table_places(model.embeddings, replica, slice(None))
+    def layers(self, model: Any) -> dict[str, nn.Linear]:
+        """Return the linear layers of a plain model by the name of their stacked weights."""
+        return _numbered("bottom", model.bottom) | _numbered("top", model.top)
 
     def logits(self, *inputs: Tensor) -> Tensor:
         """Return logits (R, B) of numbers and codes (R or 1, B, …)."""
         dense, codes = inputs
         x = torch.nn.functional.pad(dense, (0, self._pad_dense)).to(self.dtype)
         x = x.expand(self.replicas, -1, -1)
-        for i in range(self._layers["bottom"]):
+        bottom, top = self._last
+        for i in range(bottom + 1):
             x = self.linear(f"bottom.{i}", x, relu=True)
         if self._fits and self.rate is not None and torch.is_grad_enabled() and fused(self.table) is not None:
             x = _SgdInteract.apply(x, self.table, self.index(codes), self._width, self.rate)  # type: ignore[no-untyped-call]
         else:
             x = _Interact.apply(x, self.lookup(codes), self._lower, self._square, self._width)  # type: ignore[no-untyped-call]
-        last = self._layers["top"] - 1
-        for i in range(last + 1):
-            x = self.linear(f"top.{i}", x, relu=i < last)
+        for i in range(top + 1):
+            x = self.linear(f"top.{i}", x, relu=i < top)
         return x.squeeze(-1).to(self.table.dtype)
-
-
-def _dlrm_layers(model: DLRM) -> dict[str, list[nn.Linear]]:
-    return {
-        name: [layer for layer in getattr(model, name) if isinstance(layer, nn.Linear)] for name in ("bottom", "top")
-    }
 
 
 class _Interact(torch.autograd.Function):
@@ -116,7 +102,6 @@ class _SgdInteract(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient of x; the table is updated here."""
         vectors, index = ctx.saved_tensors
         gx = ctx.kernels.interact_gradient(gradients[0], vectors, ctx.table, index, ctx.rate)
         return gx, None, None, None, None
@@ -131,19 +116,27 @@ class XDeepFMStack(ClickStack):
         super().__init__(model, 1 + model.options["embedding"], replicas, device)
         self._taken = model.taken
         self._hidden = len(model.options["hidden"])
-        for name, layer in _xdeepfm_layers(model).items():
+        for name, layer in self.layers(model).items():
             self.add(name, layer)
         bias = torch.zeros(replicas, 1, 1, device=device, dtype=self.table.dtype)
         self.weights["out.bias"] = bias.requires_grad_()
 
+    def layers(self, model: Any) -> dict[str, nn.Linear]:
+        """Return the linear layers of a plain model by the name of their stacked weights."""
+        found = _numbered("maps", model.maps) | _numbered("hidden", model.hidden)
+        for name in ("hidden_out", "maps_out", "linear_numbers"):
+            if getattr(model, name) is not None:
+                found[name] = getattr(model, name)
+        return found
+
     def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each parameter of a plain model with its place in the stack."""
-        for name, layer in _xdeepfm_layers(model).items():
-            yield from self.layer_places(name, layer, replica)
+        yield from super().places(model, replica)
         yield model.out.weight, torch.ones(1, 1, device=self.device, dtype=self.table.dtype)
         yield model.out.bias, self.weights["out.bias"].detach()[replica, 0]
-        yield from self.table_places(model.linear, replica, slice(0, 1))
-        yield from self.table_places(model.embeddings, replica, slice(1, None))
+        mine = self.table.view(self.replicas, sum(self.sizes), -1)[replica, :, :1]
+        for table, place in zip(model.linear, torch.split(mine, list(self.sizes)), strict=True):
+            yield table.weight, place
 
     def logits(self, *inputs: Tensor) -> Tensor:
         """Return logits (R, B) of numbers and codes (R or 1, B, …)."""
@@ -180,21 +173,11 @@ class XDeepFMStack(ClickStack):
         return self.weights[f"{name}.weight"].to(self.dtype)
 
 
-def _xdeepfm_layers(model: XDeepFM) -> dict[str, nn.Linear]:
-    """The linear layers by the name that their stacked weights have."""
-    hidden = [layer for layer in model.hidden if isinstance(layer, nn.Linear)]
-    layers: dict[str, Any] = {f"maps.{i}": layer for i, layer in enumerate(model.maps)}
-    layers |= {f"hidden.{i}": layer for i, layer in enumerate(hidden)}
-    layers |= {"hidden_out": model.hidden_out, "maps_out": model.maps_out, "linear_numbers": model.linear_numbers}
-    return {name: layer for name, layer in layers.items() if layer is not None}
-
-
 class _Products(torch.autograd.Function):
     """Every field times every map, element by element, (R, F, N) and (R, H, N) to (R, F · H, N): the bulk of a step."""
 
     @staticmethod
     def forward(ctx: Any, fields: Tensor, maps: Tensor) -> Tensor:
-        """Products."""
         ctx.save_for_backward(fields, maps)
         kernels = fused(fields)
         if kernels is not None:
@@ -203,10 +186,14 @@ class _Products(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Of fields and of maps."""
         fields, maps = ctx.saved_tensors
         kernels = fused(fields)
         if kernels is not None:
             return kernels.products_gradient(gradients[0], fields.contiguous(), maps.contiguous())  # type: ignore[no-any-return]
         g = gradients[0].view(len(fields), fields.shape[1], maps.shape[1], -1)
         return (g * maps[:, None]).sum(2), (g * fields[:, :, None]).sum(1)
+
+
+def _numbered(name: str, parts: nn.Module) -> dict[str, nn.Linear]:
+    layers = [part for part in parts.children() if isinstance(part, nn.Linear)]
+    return {f"{name}.{i}": layer for i, layer in enumerate(layers)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -36,52 +37,42 @@ def stack_modules(model: Any, dataset: Dataset, seeds: Sequence[int], device: to
             f"model is a {type(model).__name__}; pass DLRM, XDeepFM, or a function that makes a module, such as "
             "lambda: Net(), so that every replica gets weights of its own"
         )
-    made = _make_all(_to_fit(model, dataset, device), seeds, device)
+    made = _make_all(model, dataset, seeds, device)
     first = next(made)
-    for kind, stacked in _CLICK_MODELS.items():
-        if type(first) is kind:
-            if not isinstance(dataset, Clicks):
-                raise UncurseError(f"{kind.__name__} is trained on Clicks, not on {type(dataset).__name__}")
-            fits = first.sizes == tuple(dataset.sizes) and first.numbers == dataset.dense.shape[1]
-            if not fits:
-                raise UncurseError(
-                    f"the {kind.__name__} is for {len(first.sizes)} fields of {sum(first.sizes):,} codes and "
-                    f"{first.numbers} numbers, the clicks have {len(dataset.sizes)} of {sum(dataset.sizes):,} and "
-                    f"{dataset.dense.shape[1]}; pass {kind.__name__} itself, which is made to fit"
-                )
-            stack: ClickStack = stacked(first, len(seeds), device)
-            for replica, module in enumerate(chain([first], made)):
-                stack.load(module, replica)
-            return stack
-    modules = [first, *made]
-    for module in modules:
-        for part in module.modules():
-            if getattr(part, "sparse", False) or isinstance(part, nn.EmbeddingBag | nn.RNNBase):
-                raise UncurseError(f"{type(part).__name__} cannot be stacked: {_REMEDY}")
-    return _ModuleStack([module.train() for module in modules], device)
+    if type(first) not in _CLICK_MODELS:
+        return _ModuleStack([first, *made], device)
+    shape = _shape(type(first), dataset)
+    if (first.sizes, first.numbers) != shape:
+        raise UncurseError(
+            f"the {type(first).__name__} is for {len(first.sizes)} fields of {sum(first.sizes):,} codes and "
+            f"{first.numbers} numbers, the clicks have {len(shape[0])} of {sum(shape[0]):,} and {shape[1]}; pass "
+            f"{type(first).__name__} itself, which is made to fit"
+        )
+    stack: ClickStack = _CLICK_MODELS[type(first)](first, len(seeds), device)
+    for replica, module in enumerate(chain([first], made)):
+        stack.load(module, replica)
+    return stack
 
 
-def _to_fit(model: Any, dataset: Dataset, device: torch.device) -> Callable[[], nn.Module]:
-    """A function without arguments; for a click model by its class, one that draws its weights on the device."""
-    kind = model.func if isinstance(model, partial) else model
-    if kind not in _CLICK_MODELS or (isinstance(model, partial) and (model.args or "sizes" in model.keywords)):
-        return model  # type: ignore[no-any-return]
+def _shape(kind: Any, dataset: Dataset) -> tuple[tuple[int, ...], int]:
+    """Return the sizes and the count of numbers of the clicks that a click model is trained on."""
     if not isinstance(dataset, Clicks):
         raise UncurseError(f"{kind.__name__} is trained on Clicks, not on {type(dataset).__name__}")
-
-    def make() -> nn.Module:
-        with device:
-            return model(dataset.sizes, dataset.dense.shape[1])  # type: ignore[no-any-return]
-
-    return make
+    return tuple(dataset.sizes), dataset.dense.shape[1]
 
 
-def _make_all(make: Callable[[], nn.Module], seeds: Sequence[int], device: torch.device) -> Iterator[Any]:
-    """Each module under its seed; one at a time, for their tables are large."""
+def _make_all(model: Any, dataset: Dataset, seeds: Sequence[int], device: torch.device) -> Iterator[Any]:
+    """Yield the module of each seed; one at a time, for their tables are large."""
+    kind, has_shape = model, False
+    if isinstance(model, partial):
+        kind, has_shape = model.func, bool(model.args) or "sizes" in model.keywords
+    to_fit = kind in _CLICK_MODELS and not has_shape
+    shape = _shape(kind, dataset) if to_fit else ()
     for seed in seeds:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
-            module = make()
+            with device if to_fit else nullcontext():  # weights of click models are drawn on the device
+                module = model(*shape)
         if not isinstance(module, nn.Module):
             raise UncurseError(f"the function made a {type(module).__name__}, not an nn.Module")
         yield module.to(device)
@@ -90,8 +81,11 @@ def _make_all(make: Callable[[], nn.Module], seeds: Sequence[int], device: torch
 class _ModuleStack(Stack):
     def __init__(self, modules: list[nn.Module], device: torch.device) -> None:
         super().__init__(len(modules), device)
+        for part in chain.from_iterable(module.modules() for module in modules):
+            if getattr(part, "sparse", False) or isinstance(part, nn.EmbeddingBag | nn.RNNBase):
+                raise UncurseError(f"{type(part).__name__} cannot be stacked: {_REMEDY}")
         try:
-            weights, self._buffers = torch.func.stack_module_state(modules)
+            weights, self.buffers = torch.func.stack_module_state([module.train() for module in modules])
         except RuntimeError as error:
             raise UncurseError(
                 f"these modules cannot be stacked ({error}): every call must make the same shapes"
@@ -107,16 +101,6 @@ class _ModuleStack(Stack):
     def __repr__(self) -> str:
         return repr(self._blank)
 
-    def state(self) -> dict[str, Tensor]:
-        return {**self.weights, **self._buffers}
-
-    def with_state(self, state: dict[str, Tensor]) -> Stack:
-        made = copy.copy(self)
-        there = {name: value.to(self.device) for name, value in state.items()}
-        made.weights = {name: there[name] for name in self.weights}
-        made._buffers = {name: there[name] for name in self._buffers}
-        return made
-
     def reseed(self, seed: int, step: int) -> None:
         # Dropout draws from the global stream: a step's numbers follow from its place, so a resumed run repeats them.
         self._stream = int(np.random.SeedSequence([seed, 0, step]).generate_state(1, np.uint64)[0] >> 1)
@@ -128,7 +112,6 @@ class _ModuleStack(Stack):
         return self._call(False, inputs)
 
     def module(self, replica: int) -> nn.Module:
-        """A copy with the weights of one replica."""
         replica = self.check_replica(replica)
         made = copy.deepcopy(self._blank)
         places = dict(made.named_parameters()) | dict(made.named_buffers())
@@ -155,7 +138,7 @@ class _ModuleStack(Stack):
                     torch.default_generator.manual_seed(self._stream)
                     if cuda:
                         torch.cuda.manual_seed(self._stream)
-                z = call(self.weights, self._buffers, *given)
+                z = call(self.weights, self.buffers, *given)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             reason = str(error).strip().splitlines()[0]
             if _UNSTACKABLE.search(str(error)):

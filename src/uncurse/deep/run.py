@@ -1,9 +1,14 @@
-"""One training: every step of it, as a CUDA graph where there is a GPU."""
+"""One training: every step of it, as a CUDA graph where there is a GPU, and how it goes."""
 
 from __future__ import annotations
 
+import sys
+import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -11,15 +16,68 @@ import torch
 from torch import Tensor
 
 from ..errors import UncurseError
-from .checkpoints import Keeper, load_checkpoint, save_checkpoint
+from .checkpoints import Checkpoint
 from .inputs import check_rows
 from .optimisers import Adam, Optimiser, Sgd
 from .plan import Plan
-from .progress import Clock
 from .stack import ClickStack, Stack
 
 _WORKING_MEMORY = 8 << 30  # bytes: scoring takes half of it
 _WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a training stands."""
+
+    step: int
+    steps: int
+    rows_per_second: float  # of all replicas together
+    loss: float  # log loss since the last report, mean over replicas
+
+
+class Clock:
+    """Tells how it goes about once a second, and when an epoch ends: reading the loss makes the host wait."""
+
+    def __init__(self, report: Callable[[Progress], None] | None, total: int, replicas: int) -> None:
+        self.report, self.total, self.replicas = report, total, replicas
+        self.then, self.loss, self.rows = time.perf_counter(), 0.0, 0
+
+    def start(self, loss: Tensor, rows: int) -> None:
+        """Begin an epoch, or go on in the midst of one that a checkpoint left."""
+        self.loss, self.rows = float(loss.mean()), rows
+
+    def tick(self, done: int, ends: bool, loss: Tensor, rows: int) -> None:
+        """After every step; `loss` (its sum) and `rows` are of this epoch so far."""
+        if self.report is None or not (ends or done % 32 == 0):
+            return
+        if ends or time.perf_counter() - self.then > 1:
+            value, now = float(loss.mean()), time.perf_counter()
+            if rows > self.rows:
+                speed = (rows - self.rows) * self.replicas / (now - self.then)
+                self.report(Progress(done, self.total, speed, (value - self.loss) / (rows - self.rows)))
+            self.then, self.loss, self.rows = now, value, rows
+
+
+@contextmanager
+def bar_or(progress: Callable[[Progress], None] | None) -> Iterator[Callable[[Progress], None] | None]:
+    """What to tell: the caller's function, or a bar where standard error is a terminal."""
+    if progress is not None or not sys.stderr.isatty() or find_spec("rich") is None:
+        yield progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    parts = TextColumn("training"), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
+    with Bar(*parts, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(p: Progress) -> None:
+            text = f"{p.rows_per_second:,.0f} rows/s, log loss {p.loss:.4f}"
+            bar.update(task, total=p.steps, completed=p.step, description=text)
+
+        yield show
 
 
 class Run:
@@ -59,7 +117,7 @@ class Run:
         self.total = torch.tensor([self.weight_of_rows(replica) for replica in range(r)], dtype=torch.float64)
         self.on_snapshot: Callable[[float], None] | None = None
         self.snapshots: dict[float, dict[str, Tensor]] = {}
-        self.captured: Any = None
+        self.captured: Any = 0  # steps before the CUDA graph is captured, then the graph
         self.began = 0
 
     def make_room(self) -> None:
@@ -118,11 +176,8 @@ class Run:
         for share, kept in self.snapshots.items():
             state |= {f"snapshots/{share}/{name}": value for name, value in kept.items()}
         steps = {share: max(1, round(share * total)) for share in plan.snapshots}
-        done = 0
-        if checkpoint is not None:
-            about = {**about, "data": self.fingerprint()}
-            self.began = done = load_checkpoint(checkpoint, about, state)
-            keeper = Keeper(every)
+        file = None if checkpoint is None else Checkpoint(checkpoint, {**about, "data": self.fingerprint()}, every)
+        self.began = done = 0 if file is None else file.load(state)
         clock = Clock(report, total, plan.n_replicas)
         while done < total:
             epoch, first = divmod(done, self.per_epoch)
@@ -144,16 +199,15 @@ class Run:
                 if step + 1 == self.per_epoch:
                     losses[epoch] = self.loss.cpu() / self.total
                     _check_finite(losses[epoch], epoch, plan)
-                if checkpoint is not None and (keeper.due(done) or done == total):
-                    with keeper:
-                        save_checkpoint(checkpoint, about, done, state)
+                if file is not None and (file.due(done) or done == total):
+                    file.save(done, state)
                 clock.tick(done, step + 1 == self.per_epoch, self.loss, min(self.n, (step + 1) * plan.batch_size))
         self.losses = losses.numpy()
 
     def set_rate(self, rate: float) -> None:
         """Take the steps to come at another rate, which a captured step has as a constant."""
         if rate != self.rate:
-            self.rate, self.captured = rate, None
+            self.rate, self.captured = rate, 0
             self.optimiser.set_rate(rate)
 
     @torch.no_grad()
@@ -183,8 +237,6 @@ class Run:
         """The next whole batch: as a CUDA graph where there is one, captured after a few steps."""
         if not self.graph:
             return self.next()
-        if self.captured is None:
-            self.captured = 0
         if isinstance(self.captured, int):
             if self.captured < _WARM:
                 side = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -7,7 +7,6 @@ a step of one, and fills a GPU that one small model leaves idle.
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -16,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UncurseError
+from ..validation import warn_user
 from .models import ClickModel
-
-_ALIGNED = 8  # inputs are padded to a multiple of this: tensor cores want it
 
 
 class Stack:
@@ -39,6 +37,7 @@ class Stack:
             self.scored = 4 * self.scored  # fewer, larger kernels
         self.rate: float | None = None
         self.weights: dict[str, Tensor] = {}
+        self.buffers: dict[str, Tensor] = {}  # numbers that no gradient changes, such as means of batches
         self.widths: list[tuple[int, ...]] = []  # shapes of a row of each input, as trained on
         self.touched: tuple[Tensor, Tensor] | None = None
 
@@ -52,11 +51,17 @@ class Stack:
 
     def state(self) -> dict[str, Tensor]:
         """Return all that training changes, by name."""
-        return self.weights if self.table is None else {**self.weights, "table": self.table}
+        return {**self.weights, **self.buffers, **({} if self.table is None else {"table": self.table})}
 
     def with_state(self, state: dict[str, Tensor]) -> Stack:
         """Return a stack of the same models with other weights."""
-        raise NotImplementedError
+        made = copy.copy(self)
+        there = {name: value.to(self.device) for name, value in state.items()}
+        made.weights = {name: there[name] for name in self.weights}
+        made.buffers = {name: there[name] for name in self.buffers}
+        if self.table is not None:
+            made.table = there["table"]
+        return made
 
     def reseed(self, seed: int, step: int) -> None:
         """Prepare a step of networks that draw random numbers."""
@@ -92,9 +97,19 @@ class ClickStack(Stack):
     def __repr__(self) -> str:
         return repr(self.model)
 
+    def layers(self, model: Any) -> dict[str, nn.Linear]:
+        """Return the linear layers of a plain model by the name of their stacked weights."""
+        raise NotImplementedError
+
     def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each parameter of a plain model with its place in the stack."""
-        raise NotImplementedError
+        for name, layer in self.layers(model).items():
+            yield layer.weight, self.weights[f"{name}.weight"].detach()[replica, : layer.in_features].T
+            if layer.bias is not None:
+                yield layer.bias, self.weights[f"{name}.bias"].detach()[replica, 0]
+        mine = self.table.view(self.replicas, self._rows, -1)[replica]
+        for table, place in zip(model.embeddings, torch.split(mine, list(self.sizes)), strict=True):
+            yield table.weight, place[:, -table.embedding_dim :]
 
     @torch.no_grad()
     def load(self, model: nn.Module, replica: int) -> None:
@@ -110,14 +125,6 @@ class ClickStack(Stack):
             parameter.copy_(place)
         return model.eval()
 
-    def with_state(self, state: dict[str, Tensor]) -> Stack:
-        """Return a stack of the same models with other weights."""
-        made = copy.copy(self)
-        there = {name: value.to(self.device) for name, value in state.items()}
-        made.table = there.pop("table")
-        made.weights = there
-        return made
-
     def add(self, name: str, layer: nn.Linear, rows: int | None = None) -> None:
         """Make room for a linear layer of each model, padded with zeros to inputs of width `rows`; they stay zero."""
         place: dict[str, Any] = {"device": self.device, "dtype": self.table.dtype}
@@ -126,18 +133,6 @@ class ClickStack(Stack):
         if layer.bias is not None:
             bias = torch.zeros(self.replicas, 1, layer.out_features, **place)
             self.weights[f"{name}.bias"] = bias.requires_grad_()
-
-    def layer_places(self, name: str, layer: nn.Linear, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the parameters of a linear layer with their places."""
-        yield layer.weight, self.weights[f"{name}.weight"].detach()[replica, : layer.in_features].T
-        if layer.bias is not None:
-            yield layer.bias, self.weights[f"{name}.bias"].detach()[replica, 0]
-
-    def table_places(self, tables: nn.ModuleList, replica: int, columns: slice) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the embeddings of each field with their places."""
-        mine = self.table.view(self.replicas, self._rows, -1)[replica, :, columns]
-        for table, place in zip(tables, torch.split(mine, list(self.sizes)), strict=True):
-            yield table.weight, place  # type: ignore[misc]
 
     def linear(self, name: str, x: Tensor, *, relu: bool) -> Tensor:
         """(R or 1, B, in) to (R, B, out)."""
@@ -158,16 +153,12 @@ class ClickStack(Stack):
         if not torch.is_grad_enabled():
             return self.table[index].to(self.dtype)
         if self.rate is not None:
-            rows: Tensor = _SgdRows.apply(self._anchor, self.table, index, self.rate)  # type: ignore[no-untyped-call]
+            wants_gradient = next(iter(self.weights.values()))  # or autograd would not call the backward
+            rows: Tensor = _SgdRows.apply(wants_gradient, self.table, index, self.rate)  # type: ignore[no-untyped-call]
         else:
             rows = self.table[index].requires_grad_()
             self.touched = index, rows
         return rows.to(self.dtype)
-
-    @property
-    def _anchor(self) -> Tensor:
-        """Autograd calls a backward only where some input wants a gradient."""
-        return next(iter(self.weights.values()))
 
 
 def fused(values: Tensor) -> Any:
@@ -182,18 +173,14 @@ def _kernels() -> Any:
     try:
         from . import kernels
     except ImportError as error:
-        warnings.warn(
-            f"the GPU kernels cannot be loaded ({error}), so training is slower; install triton",
-            UserWarning,
-            stacklevel=2,
-        )
+        warn_user(f"the GPU kernels cannot be loaded ({error}), so training is slower; install triton")
         return None
     return kernels
 
 
 def padded(width: int) -> int:
-    """The next multiple of eight."""
-    return -(-width // _ALIGNED) * _ALIGNED
+    """Return the next multiple of eight, which tensor cores want."""
+    return -(-width // 8) * 8
 
 
 class _SgdLinear(torch.autograd.Function):
@@ -216,7 +203,6 @@ class _SgdLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient of x; w and b are updated here and have none."""
         (g,) = gradients
         x, y = ctx.saved_tensors
         w, b, rate = ctx.w, ctx.b, ctx.rate
@@ -239,15 +225,13 @@ class _SgdRows(torch.autograd.Function):
     """Rows of a table; the backward adds −rate · gradient to them, once for each time that they were looked up."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, table: Tensor, index: Tensor, rate: float) -> Tensor:
-        """Rows at `index`."""
+    def forward(ctx: Any, wants_gradient: Tensor, table: Tensor, index: Tensor, rate: float) -> Tensor:
         ctx.table, ctx.rate = table, rate
         ctx.save_for_backward(index)
         return table.index_select(0, index.view(-1)).view(*index.shape, -1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Updates the table."""
         (index,) = ctx.saved_tensors
         add_rows(ctx.table, index.view(-1), gradients[0].reshape(index.numel(), -1), -ctx.rate)
         return None, None, None, None

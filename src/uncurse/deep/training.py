@@ -20,8 +20,7 @@ from .inputs import Dataset, check_finite, check_weights, inputs_of, pick_device
 from .models import check_codes
 from .modules import stack_modules
 from .plan import Plan, threads
-from .progress import Progress, bar_or
-from .run import Run
+from .run import Progress, Run, bar_or
 from .stack import ClickStack, Stack
 
 

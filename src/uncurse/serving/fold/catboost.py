@@ -66,7 +66,7 @@ def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
 
 
 def read(path: Path) -> Any:
-    """Read a model that `check_readable` has accepted."""
+    """Read a model; only on files that `run_isolated` has accepted, as the reader may crash."""
     import catboost
 
     model = catboost.CatBoost()

@@ -14,13 +14,13 @@ from ... import documents
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from ...optional import needing
-from .isolated import check_readable, fold_isolated
+from .isolated import run_isolated
 
 LARGEST = 8 << 30  # bytes; a larger model does not fit into one process
 _KNOWN = "LightGBM text, XGBoost JSON or UBJSON, CatBoost cbm or JSON, ONNX, safetensors, and torch state dicts"
 # The file of this package that knows a kind of model file, if it has another name.
 _FAMILIES = {"catboost-json": "catboost", "safetensors": "torch"}
-_OPTIONS = {"layer": (("torch", "safetensors"), "torch weights"), "output": (("onnx",), "an ONNX model")}
+_OPTIONS = {"layer": ("torch", "torch weights"), "output": ("onnx", "an ONNX model")}
 _ISOLATED = ("catboost", "xgboost")  # families whose reader crashes on damaged files
 
 
@@ -108,14 +108,14 @@ def fold_file(
     >>> fold_file(Affine(0.8, -0.1), folder / "model.pt", folder / "folded.pt")
     'torch'
     """
-    kind = family(source)
-    options = _options(kind, source, layer=layer, output=output)
+    kind, path = family(source), Path(source)
+    library, options = _library(kind, path, layer=layer, output=output)
     try:
         with documents.replacing(target) as temporary:
-            if (library := _FAMILIES.get(kind, kind)) in _ISOLATED:
-                fold_isolated(score_map, Path(source), temporary, library)
+            if library in _ISOLATED:
+                run_isolated(library, path, temporary, score_map)
             else:
-                _module(kind).fold_file(score_map, Path(source), temporary, kind, **options)
+                _module(library).fold_file(score_map, path, temporary, kind, **options)
     except OSError as error:
         raise UncurseError(f"cannot write {target}: {error.strerror}") from None
     return kind
@@ -123,24 +123,25 @@ def fold_file(
 
 def load_scorer(path: Path, kind: str, score_map: ScoreMap, output: str | None, space: str | None = None) -> Scorer:
     """Load a saved model as a function to its sum or prediction; `space` is that of the model before the fold."""
-    options = _options(kind, path, output=output) | ({"space": space} if kind == "onnx" else {})
-    if (library := _FAMILIES.get(kind, kind)) in _ISOLATED:
-        check_readable(path, library)
-    scorer: Scorer = _module(kind).load_scorer(path, score_map, **options)
+    library, options = _library(kind, path, output=output)
+    if library == "onnx":
+        options["space"] = space
+    if library in _ISOLATED:
+        run_isolated(library, path)
+    scorer: Scorer = _module(library).load_scorer(path, score_map, **options)
     return scorer
 
 
-def _options(kind: str, path: str | os.PathLike[str], **options: str | None) -> dict[str, str | None]:
-    """Return the options that are set; refuse one of another family."""
+def _library(kind: str, path: Path, **options: str | None) -> tuple[str, dict[str, str | None]]:
+    """Return the library of a kind of file, and the options that are set; refuse one of another library."""
+    library = _FAMILIES.get(kind, kind)
     given: dict[str, str | None] = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
-        kinds, what = _OPTIONS[name]
-        if kind not in kinds:
-            raise UncurseError(f"{name}={value!r} is for {what} and {path} is {kind}; leave it out")
-    return given
+        if _OPTIONS[name][0] != library:
+            raise UncurseError(f"{name}={value!r} is for {_OPTIONS[name][1]} and {path} is {kind}; leave it out")
+    return library, given
 
 
-def _module(kind: str) -> Any:
-    name = _FAMILIES.get(kind, kind)
-    with needing(name):
-        return import_module(f"{__package__}.{name}")
+def _module(library: str) -> Any:
+    with needing(library):
+        return import_module(f"{__package__}.{library}")

@@ -17,24 +17,18 @@ _STARTUP = 60  # seconds
 _PER_SECOND = 1 << 20  # bytes that a reader takes at least; the libraries read a hundred times as many
 
 
-def check_readable(source: Path, library: str) -> None:
-    """Refuse a file on which the reader of its library fails, crashes or hangs."""
-    _run(source, library, [], "")
+def run_isolated(library: str, source: Path, target: Path | None = None, score_map: ScoreMap | None = None) -> None:
+    """Refuse a file on which the reader of its library fails, crashes or hangs; with a target, fold a map into it.
 
-
-def fold_isolated(score_map: ScoreMap, source: Path, target: Path, library: str) -> None:
-    """Fold a map into a saved model by ``read``, ``fold_model`` and ``write`` of the file of its family."""
-    _run(source, library, [str(target)], score_map.to_json())
-
-
-def _run(source: Path, library: str, target: list[str], text: str) -> None:
+    The file of the family has ``read``, ``fold_model`` and ``write``.
+    """
     if find_spec(library) is None:
         raise UncurseError(f"{source} needs {library}; pip install 'uncurse[{library}]'")
     limit = _STARTUP + source.stat().st_size // _PER_SECOND
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", __name__, library, str(source), *target],
-            input=text,
+            [sys.executable, "-P", "-m", __name__, library, str(source), *([] if target is None else [str(target)])],
+            input="" if score_map is None else score_map.to_json(),
             capture_output=True,
             text=True,
             errors="replace",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = N
     """Fold a map into a model; `output` names the score if there are several outputs."""
     if isinstance(score_map, Grouped):
         raise UncurseError(f"this map has one line for each group and a graph has one score; {graphs.SEPARATE}")
-    _check(model)
+    _whole(onnx.checker.check_model, model)
     made = copy.deepcopy(model)
     graph, score_map = made.graph, simplified(score_map)
     name = graphs.score_name(graph, output)
@@ -40,7 +41,7 @@ def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = N
         _fold_classifier(score_map, node)
     else:
         _fold_sum(score_map, made, node, name)
-    _check(made)
+    _whole(onnx.checker.check_model, made)
     return made
 
 
@@ -59,13 +60,18 @@ def _fold_sum(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str
         raise UncurseError(
             f"this map takes probabilities and no sigmoid is seen before the output {name!r}; {graphs.SEPARATE}"
         )
-    kind, prefix = _type(model, tensor, name), graphs.unused_prefix(graph, "uncurse_")
+    kind, prefix = _type(model, tensor, name), graphs.unused_prefix(graph)
     if before:
         tensor = node.input[0] = f"{prefix}mapped"
     else:
         source = node.output[0] = f"{prefix}score"  # whoever reads the score now reads the mapped one
     if straight:
-        nodes, tensors = _line(*line, source, tensor, kind, prefix)
+        slope, shift, scaled = (f"{prefix}{name}" for name in ("slope", "intercept", "scaled"))
+        dtype = helper.tensor_dtype_to_np_dtype(kind)
+        pairs = zip((slope, shift), line, strict=True)
+        tensors = [numpy_helper.from_array(np.array(value, dtype), name) for name, value in pairs]
+        nodes = [helper.make_node("Mul", [source, slope], [scaled])]
+        nodes += [helper.make_node("Add", [scaled, shift], [tensor])]
     else:
         steps = compile_map(score_map) if sigmoid and not before else compile_transform(score_map)
         opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
@@ -78,15 +84,13 @@ def _fold_sum(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str
     graph.node.extend([*constants, *nodes, *rest])
 
 
-def _check(model: ModelProto) -> None:
+def _whole(read: Callable[[Any], Any], model: Any) -> Any:
+    """Read or check a model by a function of ONNX, which raises errors of many kinds."""
     try:
-        onnx.checker.check_model(model)
-    except Exception as error:  # the checker raises many kinds
-        raise _not_whole(error) from None
-
-
-def _not_whole(error: Exception) -> UncurseError:
-    return UncurseError(f"this is no whole ONNX model ({' '.join(str(error).split())[:120]}); save it again")
+        return read(model)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UncurseError(f"this is no whole ONNX model ({reason}); save it again") from None
 
 
 # ---------------------------------------------------------------------------- files
@@ -143,10 +147,7 @@ def load_scorer(path: Path, score_map: ScoreMap, *, output: str | None = None, s
 
 def _read(path: Path) -> ModelProto:
     """Read a model from its bytes alone, not from other files that it names."""
-    try:
-        model = onnx.load_model_from_string(path.read_bytes())
-    except Exception as error:  # protobuf raises its own
-        raise _not_whole(error) from None
+    model: ModelProto = _whole(onnx.load_model_from_string, path.read_bytes())
     external = [t.name for t in graphs.tensors_of(model.graph) if t.data_location == TensorProto.EXTERNAL]
     if external:
         raise UncurseError(
@@ -166,57 +167,35 @@ def _fold_layer(graph: GraphProto, name: str, slope: float, intercept: float) ->
     while node is not None and node.op_type in graphs.MOVES:
         seen.append(node.input[0])
         node = graphs.maker(graph, node.input[0])
-    if node is None or any(graphs.uses(graph, one) > 1 for one in seen):
+    if node is None:
         return False
-    stored = {tensor.name: tensor for tensor in graph.initializer}
-
-    def own(name: str) -> TensorProto | None:
-        found = stored.get(name)
-        fits = found is not None and graphs.uses(graph, name) == 1 and found.data_type in graphs.FLOATS
-        return found if fits else None
-
-    if node.op_type == "Gemm":
-        weight, bias = own(node.input[1]), own(node.input[2]) if len(node.input) > 2 else None
-        given = {attribute.name: attribute for attribute in node.attribute}
+    stored = {one.name: one for one in graph.initializer if one.data_type in graphs.FLOATS}
+    scale, outputs = 1.0, 1  # what multiplies the bias, and which axis of the weight has the outputs
+    if node.op_type == "Gemm" and len(node.input) == 3:
+        weight, bias, given = node.input[1], node.input[2], graphs.attributes(node)
         scale = given["beta"].f if "beta" in given else 1.0
-        across = "transB" in given and given["transB"].i
-        if weight is None or bias is None or not scale or weight.dims[0 if across else 1] != 1:
+        outputs = 0 if "transB" in given and given["transB"].i else 1
+    elif node.op_type == "Add":
+        product, bias = node.input
+        if bias not in stored:
+            product, bias = bias, product
+        multiply = graphs.maker(graph, product)
+        if multiply is None or multiply.op_type != "MatMul":
             return False
-        _replace(weight, slope * numpy_helper.to_array(weight).astype(np.float64))
-        _replace(bias, slope * numpy_helper.to_array(bias).astype(np.float64) + intercept / scale)
-        return True
-    if node.op_type != "Add":
+        weight = multiply.input[1]
+        seen.append(product)
+    else:
         return False
-    for place in (0, 1):
-        bias, product = own(node.input[place]), graphs.maker(graph, node.input[1 - place])
-        if bias is None or product is None or product.op_type != "MatMul" or graphs.uses(graph, product.output[0]) > 1:
-            continue
-        weight = own(product.input[1])
-        if weight is not None and len(weight.dims) == 2 and weight.dims[1] == 1:
-            _replace(weight, slope * numpy_helper.to_array(weight).astype(np.float64))
-            _replace(bias, slope * numpy_helper.to_array(bias).astype(np.float64) + intercept)
-            return True
-    return False
-
-
-def _replace(tensor: TensorProto, values: Any) -> None:
-    dtype = numpy_helper.to_array(tensor).dtype
-    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values.astype(dtype)), tensor.name))
-
-
-def _line(
-    slope: float, intercept: float, source: str, target: str, kind: int, prefix: str
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    dtype = helper.tensor_dtype_to_np_dtype(kind)
-    tensors = [
-        numpy_helper.from_array(np.array(value, dtype), f"{prefix}{name}")
-        for name, value in (("slope", slope), ("intercept", intercept))
-    ]
-    nodes = [
-        helper.make_node("Mul", [source, tensors[0].name], [f"{prefix}scaled"]),
-        helper.make_node("Add", [f"{prefix}scaled", tensors[1].name], [target]),
-    ]
-    return nodes, tensors
+    alone = all(graphs.uses(graph, one) == 1 for one in (*seen, weight, bias))
+    if not alone or not scale or weight not in stored or bias not in stored:
+        return False
+    if len(stored[weight].dims) != 2 or stored[weight].dims[outputs] != 1:
+        return False
+    for tensor, shift in ((stored[weight], 0.0), (stored[bias], intercept / scale)):
+        values = numpy_helper.to_array(tensor)
+        folded = np.asarray(slope * values.astype(np.float64) + shift, values.dtype)
+        tensor.CopyFrom(numpy_helper.from_array(folded, tensor.name))
+    return True
 
 
 def _type(model: ModelProto, *names: str) -> int:
@@ -237,7 +216,7 @@ def _fold_classifier(score_map: ScoreMap, node: NodeProto) -> None:
     if not isinstance(score_map, Affine):
         raise UncurseError(f"this map is not a straight line, so this {node.op_type} cannot hold it; {graphs.SEPARATE}")
     slope, intercept = line_of(score_map, "logistic", f"this {node.op_type}")
-    given = {attribute.name: attribute for attribute in node.attribute}
+    given = graphs.attributes(node)
     labels = given.get("classlabels_ints") or given.get("classlabels_int64s") or given.get("classlabels_strings")
     count = max(len(labels.ints), len(labels.strings)) if labels is not None else 0
     after = given["post_transform"].s.decode() if "post_transform" in given else "NONE"

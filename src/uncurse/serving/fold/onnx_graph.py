@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, count
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
@@ -24,37 +26,26 @@ _SUMS = (
 )
 
 
-def _inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
-    """Yield the graphs of a node that branches or loops."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield every node, also of graphs inside nodes."""
-    for node in graph.node:
+def nodes_of(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield every node, also of the graphs inside nodes that branch or loop."""
+    for node in nodes:
         yield node
-        for inner in _inner_graphs(node):
-            yield from nodes_of(inner)
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from nodes_of(graph.node)
 
 
 def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
-    """Yield every stored tensor."""
+    """Yield every stored tensor, and an empty one for an attribute that has none."""
     yield from graph.initializer
-    for node in nodes_of(graph):
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-        for inner in _inner_graphs(node):
-            yield from inner.initializer
+    for attribute in (attribute for node in nodes_of(graph.node) for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors, *attribute.g.initializer)
+        yield from (tensor for inner in attribute.graphs for tensor in inner.initializer)
 
 
 def uses(graph: GraphProto, name: str) -> int:
     """Count how often a tensor is read, also as an output."""
-    inside = sum(list(node.input).count(name) for node in nodes_of(graph))
+    inside = sum(list(node.input).count(name) for node in nodes_of(graph.node))
     return int(inside + sum(one.name == name for one in graph.output))
 
 
@@ -63,14 +54,19 @@ def maker(graph: GraphProto, name: str) -> NodeProto | None:
     return next((node for node in graph.node if name in node.output), None)
 
 
+def attributes(node: NodeProto) -> dict[str, Any]:
+    """Return the attributes of a node by name."""
+    return {attribute.name: attribute for attribute in node.attribute}
+
+
 def _constant(graph: GraphProto, name: str) -> Any:
     """Return the only number of a stored tensor, else None."""
-    found = next((tensor for tensor in graph.initializer if tensor.name == name), None)
+    found = [tensor for tensor in graph.initializer if tensor.name == name]
     node = maker(graph, name)
-    if node is not None and node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
-        found = node.attribute[0].t
-    values = None if found is None else numpy_helper.to_array(found)
-    return values.item() if values is not None and values.size == 1 else None
+    if node is not None and node.op_type == "Constant":
+        found = [attribute.t for attribute in node.attribute if attribute.HasField("t")]
+    values = numpy_helper.to_array(found[0]) if found else np.zeros(0)
+    return values.item() if values.size == 1 else None
 
 
 def _is_pair(graph: GraphProto, node: NodeProto) -> bool:
@@ -150,8 +146,8 @@ def _keeps_last_column(graph: GraphProto, path: list[NodeProto]) -> bool:
     for node in path:
         if _is_pair(graph, node):
             break
-        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-        last = node.op_type == "Gather" and axis in (1, -1) and _constant(graph, node.input[1]) in (1, -1)
+        across = "axis" in attributes(node) and attributes(node)["axis"].i in (1, -1)
+        last = node.op_type == "Gather" and across and _constant(graph, node.input[1]) in (1, -1)
         if node.op_type in ("Gather", "Slice", "Transpose") and not last:
             return False
     return True
@@ -201,20 +197,14 @@ def others_behind(graph: GraphProto, name: str, score: str) -> list[str]:
     """Return the outputs that depend on a tensor, other than the score and labels."""
     reached = {name}
     for node in graph.node:  # sorted: inputs come first
-        inside = set(node.input)
-        for inner in _inner_graphs(node):
-            inside |= {name for part in nodes_of(inner) for name in part.input}
-        if reached & inside:
+        if any(name in reached for part in nodes_of([node]) for name in part.input):
             reached |= set(node.output)
     return [one.name for one in graph.output if one.name in reached and one.name != score and not is_label(one)]
 
 
-def unused_prefix(graph: GraphProto, stem: str) -> str:
-    """Return a prefix that no name in the graph has."""
-    taken = {one for node in nodes_of(graph) for one in (*node.output, *node.input)}
+def unused_prefix(graph: GraphProto) -> str:
+    """Return a prefix that no name in the graph has: "uncurse_", or with a number."""
+    taken = {one for node in nodes_of(graph.node) for one in (*node.output, *node.input)}
     taken |= {one.name for one in (*graph.input, *graph.output, *graph.initializer)}
-    name, count = stem, 1
-    while any(one.startswith(name) for one in taken):
-        count += 1
-        name = f"{stem}{count}_"
-    return name
+    prefixes = chain(["uncurse_"], (f"uncurse_{i}_" for i in count(2)))
+    return next(prefix for prefix in prefixes if not any(name.startswith(prefix) for name in taken))

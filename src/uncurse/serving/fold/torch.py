@@ -10,7 +10,7 @@ import copy
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -51,33 +51,31 @@ def fold_model(score_map: ScoreMap, model: Any, *, layer: str | None = None, exa
     kind = type(model).__name__
     if not isinstance(model, nn.Module):
         raise UncurseError(f"a {kind} of torch is no model; pass an nn.Module, or its state dict")
-    made = _copy(model)
+    made: Any = _copy(model)
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         made.module = fold_model(score_map, model.module, layer=layer, example=example)
         return made
     if hasattr(made, "fold_line"):  # whoever wrote it knows how
-        cast(Any, made).fold_line(*line_of(score_map, RAW, f"this {kind}"))
+        made.fold_line(*line_of(score_map, RAW, f"this {kind}"))
         return made
-    served = _copy(model).eval()  # as it is served; a trace may change it
     found, ends_in_sigmoid, reason = None, None, ""
     try:
-        found, ends_in_sigmoid = _last_layer(served)
+        found, ends_in_sigmoid = _last_layer(_copy(model).eval())  # as it is served; a trace may change it
     except _NotTraced as error:
         reason = str(error)
+    linear = {name: part for name, part in made.named_modules() if isinstance(part, nn.Linear)}
     name = layer if layer is not None else found
     if found is not None and found != name:
         reason = f"ends in its layer {found!r}, not in {name!r}"
     if name is None and example is not None:
-        ends = [n for n, part in model.named_modules() if isinstance(part, nn.Linear) and part.out_features == 1]
-        name = ends[-1] if ends else None
+        name = next((name for name in reversed(linear) if linear[name].out_features == 1), None)
     if name is None or (example is None and found != name):
         remedy = "" if example is not None else "pass layer= and example=inputs of one batch, and it is tried, or "
         raise UncurseError(f"this {kind} {reason}; {remedy}{ELSEWHERE}")
-    parts = dict(made.named_modules())
-    part = parts.get(name)
-    if not isinstance(part, nn.Linear):
-        linear = ", ".join(n for n, one in parts.items() if isinstance(one, nn.Linear)) or "none"
-        raise UncurseError(f"layer={name!r} is no nn.Linear of this module; there are: {linear}")
+    if name not in linear:
+        there = ", ".join(linear) or "none"
+        raise UncurseError(f"layer={name!r} is no nn.Linear of this module; there are: {there}")
+    part = linear[name]
     for one, what in ((made, "itself"), (part, f"its layer {name!r}")):
         if _has_hooks(one):
             raise UncurseError(
@@ -87,7 +85,7 @@ def fold_model(score_map: ScoreMap, model: Any, *, layer: str | None = None, exa
     if ends_in_sigmoid is None and before is not None:
         ends_in_sigmoid = bool(((before > 0) & (before < 1)).all())
     slope, intercept = line_of(score_map, "logistic" if ends_in_sigmoid else RAW, f"this {kind}")
-    fold_layer(part.weight, part.bias, name, slope, intercept)
+    _fold_layer(part.weight, part.bias, name, slope, intercept)
     if before is not None:
         after = _call(_copy(made).eval(), example)
         if ends_in_sigmoid:
@@ -136,7 +134,7 @@ def _last_layer(module: nn.Module) -> tuple[str, bool]:
             what = f"its layer {name!r}"
             if sum(one.op == "call_module" and one.target == node.target for one in graph.nodes) > 1:
                 raise _NotTraced(f"calls {what} more than once")
-            if any(one.op == "get_attr" and one.target in parameter_names(name) for one in graph.nodes):
+            if any(one.op == "get_attr" and one.target in _parameter_names(name) for one in graph.nodes):
                 raise _NotTraced(f"uses the numbers of {what} elsewhere too")
         elif what in _SIGMOIDS and not sigmoid:
             sigmoid = True
@@ -146,7 +144,7 @@ def _last_layer(module: nn.Module) -> tuple[str, bool]:
             raise _NotTraced(f"uses the output of {what} more than once")
         if isinstance(part, nn.Linear):
             tensors = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
-            check_not_shared(tensors, name)
+            _check_not_shared(tensors, name)
             return name, sigmoid
         if part is not None and _has_hooks(part):
             raise _NotTraced(f"has hooks on {name!r}")
@@ -163,7 +161,7 @@ def _operation(node: fx.Node) -> str:
 # ---------------------------------------------------------------------------- weights
 
 
-def fold_layer(weight: Tensor, bias: Tensor | None, layer: str, slope: float, intercept: float) -> None:
+def _fold_layer(weight: Tensor, bias: Tensor | None, layer: str, slope: float, intercept: float) -> None:
     """Fold a line into the numbers of a layer, in place."""
     if isinstance(weight, nn.parameter.UninitializedParameter) or weight.is_meta:
         raise UncurseError(f"the layer {layer!r} has no numbers yet; train or load the module first")
@@ -185,7 +183,10 @@ def fold_state(score_map: ScoreMap, state: Mapping[str, Any], *, layer: str | No
     if not all(isinstance(name, str) for name in state):
         raise UncurseError("this is no state dict: not all of its keys are names; pass model.state_dict()")
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    layers = [name.removesuffix("weight").rstrip(".") for name in tensors if _is_row(tensors, name)]
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    layers = [name.removesuffix("weight").rstrip(".") for name in tensors if name.split(".")[-1] == "weight"]
+    pairs = {name: _parameter_names(name) for name in layers}
+    layers = [name for name, (w, b) in pairs.items() if shapes[w][:-1] == (1,) and shapes.get(b) == (1,)]
     if layer is None:
         if len(layers) != 1:
             seen = ", ".join(map(repr, layers)) or "none"
@@ -200,28 +201,21 @@ def fold_state(score_map: ScoreMap, state: Mapping[str, Any], *, layer: str | No
         seen = ", ".join(layers) or "none"
         raise UncurseError(f"layer={layer!r} is no layer of one output with a bias; there are: {seen}")
     name = layers[0] if layer is None else layer
-    check_not_shared(tensors, name)
+    _check_not_shared(tensors, name)
     line = line_of(score_map, RAW, "this state dict")
-    weight, bias = parameter_names(name)
+    weight, bias = pairs[name]
     made = {**state, weight: tensors[weight].clone(), bias: tensors[bias].clone()}
-    fold_layer(made[weight], made[bias], name, *line)
+    _fold_layer(made[weight], made[bias], name, *line)
     return made
 
 
-def parameter_names(layer: str) -> tuple[str, str]:
-    """Return the names of the weight and bias of a layer."""
+def _parameter_names(layer: str) -> tuple[str, str]:
     return f"{layer}.weight".lstrip("."), f"{layer}.bias".lstrip(".")
-
-
-def _is_row(state: Mapping[str, Tensor], name: str) -> bool:
-    bias = state.get(name.removesuffix("weight") + "bias")
-    named = name == "weight" or name.endswith(".weight")
-    return named and state[name].dim() == 2 and len(state[name]) == 1 and bias is not None and tuple(bias.shape) == (1,)
 
 
 def _rival(state: Mapping[str, Tensor], layer: str) -> str | None:
     """Another tensor that may make a part of the output: one column or row, a weight made of parts, or a later one."""
-    mine = parameter_names(layer)
+    mine = _parameter_names(layer)
     after = False
     for name, value in state.items():
         after = after or name in mine
@@ -232,9 +226,9 @@ def _rival(state: Mapping[str, Tensor], layer: str) -> str | None:
     return None
 
 
-def check_not_shared(state: Mapping[str, Tensor], layer: str) -> None:
+def _check_not_shared(state: Mapping[str, Tensor], layer: str) -> None:
     """Refuse a layer whose numbers lie in the memory of another tensor too."""
-    mine = parameter_names(layer)
+    mine = _parameter_names(layer)
     places = [_bytes(state[name]) for name in mine if name in state]
     for name, value in state.items():
         start, end = _bytes(value)
