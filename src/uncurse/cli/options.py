@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +13,20 @@ LinkName = Literal["logistic", "identity", "log", "probit"]
 ReplicasName = Literal["seeds", "bootstrap", "anchored", "ensemble", "snapshots"]
 EngineName = Literal["polars", "duckdb", "spark"]
 DialectName = Literal["duckdb", "spark", "bigquery", "snowflake"]
+
+
+def share_or_percent(text: str) -> float:
+    """Return a share written as 0.1 or 10%; which shares are valid is checked where it is used.
+
+    >>> share_or_percent("0.7%"), share_or_percent("0.1")
+    (0.007, 0.1)
+    """
+    number = text.strip()
+    try:
+        return float(Decimal(number.removesuffix("%")) / (100 if number.endswith("%") else 1))
+    except ArithmeticError:  # of Decimal
+        raise typer.BadParameter(f"{text!r} is not a share such as 10% or 0.1") from None
+
 
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders; - for standard input.")
@@ -35,7 +50,12 @@ Request = Annotated[
 ]
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="Rows kept per request (default 1).")]
 NegativeRate = Annotated[
-    float | None, typer.Option(help="Negative-sampling rate used in training; scores are corrected for it.")
+    float | None,
+    typer.Option(
+        parser=share_or_percent,
+        metavar="SHARE",
+        help="Negative-sampling rate used in training, such as 10%; scores are corrected for it.",
+    ),
 ]
 Link = Annotated[LinkName | None, typer.Option(help="Link on which scores are shrunk (default logistic).")]
 Engine = Annotated[EngineName | None, typer.Option(help="Engine that reads the files (default polars).")]

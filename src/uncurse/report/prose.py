@@ -159,14 +159,16 @@ def headline(report: Report) -> Headline:
         return Headline((("text", "No selection has a positive label, so the calibration error is undefined."),))
     served, *after = [error_words(own[place].calibration_error) for own in rows]
     weighted = f"weighted by {report.value_name}, " if valued else ""
-    start = f"On {the_selection(report, place)}, {weighted}the scores "
+    name = report.methods[0].name
+    how = name.removeprefix("as served") if name.startswith("as served, ") else ""  # ", corrected for the rate"
+    start = f"On {the_selection(report, place)}, {weighted}the scores{how}{',' if how else ''} "
     sentence = [("text", start), *_verdict(served, "95% interval ")]
     if not after:
         return Headline(tuple(sentence), (_big_number(0, "Calibration error", served),))
     first, maps = report.methods[1].name, len(report.methods) - 1
     several = f" (first of {maps} maps)" if maps > 1 else ""
     sentence += [("text", " After "), ("name", first), ("text", f"{several}, they "), *_verdict(after[0])]
-    numbers = (_big_number(0, "As served", served), _big_number(1, f"After {first}{several}", after[0]))
+    numbers = (_big_number(0, f"As served{how}", served), _big_number(1, f"After {first}{several}", after[0]))
     return Headline(tuple(sentence), numbers)
 
 
