@@ -179,6 +179,7 @@ def week(run, written):
 
 
 FILES = [f"{i}.json" for i in range(5)]
+MONITORED = (["[34].json", "--pool", "[34].json"], ["3.json", "4.json", "--pool", "3.json", "--pool", "4.json"])
 LABELLED = [word for name in FILES for word in ("--labelled", name)]
 
 
@@ -218,6 +219,24 @@ def test_auto_may_choose_no_decay(run):
     assert found["half_life"] is None
     assert found["half_life_choice"]["half_life"] is None
     assert load_record("map.json").half_life is None
+
+
+def test_a_quoted_glob_names_evidence_files_in_order_of_their_names(run, week):
+    run("fit", "[0-4].json", "--labelled", "?.json", "--method", "tower", "--half-life", "1.5", "-o", "glob.json")
+    run("fit", *FILES, *LABELLED, "--method", "tower", "--half-life", "1.5", "-o", "map.json")
+    assert load("glob.json") == load("map.json")
+    options = ("--map", "map.json", "--alpha", "10%")
+    assert run("evaluate", "[34].json", *options) == run("evaluate", "3.json", "4.json", *options)
+    run("refresh", "map.json", "[34].json", "-o", "glob.json")
+    run("refresh", "map.json", "3.json", "4.json", "-o", "named.json")
+    assert load("glob.json") == load("named.json")
+    verdicts = []
+    for words in MONITORED:
+        run("monitor", "map.json", *words, "--json", code=1)
+        verdicts.append(json.loads(run.stdout))
+    assert verdicts[0] == verdicts[1]
+    assert "no file matches day*.json" in run("fit", "day*.json", "-o", "m.json", code=2)
+    assert "--out 3.json is an input of this command" in run("fit", "[34].json", "-o", "3.json", code=2)
 
 
 def test_auto_says_that_a_smaller_loss_may_be_chance(run):

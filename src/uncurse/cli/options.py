@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from ..errors import UncurseError
 
 ScaleName = Literal["logit", "probability", "value"]
 LinkName = Literal["logistic", "identity", "log", "probit"]
@@ -28,12 +32,30 @@ def share_or_percent(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a share such as 10% or 0.1") from None
 
 
+def expand_evidence(sources: list[str] | None) -> list[str] | None:
+    """Replace globs of evidence files by the files, in order of their names; globs of logs stay for their engine."""
+    found: list[str] = []
+    for source in sources or []:
+        if not source.lower().endswith(".json") or os.path.exists(source) or not glob.has_magic(source):
+            found.append(source)
+            continue
+        files = sorted(file for file in glob.glob(source, recursive=True) if os.path.isfile(file))
+        if not files:
+            raise UncurseError(f"no file matches {source}")
+        found += files
+    return sources and found
+
+
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders; - for standard input.")
 ]
 LogsOrEvidence = Annotated[
     list[str],
-    typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders; or evidence files from collect."),
+    typer.Argument(
+        metavar="LOG...",
+        help="Parquet or CSV files, globs or folders; or evidence files from collect, or globs of them.",
+        callback=expand_evidence,
+    ),
 ]
 MapFile = Annotated[str, typer.Argument(metavar="MAP", help="A map file that fit wrote.")]
 Out = Annotated[str, typer.Option("--out", "-o", help="JSON file to write; - for standard output.")]
