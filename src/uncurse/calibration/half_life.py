@@ -66,7 +66,7 @@ class HalfLifeChoice:
     ----------
     half_life : float
         Chosen half-life in periods: that with the smallest log loss, or the longest one, if its log loss is not higher
-        by more than a standard error. Infinite if the evidence should not decay.
+        by more than the noise of the labels. Infinite if the evidence should not decay.
     periods : int
         Number of periods that judged the half-lives.
     rows : int
@@ -108,9 +108,9 @@ def choose_half_life(
 
     For every period from the third on, a calibrator of the served score is fitted on the periods before it, with each
     half-life, and judged by the log loss of the labelled rows of this period. The half-life with the smallest total is
-    chosen, unless the longest one, by default no decay, is worse by less than a standard error: decay costs rows, so
-    chance must not choose it. Calibrator and judgement see the same kind of rows. A map of the pool would be judged on
-    rows that it was not fitted for, if labelled rows and pool differ.
+    chosen, unless the longest one, by default no decay, is worse by less than the standard error that the noise of the
+    labels causes: decay costs rows, so chance must not choose it. Calibrator and judgement see the same kind of rows. A
+    map of the pool would be judged on rows that it was not fitted for, if labelled rows and pool differ.
 
     Parameters
     ----------
@@ -198,16 +198,16 @@ def _choice(candidates: list[float], judged: list[Evidence], log_odds: list[Arra
     losses = np.array([_log_losses(*period) for period in periods])
     total, count, weight = losses.sum(axis=0), len(losses), sum(part.weight for part in judged)
 
-    def errors(chosen: int) -> tuple[Array, Array]:
-        """Return standard errors of differences to the chosen candidate: between periods, and of the labels."""
-        differences = losses - losses[:, [chosen]]
-        labels = np.sqrt(sum(_label_noise(*period, chosen) for period in periods))
-        return math.sqrt(count) * np.std(differences, axis=0, ddof=1) if count > 1 else labels, labels
+    def label_errors(chosen: int) -> Array:
+        return np.sqrt(sum(_label_noise(*period, chosen) for period in periods))
 
     best = int(np.argmin(total))
-    if total[0] - total[best] <= max(error[0] for error in errors(best)) + 1e-12 * total[best]:
+    # The noise of the labels, not the spread between periods: drift that comes in one jump makes that spread large.
+    if total[0] - total[best] <= label_errors(best)[0] + 1e-12 * total[best]:
         best = 0
-    columns = (total, total - total[best], errors(best)[0])
+    differences = losses - losses[:, [best]]
+    errors = math.sqrt(count) * np.std(differences, axis=0, ddof=1) if count > 1 else label_errors(best)
+    columns = (total, differences.sum(axis=0), errors)
     found = zip(candidates, *(column / weight for column in columns), strict=True)
     compared = tuple(HalfLifeCandidate(*map(float, values)) for values in found)
     return HalfLifeChoice(candidates[best], count, sum(part.rows for part in judged), compared)

@@ -84,8 +84,8 @@ def choice_text(choice: HalfLifeChoice) -> str:
     chosen = _files(choice.half_life) if math.isinf(choice.half_life) else f"a half-life of {_files(choice.half_life)}"
     judged = f"{choice.rows:,} labelled rows of {choice.periods} {'file' if choice.periods == 1 else 'files'}"
     if any(one.difference < 0 for one in choice.candidates):
-        start = f"auto chose {chosen}: no other log loss on the next file ({judged}) is lower by more than its standard"
-        return f"{start} error; others differ by, in thousandths: {', '.join(others)}"
+        start = f"auto chose {chosen}: no other log loss on the next file ({judged}) is lower by more than the noise of"
+        return f"{start} the labels; others differ by, in thousandths: {', '.join(others)}"
     least = f"auto chose {chosen}, which has the smallest log loss on the next file ({judged})"
     return f"{least}; others are higher by, in thousandths: {', '.join(others)}"
 
