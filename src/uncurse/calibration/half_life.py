@@ -158,7 +158,8 @@ def choose_half_life(
         for period, found in zip(judged, log_odds, strict=True):
             assert past.cells is not None
             assert period.cells is not None
-            found.append(fit_calibrator(calibrator, past.cells).transform(period.cells.score))
+            score_map = fit_calibrator(calibrator, past.cells)
+            found.append(np.asarray(score_map.transform(period.cells.score), np.float64))
             past = merged([past, period], half_life)
             if progress is not None:
                 progress(1)
@@ -189,7 +190,8 @@ def _log_losses(cells: Cells, log_odds: Array) -> Array:
 def _label_noise(cells: Cells, log_odds: Array, best: int) -> Array:
     """Return variances of the difference to the best candidate: a label moves it by the difference of the log odds."""
     rate = logistic(log_odds[best])
-    return np.square(log_odds - log_odds[best]) @ (cells.weight_squares * rate * (1 - rate))
+    variances: Array = np.square(log_odds - log_odds[best]) @ (cells.weight_squares * rate * (1 - rate))
+    return variances
 
 
 def _choice(candidates: list[float], judged: list[Evidence], log_odds: list[Array]) -> HalfLifeChoice:
