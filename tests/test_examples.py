@@ -120,7 +120,7 @@ def test_07_the_best_of_each_request(output):
     served, corrected, *shared = output(7).splitlines()
     assert min(percentages(served, ":")) > 15
     assert max(map(abs, percentages(corrected, ":"))) < 5
-    # Candidates that share a user: the map of all candidates is too high on the winners, and labels of winners repair it.
+    # Candidates that share a user: the map is too high on the winners, and labels of winners repair it.
     served, mapped, refreshed = (float(re.findall(r"([+-][\d.]+)%", line)[0]) for line in shared)
     assert served > mapped > 20
     assert abs(refreshed) < 8
