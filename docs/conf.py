@@ -1,6 +1,7 @@
 """Configuration of the documentation site: ``make docs`` builds it into docs/_build/html, without a network."""
 
 import sys
+import warnings
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -42,6 +43,13 @@ autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 default_role = "literal"  # docstrings quote names with single backticks
 
+
+def format_warning(message, category, filename, lineno, line=None):
+    """Name the file of a warning in the output of an example without the folders of this machine."""
+    return f"{Path(filename).name}:{lineno}: {category.__name__}: {message}\n"
+
+
+warnings.formatwarning = format_warning
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",

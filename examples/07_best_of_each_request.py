@@ -2,8 +2,9 @@
 The best of each request, from a parquet log
 ============================================
 
-An auction keeps one candidate per request, not a share of all of them. The map is fitted on all candidates: the noise
-is the same for winners and losers. The error is then measured on the winners.
+An auction keeps one candidate per request, not a share of all of them. The map is fitted on all candidates, and the
+error is measured on the winners. The map is right on them if the candidates of a request are independent draws. If they
+share a user, the map needs labels of winners too.
 """
 
 import tempfile
@@ -23,17 +24,25 @@ log = Path(folder.name, "log.parquet")
 
 # %%
 # A log of 20,000 requests with 30 candidates each: logits of the served model and of its replica, and the clicks.
+# Candidates are independent here: their requests have nothing in common.
 requests, candidates = 20_000, 30
-truth = rng.normal(-3, 0.7, requests * candidates)
-frame = pl.DataFrame(
-    {
-        "request": np.repeat(np.arange(requests), candidates),
-        "s0": truth + rng.normal(0, 0.4, len(truth)),
-        "s1": truth + rng.normal(0, 0.4, len(truth)),
-        "click": (rng.random(len(truth)) < logistic(truth)).astype(int),
-    }
-)
-frame.write_parquet(log)
+
+
+def draw(common):
+    """Return a log; true logits of a request have a common part with this standard deviation."""
+    own = np.sqrt(0.7**2 - common**2)
+    truth = -3 + np.repeat(rng.normal(0, common, requests), candidates) + rng.normal(0, own, requests * candidates)
+    return pl.DataFrame(
+        {
+            "request": np.repeat(np.arange(requests), candidates),
+            "s0": truth + rng.normal(0, 0.4, len(truth)),
+            "s1": truth + rng.normal(0, 0.4, len(truth)),
+            "click": (rng.random(len(truth)) < logistic(truth)).astype(int),
+        }
+    )
+
+
+draw(0.0).write_parquet(log)
 
 # %%
 # One pass over all candidates for the map, one over the best of each request for the error.
@@ -60,3 +69,17 @@ ax.set_title("Error of the predicted clicks of the kept candidates, 95% interval
 ax.legend()
 plt.show()
 folder.cleanup()
+
+# %%
+# Candidates that share a user
+# ----------------------------
+# Now the true logits of a request have a common part. At the same score, the winner of a weak request is luckier than
+# that of a strong one, and a map of all candidates does not know which one it sees: it is too high on the winners.
+# Labels of winners repair it.
+winner = uncurse.TopK("request", 1)
+vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(uncurse.collect(draw(0.6), ["s0", "s1"]))
+refreshed = uncurse.refresh(vad, uncurse.collect(draw(0.6), "s0", label="click", top_k=winner))
+winners = uncurse.collect(draw(0.6), "s0", label="click", top_k=winner)
+for name, score_map in (("as served", None), ("map of all candidates", vad.map_), ("refreshed", refreshed.map)):
+    error = evaluate_cells(winners.cells, score_map, [1.0]).rows[0].calibration_error
+    print(f"{name:22} {100 * float(error):+5.1f}% ± {100 * error.standard_error:.1f}%")

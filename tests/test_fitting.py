@@ -1,8 +1,10 @@
 """`uncurse fit` by every method, as a user would run it."""
 
 import json
+import re
 import shutil
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +14,9 @@ import pytest
 from test_logs import make, records
 from uncurse import VAD, Affine, Auto, Tower, evaluate, load
 from uncurse.cli.app import run as run_command
-from uncurse.debias import load_record
+from uncurse.debias import DataRecord, ErrorInterval, FitRecord, load_record
 from uncurse.evidence import Evidence
+from uncurse.report.prose import fit_words
 
 PROBE = np.linspace(-4, 1, 60)
 LABELLED = ["--labelled", "labelled.parquet", "--label", "click"]
@@ -154,7 +157,7 @@ def test_the_text_for_people(run, logs):
         "tower, from 4,000 pool rows and 4,000 labelled rows of s1, s2\n",
         "probability that the labels follow a straight line: 0.",
         "2 groups with a map each",
-        "expected error on the top of this pool, 90% intervals: 1%: -",
+        "expected error on the top of this pool, 90% intervals of the map of all rows, not of each group's: 1%: -",
         "written to map.json; next: uncurse apply map.json LOG --score s1 -o OUT",
     ):
         assert words in text
@@ -176,6 +179,28 @@ def test_intervals_without_labels_say_what_they_leave_out(run):
         errors = load_record("map.json").remaining_error
         assert any(error.low > 0 or error.high < 0 for error in errors) == group
         assert (why in text) == group
+        assert ("\nscores are shrunk towards" in text) == group  # maps by group shrink by λ, a free shape does not
+    run("collect", "pool.parquet", "--scores", "s1,s2,s3", "-o", "pool.json")
+    assert "\nscores are shrunk towards" not in run(
+        "fit", "pool.json", *options[2:], "--method", "vad", "--shape", "free"
+    )
+    text = run("fit", "pool.json", *options[4:], "--method", "vad")
+    assert "\nscores are shrunk towards" in text
+    assert "\nintervals without zero: they allow for the curvature of the link and noise that one λ does not " in text
+    assert "does not; use --method auto\n" in text
+    line = run("fit", "pool.json", *options[2:], "--straight")
+    assert re.search(r"90% intervals of the curve \(the line differs by at most [\d.]+%\): 1%: [-+]", line)
+
+
+def test_intervals_of_a_calibrator_that_labels_contradict_say_so():
+    errors = (ErrorInterval(0.1, -0.1, -0.02, 0.9),)
+    rows = DataRecord(10, ("s0", "s1"))
+    record = FitRecord("vad", rows, rows, calibrator="platt", remaining_error=errors)
+    (last,) = fit_words(record)[-1:]
+    assert last.startswith(
+        "intervals without zero: labels and replicas together contradict this map; use --method auto"
+    )
+    assert len(fit_words(replace(record, remaining_error=(ErrorInterval(0.1, -0.1, 0.02, 0.9),)))) == 1
 
 
 @pytest.mark.parametrize(

@@ -97,15 +97,39 @@ def test_the_table_holds_the_log_losses_of_calibrators_of_the_days_before():
         assert one.standard_error == pytest.approx(math.sqrt(2) * difference.std(ddof=1) / 4_000, abs=1e-12)
 
 
-def test_equal_losses_prefer_the_longest_half_life_and_one_judged_day_has_no_standard_error():
+@pytest.mark.parametrize("periods", [3, 4, 8])
+def test_chance_does_not_choose_a_decay(periods):
+    # Without drift, differences are noise: the smallest loss would choose a decay in about 40% of the logs.
+    drawn = [days([0.0] * periods, 2_000, seed, decimals=1) for seed in range(20, 40)]
+    found = [choose_half_life(parts, calibrator="platt") for parts in drawn]
+    smallest = [min(one.candidates, key=lambda each: each.log_loss).half_life for one in found]
+    assert sum(map(math.isfinite, smallest)) >= 7
+    assert sum(math.isfinite(one.half_life) for one in found) <= 4
+    moved = choose_half_life(days([0.0, 0.5, 0.5], 20_000, decimals=1), calibrator="platt")
+    assert moved.half_life == 0.5  # a change that labels of one day show
+
+
+def test_standard_errors_of_a_single_judged_day_are_those_of_its_labels():
+    parts = days([0.0, 0.3, 0.0], 2_000, decimals=1)
+    found = choose_half_life(parts, calibrator="platt", half_lives=[0.5, math.inf])
+    one, best = sorted(found.candidates, key=lambda each: each.half_life == found.half_life)
+    assert best.standard_error == 0
+    maps = [fit_calibrator("platt", merged(parts[:2], h.half_life).cells) for h in (best, one)]
+    scores = scored(2_000, [0, 2])[0][:, 0].round(1)
+    rate, other = (score_map(scores) for score_map in maps)
+    labels = np.random.default_rng(0).random((4_000, 2_000)) < rate
+    losses = [np.where(labels, -np.log(p), -np.log1p(-p)).mean(axis=1) for p in (rate, other)]
+    assert one.standard_error == pytest.approx(np.std(losses[1] - losses[0]), rel=0.05)
+
+
+def test_equal_losses_prefer_the_longest_half_life():
     (day,) = days([0.0], 2_000)
     found = choose_half_life([day, day, day])
     assert found.half_life == math.inf
-    assert all(math.isnan(one.standard_error) for one in found.candidates)
     content = found.to_dict()
     assert content["half_life"] is None
     assert content["candidates"][0]["half_life"] is None
-    assert content["candidates"][0]["standard_error"] is None
+    assert content["candidates"][0]["standard_error"] == 0
     json.dumps(content, allow_nan=False)
 
 
@@ -155,6 +179,7 @@ def week(run, written):
 
 
 FILES = [f"{i}.json" for i in range(5)]
+MONITORED = (["[34].json", "--pool", "[34].json"], ["3.json", "4.json", "--pool", "3.json", "--pool", "4.json"])
 LABELLED = [word for name in FILES for word in ("--labelled", name)]
 
 
@@ -194,6 +219,33 @@ def test_auto_may_choose_no_decay(run):
     assert found["half_life"] is None
     assert found["half_life_choice"]["half_life"] is None
     assert load_record("map.json").half_life is None
+
+
+def test_a_quoted_glob_names_evidence_files_in_order_of_their_names(run, week):
+    run("fit", "[0-4].json", "--labelled", "?.json", "--method", "tower", "--half-life", "1.5", "-o", "glob.json")
+    run("fit", *FILES, *LABELLED, "--method", "tower", "--half-life", "1.5", "-o", "map.json")
+    assert load("glob.json") == load("map.json")
+    options = ("--map", "map.json", "--alpha", "10%")
+    assert run("evaluate", "[34].json", *options) == run("evaluate", "3.json", "4.json", *options)
+    run("refresh", "map.json", "[34].json", "-o", "glob.json")
+    run("refresh", "map.json", "3.json", "4.json", "-o", "named.json")
+    assert load("glob.json") == load("named.json")
+    verdicts = []
+    for words in MONITORED:
+        run("monitor", "map.json", *words, "--json", code=1)
+        verdicts.append(json.loads(run.stdout))
+    assert verdicts[0] == verdicts[1]
+    assert "no file matches day*.json" in run("fit", "day*.json", "-o", "m.json", code=2)
+    assert "--out 3.json is an input of this command" in run("fit", "[34].json", "-o", "3.json", code=2)
+
+
+def test_auto_says_that_a_smaller_loss_may_be_chance(run):
+    for i, day in enumerate(days([0.0] * 3, 2_000, seed=5, replica_counts=True)):
+        day.save(f"{i}.json")
+    words = ["--labelled", "0.json", "--labelled", "1.json", "--labelled", "2.json", "--calibrator", "platt"]
+    said = run("fit", "0.json", *words, "--half-life", "auto", "-o", "map.json", "--format", "table")
+    assert "auto chose no decay: no other log loss on the next file (2,000 labelled rows of 1 file) is lower by" in said
+    assert "in effect" not in said
 
 
 def test_a_tandem_is_judged_by_its_calibrator(run, week):

@@ -221,6 +221,16 @@ def test_weights_and_sampled_negatives(run):
     np.testing.assert_allclose(load("map.json")(probe), vad.map_(probe), atol=1e-12)
 
 
+def test_scores_corrected_for_the_rate_are_not_called_as_served(run):
+    make().write_parquet("log.parquet")
+    options = ["log.parquet", "--score", "s1", "--label", "click", "--alpha", "10%", "--format", "table"]
+    assert " as served\n" in run("evaluate", *options)
+    text = run("evaluate", *options, "--negative-rate", "0.2", "--report", "report.html")
+    assert " as served, corrected for the rate\n" in text
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "the scores, corrected for the rate, " in page
+
+
 def test_probabilities_all_the_way(run):
     log = make().with_columns(p1=1 / (1 + (-pl.col("s1")).exp()), p2=1 / (1 + (-pl.col("s2")).exp()))
     log.write_parquet("log.parquet")
@@ -436,6 +446,9 @@ def test_the_map_knows_its_negative_rate(run):
     assert run("evaluate", "day.json", "--map", "map.json", "--alpha", "2%,10%") == expected
     error = run("evaluate", "log.parquet", *options, "--negative-rate", "0.1", code=2)
     assert "--negative-rate is 0.1 in this command, and 0.5 in map.json" in error
+    assert run("evaluate", "log.parquet", *options, "--negative-rate", "50%") == expected
+    for text in ("half", "%", "1e999999999%"):
+        assert "--negative-rate" in run("evaluate", "log.parquet", *options, "--negative-rate", text, code=2)
     error = run("evaluate", "plain.json", "--map", "map.json", code=2)
     assert "--negative-rate is 0.5 in map.json, and none in plain.json; collect plain.json again" in error
 

@@ -13,6 +13,7 @@ import processes
 from uncurse import Affine, MonitorState, monitor
 from uncurse.debias import DataRecord, FitRecord
 from uncurse.evidence import from_arrays
+from uncurse.report.provenance import summarize_scores
 
 
 def log_of(seed, rows=20_000, factor=1.0, unlabelled=0):
@@ -208,6 +209,20 @@ def test_two_commands_at_once_lose_no_day(written):
         process.join()
         assert process.exitcode == 0
     assert len(MonitorState.load(written / "s.json").days) == 2
+
+
+def test_scores_of_the_fit_are_information_and_those_of_earlier_days_are_compared(run, written):
+    other_system = summarize_scores(from_arrays(np.random.default_rng(0).normal(-4, 1, (1_000, 1))).cells)
+    labelled = DataRecord(1_000, ("s0",), scores=other_system)
+    record = FitRecord("tower", DataRecord(20_000, ("s0", "s1")), labelled=labelled)
+    Affine(1.0, 0.0).save(written / "fitted.json", record.to_dict())
+    common = ("monitor", "fitted.json", "small.parquet", "--label", "click", "--state", "s.json", "--day")
+    log_of(9, rows=300).write_parquet(written / "small.parquet")
+    assert run(*common, "2026-11-01").startswith("keep")
+    assert "(for information, no part of the verdict)" in run.stdout
+    assert "scores against the labelled rows of the fit: mean +" in run.stdout
+    assert "scores against the earlier days: mean +0.00 standard deviations" in run(*common, "2026-11-02")
+    assert "for information" not in run.stdout
 
 
 def test_a_changed_pool_is_watched(run, written):

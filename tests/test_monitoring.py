@@ -424,6 +424,57 @@ def test_selected_rows_are_not_compared_with_the_pool():
     assert verdict.shrinkage is None
 
 
+def with_labelled_rows(fitted, rows):
+    """A fit whose labelled rows have these scores."""
+    from uncurse.report.provenance import summarize_scores
+
+    labelled = DataRecord(rows.rows, ("s0",), scores=summarize_scores(rows.cells))
+    return replace(fitted, record=replace(fitted.record, labelled=labelled))
+
+
+def test_labelled_rows_of_another_system_are_no_reason_to_watch():
+    fitted = with_labelled_rows(fitted_on_pool(), labelled_pool(5, shift=-1.5))
+    state = None
+    for day in range(1, 4):
+        verdict = monitor(fitted, labelled_pool(10 + day, rows=5_000), state, day=f"2026-11-0{day}")
+        assert verdict.decision == "keep"
+        assert verdict.scores.compared_with == ("labelled rows" if state is None else "earlier days")
+        state = verdict.state
+    assert verdict.scores.stability < 0.01
+
+
+def test_scores_that_differ_from_the_earlier_days_are_watched():
+    def calibrated(seed, rows=5_000, mean=-2.0):
+        rng = np.random.default_rng(seed)
+        logits = rng.normal(mean, 1, rows)
+        return from_arrays(logits[:, None], rng.random(rows) < 1 / (1 + np.exp(-logits)))
+
+    state = None
+    for day in range(1, 4):
+        state = monitor(IDENTITY, calibrated(day), state, day=f"2026-11-0{day}").state
+    moved = monitor(IDENTITY, calibrated(4, mean=-1.5), state, day="2026-11-04")
+    assert moved.decision == "watch"
+    assert "differ from those of the earlier days (mean +0.5" in moved.reason
+    assert moved.scores.mean == pytest.approx(0.5, abs=0.05)
+    assert judge(moved.state) == moved
+    few = monitor(IDENTITY, calibrated(4, rows=10, mean=-1.5), state, day="2026-11-04")
+    assert few.decision == "keep"  # ten rows differ by as much by chance
+
+
+def test_the_change_between_days_is_the_stability_index_of_normal_distributions():
+    from uncurse.monitoring.drift import day_change
+
+    def day(mean, sd):
+        return Day(LabelSums.of([0.1], [0], [1000]), mean, sd)
+
+    change, clear = day_change(day(-1.5, 1.2), [day(-2.0, 0.8)])
+    new, old = stats.norm(-1.5, 1.2), stats.norm(-2.0, 0.8)
+    exact = integrate.quad(lambda x: (new.pdf(x) - old.pdf(x)) * (new.logpdf(x) - old.logpdf(x)), -12, 9)[0]
+    assert (change.mean, change.spread, change.stability) == pytest.approx((0.625, 1.5, exact))
+    assert clear
+    assert day_change(day(-2.0, 0.0), [day(-2.0, 0.0)]) == (replace(change, mean=0.0, spread=1.0, stability=0.0), False)
+
+
 def test_more_labels_leave_less_to_decide():
     needed = [monitor(IDENTITY, rows_of(0, rows=rows)).positives_needed for rows in (5, 500, 5_000, 200_000)]
     assert needed[0] > 4_000

@@ -272,7 +272,7 @@ def test_evaluate_shows_the_state_of_one_of_its_maps(run, logs):
     content = (logs / "r.html").read_text(encoding="utf-8")
     assert '<h2 id="since-fit">Since the fit</h2>' in content
     assert "<p>Keep map.json. No evidence against the map" in content
-    assert "The verdict is from the labels alone" in content
+    assert "The verdict is from these days" in content
     assert "<h3>Evidence against the map</h3>" in content
     assert "<dt>e-value</dt>" in content
     assert "noise floor" in content

@@ -190,6 +190,11 @@ def test_a_curve_is_appended_to_an_onnx_model_and_refused_elsewhere(models, tmp_
             with pytest.raises(UncurseError, match=r"this map is not a straight line.*uncurse export"):
                 fold_file(curve, models / name, tmp_path / "no")
             assert not (tmp_path / "no").exists()
+    curve.save(tmp_path / "curve.json")
+    words = ["fold", str(tmp_path / "curve.json"), str(models / "m.txt"), "-o", str(tmp_path / "no")]
+    error = str(CliRunner().invoke(app, words).exception)
+    assert "cannot hold it; fit again with `uncurse fit --straight`. Or serve the map behind the model" in error
+    assert "fold(" not in error
 
 
 # ---------------------------------------------------------------------------- hostile

@@ -11,9 +11,9 @@ import numpy as np
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence, Moments, merged
+from ..evidence import Cells, Evidence, Moments, merged
 from ..evidence.times import check_half_life
-from ..maps import ScoreMap
+from ..links import logistic
 from .calibrators import fit_calibrator
 
 #: Half-lives that are compared, in periods, besides that of evidence that does not decay.
@@ -34,7 +34,8 @@ class HalfLifeCandidate:
     difference : float
         `log_loss` minus that of the chosen half-life.
     standard_error : float
-        Standard error of the difference, from its spread between periods; NaN if a single period is judged.
+        Standard error of the difference, from its spread between periods; from the noise of the labels if a single
+        period is judged.
 
     Examples
     --------
@@ -48,7 +49,7 @@ class HalfLifeCandidate:
     standard_error: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data; an infinite half-life and an unknown standard error become None.
+        """Return plain data; an infinite half-life becomes None.
 
         Returns
         -------
@@ -64,7 +65,8 @@ class HalfLifeChoice:
     Parameters
     ----------
     half_life : float
-        Half-life with the smallest log loss, in periods; infinite if the evidence should not decay.
+        Chosen half-life in periods: that with the smallest log loss, or the longest one, if its log loss is not higher
+        by more than the noise of the labels. Infinite if the evidence should not decay.
     periods : int
         Number of periods that judged the half-lives.
     rows : int
@@ -106,8 +108,9 @@ def choose_half_life(
 
     For every period from the third on, a calibrator of the served score is fitted on the periods before it, with each
     half-life, and judged by the log loss of the labelled rows of this period. The half-life with the smallest total is
-    chosen. Calibrator and judgement see the same kind of rows. A map of the pool would be judged on rows that it was
-    not fitted for, if labelled rows and pool differ.
+    chosen, unless the longest one, by default no decay, is worse by less than the standard error that the noise of the
+    labels causes: decay costs rows, so chance must not choose it. Calibrator and judgement see the same kind of rows. A
+    map of the pool would be judged on rows that it was not fitted for, if labelled rows and pool differ.
 
     Parameters
     ----------
@@ -148,17 +151,19 @@ def choose_half_life(
     candidates = sorted({check_half_life(h) for h in half_lives}, reverse=True)
     if not candidates:
         raise UncurseError("there is no half-life to compare; pass at least one")
-    losses = np.empty((len(periods) - 2, len(candidates)))
-    for i, half_life in enumerate(candidates):
+    judged = periods[2:]
+    log_odds: list[list[Array]] = [[] for _ in judged]  # of each period, by candidate
+    for half_life in candidates:
         past = merged(periods[:2], half_life)
-        for t, period in enumerate(periods[2:]):
+        for period, found in zip(judged, log_odds, strict=True):
             assert past.cells is not None
-            losses[t, i] = _log_loss(fit_calibrator(calibrator, past.cells), period)
+            assert period.cells is not None
+            score_map = fit_calibrator(calibrator, past.cells)
+            found.append(np.asarray(score_map.transform(period.cells.score), np.float64))
             past = merged([past, period], half_life)
             if progress is not None:
                 progress(1)
-    judged = periods[2:]
-    return _choice(candidates, losses, sum(part.weight for part in judged), sum(part.rows for part in judged))
+    return _choice(candidates, judged, [np.array(found) for found in log_odds])
 
 
 def candidates_for(periods: int) -> list[float]:
@@ -176,24 +181,35 @@ def _only_cells(part: Evidence) -> Evidence:
     return replace(part, moments=Moments(part.spec.link), replica_counts=None, groups={}, sources=())
 
 
-def _log_loss(score_map: ScoreMap, period: Evidence) -> float:
-    """Return the log loss, summed over the rows of a period."""
-    cells = period.cells
-    assert cells is not None
+def _log_losses(cells: Cells, log_odds: Array) -> Array:
+    """Return log losses, summed over the rows of a period; log odds have shape (candidates, cells)."""
     assert cells.label is not None
-    log_odds = score_map.transform(cells.score)
-    negatives = cells.weight - cells.label
-    return float(cells.label @ np.logaddexp(0.0, -log_odds) + negatives @ np.logaddexp(0.0, log_odds))
+    return np.logaddexp(0.0, -log_odds) @ cells.label + np.logaddexp(0.0, log_odds) @ (cells.weight - cells.label)
 
 
-def _choice(candidates: list[float], losses: Array, weight: float, rows: int) -> HalfLifeChoice:
-    """Choose by total losses, shape (periods, candidates); of equal ones the longest half-life."""
-    total = losses.sum(axis=0)
-    best = int(np.argmax(total <= total.min() * (1 + 1e-12)))
+def _label_noise(cells: Cells, log_odds: Array, best: int) -> Array:
+    """Return variances of the difference to the best candidate: a label moves it by the difference of the log odds."""
+    rate = logistic(log_odds[best])
+    variances: Array = np.square(log_odds - log_odds[best]) @ (cells.weight_squares * rate * (1 - rate))
+    return variances
+
+
+def _choice(candidates: list[float], judged: list[Evidence], log_odds: list[Array]) -> HalfLifeChoice:
+    """Choose by total losses; the longest half-life, which is the first, unless another is better than by chance."""
+    periods = [(part.cells, found) for part, found in zip(judged, log_odds, strict=True) if part.cells is not None]
+    losses = np.array([_log_losses(*period) for period in periods])
+    total, count, weight = losses.sum(axis=0), len(losses), sum(part.weight for part in judged)
+
+    def label_errors(chosen: int) -> Array:
+        return np.sqrt(sum(_label_noise(*period, chosen) for period in periods))
+
+    best = int(np.argmin(total))
+    # The noise of the labels, not the spread between periods: drift that comes in one jump makes that spread large.
+    if total[0] - total[best] <= label_errors(best)[0] + 1e-12 * total[best]:
+        best = 0
     differences = losses - losses[:, [best]]
-    count = len(losses)
-    spread = np.std(differences, axis=0, ddof=1) if count > 1 else np.full(len(candidates), np.nan)
-    columns = (total, differences.sum(axis=0), math.sqrt(count) * spread)
+    errors = math.sqrt(count) * np.std(differences, axis=0, ddof=1) if count > 1 else label_errors(best)
+    columns = (total, differences.sum(axis=0), errors)
     found = zip(candidates, *(column / weight for column in columns), strict=True)
     compared = tuple(HalfLifeCandidate(*map(float, values)) for values in found)
-    return HalfLifeChoice(candidates[best], count, rows, compared)
+    return HalfLifeChoice(candidates[best], count, sum(part.rows for part in judged), compared)

@@ -111,7 +111,12 @@ def evaluate(
     values: Sequence[Evaluation | None] = [None] * len(evaluations)
     if value is not None:
         values = _evaluate(log, evidence, loaded, alphas, values=_collect_values(log, evidence, value, engine))
-    named = [("as served", None), *((one.name, one.record) for one in loaded)]
+    # With a negative-sampling rate, evidence holds corrected scores: what is served without a map is much too high.
+    corrected = evidence.spec.negative_rate not in (None, 1.0)
+    named = [
+        ("as served, corrected for the rate" if corrected else "as served", None),
+        *((one.name, one.record) for one in loaded),
+    ]
     methods = [
         Method(name, evaluation, record, valued)
         for (name, record), evaluation, valued in zip(named, evaluations, values, strict=True)

@@ -12,7 +12,20 @@ from .. import documents
 from ..errors import UncurseError
 from .app import app
 from .half_life import check_files, choice_text, choose
-from .options import Engine, Group, Label, Link, LogsOrEvidence, NegativeRate, Out, ReplicasName, Scale, Scores, Weight
+from .options import (
+    Engine,
+    Group,
+    Label,
+    Link,
+    LogsOrEvidence,
+    NegativeRate,
+    Out,
+    ReplicasName,
+    Scale,
+    Scores,
+    Weight,
+    expand_evidence,
+)
 from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
 from .reading import check_engine, check_same, column_names, is_evidence, read_evidence
 
@@ -41,7 +54,10 @@ def fit(
     scores: Scores = None,
     scale: Scale = None,
     labelled: Annotated[
-        list[str] | None, typer.Option(help="A log with labels and all replicas, or evidence of one; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="A log with labels and all replicas, or evidence of one; may be repeated.", callback=expand_evidence
+        ),
     ] = None,
     label: Label = None,
     selected_by: Annotated[

@@ -77,15 +77,22 @@ def choose(
 def choice_text(choice: HalfLifeChoice) -> str:
     """Describe how auto chose, in one line."""
     others = [
-        f"{_files(one.half_life)} {1000 * one.difference:.2f}"
-        + ("" if math.isnan(one.standard_error) else f" ± {1000 * one.standard_error:.2f}")
+        f"{_files(one.half_life)} {_thousandths(one.difference)} ± {_thousandths(one.standard_error)}"
         for one in choice.candidates
         if one.half_life != choice.half_life
     ]
     chosen = _files(choice.half_life) if math.isinf(choice.half_life) else f"a half-life of {_files(choice.half_life)}"
     judged = f"{choice.rows:,} labelled rows of {choice.periods} {'file' if choice.periods == 1 else 'files'}"
+    if any(one.difference < 0 for one in choice.candidates):
+        start = f"auto chose {chosen}: no other log loss on the next file ({judged}) is lower by more than the noise of"
+        return f"{start} the labels; others differ by, in thousandths: {', '.join(others)}"
     least = f"auto chose {chosen}, which has the smallest log loss on the next file ({judged})"
     return f"{least}; others are higher by, in thousandths: {', '.join(others)}"
+
+
+def _thousandths(value: float) -> str:
+    """Format a difference of log losses: two decimals, or two digits if it is small, as it is if clicks are rare."""
+    return f"{1000 * value:.2f}" if abs(value) >= 1e-4 or not value else f"{1000 * value:.2g}"
 
 
 def _files(half_life: float) -> str:

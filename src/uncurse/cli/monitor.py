@@ -43,7 +43,8 @@ def monitor(
         list[str] | None,
         typer.Option(
             help="New rows of the whole candidate pool with all replicas, or evidence of them; their scores and λ are "
-            "compared with the fit. May be repeated."
+            "compared with the fit. May be repeated.",
+            callback=options.expand_evidence,
         ),
     ] = None,
     state: Annotated[
@@ -111,7 +112,7 @@ def monitor(
     if report is not None:
         _write_report(report, verdict, accepted, map_file, record, reading.log_facts(log, rows))
     document = documents.dumps("verdict", {"map": map_file, **verdict.to_dict()})
-    emit("json" if json else format, _text(verdict), document, _records(verdict))
+    emit("json" if json else format, _text(verdict, pool is not None), document, _records(verdict))
     for path in (state, prometheus, report):
         if path is not None:
             note(f"written to {path}")
@@ -203,7 +204,7 @@ def _percent(value: float | None, missing: str = "") -> str:
     return missing if value is None else f"{100 * value:+.1f}%"
 
 
-def _text(verdict: Verdict) -> str:
+def _text(verdict: Verdict, pool: bool) -> str:
     from ..monitoring.calibrations import error_words
 
     lines = [f"{verdict.decision}: {verdict.reason}"]
@@ -232,15 +233,18 @@ def _text(verdict: Verdict) -> str:
     if len(groups) > _MOST_GROUPS:
         lines.append(f"… and {len(groups) - _MOST_GROUPS:,} groups with less evidence; --format json has all")
     lines.append("")
+    # The labelled rows are those that this system showed; those of the fit often come from another.
+    aside = "" if pool else " (for information, no part of the verdict)"
     if verdict.scores is not None:
         change = verdict.scores
         lines.append(
-            f"scores against the {change.compared_with} of the fit: mean {change.mean:+.2f} standard deviations, "
-            f"spread × {change.spread:.2f}, stability index {change.stability:.3f}"
+            f"scores against the {change.reference}: mean {change.mean:+.2f} standard deviations, spread × "
+            f"{change.spread:.2f}, stability index {change.stability:.3f}"
+            + ("" if change.compared_with == "earlier days" else aside)
         )
     if verdict.shrinkage is not None:
         moved = verdict.shrinkage
-        lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors")
+        lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors{aside}")
     if verdict.positives_needed:
         lines.append(f"about {verdict.positives_needed:,} more positive labels are needed to find an error of 5%")
     else:

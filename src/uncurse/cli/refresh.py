@@ -26,7 +26,9 @@ def refresh(
     today: Annotated[
         list[str],
         typer.Argument(
-            metavar="TODAY...", help="New labelled rows: evidence files from collect, or parquet or CSV files."
+            metavar="TODAY...",
+            help="New labelled rows: evidence files from collect, or parquet or CSV files.",
+            callback=options.expand_evidence,
         ),
     ],
     out: options.Out,

@@ -20,7 +20,7 @@ from ..evidence import Evidence, LogSpec
 from ..evidence.from_arrays import EvidenceSums, Parts
 from ..threads import cores
 from ..validation import check_labels, check_numbers, check_weights, group_rows
-from .checks import Frame, read_names
+from .checks import Frame, missing_remedy, read_names
 
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
 
@@ -85,22 +85,22 @@ def _batches(frame: Frame, spec: LogSpec) -> Iterator[tuple[Float, NDArray[Any] 
 
 def _arrays(frame: nw.DataFrame[Any], spec: LogSpec) -> tuple[Float, NDArray[Any] | None, NDArray[np.float64] | None]:
     """Return scores (n, S), labels and weights of a frame in memory, without missing values."""
-    read = [_column(frame, name) for name in spec.scores]
+    read = [_column(frame, name, spec) for name in spec.scores]
     kind = np.result_type(*read) if all(a.dtype in (np.float32, np.float64) for a in read) else np.float64
     scores: Float = np.empty((len(frame), len(read)), kind)
     for i, array in enumerate(read):
         scores[:, i] = array
-    labels = None if spec.label is None else check_labels(_column(frame, spec.label), len(frame))
+    labels = None if spec.label is None else check_labels(_column(frame, spec.label, spec), len(frame))
     weights = None
     if spec.weight is not None:
-        weights = _column(frame, spec.weight).astype(np.float64)
+        weights = _column(frame, spec.weight, spec).astype(np.float64)
         if weights.any():
             weights = check_weights(weights, len(frame), summed=True)
     return scores, labels, weights
 
 
-def _column(frame: nw.DataFrame[Any], name: str) -> NDArray[Any]:
-    array: NDArray[Any] = _present(frame, name, "drop or fill those rows first").to_numpy()
+def _column(frame: nw.DataFrame[Any], name: str, spec: LogSpec) -> NDArray[Any]:
+    array: NDArray[Any] = _present(frame, name, missing_remedy(name, spec)).to_numpy()
     return array if array.dtype.kind in "biuf" else check_numbers(array.astype(np.float64), name)
 
 

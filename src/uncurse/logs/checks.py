@@ -97,6 +97,12 @@ def bad_values(name: str, spec: LogSpec) -> dict[str, Callable[[Any], Any]]:
     return tests
 
 
+def missing_remedy(name: str, spec: LogSpec, otherwise: str = "drop or fill those rows first") -> str:
+    """Return what to do about missing values of a column; a label that is missing is no 0."""
+    shown = "leave out rows that were not shown; do not fill labels with 0"
+    return shown if name == spec.label else otherwise
+
+
 def check_present(series: nw.Series[Any], remedy: str) -> None:
     """Check that a column has no null; the error names the row of the first."""
     missing = series.is_null().to_numpy()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UncurseError
 from ..evidence import LogSpec
-from .checks import bad_values, first_line
+from .checks import bad_values, first_line, missing_remedy
 from .csv_files import parse_number, read_header, scan_text
 from .files import LogFile, kind_of, parquet_schema, scan_parquet
 
@@ -60,7 +60,7 @@ def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec, csv: bool) -> str | 
     """Describe the first value of a column that is missing or cannot be used, by one pass over it."""
     import polars as pl
 
-    column, missing = pl.col(name), "is missing; drop or fill those rows first"
+    column, missing = pl.col(name), f"is missing; {missing_remedy(name, spec)}"
     tests = {missing: column.is_null()}
     if name not in spec.numbers:
         missing = "is missing; fill it, say with 'unknown'"
@@ -68,7 +68,7 @@ def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec, csv: bool) -> str | 
     else:
         x = parse_number(name, strict=False) if csv else column.cast(pl.Float64)
         tests |= {"that is text, not a number": x.is_null()}
-        tests |= {"drop or repair those rows first": ~x.is_finite()}
+        tests |= {missing_remedy(name, spec, "drop or repair those rows first"): ~x.is_finite()}
         tests |= {"its square overflows; pass scores of ordinary size": x.abs() > 1e150}
         tests |= {remedy: is_bad(x) for remedy, is_bad in bad_values(name, spec).items()}
     fault = pl.coalesce(pl.when(test).then(pl.lit(i)) for i, test in enumerate(tests.values()))

@@ -22,7 +22,7 @@ from ..evidence.replica_grid import FINEST, LARGEST, LINEAR, TAIL_RATE
 from ..evidence.score_grid import GRID, TAIL, grid_steps, step_edges, top_cut
 from ..links import to_link
 from ..validation import check_names
-from .checks import bad_values, read_names
+from .checks import bad_values, missing_remedy, read_names
 
 Lazy = nw.LazyFrame[Any]
 
@@ -135,12 +135,13 @@ def _check(found: dict[str, NDArray[Any]], spec: LogSpec) -> None:
             continue
         missing = rows - found[f"count_{name}"].sum()
         if missing:
-            raise UncurseError(f"column {title!r} has {missing} missing values; drop or fill those rows first")
+            raise UncurseError(f"column {title!r} has {missing} missing values; {missing_remedy(title, spec)}")
         if name == "name":
             continue
         low, high = (found[f"{end}_{name}"].astype(np.float64) for end in ("min", "max"))
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise UncurseError(f"column {title!r} holds NaN or infinite values; drop or repair those rows first")
+            remedy = missing_remedy(title, spec, "drop or repair those rows first")
+            raise UncurseError(f"column {title!r} holds NaN or infinite values; {remedy}")
         for remedy, is_bad in bad_values(title, spec).items():
             for value in (low.min(), high.max()):
                 if is_bad(value):

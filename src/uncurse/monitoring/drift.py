@@ -1,8 +1,9 @@
-"""How scores and their noise differ from what a map was fitted to. No labels are needed."""
+"""How scores and their noise differ from earlier days, or from what a map was fitted to. No labels are needed."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,24 +12,28 @@ from ..debias.records import FitRecord, ScoreSummary
 from ..debias.vad_fit import VADOptions, fit_vad
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence
+from .state import Day
 
 _BINS = 10  # of the population stability index, with equal shares of the scores that the map was fitted to
+_MIN_SD = 1e-3  # of scores, in logits: smaller differences do not matter
+_CHANCE = 14.0  # χ² of a mean and a spread, exceeded by chance on one day in 1,000
 
 
 @dataclass(frozen=True)
 class ScoreChange:
-    """Change of the served scores since the fit.
+    """Change of the served scores since the fit, or since the earlier days.
 
     Parameters
     ----------
-    compared_with : {"pool", "labelled rows"}
-        Rows of the fit that the scores are compared with.
+    compared_with : {"pool", "labelled rows", "earlier days"}
+        Rows that the scores are compared with; pool and labelled rows are those of the fit.
     mean : float
-        Change of the mean, in standard deviations of the scores of the fit.
+        Change of the mean, in standard deviations of the scores compared with.
     spread : float
-        Standard deviation divided by that of the fit.
+        Standard deviation divided by that of the scores compared with.
     stability : float
-        Population stability index Σ(p − q)·ln(p/q) over ten bins: change of the whole distribution.
+        Population stability index Σ(p − q)·ln(p/q): change of the whole distribution. Over ten bins; for days, of
+        normal distributions with their means and standard deviations.
 
     Examples
     --------
@@ -40,6 +45,11 @@ class ScoreChange:
     mean: float
     spread: float
     stability: float
+
+    @property
+    def reference(self) -> str:
+        """What the scores are compared with, in words."""
+        return self.compared_with if self.compared_with == "earlier days" else f"{self.compared_with} of the fit"
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,19 @@ def score_change(cells: Cells, before: ScoreSummary, compared_with: str) -> Scor
     scale = before.sd if before.sd > 0 else 1.0
     spread = sd / before.sd if before.sd > 0 else float(sd == 0)
     return ScoreChange(compared_with, (mean - before.mean) / scale, spread, _stability(cells, before))
+
+
+def day_change(latest: Day, earlier: Sequence[Day]) -> tuple[ScoreChange, bool]:
+    """Compare the scores of a day with those of earlier days; also tell whether the change is more than chance."""
+    before = earlier[0]
+    for day in earlier[1:]:
+        before = before + day
+    sd, old_sd = max(latest.score_sd, _MIN_SD), max(before.score_sd, _MIN_SD)
+    mean, spread = (latest.score_mean - before.score_mean) / old_sd, sd / old_sd
+    # ∫(p − q)·ln(p/q) of two normal distributions. Without a change it is χ² with two degrees of freedom, times this.
+    stability = (spread**2 + mean**2 + (1 + mean**2) / spread**2) / 2 - 1
+    noise = 1 / latest.sums.rows + 1 / before.sums.rows
+    return ScoreChange("earlier days", mean, spread, stability), stability > _CHANCE * noise
 
 
 def _stability(cells: Cells, before: ScoreSummary) -> float:

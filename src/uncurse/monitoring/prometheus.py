@@ -43,7 +43,9 @@ def prometheus_text(verdict: Verdict, name: str = "") -> str:
     )
     if verdict.scores is not None:
         add("score_mean_change", "Change of the mean score in standard deviations.", [({}, verdict.scores.mean)])
-        add("score_spread_ratio", "Spread of the scores relative to the fit.", [({}, verdict.scores.spread)])
+        add(
+            "score_spread_ratio", "Spread of the scores relative to those compared with.", [({}, verdict.scores.spread)]
+        )
         add("score_stability_index", "Population stability index of the scores.", [({}, verdict.scores.stability)])
     if verdict.shrinkage is not None:
         add("lambda", "Lambda of the new rows.", [({}, verdict.shrinkage.after)])

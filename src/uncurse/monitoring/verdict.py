@@ -19,7 +19,7 @@ from ..evidence import Evidence
 from ..maps import Grouped, ScoreMap
 from ..validation import check_number
 from .calibrations import LEVEL, Calibration, calibration_of, calibrations_of, e_value, error_words
-from .drift import LambdaChange, ScoreChange, lambda_change, score_change
+from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
 from .sequential import LabelSums, likely_start, log_e_values, total
 from .state import MonitorState, check_time, count_rows, map_digest, range_place
 
@@ -53,7 +53,7 @@ class Verdict:
     buckets, groups : tuple of Calibration
         Calibration by range of the prediction, and by group, since the fit.
     scores : ScoreChange or None
-        Change of the scores; None if the map has no record of them, or if rows were selected.
+        Change of the scores; None on the first day if the map has no record of them, or if rows were selected.
     shrinkage : LambdaChange or None
         Change of λ; None if it cannot be compared.
     state : MonitorState
@@ -125,7 +125,9 @@ def monitor(
         ``Verdict.state`` of the last call.
     pool : Evidence, optional
         New rows of the whole candidate pool, whose scores and λ are compared with the fit. By default the scores of
-        `evidence` are compared with those of the labelled rows of the fit, or of its pool if it had none.
+        `evidence` are compared with those of the earlier days of `state`. Without earlier days the verdict has the
+        comparison with the labelled rows of the fit, or with its pool if it had none, as information only: the rows
+        of the fit may have been selected by another system.
     day : str, optional
         ISO date or time of the rows; today (UTC) by default.
     tolerance : float, default=0.0
@@ -165,7 +167,15 @@ def monitor(
     _check_new(state, new)
     merged = state.merge(new)
     latest = total([one.sums for one in new.days.values()])
-    return judge(merged, latest, *_drift(evidence, pool, record), tolerance=tolerance)
+    if pool is not None:
+        return judge(merged, latest, *_drift(pool, record, "pool"), tolerance=tolerance)
+    verdict = judge(merged, latest, tolerance=tolerance)
+    if verdict.scores is not None or evidence.spec.top_k is not None:  # selected rows say nothing of all rows
+        return verdict
+    # These rows were shown by this system, and those of the fit often by another: information, no reason to watch.
+    name = "pool" if record is None or record.labelled is None else "labelled rows"
+    scores, shrinkage = _drift(evidence, record, name)
+    return replace(verdict, scores=scores, shrinkage=shrinkage)
 
 
 def judge(
@@ -185,7 +195,7 @@ def judge(
     latest : LabelSums, optional
         Sums of the newest rows; those of the last day by default.
     scores : ScoreChange, optional
-        Change of the scores.
+        Change of the scores; by default the last day is compared with the days before it.
     shrinkage : LambdaChange, optional
         Change of λ.
     tolerance : float, default=0.0
@@ -219,7 +229,10 @@ def judge(
     buckets, groups = tuple(parts[: len(by_range)]), tuple(parts[len(by_range) :])
     start = 0 if alarm is None else likely_start(observed, cumulants)
     wrong = calibration_of(f"since {ordered[start][0]}", total(days[start:]), tolerance) if start else None
-    decision, reason = _decide(since, wrong, alarm, buckets, groups, scores, shrinkage)
+    clear = True
+    if scores is None and len(ordered) > 1:
+        scores, clear = day_change(ordered[-1][1], [day for _, day in ordered[:-1]])
+    decision, reason = _decide(since, wrong, alarm, buckets, groups, scores if clear else None, shrinkage)
     return Verdict(
         decision,
         reason,
@@ -277,19 +290,12 @@ def _check_new(state: MonitorState, new: MonitorState) -> None:
 # ---------------------------------------------------------------------------- the decision
 
 
-def _drift(
-    evidence: Evidence, pool: Evidence | None, record: FitRecord | None
-) -> tuple[ScoreChange | None, LambdaChange | None]:
+def _drift(rows: Evidence, record: FitRecord | None, name: str) -> tuple[ScoreChange | None, LambdaChange | None]:
+    """Compare rows with the pool or the labelled rows of the fit."""
     if record is None:
         return None, None
-    rows, before, name = pool, record.pool, "pool"
-    if pool is None:
-        if evidence.spec.top_k is not None:  # selected rows say nothing of all rows
-            return None, None
-        rows = evidence
-        if record.labelled is not None:
-            before, name = record.labelled, "labelled rows"
-    assert rows is not None
+    before = record.pool if name == "pool" else record.labelled
+    assert before is not None
     assert rows.cells is not None
     scores = None if before.scores is None else score_change(rows.cells, before.scores, name)
     return scores, lambda_change(rows, record) if name == "pool" else None
@@ -322,7 +328,7 @@ def _decide(
     if scores is not None and scores.stability > _UNSTABLE:
         moved = f"mean {scores.mean:+.2f} standard deviations, spread × {scores.spread:.2f}"
         return "watch", (
-            f"the scores differ from those of the {scores.compared_with} of the fit ({moved}, stability index "
+            f"the scores differ from those of the {scores.reference} ({moved}, stability index "
             f"{scores.stability:.2f}); the labels show no error yet"
         )
     return "keep", f"no evidence against the map: {error_words(since)}"

@@ -159,14 +159,16 @@ def headline(report: Report) -> Headline:
         return Headline((("text", "No selection has a positive label, so the calibration error is undefined."),))
     served, *after = [error_words(own[place].calibration_error) for own in rows]
     weighted = f"weighted by {report.value_name}, " if valued else ""
-    start = f"On {the_selection(report, place)}, {weighted}the scores "
+    name = report.methods[0].name
+    how = name.removeprefix("as served") if name.startswith("as served, ") else ""  # ", corrected for the rate"
+    start = f"On {the_selection(report, place)}, {weighted}the scores{how}{',' if how else ''} "
     sentence = [("text", start), *_verdict(served, "95% interval ")]
     if not after:
         return Headline(tuple(sentence), (_big_number(0, "Calibration error", served),))
     first, maps = report.methods[1].name, len(report.methods) - 1
     several = f" (first of {maps} maps)" if maps > 1 else ""
     sentence += [("text", " After "), ("name", first), ("text", f"{several}, they "), *_verdict(after[0])]
-    numbers = (_big_number(0, "As served", served), _big_number(1, f"After {first}{several}", after[0]))
+    numbers = (_big_number(0, f"As served{how}", served), _big_number(1, f"After {first}{several}", after[0]))
     return Headline(tuple(sentence), numbers)
 
 
@@ -197,33 +199,54 @@ def fit_words(record: FitRecord) -> list[str]:
     lines = [f"why: {record.reason}"] if record.reason else []
     if record.half_life is not None:
         lines.append(decay_words(record))
-    if record.lambda_ is not None and record.standard_error is not None and record.center is not None:
+    shrunk = record.method.startswith("vad") and record.shape == "straight"  # other maps do not shrink by one λ
+    if shrunk and record.lambda_ is not None and record.standard_error is not None and record.center is not None:
         shrinkage = f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f}"
         lines.append(f"scores are shrunk towards {record.center:.4f} by {shrinkage}")
     if record.line_probability is not None:
         lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")
     if record.straight_loss is not None:
-        loss = f"{100 * record.straight_loss:.2g}%"
+        loss = _loss(record.straight_loss)
         differs = f"its predictions differ from the curve's by at most {loss} on the top 1% to 10%"
         lines.append(f"written as a straight line; {differs}")
     if record.remaining_error:
         spans = [f"{share(e.alpha)}: {100 * e.low:+.1f}% to {100 * e.high:+.1f}%" for e in record.remaining_error]
         level = share(record.remaining_error[0].level)
         unseen = " (errors that all replicas share are not counted)" if record.labelled is None else ""
-        lines.append(f"expected error on the top of this pool, {level} intervals: {', '.join(spans)}{unseen}")
+        expected = f"expected error on the top of this pool, {level} intervals{_measured_map(record)}"
+        lines.append(f"{expected}: {', '.join(spans)}{unseen}")
         lines += _shape_words(record)
     if record.refreshes:
         lines.append(_refresh_words(record.refreshes[-1]))
     return lines
 
 
+def _loss(straight_loss: float) -> str:
+    return f"{100 * straight_loss:.2g}%"
+
+
+def _measured_map(record: FitRecord) -> str:
+    """Name the map that intervals are about, if it is not the one that was written."""
+    if record.straight_loss:
+        return f" of the curve (the line differs by at most {_loss(record.straight_loss)})"
+    return "" if record.group is None else " of the map of all rows, not of each group's"
+
+
 def _shape_words(record: FitRecord) -> list[str]:
-    """Say why intervals of maps by group do not contain zero: they allow for a shape that these maps do not have."""
+    """Say why intervals do not contain zero: they allow for what these maps do not have."""
     off = any(error.low > 0 or error.high < 0 for error in record.remaining_error)
-    if not (off and record.groups and record.labelled is None and record.method == "vad with curvature"):
+    if not off or not record.method.startswith("vad"):
         return []
-    why = "one λ does not describe these replicas, and maps by group have no free shape"
-    return [f"intervals without zero: {why}; pass --labelled, or leave out --group"]
+    if record.calibrator is not None:
+        why, remedy = "labels and replicas together contradict this map", "use --method auto or tower"
+    elif record.method == "vad with curvature":
+        why = "one λ does not describe these replicas, and maps by group have no free shape"
+        remedy = "pass --labelled, or leave out --group"
+    else:
+        curvature = "" if record.curvature else "the curvature of the link and "
+        why = f"they allow for {curvature}noise that one λ does not describe, and --method vad does not"
+        remedy = "use --method auto"
+    return [f"intervals without zero: {why}; {remedy}"]
 
 
 def _refresh_words(last: RefreshRecord) -> str:

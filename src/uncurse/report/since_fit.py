@@ -48,7 +48,7 @@ def section(monitored: Monitored) -> Section:
     blocks: list[Any] = []
     for one in sections(monitored):
         blocks += [Heading(one.title, one.prose), *one.blocks]
-    source = "The verdict is from the labels alone; uncurse monitor also compares the scores and λ with the fit."
+    source = "The verdict is from these days; uncurse monitor --pool also compares the scores and λ with the fit."
     return Section("since-fit", "Since the fit", (verdict, meaning(monitored), source), tuple(blocks))
 
 
@@ -137,7 +137,7 @@ def _scores(monitored: Monitored, found: Sequence[Point]) -> Section:
     if verdict.scores is not None:
         change = verdict.scores
         prose.append(
-            f"Against the {change.compared_with} of the fit, the mean of the newest scores moved by "
+            f"Against the {change.reference}, the mean of the newest scores moved by "
             f"{fixed(change.mean, 2, sign=True)} standard deviations and their spread is {fixed(change.spread, 2)} "
             f"times as large; the population stability index is {fixed(change.stability, 3)} (above 0.1: changed)."
         )

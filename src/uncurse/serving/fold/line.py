@@ -19,6 +19,10 @@ ELSEWHERE = (
     "`uncurse export` writes it as ONNX, C or Python, `uncurse sql` as SQL, and uncurse.serving.MapModule is a torch "
     "module"
 )
+#: What to do with a curve, in Python.
+USE_THE_LINE = (
+    "fold the line nearest to it: fold(…, straight=True) of a fitted method or estimator, or `uncurse fit --straight`"
+)
 
 
 def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
@@ -28,8 +32,7 @@ def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
     score_map = simplified(score_map)
     if not isinstance(score_map, Affine):
         raise UncurseError(
-            f"this map is not a straight line, so the numbers of {model} cannot hold it; fold the line nearest to it: "
-            f"fold(…, straight=True) of a fitted method or estimator, or `uncurse fit --straight`. Or {ELSEWHERE}"
+            f"this map is not a straight line, so the numbers of {model} cannot hold it; {USE_THE_LINE}. Or {ELSEWHERE}"
         )
     wanted = link if link != RAW else ("logistic" if score_map.scale == "logit" else "identity")
     if link == RAW and score_map.link != wanted:
