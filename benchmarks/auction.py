@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from uncurse.experiments.auction import DEFAULT, Landscape, Market, Outcome, Settings, simulate
-from uncurse.experiments.auction.replay import AuctionLog, fit_on_log, read_log, replay
-from uncurse.experiments.auction.replay_text import replay_table
+from uncurse.experiments.auction.replay import AuctionLog, fit_on_log, read_log, replay, replay_table
 from uncurse.text_tables import markdown_table
 
 from . import harness

@@ -12,13 +12,12 @@ from scipy import special, stats
 
 from uncurse import Affine, UncurseError
 from uncurse.experiments.auction import LABELS, TRUTH, Landscape, Market, Settings, sensitivity, simulate
-from uncurse.experiments.auction.account import settle
-from uncurse.experiments.auction.loop import FROZEN, REFRESHED, run_loop
+from uncurse.experiments.auction.loop import FROZEN, REFRESHED, World, run_loop
+from uncurse.experiments.auction.market import settle
 from uncurse.experiments.auction.policies import as_served, check_policies
 from uncurse.experiments.auction.replay import CAVEATS, AuctionLog, ReplayAccount, fit_on_log, read_log, replay
 from uncurse.experiments.auction.simulate import mean_and_error
 from uncurse.experiments.auction.theory import causes, expected_account
-from uncurse.experiments.auction.world import World
 from uncurse.theory import selected_mean, selected_truth
 
 FREE = Landscape((0.0, 1e-9), (0.0, 1.0))  # every bid wins

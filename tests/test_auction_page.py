@@ -7,11 +7,10 @@ pytest.importorskip("playwright.sync_api", reason="the page's tests drive a brow
 
 from test_page import BROWSER, browser, drawn, open_page  # noqa: F401  # fixtures
 from uncurse.experiments.auction import Account, Market, Outcome, Settings
-from uncurse.experiments.auction.loop import LOOP_DEFAULT, LoopOutcome
+from uncurse.experiments.auction.loop import LOOP_DEFAULT, LoopOutcome, World
 from uncurse.experiments.auction.page import render
 from uncurse.experiments.auction.policies import DEFAULT
 from uncurse.experiments.auction.results import Results
-from uncurse.experiments.auction.world import World
 
 pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no Chromium found: apt-get install chromium, or install Google Chrome"),

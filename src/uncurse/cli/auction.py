@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ from .output import Format, Quiet, check_outputs, command_line, emit, note, work
 from .reading import load_map, share
 
 if TYPE_CHECKING:
-    from ..experiments.auction import Settings
+    from ..experiments.auction import Market, Settings
 
 _QUICK = {"auctions": 50_000, "history": 50_000, "pool": 50_000, "repetitions": 3}
 _LOOPS = 3  # repetitions of the closed loop
@@ -112,14 +112,12 @@ def auction(
             raise UncurseError(f"{name} is for {remedy}")
     if replay is not None:
         columns = {"--click": click, "--price": price, "--score": score, "--scale": scale}
-        _replay(
-            replay, columns, maps or [], train, {"value": value, "price": auction, "shading": shading}, markdown, format
-        )
+        options = {"value": value, "price": auction, "shading": shading}
+        _replay(replay, columns, maps or [], train, options, markdown, format)
         return
     if bootstrap and days is None:
         raise UncurseError("--bootstrap is for the closed loop; pass --days 30 too")
-    from ..experiments.auction import Landscape, Market, Settings, text
-    from ..experiments.auction.results import records, to_json
+    from ..experiments.auction import Landscape, Market, Settings, results
 
     prices = Landscape.default() if landscape is None else Landscape.from_file(landscape, landscape_column)
     numbers = {"candidates": candidates, "noise": noise, "spread": spread, "mean": mean, "value": value}
@@ -129,56 +127,56 @@ def auction(
     sizes |= {name: size for name, size in (("auctions", auctions), ("repetitions", repetitions)) if size is not None}
     random = 0.0 if explore is None else share(explore, "--explore")
     settings = Settings(budget=budget, labels=labels or "won", explore=random, seed=seed, **sizes)
-    results = _simulate(market, settings, policy, sensitivity)
+    outcome, varied = _simulate(market, settings, policy, sensitivity)
+    loop = None
     if days is not None:
-        results = _with_loop(results, days, repetitions or _LOOPS, policy, bootstrap, quick)
-    emit(format, text.text(results), to_json(results), records(results))
+        loop = _run_loop(market, settings, days, repetitions or _LOOPS, policy, bootstrap, quick)
+    found = results.Results(outcome, varied, loop)
+    emit(format, results.text(found), results.to_json(found), results.records(found))
     if markdown is not None:
-        write_file(markdown, text.markdown(results))
+        write_file(markdown, results.markdown(found))
     if report is not None:
         from ..experiments.auction.page import render
 
         with working("drawing"):
-            page = render(results, command_line())
+            page = render(found, command_line())
         write_file(report, page)
 
 
-def _simulate(market: Any, settings: Settings, policies: list[str] | None, vary: bool) -> Any:
+def _simulate(market: Market, settings: Settings, policies: list[str] | None, vary: bool) -> Any:
     """Simulate the market, and others if they are wanted, with one progress bar."""
     from ..experiments.auction import DEFAULT, sensitivity, simulate
-    from ..experiments.auction.results import SENSITIVITY, Results
+    from ..experiments.auction.results import SENSITIVITY
 
-    names = policies or DEFAULT
-    runs = 1 + (sum(map(len, SENSITIVITY.values())) if vary else 0)
+    fields = SENSITIVITY if vary else {}
+    runs = 1 + sum(map(len, fields.values()))
     with working("auctions", lambda: runs * settings.auctions * settings.repetitions) as advance:
-        outcome = simulate(market, settings, policies=names, progress=advance)
-        varied = {
-            field: sensitivity(market, settings, field, values, policies=names, progress=advance)
-            for field, values in (SENSITIVITY.items() if vary else ())
+        options: dict[str, Any] = {"policies": policies or DEFAULT, "progress": advance}
+        outcome = simulate(market, settings, **options)
+        return outcome, {
+            name: sensitivity(market, settings, name, values, **options) for name, values in fields.items()
         }
-    return Results(outcome, varied)
 
 
-def _with_loop(
-    results: Any, days: int, repetitions: int, policies: list[str] | None, bootstrap: bool, quick: bool
+def _run_loop(
+    market: Market,
+    settings: Settings,
+    days: int,
+    repetitions: int,
+    policies: list[str] | None,
+    bootstrap: bool,
+    quick: bool,
 ) -> Any:
-    """Add a closed loop; its ads are its own, and the market has the same kind of auction and prices."""
-    from dataclasses import replace
+    """Run a closed loop; its ads are its own, and the market has the same kind of auction and prices."""
+    from ..experiments.auction.loop import LOOP_DEFAULT, World, run_loop
 
-    from ..experiments.auction import Market
-    from ..experiments.auction.loop import LOOP_DEFAULT, run_loop
-    from ..experiments.auction.world import World
-
-    settings, market = results.outcome.settings, results.outcome.market
-    own = Market(value=World().market.value, price=market.price, shading=market.shading, landscape=market.landscape)
+    own = replace(World().market, price=market.price, shading=market.shading, landscape=market.landscape)
     world = World(market=own, bootstrap=bootstrap, **(_LOOP_QUICK if quick else {}))
     names = policies or LOOP_DEFAULT
+    labels = "random" if settings.labels == "random" else "shown"
+    options: dict[str, Any] = {"explore": settings.explore, "labels": labels, "seed": settings.seed}
     with working("closed loops", lambda: repetitions * (len(names) + 1)) as advance:
-        loop = run_loop(
-            world, days, policies=names, explore=settings.explore, repetitions=repetitions, seed=settings.seed,
-            labels="random" if settings.labels == "random" else "shown", progress=advance,
-        )  # fmt: skip
-    return replace(results, loop=loop)
+        return run_loop(world, days, policies=names, repetitions=repetitions, progress=advance, **options)
 
 
 def _replay(
@@ -190,22 +188,20 @@ def _replay(
     markdown: Path | None,
     format: str,
 ) -> None:
-    from ..experiments.auction import replay_text
-    from ..experiments.auction.replay import fit_on_log, read_log, replay
+    from ..experiments.auction import replay
 
     for name, column in columns.items():
         if column is None:
             raise UncurseError(f"{name} is missing; --replay needs --click, --price, --score and --scale")
     click, price, score, scale = map(str, columns.values())
-    with ExitStack() as progress:
-        progress.enter_context(working("replaying"))
-        auctions = read_log(log, click, price, score, scale=scale)
-        policies = {} if train is None else fit_on_log(read_log(train, click, price, score, scale=scale))
+    with working("replaying"):
+        auctions = replay.read_log(log, click, price, score, scale=scale)
+        policies = {} if train is None else replay.fit_on_log(replay.read_log(train, click, price, score, scale=scale))
         for path in maps:
             policies[Path(path).name if Path(path).name not in policies else path] = load_map(path)[0].at_logits
-        found = replay(auctions, policies, **options)
-    parts = replay_text.replay_parts(found)
-    emit(format, as_text(parts), replay_text.replay_json(found), replay_text.replay_records(found))
+        found = replay.replay(auctions, policies, **options)
+    parts = replay.replay_parts(found)
+    emit(format, as_text(parts), replay.replay_json(found), replay.replay_records(found))
     if train is None and not maps:
         note("pass --train LOG for calibrators, or --map FILE for a map, to compare them with the scores as served")
     if markdown is not None:

@@ -37,16 +37,8 @@ class Outcome:
     truth: float
     before: float
     after: float
-
-    @property
-    def error_before(self) -> float:
-        """Σf / Σp − 1 of the served scores."""
-        return self.before / self.truth - 1
-
-    @property
-    def error_after(self) -> float:
-        """The same of the debiased ones."""
-        return self.after / self.truth - 1
+    error_before: float  # Σf / Σp − 1 of the served scores
+    error_after: float  # the same of the debiased ones
 
 
 def make(seed: int = 0) -> DemoWorld:
@@ -91,9 +83,9 @@ def write(world: DemoWorld, folder: Path) -> tuple[Path, Path]:
 
 def outcomes(served: Array, predicted: Array, truth: Array) -> list[Outcome]:
     """What the selection by the served logit predicts and what is true of it, for each share."""
-    before = logistic(served)
     found = []
     for alpha in ALPHAS:
         chosen = top_share(served, alpha)
-        found.append(Outcome(alpha, *(float(values[chosen].mean()) for values in (truth, before, predicted))))
+        true, before, after = (float(values[chosen].mean()) for values in (truth, logistic(served), predicted))
+        found.append(Outcome(alpha, true, before, after, before / true - 1, after / true - 1))
     return found

@@ -173,7 +173,7 @@ class ClickWorld:
         >>> len(world.numbers), len(world.sizes), round(sum(world.sizes) / 1e6, 1)
         (13, 26, 8.3)
         """
-        slopes = tuple((number, _places(CRITEO_FIELDS, name)[0]) for number, name in CRITEO_SLOPES)
+        slopes = tuple((number, _place(CRITEO_FIELDS, name)) for number, name in CRITEO_SLOPES)
         pairs = _paired(CRITEO_FIELDS, CRITEO_PAIRS)
         return cls(CRITEO_NUMBERS, CRITEO_FIELDS, pairs, slopes, rate, 1.4, 0.3, scale, seed)
 
@@ -237,7 +237,7 @@ class ClickWorld:
         heads = _heads(self, str(codes.device))
         for place, item in enumerate(self.fields):
             if item.parent:  # a value of the parent has one of the child's, and the child's are popular by its exponent
-                above = codes[:, _places(self.fields, item.parent)[0]].long()
+                above = codes[:, _place(self.fields, item.parent)].long()
                 ranks = _ranks(_uniform(_key(self.seed, "child", place), above), self._values(item), item.exponent)
                 missing = above == 0
             else:
@@ -286,13 +286,13 @@ class ClickWorld:
         return main, mixed
 
 
-def _places(fields: tuple[Field, ...], names: str) -> list[int]:
-    known = [item.name for item in fields]
-    return [known.index(name) for name in names.split()]
+def _place(fields: tuple[Field, ...], name: str) -> int:
+    return [item.name for item in fields].index(name)
 
 
 def _paired(fields: tuple[Field, ...], pairs: str) -> tuple[tuple[int, int], ...]:
-    return tuple((one, other) for one, other in (_places(fields, pair) for pair in pairs.split(",")))
+    names = (pair.split() for pair in pairs.split(","))
+    return tuple((_place(fields, one), _place(fields, other)) for one, other in names)
 
 
 def _chunks(rows: int, device: torch.device) -> Iterator[slice]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _AVAZU_DROPPED = ("id", "click", "device_id", "device_ip")  # nearly unique values
 _CRITEO_NUMBERS, _CRITEO_COLUMNS = 13, 40
 _LIKED = 4  # a MovieLens rating of 4 or 5 is a positive label
-_MOVIELENS = {("user_id", "item_id"): "rating", ("userId", "movieId"): "rating"}
+_MOVIELENS = ({"user_id": "user", "item_id": "item"}, {"userId": "user", "movieId": "item"})
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ def _read(file: Path) -> tuple[str, pl.DataFrame]:
     lines = _first_lines(file)
     separator = "\t" if "\t" in lines[0] else ","
     header = [name.split(":")[0] for name in lines[0].strip().split(separator)]
-    named = "click" in header or any(set(key) <= set(header) for key in _MOVIELENS)
+    ratings = next((names for names in _MOVIELENS if set(names) <= set(header)), None)
+    named = "click" in header or ratings is not None
     fields = len(lines[-1].strip("\r\n").split(separator))
     try:
         table = pl.read_csv(
@@ -91,12 +92,11 @@ def _read(file: Path) -> tuple[str, pl.DataFrame]:
         if "click" in header:
             kept = [column for column in header if column not in _AVAZU_DROPPED]
             return "avazu", table.select(pl.col("click").alias("label"), *kept)
-        keys = next(key for key in _MOVIELENS if set(key) <= set(header))
-        if _MOVIELENS[keys] not in header:
-            raise UncurseError(f"{file} has no column {_MOVIELENS[keys]!r}; it has {', '.join(header)}")
-        rating = _numbers(table, _MOVIELENS[keys]) >= _LIKED
-        columns = [pl.col(key).alias(name) for key, name in zip(keys, ("user", "item"), strict=True)]
-        return "movielens", table.select(pl.Series("label", rating.astype(int)).cast(pl.String), *columns)
+        assert ratings is not None
+        if "rating" not in header:
+            raise UncurseError(f"{file} has no column 'rating'; it has {', '.join(header)}")
+        liked = pl.Series("label", _numbers(table, "rating") >= _LIKED).cast(pl.Int64).cast(pl.String)
+        return "movielens", table.select(liked, *(pl.col(key).alias(name) for key, name in ratings.items()))
     if fields != _CRITEO_COLUMNS:
         raise UncurseError(
             f"{file} has {fields} columns, the first row is {lines[0][:60]!r}; an Avazu log has a column click, a "

@@ -65,16 +65,9 @@ def _map(function: Callable[[Array], Any]) -> FittedMethod:
 
 
 def _fitted(model: Any) -> FittedMethod:
-    """Of a model with `predict_proba`, and with an `interval` where it has one."""
+    """Of a model with `predict_proba` and `interval`."""
     made = _map(model.predict_proba)
-    interval = getattr(model, "interval", None)
-    return made if interval is None else FittedMethod(made.predict, lambda alpha, level: interval(alpha, level=level))
-
-
-def _columns(draw: Draw, replicas: int) -> int | str:
-    """How many columns `replicas` models are: beside bootstraps the served one comes on top. A text: too many."""
-    count, most = replicas + (draw.replicas == "bootstrap"), draw.pool.shape[1]
-    return count if count <= most else f"needs {count} models, the served one among them, and there are {most}"
+    return FittedMethod(made.predict, lambda alpha, level: model.interval(alpha, level=level))
 
 
 # ---------------------------------------------------------------------------- the paper's
@@ -101,11 +94,22 @@ def tandem(name: str, recentre: bool, draw: Draw) -> FittedMethod:
     return _fitted(vad) if intervals else _map(vad.predict_proba)
 
 
-def shrunk(replicas: int, options: dict[str, Any], draw: Draw) -> FittedMethod | str:
+def every_size(name: str, kind: str, fit: Callable[[Draw, int], FittedMethod]) -> None:
+    """Register a method of a draw and a number of columns for every S."""
+    for s in REPLICAS:
+        method(f"{name} S={s}", kind)(partial(_of_size, s, fit))
+
+
+def _of_size(s: int, fit: Callable[[Draw, int], FittedMethod], draw: Draw) -> FittedMethod | str:
+    """Fit S models; beside bootstraps the served one comes on top. A text: there are too few."""
+    count, most = s + (draw.replicas == "bootstrap"), draw.pool.shape[1]
+    if count > most:
+        return f"needs {count} models, the served one among them, and there are {most}"
+    return fit(draw, count)
+
+
+def shrunk(options: dict[str, Any], draw: Draw, count: int) -> FittedMethod:
     """VAD alone; with an interval but for VAD(p), whose is the same."""
-    count = _columns(draw, replicas)
-    if isinstance(count, str):
-        return count
     vad = VAD(replicas=draw.replicas, intervals="link" not in options, **options).fit(draw.pool[:, :count])
     return _map(vad.predict_proba) if "link" in options else _fitted(vad)
 
@@ -114,32 +118,24 @@ for _name in CALIBRATORS:
     method(_name, "calibrator")(partial(calibrated, _name))
 for _name in CALIBRATORS:
     method(f"{_name} + VAD", "tandem")(partial(tandem, _name, False))
-for _s in REPLICAS:
-    method(f"VAD S={_s}", "vad")(partial(shrunk, _s, {}))
-for _s in REPLICAS:
-    method(f"VAD(p) S={_s}", "vad")(partial(shrunk, _s, {"link": "identity"}))
+every_size("VAD", "vad", partial(shrunk, {}))
+every_size("VAD(p)", "vad", partial(shrunk, {"link": "identity"}))
 
 
 # ---------------------------------------------------------------------------- ours
 
 
-def tower(replicas: int, draw: Draw) -> FittedMethod | str:
+def tower(draw: Draw, count: int) -> FittedMethod:
     """All replicas calibrated where there are labels, distilled on the pool."""
-    count = _columns(draw, replicas)
-    if isinstance(count, str):
-        return count
     model = Tower(replicas=draw.replicas)
     return _fitted(model.fit(draw.pool[:, :count], labelled=(draw.labelled[:, :count], draw.labels)))
 
 
 for _name in ("platt", "isotonic", "spline"):
     method(f"{_name} + VAD recentred")(partial(tandem, _name, True))
-for _s in REPLICAS:
-    method(f"VAD curved S={_s}")(partial(shrunk, _s, {"curvature": True}))
-for _s in REPLICAS:
-    method(f"free S={_s}")(partial(shrunk, _s, {"shape": "free"}))
-for _s in REPLICAS:
-    method(f"Tower S={_s}")(partial(tower, _s))
+every_size("VAD curved", "ours", partial(shrunk, {"curvature": True}))
+every_size("free", "ours", partial(shrunk, {"shape": "free"}))
+every_size("Tower", "ours", tower)
 
 
 @method("auto")

@@ -13,7 +13,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,13 +70,13 @@ def run(
         raise UncurseError(f"all labels of the log are {int(log.labels[0])}; pass rows of both classes")
     features = make_features(log, model)
     tasks = [(features, log.labels, model, shift, [seed, number]) for number in range(splits)]
-    done = in_processes(_measure, tasks, processes, progress)
-    failures = [each[3] for each in done]
-    errors, covered, noise = (np.stack([each[i] for each in done]) for i in range(3))
+    *arrays, failures = zip(*in_processes(_measure, tasks, processes, progress), strict=True)
+    errors, covered, noise = map(np.stack, arrays)
     if not np.isfinite(errors[:, METHODS.index("isotonic")]).all():
         raise UncurseError(
             "isotonic calibration fails on a split, and the methods are compared with it; pass more rows"
         )
+    reasons = {name: [each[name] for each in failures if name in each] for name in METHODS}
     return RealResults(
         log.name,
         model,
@@ -86,13 +87,8 @@ def run(
         {name: errors[:, i].tolist() for i, name in enumerate(METHODS) if np.isfinite(errors[:, i]).all()},
         {name: covered[:, i].tolist() for i, name in enumerate(METHODS) if np.isfinite(covered[:, i]).all()},
         noise.mean(axis=0).tolist(),
-        {name: _dropped(name, failures) for name in METHODS if any(name in each for each in failures)},
+        {name: f"{len(some)} of {splits} splits: {some[0]}" for name, some in reasons.items() if some},
     )
-
-
-def _dropped(name: str, failures: list[dict[str, str]]) -> str:
-    reasons = [each[name] for each in failures if name in each]
-    return f"{len(reasons)} of {len(failures)} splits: {reasons[0]}"
 
 
 def make_features(log: ClickLog, model: str) -> Any:
@@ -128,8 +124,7 @@ def make_model(name: str) -> Any:
     )
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Rows of one split."""
 
     train: Rows
@@ -142,8 +137,7 @@ def make_split(features: Any, labels: NDArray[np.bool_], model: str, shift: bool
     rng = np.random.default_rng(seed)
     rows, count = rng.permutation(len(labels)), len(labels)
     if not shift:
-        train, pool, test = np.split(rows, [int(end * count) for end in _ENDS])
-        return Split(train, pool, test)
+        return Split(*np.split(rows, [int(end * count) for end in _ENDS]))
     train, other, pool, test = np.split(rows, [int(end * count) for end in _SHIFTED_ENDS])
     if len(np.unique(labels[other])) < 2:
         raise UncurseError(f"the {len(other)} rows of the thinning model have one class; pass a longer log")
@@ -187,53 +181,53 @@ def _fit_methods(
 ) -> tuple[Array, dict[str, Predict], dict[str, Callable[[float, float], tuple[float, float]]], dict[str, str]]:
     """Return served scores of the test, a function of them and an interval for each method, and why others failed."""
     state = int(np.random.default_rng(seed).integers(2**31))
-    base, X, y = make_model(model), features[split.train], labels[split.train]
-    done = UncursedClassifierCV(base, random_state=state).cross_fit(X, y, pool=features[split.pool])
+    base, X, y, candidates = make_model(model), features[split.train], labels[split.train], features[split.pool]
+    done = UncursedClassifierCV(base, random_state=state).cross_fit(X, y, pool=candidates)
     assert done.labelled is not None
-    scores, target = np.clip(done.labelled[0], _CLIP, 1 - _CLIP), done.labelled[1]
-    pool, kind = done.pool_evidence("probability", _CLIP), done.replicas.kind
-    columns = np.clip(done.pool, _CLIP, 1 - _CLIP)  # a calibrator takes arrays
-    labelled = (scores, target)
     assert done.served_pool is not None
-    unaligned = np.clip(done.served_pool, _CLIP, 1 - _CLIP)
+    pool, kind = done.pool_evidence("probability", _CLIP), done.replicas.kind
+    columns, unaligned = _clipped(done.pool), _clipped(done.served_pool)  # a calibrator takes arrays
+    labelled = scores, target = _clipped(done.labelled[0]), done.labelled[1]
     to_fold = Affine(*done.alignment, scale="probability")
-    served = np.clip(done.replicas.served.predict_proba(features[split.test])[:, 1], _CLIP, 1 - _CLIP)
-    fits: dict[str, Any] = {
-        "isotonic + VAD": lambda: VAD(calibrator="isotonic", scale="probability", replicas=kind, lambda_floor=0.01).fit(
-            columns, labelled=labelled
-        ),
-        "label-free, seeds": lambda: Auto(scale="probability").fit(_seeded(base, X, y, state, features[split.pool])),
-        "label-free, bootstraps": lambda: Auto(scale="probability", replicas=kind).fit(unaligned),
-        "Tower": lambda: Tower(scale="probability", replicas=kind).fit(pool, labelled=labelled),
-        "Auto": lambda: Auto(scale="probability", replicas=kind).fit(pool, labelled=labelled),
+    own: dict[str, Any] = {"scale": "probability", "replicas": kind}
+
+    def by_seed() -> Auto:
+        models = fit_replicas(base, X, y, replicas="seeds", random_state=state).models
+        by_model = np.column_stack([each.predict_proba(candidates)[:, 1] for each in models])
+        return Auto(scale="probability").fit(np.asarray(_clipped(by_model), np.float64))
+
+    fits: dict[str, Callable[[], Any]] = {
+        "Platt": lambda: calibrate("platt", scores[:, 0], target, scale="probability"),
+        "isotonic": lambda: calibrate("isotonic", scores[:, 0], target, scale="probability"),
+        "isotonic + VAD": lambda: VAD(calibrator="isotonic", lambda_floor=0.01, **own).fit(columns, labelled=labelled),
+        "label-free, seeds": by_seed,
+        "label-free, bootstraps": lambda: Auto(**own).fit(unaligned),
+        "Tower": lambda: Tower(**own).fit(pool, labelled=labelled),
+        "Auto": lambda: Auto(**own).fit(pool, labelled=labelled),
     }
     maps: dict[str, Predict] = {"as served": lambda p: p}
     intervals, failed = {}, {}
-    for name in ("Platt", "isotonic"):
-        try:
-            maps[name] = calibrate(name.lower(), scores[:, 0], target, scale="probability")
-        except UncurseError as error:  # for instance labels that fall as scores rise
-            failed[name] = str(error)
     for name, fit in fits.items():
         try:
             fitted = fit()
-        except UncurseError as error:  # for instance seeds of a model without randomness
+        except UncurseError as error:  # for instance seeds of a model without randomness, or labels that fall
             failed[name] = str(error)
             continue
-        maps[name] = _mapped(fitted, None if name.startswith("label-free") else to_fold)
+        if name in ("Platt", "isotonic"):
+            maps[name] = fitted
+        else:
+            maps[name] = partial(_predict, fitted, None if name.startswith("label-free") else to_fold)
         if name in ("Tower", "Auto"):
             intervals[name] = fitted.interval
-    return served, maps, intervals, failed
+    return _clipped(done.replicas.served.predict_proba(features[split.test])[:, 1]), maps, intervals, failed
 
 
-def _mapped(fitted: Any, before: Affine | None) -> Predict:
-    return lambda scores: np.asarray(fitted.predict_proba(scores if before is None else before(scores)), np.float64)
+def _predict(fitted: Any, before: Affine | None, scores: Array) -> Array:
+    return np.asarray(fitted.predict_proba(scores if before is None else before(scores)), np.float64)
 
 
-def _seeded(base: Any, X: Any, y: NDArray[np.bool_], state: int, pool: Any) -> Array:
-    models = fit_replicas(base, X, y, replicas="seeds", random_state=state).models
-    scores = np.column_stack([model.predict_proba(pool)[:, 1] for model in models])
-    return np.asarray(np.clip(scores, _CLIP, 1 - _CLIP), np.float64)
+def _clipped(probabilities: Any) -> Any:
+    return np.clip(probabilities, _CLIP, 1 - _CLIP)
 
 
 # ---------------------------------------------------------------------------- results

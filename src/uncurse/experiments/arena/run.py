@@ -46,21 +46,11 @@ def run(
 ) -> Arena:
     """Draw every world `replications` times, fit every method to each draw, and judge it by the truth.
 
-    Parameters
-    ----------
-    worlds, methods
-        Names of `WORLDS` and `METHODS`; by default all that can be drawn here. ``"Tower"`` is Tower of every S. The
-        oracle always runs, as the others are measured against it.
-    seed
-        The random numbers of a replication depend on it, the world's name and the replication's number alone.
-    alphas
-        Shares kept, best first by the served score; in a world of requests, of each request.
-    dlrm
-        The file of DLRM logits; by default that of the checkout.
-    processes
-        How many work side by side; by default one for each core. The figures are the same.
-    progress
-        From the number of draws to what wraps them.
+    `worlds` and `methods` are names of `WORLDS` and `METHODS`, by default all that can be drawn here; ``"Tower"`` is
+    Tower of every S, and the oracle always runs. The random numbers of a replication depend on the seed, the world's
+    name and the replication's number alone. `alphas` are shares kept, best first by the served score; in a world of
+    requests, of each request. `dlrm` is the file of DLRM logits, by default that of the checkout. `processes` is by
+    default one for each core; `progress` makes a wrapper of the draws from their number.
 
     Examples
     --------
@@ -89,12 +79,11 @@ def run(
             if reasons:
                 dropped.append(Dropped(one.name, name, len(reasons), reasons[0]))
                 continue
-            errors, held = np.stack([each[name][0] for each in found]), [each[name][1] for each in found]
-            covered = None if held[0] is None else np.stack(held)
+            errors, held = (np.array([each[name][k] for each in found]) for k in range(2))
             for a, alpha in enumerate(alphas):
                 if np.isfinite(errors[0, a]):
-                    known_by = None if covered is None else covered[:, a]
-                    cells.append(summarise((one.name, name, alpha), errors[:, a], oracle[:, a], known_by))
+                    covered = None if held[0] is None else held[:, a]
+                    cells.append(summarise((one.name, name, alpha), errors[:, a], oracle[:, a], covered))
     texts = {one.name: one.text for one in chosen}
     kinds = {m.name: m.kind for m in fitted}
     return Arena(tuple(cells), texts, kinds, alphas, replications, seed, left_out, tuple(dropped))

@@ -106,14 +106,14 @@ class Arena:
         return documents.dumps("arena", {**asdict(self), "verdicts": verdicts})
 
 
-def summarise(place: tuple[str, str, float], errors: Array, oracle: Array | None, covered: Array | None) -> ArenaCell:
+def summarise(place: tuple[str, str, float], errors: Array, oracle: Array, covered: Array | None) -> ArenaCell:
     """A cell from the errors of each replication, the oracle's in the same, and whether intervals held."""
     count = len(errors)
     root = float(np.sqrt(count))
-    square, of_oracle = np.square(errors), None if oracle is None else np.square(oracle)
+    square, of_oracle = np.square(errors), np.square(oracle)
     rms = float(np.sqrt(square.mean()))
     ratio = ratio_error = None
-    if of_oracle is not None and of_oracle.mean() > 0:
+    if of_oracle.mean() > 0:
         ratio = rms / float(np.sqrt(of_oracle.mean()))
         # Both meet the same draws: what they share cancels, by the delta method on log ratio.
         apart = square / max(square.mean(), 1e-300) - of_oracle / of_oracle.mean()
@@ -162,13 +162,8 @@ class Verdict:
         return f"{self.claim}: worst {self.worst}{tally}"
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A figure under a bar: how bad it is (the bar is at 1), and in words."""
-
-    badness: float
-    words: str
-    error: float = 0.0  # of the badness
+#: A figure under a bar: how bad it is (the bar is at 1), the standard error of that, and the figure in words.
+_Case = tuple[float, float, str]
 
 
 def judge(arena: Arena) -> tuple[Verdict, ...]:
@@ -176,10 +171,10 @@ def judge(arena: Arena) -> tuple[Verdict, ...]:
     made = []
     for claim, found in _bars(arena):
         if cases := list(found):
-            worst = max(cases, key=lambda case: case.badness)
-            missed = sum(case.badness > 1 for case in cases)
-            sure = sum(case.badness - 2 * case.error > 1 for case in cases)
-            made.append(Verdict(claim, missed, len(cases), worst.words, sure))
+            worst = max(cases, key=lambda case: case[0])
+            missed = sum(badness > 1 for badness, _, _ in cases)
+            sure = sum(badness - 2 * error > 1 for badness, error, _ in cases)
+            made.append(Verdict(claim, missed, len(cases), worst[2], sure))
     return tuple(made)
 
 
@@ -213,6 +208,18 @@ def _cells(arena: Arena, name: str, worlds: Sequence[str] | None = None, low: fl
                 yield cell
 
 
+def from_oracle(arena: Arena, world: str, name: str) -> float | None:
+    """The geometric mean of ratios to the oracle's rms, from α = 1% to 10%."""
+    ratios = [cell.ratio for cell in _cells(arena, name, [world]) if cell.ratio]
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+
+
+def coverage(arena: Arena, world: str, name: str) -> float | None:
+    """How many of the intervals stated at 90% held, from α = 1% to 10%."""
+    shares = [cell.coverage for cell in _cells(arena, name, [world]) if cell.coverage is not None]
+    return float(np.mean(shares)) if shares else None
+
+
 def _place(cell: ArenaCell) -> str:
     return f"{cell.world}, α = {100 * cell.alpha:g}%"
 
@@ -233,7 +240,7 @@ def _against(
             error = ratio * sum((one.rms_error / one.rms) ** 2 for one in (cell, best)) ** 0.5 if best.rms > 0 else 0.0
             figures = f"{100 * cell.rms:.2f}% against {100 * best.rms:.2f}%"
             beside = "" if len(others) == 1 else f" of {best.method}"
-            yield _Case(ratio / most, f"{ratio:.2f} ({_place(cell)}: {figures}{beside})", error / most)
+            yield ratio / most, error / most, f"{ratio:.2f} ({_place(cell)}: {figures}{beside})"
 
 
 def _bias(arena: Arena, names: Sequence[str], most: float, worlds: Sequence[str]) -> Iterator[_Case]:
@@ -241,16 +248,15 @@ def _bias(arena: Arena, names: Sequence[str], most: float, worlds: Sequence[str]
         for cell in _cells(arena, name, worlds):
             figure = f"{100 * cell.bias:+.2f} ± {100 * cell.bias_error:.2f}"
             beside = f"{name}, " if len(names) > 1 else ""
-            yield _Case(abs(cell.bias) / most, f"{figure} ({beside}{_place(cell)})", cell.bias_error / most)
+            yield abs(cell.bias) / most, cell.bias_error / most, f"{figure} ({beside}{_place(cell)})"
 
 
 def _coverage(arena: Arena, name: str) -> Iterator[_Case]:
     """The mean over α of each world: neighbouring selections share their rows, so one figure for all."""
     for world in arena.worlds:
-        cells = [cell.coverage for cell in _cells(arena, name, [world]) if cell.coverage is not None]
-        if cells:
-            share, count = float(np.mean(cells)), arena.replications
+        share, count = coverage(arena, world, name), arena.replications
+        if share is not None:
             likely = (share * count + 1) / (count + 2)  # so that a few replications never tell for certain
             error = float(np.sqrt(likely * (1 - likely) / count))
             away = max(abs(share - 0.9) - 0.05, 0.0)
-            yield _Case(away / (2 * error), f"{100 * share:.0f}% ± {100 * error:.0f} ({world})")
+            yield away / (2 * error), 0.0, f"{100 * share:.0f}% ± {100 * error:.0f} ({world})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from ...text_tables import TextTable, as_markdown, as_text
 from .methods import ALONE, ORACLE
 from .run import MAIN
-from .tables import HIGH, LOW, Arena, ArenaCell, judge
+from .tables import Arena, ArenaCell, coverage, from_oracle, judge
 
 _SUMMARY = 0.02  # the α of the summary
 WIDTH = 118
@@ -75,12 +74,13 @@ def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:
     alphas = sorted(alphas)[-most:] if most else alphas
     alone = arena.of_kind(*ALONE)
     best = {alpha: arena.best(world, alpha, alone) for alpha in alphas}
-    held = {name: kept for name, cells in rows.items() if (kept := coverage(cells)) is not None}
+    ratios = {name: from_oracle(arena, world, name) for name in rows}
+    held = {name: kept for name in rows if (kept := coverage(arena, world, name)) is not None}
     table: Table = [("method", *map(_share, alphas), "× oracle", *(["90% held"] if held else []))]
-    for name in sorted(rows, key=lambda name: from_oracle(rows[name]) or np.inf):
+    for name in sorted(rows, key=lambda name: ratios[name] or np.inf):
         cells = [arena.get(world, name, alpha) for alpha in alphas]
         shown = [_cell(cell, cell is not None and cell == best[cell.alpha]) for cell in cells]
-        ratio = from_oracle(rows[name])
+        ratio = ratios[name]
         row = (name, *shown, "" if ratio is None else number(ratio))
         table.append((*row, f"{100 * held[name]:.0f}%" if name in held else "") if held else row)
     return table
@@ -104,22 +104,6 @@ def shown(arena: Arena) -> list[str]:
     """Methods for a figure: the main ones, or all where there are few."""
     names = [name for name in MAIN if name in arena.methods] if len(arena.methods) > len(MAIN) else arena.methods
     return [*(name for name in names if name != ORACLE), ORACLE]
-
-
-def from_oracle(cells: Sequence[ArenaCell | None]) -> float | None:
-    """The geometric mean of ratios to the oracle's rms, from α = 1% to 10%."""
-    ratios = [cell.ratio for cell in _judged(cells) if cell.ratio]
-    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
-
-
-def coverage(cells: Sequence[ArenaCell | None]) -> float | None:
-    """How many of the intervals stated at 90% held, from α = 1% to 10%."""
-    shares = [cell.coverage for cell in _judged(cells) if cell.coverage is not None]
-    return float(np.mean(shares)) if shares else None
-
-
-def _judged(cells: Sequence[ArenaCell | None]) -> list[ArenaCell]:
-    return [cell for cell in cells if cell is not None and LOW - 1e-9 <= cell.alpha <= HIGH + 1e-9]
 
 
 def number(value: float, sign: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,13 +40,16 @@ class Draw:
     requests: NDArray[np.intp] | None = None  # of test rows, all of one size: the best of each are kept
 
 
+Drawing = Callable[[Rng], Draw]
+
+
 @dataclass(frozen=True)
 class ArenaWorld:
     """A name, a line of text, one function; and where something must be there first, a function that says what."""
 
     name: str
     text: str
-    draw: Callable[[Rng], Draw]
+    draw: Drawing
     lacks: Callable[[], str | None] = lambda: None
 
     def stream(self, seed: int, number: int) -> Rng:
@@ -57,12 +60,10 @@ class ArenaWorld:
 WORLDS: dict[str, ArenaWorld] = {}
 
 
-def world(
-    name: str, text: str, *, lacks: Callable[[], str | None] = lambda: None
-) -> Callable[[Callable[[Rng], Draw]], Callable[[Rng], Draw]]:
+def world(name: str, text: str, *, lacks: Callable[[], str | None] = lambda: None) -> Callable[[Drawing], Drawing]:
     """Register a function as a world."""
 
-    def register(function: Callable[[Rng], Draw]) -> Callable[[Rng], Draw]:
+    def register(function: Drawing) -> Drawing:
         WORLDS[name] = ArenaWorld(name, text, function, lacks)
         return function
 
@@ -149,7 +150,7 @@ for _name, _text, _options in (
 def top_of_request(rng: Rng) -> Draw:
     """A selection within requests, not of a share of all rows."""
     made = noisy(rng, noise=(0.2, 0.4))
-    return Draw(**{**vars(made), "requests": np.arange(len(made.test)) // PER_REQUEST})
+    return replace(made, requests=np.arange(len(made.test)) // PER_REQUEST)
 
 
 @world("own-winners", "Labelled rows are the top 20% of the pool by the served score itself; noise 0.4, rate 4%.")
@@ -157,7 +158,7 @@ def own_winners(rng: Rng) -> Draw:
     """What a log holds where the served model chose what was shown."""
     made = noisy(rng, noise=0.4, labelled=5 * ROWS)
     shown = made.labelled[:, 0] > np.quantile(made.labelled[:, 0], 0.8)
-    return Draw(**{**vars(made), "labelled": made.labelled[shown], "labels": made.labels[shown]})
+    return replace(made, labelled=made.labelled[shown], labels=made.labels[shown])
 
 
 # ---------------------------------------------------------------------------- trained models
@@ -227,41 +228,33 @@ def trees(rng: Rng) -> Draw:
 _logits = cache(unpack)
 
 
-@dataclass(frozen=True)
-class Dlrm:
-    """Draws from the kept logits of trained DLRMs: who is served, who is in the pool, and the labels are new."""
+def _draw_dlrm(prefix: str, path: Path, rng: Rng) -> Draw:
+    """Draw from the kept logits of trained DLRMs: who is served, who is in the pool, and the labels are new."""
+    sets = [logits for name, logits in _logits(path).items() if name.startswith(prefix)]
+    if not sets:
+        raise UncurseError(f"{path} has no data set {prefix}…; train it anew")
+    kept = sets[rng.integers(len(sets))]
+    models, rows = rng.permutation(MODELS), rng.permutation(len(kept.pool))
+    labels = rng.random(len(kept.labelled)) < logistic(kept.labelled_truth)
+    pool, test = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    parts = [(kept.pool[part][:, models], logistic(kept.pool_truth[part])) for part in (pool, test)]
+    return Draw(kept.labelled[:, models], labels.astype(np.float64), *parts[0], *parts[1])
 
-    prefix: str  # of the data sets' names
-    path: Path
 
-    def __call__(self, rng: Rng) -> Draw:
-        """One draw."""
-        sets = [logits for name, logits in _logits(self.path).items() if name.startswith(self.prefix)]
-        if not sets:
-            raise UncurseError(f"{self.path} has no data set {self.prefix}…; train it anew")
-        kept = sets[rng.integers(len(sets))]
-        models, rows = rng.permutation(MODELS), rng.permutation(len(kept.pool))
-        labels = rng.random(len(kept.labelled)) < logistic(kept.labelled_truth)
-        pool, test = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-        parts = [(kept.pool[part][:, models], logistic(kept.pool_truth[part])) for part in (pool, test)]
-        return Draw(kept.labelled[:, models], labels.astype(np.float64), *parts[0], *parts[1])
-
-    def lacks(self) -> str | None:
-        """What is missing."""
-        if self.path.is_file():
-            return None
-        how = "python -m uncurse.experiments.arena.dlrm FILE trains it in minutes on a GPU; name it by --dlrm FILE"
-        return f"needs the logits of trained models, and there is no {self.path}; {how}"
+def _lacks_dlrm(path: Path) -> str | None:
+    if path.is_file():
+        return None
+    how = "python -m uncurse.experiments.arena.dlrm FILE trains it in minutes on a GPU; name it by --dlrm FILE"
+    return f"needs the logits of trained models, and there is no {path}; {how}"
 
 
 def dlrm_worlds(path: Path = DLRM_FILE) -> dict[str, ArenaWorld]:
-    """The worlds of trained DLRMs, of the logits in this file."""
+    """The worlds of trained DLRMs, of the logits in this file; `prefix` is that of the names of its data sets."""
     text = "Six DLRMs by seed on a click log of 3 million rows, rate {}; the pool is thinned by 1 − p."
-    made = {}
-    for name, prefix, rate in (("dlrm-28", "28-", "28%"), ("dlrm-4", "4-", "4.5%")):
-        draw = Dlrm(prefix, path)
-        made[name] = ArenaWorld(name, text.format(rate), draw, draw.lacks)
-    return made
+    return {
+        name: ArenaWorld(name, text.format(rate), partial(_draw_dlrm, prefix, path), partial(_lacks_dlrm, path))
+        for name, prefix, rate in (("dlrm-28", "28-", "28%"), ("dlrm-4", "4-", "4.5%"))
+    }
 
 
 WORLDS |= dlrm_worlds()

@@ -1,11 +1,9 @@
 """An auction market: what the winner's curse costs in money, and how much of it a map recovers."""
 
-from .account import Account
 from .landscape import Landscape
-from .market import Auctions, Market
-from .policies import DEFAULT, POLICIES, History, fit_policies, fit_policy
-from .results import sensitivity
-from .simulate import LABELS, TRUTH, Outcome, Settings, simulate
+from .market import Account, Auctions, Market
+from .policies import DEFAULT, POLICIES, History, fit_policy
+from .simulate import LABELS, TRUTH, Outcome, Settings, sensitivity, simulate
 
 __all__ = [
     "DEFAULT",
@@ -19,7 +17,6 @@ __all__ = [
     "Market",
     "Outcome",
     "Settings",
-    "fit_policies",
     "fit_policy",
     "sensitivity",
     "simulate",

@@ -27,13 +27,6 @@ _SHAPE, _SCALE, _HIGHEST = 1.43, 58.3, 300.0
 class Landscape:
     """Distribution of the highest competing price, per thousand impressions, between the points of a grid.
 
-    Parameters
-    ----------
-    prices : tuple of float
-        Ascending prices.
-    reached : tuple of float
-        Probability of a price up to each; the last is 1. Prices between two points are uniform.
-
     Examples
     --------
     >>> landscape = Landscape((0.0, 100.0), (0.0, 1.0))
@@ -43,8 +36,8 @@ class Landscape:
     array([12.5])
     """
 
-    prices: tuple[float, ...]
-    reached: tuple[float, ...]
+    prices: tuple[float, ...]  # ascending; prices between two points are uniform
+    reached: tuple[float, ...]  # probability of a price up to each; the last is 1
 
     def __post_init__(self) -> None:
         x, p = np.array(self.prices, float), np.array(self.reached, float)
@@ -55,29 +48,14 @@ class Landscape:
 
     @classmethod
     def default(cls) -> Landscape:
-        """Return a landscape of the shape of a real exchange, with three parameters.
-
-        Returns
-        -------
-        Landscape
-        """
+        """Return a landscape of the shape of a real exchange, with three parameters."""
         x = np.linspace(0.0, _HIGHEST, 601)
         reached = stats.gamma.cdf(x, _SHAPE, scale=_SCALE)
         return cls(tuple(x.tolist()), tuple((reached / reached[-1]).tolist()))
 
     @classmethod
     def from_histogram(cls, counts: Sequence[float] | Array) -> Landscape:
-        """Return the landscape of a histogram of whole prices 0, 1, 2, …
-
-        Parameters
-        ----------
-        counts : sequence of float
-            Number of auctions at each price.
-
-        Returns
-        -------
-        Landscape
-        """
+        """Return the landscape of the numbers of auctions at whole prices 0, 1, 2, …"""
         weights = check_numbers(counts, "counts").astype(float)
         if weights.ndim != 1 or not len(weights) or not (weights >= 0).all() or not weights.sum() > 0:
             raise UncurseError("counts of a landscape are 0 or more, one for each price, and not all 0")
@@ -88,17 +66,7 @@ class Landscape:
 
     @classmethod
     def from_prices(cls, prices: ArrayLike) -> Landscape:
-        """Return the landscape of observed prices.
-
-        Parameters
-        ----------
-        prices : array-like of shape (n,)
-            Highest competing price of each auction.
-
-        Returns
-        -------
-        Landscape
-        """
+        """Return the landscape of observed prices (n,), the highest competing one of each auction."""
         values = check_numbers(prices, "prices").astype(float)
         if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values >= 0)).all():
             raise UncurseError("prices must be 0 or more, at least one")
@@ -110,19 +78,10 @@ class Landscape:
 
     @classmethod
     def from_file(cls, path: str | Path, column: str = "price") -> Landscape:
-        """Read a landscape from a file.
+        """Read a landscape from the prices of a parquet or CSV file, or from a JSON file.
 
-        Parameters
-        ----------
-        path : str or Path
-            A JSON file with a histogram of whole prices 0, 1, 2, … (a list, or an object with the key
-            ``"price_counter_train"``, as in the files of the iPinYou campaigns); or a parquet or CSV file with prices.
-        column : str, default="price"
-            Column of the prices in a parquet or CSV file.
-
-        Returns
-        -------
-        Landscape
+        A JSON file holds a histogram of whole prices 0, 1, 2, …: a list, or an object with the key
+        ``"price_counter_train"``, as in the files of the iPinYou campaigns.
         """
         if not str(path).lower().endswith(".json"):
             return cls.from_prices(read_columns(path, [column])[column])
@@ -136,31 +95,11 @@ class Landscape:
         return cls.from_histogram(counts)
 
     def win_probability(self, bids: ArrayLike) -> Array:
-        """Return the probability that a bid wins.
-
-        Parameters
-        ----------
-        bids : array-like
-            Bids per thousand impressions.
-
-        Returns
-        -------
-        array
-        """
+        """Return the probability that a bid wins."""
         return np.asarray(np.interp(np.asarray(bids, float), self.prices, self.reached))
 
     def expected_price(self, bids: ArrayLike) -> Array:
-        """Return the expected second price of an auction, which is 0 where it is lost.
-
-        Parameters
-        ----------
-        bids : array-like
-            Bids per thousand impressions.
-
-        Returns
-        -------
-        array
-        """
+        """Return the expected second price of an auction, which is 0 where it is lost."""
         x, p = np.array(self.prices), np.array(self.reached)
         below = np.append(0.0, np.cumsum(np.diff(p) * (x[1:] + x[:-1]) / 2)) + p[0] * x[0]
         b = np.clip(np.asarray(bids, float), x[0], x[-1])
@@ -169,17 +108,5 @@ class Landscape:
         return np.where(np.asarray(bids, float) < x[0], 0.0, below[i] + won)
 
     def draw(self, rng: np.random.Generator, size: Any) -> Array:
-        """Draw prices.
-
-        Parameters
-        ----------
-        rng : numpy Generator
-            Random numbers.
-        size : int or tuple of int
-            Shape.
-
-        Returns
-        -------
-        array
-        """
+        """Draw prices."""
         return np.asarray(np.interp(rng.random(size), self.reached, self.prices))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,12 @@ from numpy.typing import NDArray
 
 from ..._types import Array
 from ...errors import UncurseError
+from ...links import logistic
 from ...threads import in_threads
 from ...validation import check_choice, check_count, check_number
-from .account import Account, settle
-from .market import Auctions
+from .market import Account, Auctions, Market, settle
 from .policies import POLICIES, History, Policy, as_served, check_policies, fit_policy
-from .simulate import TRUTH, expected_warnings, mean_and_error, stream
-from .world import ClickCounter, World
+from .simulate import TRUTH, mean_and_error, stream
 
 #: Policies that keep the map of the first day on which there is one.
 FROZEN, REFRESHED = "auto, once", "auto, refreshed"
@@ -25,6 +25,97 @@ FROZEN, REFRESHED = "auto, once", "auto, refreshed"
 LOOP_POLICIES = (*POLICIES, FROZEN, REFRESHED)
 LOOP_DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "tower", "auto", FROZEN, REFRESHED)
 _FIRST = 3  # the first day with a model and held-out labels: trained on day 0 and 1, labels of day 2
+_REPLICAS = 3  # the served model and two more
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_HIGHEST = 0.95  # rate that the model predicts
+#: Columns of the impressions of a day; random: whether the ad was drawn at random.
+_COLUMNS = [("ads", np.int64), ("contexts", np.int64), ("clicks", bool), ("random", bool)]
+Impressions = Any  # a record array of these columns
+
+
+@dataclass(frozen=True)
+class World:
+    """Ads with a true click rate in each context, and a model that knows features of them and counts clicks.
+
+    The model multiplies the rate by features by (clicks + smoothing) / (expected clicks + smoothing): for the ad, and
+    for the ad in the context. The best `smoothing` is about 1 over the variance that features do not explain, here 4
+    for an ad and 8 in a context; a smaller one over-fits.
+    """
+
+    ads: int = 4000
+    contexts: int = 4  # such as sites
+    mean: float = -4.0  # of the true log odds
+    ad_spread: float = 0.7  # standard deviation of the true log odds between ads
+    cell_spread: float = 0.5  # and of an ad between contexts
+    known: float = 0.5  # share of these variances that features explain; the model knows these and their effect
+    new_ads: float = 0.05  # share of the ads that is replaced every day
+    smoothing: float = 4.0
+    retraining: float = 0.3  # sd of the log odds between two trainings on the same impressions, as networks have it
+    bootstrap: bool = False  # replicas are Poisson bootstraps of the impressions, not only retrained
+    memory: float = 0.9  # weight of the impressions of a day, relative to those of the day after
+    requests: int = 40_000  # of a day
+    candidates: int = 50  # ads that each request is scored for
+    #: Value of a click, kind of auction, shading and landscape; its ads are not used.
+    market: Market = field(default_factory=lambda: Market(value=1.0))
+
+    def __post_init__(self) -> None:
+        for name in ("ads", "contexts", "requests", "candidates"):
+            check_count(getattr(self, name), name)
+        for name in ("ad_spread", "cell_spread", "smoothing"):
+            if not check_number(getattr(self, name), name) > 0:
+                raise UncurseError(f"{name}={getattr(self, name):g}; pass a positive number")
+        if not check_number(self.retraining, "retraining") >= 0:
+            raise UncurseError(f"retraining={self.retraining:g}; pass 0 or more")
+        for name in ("known", "new_ads", "memory"):
+            if not 0 <= check_number(getattr(self, name), name) <= 1:
+                raise UncurseError(f"{name}={getattr(self, name):g}; pass a number from 0 to 1")
+
+    def draw(self, rng: np.random.Generator, ads: int) -> tuple[Array, Array]:
+        """Draw new ads: true log odds and the mean true rate by features, both (ads, contexts)."""
+        z = rng.normal(size=(2, ads, 1)) * self.ad_spread + rng.normal(size=(2, ads, self.contexts)) * self.cell_spread
+        by_features = self.mean + np.sqrt(self.known) * z[0]
+        hidden = np.sqrt(1 - self.known)
+        deviations = hidden * np.hypot(self.ad_spread, self.cell_spread) * _NODES
+        return by_features + hidden * z[1], np.asarray(logistic(by_features[..., None] + deviations) @ _WEIGHTS, float)
+
+
+class ClickCounter:
+    """A model that counts clicks and impressions of each ad and context, and its replicas."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.clicks = np.zeros((_REPLICAS, world.ads, world.contexts))
+        self.shown = np.zeros_like(self.clicks)
+
+    def learn(self, day: Impressions, rng: np.random.Generator) -> None:
+        """Add the impressions of a day; the weight of earlier days decreases."""
+        cells, shape = day.ads * self.world.contexts + day.contexts, self.clicks.shape[1:]
+        clicks, shown = (np.bincount(cells, w, shape[0] * shape[1]).reshape(shape) for w in (day.clicks, None))
+        self.clicks *= self.world.memory
+        self.shown *= self.world.memory
+        if self.world.bootstrap:
+            # A Poisson bootstrap of rows that are alike is a Poisson number of them.
+            drawn = [rng.poisson(counts, self.clicks[1:].shape) for counts in (clicks, shown - clicks)]
+            self.clicks[1:] += drawn[0]
+            self.shown[1:] += drawn[0] + drawn[1]
+        counted = 1 if self.world.bootstrap else len(self.clicks)
+        self.clicks[:counted] += clicks
+        self.shown[:counted] += shown
+
+    def forget(self, ads: NDArray[Any]) -> None:
+        """Start anew for ads that were replaced."""
+        self.clicks[:, ads] = 0.0
+        self.shown[:, ads] = 0.0
+
+    def scores(self, expected: Array, rng: np.random.Generator) -> Array:
+        """Return log odds (replicas, ads, contexts) of newly trained replicas; `expected` are the rates by features."""
+        k, by_features = self.world.smoothing, self.shown * expected
+        ad = (self.clicks.sum(2) + k) / (by_features.sum(2) + k)
+        by_ad = by_features * ad[:, :, None]
+        rate = np.minimum(expected * ad[:, :, None] * (self.clicks + k) / (by_ad + k), _HIGHEST)
+        noise = self.world.retraining * rng.standard_normal(rate.shape)
+        return np.asarray(np.log(rate / (1 - rate)) + noise)
 
 
 @dataclass(frozen=True)
@@ -40,9 +131,8 @@ class LoopOutcome:
 
     def by_day(self, policy: str, figure: Callable[[Account], float]) -> list[tuple[float, float]]:
         """Return the mean of a figure over repetitions, and its standard error, for each day."""
-        return [
-            mean_and_error([figure(account) for account in day]) for day in zip(*self.accounts[policy], strict=True)
-        ]
+        days = zip(*self.accounts[policy], strict=True)
+        return [mean_and_error([figure(account) for account in day]) for day in days]
 
     def over_days(
         self, policy: str, figure: Callable[[Account], float], first: int = 10, *, size: bool = False
@@ -64,7 +154,6 @@ def run_loop(
     explore: float = 0.0,
     labels: str = "shown",
     repetitions: int = 3,
-    replicas: int = 3,
     pool: int = 20_000,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
@@ -73,12 +162,10 @@ def run_loop(
 
     On day d the model is trained on the impressions of the days before d − 1. The impressions of day d − 1 are labels
     that it has not seen; the policy is fitted to them and to a sample of `pool` candidates of today. Days 0 to 2 show
-    random ads at any price, so that there is something to learn from. All policies meet the same requests and prices,
-    and "truth" is always among them.
+    random ads at any price. All policies meet the same requests and prices, and "truth" is always among them.
 
     A share `explore` of the requests of every day shows a random ad at any price. The model learns from these too; with
-    ``labels="random"`` policies are fitted to these alone, else to all impressions of the day before. `replicas` counts
-    the served model and its bootstraps; `progress` is called with 1 after every run of a policy.
+    ``labels="random"`` policies are fitted to these alone. `progress` is called with 1 after every run of a policy.
     """
     own = world or World()
     if check_count(days, "days") <= _FIRST:
@@ -87,47 +174,30 @@ def run_loop(
         raise UncurseError(f"explore={explore:g}; pass a share from 0 to below 1")
     if check_choice("labels", labels, ("shown", "random")) == "random" and not explore:
         raise UncurseError("labels of random traffic need a share of it; pass explore, such as 0.1")
-    if replicas < 3:
-        raise UncurseError(f"replicas={replicas}; the closed loop needs the served model and two bootstraps")
     names = (*check_policies(policies, LOOP_POLICIES), TRUTH)
     runs = [(name, i) for i in range(check_count(repetitions, "repetitions")) for name in names]
 
     def one(run: tuple[str, int]) -> tuple[tuple[Account, ...], float]:
-        found = _Platform(own, run[0], (explore, labels), replicas, pool, [seed, run[1]]).run(days)
+        found = _Platform(own, run[0], explore, labels, pool, [seed, run[1]]).run(days)
         if progress is not None:
             progress(1)
         return found
 
-    with expected_warnings():
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of labels that the served score selected
         results = dict(zip(runs, in_threads(one, runs), strict=True))
     accounts = {name: tuple(results[name, i][0] for i in range(repetitions)) for name in names}
     costs = {name: float(np.mean([results[name, i][1] for i in range(repetitions)])) for name in names}
     return LoopOutcome(own, explore, labels, tuple(range(_FIRST, days)), accounts, costs)
 
 
-@dataclass(frozen=True)
-class _Impressions:
-    """Impressions of a day."""
-
-    ads: NDArray[Any]
-    contexts: NDArray[Any]
-    clicks: NDArray[Any]
-    random: NDArray[Any]  # whether the ad was drawn at random
-
-    def only(self, kept: NDArray[Any]) -> _Impressions:
-        return _Impressions(self.ads[kept], self.contexts[kept], self.clicks[kept], self.random[kept])
-
-
 class _Platform:
     """One policy in one repetition."""
 
-    def __init__(
-        self, world: World, policy: str, random: tuple[float, str], replicas: int, pool: int, seed: Sequence[int]
-    ) -> None:
-        self.world, self.policy, self.pool, self.seed = world, policy, pool, seed
-        self.explore, self.labels = random
+    def __init__(self, world: World, policy: str, explore: float, labels: str, pool: int, seed: Sequence[int]) -> None:
+        self.world, self.policy, self.explore, self.labels = world, policy, explore, labels
+        self.pool, self.seed = pool, seed
         self.truth, self.expected = world.draw(self._rng(0, 0), world.ads)
-        self.model = ClickCounter(world, replicas)
+        self.model = ClickCounter(world)
         self.kept: Policy | None = None  # the map of the first day
 
     def _rng(self, day: int, purpose: int) -> np.random.Generator:
@@ -137,10 +207,10 @@ class _Platform:
     def run(self, days: int) -> tuple[tuple[Account, ...], float]:
         """Return the accounts of the days, and the mean daily cost of random traffic."""
         accounts, costs = [], []
-        waiting: list[_Impressions] = []  # of days that are not yet learned
+        waiting: list[Impressions] = []  # of days that are not yet learned
         for day in range(days):
             if len(waiting) == 2:
-                self._learn(waiting.pop(0), self._rng(day, 1))
+                self.model.learn(waiting.pop(0), self._rng(day, 1))
             shown, account, cost = self._day(day, waiting[-1] if day >= _FIRST else None)
             waiting.append(shown)
             if account is not None:
@@ -149,19 +219,14 @@ class _Platform:
             self._replace(waiting, self._rng(day, 2))
         return tuple(accounts), float(np.mean(costs))
 
-    def _learn(self, day: _Impressions, rng: np.random.Generator) -> None:
-        cells, shape = day.ads * self.world.contexts + day.contexts, self.truth.shape
-        shown = np.bincount(cells, minlength=self.truth.size).reshape(shape)
-        self.model.learn(np.bincount(cells, day.clicks, minlength=self.truth.size).reshape(shape), shown, rng)
-
-    def _replace(self, waiting: list[_Impressions], rng: np.random.Generator) -> None:
+    def _replace(self, waiting: list[Impressions], rng: np.random.Generator) -> None:
         """Replace some ads; what is known of the old ones is of no use."""
         gone = np.flatnonzero(rng.random(self.world.ads) < self.world.new_ads)
         self.truth[gone], self.expected[gone] = self.world.draw(rng, len(gone))
         self.model.forget(gone)
-        waiting[:] = [day.only(~np.isin(day.ads, gone)) for day in waiting]
+        waiting[:] = [day[~np.isin(day.ads, gone)] for day in waiting]
 
-    def _day(self, day: int, labelled: _Impressions | None) -> tuple[_Impressions, Account | None, float]:
+    def _day(self, day: int, labelled: Impressions | None) -> tuple[Impressions, Account | None, float]:
         """Return the impressions of a day, the account of the auctions, and the cost of random traffic."""
         world, rng = self.world, self._rng(day, 3)
         contexts = rng.integers(0, world.contexts, world.requests)
@@ -186,18 +251,17 @@ class _Platform:
             won = bought & (world.market.bids(predictions) > prices)
         rates = as_served(self.truth[ads, contexts])
         shown = won | random
+        impressions = np.rec.fromarrays([ads, contexts, luck < rates, random], _COLUMNS)
         cost = float((prices[random] / 1000 - world.market.value * rates[random]).sum())
-        return _Impressions(ads, contexts, luck < rates, random).only(shown), account, cost
+        return impressions[shown], account, cost
 
-    def _fit(self, pool: Array, day_before: _Impressions, scores: Array) -> Policy | None:
+    def _fit(self, pool: Array, day_before: Impressions, scores: Array) -> Policy | None:
         """Return the policy of the day; None for the truth."""
         if self.policy == TRUTH:
             return None
-        rows = day_before.only(day_before.random) if self.labels == "random" else day_before
+        rows = day_before[day_before.random] if self.labels == "random" else day_before
         shown, clicks = scores[:, rows.ads, rows.contexts].T, rows.clicks
-        history = History(
-            pool, shown, clicks.astype(np.int8), replicas="bootstrap" if self.world.bootstrap else "seeds"
-        )
+        history = History(pool, shown, clicks.astype(np.int8), "bootstrap" if self.world.bootstrap else "seeds")
         if self.policy not in (FROZEN, REFRESHED):
             return fit_policy(self.policy, history)
         if self.kept is None:

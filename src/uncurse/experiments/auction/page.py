@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ...optional import needing
 from ...report import REQUIREMENT
 from ...report.prose import BigNumber, Headline, decimals_for, interval, percent
+from . import results as words
 from .loop import FROZEN, REFRESHED, LoopOutcome
-from .results import FIGURES, FigureOf, Results
+from .results import FIELDS, FIGURES, MONEY, Results
 from .simulate import TRUTH, Outcome
-from .text import (
-    FIELDS,
-    MONEY,
-    corrected,
-    expected_words,
-    figures_table,
-    headline,
-    loop_table,
-    loop_title,
-    sensitivity_table,
-    setting,
-)
 from .theory import expected_account
 
 with needing("report", REQUIREMENT):
@@ -34,24 +23,9 @@ with needing("report", REQUIREMENT):
     from ...report.page import render as render_page
 
 #: Policies of line charts, which hold few lines.
-_LINES = ("as served", "multiplier", "platt", "vad", "tower", "auto", FROZEN, REFRESHED)
+_LINES = ("as served", "auto", "tower", "vad", "platt", "multiplier", FROZEN, REFRESHED)
 #: Policies by colour: those that are compared most have colours of their own.
-_ORDER = (
-    "as served",
-    "auto",
-    "tower",
-    "vad",
-    "platt",
-    "multiplier",
-    "isotonic",
-    "platt + vad",
-    FROZEN,
-    REFRESHED,
-    TRUTH,
-)
-_OVERCHARGE = next(figure for figure in FIGURES if figure.name == "overcharge_share")
-_MONEY = next(figure for figure in FIGURES if figure.name == "overcharge")
-_SURPLUS = next(figure for figure in FIGURES if figure.name == "surplus")
+_ORDER = (*_LINES[:6], "isotonic", "platt + vad", FROZEN, REFRESHED, TRUTH)
 
 
 def render(results: Results, command: str = "") -> str:
@@ -67,90 +41,83 @@ def render(results: Results, command: str = "") -> str:
 
 def _headline(outcome: Outcome) -> Headline:
     numbers = []
-    for i, name in enumerate(dict.fromkeys(("as served", corrected(outcome)))):
-        if name in outcome.accounts:
-            amount, _ = outcome.mean(str(name), _MONEY.of)
-            value, spread = outcome.mean(str(name), _OVERCHARGE.of)
-            low, high = interval(value, spread)
-            decimals = 1 if spread != spread else decimals_for(high - low)
-            bounds = "" if spread != spread else f", 95% interval {percent(low, decimals)} to {percent(high, decimals)}"
-            note = f"{amount:.2f} for 1,000 requests{bounds}"
-            title = "Overcharge as served" if name == "as served" else f"With {name}"
-            numbers.append(BigNumber(i, title, percent(value, decimals), note))
-    theory = "" if outcome.settings.budget is not None else expected_words(outcome)
-    first, _, rest = headline(outcome).partition(". With")
-    sentence = (("text", f"{first}."), ("aside", f" With{rest}")) if rest else (("text", first),)
-    return Headline(sentence, tuple(numbers), theory)
+    for i, name in enumerate(("as served", words.corrected(outcome))):
+        if name not in outcome.accounts:
+            continue
+        amount, _ = outcome.mean(str(name), FIGURES["overcharge"].of)
+        value, spread = outcome.mean(str(name), FIGURES["overcharge_share"].of)
+        low, high = interval(value, spread)
+        decimals = 1 if spread != spread else decimals_for(high - low)
+        bounds = "" if spread != spread else f", 95% interval {percent(low, decimals)} to {percent(high, decimals)}"
+        title = "Overcharge as served" if name == "as served" else f"With {name}"
+        note = f"{amount:.2f} for 1,000 requests{bounds}"
+        numbers.append(BigNumber(i, title, percent(value, decimals), note))
+    theory = "" if outcome.settings.budget is not None else words.expected_words(outcome)
+    first, *rest = words.headline(outcome) or [""]
+    return Headline((("text", first), *(("aside", f" {sentence}") for sentence in rest)), tuple(numbers), theory)
 
 
 def _policies(outcome: Outcome) -> Section:
-    order = _series(outcome.accounts)
-    rows = [_dot(outcome, name, place, _OVERCHARGE) for name, place in order.items()]
-    value = [_dot(outcome, name, place, _SURPLUS) for name, place in order.items()]
+    def dots(name: str, title: str, labels: str, line: float | None) -> Any:
+        rows = [_dot(outcome, policy, place, name) for policy, place in _series(outcome.accounts).items()]
+        return partial(charts.dot_plot, rows, title, labels=labels, line=line)
+
     blocks = (
         Figure(
-            "overcharge", partial(_dots, rows, "overcharge, share of the value", charts.SIGNED_PERCENT, 0.0),
+            "overcharge",
+            dots("overcharge_share", "overcharge, share of the value", charts.SIGNED_PERCENT, 0.0),
             "Overcharge of each policy with its 95% interval.",
             "Overcharge: value of the predicted clicks of the impressions won over the value of their clicks, minus 1. "
             "Bars are 95% intervals over repetitions.",
         ),
         Figure(
-            "surplus", partial(_dots, value, "surplus for 1,000 requests", charts.SIGNED, None),
+            "surplus",
+            dots("surplus", "surplus for 1,000 requests", charts.SIGNED, None),
             "Surplus of each policy with its 95% interval.",
             "Surplus: value of the clicks minus payments to the exchange. All policies bid in the same auctions, so "
             "their differences are more certain than the bars suggest.",
         ),
-        Table("All figures, for 1,000 requests", *_split(figures_table(outcome)), folded=True),
-    )  # fmt: skip
-    return Section("policies", "What each policy costs", (setting(outcome),), blocks)
+        _folded("All figures, for 1,000 requests", words.figures_table(outcome)),
+    )
+    return Section("policies", "What each policy costs", (words.setting(outcome),), blocks)
 
 
 def _sensitivity(name: str, outcomes: Sequence[tuple[float, Outcome]]) -> Section:
-    order = {policy: i for policy, i in _series(outcomes[0][1].accounts).items() if policy in _LINES}
-    rows = []
-    for policy, place in order.items():
-        for value, outcome in outcomes:
-            mean, _ = outcome.mean(policy, _OVERCHARGE.of)
-            text = f"{policy}, {FIELDS[name].lower()} {value:g}: {percent(mean)}"
-            rows.append({"series": place, "name": policy, "alpha": value, "value": mean, "text": text})
+    field, overcharge = FIELDS[name].lower(), FIGURES["overcharge_share"].of
+    points = {
+        policy: [(value, outcome.mean(policy, overcharge)[0]) for value, outcome in outcomes]
+        for policy in outcomes[0][1].accounts
+    }
     prose = []
     if name == "candidates" and outcomes[0][1].settings.budget is None:
-        expected = [expected_account(outcome.market).error for _, outcome in outcomes]
-        shown = ", ".join(f"{percent(e)} for {v:g}" for e, (v, _) in zip(expected, outcomes, strict=True))
+        shown = ", ".join(f"{percent(expected_account(one.market).error)} for {value:g}" for value, one in outcomes)
         prose.append(
             f"The more ads a request has, the luckier is the best of them. Theory expects as served: {shown}. "
             "With few ads the auction itself selects the lucky bids."
         )
-    title = f"Overcharge by {FIELDS[name].lower()}"
-    legend = tuple((place, policy) for policy, place in order.items())
-    figure = Figure(
-        f"by-{name}", partial(_lines, rows, FIELDS[name].lower(), name == "candidates"), f"{title}, for each policy.",
-        f"{title}: mean over repetitions.", legend,
-    )  # fmt: skip
-    table = Table(title, *_split(sensitivity_table(outcomes, name)), folded=True)
+    title = f"Overcharge by {field}"
+    captions = f"{title}, for each policy.", f"{title}: mean over repetitions."
+    figure = _line_figure(f"by-{name}", points, field, captions, logarithmic=name == "candidates")
+    table = _folded(title, words.sensitivity_table(outcomes, name))
     return Section(f"sensitivity-{name}", FIELDS[name], tuple(prose), (figure, table))
 
 
 def _loop(loop: LoopOutcome) -> Section:
-    order = {policy: i for policy, i in _series(loop.accounts).items() if policy in _LINES}
-    rows = []
-    for policy, place in order.items():
-        for day, (value, _) in zip(loop.days, loop.by_day(policy, lambda account: account.error), strict=True):
-            text = f"{policy}, day {day}: {percent(value)}"
-            rows.append({"series": place, "name": policy, "alpha": day, "value": value, "text": text})
+    points = {
+        policy: list(zip(loop.days, [mean for mean, _ in loop.by_day(policy, lambda a: a.error)], strict=True))
+        for policy in loop.accounts
+    }
     prose = (
         "Every policy runs its own platform: its bids decide which impressions it wins, and the model of the next days "
         "learns from these. The policy of a day is fitted to the impressions of the day before, which the model has "
         "not seen.",
     )
-    figure = Figure(
-        "closed-loop", partial(_lines, rows, "day", False), "Over-prediction by day, for each policy.",
+    captions = (
+        "Over-prediction by day, for each policy.",
         "Predicted clicks over true clicks of the impressions won, minus 1.",
-        tuple((place, policy) for policy, place in order.items()),
-    )  # fmt: skip
-    return Section(
-        "loop", "Closed loop", prose, (figure, Table(loop_title(loop), *_split(loop_table(loop)), folded=True))
     )
+    figure = _line_figure("closed-loop", points, "day", captions)
+    return Section("loop", "Closed loop", prose, (figure, _folded(words.loop_title(loop), words.loop_table(loop))))
 
 
 def _provenance(results: Results, command: str) -> Section:
@@ -169,15 +136,25 @@ def _series(names: Any) -> dict[str, int]:
     return {name: [*_ORDER, *others].index(name) for name in names}
 
 
-def _dot(outcome: Outcome, name: str, place: int, figure: FigureOf) -> dict[str, Any]:
-    value, error = outcome.mean(name, figure.of)
+def _dot(outcome: Outcome, policy: str, place: int, name: str) -> dict[str, Any]:
+    value, error = outcome.mean(policy, FIGURES[name].of)
     low, high = (None, None) if error != error else interval(value, error)
-    shown = percent(value) if figure.percent else f"{value:.2f}"
-    return {"series": place, "name": name, "value": value, "low": low, "high": high, "text": f"{name}: {shown}"}
+    shown = percent(value) if FIGURES[name].percent else f"{value:.2f}"
+    return {"series": place, "name": policy, "value": value, "low": low, "high": high, "text": f"{policy}: {shown}"}
 
 
-def _dots(rows: charts.Rows, title: str, labels: str, line: float | None, frame: charts.Frame) -> Any:
-    return charts.dot_plot(rows, title, frame, labels=labels, line=line)
+def _line_figure(
+    name: str, points: Mapping[str, Any], axis: str, captions: tuple[str, str], *, logarithmic: bool = False
+) -> Figure:
+    """Return a line of (place, over-prediction) for each policy that is drawn."""
+    order = {policy: place for policy, place in _series(points).items() if policy in _LINES}
+    rows = []
+    for policy, series in order.items():
+        for place, value in points[policy]:
+            text = f"{policy}, {axis} {place:g}: {percent(value)}"
+            rows.append({"series": series, "name": policy, "alpha": place, "value": value, "text": text})
+    legend = tuple((series, policy) for policy, series in order.items())
+    return Figure(name, partial(_lines, rows, axis, logarithmic), *captions, legend)
 
 
 def _lines(rows: charts.Rows, title: str, logarithmic: bool, frame: charts.Frame) -> Any:
@@ -189,15 +166,14 @@ def _lines(rows: charts.Rows, title: str, logarithmic: bool, frame: charts.Frame
     )
     ticks = {"values": places} if len(places) < 8 else {"tickCount": 8}
     axis = alt.Axis(title=title, labelExpr=charts.COUNT, grid=False, labelOverlap="greedy", **ticks)
-    room = 0.02 * (places[-1] - places[0]) or 1.0
-    domain = (places[0] - room, places[-1] + room)
     if logarithmic:
         x = charts.AxisSpec((places[0] / 1.1, places[-1] * 1.1), axis, "log")
     else:
-        x = charts.AxisSpec(domain, axis)
+        room = 0.02 * (places[-1] - places[0]) or 1.0
+        x = charts.AxisSpec((places[0] - room, places[-1] + room), axis)
     zero = charts.chart([{"zero": 0}]).mark_rule(color=charts.light("ink"), strokeWidth=1.2).encode(y=y.y("zero:Q"))
     return charts.line_chart(rows, x, y, frame, under=[zero])
 
 
-def _split(table: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]]]:
-    return table[0], table[1:]
+def _folded(title: str, table: Sequence[tuple[str, ...]]) -> Table:
+    return Table(title, table[0], table[1:], folded=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,45 +26,16 @@ DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "platt + vad",
 
 @dataclass(frozen=True)
 class History:
-    """What the platform knows: a sample of the candidate pool, and the ads that it has shown, with their clicks.
+    """What the platform knows: a sample of the candidate pool, and the ads that it has shown, with their clicks."""
 
-    Parameters
-    ----------
-    pool : array of shape (n, S)
-        Log odds of candidates by the served model and its replicas.
-    shown : array of shape (m, S)
-        The same for ads that were shown.
-    clicks : array of shape (m,)
-        Whether they were clicked.
-    replicas : str, default="seeds"
-        How the replicas were trained, see `uncurse.VAD`.
-
-    Examples
-    --------
-    >>> int(History(np.zeros((2, 2)), np.zeros((2, 2)), np.array([0, 1])).clicks.sum())
-    1
-    """
-
-    pool: Array
-    shown: Array
-    clicks: NDArray[Any]
-    replicas: str = "seeds"
+    pool: Array  # (n, S) log odds of candidates by the served model and its replicas
+    shown: Array  # (m, S) the same for ads that were shown
+    clicks: NDArray[Any]  # (m,) whether they were clicked
+    replicas: str = "seeds"  # how the replicas were trained, see `uncurse.VAD`
 
 
 def fit_policy(name: str, history: History) -> Policy:
-    """Fit a policy to what the platform knows.
-
-    Parameters
-    ----------
-    name : str
-        One of `POLICIES`.
-    history : History
-        Pool, shown ads and clicks. The landscape and the selected share are not among them.
-
-    Returns
-    -------
-    callable
-        Function of served log odds.
+    """Fit one of `POLICIES` to what the platform knows; the landscape and the selected share are not among it.
 
     Examples
     --------
@@ -99,23 +70,6 @@ def check_policies(names: Sequence[str], known: Sequence[str] = POLICIES) -> tup
         if name not in known:
             raise UncurseError(f"there is no policy {name!r}; use one of {', '.join(known)}")
     return tuple(dict.fromkeys(chosen))
-
-
-def fit_policies(names: Sequence[str], history: History) -> Mapping[str, Policy]:
-    """Fit several policies.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names from `POLICIES`.
-    history : History
-        What the platform knows.
-
-    Returns
-    -------
-    dict of str to callable
-    """
-    return {name: fit_policy(name, history) for name in names}
 
 
 def as_served(served: Array) -> Array:

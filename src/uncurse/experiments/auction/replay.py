@@ -1,8 +1,8 @@
-"""Replay a log of auctions: what a policy would have won, paid and received."""
+"""Replay a log of auctions: what a policy would have won, paid and received, and the result as text and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from ... import documents
 from ..._types import Array
 from ...errors import UncurseError
 from ...links import to_link
+from ...text_tables import TextTable
 from ...validation import check_choice, check_labels, check_number, check_scores
 from .files import read_columns
-from .policies import History, Policy, as_served, fit_policies
+from .policies import History, Policy, as_served, fit_policy
+from .results import as_percent
 
 #: Policies that need one score and labels only, fitted to a training log.
 TRAINED = ("multiplier", "platt", "isotonic")
@@ -41,12 +44,6 @@ class AuctionLog:
     clicks: NDArray[Any]  # (n,) 0 or 1
     prices: Array  # (n,) highest competing price for a thousand impressions
     scores: Array  # (n,) log odds of the served model
-
-    @property
-    def cost_per_click(self) -> float:
-        """Sum of all prices, for one impression each, over the clicks."""
-        clicks = float(self.clicks.sum())
-        return float(self.prices.sum()) / 1000 / clicks if clicks else float("nan")
 
 
 @dataclass(frozen=True)
@@ -99,14 +96,6 @@ class ReplayAccount:
         """Payments per observed click."""
         return self.spend / self.clicks if self.clicks else float("nan")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all sums and what follows from them."""
-        more = {name: getattr(self, name) for name in ("error", "overcharge", "surplus", "cost_per_click")}
-        ends: dict[str, float] = {}
-        for name in ("error", "overcharge"):
-            ends[f"{name}_low"], ends[f"{name}_high"] = getattr(self, f"{name}_interval")
-        return {**vars(self), **more, **ends}
-
 
 @dataclass(frozen=True)
 class Replay:
@@ -142,7 +131,8 @@ def fit_on_log(log: AuctionLog) -> dict[str, Policy]:
     if not 0 < log.clicks.sum() < len(log.clicks):
         raise UncurseError(f"the training log has {log.clicks.sum():,} clicks in {len(log.clicks):,} rows; use another")
     alone = log.scores[:, None]
-    return dict(fit_policies(TRAINED, History(alone, alone, log.clicks)))
+    history = History(alone, alone, log.clicks)
+    return {name: fit_policy(name, history) for name in TRAINED}
 
 
 def replay(
@@ -160,23 +150,79 @@ def replay(
     ("first").
     """
     check_choice("price", price, ("second", "first"))
-    worth = log.cost_per_click if value is None else check_number(value, "value")
+    clicks = float(log.clicks.sum())
+    cost_per_click = float(log.prices.sum()) / 1000 / clicks if clicks else float("nan")
+    worth = cost_per_click if value is None else check_number(value, "value")
     if not worth > 0:
         raise UncurseError("the log has no clicks, so it has no cost per click; pass the value of a click")
     if not check_number(shading, "shading") > 0:
         raise UncurseError(f"shading={shading:g}; pass a positive number")
+
+    def account(predictions: Array, won: NDArray[np.bool_], paid: Array) -> ReplayAccount:
+        counts = len(won), int(won.sum()), int(log.clicks[won].sum())
+        return ReplayAccount(*counts, float(predictions[won].sum()), float(paid[won].sum()) / 1000, worth)
+
     accounts = {}
     for name, policy in {"as served": as_served, **policies}.items():
         predictions = np.asarray(policy(log.scores), float)
         bids = 1000 * worth * shading * predictions
-        won = bids > log.prices
-        paid = (log.prices if price == "second" else bids)[won]
-        accounts[name] = ReplayAccount(
-            len(won), int(won.sum()), int(log.clicks[won].sum()), float(predictions[won].sum()),
-            float(paid.sum()) / 1000, worth,
-        )  # fmt: skip
-    count = len(log.clicks)
-    logged = ReplayAccount(
-        count, count, int(log.clicks.sum()), float(as_served(log.scores).sum()), float(log.prices.sum()) / 1000, worth
-    )
+        accounts[name] = account(predictions, bids > log.prices, log.prices if price == "second" else bids)
+    logged = account(as_served(log.scores), np.ones(len(log.clicks), bool), log.prices)
     return Replay(accounts, price, shading, logged)
+
+
+# ---------------------------------------------------------------------------- text
+
+
+def replay_table(found: Replay) -> list[tuple[str, ...]]:
+    """Return a header and a row for each policy."""
+    head = ("policy", "won", "clicks", "predicted", "over-prediction (95%)", "overcharge (95%)")
+    table: list[tuple[str, ...]] = [(*head, "spend", "cost per click", "surplus")]
+    for name, one in found.accounts.items():
+        low, high = one.error_interval
+        least, most = one.overcharge_interval
+        clicks = f"{100 * one.won / one.auctions:.1f}%", f"{one.clicks:,}", f"{one.predicted:.1f}"
+        error = f"{as_percent(one.error, 0)} ({as_percent(low, 0)} to {as_percent(high, 0)})"
+        overcharge = f"{one.overcharge:,.0f} ({least:,.0f} to {most:,.0f})"
+        money = f"{one.spend:,.1f}", f"{one.cost_per_click:,.1f}", f"{one.surplus:,.1f}"
+        table.append((name, *clicks, error, overcharge, *money))
+    return table
+
+
+def replay_parts(found: Replay) -> list[str | Sequence[str] | TextTable]:
+    """Return the text of a replay in parts, for `as_text` and `as_markdown`."""
+    served, logged = found.accounts["as served"], found.logged
+    low, high = served.overcharge_interval
+    first = (
+        f"As served, advertisers would be charged {served.overcharge:,.0f} (95% interval {low:,.0f} to {high:,.0f}) "
+        f"more than the {served.clicks:,} clicks are worth: {as_percent(served.error, 0)}."
+    )
+    shading = "" if found.shading == 1 else f", bids shaded to {found.shading:g}"
+    second = (
+        f"{logged.auctions:,} logged auctions with {logged.clicks:,} clicks, at a cost per click of "
+        f"{logged.cost_per_click:,.1f}. Replayed as {found.price}-price auctions, value of a click {logged.value:,.4g}"
+        f"{shading}. Prices are for a thousand impressions; other amounts are totals in the same currency."
+    )
+    return [first, second, TextTable("", replay_table(found)), ["Caveats", *(f"- {line}" for line in CAVEATS)]]
+
+
+def replay_records(found: Replay) -> list[dict[str, Any]]:
+    """Return a flat record for each policy."""
+    records = []
+    for policy, account in found.accounts.items():
+        record = {"policy": policy, **vars(account)}
+        record |= {name: getattr(account, name) for name in ("error", "overcharge", "surplus", "cost_per_click")}
+        for name in ("error", "overcharge"):
+            record[f"{name}_low"], record[f"{name}_high"] = getattr(account, f"{name}_interval")
+        records.append(record)
+    return records
+
+
+def replay_json(found: Replay) -> str:
+    """Return a replay as one JSON document."""
+    rows = [
+        {k: None if isinstance(v, float) and not abs(v) < float("inf") else v for k, v in record.items()}
+        for record in replay_records(found)
+    ]
+    content = {"price": found.price, "shading": found.shading, "records": rows, "caveats": list(CAVEATS)}
+    return documents.dumps("auction-replay", content)

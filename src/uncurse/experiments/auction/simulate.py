@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from ..._types import Array
 from ...errors import UncurseError
 from ...threads import in_threads
 from ...validation import check_choice, check_count, check_number
-from .account import Account, settle
-from .market import Auctions, Market
-from .policies import DEFAULT, History, Policy, as_served, check_policies, fit_policies
+from .market import Account, Auctions, Market, settle
+from .policies import DEFAULT, History, Policy, as_served, check_policies, fit_policy
 
 #: Not a policy that can be served: it bids by the true rates, for the ad that the model chose.
 TRUTH = "truth"
-#: Where the labelled rows come from.
+#: Labelled rows: impressions that today's model won; those that an earlier model with errors of its own won, scored by
+#: today's; or random ads.
 LABELS = ("won", "earlier", "random")
 _PACING_AUCTIONS = 200_000  # from which the factor is set that keeps the spend within the budget
 
@@ -30,42 +30,20 @@ _PACING_AUCTIONS = 200_000  # from which the factor is set that keeps the spend 
 class Settings:
     """Sizes and options of a simulation.
 
-    Parameters
-    ----------
-    auctions : int, default=200_000
-        Auctions of the day that is measured, in each repetition.
-    repetitions : int, default=5
-        Number of repetitions with other random numbers.
-    history : int, default=200_000
-        Requests of the day before, from which the labelled rows come.
-    labels : {"won", "earlier", "random"}
-        Labelled rows: impressions that today's model chose and won; those of an earlier model with errors of its own,
-        scored by today's; or random ads.
-    explore : float, default=0.0
-        Share of the requests of the day before that show a random ad. Its impressions are labelled rows too.
-    pool : int, default=100_000
-        Candidates of the sample of the pool.
-    replicas : int, default=3
-        Models that score it, the served one included.
-    budget : float, optional
-        Largest spend for a thousand requests; bids are lowered by one factor until it is kept.
-    seed : int, default=0
-        Seed.
-
     Examples
     --------
     >>> Settings(labels="earlier").repetitions
     5
     """
 
-    auctions: int = 200_000
-    repetitions: int = 5
-    history: int = 200_000
-    labels: str = "won"
-    explore: float = 0.0
-    pool: int = 100_000
-    replicas: int = 3
-    budget: float | None = None
+    auctions: int = 200_000  # of the day that is measured, in each repetition
+    repetitions: int = 5  # with other random numbers
+    history: int = 200_000  # requests of the day before, from which the labelled rows come
+    labels: str = "won"  # one of `LABELS`
+    explore: float = 0.0  # share of the requests of the day before that show a random ad, which is a labelled row too
+    pool: int = 100_000  # candidates of the sample of the pool
+    replicas: int = 3  # models that score it, the served one included
+    budget: float | None = None  # largest spend for a thousand requests; one factor lowers all bids until it is kept
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -82,61 +60,20 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Accounts of the policies, in every repetition.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-    settings : Settings
-        Sizes and options.
-    accounts : dict of str to tuple of Account
-        An account for each policy and repetition.
-    pacing : dict of str to tuple of float
-        Factor on the bids for each; 1 without a budget.
-    labelled : tuple of (int, int)
-        Labelled rows and their clicks, in each repetition.
-
-    Examples
-    --------
-    >>> Outcome(Market(), Settings(), {}, {}, ()).market.candidates
-    100
-    """
+    """Accounts of the policies, in every repetition."""
 
     market: Market
     settings: Settings
-    accounts: Mapping[str, tuple[Account, ...]]
-    pacing: Mapping[str, tuple[float, ...]]
-    labelled: tuple[tuple[int, int], ...]
+    accounts: Mapping[str, tuple[Account, ...]]  # by policy, for each repetition
+    pacing: Mapping[str, tuple[float, ...]]  # factor on the bids for each; 1 without a budget
+    labelled: tuple[tuple[int, int], ...]  # labelled rows and their clicks, in each repetition
 
     def mean(self, policy: str, figure: Callable[[Account], float]) -> tuple[float, float]:
-        """Return the mean of a figure over repetitions, and its standard error.
-
-        Parameters
-        ----------
-        policy : str
-            Name of the policy.
-        figure : callable
-            Function of an account.
-
-        Returns
-        -------
-        tuple of float
-        """
+        """Return the mean of a figure over repetitions, and its standard error."""
         return mean_and_error([figure(account) for account in self.accounts[policy]])
 
     def removed(self, policy: str) -> tuple[float, float]:
-        """Return the share of the overcharge as served that a policy removes, and its standard error.
-
-        Parameters
-        ----------
-        policy : str
-            Name of the policy.
-
-        Returns
-        -------
-        tuple of float
-        """
+        """Return the share of the overcharge as served that a policy removes, and its standard error."""
         served = np.array([account.overcharge_share for account in self.accounts["as served"]])
         own = np.array([account.overcharge_share for account in self.accounts[policy]])
         return mean_and_error((1 - np.abs(own) / served).tolist())
@@ -160,21 +97,7 @@ def simulate(
 
     In each repetition the platform first collects labelled rows for a day. All policies are fitted to these and to a
     sample of the pool, and bid in the same auctions of the next day. Maps are monotone, so all choose the same ads.
-
-    Parameters
-    ----------
-    market : Market
-        The market.
-    settings : Settings, optional
-        Sizes and options.
-    policies : sequence of str
-        Names from `POLICIES`.
-    progress : callable, optional
-        Called with the number of auctions done since the last call.
-
-    Returns
-    -------
-    Outcome
+    `progress` is called with the number of auctions done since the last call.
 
     Examples
     --------
@@ -185,54 +108,60 @@ def simulate(
     """
     options = settings or Settings()
     names = (*check_policies(policies), TRUTH)
-    accounts: dict[str, list[Account]] = {name: [] for name in names}
-    pacing: dict[str, list[float]] = {name: [] for name in names}
-    labelled = []
-    for i in range(options.repetitions):
-        history = observe(market, options, [options.seed, i, 0])
-        labelled.append((len(history.clicks), int(history.clicks.sum())))
-        with expected_warnings():
-            fitted = fit_policies(names[:-1], history)
-        del history
-        factors = _pacing(market, fitted, options.budget, [options.seed, i, 1])
-        parts: dict[str, list[Account]] = {name: [] for name in names}
-        for chunk in market.auctions(options.auctions, stream(options.seed, i, 2), progress=progress):
-            for name, part in zip(
-                names, in_threads(partial(_settle, market, fitted, factors, chunk), names), strict=True
-            ):
-                parts[name].append(part)
-        for name, some in parts.items():
-            accounts[name].append(reduce(add, some))
-            pacing[name].append(factors[name])
+    runs = [_simulate_once(market, options, names, i, progress) for i in range(options.repetitions)]
+    accounts, pacing, labelled = zip(*runs, strict=True)
     return Outcome(
         market,
         options,
-        {name: tuple(some) for name, some in accounts.items()},
-        {name: tuple(some) for name, some in pacing.items()},
-        tuple(labelled),
+        {name: tuple(each[name] for each in accounts) for name in names},
+        {name: tuple(each[name] for each in pacing) for name in names},
+        labelled,
     )
 
 
-def _settle(
-    market: Market, fitted: Mapping[str, Policy], factors: Mapping[str, float], auctions: Auctions, name: str
-) -> Account:
-    return settle(market, auctions, predict(fitted, name, auctions), factors[name])
+def _simulate_once(
+    market: Market, options: Settings, names: tuple[str, ...], number: int, progress: Callable[[int], None] | None
+) -> tuple[dict[str, Account], dict[str, float], tuple[int, int]]:
+    """Return accounts and factors on bids by policy, and the number of labelled rows and of their clicks."""
+    history = observe(market, options, [options.seed, number, 0])
+    labelled = len(history.clicks), int(history.clicks.sum())
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of labels that the served score selected
+        fitted = {name: fit_policy(name, history) for name in names if name != TRUTH}
+    del history
+    factors = _pacing(market, fitted, options.budget, [options.seed, number, 1])
+
+    def settled(auctions: Auctions, name: str) -> Account:
+        return settle(market, auctions, _predict(fitted, name, auctions), factors[name])
+
+    chunks = market.auctions(options.auctions, stream(options.seed, number, 2), progress=progress)
+    parts = [in_threads(partial(settled, chunk), names) for chunk in chunks]
+    accounts = {name: reduce(add, some) for name, some in zip(names, zip(*parts, strict=True), strict=True)}
+    return accounts, factors, labelled
 
 
-@contextmanager
-def expected_warnings() -> Iterator[None]:
-    """Silence the warnings of the library while policies are fitted.
+def sensitivity(
+    market: Market,
+    settings: Settings,
+    field: str,
+    values: Sequence[float],
+    *,
+    policies: Sequence[str] = DEFAULT,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[tuple[float, Outcome], ...]:
+    """Simulate the market for several values of one of its fields, or of the budget."""
+    found = []
+    for value in values:
+        varied, options = market, settings
+        if field == "budget":
+            options = replace(settings, budget=value)
+        else:
+            number: Any = int(value) if field == "candidates" else value
+            varied = replace(market, **{field: number})
+        found.append((value, simulate(varied, options, policies=policies, progress=progress)))
+    return tuple(found)
 
-    Labelled rows that the served score has selected are what the simulation is about. The library warns of them, and of
-    labels that contradict the replicas, once for each fit.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
 
-
-def predict(fitted: Mapping[str, Policy], name: str, auctions: Auctions) -> Array:
-    """Return the predictions (n,) of a policy, or the true rates for "truth"."""
+def _predict(fitted: Mapping[str, Policy], name: str, auctions: Auctions) -> Array:
     return auctions.rate if name == TRUTH else fitted[name](auctions.served)
 
 
@@ -246,8 +175,7 @@ def observe(market: Market, settings: Settings, seed: Sequence[int]) -> History:
     replicas, explored = settings.replicas, round(settings.history * settings.explore)
     if settings.labels == "random":
         explored = settings.history
-    drawn = market.random_traffic(explored, stream(*seed, 3), replicas=replicas)
-    scores, clicks = [drawn[0]], [drawn[1]]
+    scores, clicks = ([part] for part in market.random_ads(explored, [stream(*seed, 3), 3], replicas=replicas))
     rng = np.random.default_rng([*seed, 1])
     # An earlier model has chosen: its scores are in the first column, and those of today's replicas follow.
     first = int(settings.labels == "earlier")
@@ -261,7 +189,8 @@ def observe(market: Market, settings: Settings, seed: Sequence[int]) -> History:
             f"{len(labels):,} ads were shown on {settings.history:,} requests, with {labels.sum():,} clicks; simulate "
             "more requests, or raise the value of a click"
         )
-    return History(market.pool(settings.pool, stream(*seed, 2), replicas=replicas), np.concatenate(scores), labels)
+    pool, _ = market.random_ads(settings.pool, [stream(*seed, 2), 1], replicas=replicas)
+    return History(pool, np.concatenate(scores), labels)
 
 
 def _pacing(
@@ -274,11 +203,9 @@ def _pacing(
     sample = next(market.auctions(_PACING_AUCTIONS, stream(*seed)))
     factors = {}
     for name in names:
-        predictions = predict(fitted, name, sample)
+        predictions = _predict(fitted, name, sample)
         most = budget / 1000 * len(predictions)
-        low, high = 0.0, 1.0
-        if settle(market, sample, predictions).spend <= most:
-            low = 1.0
+        low, high = float(settle(market, sample, predictions).spend <= most), 1.0
         for _ in range(30 if low < 1 else 0):
             middle = (low + high) / 2
             affordable = settle(market, sample, predictions, middle).spend <= most

@@ -12,9 +12,8 @@ import numpy as np
 from scipy import special, stats
 
 from ...links import logistic
-from .account import Account
 from .landscape import Landscape
-from .market import Market
+from .market import Account, Market
 from .policies import Policy, as_served
 
 _POINTS = 8001  # of the served score; the error of the sums is below 1e-5 of them

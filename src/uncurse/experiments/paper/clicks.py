@@ -56,15 +56,11 @@ def run(
 
     `encoded` keeps the encoded log; if it exists, it is read instead. `rows`, `models` and `epochs` are by default the
     paper's: 15 million (Avazu: 10), 80 and 2 (1); in the Criteo world 3 epochs. Of a log 1.85 (1.77) times as many rows
-    are read, because the thinning network is trained on other rows. There are more epochs if they have fewer than
-    `steps` steps.
-
-    Each of the `worlds` has its own effects, rows, labels and networks, and the click rate `rate`. With
-    ``thinning="same"``, a control, the network that thins pool and test is trained on the training rows of the others.
-    With `decay` the learning rate falls linearly to a hundredth, a case in which snapshots agree too much. Values that
-    no training row has are unknown, unless `vocabulary` is "all". `bad_share` is the largest share of bad lines in a
-    log. `say`, `reading`, `training_progress` and `progress` are for notes and progress bars; see
-    `uncurse.deep.train_replicas` for the rest.
+    are read, because the network that thins pool and test is trained on other rows; with ``thinning="same"``, a
+    control, it is trained on the training rows of the others. There are more epochs if they have fewer than `steps`
+    steps. With `decay` the learning rate falls linearly to a hundredth. Values that no training row has are unknown,
+    unless `vocabulary` is "all". `say`, `reading`, `training_progress` and `progress` are for notes and progress bars;
+    see `uncurse.deep.train_replicas` for the rest.
     """
     try:
         import torch

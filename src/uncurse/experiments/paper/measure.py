@@ -21,13 +21,12 @@ from ...calibration import calibrators
 from ...errors import UncurseError
 from ...evidence import Cells
 from ...links import logistic
-from ...maps import Affine
 from ...metrics.selection import count_of_share
 from ...theory import gaussianity
 from ...validation import check_choice, check_count, check_share
 from ..processes import in_processes
 from .claims import judge
-from .served import LAMBDA_FLOOR, REPLICAS, Figures, Lambdas, Scored, groups_of, measure_network
+from .served import LAMBDA_FLOOR, REPLICAS, Figures, Lambdas, Scored, groups_of, measure_network, slope_of
 from .tables import DATASETS, REPLICA_METHODS, ClickTables, Key, Lambda, Shape, cells_of
 
 ALPHAS = (*(round(0.01 * i, 2) for i in range(2, 11)), 1.0)
@@ -70,12 +69,12 @@ def measure(
     served = groups_of(scored.models, replicas)
     shares = _with_positives(scored, list(served), shares)
     tasks = [(scored, model, sizes, shares, counts, methods) for model, sizes in served.items()]
-    figures, lambdas, failed, facts = zip(*in_processes(measure_network, tasks, processes, progress), strict=True)
+    figures, lambdas, failed, slopes = zip(*in_processes(measure_network, tasks, processes, progress), strict=True)
     for name, reason in {name: reason for each in failed for name, reason in each.items()}.items():
         count = sum(name in each for each in failed)
         warnings.warn(f"{name} is left out for {count} of {len(failed)} networks: {reason}", UserWarning, stacklevel=2)
     found = [value for each in lambdas for pair in each.values() for value in pair]
-    networks = _describe_networks(scored, facts)
+    networks = _describe_networks(scored, np.array(slopes))
     if LAMBDA_FLOOR in found:
         low = f"{found.count(LAMBDA_FLOOR)} of {len(found)}"
         networks["λ not above zero"] = f"{low}, set to {LAMBDA_FLOOR}"
@@ -141,22 +140,21 @@ def _with_positives(scored: Scored, served: list[int], shares: tuple[float, ...]
     return tuple(kept)
 
 
-def _describe_networks(scored: Scored, facts: Sequence[dict[str, float]]) -> dict[str, Any]:
+def _describe_networks(scored: Scored, slopes: Array) -> dict[str, Any]:
     """Return the slopes of Platt scaling, above 1 for under-fitted networks, and the spread of their levels."""
     mean = Cells().update(scored.labelled.mean(axis=1, dtype=np.float64), scored.labelled_y)
     try:
-        platt = calibrators.fit_calibrator("platt", mean)
-        slope = platt.slope if isinstance(platt, Affine) else np.nan
+        slope = slope_of(calibrators.fit_calibrator("platt", mean))
     except UncurseError:
         slope = np.nan
+    known = np.isfinite(slopes).any()
     clicks = float(np.sum(scored.labelled_y))
     levels = np.array([float(logistic(column).sum(dtype=np.float64)) / clicks - 1 for column in scored.labelled.T])
-    slopes = np.array([each["slope"] for each in facts])
     return {
         "held-out log loss": float(np.mean(log_losses(scored.labelled, scored.labelled_y))),
         "Platt slope of the mean": float(slope),
-        "Platt slope": float(np.nanmean(slopes)) if np.isfinite(slopes).any() else float("nan"),
-        "Platt slope sd": float(np.nanstd(slopes)) if np.isfinite(slopes).any() else float("nan"),
+        "Platt slope": float(np.nanmean(slopes)) if known else np.nan,
+        "Platt slope sd": float(np.nanstd(slopes)) if known else np.nan,
         "level": float(levels.mean()),
         "level sd": float(levels.std(ddof=1)),
     }

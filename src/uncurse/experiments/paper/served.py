@@ -55,11 +55,9 @@ class Scored:
     snapshots: Mapping[float, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        parts = {"labelled": self.labelled, "pool": self.pool, "test": self.test}
-        for name, part in parts.items():
+        for name, part in (("pool", self.pool), ("labelled", self.labelled), ("test", self.test)):
             if part.ndim != 2 or not len(part):
                 raise UncurseError(f"{name} has shape {part.shape}; pass logits of shape (rows, models)")
-        for name, part in parts.items():
             if part.shape[1] != self.pool.shape[1]:
                 raise UncurseError(f"{name} has {part.shape[1]} models, the pool {self.pool.shape[1]}; score all alike")
             check_finite(part, name)
@@ -295,6 +293,11 @@ def level_shift(labelled: Cells) -> float:
     return float(brentq(lambda shift: float(weight @ logistic(score + shift)) - clicks, -50.0, 50.0))
 
 
+def slope_of(platt: ScoreMap | None) -> float:
+    """Return the slope of Platt scaling, NaN if it was not fitted."""
+    return platt.slope if isinstance(platt, Affine) else np.nan
+
+
 def measure_network(
     scored: Scored,
     model: int,
@@ -302,13 +305,10 @@ def measure_network(
     alphas: tuple[float, ...],
     bins: list[int],
     methods: Sequence[str],
-) -> tuple[Figures, Lambdas, dict[str, str], dict[str, float]]:
-    """Return figures, λ, reasons for methods that failed, and the Platt slope and level shift of one network."""
+) -> tuple[Figures, Lambdas, dict[str, str], float]:
+    """Return figures, λ, reasons for methods that failed, and the Platt slope of one network."""
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `measure` reports them for all networks together
         network = ServedNetwork(scored, model, alphas, bins)
         figures, lambdas = network.measure(groups, methods)
-        platt = network.steps.get("Platt Scaling")
-        slope = platt.slope if isinstance(platt, Affine) else np.nan
-        level = network.steps[LEVEL].intercept  # type: ignore[attr-defined]
-        return figures, lambdas, network.failed, {"slope": slope, "level": level}
+        return figures, lambdas, network.failed, slope_of(network.steps.get("Platt Scaling"))
