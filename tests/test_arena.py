@@ -284,7 +284,7 @@ def test_a_method_that_fails_is_an_error_that_names_it(little):
     with pytest.raises(UncurseError, match="broken fails in small, replication 0: no luck"):
         arena.run(["small"], ["broken"], 2, alphas=[0.1], processes=1)
     method("mistaken")(lambda draw: draw.scores)
-    with pytest.raises(UncurseError, match="mistaken fails in small, replication 0: AttributeError: .*'scores'"):
+    with pytest.raises(UncurseError, match=r"mistaken fails in small, replication 0: AttributeError: .*'scores'"):
         arena.run(["small"], ["mistaken"], 2, alphas=[0.1], processes=1)
 
 
