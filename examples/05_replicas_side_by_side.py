@@ -3,7 +3,7 @@ A PyTorch network: two replicas trained side by side
 ====================================================
 
 A second network shows the noise of the first. Both are trained in the same steps, with another seed and another order
-of rows each, so the second costs little on a GPU. This needs PyTorch: ``pip install 'uncurse[deep]'``.
+of rows each, so the second costs little on a GPU. This needs PyTorch: ``pip install '.[deep]'`` in a clone.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,7 @@
 """The arena: worlds draw what they say, figures follow from draws alone, and one function adds to it."""
 
 import dataclasses
+import inspect
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -282,6 +283,9 @@ def test_a_method_that_fails_is_an_error_that_names_it(little):
 
     with pytest.raises(UncurseError, match="broken fails in small, replication 0: no luck"):
         arena.run(["small"], ["broken"], 2, alphas=[0.1], processes=1)
+    method("mistaken")(lambda draw: draw.scores)
+    with pytest.raises(UncurseError, match=r"mistaken fails in small, replication 0: AttributeError: .*'scores'"):
+        arena.run(["small"], ["mistaken"], 2, alphas=[0.1], processes=1)
 
 
 @pytest.mark.parametrize(
@@ -303,8 +307,81 @@ def test_a_method_must_return_one_probability_for_each_row(little, made, reason)
 
 def test_a_world_must_return_a_draw(registries):
     world("odd", "A tuple.")(lambda rng: (1, 2))
-    with pytest.raises(UncurseError, match="the world odd returns a tuple; return a Draw"):
+    with pytest.raises(UncurseError, match="the world odd fails in replication 0: it returns a tuple; return a Draw"):
         arena.run(["odd"], ["vanilla"], 2, alphas=[0.1], processes=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"truth": lambda d: d.test[:, 0]}, "truth lies between -.*return probabilities, not logits"),
+        ({"pool_truth": lambda d: d.pool_truth[1:]}, r"pool_truth has shape \(3999,\); return shape \(4000,\)"),
+        ({"truth": lambda d: np.full(4_000, np.nan)}, "truth lies between nan and nan"),
+        ({"labels": lambda d: d.labels + 0.5}, "labels has values other than 0 and 1"),
+        ({"pool": lambda d: np.where(d.pool > 1, np.inf, d.pool)}, "pool has scores that are not finite"),
+        ({"test": lambda d: d.test[:, :3]}, r"test has shape \(4000, 3\); return rows × models"),
+        ({"labelled": lambda d: d.labelled[:, 0]}, r"labelled has shape \(3000,\); return rows × models"),
+        ({"requests": lambda d: np.arange(4_000) / 2}, "requests is not a number from 0 for each test row"),
+        ({"requests": lambda d: np.arange(4_000) // 3}, "requests have different numbers of rows"),
+    ],
+)
+def test_a_draw_must_have_probabilities_and_finite_scores_of_one_shape(registries, changes, reason):
+    @world("odd", "Not what it should be.")
+    def odd(rng):
+        draw = small(rng)
+        return dataclasses.replace(draw, **{name: change(draw) for name, change in changes.items()})
+
+    with pytest.raises(UncurseError, match=f"the world odd fails in replication 0: {reason}"):
+        arena.run(["odd"], ["vanilla"], 2, alphas=[0.1], processes=1)
+
+
+def test_an_error_inside_a_world_names_it(registries):
+    world("broken", "Divides by zero.")(lambda rng: 1 / 0)
+    with pytest.raises(UncurseError, match="the world broken fails in replication 0: ZeroDivisionError"):
+        arena.run(["broken"], ["vanilla"], 2, processes=1)
+
+
+def test_an_ensemble_of_six_needs_six_models(registries):
+    @world("three", "Three models.")
+    def three(rng):
+        draw = small(rng)
+        columns = {name: getattr(draw, name)[:, :3] for name in ("labelled", "pool", "test")}
+        return dataclasses.replace(draw, **columns)
+
+    found = arena.run(["three"], ["vanilla", "ensemble of 6", "VAD S=6"], 2, alphas=[0.1], processes=1)
+    assert list(found.table("three")) == ["vanilla", "oracle"]
+    assert {one.method: one.reason for one in found.dropped} == {
+        "ensemble of 6": "needs 6 models, and there are 3",
+        "VAD S=6": "needs 6 models, the served one among them, and there are 3",
+    }
+
+
+def test_an_unknown_kind_is_refused(registries):
+    with pytest.raises(UncurseError, match=r"kind='mine' is unknown; choose one of vanilla, calibrator, .*oracle"):
+        method("odd", kind="mine")
+
+
+def test_signatures_in_the_reference_show_no_addresses():
+    for name in arena.__all__:
+        if callable(value := getattr(arena, name)):
+            assert " at 0x" not in str(inspect.signature(value)), name
+
+
+@pytest.mark.parametrize(("replications", "few"), [(19, True), (20, False)])
+def test_bars_of_few_replications_are_said_to_mean_little(replications, few):
+    cells = {("few-labels", "auto"): (1.1, None), ("few-labels", "vanilla"): (9.0, None)}
+    found = dataclasses.replace(made_of(cells=cells), replications=replications)
+    warning = f"ith {replications} replications, bars that are met or missed mean little; run 20 or more"
+    for output in (text.text(found), text.markdown(found), render(found)):
+        assert (warning in output) == few
+
+
+def test_the_oracle_is_not_called_the_best():
+    found = arena.run(["few-labels"], ["vanilla"], 2, alphas=[0.1], processes=1)
+    for output in (text.text(found), text.markdown(found), render(found)):
+        flat = " ".join(output.split())
+        assert "true probabilities of the pool" in flat
+        assert "parametric map of the right form can have a smaller error" in flat
 
 
 def test_every_method_has_a_known_kind_and_a_name_of_its_own():

@@ -303,6 +303,14 @@ def test_the_command_says_what_is_wrong_in_one_line(words, message, run):
     assert said.count("\n") == 1
 
 
+def test_the_help_says_what_a_quick_run_trains(run):
+    words = " ".join(run("reproduce", "criteo", "--help").split())
+    criteo, avazu = parts.QUICK["criteo"], parts.QUICK["avazu"]
+    assert f"{criteo['models']} networks, {criteo['rows']:,} rows, {criteo['epochs']} epochs" in words
+    assert f"(Avazu: {avazu['models']}, {avazu['rows']:,}, {SETTINGS['avazu'].world_epochs})" in words
+    assert "do not show the paper's findings" in words
+
+
 @pytest.mark.parametrize(
     ("name", "file"),
     [

@@ -267,6 +267,15 @@ def test_slopes_and_levels_of_the_networks_are_described(scored, tables):
     assert "Platt slope of the mean" in clicks_text.text(tables)
 
 
+@pytest.mark.parametrize(("slope", "under_fitted"), [(1.35, True), (1.05, False), (float("nan"), False)])
+def test_under_fitted_networks_are_named(tables, slope, under_fitted):
+    facts = {**tables.networks[0], "Platt slope of the mean": slope}
+    changed = replace(tables, networks=(facts, *tables.networks[1:]))
+    said = f"The networks are under-fitted (Platt slope of their mean {slope:.2f})"
+    for output in (clicks_text.text(changed), clicks_text.markdown(changed)):
+        assert (said in " ".join(output.split())) == under_fitted
+
+
 def test_lambda_is_the_share_of_the_scores_that_is_truth(tables):
     # Var(truth) is 1 on the labelled rows, the noise of each model 0.25.
     for row in tables.lambdas:

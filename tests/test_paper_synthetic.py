@@ -71,6 +71,20 @@ def test_json_has_every_cell(tables):
     assert content["replications"] == 100
 
 
+def test_the_tables_have_a_legend(tables):
+    words = " ".join(synthetic.text(tables).split())
+    for name in ("VAD(p)", *synthetic.METHODS[-3:]):
+        assert f"{name}: " in words
+    assert "Noise floor: mean of the metric if every prediction were the true probability" in words
+    assert "below zero is better" in words
+
+
+def test_the_golden_header_names_ratios_and_why_lambda_differs():
+    words = " ".join(synthetic.golden_text(synthetic.GOLDEN).split())
+    assert "are ratios Σf/Σy" in words
+    assert "because the stream runs on" in words
+
+
 def test_bad_arguments_are_refused(tables):
     with pytest.raises(UncurseError, match="replications=1; a standard error needs at least 2"):
         synthetic.run(1)

@@ -1,4 +1,4 @@
-"""Log maps to MLflow and load them: ``pip install 'uncurse[mlflow]'``.
+"""Log maps to MLflow and load them: ``pip install '.[mlflow]'`` in a clone.
 
 A logged map is an MLflow model whose only data is ``map.json``, the document that `ScoreMap.save` writes. There is no
 pickle in it. A fitted `UncursedClassifierCV` is logged by ``mlflow.sklearn.log_model`` in the skops format; pass it

@@ -54,7 +54,7 @@ def arena(
 ) -> None:
     """Compare all methods in simulated worlds or on a real log.
 
-    In a world the truth is known: bias, rms, and the distance from the best possible map.
+    In a world the truth is known: bias, rms, and the rms relative to a map fitted to the true probabilities.
 
     On a real log held-out labels decide (--real train.csv --model lightgbm --shift).
 
@@ -77,6 +77,11 @@ def arena(
         if model is None:
             raise UncurseError("pass --model with --real: lightgbm, lightgbm-small, logistic or mlp")
         log = read_click_log(real, rows or _REAL_ROWS, seed)
+        if log.name == "avazu":
+            note(
+                f"read as a log like Avazu's: the label is click, each of {log.codes.shape[1]} other columns is a "
+                "category, numbers too, and id, device_id and device_ip are left out"
+            )
         splits = replications or (_QUICK_SPLITS if quick else text.SPLITS)
         bar = partial(progress_over, "splits")
         found = text.run(log, model, shift=shift, splits=splits, seed=seed, progress=bar)

@@ -14,9 +14,11 @@ from ...calibration.calibrators import CALIBRATORS, calibrate
 from ...calibration.spline import fit_smooth
 from ...debias import VAD, Auto, Tower
 from ...links import logistic
+from ...validation import check_choice
+from .dlrm import MODELS
 from .worlds import Draw
 
-#: What a method is, for the bars: of the paper, of ours, of a serving path that costs more, or out of reach.
+#: What a method is, for the bars; see `method`.
 KINDS = ("vanilla", "calibrator", "tandem", "vad", "ours", "costly", "oracle")
 ALONE = KINDS[:5]  # those that serve one model
 PAPER = ("platt", "histogram", "scaling-binning", "isotonic")  # its calibrators
@@ -28,7 +30,15 @@ _OVERLAP = 0.05  # the least share of labelled rows that importance weights may 
 
 @dataclass(frozen=True)
 class FittedMethod:
-    """Predictions for scores (N, 6); and an interval, (α, level) to (low, high), for the error left on the top α."""
+    """What a method returns.
+
+    Parameters
+    ----------
+    predict : callable
+        Function from scores of shape (N, S) to N probabilities.
+    interval : callable, default=None
+        Function from (α, level) to (low, high), between which the error on the top α remains with that probability.
+    """
 
     predict: Callable[[Array], Float]
     interval: Callable[[float, float], tuple[float, float]] | None = None
@@ -39,7 +49,7 @@ Fit = Callable[[Draw], FittedMethod | str]  # a text says why the method does no
 
 @dataclass(frozen=True)
 class ArenaMethod:
-    """A name, its kind, one function."""
+    """A method of the arena: its name, its kind (see `method`), and a function from a `Draw` to a `FittedMethod`."""
 
     name: str
     kind: str
@@ -50,7 +60,26 @@ METHODS: dict[str, ArenaMethod] = {}
 
 
 def method(name: str, kind: str = "ours") -> Callable[[Fit], Fit]:
-    """Register a function as a method."""
+    """Register a function as a method: from a `Draw` to a `FittedMethod`, or to a text on why it does not apply.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the tables. Names that end in `` S=2``, `` S=3`` form a family, which can be asked for by one name.
+    kind : str, default="ours"
+        What it is compared with: ``"vanilla"`` (scores as served), ``"calibrator"`` (labels and the served score),
+        ``"tandem"`` (a calibrator and VAD), ``"vad"`` (the paper's VAD), ``"ours"`` (any other map of the served
+        score), ``"costly"`` (serves more than one model, so it is never "the best") or ``"oracle"`` (uses the truth).
+
+    Examples
+    --------
+    >>> @method("doctest")
+    ... def doctest(draw):
+    ...     return FittedMethod(lambda scores: logistic(scores[:, 0] - 0.1))
+    >>> METHODS.pop("doctest").kind
+    'ours'
+    """
+    check_choice("kind", kind, KINDS)
 
     def register(function: Fit) -> Fit:
         METHODS[name] = ArenaMethod(name, kind, function)
@@ -140,13 +169,13 @@ every_size("Tower", "ours", tower)
 
 @method("auto")
 def auto(draw: Draw) -> FittedMethod:
-    """What the library chooses of all that is there."""
+    """What the library chooses, with all models of the draw and the labels."""
     return _fitted(Auto(replicas=draw.replicas).fit(draw.pool, labelled=(draw.labelled, draw.labels)))
 
 
 @method("auto without labels")
 def auto_without_labels(draw: Draw) -> FittedMethod:
-    """What it chooses of the pool alone."""
+    """What it chooses from the pool alone, with all models of the draw."""
     return _fitted(Auto(replicas=draw.replicas).fit(draw.pool))
 
 
@@ -179,16 +208,21 @@ def double_learning(draw: Draw) -> FittedMethod | str:
     return FittedMethod(lambda scores: logistic(scores[:, 1]))
 
 
-@method("ensemble of 6", "costly")
-def ensemble(draw: Draw) -> FittedMethod:
-    """Six models served: their mean logit predicts, calibrated by Platt; the first still ranks."""
-    calibrator = calibrate("platt", draw.labelled.mean(axis=1), draw.labels)
-    return FittedMethod(lambda scores: calibrator(scores.mean(axis=1)))
+@method(f"ensemble of {MODELS}", "costly")
+def ensemble(draw: Draw) -> FittedMethod | str:
+    """Six models served: their mean logit predicts, calibrated by Platt; the first alone ranks."""
+    if draw.pool.shape[1] < MODELS:
+        return f"needs {MODELS} models, and there are {draw.pool.shape[1]}"
+    calibrator = calibrate("platt", draw.labelled[:, :MODELS].mean(axis=1), draw.labels)
+    return FittedMethod(lambda scores: calibrator(scores[:, :MODELS].mean(axis=1)))
 
 
 @method(ORACLE, "oracle")
 def oracle(draw: Draw) -> FittedMethod:
-    """The best smooth map of the served score, fitted to the true probabilities of the pool."""
+    """A smooth map of the served score, fitted to the true probabilities of the pool.
+
+    It has an estimation error of its own: a parametric map of the right form can have a smaller error.
+    """
     order = np.argsort(draw.pool[:, 0], kind="stable")
     score = draw.pool[order, 0]
     curve = fit_smooth(score, np.ones(len(score)), draw.pool_truth[order].astype(np.float64), scatter=True)

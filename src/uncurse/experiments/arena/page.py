@@ -10,7 +10,7 @@ from ...optional import needing
 from ...report import REQUIREMENT
 from ...report.prose import Headline, share
 from .run import MAIN
-from .tables import Arena, judge
+from .tables import Arena, few_replications, judge
 from .text import number, shown, summary, world_table
 
 with needing("report", REQUIREMENT):
@@ -29,8 +29,9 @@ def render(arena: Arena, command: str = "") -> str:
     met = f" {sum(verdict.met for verdict in verdicts)} of {len(verdicts)} bars are met." if verdicts else ""
     note = (
         "The top share α of the rows is selected by score. The error is the sum of the predictions of the selected "
-        "rows divided by the sum of their true probabilities, which are known here, minus 1. The oracle is the best "
-        "possible map of the served score."
+        "rows divided by the sum of their true probabilities, which are known here, minus 1. The oracle is a smooth "
+        "map of the served score, fitted to the true probabilities of the pool; a parametric map of the right form "
+        "can have a smaller error."
     )
     names = shown(arena)
     series = {name: MAIN.index(name) if set(names) <= set(MAIN) else i for i, name in enumerate(names)}
@@ -47,7 +48,9 @@ def _verdicts(arena: Arena) -> Section:
         tally = "" if verdict.met else f"Missed in {verdict.missed} of {verdict.count}. "
         lines = (verdict.claim, f"{tally}Worst: {verdict.worst}")
         entries.append(("met" if verdict.met else "missed", lines, "s2" if verdict.met else "s0"))
-    return Section("bars", "Expected results", (), (Facts(tuple(entries)),) if entries else ())
+    few = few_replications(arena)
+    notes = (f"{few[0].upper()}{few[1:]}.",) if few else ()
+    return Section("bars", "Expected results", notes, (Facts(tuple(entries)),) if entries else ())
 
 
 def _overview(arena: Arena) -> Section:

@@ -42,15 +42,36 @@ def run(
     alphas: Sequence[float] = ALPHAS,
     dlrm: str | Path | None = None,
     processes: int | None = None,
-    progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
+    progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] | None = None,
 ) -> Arena:
     """Draw every world `replications` times, fit every method to each draw, and judge it by the truth.
 
-    `worlds` and `methods` are names of `WORLDS` and `METHODS`, by default all that can be drawn here; ``"Tower"`` is
-    Tower of every S, and the oracle always runs. The random numbers of a replication depend on the seed, the world's
-    name and the replication's number alone. `alphas` are shares kept, best first by the served score; in a world of
-    requests, of each request. `dlrm` is the file of DLRM logits, by default that of the checkout. `processes` is by
-    default one for each core; `progress` makes a wrapper of the draws from their number.
+    The random numbers of a replication depend on the seed, the world's name and the replication's number alone.
+    ``text.text(arena)`` of `uncurse.experiments.arena.text` returns the tables that ``uncurse arena`` prints.
+
+    Parameters
+    ----------
+    worlds, methods : sequence of str, default=None
+        Names of `WORLDS` and `METHODS`, by default all that can be drawn here. ``"Tower"`` is Tower of every S. The
+        oracle always runs.
+    replications : int, default=100
+        Draws of each world, at least 2.
+    seed : int, default=0
+        Seed of the random numbers.
+    alphas : sequence of float, default=(0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
+        Shares that are selected by the served score; in a world of requests, from each request.
+    dlrm : path, default=None
+        File of DLRM logits, by default that of a clone of the repository.
+    processes : int, default=None
+        Number of processes, by default one for each core.
+    progress : callable, default=None
+        Called once with the number of draws. It returns a function that is given an iterator over the draws as they
+        finish, and returns one over the same items, such as ``lambda total: lambda draws: tqdm(draws, total=total)``.
+
+    Returns
+    -------
+    Arena
+        A cell for each world, method and α.
 
     Examples
     --------
@@ -69,7 +90,7 @@ def run(
     if METHODS[ORACLE] not in fitted:
         fitted.append(METHODS[ORACLE])
     tasks = [(one, number, seed, fitted, alphas) for one in chosen for number in range(replications)]
-    made = in_processes(replicate, tasks, processes, progress)
+    made = in_processes(replicate, tasks, processes, progress or (lambda total: iter))
     cells, dropped = [], []
     for i, one in enumerate(chosen):
         found = made[i * replications : (i + 1) * replications]
@@ -105,7 +126,7 @@ def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> l
 
 def _drawable(worlds: list[ArenaWorld], *, asked: bool) -> tuple[list[ArenaWorld], dict[str, str]]:
     """Worlds that can be drawn here, and why the others cannot; one that was asked for must be."""
-    left_out = {one.name: why for one in worlds if (why := one.lacks()) is not None}
+    left_out = {one.name: why for one in worlds if one.lacks is not None and (why := one.lacks()) is not None}
     if left_out and asked:
         name, why = next(iter(left_out.items()))
         raise UncurseError(f"the world {name} {why}")
@@ -119,9 +140,7 @@ def replicate(
     found: Errors = {}
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what a fit has to say of its data, hundreds of times
-        draw = world.draw(world.stream(seed, number))
-        if not isinstance(draw, Draw):
-            raise UncurseError(f"the world {world.name} returns a {type(draw).__name__}; return a Draw")
+        draw = _checked_draw(world, number, seed)
         selected = _selected(draw, alphas)
         reached = [np.nan if rows is None else draw.truth[rows].sum() for rows in selected]
         for one in methods:
@@ -133,9 +152,25 @@ def replicate(
                     found[one.name] = fitted or "does not apply"
                 else:
                     raise UncurseError(f"it returns a {type(fitted).__name__}; return a FittedMethod or a text")
-            except UncurseError as error:
-                raise UncurseError(f"{one.name} fails in {world.name}, replication {number}: {error}") from error
+            except Exception as error:
+                raise UncurseError(f"{one.name} fails in {world.name}, replication {number}: {_why(error)}") from error
     return found
+
+
+def _checked_draw(world: ArenaWorld, number: int, seed: int) -> Draw:
+    try:
+        draw = world.draw(world.stream(seed, number))
+        if not isinstance(draw, Draw):
+            raise UncurseError(f"it returns a {type(draw).__name__}; return a Draw")
+        draw.check()
+    except Exception as error:
+        raise UncurseError(f"the world {world.name} fails in replication {number}: {_why(error)}") from error
+    return draw
+
+
+def _why(error: Exception) -> str:
+    """Return the message of an error, with its type unless it is one of the library's."""
+    return str(error) if isinstance(error, UncurseError) else f"{type(error).__name__}: {error}"
 
 
 def _selected(draw: Draw, alphas: Sequence[float]) -> list[Rows | None]:

@@ -19,21 +19,40 @@ from .methods import ALONE, PAPER
 class ArenaCell:
     """Errors of one method on the top α in one world, over replications.
 
-    An error is Σf/Σp − 1 over the selected test rows, with the true probabilities p.
+    An error is Σf/Σp − 1 over the selected test rows, with predictions f and true probabilities p.
+
+    Parameters
+    ----------
+    world, method : str
+        Their names.
+    alpha : float
+        Selected share.
+    bias, bias_error : float
+        Mean of the errors, and its standard error.
+    rms, rms_error : float
+        Root mean square of the errors, and its standard error.
+    ratio, ratio_error : float or None
+        The rms divided by the oracle's, and its standard error, which uses that both meet the same draws. None if the
+        oracle has no error.
+    coverage, coverage_error : float or None
+        Share of the replications whose error lies in the interval that the method states at 90%, and its standard
+        error. None if the method states none.
+    count : int
+        Number of replications.
     """
 
     world: str
     method: str
     alpha: float
     bias: float
-    bias_error: float  # standard errors, all of them
+    bias_error: float
     rms: float
     rms_error: float
-    ratio: float | None  # of the rms to the oracle's
+    ratio: float | None
     ratio_error: float | None
-    coverage: float | None  # of the intervals stated at 90%
+    coverage: float | None
     coverage_error: float | None
-    count: int  # replications
+    count: int
 
 
 @dataclass(frozen=True)
@@ -48,7 +67,25 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Arena:
-    """The whole run: cells, one line on each world, and the kind of each method."""
+    """Results of `run`.
+
+    Parameters
+    ----------
+    cells : tuple of ArenaCell
+        A cell for each world, method and α; `cell` and `get` find one.
+    worlds : mapping of str to str
+        Name of each world, and a line that describes it.
+    methods : mapping of str to str
+        Name of each method, and its kind; see `method`.
+    alphas : tuple of float
+        Selected shares.
+    replications, seed : int
+        As passed to `run`.
+    left_out : mapping of str to str
+        Worlds that could not be drawn, and why.
+    dropped : tuple of Dropped
+        Methods that did not apply to a world, and why.
+    """
 
     cells: tuple[ArenaCell, ...]
     worlds: Mapping[str, str]
@@ -56,7 +93,7 @@ class Arena:
     alphas: tuple[float, ...]
     replications: int
     seed: int
-    left_out: Mapping[str, str]  # worlds that could not be drawn, and why
+    left_out: Mapping[str, str]
     dropped: tuple[Dropped, ...] = ()
 
     def notes(self) -> list[str]:
@@ -135,6 +172,7 @@ def summarise(place: tuple[str, str, float], errors: Array, oracle: Array, cover
 
 # ---------------------------------------------------------------------------- bars
 
+FEW = 20  # replications below which bars mean little
 #: Where bars apply; and the worlds of each law.
 LOW, HIGH = 0.01, 0.1
 EQUAL, UNEQUAL = ("equal-noise-4", "equal-noise-25"), ("unequal-noise", "heavy-tails")
@@ -164,6 +202,13 @@ class Verdict:
 
 #: A figure under a bar: how bad it is (the bar is at 1), the standard error of that, and the figure in words.
 _Case = tuple[float, float, str]
+
+
+def few_replications(arena: Arena) -> str:
+    """Say that bars mean little if there are few replications; an empty text otherwise."""
+    if arena.replications >= FEW:
+        return ""
+    return f"with {arena.replications} replications, bars that are met or missed mean little; run {FEW} or more"
 
 
 def judge(arena: Arena) -> tuple[Verdict, ...]:

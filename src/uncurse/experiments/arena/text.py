@@ -10,7 +10,7 @@ import numpy as np
 from ...text_tables import TextTable, as_markdown, as_text
 from .methods import ALONE, ORACLE
 from .run import MAIN
-from .tables import Arena, ArenaCell, coverage, from_oracle, judge
+from .tables import Arena, ArenaCell, coverage, few_replications, from_oracle, judge
 
 _SUMMARY = 0.02  # the α of the summary
 WIDTH = 118
@@ -33,6 +33,8 @@ def markdown(arena: Arena) -> str:
     for world, about in arena.worlds.items():
         worlds += [f"### {world}", about, TextTable("", world_table(arena, world))]
     bars = ["\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in judge(arena))]
+    if bars[0] and (few := few_replications(arena)):
+        bars.insert(0, f"{few[0].upper()}{few[1:]}.")
     left_out = [f"{line[:1].upper()}{line[1:]}." for line in arena.notes()]
     return as_markdown([_HEAD.format(arena).replace("*", "\\*"), *bars, _overview(arena), *worlds, *left_out])
 
@@ -40,8 +42,10 @@ def markdown(arena: Arena) -> str:
 _HEAD = (
     "{0.replications} replications, seed {0.seed}. A cell: bias ± standard error and rms, in percent, of Σf/Σp − 1 on "
     "the top α, with true probabilities p. *: the least rms of methods that serve one model. × oracle: rms over that "
-    "of the best possible map, geometric mean from α = 1% to 10%. 90% held: share of the errors there that lie in the "
-    "intervals that a method states at 90%."
+    "of a smooth map fitted to the true probabilities of the pool, geometric mean from α = 1% to 10%; a parametric map "
+    "of the right form can have a smaller error. 90% held: share of the errors there that lie in the intervals that a "
+    "method states at 90%. S: models used (beside bootstraps, the number of bootstraps); auto uses all models of a "
+    "draw; ensemble of 6 serves six and calibrates their mean logit."
 )
 
 
@@ -54,7 +58,8 @@ def _verdicts(arena: Arena) -> list[list[str]]:
     for verdict in judge(arena):
         line = f"{'met   ' if verdict.met else 'MISSED'}  {verdict}"
         lines += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 8)
-    return [["Bars, from α = 1% to 10%", *lines]] if lines else []
+    title = "Bars, from α = 1% to 10%" + (f" ({few})" if (few := few_replications(arena)) else "")
+    return [[title, *lines]] if lines else []
 
 
 def _left_out(arena: Arena) -> list[list[str]]:

@@ -28,16 +28,65 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Draw:
-    """What a method may see (all but the truths), and what it is judged by. Scores are logits, column 0 is served."""
+    """One replication of a world: what a method may use, which is all but the truths, and what it is judged by.
 
-    labelled: Array  # (m, 6)
-    labels: Array  # (m,), 0 or 1
-    pool: Array  # (n, 6)
-    pool_truth: Float  # (n,), probabilities: for the oracle alone
-    test: Array  # (N, 6), of the pool's distribution
-    truth: Float  # (N,), probabilities
-    replicas: str = "seeds"  # or "bootstrap"; see `uncurse.VAD`
-    requests: NDArray[np.intp] | None = None  # of test rows, all of one size: the best of each are kept
+    Scores are logits of S models, the same in each array, with the served one in column 0. The worlds of the library
+    have S = 6.
+
+    Parameters
+    ----------
+    labelled : ndarray of shape (m, S)
+        Scores of labelled rows.
+    labels : ndarray of shape (m,)
+        Labels, 0 or 1.
+    pool : ndarray of shape (n, S)
+        Scores of unlabelled candidates.
+    pool_truth : ndarray of shape (n,)
+        True probabilities of the pool, for the oracle alone.
+    test : ndarray of shape (N, S)
+        Scores of the rows that are selected from, distributed as the pool.
+    truth : ndarray of shape (N,)
+        Their true probabilities.
+    replicas : str, default="seeds"
+        Kind of the models beside the served one, such as ``"seeds"`` or ``"bootstrap"``; see `uncurse.VAD`.
+    requests : ndarray of int of shape (N,), default=None
+        Number of the request of each test row, from 0; all requests have the same number of rows. A share α is then
+        selected from each request instead of from all rows, and an α that selects no row of a request has no cell.
+    """
+
+    labelled: Array
+    labels: Array
+    pool: Array
+    pool_truth: Float
+    test: Array
+    truth: Float
+    replicas: str = "seeds"
+    requests: NDArray[np.intp] | None = None
+
+    def check(self) -> None:
+        """Raise UncurseError if an array has a wrong shape or impossible values."""
+        columns = np.shape(self.pool)[-1:]
+        for name in ("labelled", "pool", "test"):
+            scores = np.asarray(getattr(self, name))
+            if scores.ndim != 2 or not scores.size or scores.shape[1:] != columns:
+                raise UncurseError(f"{name} has shape {scores.shape}; return rows × models, as many models as the pool")
+            if not np.isfinite(scores).all():
+                raise UncurseError(f"{name} has scores that are not finite; return logits")
+        for name, rows in (("labels", self.labelled), ("pool_truth", self.pool), ("truth", self.test)):
+            values, wanted = np.asarray(getattr(self, name)), (len(rows),)
+            if values.shape != wanted:
+                raise UncurseError(f"{name} has shape {values.shape}; return shape {wanted}, a value for each row")
+            if name == "labels" and not np.isin(values, (0, 1)).all():
+                raise UncurseError("labels has values other than 0 and 1; return 0 or 1 for each row")
+            if not ((values >= 0) & (values <= 1)).all():
+                low, high = values.min(), values.max()
+                raise UncurseError(f"{name} lies between {low:.3g} and {high:.3g}; return probabilities, not logits")
+        if self.requests is not None:
+            requests = np.asarray(self.requests)
+            if requests.shape != np.shape(self.truth) or requests.dtype.kind not in "iu" or requests.min() < 0:
+                raise UncurseError("requests is not a number from 0 for each test row; return integers of shape (N,)")
+            if np.ptp(np.bincount(requests)):
+                raise UncurseError("requests have different numbers of rows; return requests of one size")
 
 
 Drawing = Callable[[Rng], Draw]
@@ -45,12 +94,24 @@ Drawing = Callable[[Rng], Draw]
 
 @dataclass(frozen=True)
 class ArenaWorld:
-    """A name, a line of text, one function; and where something must be there first, a function that says what."""
+    """A world of the arena.
+
+    Parameters
+    ----------
+    name : str
+        Its name, which is part of the seed of its random numbers.
+    text : str
+        One line that describes it.
+    draw : callable
+        Function from a random generator to a `Draw`.
+    lacks : callable, default=None
+        Function that says what is missing to draw the world here, such as a library, or returns None.
+    """
 
     name: str
     text: str
     draw: Drawing
-    lacks: Callable[[], str | None] = lambda: None
+    lacks: Callable[[], str | None] | None = None
 
     def stream(self, seed: int, number: int) -> Rng:
         """Of one replication: other worlds and methods change nothing in it."""
@@ -60,8 +121,17 @@ class ArenaWorld:
 WORLDS: dict[str, ArenaWorld] = {}
 
 
-def world(name: str, text: str, *, lacks: Callable[[], str | None] = lambda: None) -> Callable[[Drawing], Drawing]:
-    """Register a function as a world."""
+def world(name: str, text: str, *, lacks: Callable[[], str | None] | None = None) -> Callable[[Drawing], Drawing]:
+    """Register a function from a random generator to a `Draw` as a world; see `ArenaWorld` for the parameters.
+
+    Examples
+    --------
+    >>> @world("doctest", "Half the noise, twice the rate.")
+    ... def doctest(rng):
+    ...     return noisy(rng, rate=0.08, noise=0.15)
+    >>> WORLDS.pop("doctest").text
+    'Half the noise, twice the rate.'
+    """
 
     def register(function: Drawing) -> Drawing:
         WORLDS[name] = ArenaWorld(name, text, function, lacks)
@@ -83,17 +153,44 @@ def noisy(
     *,
     rate: float = 0.04,
     noise: float | tuple[float, float] = 0.3,
-    law: Any = NORMAL,
+    law: Any = None,
     shift: float = 0.0,
     stretch: float = 1.0,
     labelled: int = ROWS,
     rows: int = ROWS,
 ) -> Draw:
-    """True logits of a law, and six scores around each with independent normal noise.
+    """Draw true logits from a law, and six scores around each with independent normal noise.
 
-    `rate` is the pool's; `noise` one standard deviation for all rows or the range of each row's own; true logits of
-    labelled rows are stretched about the middle, then shifted.
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of random numbers.
+    rate : float, default=0.04
+        Mean true probability of pool and test rows; it sets the middle of the true logits.
+    noise : float or (float, float), default=0.3
+        Standard deviation of the noise of all scores, or the range from which each row draws its own.
+    law : frozen distribution of scipy.stats, default=None
+        Law of the true logits about their middle; by default normal with standard deviation 0.8.
+    shift : float, default=0.0
+        How much higher the middle of the labelled rows is.
+    stretch : float, default=1.0
+        Factor of the distances of labelled rows' true logits from their middle.
+    labelled : int, default=200_000
+        Number of labelled rows.
+    rows : int, default=200_000
+        Number of pool rows, and of test rows.
+
+    Returns
+    -------
+    Draw
+        Scores of six models, as if trained alike with different seeds.
+
+    Examples
+    --------
+    >>> noisy(np.random.default_rng(0), labelled=100, rows=200).pool.shape
+    (200, 6)
     """
+    law = NORMAL if law is None else law
     middle = _middle(law, rate)
 
     def part(count: int, shift: float = 0.0, stretch: float = 1.0) -> tuple[Array, Float]:

@@ -13,6 +13,7 @@ from .tables import CALIBRATORS, LEVEL, MAIN_BINS, OUTCOMES, REPLICA_METHODS, Cl
 
 _PAPERS_MODELS = 80
 _ENOUGH = 5  # groups of networks, or worlds, to judge by
+_UNDER_FITTED = 1.1  # Platt slope of the mean of all networks, which have little noise left
 _METRICS = {
     "calibration_error": "Calibration error, %",
     "ece": "ECE",
@@ -42,6 +43,12 @@ def markdown(tables: ClickTables) -> str:
 
 def _parts(tables: ClickTables, everything: bool) -> Iterator[Part]:
     yield _head(tables)
+    steep = [slope for facts in tables.networks if (slope := facts.get("Platt slope of the mean", 1)) > _UNDER_FITTED]
+    if steep:
+        yield (
+            f"The networks are under-fitted (Platt slope of their mean {max(steep):.2f}): they under-predict the "
+            "winners and VAD over-corrects; this run checks that the commands work, not the paper's findings."
+        )
     if tables.about:
         yield [f"{name}: {_plain(value)}" for name, value in tables.about.items()]
     yield _networks(tables)
