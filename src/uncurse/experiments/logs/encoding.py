@@ -158,7 +158,7 @@ class _Job:
     lines: int = 0
     bad: int = 0
     first_bad: list[tuple[int, str]] = field(default_factory=list)
-    blocks: int = 0
+    kept: list[tuple[Any, int]] = field(default_factory=list)  # schema and bytes of each batch in the temporary file
 
     def __post_init__(self) -> None:
         self.columns = self.layout.names("label", "number") + self.layout.categories
@@ -234,9 +234,7 @@ class _Job:
             columns.append(codes)
         self.types = [np.promote_types(a, part.dtype) for a, part in zip(self.types, columns, strict=True)]
         batch = pa.RecordBatch.from_arrays([pa.array(part) for part in columns], self.columns)
-        with pa.ipc.new_stream(self.spill, batch.schema) as writer:
-            writer.write_batch(batch)
-        self.blocks += 1
+        self.kept.append((batch.schema, self.spill.write(batch.serialize())))
 
     def _training_mask(self, start: int, stop: int) -> Mask | None:
         if self.training is None:
@@ -282,9 +280,8 @@ class _Job:
 
     def _kept(self) -> Iterator[Any]:
         self.spill.seek(0)
-        for _ in range(self.blocks):
-            with pa.ipc.open_stream(self.spill) as reader:
-                yield from reader
+        for schema, size in self.kept:
+            yield pa.ipc.read_record_batch(pa.py_buffer(self.spill.read(size)), schema)
 
     def about(self) -> dict[str, Any]:
         """Return what the file says of how it was made."""

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from ...errors import UncurseError
+from ...threads import chunks
 from .vocabulary import Keys, smallest
 
-BLOCK = 4 << 20  # bytes: about 17,000 rows, whose dictionaries fit in the cache
+BLOCK = 4 << 20  # bytes: about 17,000 rows
 LONGEST = 1 << 16  # bytes of a line; real lines have a few hundred
 Mask = NDArray[np.bool_]
 
@@ -204,42 +205,48 @@ def _plain_columns(text: bytes, layout: Layout) -> list[NDArray[Any]]:
     columns: list[NDArray[Any]] = []
     good, characters, negative = b"\r" not in text, 0, 0  # PyArrow ends a line there
     for kind, array in _arrays(text, layout, _PLAIN):
+        content = array.buffers()[1]
         if kind == "skip":  # alone makes lines long
-            ends = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1)
+            ends = np.frombuffer(content, np.int32, len(array) + 1)
             good &= bool(np.diff(ends).max() < LONGEST // 2)
             characters += int(ends[-1])
-        elif kind == "hex":
+            continue
+        if kind == "hex":
             characters += 8 * (len(array) - array.null_count)
-            columns.append(np.frombuffer(array.buffers()[1], np.int64, len(array)))
-        else:
-            low, high = _BOUNDS[kind]
-            missing = max(low, 0)
-            values = array.fill_null(missing).to_numpy()
-            good &= bool(low <= values.min() and values.max() <= high) and not (kind == "label" and array.null_count)
-            characters += _characters(values) - array.null_count * len(str(missing))
-            negative += int(np.count_nonzero(values < 0))
-            if kind == "hour":
-                values = values % 100
-                good &= bool(values.max() < 24)
-            if kind in ("hour", "whole"):
-                values = to_keys(values, kind)
-                if array.null_count:
-                    values[array.is_null().to_numpy(zero_copy_only=False)] = 0
-            columns.append(values)
-    content, separators = np.frombuffer(text, np.int8), len(columns[0]) * len(layout.kinds)
-    good &= characters + separators == len(text) and np.count_nonzero(content < ord("0")) == separators + negative
-    good &= content.max() <= ord("f") and (content - ord(":")).view(np.uint8).min() >= ord("a") - ord(":")
+            columns.append(np.frombuffer(content, np.int64, len(array)))
+            continue
+        values = np.frombuffer(content, np.int32, len(array))  # 0 where missing
+        (low, high), least, most = _BOUNDS[kind], int(values.min()), int(values.max())
+        good &= low <= least and most <= high and not (kind in ("label", "hour") and array.null_count)
+        if least < 0:
+            below = values[values < 0]
+            negative += len(below)
+            characters += _digits(-below, -least)  # and a minus sign each instead of the digit of 0 below
+        numbers = np.maximum(values, 0).astype(smallest(most)) if kind in ("label", "number") else values
+        characters += _digits(numbers, most) - array.null_count
+        if kind == "hour":
+            values = values % 100
+            good &= bool(values.max() < 24)
+        if kind in ("hour", "whole"):
+            numbers = to_keys(values, kind)
+            if array.null_count:
+                numbers[array.is_null().to_numpy(zero_copy_only=False)] = 0
+        columns.append(numbers)
+    separators, low_bytes = len(columns[0]) * len(layout.kinds), 0
+    for part in chunks(len(text), 1 << 18):
+        piece = np.frombuffer(text, np.int8)[part]
+        low_bytes += int(np.count_nonzero(piece < ord("0")))
+        good &= piece.max() <= ord("f") and (piece - ord(":")).view(np.uint8).min() >= ord("a") - ord(":")
+    good &= characters + separators == len(text) and low_bytes == separators + negative
     if not good:
         raise pa.ArrowInvalid("unusual")
     return columns
 
 
-def _characters(values: NDArray[np.int32]) -> int:
-    """Count the digits and minus signs of whole numbers."""
-    sizes, count, power = np.abs(values), len(values) + np.count_nonzero(values < 0), 10
-    while longer := np.count_nonzero(sizes >= power):
-        count, power = count + longer, 10 * power
-    return int(count)
+def _digits(values: NDArray[Any], most: int) -> int:
+    """Count the digits of whole numbers up to `most`; a negative one counts as 0."""
+    powers = (10**i for i in range(1, len(str(most))))
+    return len(values) + sum(int(np.count_nonzero(values >= power)) for power in powers)
 
 
 def _checked_columns(text: bytes, layout: Layout) -> tuple[list[NDArray[Any]], NDArray[np.intp]]:
@@ -266,15 +273,14 @@ def _arrays(
         return "skip"
 
     kept = {name: types[kind] for name, kind in layout.kinds.items() if types[kind]}
-    size = len(text) + 1 if skipped is not None else 1 << 20  # what fits in the cache is converted a tenth faster
-    read = csv.ReadOptions(use_threads=False, block_size=size, column_names=list(layout.kinds))
+    read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(layout.kinds))
     parse = csv.ParseOptions(delimiter=layout.separator, quote_char=False, double_quote=False, ignore_empty_lines=False)
     if skipped is not None:
         parse.invalid_row_handler = skip
     convert = csv.ConvertOptions(column_types=kept, include_columns=list(kept), null_values=[""], check_utf8=False)
     convert.strings_can_be_null = True
     table = csv.read_csv(pa.BufferReader(text), read, parse, convert)
-    return [(layout.kinds[name], table.column(name).combine_chunks()) for name in kept]
+    return [(layout.kinds[name], table.column(name).chunk(0)) for name in kept]
 
 
 def _from_texts(column: Any, kind: str) -> tuple[NDArray[Any], Mask]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 Keys = NDArray[np.int64]
 _UNKNOWN = 1  # code of an unknown key, and of a free slot
+_PART = 8_000  # keys added at once: their slots and codes stay in the cache
 
 
 class Vocabulary:
@@ -29,15 +31,17 @@ class Vocabulary:
     def __init__(self, keys: Keys | None = None) -> None:
         self.growing = True
         self.counts = np.zeros(0, np.uint32)
-        self._rebuild(np.zeros(0, np.int64) if keys is None else keys, 1 << 8)
+        self._rebuild(np.zeros(0, np.int64) if keys is None else keys)
         self.growing = keys is None
 
     def number(self, keys: Keys) -> NDArray[Any]:
         """Return the codes of keys. New keys get the next codes, or 1 if the vocabulary was given."""
-        codes = self._slots[self._home(keys)]
-        missed = np.flatnonzero(self.keys[codes] != keys)
-        if missed.size:
-            codes[missed] = self._add(keys[missed])
+        codes = self._slots.take(self._home(keys))
+        missed = np.flatnonzero(self.keys.take(codes) != keys)
+        for part in _parts(missed):
+            if self.size + len(part) > len(self.keys):
+                self._rebuild(self.keys[2 : self.size])
+            codes[part] = self._add(keys[part])
         return codes.astype(smallest(self.size - 1))
 
     def count(self, codes: NDArray[Any]) -> None:
@@ -54,35 +58,39 @@ class Vocabulary:
     def _add(self, keys: Keys) -> NDArray[np.uint32]:
         """Return the codes of keys, probing one slot after the other."""
         size, room = self.size, self.size + len(keys)
-        if room > len(self.keys):
-            self._rebuild(self.keys[2:size], room)
         own = np.arange(size, room, dtype=np.uint32)  # codes as if all keys were new and distinct
         self.keys[size:room] = keys
         at, left = self._home(keys), np.arange(len(keys))
         while left.size:
-            free = self._slots[at[left]] == _UNKNOWN
+            look = at.take(left)
             if self.growing:
-                claims = left[free][::-1]  # in reverse: the first row with a key gets the slot
-                self._slots[at[claims]] = own[claims]
-            else:
-                left = left[~free]
-            left = left[self.keys[self._slots[at[left]]] != keys[left]]
-            at[left] = (at[left] + 1) & (len(self._slots) - 1)
-        new = np.flatnonzero(self._slots[at] == own)
-        self._slots[at[new]] = own[: len(new)]
-        self.keys[size : size + len(new)] = keys[new]
+                free = np.flatnonzero(self._slots.take(look) == _UNKNOWN)[::-1]  # the first row with a key wins
+                self._slots[look.take(free)] = own.take(left.take(free))
+            found = self._slots.take(look)
+            other = (self.keys.take(found) != keys.take(left)) & (found != _UNKNOWN)
+            left = left[other]
+            at[left] = (look[other] + 1) & (len(self._slots) - 1)
+        new = np.flatnonzero(self._slots.take(at) == own)
+        self._slots[at.take(new)] = own[: len(new)]
+        self.keys[size : size + len(new)] = keys.take(new)
         self.size += len(new)
-        return self._slots[at]
+        return self._slots.take(at)
 
-    def _rebuild(self, known: Keys, room: int) -> None:
-        """Make room for at least twice as many keys, with four slots each, or two in a large table."""
-        each = 4 if room < 1 << 17 else 2
-        self._slots = np.full(1 << (2 * each * room).bit_length(), _UNKNOWN, np.uint32)
+    def _rebuild(self, known: Keys) -> None:
+        """Make room for at least three times as many keys, with four slots each, or two in a large table."""
+        room = 3 * len(known) + _PART + 2
+        each = 4 if room < 1 << 18 else 2
+        self._slots = np.full(1 << (each * room - 1).bit_length(), _UNKNOWN, np.uint32)
         self.keys = np.empty(len(self._slots) // each, np.int64)
         self.size = 0
         self._add(np.zeros(1, np.int64))
         self.keys[_UNKNOWN], self.size = -1, 2  # -1 is no key
-        self._add(known)
+        for part in _parts(known):
+            self._add(part)
+
+
+def _parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (array[start : start + _PART] for start in range(0, len(array), _PART))
 
 
 def smallest(top: int) -> np.dtype[Any]:
