@@ -226,6 +226,7 @@ def test_the_papers_dlrm_has_475985_dense_parameters_also_when_counted():
 
 
 def test_initial_weights_of_a_dlrm_have_the_papers_variances():
+    torch.manual_seed(0)
     models = [DLRM((4, 100, 2500), 13) for _ in range(12)]
     widths = {"bottom": [13, 512, 256, 64, 16], "top": [16 + 6, 512, 256, 1]}
     for part, chain in widths.items():
