@@ -347,7 +347,8 @@ def _weight_name(estimator: Any) -> str | None:
 def _no_weights(estimator: Any) -> str:
     name = type(estimator).__name__
     if get_config()["enable_metadata_routing"]:
-        return f"{name} does not request sample_weight; call set_fit_request(sample_weight=True) on it"
+        whose = "its last step, and with False on the others" if isinstance(estimator, Pipeline) else "it"
+        return f"{name} does not request sample_weight; call set_fit_request(sample_weight=True) on {whose}"
     return f"{name} does not support sample_weight; omit it"
 
 
