@@ -1,7 +1,7 @@
 """``python -m benchmarks.intervals [--draws 40]``: how often 90% intervals of `UncursedClassifierCV` hold.
 
-Each draw is a logistic regression of 40 features on 8,000 rows, 5% of them positive, and a pool of the same
-distribution. The error of the corrected predictions on the top 2% of the pool is measured against the true probabilities.
+Each draw is a logistic regression of 40 features on 8,000 rows, about 6% of them positive, and a pool of the same
+distribution. The error of the corrected predictions on the top 2% of the pool is against the true probabilities.
 """
 
 from __future__ import annotations
