@@ -19,7 +19,7 @@ test: $(VENV)/.dev
 	@echo "make test-beside runs at the same time; its output follows"
 	@$(MAKE) --no-print-directory test-beside > $(VENV)/beside.log 2>&1 & beside=$$!; \
 	trap 'kill $$beside' INT TERM; status=0; \
-	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist worksteal -m 'not theory and not spark' -rs || status=1; \
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not theory and not spark' -rs || status=1; \
 	wait $$beside || status=1; cat $(VENV)/beside.log; exit $$status
 
 # One process runs the tests of Spark, because each process would start a Java machine of its own.
