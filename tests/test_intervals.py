@@ -388,3 +388,17 @@ def test_interval_of_auto_is_that_of_the_chosen_map():
     np.testing.assert_allclose(
         auto.interval(0.05), VAD(curvature=True, intervals=True).fit(pool).interval(0.05), atol=1e-6
     )
+
+
+def test_intervals_count_that_slopes_of_bootstraps_differ():
+    rng = np.random.default_rng(0)
+    served = rng.normal(-2, 1, 20_000)
+    noise = 0.4 * rng.normal(size=(20_000, 4))
+    half_widths = []
+    for slopes in ((1, 1, 1, 1), (0.9, 0.97, 1.03, 1.1)):  # standard deviation .086
+        away = (served - served.mean())[:, None] * (np.array(slopes) - 1)
+        scores = np.column_stack([served, served[:, None] + noise + away])
+        low, high = Auto(replicas="bootstrap").fit(scores).interval(0.02)
+        half_widths.append(np.log1p(high) - np.log1p(low))
+    # The top 2% is 2.42 standard deviations above the mean: an error of .21 in log odds, times 1 − p of about one half.
+    assert half_widths[1] / 2 > half_widths[0] / 2 + 0.1

@@ -222,7 +222,7 @@ class SelectedReliabilityDisplay(_Display):
             bins = evaluation.rows[0].bins
             predicted, observed = (np.array([getattr(one, end) for one in bins]) for end in ("predicted", "observed"))
             margin = _Z * np.array([one.standard_error for one in bins])
-            inside = np.minimum(margin, [observed, 1 - np.asarray(observed)])  # rates lie between 0 and 1
+            inside = np.minimum(margin, [observed, 1 - observed])  # rates lie between 0 and 1
             ax.errorbar(predicted, observed, yerr=np.maximum(inside, 0), marker="o", capsize=2, label=name or None)
             ends += [*predicted, *observed]
         low, high = min(ends), max(ends)

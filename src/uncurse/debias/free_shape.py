@@ -160,14 +160,13 @@ class LabelFree(ABC):
         """
         top = TopShare(self.cells, alpha)
         levels, by_noise = self.cells.levels, 0.0
-        if self.lines is not None and not self.model.kind.exchangeable:
+        if self.lines is not None and self.cells.n_replicas > 2 and not self.model.kind.exchangeable:
             mean, slope, noise = self.lines
             served = self.cells.served
             distance = top.mean(served[top.cells]) - float(np.average(served, weights=self.cells.weight))
-            if len(mean) > 2:
-                levels = mean - mean[0]
-                levels[1:] += (slope[1:] - slope[1:].mean()) * distance
-                by_noise = float(np.var(noise[1:], ddof=1)) * distance**2
+            levels = mean - mean[0]
+            levels[1:] += (slope[1:] - slope[1:].mean()) * distance
+            by_noise = float(np.var(noise[1:], ddof=1)) * distance**2
         variance, freedom = self.model.kind.level_variance(levels)
         variance += by_noise
         return relative_level_error(top, self.log_odds(self.cells.served[top.cells]), variance), freedom
