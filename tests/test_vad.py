@@ -8,7 +8,7 @@ from scipy.special import logit as true_logit
 from sklearn.linear_model import LogisticRegression
 
 from uncurse import VAD, Affine, Chain, Evidence, Grouped, LogSpec, Moments, TopK, UncurseError, calibrate
-from uncurse.calibration.calibrators import CALIBRATORS
+from uncurse.calibration.calibrators import CALIBRATORS, fit_calibrator
 from uncurse.debias import KINDS
 from uncurse.debias.shrinkage import lambda_error, with_curvature
 from uncurse.evidence import from_arrays
@@ -1158,3 +1158,16 @@ def test_a_tandem_with_bootstraps_warns_if_labelled_rows_vary_less_than_the_pool
     with pytest.warns(UserWarning, match=r"if the served score selected them, .* selected_by='served'"):
         VAD(replicas="bootstrap", calibrator="platt").fit(scores, labelled=(scores[best], labels[best]))
     VAD(replicas="bootstrap", calibrator="platt").fit(scores, labelled=(scores[:20_000], labels[:20_000]))
+
+
+def test_identical_replicas_leave_scores_on_the_edges_of_bins_where_they_are():
+    # Rounding in λ = 1 moved a score on an edge to the bin below, depending on the order of rows.
+    rng = np.random.default_rng(3)
+    for _ in range(30):
+        scores = rng.normal(size=(40, 1)).repeat(7, axis=1)
+        labels, weights = rng.random(40) < 0.4, rng.uniform(0.1, 2, 40)
+        method = VAD(replicas="bootstrap", calibrator="histogram", calibrator_options={"n_bins": 8})
+        method.fit(scores, labelled=(scores, labels), sample_weight=weights)
+        alone = fit_calibrator("histogram", evidence_of(scores, labels).cells, n_bins=8)
+        assert method.lambda_ == 1.0
+        np.testing.assert_array_equal(method.map_.transform(alone.edges), alone.transform(alone.edges))

@@ -236,6 +236,8 @@ def _shrinkage(moments: Moments, options: VADOptions, variance: float | None, wh
     if np.sqrt(max(spread, 0.0)) <= 1e-9 * abs(center):
         raise UncurseError(f"the served scores are constant at {center:g}{where}; pass scores that differ")
     noise = float(options.kind.noise_variance(covariance)) if variance is None else variance
+    if variance is None and identical_replicas(noise, spread):
+        noise = 0.0  # exactly: rounding must not move a score across the edge of a bin
     function = _lambda_function(options, variance)
     value, error = 1 - noise / spread, moments.standard_error(function)
     if not np.isfinite(error):  # too few rows for a jackknife
