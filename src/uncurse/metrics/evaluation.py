@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,15 @@ from ..evidence import Cells, Evidence
 from ..links import logistic
 from ..maps import Affine, Grouped, ScoreMap
 from ..text_tables import html_table
-from ..validation import check_labels, check_numbers, check_predictions, check_share, check_weights, warn_user
+from ..validation import (
+    check_choice,
+    check_labels,
+    check_numbers,
+    check_predictions,
+    check_share,
+    check_weights,
+    warn_user,
+)
 from .estimates import Estimate, SelectionMetrics
 from .ranking import Ranked, columns_of, limit_bins, rank, top_rows
 from .selection import count_of_share
@@ -84,6 +92,7 @@ class Evaluation:
         -------
         array of shape (shares,)
         """
+        check_choice("name", name, tuple(part.name for part in fields(SelectionMetrics) if part.name != "bins"))
         return np.array([float(getattr(row, name)) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
