@@ -73,6 +73,18 @@ def test_evidence_collected_with_replica_counts_gives_the_map_of_its_log(run, lo
     assert len(load_record("c.json").remaining_error) == 4
 
 
+def test_labels_of_each_group_are_used(run, logs):
+    run("collect", "pool.parquet", "--scores", "s1,s2", "--group", "site", "-o", "pool.json")
+    run("collect", "labelled.parquet", "--scores", "s1,s2", "--label", "click", "-o", "rows.json")
+    run("collect", "labelled.parquet", "--scores", "s1,s2", "--label", "click", "--group", "site", "-o", "named.json")
+    run("fit", "pool.json", *LABELLED, "--method", "tower", "-o", "map.json")
+    expected = Tower().fit(Evidence.load("pool.json"), labelled=Evidence.load("named.json"))
+    assert load("map.json") == expected.map_
+    assert "collect it with --group" not in run.stderr
+    run("fit", "pool.json", "--labelled", "rows.json", "--method", "tower", "-o", "map.json")
+    assert "labels correct all groups alike; collect it with --group site to correct each" in run.stderr
+
+
 def test_groups_weights_and_sampled_negatives(run, logs):
     options = ["--group", "site", "--weight", "w", "--negative-rate", "0.5", "--replicas", "anchored"]
     run("fit", "pool.parquet", "--scores", "s1,s2", *LABELLED, "--method", "tower", *options, "-o", "map.json")

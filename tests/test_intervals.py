@@ -15,8 +15,8 @@ from uncurse.debias.intervals import (
     normal_quantile,
     relative_level_error,
     remaining_error_interval,
-    served_lead,
 )
+from uncurse.debias.label_selection import served_lead
 from uncurse.evidence import from_arrays
 from uncurse.links import logistic
 from uncurse.metrics.selection import top_share

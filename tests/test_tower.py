@@ -209,6 +209,53 @@ def test_a_group_with_another_distribution_gets_its_own_map():
     assert abs(of_group / true - 1) < abs(tower.predict_proba(served[top]).mean() / true - 1)
 
 
+def two_levels(rows, seed):
+    """Labels of group B have odds that are 1.65 times as high as any score says."""
+    truth, scores, _ = rows_of(rows, 2, seed=seed)
+    groups = np.where(np.random.default_rng(seed).random(rows) < 0.3, "B", "A")
+    truth = truth + 0.5 * (groups == "B")
+    return truth, scores, np.random.default_rng(seed + 1).random(rows) < expit(truth), groups
+
+
+@pytest.mark.parametrize("method", [Tower, uncurse.Auto])
+def test_labels_of_a_group_correct_its_level(method):
+    _, scores, labels, groups = two_levels(40_000, seed=5)
+    pool_truth, pool, _, pool_groups = two_levels(20_000, seed=15)
+    of_pool = evidence_of(pool, groups=pool_groups)
+    fitted = method().fit(of_pool, labelled=evidence_of(scores, labels, groups=groups))
+    together = method().fit(of_pool, labelled=evidence_of(scores, labels))
+    for name in "AB":
+        rows = pool_groups == name
+        own = pool_truth[rows], pool[rows, 0], 0.05
+        some = pool_groups[rows][top_share(pool[rows, 0], 0.05)]
+        assert abs(error_on_top(together, *own, some)) > 0.08
+        assert abs(error_on_top(fitted, *own, some)) < 0.06  # label noise of B is 2.6%
+    assert isinstance(fitted, Tower) or "the odds of group 'B' are" in fitted.reason_
+
+
+def test_levels_of_groups_are_shrunk_and_finite_for_labels_of_one_class():
+    groups = np.array(["most"] * 9_960 + ["few"] * 20 + ["none"] * 20)
+    labels = np.where(groups == "none", 0, LABELS)
+    fitted = fit_tower(evidence_of(POOL, groups=groups), evidence_of(SCORES, labels, groups=groups), replicas="seeds")
+    level, error = fitted.remaining.group_levels["none"]
+    assert -10 < level < -1
+    assert error > 1
+    for name in ("few", "none"):
+        moved = fitted.map.maps[name].transform(X) - fitted.map.default.transform(X)
+        assert np.abs(moved).max() < 0.1
+
+
+def test_the_levels_of_groups_have_their_standard_errors():
+    _, scores, labels, groups = two_levels(20_000, seed=6)
+    pool = evidence_of(POOL[:, :2], groups=groups[:10_000])
+    levels = fit_tower(pool, evidence_of(scores, labels, groups=groups), replicas="seeds").remaining.group_levels
+    for name, (_, error) in levels.items():
+        rate = labels[groups == name].mean()  # the information of a row is less than rate · (1 − rate)
+        assert 1 < error * np.sqrt((groups == name).sum() * rate * (1 - rate)) < 1.2
+    errors = np.hypot(levels["A"][1], levels["B"][1])
+    assert levels["B"][0] - levels["A"][0] == pytest.approx(0.5, abs=3 * errors)
+
+
 def test_tiny_groups_are_shrunk_to_the_pool():
     groups = np.array(["whole"] * 9_980 + ["tiny"] * 20)
     tower = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups)
@@ -291,9 +338,11 @@ def test_with_bootstraps_labels_show_that_the_served_score_selected_them():
         assert error_on_top(wrong, truth, pool[:, 0], alpha) < -0.1
 
 
-def test_with_bootstraps_labels_of_an_earlier_model_raise_no_warning():
+def test_with_bootstraps_it_is_asked_whether_the_served_score_selected_high_scores():
     truth, pool, labelled = winners_and_pool("earlier")
-    tower = Tower(replicas="bootstrap").fit(pool, labelled=labelled)
+    asked = r"labelled rows are 1\.66 higher .* vary less, .*'bootstrap' do not show .* selected_by='served' or 'other'"
+    with pytest.warns(UserWarning, match=asked):
+        tower = Tower(replicas="bootstrap").fit(pool, labelled=labelled)
     assert tower.map_ == Tower(replicas="bootstrap", selected_by="other").fit(pool, labelled=labelled).map_
     for alpha in (0.02, 0.05):
         assert abs(error_on_top(tower, truth, pool[:, 0], alpha)) < 0.05

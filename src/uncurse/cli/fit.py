@@ -10,6 +10,7 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
+from ..validation import warn_user
 from .app import app
 from .half_life import check_files, choice_text, choose
 from .options import (
@@ -155,11 +156,18 @@ def fit(
     if labelled:
         fields = ("scores", "scale", "link", "negative_rate")
         of_pool = {} if all(map(is_evidence, labelled)) else {name: getattr(spec, name) for name in fields}
+        if of_pool and method != "vad":
+            of_pool["group"] = spec.group
         given = {**of_pool, "label": label, "weight": weight}
         rows = read_evidence(labelled, given, engine, need_label=True, replica_counts=counts, half_life=periods)
         for name in fields:
             held = {names: getattr(spec, name), f"--labelled {', '.join(labelled)}": getattr(rows.spec, name)}
             check_same(name, held, "collect both with the same options")
+        if evidence.groups and not rows.groups and method != "vad":
+            warn_user(
+                f"the labelled evidence has no groups, so labels correct all groups alike; collect it with --group "
+                f"{spec.group} to correct each"
+            )
     settings: dict[str, Any] = {"scale": spec.scale, "negative_rate": spec.negative_rate, "replicas": replicas}
     if method == "vad":
         settings |= {"link": spec.link, "calibrator": calibrator, "curvature": curvature}

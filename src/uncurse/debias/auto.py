@@ -32,6 +32,9 @@ _NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
 # 0.2. On real logs label-free maps are rarely right, and labels deserve more weight than in worlds of pure noise.
 _PRIOR, _WRONG_LEVEL, _WRONG_SLOPE = 0.5, 0.2, 0.2
 _WRONG_ERROR = 0.1  # error on the top of a label-free map that is wrong
+# A label-free map from bootstraps is off by some such share of its correction: they vary more than the model itself if
+# rows are few for its parameters, and less if it memorises rows.
+_BOOTSTRAP_ERROR = 0.3
 _RULED_OUT = 0.05  # probability below which the labels rule a map out
 _LEAST_WEIGHT = 0.01  # a smaller weight in an average is not worth a larger map
 _LEAST_LAMBDA = 0.01
@@ -266,21 +269,49 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     right = labels.covariance + np.diag([0.0, _slope_variance(base, tower)])
     wrong = right + np.diag(prior)
     factor = _log_density(labels.coefficients, right) - _log_density(labels.coefficients, wrong)
-    odds = np.log(_PRIOR / (1 - _PRIOR)) + factor
+    by_group = _group_factors(tower)
+    # Groups of the right levels do not show that the level of all rows is right.
+    odds = np.log(_PRIOR / (1 - _PRIOR)) + factor + min(sum(by_group.values()), 0.0)
     right_share = float(logistic(np.array(odds)))
     # If the map is wrong, it is wrong by some 10% on the top. A tower with an error of that size shares its weight with
     # the map, unless the labels rule the map out.
     shared = min(1.0, right_share / _RULED_OUT)
+    weight = right_share
     if shared > _LEAST_WEIGHT:  # else the error of the tower, which takes long, does not matter
         error = float(np.mean([tower.log_error(alpha) ** 2 for alpha in compared_shares(tower.cells)]))
-        shared *= error / (error + _WRONG_ERROR**2)
-    weight = right_share + (1 - right_share) * shared
-    return _Comparison(weight, right_share, rarer, _cause(float(level), float(slope), spread, base, tower))
+        weight += (1 - right_share) * shared * error / (error + _WRONG_ERROR**2)
+        weight *= error / (error + _systematic_error(base, tower) ** 2)
+    cause = _cause(float(level), float(slope), spread, base, tower)
+    worst = min(by_group, key=by_group.__getitem__, default="")
+    if sum(by_group.values()) < min(factor, 0.0):
+        rise = 100 * np.expm1(tower.group_levels[worst][0])
+        cause = f"the odds of group {worst!r} are {abs(rise):.0f}% {'higher' if rise > 0 else 'lower'} by its labels"
+    return _Comparison(weight, right_share, rarer, cause)
 
 
 def _log_density(x: Array, covariance: Array) -> float:
     """Return the log density of a normal about 0, up to a constant."""
     return -0.5 * float(x @ np.linalg.solve(covariance, x) + np.linalg.slogdet(covariance)[1])
+
+
+def _systematic_error(base: Fitted, tower: TowerFit) -> float:
+    """Return the error of a label-free map on the top that bootstraps cause: a share of its correction."""
+    if tower.pool.kind.exchangeable or not isinstance(base.remaining, LabelFree) or base.record.method == "nothing":
+        return 0.0
+    changes = []
+    for alpha in compared_shares(tower.cells):
+        top = TopShare(tower.cells, alpha)
+        changes.append(top.log_mean(tower.cells.served[top.cells]) - base.remaining.log_mean(alpha))
+    return _BOOTSTRAP_ERROR * float(np.sqrt(np.mean(np.square(changes))))
+
+
+def _group_factors(tower: TowerFit) -> dict[str, float]:
+    """Return the log Bayes factor of each group for the level of all labels, against one of its own."""
+    factors = {}
+    for name, (level, error) in tower.group_levels.items():
+        densities = [_log_density(np.array([level]), np.array([[v]])) for v in (error**2, error**2 + _WRONG_LEVEL**2)]
+        factors[name] = densities[0] - densities[1]
+    return factors
 
 
 def _slope_variance(base: Fitted, tower: TowerFit) -> float:

@@ -8,19 +8,15 @@ import numpy as np
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..evidence import Moments, ReplicaCells
+from ..evidence import ReplicaCells
 from ..evidence.spec import logit_offset
 from ..links import logistic
 from ..maps import Grouped, ScoreMap
 from ..validation import check_number, check_share
-from .replica_kinds import ReplicaKind
 
 #: Shares on which maps are compared.
 SHARES = (0.01, 0.02, 0.05, 0.1)
 _CERTAIN = 1e-280  # a mean probability below this has no relative error in double precision
-# On rows that the served score selected, it exceeds its replicas: by one standard deviation of the gap on the top 20%,
-# by 0.15 on the top 90%. Chance does not reach five standard errors.
-_LEAD, _CHANCE = 0.15, 5.0
 
 
 class RemainingError(Protocol):
@@ -119,21 +115,3 @@ def remaining_error_interval(
     reach = float(np.hypot(quantile * remaining.log_error(alpha), student * shared))
     error = float(np.log(predicted / estimated))
     return float(np.expm1(error - reach)), float(np.expm1(min(error + reach, 700.0)))
-
-
-def served_lead(pool: Moments, labelled: Moments, kind: ReplicaKind) -> float:
-    """Return the mean excess of the served score over the other replicas on labelled rows, minus that on the pool.
-
-    The model that selected the labelled rows scores higher there, because its noise helped to select them. Return 0 if
-    the difference is within chance or the kind of replica does not show it. With two columns the result is negative if
-    the other one selected the rows.
-    """
-    if not kind.shows_selection:
-        return 0.0
-    weights = np.full(labelled.n_replicas, -1 / (labelled.n_replicas - 1))
-    weights[0] = 1.0
-    lead = float(weights @ (labelled.mean - pool.mean))
-    spread = float(np.sqrt(max(weights @ labelled.covariance @ weights, 0.0)))
-    chance = np.sqrt(1 / labelled.effective_rows + 1 / pool.effective_rows)
-    enough = max(_LEAD, _CHANCE * chance) * spread + 1e-9 * float(np.sqrt(labelled.covariance[0, 0]))
-    return lead if (abs(lead) if labelled.n_replicas == 2 else lead) > enough else 0.0

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,14 +23,15 @@ from ..calibration.spline import SmoothCurve
 from ..errors import UncurseError
 from ..evidence import Evidence, ReplicaCells
 from ..evidence.from_arrays import labelled_evidence
-from ..links import logistic
+from ..links import logistic, logit
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..threads import one_blas_thread
 from ..validation import warn_user
 from .base import Fitted, ReplicaDebiaser
 from .free_shape import project
-from .intervals import TopShare, relative_level_error, served_lead
+from .intervals import TopShare, relative_level_error
 from .label_model import LabelModel, fit_labels, fit_scaling
+from .label_selection import denoised_as_pool, selected_by_served
 from .latent_scores import ReplicaModel
 from .records import DataRecord, FitRecord
 from .replica_kinds import replica_kind
@@ -37,9 +39,6 @@ from .shift import without_chance
 from .shrinkage import shrink_towards
 
 _MIN_GROUP_ROWS = 2_000  # a group of this size gets its own distribution of true scores
-# Slope and level of the labels by denoised score vary between models with this standard deviation. Odds of 4.5 to 1, a
-# difference of 3 in squared standard deviations, decide that the served score selected the labelled rows.
-_LINE_SPREAD, _CLEAR = 0.2, 3.0
 _COUNTS = "collect it with replica_counts=True"
 
 
@@ -118,7 +117,8 @@ class Tower(ReplicaDebiaser):
             Labelled rows, scored by every replica. An earlier model may have selected them, or the served score from
             this pool (see `selected_by`); not the mean of these replicas.
         groups : array-like of shape (n,), optional
-            Group of each pool row. Each group gets its own map, shrunk towards that of the pool.
+            Group of each pool row. Each group gets its own map, shrunk towards that of the pool. If `labelled` is
+            evidence with groups, the labels of a group correct its level.
         sample_weight : array-like of shape (n,), optional
             Weights of pool rows; only their ratios matter.
 
@@ -144,7 +144,8 @@ class TowerFit:
 
     `scaling` (slope and intercept) converts logits to log odds and is applied first; `pool` and `labelled` are rescaled
     by it, `cells` are not. `selected` says whether the served score selected the labelled rows from the pool. `labels`
-    is P(y | all replicas), and `projection` gives the log odds by served score.
+    is P(y | all replicas), and `projection` gives the log odds by served score. `group_levels` are differences of log
+    odds between the labels of a group and `labels`, each with its standard error.
     """
 
     cells: ReplicaCells
@@ -154,6 +155,7 @@ class TowerFit:
     selected: bool
     labels: LabelModel
     projection: SmoothCurve
+    group_levels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
@@ -229,21 +231,9 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
     selected = selected_by == "served"
     if selected_by == "auto":
-        lead = served_lead(pool.moments, labelled.moments, kind) if pool.spec.link == "logistic" else 0.0
-        cause = ""
-        if lead:
-            who = "served" if lead > 0 else "second column's"
-            cause = (
-                f"on the labelled rows the {who} scores are {abs(lead):.2f} further above the other replicas than on "
-            )
-            cause += f"the pool, as if the {who} score had selected them"
-        elif not kind.shows_selection:
-            cause = _selection_by_labels(pool_model, labelled_model)
-        selected = bool(cause)
-        if selected:
-            warn_user(f"{cause}; they are treated as selected from this pool")
+        selected = selected_by_served(pool, labelled, (pool_model, labelled_model))
     if selected:
-        denoised = _denoised_as_pool(labelled_model, pool_model)
+        denoised = denoised_as_pool(labelled_model, pool_model)
     else:
         pool_model = ReplicaModel(without_chance(pool_model.cells, labelled_model.cells, kind), replicas, least)
         denoised, _ = labelled_model.posterior_logit(labelled_model.latent)
@@ -261,7 +251,9 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
 
     score_map = composed(projection)
     if pool.groups:
-        score_map = Grouped(score_map, {name: composed(c) for name, c in _group_curves(pool, fit).items()})
+        of_pool, of_labelled = (_group_models(evidence, fit, level) for evidence in (pool, labelled))
+        fit = replace(fit, group_levels=_group_levels(of_labelled, of_pool, fit))
+        score_map = Grouped(score_map, {name: composed(c) for name, c in _group_curves(of_pool, fit).items()})
     record = FitRecord(
         "tower",
         DataRecord.of(pool),
@@ -276,68 +268,58 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     return Fitted(score_map, record, fit)
 
 
-def _denoised_as_pool(labelled: ReplicaModel, pool: ReplicaModel) -> Array:
-    """Denoise rows that the served score selected: given all replicas, their truth is distributed as on the pool."""
-    summary = pool.kind.summarize(labelled.cells, pool.summary.level)
-    return labelled.posterior_logit(pool.latent, summary)[0]
-
-
-def _selection_by_labels(pool: ReplicaModel, labelled: ReplicaModel) -> str:
-    """Say why the served score seems to have selected the labelled rows; empty if it does not.
-
-    Bootstraps vary about the served score, so they do not show which rows its noise helped to select. The labels do:
-    selected rows vary less than the noise suggests, and have lower rates than their scores. So log odds of the labels
-    have the wrong slope and level by denoised score, unless the scores are denoised as a part of the pool.
-    """
-    means = [float(np.average(model.cells.served, weights=model.cells.weight)) for model in (pool, labelled)]
-    if pool.identical or labelled.identical or means[1] <= means[0]:
-        return ""
-    alone = _label_line(labelled, labelled.posterior_logit(labelled.latent)[0])
-    if alone is None or alone[0] < _CLEAR:
-        return ""
-    as_part = _label_line(labelled, _denoised_as_pool(labelled, pool))
-    if as_part is None or alone[0] - as_part[0] < _CLEAR:
-        return ""
-    return (
-        f"log odds of the labels rise by {alone[1]:.2f} per unit of the denoised score and are off by {alone[2]:+.2f} "
-        f"if the labelled rows are a sample of their own; by {as_part[1]:.2f} and {as_part[2]:+.2f} if the served "
-        "score selected them"
-    )
-
-
-def _label_line(model: ReplicaModel, denoised: Array) -> tuple[float, float, float] | None:
-    """Fit a line of log odds by denoised score; return its distance from the identity, its slope and its level error.
-
-    The distance is squared, in standard deviations. None if there are too few labels.
-    """
-    w, y = model.cells.row_weights()
-    z = denoised - float(w @ denoised / w.sum())
-    try:
-        fit = fit_logistic(np.stack([z, np.ones_like(z)]), w, y, offset=denoised)
-    except UncurseError:
-        return None
-    away = fit.coefficients
-    distance = float(away @ np.linalg.solve(fit.covariance + _LINE_SPREAD**2 * np.eye(2), away))
-    return distance, 1 + float(away[0]), float(away[1])
-
-
-def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:
-    """Shift and tilt the curve of the pool for each group, shrunk towards no change."""
-    models = {
-        name: ReplicaModel(fit.pool.kind.cells(part.replica_counts).rescaled(*fit.scaling), fit.pool.kind.name)
-        for name, part in pool.groups.items()
-        if part.replica_counts is not None
+def _group_models(evidence: Evidence, fit: TowerFit, level: int) -> dict[str, ReplicaModel]:
+    """Return the replicas of each group, on the grid of all rows."""
+    counts = {name: part.replica_counts for name, part in evidence.groups.items()}
+    kind = fit.pool.kind
+    return {
+        name: ReplicaModel(kind.cells(each.coarsened(level)).rescaled(*fit.scaling), kind.name)
+        for name, each in counts.items()
+        if each is not None
     }
+
+
+def _is_large(model: ReplicaModel) -> bool:
+    """Return whether a group gets its own distribution of true scores."""
+    return bool(model.cells.effective_rows >= _MIN_GROUP_ROWS and np.ptp(model.cells.served) > 0)
+
+
+def _group_levels(
+    labelled: dict[str, ReplicaModel], pool: dict[str, ReplicaModel], fit: TowerFit
+) -> dict[str, tuple[float, float]]:
+    """Compare the labels of each group with those of all rows: differences of log odds, and their standard errors."""
+    levels = {}
+    for name, model in labelled.items():
+        if fit.selected:
+            own = pool.get(name)
+            denoised = denoised_as_pool(model, own if own is not None and _is_large(own) else fit.pool)
+        else:
+            denoised = model.posterior_logit(model.latent if _is_large(model) else fit.labelled.latent)[0]
+        w, y = model.cells.row_weights()
+        base = np.asarray(logit(fit.labels.probability(denoised, model.cells)), np.float64)
+        # A weak prior keeps the level of labels of one class finite.
+        found = fit_logistic(np.ones((1, len(w))), w, y, offset=base, prior_precision=np.full(1, 0.01))
+        levels[name] = float(found.coefficients[0]), float(np.sqrt(found.covariance[0, 0]))
+    return levels
+
+
+def _group_curves(models: dict[str, ReplicaModel], fit: TowerFit) -> dict[str, SmoothCurve]:
+    """Shift and tilt the curve of the pool for each group, shrunk towards no change.
+
+    A group differs by the noise of its scores, and by the level of its labels.
+    """
+    known = np.array(list(fit.group_levels.values())).reshape(-1, 2)
+    by_labels = dict(zip(fit.group_levels, shrink_towards(0.0, known[:, 0], known[:, 1]).tolist(), strict=True))
     moves, errors = [], []
-    for model in models.values():
+    for name, model in models.items():
         cells = model.cells
-        own = cells.effective_rows >= _MIN_GROUP_ROWS and np.ptp(cells.served) > 0
-        denoised, _ = model.posterior_logit(model.latent if own else fit.pool.latent)
-        target = fit.labels.probability(denoised, cells)
+        denoised, _ = model.posterior_logit(model.latent if _is_large(model) else fit.pool.latent)
+        shift = by_labels.get(name, 0.0)
+        target = logistic(logit(fit.labels.probability(denoised, cells)) + shift)
         w = cells.row_weights()[0]
         z = (cells.served - fit.projection.center) / fit.projection.spread
         features = np.stack([np.ones_like(z), z])
-        base = fit.projection(cells.served)
+        base = fit.projection(cells.served) + shift
         # A weak prior keeps the fit of groups of one or two rows finite.
         moved = fit_logistic(features, w, w * target, offset=base, prior_precision=np.full(2, 1e-9))
         p = logistic(base + moved.coefficients @ features)
@@ -348,7 +330,8 @@ def _group_curves(pool: Evidence, fit: TowerFit) -> dict[str, SmoothCurve]:
     if not models:
         return {}
     level, tilt = (shrink_towards(0.0, np.array(moves)[:, i], np.array(errors)[:, i]) for i in (0, 1))
-    return {name: fit.projection.moved(float(level[i]), float(tilt[i])) for i, name in enumerate(models)}
+    shifts = [by_labels.get(name, 0.0) for name in models]
+    return {name: fit.projection.moved(float(level[i]) + shifts[i], float(tilt[i])) for i, name in enumerate(models)}
 
 
 def _mean_moves(before: Array, after: Array, weight: Array) -> tuple[Array, Array]:
