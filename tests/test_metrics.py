@@ -634,7 +634,7 @@ def test_evaluation_has_every_number_in_json_and_one_line_per_share_in_print():
         assert plain["selected"] == row.selected
     assert len(str(result).splitlines()) == 3
     np.testing.assert_array_equal(result.column("ece"), [float(row.ece) for row in result.rows])
-    with pytest.raises(UncurseError, match="name='ce' is unknown; choose one of alpha, selected, .*calibration_error"):
+    with pytest.raises(UncurseError, match=r"name='ce' is unknown; choose one of alpha, selected, .*calibration_error"):
         result.column("ce")
 
 
