@@ -44,7 +44,11 @@ def evaluate(
     score: options.Score = None,
     label: options.Label = None,
     maps: Annotated[
-        list[str] | None, typer.Option("--map", help="Map file to compare with the scores as served; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--map",
+            help="Map file to compare with the scores as served; may be repeated. The headline of --report is about the first.",
+        ),
     ] = None,
     alpha: Annotated[
         str | None, typer.Option(help="Selected shares: 2%,5% or first:last:step (default 0.02:0.10:0.01).")
