@@ -47,7 +47,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--map",
-            help="Map file to compare with the scores as served; may be repeated. The headline of --report is about the first.",
+            help="Map file to compare with the scores as served; may be repeated. A report is headed by the first.",
         ),
     ] = None,
     alpha: Annotated[
