@@ -58,6 +58,8 @@ print(auto)
 # Monitor every day, refresh after an alarm
 # -----------------------------------------
 # The state adds up what is seen. A valid map ever raises an alarm with probability 5% at most, however often one looks.
+# After the alarm the model and the candidates are the same, and users click less. So the map is refreshed, with labels
+# from after the jump. A new fit with the labels of the day before, or without labels, would leave the error.
 # A refreshed map is another map, so it gets a new state.
 
 served, state, errors = auto, None, []

@@ -104,6 +104,34 @@ def test_the_first_of_several_bad_rows_is_named_with_its_value(run, tmp_path):
     assert "column 's1', row 7 is nan; drop or repair those rows first (3 such values)" in error
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_with_requests_only_missing_labels_of_the_best_rows_count(suffix, run, tmp_path):
+    path = tmp_path / f"log.{suffix}"
+    log = make(1_000).with_columns(request=pl.int_range(1_000) // 10)
+    best = pl.col("s1") == pl.col("s1").max().over("request")
+    log = log.with_columns(click=pl.when(best).then("click"))  # losers have no label
+
+    def evaluate(frame, k=1):
+        frame.write_parquet(path) if suffix == "parquet" else frame.write_csv(path)
+        options = ("--score", "s1", "--label", "click", "--request", "request", "--top-k", k, "--format", "table")
+        return run("evaluate", path, *options)
+
+    code, said, _ = evaluate(log)
+    assert code == 0
+    assert said.startswith("100 rows")
+    rows = np.flatnonzero(log.select(best).to_series())[[3, 40]]
+    late = log.with_columns(click=pl.when(~pl.int_range(1_000).is_in(rows)).then("click"))
+    code, _, error = evaluate(late)
+    assert code == 2
+    remedy = "leave out requests whose best rows have no label; do not fill labels with 0"
+    assert f"row {rows[0]} is missing; {remedy} (2 such values in the top 1 of each request)" in error
+    code, _, error = evaluate(log, k=3)
+    assert code == 2
+    assert "(200 such values in the top 3 of each request)" in error
+    code, _, error = evaluate(log.with_columns(click=pl.lit(None, pl.Int8)))
+    assert "column 'click' is all null (1,000 rows)" in error
+
+
 def _truncated(path):
     path.write_bytes(path.read_bytes()[:-100])
 

@@ -193,6 +193,27 @@ def test_wrong_options_are_named(run, written, arguments, message):
     assert message in run("monitor", "map.json", *arguments, code=2)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("monitor", "logits.json", "p.parquet"),
+        ("refresh", "logits.json", "p.parquet", "-o", "new.json"),
+        ("evaluate", "p.parquet", "--map", "logits.json", "--value", "bid"),
+    ],
+)
+def test_probabilities_in_place_of_logits_need_another_map_as_there_is_no_option_for_the_scale(command, run, written):
+    log_of(4).with_columns(p=1 / (1 + (-pl.col("s0")).exp()), bid=1.0).write_parquet(written / "p.parquet")
+    Affine(1.0, 0.0).save(written / "logits.json")
+    Affine(1.0, 0.0, scale="probability").save(written / "probabilities.json")
+    options = ("--score", "p", "--label", "click")
+    run(*command, *options, code=1 if command[0] == "monitor" else 0)
+    (warning,) = [line for line in run.stderr.splitlines() if "[0, 1]" in line]
+    assert warning.endswith("logits.json has the wrong scale: fit or save it with the scale probability")
+    right = [word.replace("logits.json", "probabilities.json") for word in command]
+    run(*right, *options)
+    assert "[0, 1]" not in run.stderr
+
+
 def test_a_state_of_another_map_is_refused(run, written):
     run("monitor", "map.json", "good.parquet", "--label", "click", "--state", "s.json")
     Affine(0.9, 0.1).save(written / "map.json")

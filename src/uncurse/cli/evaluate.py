@@ -44,7 +44,11 @@ def evaluate(
     score: options.Score = None,
     label: options.Label = None,
     maps: Annotated[
-        list[str] | None, typer.Option("--map", help="Map file to compare with the scores as served; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--map",
+            help="Map file to compare with the scores as served; may be repeated. A report is headed by the first.",
+        ),
     ] = None,
     alpha: Annotated[
         str | None, typer.Option(help="Selected shares: 2%,5% or first:last:step (default 0.02:0.10:0.01).")
@@ -104,13 +108,16 @@ def evaluate(
     known = _options_of(loaded, given)
     columns = {"scores": None if score is None else (score,), "label": label, "weight": weight}
     wanted = {**columns, "request": request, "top_k": top_k, **(given if reading.is_evidence(log[0]) else known)}
-    evidence = reading.read_evidence(log, wanted, engine, scores_option="--score", need_label=True)
+    scale_from = loaded[0].path if loaded else None
+    options: Any = {"scores_option": "--score", "need_label": True, "scale_from": scale_from}
+    evidence = reading.read_evidence(log, wanted, engine, **options)
     _check_maps(loaded, evidence, log, group)
     alphas = reading.shares(alpha, by_request=evidence.spec.top_k is not None)
     evaluations = _evaluate(log, evidence, loaded, alphas, n_bins=bins)
     values: Sequence[Evaluation | None] = [None] * len(evaluations)
     if value is not None:
-        values = _evaluate(log, evidence, loaded, alphas, values=_collect_values(log, evidence, value, engine))
+        valued_rows = _collect_values(log, evidence, value, engine, scale_from)
+        values = _evaluate(log, evidence, loaded, alphas, values=valued_rows)
     # With a negative-sampling rate, evidence holds corrected scores: what is served without a map is much too high.
     corrected = evidence.spec.negative_rate not in (None, 1.0)
     named = [
@@ -238,7 +245,9 @@ def _evaluate(
         raise UncurseError(f"{', '.join(log)}, label {evidence.spec.label!r}: {error}") from None
 
 
-def _collect_values(log: Sequence[str], evidence: Evidence, column: str, engine: str | None) -> Evidence:
+def _collect_values(
+    log: Sequence[str], evidence: Evidence, column: str, engine: str | None, scale_from: str | None
+) -> Evidence:
     """Collect the log with the value of each row as its weight."""
     spec = evidence.spec
     if reading.is_evidence(log[0]):
@@ -248,7 +257,7 @@ def _collect_values(log: Sequence[str], evidence: Evidence, column: str, engine:
     if spec.top_k is not None:  # a second pass may keep other rows of equal scores
         raise UncurseError("--value and --request exclude each other; select the rows of each request first")
     try:
-        return reading.collect_logs(log, replace(spec, weight=column), False, engine)
+        return reading.collect_logs(log, replace(spec, weight=column), False, engine, scale_from=scale_from)
     except UncurseError as error:
         message = str(error)
         for phrase in ("weights must be 0", "every weight in", "a positive weight", "and as weight"):

@@ -172,7 +172,7 @@ def _read_pool(pool: list[str], record: FitRecord | None, map_file: str, engine:
         raise UncurseError(f"--pool needs a map that says what it was fitted to, and {map_file} does not; fit it again")
     given: dict[str, Any] = {"scores": record.pool.columns, "scale": record.scale, "link": record.link}
     given |= {"negative_rate": record.negative_rate, "weight": None, "group": None}
-    return reading.read_evidence(pool, given, engine)
+    return reading.read_evidence(pool, given, engine, scale_from=map_file)
 
 
 def _fitted(score_map: ScoreMap, record: FitRecord) -> Any:

@@ -82,10 +82,12 @@ def read_evidence(
     replica_counts: bool = False,
     settled: Settled | None = None,
     half_life: float | None = None,
+    scale_from: str | None = None,
 ) -> Evidence:
     """Read logs, or merge evidence files, with the parts that a command needs; both must fit the given options.
 
-    With a half-life, in files, evidence files are in order of time, and older ones count less.
+    With a half-life, in files, evidence files are in order of time, and older ones count less. `scale_from` is the map
+    that the scale was taken from.
     """
     from ..evidence import merged
 
@@ -93,7 +95,8 @@ def read_evidence(
     if not any(map(is_evidence, sources)):
         if need_label and given["label"] is None:
             raise UncurseError("--label is missing; name the column of 0/1 labels")
-        return collect_logs(sources, log_spec(given, scores_option), replica_counts, engine, settled)
+        spec = log_spec(given, scores_option)
+        return collect_logs(sources, spec, replica_counts, engine, settled, scale_from)
     if not all(map(is_evidence, sources)):
         raise UncurseError(f"{names} are logs and evidence mixed; collect the logs first")
     for i, source in enumerate(sources):
@@ -151,7 +154,8 @@ def read_for_map(
             of_map["scores"] = record.pool.columns[:1]
     if not any(map(is_evidence, sources)):  # evidence is checked against what was given; a log needs all options
         given = {**given, **{name: value for name, value in of_map.items() if given.get(name) is None}}
-    rows = read_evidence(sources, given, engine, scores_option="--score", need_label=True, settled=settled)
+    options: Any = {"scores_option": "--score", "need_label": True, "settled": settled, "scale_from": map_file}
+    rows = read_evidence(sources, given, engine, **options)
     remedy = f"collect {names} again"
     check_same("scale", {map_file: score_map.scale, names: rows.spec.scale}, remedy)
     if record is not None:
@@ -174,9 +178,14 @@ def _check_collected(spec: LogSpec, names: str, given: LogOptions, scores_option
 
 
 def collect_logs(
-    sources: Sequence[str], spec: LogSpec, replica_counts: bool, engine: str | None, settled: Settled | None = None
+    sources: Sequence[str],
+    spec: LogSpec,
+    replica_counts: bool,
+    engine: str | None,
+    settled: Settled | None = None,
+    scale_from: str | None = None,
 ) -> Evidence:
-    """Collect the evidence of logs with a progress bar."""
+    """Collect the evidence of logs with a progress bar; `scale_from` is the map that the scale was taken from."""
     from ..logs import collect_spec
     from ..logs.files import count_rows
 
@@ -184,6 +193,8 @@ def collect_logs(
     counted = engine in (None, "polars") and spec.top_k is None
     with working("reading", lambda: count_rows(files) if counted else None) as advance:
         options: Any = {"engine": engine or "polars", "progress": advance, "settled": settled}
+        if scale_from is not None:  # commands that take the scale from a map do not take another one
+            options["scale_remedy"] = f"{scale_from} has the wrong scale: fit or save it with the scale probability"
         evidence = collect_spec(files, spec, replica_counts, **options)
     return replace(evidence, sources=tuple(sources))
 

@@ -99,8 +99,12 @@ def collect_spec(
     engine: str = "polars",
     progress: Progress | None = None,
     settled: Settled | None = None,
+    scale_remedy: str = "pass scale='probability'",
 ) -> Evidence:
-    """Collect the evidence of a log that a `LogSpec` describes, of all its rows or of those that `settled` keeps."""
+    """Collect the evidence of a log that a `LogSpec` describes, of all its rows or of those that `settled` keeps.
+
+    `scale_remedy` says what to do if logits look like probabilities.
+    """
     parts = Parts(spec.has_logits, replica_counts)
     EvidenceSums(spec, parts)  # refuses parts that these columns cannot have, before anything is read
     request = None if spec.top_k is None else spec.top_k.request
@@ -138,7 +142,7 @@ def collect_spec(
         evidence = _collect(frame, spec, parts, progress)
     if spec.scale == "logit" and evidence.cells is not None:
         score = evidence.cells.score
-        warn_of_probabilities(spec.scores[0], score[0], score[-1], evidence.rows, "pass scale='probability'")
+        warn_of_probabilities(spec.scores[0], score[0], score[-1], evidence.rows, scale_remedy)
     return evidence if sources is None else replace(evidence, sources=tuple(map(str, sources)))
 
 

@@ -99,8 +99,11 @@ def bad_values(name: str, spec: LogSpec) -> dict[str, Callable[[Any], Any]]:
 
 def missing_remedy(name: str, spec: LogSpec, otherwise: str = "drop or fill those rows first") -> str:
     """Return what to do about missing values of a column; a label that is missing is no 0."""
-    shown = "leave out rows that were not shown; do not fill labels with 0"
-    return shown if name == spec.label else otherwise
+    if name != spec.label:
+        return otherwise
+    # Without the best row, the next one of its request would count as selected.
+    rows = "rows that were not shown" if spec.top_k is None else "requests whose best rows have no label"
+    return f"leave out {rows}; do not fill labels with 0"
 
 
 def check_present(series: nw.Series[Any], remedy: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _ENGINES = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow", "sqlframe", "narwhals")
+_TEXT = "that is text, not a number"
 
 
 @contextmanager
@@ -44,9 +45,11 @@ def fault_in(file: str, spec: LogSpec) -> str | None:
     csv = kind_of(file) == "csv"
     for name in spec.wanted:
         try:
-            if name not in (read_header(file) if csv else parquet_schema(file)):
+            there = read_header(file) if csv else parquet_schema(file)
+            if name not in there:
                 continue  # it is in the path
-            fault = _fault_of(scan_text(file) if csv else scan_parquet([file]), name, spec, csv)
+            scan = scan_text(file) if csv else scan_parquet([file])
+            fault = _fault_of(scan, name, spec, csv, _selected(there, spec, csv))
         except pl.exceptions.PolarsError as error:
             return f"{file}, column {name!r} cannot be read ({first_line(error)}); is the file damaged?"
         except OSError as error:
@@ -56,8 +59,23 @@ def fault_in(file: str, spec: LogSpec) -> str | None:
     return None
 
 
-def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec, csv: bool) -> str | None:
-    """Describe the first value of a column that is missing or cannot be used, by one pass over it."""
+def _selected(there: Collection[str], spec: LogSpec, csv: bool) -> pl.Expr:
+    """Return which rows of a file are among the best of their request: no value of the others is used."""
+    import polars as pl
+
+    served = spec.scores[0]
+    if spec.top_k is None or not {served, spec.top_k.request} <= {*there}:
+        return pl.lit(True)
+    score = parse_number(served, strict=False) if csv else pl.col(served).cast(pl.Float64)
+    key = score.fill_nan(float("inf")).fill_null(float("inf"))
+    return key.rank("ordinal", descending=True).over(spec.top_k.request) <= spec.top_k.k
+
+
+def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec, csv: bool, selected: pl.Expr) -> str | None:
+    """Describe the first value of a column that is missing or cannot be used, by one pass over it.
+
+    Text in place of a number is a fault in every row, other values only in rows that are `selected`.
+    """
     import polars as pl
 
     column, missing = pl.col(name), f"is missing; {missing_remedy(name, spec)}"
@@ -67,11 +85,12 @@ def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec, csv: bool) -> str | 
         tests = {missing: column.is_null()}
     else:
         x = parse_number(name, strict=False) if csv else column.cast(pl.Float64)
-        tests |= {"that is text, not a number": x.is_null()}
+        tests |= {_TEXT: column.is_not_null() & x.is_null()}
         tests |= {missing_remedy(name, spec, "drop or repair those rows first"): ~x.is_finite()}
         tests |= {"its square overflows; pass scores of ordinary size": x.abs() > 1e150}
         tests |= {remedy: is_bad(x) for remedy, is_bad in bad_values(name, spec).items()}
-    fault = pl.coalesce(pl.when(test).then(pl.lit(i)) for i, test in enumerate(tests.values()))
+    faults = [test if what == _TEXT else test & selected for what, test in tests.items()]
+    fault = pl.coalesce(pl.when(test).then(pl.lit(i)) for i, test in enumerate(faults))
     found = (
         scan.select(value=column, fault=fault)
         .with_row_index("row")
@@ -85,8 +104,10 @@ def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec, csv: bool) -> str | 
         return None
     first = found.row(0, named=True)
     remedy, count, row = list(tests)[first["fault"]], first["count"], first["row"]
-    if remedy == missing and count == scan.select(pl.len()).collect().item():
-        return f" is all null ({count:,} rows); name another column, or leave the file out"
-    value = repr(first["value"]) if "text" in remedy else first["value"]
-    more = f" ({count:,} such values)" if count > 1 else ""
+    rows, nulls = scan.select(rows=pl.len(), nulls=column.null_count()).collect().row(0)
+    if rows == nulls:
+        return f" is all null ({rows:,} rows); name another column, or leave the file out"
+    value = repr(first["value"]) if remedy == _TEXT else first["value"]
+    among = "" if spec.top_k is None or remedy == _TEXT else f" in the {spec.top_k}"
+    more = f" ({count:,} such values{among})" if count > 1 else ""
     return f", row {row:,} {remedy if remedy == missing else f'is {value}; {remedy}'}{more}"

@@ -62,7 +62,7 @@ def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     form, space = {"logistic": ("RawFormulaVal", "logit"), "log": ("Exponent", "value")}.get(
         _link(model), ("RawFormulaVal", score_map.scale)
     )
-    return Scorer(lambda x: model.predict(x, prediction_type=form), space, model.feature_names_)
+    return Scorer(lambda x: model.predict(x, prediction_type=form, thread_count=1), space, model.feature_names_)
 
 
 def read(path: Path) -> Any:

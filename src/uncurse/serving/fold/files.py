@@ -122,7 +122,10 @@ def fold_file(
 
 
 def load_scorer(path: Path, kind: str, score_map: ScoreMap, output: str | None, space: str | None = None) -> Scorer:
-    """Load a saved model as a function to its sum or prediction; `space` is that of the model before the fold."""
+    """Load a saved model as a function to its sum or prediction; `space` is that of the model before the fold.
+
+    Models score with one thread: with more, the times of single rows are those of threads that wait for a core.
+    """
     library, options = _library(kind, path, output=output)
     if library == "onnx":
         options["space"] = space

@@ -86,8 +86,9 @@ def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
         raise UncurseError(f"LightGBM does not read {path}: {error}") from None
     names = booster.feature_name()
     if link == "logistic" and not averaged:  # LightGBM averages predictions, but not raw scores
-        return Scorer(lambda x: sigmoid * np.asarray(booster.predict(x, raw_score=True)), "logit", names)
-    return Scorer(booster.predict, {"logistic": "probability", "log": "value"}.get(link, score_map.scale), names)
+        return Scorer(lambda x: sigmoid * np.asarray(booster.predict(x, raw_score=True, num_threads=1)), "logit", names)
+    space = {"logistic": "probability", "log": "value"}.get(link, score_map.scale)
+    return Scorer(lambda x: booster.predict(x, num_threads=1), space, names)
 
 
 def _read(path: Path) -> str:

@@ -114,8 +114,10 @@ def load_scorer(path: Path, score_map: ScoreMap, *, output: str | None = None, s
     inputs = [one for one in model.graph.input if one.name not in stored]
     if len(inputs) != 1:
         raise UncurseError(f"{path} takes {len(inputs)} inputs; verify takes models of one, so use Python for this one")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has many kinds
         raise UncurseError(f"ONNX Runtime does not load {path}: {' '.join(str(error).split())[:160]}") from None
     dtype = helper.tensor_dtype_to_np_dtype(inputs[0].type.tensor_type.elem_type)

@@ -116,6 +116,7 @@ def _short(values: Array) -> list[float]:
 def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     """Load a saved model as a function to its sum."""
     booster = read(path)
+    booster.set_param({"nthread": 1})
     link = _link(json.loads(booster.save_raw("json")))
     form, space = {"logistic": ("margin", "logit"), "log": ("value", "value")}.get(link, ("margin", score_map.scale))
     return Scorer(
