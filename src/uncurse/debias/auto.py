@@ -32,9 +32,6 @@ _NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
 # 0.2. On real logs label-free maps are rarely right, and labels deserve more weight than in worlds of pure noise.
 _PRIOR, _WRONG_LEVEL, _WRONG_SLOPE = 0.5, 0.2, 0.2
 _WRONG_ERROR = 0.1  # error on the top of a label-free map that is wrong
-# A label-free map from bootstraps is off by some such share of its correction: they vary more than the model itself if
-# rows are few for its parameters, and less if it memorises rows.
-_BOOTSTRAP_ERROR = 0.3
 _RULED_OUT = 0.05  # probability below which the labels rule a map out
 _LEAST_WEIGHT = 0.01  # a smaller weight in an average is not worth a larger map
 _LEAST_LAMBDA = 0.01
@@ -295,14 +292,15 @@ def _log_density(x: Array, covariance: Array) -> float:
 
 
 def _systematic_error(base: Fitted, tower: TowerFit) -> float:
-    """Return the error of a label-free map on the top that bootstraps cause: a share of its correction."""
-    if tower.pool.kind.exchangeable or not isinstance(base.remaining, LabelFree) or base.record.method == "nothing":
+    """Return the error of a label-free map on the top that the kind of replica causes: a share of its correction."""
+    share = tower.pool.kind.correction_error
+    if not share or not isinstance(base.remaining, LabelFree) or base.record.method == "nothing":
         return 0.0
     changes = []
     for alpha in compared_shares(tower.cells):
         top = TopShare(tower.cells, alpha)
         changes.append(top.log_mean(tower.cells.served[top.cells]) - base.remaining.log_mean(alpha))
-    return _BOOTSTRAP_ERROR * float(np.sqrt(np.mean(np.square(changes))))
+    return share * float(np.sqrt(np.mean(np.square(changes))))
 
 
 def _group_factors(tower: TowerFit) -> dict[str, float]:

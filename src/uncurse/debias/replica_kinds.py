@@ -45,6 +45,9 @@ class ReplicaKind(ABC):
     served_is_a_column: ClassVar[bool] = True
     #: What `Auto` says if the labels show noise that the replicas do not.
     if_noise_is_hidden: ClassVar[str] = "the scores vary more than the labels support, and the replicas do not show it"
+    #: A label-free correction is off by some such share. Bootstraps vary more than the model itself if rows are few for
+    #: its parameters, and less if it memorises rows.
+    correction_error: ClassVar[float] = 0.0
     #: Whether a served score that exceeds the others on some rows shows that it selected these rows.
     shows_selection: ClassVar[bool] = False
 
@@ -117,6 +120,7 @@ class Bootstrap(ReplicaKind):
     """Column 0 is trained on all rows, and each other column on its own bootstrap sample; V is between the others."""
 
     name = "bootstrap"
+    correction_error = 0.2
     least_columns = 3
     without_difference = 2
 
@@ -137,6 +141,7 @@ class Anchored(ReplicaKind):
     """Bootstraps around column 0 of a model without randomness of its own: V is the variance of their differences."""
 
     name = "anchored"
+    correction_error = 0.2
 
     def noise_variance(self, covariance: Array) -> Array:
         """Return the mean of Var(l_b − l_served) over the bootstraps."""
