@@ -69,7 +69,7 @@ def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: i
 
 
 def _read(file: Path) -> tuple[str, pl.DataFrame, tuple[int, str]]:
-    """Return the name of the log, its good rows as text with a column "label", and the bad lines: how many, the first."""
+    """Return the name of the log, good rows as text with a column "label", and the bad lines: how many, the first."""
     import polars as pl
 
     lines = _first_lines(file)
