@@ -459,6 +459,23 @@ def test_auto_is_held_against_the_best_that_serves_one_model():
     assert LOW == 0.01
 
 
+def test_the_summary_has_every_method_of_a_user(registries):
+    built_in = list(METHODS)
+    method("own way")(half)
+    cells = {("few-labels", name): (1.0, None) for name in [*built_in, "own way"]}
+    header = text.summary(made_of(cells=cells))[0]
+    assert header == ("world", "the best", *arena.MAIN[:-1], "own way", "oracle")
+
+
+def test_bars_do_not_count_methods_that_were_left_out():
+    cells = {("few-labels", name): (1.0, None) for name in ("auto", "platt", "vanilla", "Tower S=3")}
+    made = made_of(cells=cells)
+    made = dataclasses.replace(made, methods=made.methods | {"isotonic": "calibrator", "VAD S=2": "vad"})
+    claims = [verdict.claim for verdict in arena.judge(made)]
+    assert "auto: rms at most 1.15 of the best of 3 other methods in every world" in claims
+    assert "Tower S=3: rms at most 1.1 of the best of 1 calibrators and tandems of the paper in every world" in claims
+
+
 def test_json_holds_cells_and_verdicts(little):
     found = arena.run(["small"], ["vanilla", "half"], 2, alphas=[0.05, 1.0], processes=1)
     content = json.loads(found.to_json())

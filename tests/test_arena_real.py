@@ -112,12 +112,35 @@ def test_bad_files_are_named(tmp_path):
         ([avazu, criteo], "different logs: avazu, criteo"),
         ([tmp_path / "empty.csv"], "is empty"),
         ([tmp_path / "other.csv"], "has 3 columns"),
-        ([tmp_path / "text.csv"], "'yes' in row 0"),
+        (
+            [tmp_path / "text.csv"],
+            "2 of 2 lines of .*text.csv are bad, more than 1%, first line 2 of text.csv: click is 'yes', not a number",
+        ),
         ([tmp_path / "bad.csv.gz"], "cannot read"),
         ([tmp_path / "missing.csv"], "missing.csv"),
     ):
         with pytest.raises(UncurseError, match=message):
             read_click_log(files)
+
+
+def test_bad_lines_are_skipped_and_counted_and_the_first_is_named(tmp_path):
+    codes, labels = drawn(500)
+    good = write_criteo(tmp_path / "good.txt", codes, labels, "\t")
+    lines = good.read_text().splitlines()
+    bad = tmp_path / "bad.txt"
+    bad.write_text("\n".join([*lines[:300], "broken line", *lines[300:400], "\t" * 39, *lines[400:]]) + "\n")
+    one, other = read_click_log([good], 400), read_click_log([bad], 400)
+    np.testing.assert_array_equal(one.codes, other.codes)
+    np.testing.assert_array_equal(one.labels, other.labels)
+    assert (one.bad_lines, one.first_bad) == (0, "")
+    assert (other.bad_lines, other.first_bad) == (2, "line 301 of bad.txt: label is 'broken line', not a number")
+    joined = read_click_log([good, bad])
+    assert (len(joined.labels), joined.bad_lines) == (1000, 2)
+    ratings = tmp_path / "ratings.csv"
+    ratings.write_text("userId,movieId,rating\n" + "1,2,4\n3,4,1\n" * 100 + "5,6,nan\n")
+    found = read_click_log([ratings])
+    assert (len(found.labels), found.labels.sum(), found.bad_lines) == (200, 100, 1)
+    assert found.first_bad == "line 202 of ratings.csv: rating is 'nan', not a number"
 
 
 def test_splits_share_no_row_and_thinning_keeps_what_another_model_likes_less(log):
@@ -221,6 +244,8 @@ def test_bad_arguments_are_named(log):
 
 def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_process, monkeypatch):
     path = write_avazu(tmp_path / "log.csv", *drawn())
+    with path.open("a") as stream:
+        stream.write("0,broken\n")
     words = ["--real", path, "--model", "logistic", "--shift", "--replications", "2"]
     made, measure = [], real.run
 
@@ -233,6 +258,7 @@ def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_pro
     monkeypatch.setattr(real, "run", once)
     lines = run("arena", *words, "--markdown", tmp_path / "r.md").splitlines()
     assert "read as a log like Avazu's: the label is click, each of " in run.stderr
+    assert f"skipped 1 bad line, first line {ROWS + 2} of log.csv: click is 'broken', not a number" in run.stderr
     assert lines[0].split("\t")[:4] == ["log", "model", "shift", "method"]
     assert len(lines) == 1 + 7 * 4
     assert "| Auto |" in (tmp_path / "r.md").read_text()

@@ -288,6 +288,59 @@ def test_floor_is_the_mean_over_labels_drawn_from_the_predictions(mean, weighted
     assert abs(floors[1] - mean_[1]) < max(3 * error[1], 0.05 * mean_[1])
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal weights", "weighted"])
+@pytest.mark.parametrize("rate", [0.5, 0.12, 0.02])
+@pytest.mark.parametrize(("rows", "bins"), [(1, 50), (2, 50), (5, 10), (20, 10), (60, 10), (100, 10)])
+def test_floor_of_bins_with_few_rows_is_the_mean_over_labels_drawn_from_the_predictions(rows, bins, rate, weighted):
+    rng = np.random.default_rng(0)
+    p = np.sort(rng.beta(4 * rate, 4 * (1 - rate), rows * bins))[::-1]
+    w = rng.exponential(size=len(p)) if weighted else np.ones(len(p))
+    y = rng.random((1000, len(p))) < p
+    (row,) = evaluate(np.arange(len(p)) % 2, p, 1.0, sample_weight=w if weighted else None, n_bins=bins).rows
+    reached = np.cumsum([part.weight for part in row.bins[::-1]])
+    starts = np.append(0, np.searchsorted(np.cumsum(w), reached[:-1] * (1 - 1e-9)) + 1)
+    total = np.add.reduceat(w, starts)
+    gaps = np.abs(np.add.reduceat(w * (y - p), starts, axis=1)) / total
+    for estimate, values in ((row.ece, gaps @ total / w.sum()), (row.mce, gaps.max(axis=1))):
+        # Four standard errors of 1,000 draws; 1% is the error of the normal approximation of larger bins.
+        assert abs(estimate.floor - values.mean()) < 4 * values.std() / np.sqrt(1000) + 0.01 * values.mean()
+    assert row.ece.floor < row.mce.floor <= 1
+
+
+def test_floor_of_bins_of_one_row_is_exact():
+    p = np.array([0.2, 0.5, 0.9])
+    (row,) = evaluate([0, 1, 1], p, 1.0, n_bins=3).rows
+    # |y − p| is p with probability 1 − p, and 1 − p with probability p.
+    np.testing.assert_allclose(row.ece.floor, (2 * p * (1 - p)).mean(), rtol=1e-12)
+    largest = 0.9 * 0.1 + 0.8 * (0.9 * 0.2) + 0.5 * (0.9 * 0.8)
+    np.testing.assert_allclose(row.mce.floor, largest, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.1, 0.01])
+@pytest.mark.parametrize("bins", [10, 50])
+def test_floor_is_nearly_continuous_where_the_normal_approximation_begins(rate, bins):
+    least = int(np.ceil(10 / (rate * (1 - rate))))  # rows of a bin from which its label sum has a variance of 10
+    floors = []
+    for rows in (least - 1, least):
+        p = np.full(rows * bins, rate) - np.linspace(0, 1e-6 * rate, rows * bins)
+        (row,) = evaluate(np.arange(len(p)) % 3 == 0, p, 1.0, n_bins=bins).rows
+        floors.append(np.array([row.ece.floor, row.mce.floor]) * np.sqrt(rows))
+    np.testing.assert_allclose(*floors, rtol=0.016)
+
+
+def test_floor_of_cells_is_that_of_their_rows():
+    rng = np.random.default_rng(0)
+    p = expit(rng.normal(-2, 1, 300))
+    y = rng.random(300) < p
+    rows, cells = (
+        evaluate(y, p, 1.0, n_bins=50),
+        evaluate_cells(Cells("probability", exact=False).update(p, y), alphas=1.0, n_bins=50),
+    )
+    for name in ("ece", "mce"):
+        floors = [getattr(result.rows[0], name).floor for result in (rows, cells)]
+        np.testing.assert_allclose(*floors, rtol=0.02)
+
+
 def test_floor_of_the_synthetic_experiment_equals_the_published_value():
     # METHOD.md: with the true probabilities as predictions ECE is .0515 at α = 2% (600 of 30,000 rows, 10 bins).
     rng = np.random.default_rng(1)

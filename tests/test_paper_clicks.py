@@ -171,7 +171,18 @@ def test_the_log_loss_after_each_epoch_is_kept_and_snapshots_before_a_resume_are
         assert scored.snapshots[0.9][0].shape == scored.labelled.shape
 
 
-def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeypatch):
+@pytest.mark.parametrize(
+    ("words", "epochs"),
+    [
+        (["criteo", "--quick"], 2),
+        (["criteo", "--quick", "--epochs", "1"], 1),
+        (["criteo", "--quick", "--epochs", "3"], 3),
+        (["avazu", "--quick"], 1),
+        (["avazu", "--quick", "--epochs", "2"], 2),
+        (["criteo"], 3),
+    ],
+)
+def test_epochs_are_those_asked_for_whatever_the_number_of_rows(words, epochs, monkeypatch, run):
     seen = {}
     from uncurse import deep
 
@@ -180,12 +191,30 @@ def test_more_epochs_are_made_where_rows_are_few_and_steps_are_asked_for(monkeyp
         raise UncurseError("far enough")
 
     monkeypatch.setattr(deep, "train_replicas", stop, raising=False)
-    with pytest.raises(UncurseError, match="far enough"):
-        run("criteo", rows=2_000, models=2, steps=100)
-    steps = -(-len(seen["rows"][1]) // 128)
-    assert seen["epochs"] == -(-100 // steps)
-    assert seen["n_replicas"] == 3
+    said = run("reproduce", *words, "--world", "--rows", "2000", "--models", "2", code=2)
+    assert "far enough" in said
+    assert (seen["epochs"], seen["n_replicas"]) == (epochs, 3)
     assert not set(seen["rows"][0]) & set(seen["rows"][1])  # the thinning network has rows of its own
+
+
+@pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out", "ignore:.* is left out for")
+def test_the_output_says_why_a_short_log_gives_fewer_rows_than_asked_for(tmp_path, monkeypatch):
+    few = partial(clicks_module.measure, alphas=[1.0], bins=[50], methods=["VAD"])
+    monkeypatch.setattr(clicks_module, "measure", few)
+    log = tmp_path / "train.txt"
+    log.write_text(criteo_lines(3_000))
+    said: list[str] = []
+    tables = run("criteo", data=log, rows=2_000, models=2, epochs=1, say=said.append)
+    reason = (
+        "1,875 rows instead of 2,000: the log has 3,000, and the thinning network needs as many further rows as the "
+        "others train on"
+    )
+    assert said[0] == reason
+    assert tables.about["rows"] == 1_875
+    assert f"fewer rows: {reason}" in text.text(tables)
+    tables = run("criteo", data=log, rows=1_801, models=2, epochs=1)
+    assert tables.about["rows"] == 1_801
+    assert "fewer rows" not in tables.about
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,8 @@ def arena(
         if model is None:
             raise UncurseError("pass --model with --real: lightgbm, lightgbm-small, logistic or mlp")
         log = read_click_log(real, rows or _REAL_ROWS, seed)
+        if log.bad_lines:
+            note(f"skipped {log.bad_lines:,} bad {'line' if log.bad_lines == 1 else 'lines'}, first {log.first_bad}")
         if log.name == "avazu":
             note(
                 f"read as a log like Avazu's: the label is click, each of {log.codes.shape[1]} other columns is a "

@@ -71,7 +71,11 @@ def clicks(
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(min=1000, help="Rows to train, validate and test on; the paper has 15 million (Avazu: 10)."),
+        typer.Option(
+            min=1000,
+            help="Rows to train, validate and test on; the paper has 15 million (Avazu: 10). The network that "
+            "thins needs further rows; fewer are taken from a log that is too short, and the output says so.",
+        ),
     ] = None,
     models: Annotated[int | None, typer.Option(min=2, help="Number of networks to train; the paper has 80.")] = None,
     worlds: Annotated[
@@ -96,7 +100,8 @@ def clicks(
         typer.Option(
             "--quick",
             help="Check that the command works, in two minutes on two cores: 8 networks, 80,000 rows, 2 epochs (Avazu: "
-            "4, 60,000, 1). They are under-fitted, and do not show the paper's findings.",
+            "4, 60,000, 1). --models, --rows and --epochs change these. The networks are under-fitted, and do not "
+            "show the paper's findings.",
         ),
     ] = False,
     vocabulary: Annotated[

@@ -1,6 +1,7 @@
 """Metrics of all rows, each with a standard error; ECE and MCE also with a noise floor.
 
-The noise floor is the expected value of the metric if every prediction were the true probability.
+The noise floor is the expected value of the metric if every prediction were the true probability. See
+`expected_calibration_error` for its accuracy.
 """
 
 from __future__ import annotations
@@ -97,11 +98,13 @@ def expected_calibration_error(
     Returns
     -------
     Estimate
+        With the noise floor, the mean for labels drawn from the predictions. It is exact in bins of up to 48 rows of
+        equal weight whose label sum has a variance below 10, and approximate to about 1% in other bins.
 
     Examples
     --------
     >>> expected_calibration_error([0, 1, 1, 1], [0.1, 0.2, 0.9, 0.9], n_bins=2)
-    0.225 ± 0.12 (floor 0.184)
+    0.225 ± 0.12 (floor 0.189)
     """
     return _binned(y, p, sample_weight, n_bins, strategy)[0]
 
@@ -121,6 +124,7 @@ def maximum_calibration_error(
     Returns
     -------
     Estimate
+        With its noise floor, as in `expected_calibration_error`; it is at most 1.
 
     Examples
     --------

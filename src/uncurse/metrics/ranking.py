@@ -15,6 +15,7 @@ from ..links import inside, normal_cdf
 from ..threads import chunks, in_threads, shares
 from ..validation import check_choice, check_count
 from .estimates import Bin, Estimate, SelectionMetrics
+from .noise_floor import SMALL_VARIANCE, gap_distributions, mean_of_largest
 
 #: Weight, label sum, Σw² and Σw²y of cells in ascending order of the score.
 Columns = tuple[Array, Array, Array, Array]
@@ -190,19 +191,34 @@ class Ranked:
         filled = np.maximum((spread > 0).sum(axis=-1, keepdims=True), 1)
         mean_gap = gap * np.maximum(1 - filled / np.maximum(np.square(z).sum(axis=-1, keepdims=True), 1e-300), 0.0)
         variance = _folded(mean_gap, spread)[1]
+        small = ~empty & (s["noise"] > 0) & (s["noise"] < SMALL_VARIANCE * np.square(s["w2"] / w))
+        floors = self._floors(bounds, share, floor, small)
         ece = map(
             Estimate,
             (share * gap).sum(axis=-1),
             np.sqrt((np.square(share) * variance).sum(axis=-1)),
-            (share * floor).sum(axis=-1) * np.sqrt(2 / np.pi),
+            floors[0],
         )
-        mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], _largest(np.zeros_like(floor), floor)[0])
+        mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], floors[1])
         # The rate varies by p(1 − p), with the predictions for p where all labels of a bin are equal.
         rate = s["y"] / w
         error = _deviation(rate, s["w2"], s["yy2"], s["yy2"]) / w
         error = np.where((s["y"] <= 0) | (s["y"] >= s["w"]), floor, error)
         table = np.stack([s["w"], s["f"] / w, rate, error], axis=-1)[:, ::-1]
         return total, list(ece), list(mce), table
+
+    def _floors(self, bounds: Array, share: Array, sd: Array, small: NDArray[np.bool_]) -> tuple[Array, Array]:
+        """Return the noise floors of ECE and MCE: normal gaps, but the exact ones in `small` bins."""
+        mean, largest = sd * np.sqrt(2 / np.pi), _largest(np.zeros_like(sd), sd)[0]
+        if small.any():
+            ends = np.stack([bounds[:, :-1], bounds[:, 1:]], axis=-1)[small]
+            cells = self.f, self.pairs[0][0], self.pairs[-1][0]
+            gap, probability = gap_distributions(cells, self.reached, ends)
+            mean[small] = (gap * probability).sum(axis=1)
+            bins = np.nonzero(small)[0]
+            for i in np.unique(bins):
+                largest[i] = mean_of_largest(gap[bins == i], probability[bins == i], sd[i, ~small[i]])
+        return (share * mean).sum(axis=-1), largest
 
 
 def _combined(sums: Array) -> dict[str, Array]:

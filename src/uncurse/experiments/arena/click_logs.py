@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._types import Array
 from ...errors import UncurseError
 from ...validation import check_count
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 _AVAZU_DROPPED = ("id", "click", "device_id", "device_ip")  # nearly unique values
 _CRITEO_NUMBERS, _CRITEO_COLUMNS = 13, 40
 _LIKED = 4  # a MovieLens rating of 4 or 5 is a positive label
+_BAD_SHARE = 0.01  # largest share of bad lines that is no error
 _MOVIELENS = ({"user_id": "user", "item_id": "item"}, {"userId": "user", "movieId": "item"})
 
 
@@ -30,6 +30,8 @@ class ClickLog:
     name: str  # "avazu", "criteo" or "movielens"
     codes: NDArray[np.int32]  # (n, d): a number for each value of each column
     labels: NDArray[np.bool_]  # (n,)
+    bad_lines: int = 0  # lines of the files that were skipped
+    first_bad: str = ""  # the first of them, and its fault
 
 
 def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: int = 0) -> ClickLog:
@@ -37,7 +39,7 @@ def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: i
 
     Files are comma- or tab-separated, gzipped or not: Avazu's ``train.csv``, Criteo's ``train.txt`` or the same rows
     with 39 numeric codes, MovieLens' ``ratings.csv`` or ``ml-1m.inter``. If there are more than `rows`, this many are
-    drawn at random.
+    drawn at random. Lines whose label is not a number are skipped and counted; more than 1% of them are an error.
     """
     import polars as pl
 
@@ -47,25 +49,27 @@ def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: i
     twice = [path for path in paths if paths.count(path) > 1]
     if twice:
         raise UncurseError(f"{twice[0]} is named twice; its rows would be in training and test")
-    tables = [_read(Path(file)) for file in files]
-    names = {name for name, _ in tables}
+    found = [_read(Path(file)) for file in files]
+    names = {name for name, *_ in found}
     if len(names) > 1:
         raise UncurseError(f"the files belong to different logs: {', '.join(sorted(names))}; pass files of one log")
     name = names.pop()
-    columns = [column for column in tables[0][1].columns if all(column in table.columns for _, table in tables)]
-    table = pl.concat([table.select(columns) for _, table in tables])
+    tables, bad = [table for _, table, _ in found], [each for *_, each in found]
+    columns = [column for column in tables[0].columns if all(column in table.columns for table in tables)]
+    table = pl.concat([table.select(columns) for table in tables])
     if rows is not None and check_count(rows, "rows") < len(table):
         chosen = np.sort(np.random.default_rng(seed).choice(len(table), rows, replace=False))
         table = table[chosen]
     if len(columns) < 2:
         raise UncurseError(f"{files[0]} has no feature that all files share; pass a log with features")
-    labels = _numbers(table, "label") > 0
+    labels = table["label"].cast(pl.Float64).to_numpy() > 0
     codes = [table[column].fill_null("").rank("dense").to_numpy() for column in columns if column != "label"]
-    return ClickLog(name, np.column_stack(codes).astype(np.int32), labels)
+    first_bad = next((first for _, first in bad if first), "")
+    return ClickLog(name, np.column_stack(codes).astype(np.int32), labels, sum(count for count, _ in bad), first_bad)
 
 
-def _read(file: Path) -> tuple[str, pl.DataFrame]:
-    """Return the name of the log, and its rows as text with a column "label"."""
+def _read(file: Path) -> tuple[str, pl.DataFrame, tuple[int, str]]:
+    """Return the name of the log, good rows as text with a column "label", and the bad lines: how many, the first."""
     import polars as pl
 
     lines = _first_lines(file)
@@ -91,23 +95,26 @@ def _read(file: Path) -> tuple[str, pl.DataFrame]:
         table.columns = header
         if "click" in header:
             kept = [column for column in header if column not in _AVAZU_DROPPED]
-            return "avazu", table.select(pl.col("click").alias("label"), *kept)
+            table, bad = _without_bad_lines(table, "click", file, 2)
+            return "avazu", table.select(pl.col("click").alias("label"), *kept), bad
         assert ratings is not None
         if "rating" not in header:
             raise UncurseError(f"{file} has no column 'rating'; it has {', '.join(header)}")
-        liked = pl.Series("label", _numbers(table, "rating") >= _LIKED).cast(pl.Int64).cast(pl.String)
-        return "movielens", table.select(liked, *(pl.col(key).alias(name) for key, name in ratings.items()))
+        table, bad = _without_bad_lines(table, "rating", file, 2)
+        liked = (pl.col("rating").cast(pl.Float64) >= _LIKED).cast(pl.Int64).cast(pl.String).alias("label")
+        return "movielens", table.select(liked, *(pl.col(key).alias(name) for key, name in ratings.items())), bad
     if fields != _CRITEO_COLUMNS:
         raise UncurseError(
             f"{file} has {fields} columns, the first row is {lines[0][:60]!r}; an Avazu log has a column click, a "
             f"MovieLens log user_id, item_id and rating, and a Criteo log {_CRITEO_COLUMNS} columns without names"
         )
     table.columns = ["label", *(f"column {i}" for i in range(1, _CRITEO_COLUMNS))]
+    table, bad = _without_bad_lines(table, "label", file, 1)
     if separator == "\t":  # raw: counts are binned on a logarithmic scale
         table = table.with_columns(_binned_counts(table, f"column {i}") for i in range(1, _CRITEO_NUMBERS + 1))
     else:  # encoded: pad codes, so that text sorts as numbers do
         table = table.with_columns(pl.exclude("label").str.zfill(12))
-    return "criteo", table
+    return "criteo", table, bad
 
 
 def _first_lines(file: Path) -> list[str]:
@@ -132,12 +139,21 @@ def _binned_counts(table: pl.DataFrame, column: str) -> pl.Series:
     return (bins + 10).cast(pl.Int64).cast(pl.String).str.zfill(12).alias(column)
 
 
-def _numbers(table: pl.DataFrame, column: str) -> Array:
+def _without_bad_lines(
+    table: pl.DataFrame, column: str, file: Path, first_line: int
+) -> tuple[pl.DataFrame, tuple[int, str]]:
+    """Return the rows whose label is a number, the number of other rows, and what is wrong with the first of these."""
     import polars as pl
 
-    values = table[column].cast(pl.Float64, strict=False).to_numpy()
-    wrong = np.flatnonzero(~np.isfinite(values))
-    if len(wrong):
-        row = int(wrong[0])
-        raise UncurseError(f"the column {column} holds {table[column][row]!r} in row {row}: not a number")
-    return np.asarray(values, np.float64)
+    good = table[column].cast(pl.Float64, strict=False).is_finite().fill_null(False)
+    bad = np.flatnonzero(~good.to_numpy())
+    if not len(bad):
+        return table, (0, "")
+    row = int(bad[0])
+    first = f"line {first_line + row} of {file.name}: {column} is {table[column][row] or ''!r}, not a number"
+    if len(bad) > _BAD_SHARE * len(table):
+        raise UncurseError(
+            f"{len(bad):,} of {len(table):,} lines of {file} are bad, more than {_BAD_SHARE:.0%}, first {first}; "
+            "repair the file, or remove these lines"
+        )
+    return table.filter(good), (len(bad), first)

@@ -37,7 +37,19 @@ class FittedMethod:
     predict : callable
         Function from scores of shape (N, S) to N probabilities.
     interval : callable, default=None
-        Function from (α, level) to (low, high), between which the error on the top α remains with that probability.
+        Function from (α, level) to (low, high), between which the error on the top α remains with that probability,
+        such as the method `interval` of a fitted `Auto`, `Tower` or ``VAD(intervals=True)``.
+
+    Examples
+    --------
+    >>> @method("doctest")
+    ... def doctest(draw):
+    ...     fit = VAD(replicas=draw.replicas, intervals=True).fit(draw.pool)
+    ...     return FittedMethod(lambda scores: fit.predict_proba(scores[:, 0]), interval=fit.interval)
+    >>> from uncurse.experiments.arena import noisy
+    >>> low, high = doctest(noisy(np.random.default_rng(0), rows=2_000, labelled=500)).interval(0.1, 0.9)
+    >>> low < high and METHODS.pop("doctest").name
+    'doctest'
     """
 
     predict: Callable[[Array], Float]
@@ -227,3 +239,7 @@ def oracle(draw: Draw) -> FittedMethod:
     score = draw.pool[order, 0]
     curve = fit_smooth(score, np.ones(len(score)), draw.pool_truth[order].astype(np.float64), scatter=True)
     return _map(lambda served: logistic(curve(served)))
+
+
+#: Names of the methods above; others were registered by a user.
+BUILT_IN = frozenset(METHODS)

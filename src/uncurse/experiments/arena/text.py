@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...text_tables import TextTable, as_markdown, as_text
-from .methods import ALONE, ORACLE
+from .methods import ALONE, BUILT_IN, ORACLE
 from .run import MAIN
 from .tables import Arena, ArenaCell, coverage, few_replications, from_oracle, judge
 
@@ -92,9 +92,10 @@ def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:
 
 
 def summary(arena: Arena) -> Table:
-    """The main methods across, worlds down: the rms at one α, and the best method that serves one model."""
+    """Main methods and those of a user across, worlds down: rms at one α, and the best method that serves one model."""
     alpha = _SUMMARY if _SUMMARY in arena.alphas else arena.alphas[0]
     names = shown(arena)
+    names[-1:-1] = [name for name in arena.methods if name not in BUILT_IN and name not in names]  # before the oracle
     alone = arena.of_kind(*ALONE)
     table: Table = [("world", "the best", *names)]
     for world in arena.worlds:

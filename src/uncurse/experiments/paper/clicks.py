@@ -37,7 +37,6 @@ def run(
     models: int | None = None,
     worlds: int = 1,
     epochs: int | None = None,
-    steps: int | None = None,
     rate: float | None = None,
     thinning: str = "other",
     decay: bool = False,
@@ -57,10 +56,10 @@ def run(
     `encoded` keeps the encoded log; if it exists, it is read instead. `rows`, `models` and `epochs` are by default the
     paper's: 15 million (Avazu: 10), 80 and 2 (1); in the Criteo world 3 epochs. Of a log 1.85 (1.77) times as many rows
     are read, because the network that thins pool and test is trained on other rows; with ``thinning="same"``, a
-    control, it is trained on the training rows of the others. There are more epochs if they have fewer than `steps`
-    steps. With `decay` the learning rate falls linearly to a hundredth. Values that no training row has are unknown,
-    unless `vocabulary` is "all". `say`, `reading`, `training_progress` and `progress` are for notes and progress bars;
-    see `uncurse.deep.train_replicas` for the rest.
+    control, it is trained on the training rows of the others. From a shorter log fewer than `rows` are taken. With
+    `decay` the learning rate falls linearly to a hundredth. Values that no training row has are unknown, unless
+    `vocabulary` is "all". `say`, `reading`, `training_progress` and `progress` are for notes and progress bars; see
+    `uncurse.deep.train_replicas` for the rest.
     """
     try:
         import torch
@@ -85,9 +84,10 @@ def run(
         raise UncurseError("a rate is for a world; the clicks of a log are what they are")
     where = pick_device(device)
     lines = None if data is None else parts.count_rows(data, setting, wanted)
-    there = wanted if lines is None else min(wanted, int(lines / (1 + setting.shares[0])))
+    there = parts.available_rows(setting, wanted, lines)
     if there < parts.SMALL:
         setting = replace(setting, shares=parts.SMALL_SHARES)
+        there = parts.available_rows(setting, wanted, lines)
     plan = {**setting.training, "precision": precision}
     if decay:
         plan["final_rate"] = plan["rate"] / 100
@@ -95,6 +95,9 @@ def run(
     if device is None and where.type == "cpu":
         parts.check_time(setting, there, count * worlds, plan["epochs"])
     stages, measured = Stages(say), []
+    fewer = "" if lines is None else parts.fewer_rows(there, wanted, lines)
+    if fewer:
+        say(fewer)
     for world in range(worlds):
         base = seed + _WORLD_SEEDS * world
         if data is None or lines is None:
@@ -104,15 +107,12 @@ def run(
             what = f"drew {len(split):,} rows of a world"
         else:
             total = min(lines, int(wanted * (1 + setting.shares[0])))
-            split = parts.split_rows(setting, int(total / (1 + setting.shares[0])), total, base)
+            split = parts.split_rows(setting, there, total, base)
             log = parts.encoded_log(setting, data, encoded, split, vocabulary, bad_share, reading)
             clicks, split = log.clicks().to(where), split[: len(log)]
             what = f"read {len(clicks):,} rows, {log.bad_lines:,} bad lines"
         stages.done("rows", f"{what}, {sum(clicks.sizes):,} values of categories")
         parts.check_parts(clicks, split)
-        if steps is not None:
-            per_epoch = -(-int((split == parts.TRAIN).sum()) // plan["batch_size"])
-            plan["epochs"] = max(plan["epochs"], -(-steps // per_epoch))
         kept = checkpoint if checkpoint is None or not world else f"{checkpoint}.world-{world}"
         networks = Networks(setting, clicks, split, base, where, plan, thinning == "same", kept, training_progress)
         scored = networks.train(count, stages)
@@ -126,6 +126,7 @@ def run(
     about = {
         "data": "a world" if data is None else Path(data).name,
         "rows": int((split != parts.OTHER).sum()),
+        **({"fewer rows": fewer} if fewer else {}),
         "shares": list(setting.shares),
         "thinning network": f"trained on {'the training' if thinning == 'same' else 'other'} rows",
         "vocabulary": vocabulary,

@@ -59,8 +59,8 @@ SETTINGS = {
 SMALL, SMALL_SHARES = 1_000_000, (0.6, 0.1, 0.1, 0.2)
 #: What two CPU cores do in two minutes.
 QUICK: dict[str, dict[str, int]] = {
-    "criteo": {"rows": 80_000, "models": 8, "steps": 600, "epochs": 2},
-    "avazu": {"rows": 60_000, "models": 4, "steps": 120},
+    "criteo": {"rows": 80_000, "models": 8, "epochs": 2},
+    "avazu": {"rows": 60_000, "models": 4, "epochs": 1},
 }
 _CPU_SPEED = {"criteo": 40_000, "avazu": 8_000}  # rows a second of all models, on two cores
 
@@ -132,6 +132,19 @@ def count_rows(data: str | os.PathLike[str], setting: Setting, rows: int) -> int
     if lines < 1:
         raise UncurseError(f"{data} holds no rows; pass {setting.name.capitalize()}'s log")
     return lines
+
+
+def available_rows(setting: Setting, wanted: int, lines: int | None) -> int:
+    """Return how many of the wanted rows a log of so many lines has, beside those of the thinning network."""
+    return wanted if lines is None else min(wanted, int(lines / (1 + setting.shares[0])))
+
+
+def fewer_rows(rows: int, wanted: int, lines: int) -> str:
+    """Say why there are fewer rows than wanted; return an empty text if there are not."""
+    if rows >= wanted:
+        return ""
+    reason = "the thinning network needs as many further rows as the others train on"
+    return f"{rows:,} rows instead of {wanted:,}: the log has {lines:,}, and {reason}"
 
 
 def check_time(setting: Setting, rows: int, models: int, epochs: int) -> None:
