@@ -48,6 +48,21 @@ def test_reliability_of_the_selected_rows(predictions):
     assert ax.get_legend() is None
 
 
+def test_a_small_bin_that_ties_leave_is_drawn_with_its_nearer_neighbour():
+    y = np.random.default_rng(0).random(1_000) < 0.3
+    # Bins of 100 rows end within the ties, so four rows between them are a bin of their own.
+    p = np.repeat([0.2, 0.21, 0.3, 0.4], [598, 4, 198, 200])
+    bins = evaluate(y, p, 1.0).rows[0].bins
+    assert [one.weight for one in bins] == [598, 4, 198, 200]
+    ax = SelectedReliabilityDisplay.from_predictions(y, p, alpha=1.0).ax_
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), [(598 * 0.2 + 4 * 0.21) / 602, 0.3, 0.4])
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [y[:602].mean(), y[602:800].mean(), y[800:].mean()])
+    (lower, upper), *_ = ax.collections[0].get_segments()
+    assert upper[1] - lower[1] == pytest.approx(2 * 1.96 * (y[:602].var() / 602) ** 0.5, rel=0.02)
+    uniform = SelectedReliabilityDisplay(evaluate(y, p, 1.0, n_bins=100, strategy="uniform")).plot()
+    assert len(uniform.ax_.lines[0].get_xdata()) == 4
+
+
 def test_a_classifier_is_shown_by_its_name():
     from sklearn.linear_model import LogisticRegression
 

@@ -21,6 +21,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import estimator_checks, get_tags
 
+from uncurse.debias.records import DataRecord
 from uncurse.debias.straight_line import straight_line
 from uncurse.debias.vad import VAD
 from uncurse.errors import UncurseError
@@ -216,6 +217,37 @@ def test_without_a_pool_the_rows_scored_out_of_fold_are_the_pool():
     assert clf.predict_proba(X)[:, 1].max() < clf.estimator_.predict_proba(X)[:, 1].max() - 0.1
 
 
+def test_the_record_counts_each_row_once_and_tells_what_is_known_of_the_map():
+    clf, columns = default_fit(), ("column 0", "column 1", "column 2")
+    record = clf.record_
+    assert (record.method, record.reason) == (clf.method_, clf.reason_)
+    assert (record.scale, record.link, record.replicas) == ("probability", "logistic", "bootstrap")
+    assert record.pool == DataRecord(3000, columns, effective_rows=3000.0)
+    assert record.labelled == DataRecord(400, columns, effective_rows=400.0)
+    assert 0 < record.lambda_ < 1
+    # The center of scores out of fold is not that of the served scores, nor is the error of λ.
+    assert (record.center, record.standard_error, record.noise_variance) == (None, None, None)
+    weights = np.where(Y == 1, 3.0, 1.0)
+    folds = RepeatedStratifiedKFold(n_splits=2, n_repeats=3, random_state=0)
+    weighted = UncursedClassifierCV(LOGISTIC, method="tower", cv=folds, random_state=0).fit(X, Y, sample_weight=weights)
+    for rows in (weighted.record_.pool, weighted.record_.labelled):
+        assert (rows.rows, rows.effective_rows) == (400, pytest.approx(weights.sum() ** 2 / (weights @ weights)))
+    no_labels = UncursedClassifierCV(LOGISTIC, method="vad", cv=None, random_state=0).fit(X, Y, pool=POOL)
+    vad = VAD(scale="probability", replicas="bootstrap").fit(no_labels.predict_replicas(POOL))
+    assert no_labels.record_ == vad.record_
+
+
+def test_regressors_keep_a_record_too():
+    target = X.sum(axis=1)
+    line = UncursedRegressorCV(random_state=0).fit(X, target + Y, pool=POOL).record_
+    assert (line.method, line.scale, line.link) == ("line", "value", "identity")
+    assert f"λ = {line.lambda_:.3f}" in line.reason
+    assert (line.pool.rows, line.labelled.rows, line.remaining_error) == (3000, 400, ())
+    noise = UncursedRegressorCV(random_state=0).fit(X, np.random.default_rng(0).normal(size=400)).record_
+    assert noise.reason.startswith("most of the variance of the scores is noise")
+    assert (noise.method, noise.lambda_, noise.labelled.rows) == ("line", None, 400)
+
+
 def test_the_number_of_fits_is_the_number_of_replicas_times_the_folds_and_one():
     counted = []
 
@@ -398,7 +430,8 @@ def test_a_constant_model_is_not_changed_and_warns(wrapper, method, message):
     with pytest.warns(UserWarning, match="predicts the same value for every row of the pool; predictions are not"):
         wrapper.fit(X, Y, pool=POOL)
     np.testing.assert_allclose(getattr(wrapper, method)(X), getattr(wrapper.estimator_, method)(X))
-    assert wrapper.method_ == "nothing"
+    assert wrapper.method_ == wrapper.record_.method == "nothing"
+    assert wrapper.record_.scale == wrapper.map_.scale
     with pytest.raises(UncurseError, match=message):
         wrapper.interval(0.1)
 

@@ -71,6 +71,7 @@ PACKAGES = (
 NOT_CALLED = {
     *(
         "Bin",
+        "CrossFit",
         "DataRecord",
         "ErrorInterval",
         "Estimate",

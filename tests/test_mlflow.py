@@ -1,5 +1,6 @@
 """Maps and classifiers in MLflow: logged to a real tracking server, and loaded in another process."""
 
+import dataclasses
 import json
 import os
 import re
@@ -269,6 +270,24 @@ def test_a_run_can_hold_several_maps_by_name_and_none_twice(server, auto, classi
     assert load_record(infos[0].model_uri) is None
     assert load_record(infos[1].model_uri) == auto.record_
     assert load_map(infos[2].model_uri) == classifier[0].map_
+
+
+def test_the_map_of_an_estimator_is_logged_with_its_record(server, classifier):
+    clf, X, y, _ = classifier
+    regressor = uncurse.UncursedRegressorCV(random_state=0).fit(X, X.sum(axis=1) + y)
+    with mlflow.start_run() as run:
+        uris = [log_map(one, name).model_uri for one, name in ((clf, "clf"), (regressor, "regressor"))]
+    data = mlflow.get_run(run.info.run_id).data
+    for name, one in (("clf", clf), ("regressor", regressor)):
+        assert (data.params[f"{name}/method"], data.params[f"{name}/reason"]) == (one.method_, one.reason_)
+        assert data.metrics[f"{name}/lambda"] == one.record_.lambda_
+    assert (data.metrics["clf/pool_rows"], data.metrics["clf/labelled_rows"]) == (500, 300)
+    for alpha in (0.01, 0.02, 0.05, 0.1):
+        ends = (data.metrics[f"clf/remaining_error_{end}_{alpha:g}"] for end in ("low", "high"))
+        assert tuple(ends) == clf.interval(alpha)
+    logged, of_values = map(load_record, uris)
+    assert dataclasses.replace(logged, remaining_error=()) == clf.record_
+    assert of_values == regressor.record_
 
 
 # ---------------------------------------------------------------------------- the pyfunc

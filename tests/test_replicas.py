@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn import config_context
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
@@ -12,7 +14,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from uncurse.errors import UncurseError
 from uncurse.estimators import fit_replicas
@@ -355,6 +357,30 @@ def test_errors_name_the_value_and_the_remedy(estimator, options, message):
 def test_weights_that_are_not_requested_are_an_error():
     with config_context(enable_metadata_routing=True), pytest.raises(UncurseError, match="does not request sample_wei"):
         fit_replicas(GaussianNB(), X, Y, sample_weight=np.ones(120))
+
+
+@pytest.mark.parametrize("requested", [False, True])
+def test_the_error_names_the_parts_of_a_pipeline_that_take_weights(requested):
+    rows, weights = np.column_stack([X[:, :2], X[:, 2].round()]), np.where(Y, 3.0, 1.0)
+    with config_context(enable_metadata_routing=True):
+        scaler, model = StandardScaler(), LogisticRegression()
+        if requested:
+            model.set_fit_request(sample_weight=True)
+        columns = make_column_transformer((scaler, [0, 1]), (OneHotEncoder(handle_unknown="ignore"), [2]))
+        pipeline = make_pipeline(columns, model)
+        start = "the model cannot be fitted: .* Call" if requested else "Pipeline does not request sample_weight; call"
+        remedy = r"set_fit_request\(sample_weight=True\) on LogisticRegression, and with False on StandardScaler, "
+        with pytest.raises(UncurseError, match=f"^{start} {remedy}which would take weights too$"):
+            fit_replicas(pipeline, rows, Y, sample_weight=weights)
+        model.set_fit_request(sample_weight=True)
+        scaler.set_fit_request(sample_weight=False)
+        fitted = fit_replicas(pipeline, rows, Y, sample_weight=weights, random_state=0)
+    assert fitted.served[-1].intercept_ > clone(pipeline).fit(rows, Y)[-1].intercept_ + 0.5
+
+
+def test_a_pipeline_whose_model_takes_no_weights_does_not_support_them():
+    with config_context(enable_metadata_routing=True), pytest.raises(UncurseError, match="Pipeline does not support"):
+        fit_replicas(make_pipeline(StandardScaler(), KNeighborsClassifier()), X, Y, sample_weight=np.ones(120))
 
 
 def test_lengths_that_differ_are_an_error():

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .errors import UncurseError
-from .metrics import Evaluation, evaluate
+from .metrics import Bin, Evaluation, evaluate
 from .optional import needing
 
 _ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _Z = 1.96  # of the bands: 95%
+_SMALL_BIN = 0.2  # of the rows of an average bin
 
 
 class _Display(ABC):
@@ -204,7 +205,8 @@ class SelectedReliabilityDisplay(_Display):
         alpha : float, default=0.02
             Selected share.
         n_bins : int, default=10
-            Number of bins, with equal numbers of rows.
+            Number of bins, with equal numbers of rows. Ties, such as those of isotonic regression, stay together; a
+            bin with few rows that they leave is drawn with its neighbour.
         sample_weight, name, ax : optional
             As in `SelectionErrorDisplay.from_predictions`.
 
@@ -219,7 +221,9 @@ class SelectedReliabilityDisplay(_Display):
     def _draw(self, ax: Any) -> None:
         ends: list[float] = []
         for name, evaluation in self.evaluations.items():
-            bins = evaluation.rows[0].bins
+            bins: Sequence[Bin] = evaluation.rows[0].bins
+            if evaluation.strategy == "quantile":
+                bins = _merge_small(bins, evaluation.n_bins)
             predicted, observed = (np.array([getattr(one, end) for one in bins]) for end in ("predicted", "observed"))
             margin = _Z * np.array([one.standard_error for one in bins])
             inside = np.minimum(margin, [observed, 1 - observed])  # rates lie between 0 and 1
@@ -229,3 +233,25 @@ class SelectedReliabilityDisplay(_Display):
         ax.plot([low, high], [low, high], color="gray", lw=1, zorder=0)
         share = 100 * next(iter(self.evaluations.values())).rows[0].alpha
         ax.set(xlabel=f"predicted rate of the top {share:g}%", ylabel="observed rate")
+
+
+def _merge_small(bins: Sequence[Bin], n_bins: int) -> list[Bin]:
+    """Merge bins with few rows, which ties leave, with the neighbour that has the nearer prediction."""
+    merged = list(bins)
+    least = _SMALL_BIN * sum(one.weight for one in bins) / n_bins
+    while len(merged) > 1:
+        small = min(range(len(merged)), key=lambda i: merged[i].weight)
+        if merged[small].weight >= least:
+            break
+        sides = [i for i in (small - 1, small + 1) if 0 <= i < len(merged)]
+        near = min(sides, key=lambda i: abs(merged[i].predicted - merged[small].predicted))
+        first = min(small, near)
+        pair = merged[first : first + 2]
+        weight = sum(one.weight for one in pair)
+        shares = np.array([one.weight / weight for one in pair])
+        predicted, observed, error = (
+            np.array([getattr(one, name) for one in pair]) for name in ("predicted", "observed", "standard_error")
+        )
+        joined = Bin(weight, float(shares @ predicted), float(shares @ observed), float(np.hypot(*(shares * error))))
+        merged[first : first + 2] = [joined]
+    return merged

@@ -91,7 +91,7 @@ def log_map(
     Parameters
     ----------
     source : ScoreMap, fitted VAD, Tower, Auto or estimator, or path of a map.json
-        The map. A fitted method or a file adds its `FitRecord`.
+        The map. All but a `ScoreMap` add a `FitRecord`, with intervals for the remaining error where there are any.
     name : str, default="map"
         Name of the model. Parameters and metrics are called ``name/lambda`` and so on, so that a run can hold several
         maps.
@@ -270,9 +270,9 @@ def _map_and_record(source: Any) -> tuple[ScoreMap, FitRecord | None]:
     return source.map_, record
 
 
-def _intervals(fitted: VAD | Tower | Auto) -> Iterator[ErrorInterval]:
+def _intervals(fitted: VAD | Tower | Auto | UncursedClassifierCV | UncursedRegressorCV) -> Iterator[ErrorInterval]:
     for alpha in SHARES:
-        with suppress(UncurseError):  # fitted without intervals, or to a small pool
+        with suppress(UncurseError):  # a regression, fitted without intervals, or to a small pool
             yield ErrorInterval(alpha, *fitted.interval(alpha, LEVEL), LEVEL)
 
 

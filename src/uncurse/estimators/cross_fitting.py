@@ -14,6 +14,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
 from .._types import Array
+from ..debias.records import FitRecord
 from ..debias.replica_kinds import replica_kind
 from ..debias.straight_line import straight_line
 from ..errors import UncurseError
@@ -22,7 +23,7 @@ from ..validation import check_choice, warn_user
 from .alignment import align
 from .replicas import ReplicaPlan, RowsToScore, check_is_estimator, run_jobs, score_pool
 from .resampling import Rows, group_numbers, take_rows
-from .scores import CrossFit, all_constant, count_rows, is_tree_or_linear, pool_parts
+from .scores import CrossFit, all_constant, count_rows, is_tree_or_linear, pool_parts, pool_record, served_record
 
 _FEATURES = ("n_features_in_", "feature_names_in_")
 _ALIGNED_ROWS = 20_000  # pool rows that are scored by the served model
@@ -79,8 +80,8 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Fitted attributes copied from the served model."""
         return {name: getattr(served, name) for name in _FEATURES if hasattr(served, name)}
 
-    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, str, str, Any]:
-        """Return map, method, reason, and an object that gives intervals or None."""
+    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, FitRecord, Any]:
+        """Return map, record, and an object that gives intervals or None."""
         raise NotImplementedError
 
     def fit(
@@ -117,15 +118,17 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         attributes = self._model_attributes(done.replicas.served, done.target)
         labelled = None if self.method == "vad" else done.labelled
         if done.constant:
-            fitted_map = self._unchanged("the base model predicts the same value for every row of the pool")
+            fitted_map = self._unchanged(done, "the base model predicts the same value for every row of the pool")
         else:
             fitted_map = self._fit_map(done, labelled)
-        score_map, name, reason, intervals = fitted_map
-        if done.alignment != (1.0, 0.0) and name != "nothing":
+        score_map, record, intervals = fitted_map
+        record = served_record(record, done, uses_labels=labelled is not None)
+        if done.alignment != (1.0, 0.0) and record.method != "nothing":
             link = "logistic" if self._scale == "probability" else "identity"
             score_map = compose(Affine(*done.alignment, link), score_map, scale=self._scale)
         self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
-        self.map_, self.method_, self.reason_, self._intervals = score_map, name, reason, intervals
+        self.map_, self.record_, self._intervals = score_map, record, intervals
+        self.method_, self.reason_ = record.method, record.reason
         self._served_scores = self._served_quantiles(done)
         for attribute in _FEATURES:
             self.__dict__.pop(attribute, None)  # of an earlier fit
@@ -355,10 +358,12 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return np.asarray(self.map_(self._predictions(self.estimator_, X)))
 
-    def _unchanged(self, reason: str) -> tuple[ScoreMap, str, str, Any]:
+    def _unchanged(self, done: CrossFit, reason: str) -> tuple[ScoreMap, FitRecord, Any]:
         warn_user(f"{reason}; predictions are not changed")
         link = "logistic" if self._scale == "probability" else "identity"
-        return Affine(1.0, 0.0, link, self._scale), "nothing", reason, None
+        options: Any = {"scale": self._scale, "link": link, "replicas": done.replicas.kind}
+        record = FitRecord("nothing", pool_record(done), reason=reason, **options)
+        return Affine(1.0, 0.0, link, self._scale), record, None
 
     def get_metadata_routing(self) -> Any:
         """Return the metadata router of scikit-learn: `fit` passes `sample_weight` on to the base model.

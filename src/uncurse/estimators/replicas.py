@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, check_random_state
@@ -261,7 +262,10 @@ def _fit(
     except UncurseError:
         raise
     except ValueError as error:  # such as weights whose products overflow
-        raise UncurseError(f"the model cannot be fitted: {' '.join(str(error).split())}") from error
+        text = " ".join(str(error).split())
+        if isinstance(error, UnsetMetadataPassedError) and ".fit" in text.split(" Call ")[0]:
+            text = f"{text.split(' Call ')[0]} Bootstraps use weights too. C{_weight_requests(estimator)[1:]}"
+        raise UncurseError(f"the model cannot be fitted: {text}") from error
     if then is None:
         return model
     scores = then.predict(model, take_rows(X, then.rows))
@@ -345,11 +349,23 @@ def _weight_name(estimator: Any) -> str | None:
 
 
 def _no_weights(estimator: Any) -> str:
-    name = type(estimator).__name__
-    if get_config()["enable_metadata_routing"]:
-        whose = "its last step, and with False on the others" if isinstance(estimator, Pipeline) else "it"
-        return f"{name} does not request sample_weight; call set_fit_request(sample_weight=True) on {whose}"
+    name, remedy = type(estimator).__name__, _weight_requests(estimator)
+    if get_config()["enable_metadata_routing"] and remedy:
+        return f"{name} does not request sample_weight; {remedy}"
     return f"{name} does not support sample_weight; omit it"
+
+
+def _weight_requests(estimator: Any) -> str:
+    """Return which parts of an estimator are to request weights, and which are not; empty if no model takes them."""
+    parts = [estimator, *estimator.get_params().values()]
+    parts = [part for part in parts if hasattr(part, "set_fit_request") and not isinstance(part, type)]
+    parts = [part for part in parts if "sample_weight" in inspect.signature(part.fit).parameters]
+    names = [(is_classifier(part) or is_regressor(part), type(part).__name__) for part in parts]
+    models, others = (", ".join(sorted({name for own, name in names if own is kind})) for kind in (True, False))
+    if not models:
+        return ""
+    text = f"call set_fit_request(sample_weight=True) on {models}"
+    return f"{text}, and with False on {others}, which would take weights too" if others else text
 
 
 def _splits_rows(estimator: Any) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import _num_samples
 
 from .._types import Array
+from ..debias.records import DataRecord, FitRecord
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, from_arrays
 from ..evidence.from_arrays import column_names
+from ..validation import effective_rows
 from .replicas import Replicas
 from .resampling import Rows
 
@@ -66,34 +69,128 @@ def pool_parts(pool: int, folds: int, seed: int) -> tuple[list[Rows | None], int
     return [np.flatnonzero((number - first) % folds < times) for number in range(folds)], times
 
 
-class CrossFit(NamedTuple):
-    """Models, and the scores that a map is fitted to."""
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """Hold the models that `cross_fit` has trained, and the scores that a map is fitted to.
 
-    replicas: Replicas  # trained on all rows
-    pool: Array  # scores of the pool by the models of each fold, shape (rows, S)
+    Scores are what the base model predicts: probabilities of ``classes_[1]``, or values of a regressor. Column 0 holds
+    those of the served model, or of its counterpart in a fold. S is `n_replicas`.
+
+    Parameters
+    ----------
+    replicas : Replicas
+        Models trained on all rows.
+    pool : ndarray of shape (k * m, S)
+        Scores of the m rows of the pool by the models of folds, fold by fold. Up to 20,000 rows, k is at most `cv`, so
+        that there may be one copy of the pool for each fold; in a larger pool each row is scored by one fold. Without
+        a pool these are the scores of `labelled`; without folds, those of the pool by `replicas`.
+    pool_weights : ndarray of shape (k * m,), or None
+        Weights of the rows of `pool`; None if all are equal.
+    labelled : tuple (scores, labels) or (scores, labels, weights), or None
+        Training rows scored out of fold, fold by fold, not in the order of X. None without folds.
+    target : ndarray of shape (n,)
+        The target, in the order of X.
+    served_pool : ndarray of shape (m', S), or None
+        Scores of the pool, or of a sample of it, by `replicas`. None without a pool but with folds.
+    alignment : tuple of float
+        Slope and intercept of the line, on the log odds or the values, from a score of the served model to a score out
+        of fold. Models of folds see fewer rows, so their scores are noisier. A map that is fitted to scores out of
+        fold takes served scores after this line.
+    constant : bool
+        Whether each model predicts a single value.
+    pool_repeats, labelled_repeats : float, default=1.0
+        k, how often each row of the pool is scored, and the same for the labelled rows.
+
+    Examples
+    --------
+    >>> from uncurse import UncursedClassifierCV
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> done = UncursedClassifierCV(cv=2, random_state=0).cross_fit(X, X[:, 0] > 0.1, pool=X[:50])
+    >>> done.pool.shape, done.labelled[0].shape
+    ((100, 3), (200, 3))
+    """
+
+    replicas: Replicas
+    pool: Array
     pool_weights: Array | None
-    labelled: tuple[Array, ...] | None  # scores out of fold, labels and, if there are any, weights
+    labelled: tuple[Array, ...] | None
     target: NDArray[Any]
-    served_pool: Array | None  # scores of the pool, or of a sample of it, by `replicas`
-    alignment: tuple[float, float]  # slope and intercept, on the link, from a served score to a score out of fold
-    constant: bool  # whether each model predicts a single value
-    pool_repeats: float = 1.0  # how often each row of the pool is scored
-    labelled_repeats: float = 1.0  # how often each labelled row is scored
+    served_pool: Array | None
+    alignment: tuple[float, float]
+    constant: bool
+    pool_repeats: float = 1.0
+    labelled_repeats: float = 1.0
 
     def pool_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the pool as evidence, with the number of different rows."""
+        """Return the pool as evidence, with the number of different rows.
+
+        Parameters
+        ----------
+        scale : {"probability", "value"}
+            Scale of the scores.
+        clip : float, default=0.0
+            Probabilities are clipped to [clip, 1 − clip].
+
+        Returns
+        -------
+        Evidence
+        """
         return _evidence(self.pool, None, self.pool_weights, scale, clip).repeated(self.pool_repeats)
 
     def served_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the pool as evidence, scored by the models that are trained on all rows."""
+        """Return the pool as evidence, scored by the models that are trained on all rows.
+
+        Parameters
+        ----------
+        scale, clip : str and float
+            As in `pool_evidence`.
+
+        Returns
+        -------
+        Evidence
+        """
         assert self.served_pool is not None
         return _evidence(self.served_pool, None, None, scale, clip)
 
     def labelled_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the labelled rows as evidence, with the number of different rows."""
+        """Return the labelled rows as evidence, with the number of different rows.
+
+        Parameters
+        ----------
+        scale, clip : str and float
+            As in `pool_evidence`.
+
+        Returns
+        -------
+        Evidence
+        """
         assert self.labelled is not None
         scores, labels, *weights = self.labelled
         return _evidence(scores, labels, weights[0] if weights else None, scale, clip).repeated(self.labelled_repeats)
+
+
+def pool_record(done: CrossFit) -> DataRecord:
+    """Return the record of the pool, with each row counted once."""
+    return _data_record(done.pool, done.pool_weights, done.pool_repeats)
+
+
+def served_record(record: FitRecord, done: CrossFit, *, uses_labels: bool) -> FitRecord:
+    """Return what the record of a fit to scores out of fold says about the map of served scores."""
+    labelled = None
+    if uses_labels and done.labelled is not None:
+        scores, _, *weights = done.labelled
+        labelled = _data_record(scores, weights[0] if weights else None, done.labelled_repeats)
+    record = replace(record, pool=pool_record(done), labelled=labelled)
+    if done.labelled is None:
+        return record
+    # Served scores have less noise, and another center; monitoring would take the difference of λ for a drift.
+    return replace(record, standard_error=None, center=None, noise_variance=None, score_variance=None)
+
+
+def _data_record(scores: Array, weights: Array | None, repeats: float) -> DataRecord:
+    rows = len(scores) / repeats
+    effective = rows if weights is None else effective_rows(weights) / repeats
+    return DataRecord(round(rows), column_names(scores.shape[1]), effective_rows=effective)
 
 
 def _evidence(scores: Array, labels: Array | None, weights: Array | None, scale: str, clip: float) -> Evidence:

@@ -7,6 +7,7 @@ passed through the map, so the ranking is unchanged.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from .._types import Array
 from ..debias.auto import Auto, count_whole_models
+from ..debias.records import FitRecord
 from ..debias.replica_kinds import replica_kind
 from ..debias.tower import Tower
 from ..debias.vad import VAD
@@ -27,7 +29,7 @@ from ..maps import Affine, Curve, ScoreMap, compose
 from ..validation import LARGEST_SCORE, check_finite, check_numbers
 from .cross_fitting import CrossFitted
 from .replicas import ReplicaPlan
-from .scores import CrossFit
+from .scores import CrossFit, pool_record
 
 #: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
 CLIP = 1e-6
@@ -67,6 +69,9 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         The score map. It takes ``estimator_.predict_proba(X)[:, 1]``, the probability of ``classes_[1]``.
     method_, reason_ : str
         Chosen method, and why it was chosen.
+    record_ : FitRecord
+        How the map was fitted. With folds, λ is that of scores out of fold, and its other estimates are left out:
+        they do not apply to the scores that the map takes.
     classes_ : ndarray of shape (2,)
         The class labels.
     n_features_in_ : int
@@ -129,7 +134,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(target == np.unique(every)[1])
 
-    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, str, str, Any]:
+    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, FitRecord, Any]:
         every = np.concatenate([done.pool, *(x for x in (labelled and labelled[0], done.served_pool) if x is not None)])
         clip = CLIP if ((every <= 0) | (every >= 1)).any() else 0.0
         kind = done.replicas.kind
@@ -150,12 +155,12 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         except UncurseError as error:
             if self.method == "tower":
                 raise
-            return self._unchanged(str(error))
+            return self._unchanged(done, str(error))
         score_map = method.map_
         if clip:  # part of the map, so that the map alone reproduces the estimator
             low, high = (float(v) for v in logit(np.array([clip, 1 - clip])))
             score_map = compose(Curve((low, high), (low, high), 0.0, 0.0), score_map, scale="probability")
-        return score_map, method.record_.method, method.record_.reason, method
+        return score_map, method.record_, method
 
     def predict_proba(self, X: Any) -> Array:
         """Predict corrected probabilities.
@@ -214,7 +219,7 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
 
     Attributes
     ----------
-    estimator_, replicas_, method_, reason_, n_features_in_, feature_names_in_
+    estimator_, replicas_, method_, reason_, record_, n_features_in_, feature_names_in_
         As in `UncursedClassifierCV`.
     map_ : ScoreMap
         The score map, a straight line. It takes ``estimator_.predict(X)``.
@@ -252,7 +257,7 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
         check_finite(check_numbers(target, "y"), "y", LARGEST_SCORE)
         return np.asarray(target)
 
-    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, str, str, Any]:
+    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, FitRecord, Any]:
         kind = done.replicas.kind
         slope, level, said = 1.0, 0.0, ""
         if labelled is not None:
@@ -268,14 +273,17 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             level = float(moments.mean[-1] - slope * moments.mean[0])
             if noisy:
                 said = f"most of the variance of the scores is noise; the target rises by {slope:.3f} per unit of them"
-                return Affine(slope, level, "identity", "value"), "line", said, None
+                record = FitRecord(
+                    "line", pool_record(done), reason=said, scale="value", link="identity", replicas=kind
+                )
+                return Affine(slope, level, "identity", "value"), record, None
             said = f"; the target rises by {slope:.3f} per unit of the true score"
         vad = VAD(link="identity", scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
         vad.fit(done.pool, sample_weight=done.pool_weights)
-        method, reason = "line" if said else "vad", f"λ = {vad.lambda_:.3f}{said}"
+        record = replace(vad.record_, method="line" if said else "vad", reason=f"λ = {vad.lambda_:.3f}{said}")
         shrinkage, center = vad.lambda_, vad.center_
         score_map = Affine(slope * shrinkage, level + slope * (1 - shrinkage) * center, "identity", "value")
-        return score_map, method, reason, None
+        return score_map, record, None
 
     def predict(self, X: Any) -> Array:
         """Predict corrected values.
