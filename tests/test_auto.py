@@ -10,8 +10,9 @@ from scipy.special import expit
 
 import uncurse
 from uncurse import VAD, Auto, LogSpec, Tower, UncurseError
-from uncurse.debias.auto import _compare_with_labels
+from uncurse.debias.auto import _compare_with_labels, _correction
 from uncurse.debias.base import Fitted
+from uncurse.debias.free_shape import Parametric
 from uncurse.debias.latent_scores import ReplicaModel
 from uncurse.evidence import from_arrays
 from uncurse.evidence.from_arrays import column_names
@@ -526,3 +527,20 @@ def test_labels_that_the_scores_separate_say_nothing():
     chosen = Auto().fit(POOL, labelled=(scores, labels))
     assert chosen.method_ == base.method_
     assert chosen.reason_.endswith("12 labels of the rarer class support it (weight 100%)")
+
+
+def test_a_free_shape_corrects_for_the_negative_rate():
+    scores = rows_of(20_000, unequal=True)[1]
+    plain, thinned = Auto().fit(scores), Auto(negative_rate=0.1).fit(scores - np.log(0.1))
+    assert plain.method_ == thinned.method_ == "free"
+    np.testing.assert_allclose(thinned.predict_proba(X - np.log(0.1)), plain.predict_proba(X), rtol=1e-3)
+
+
+def test_the_correction_of_a_share_without_a_row_is_zero():
+    estimate = Parametric(ReplicaModel(from_arrays(POOL[:1_000], replica_counts=True).replica_counts.cells(), "seeds"),
+                          0.8, -2.5, 0.8)  # fmt: skip
+    assert _correction(estimate, 0.00099) == 0
+    top = np.sort(estimate.cells.served)[-10:]
+    moved = np.log(expit(top).mean() / expit(estimate.log_odds(top)).mean())
+    wanted = moved / max(estimate.map_error(0.01), 0.001)
+    assert _correction(estimate, 0.01) == pytest.approx(wanted, rel=0.05)

@@ -78,11 +78,11 @@ class SmoothCurve:
         """Return the curve plus `level` + `tilt` · (x − center) / spread."""
         coefficients = self.coefficients.copy()
         coefficients[:2] += level, tilt
-        change = [
-            level + tilt * (limit - self.center) / self.spread if np.isfinite(limit) else 0.0 for limit in self.limits
-        ]
-        levels = (self.levels[0] + change[0], self.levels[1] + change[1])
-        return replace(self, coefficients=coefficients, levels=levels)
+        bottom, top = (
+            value + level + tilt * (limit - self.center) / self.spread if np.isfinite(limit) else value
+            for limit, value in zip(self.limits, self.levels, strict=True)
+        )
+        return replace(self, coefficients=coefficients, levels=(bottom, top))
 
     def map(self, count: int = 128) -> Curve:
         """Return the curve as a strictly increasing score map with at least `count` knots."""
