@@ -375,6 +375,17 @@ def test_errors_that_cancel_are_found_by_range_and_by_group():
         assert "for group" in verdict.reason
 
 
+def test_groups_without_cells_are_left_out_unless_the_map_needs_them():
+    logits, labels = draw(0, rows=1_000)
+    rows = from_arrays(logits[:, None], labels, groups=np.where(np.arange(1_000) % 2, "a", "b"))
+    some = replace(rows, groups={**rows.groups, "a": replace(rows.groups["a"], cells=None)})
+    found = monitor(IDENTITY, some, day="2026-11-01")
+    assert [part.name for part in found.groups] == ["b"]
+    assert found.since_fit == monitor(IDENTITY, rows, day="2026-11-01").since_fit
+    with pytest.raises(UncurseError, match="more than 200 groups is collected without their cells"):
+        monitor(Grouped(IDENTITY, {}), some)
+
+
 def test_weights_count_as_effective_rows():
     logits, labels = draw(0, rows=4_000, factor=0.8)
     plain = monitor(IDENTITY, from_arrays(logits[:, None], labels)).since_fit
@@ -575,7 +586,7 @@ def test_e_values_of_several_days_are_sums_over_sizes_and_first_days(tolerance):
 
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("level", [0.8, 0.95])
-@pytest.mark.parametrize("observed", [100.0, 160.0, 230.0])
+@pytest.mark.parametrize("observed", [15.0, 50.0, 100.0, 160.0, 230.0, 500.0, 620.0])
 def test_intervals_end_where_the_likelihood_falls_below_its_bound(fixed, level, observed):
     sums = replace(LabelSums.of(PREDICTIONS, np.zeros(3), ROWS), observed=observed)
 
@@ -586,14 +597,20 @@ def test_intervals_end_where_the_likelihood_falls_below_its_bound(fixed, level, 
         odds = PREDICTIONS / (1 - PREDICTIONS) * math.exp(shift)
         return ROWS @ (odds / (1 + odds))
 
-    best = optimize.brentq(lambda shift: expected(shift) - observed, -2, 2)
+    best = optimize.brentq(lambda shift: expected(shift) - observed, -4, 4)
+    best = float(np.clip(best, -2, 2))
     if fixed:
         least = likelihood(best) - stats.chi2.ppf(level, 1) / 2
     else:
         mixture = np.mean([math.exp(likelihood(sign * size)) for sign in (-1, 1) for size in SIZES])
         least = math.log(0.9 * mixture + 0.1) + math.log(1 - level)
-    ends = [optimize.brentq(lambda shift: likelihood(shift) - least, best, far) for far in (2, -2)]
-    wanted = [ROWS @ PREDICTIONS / expected(end) - 1 for end in ends]
+    wanted = []
+    for far, none in ((2.0, -1.0), (-2.0, math.inf)):  # without a bound, the error is above −1, or any
+        if likelihood(far) >= least:
+            wanted.append(none)
+        else:
+            end = optimize.brentq(lambda shift: likelihood(shift) - least, best, far)
+            wanted.append(ROWS @ PREDICTIONS / expected(end) - 1)
     found = sums.fixed_interval(level) if fixed else sums.interval(level)
     assert found == pytest.approx(wanted, rel=1e-6)
     if level == 0.95:
@@ -697,6 +714,7 @@ def test_positives_that_are_needed_follow_from_the_width_of_the_confidence_seque
     sums = LabelSums.of([0.1], [400.0], [4_000])
     # The width falls with the root of the positives: ±10% from 400 needs four times as many for ±5%.
     assert verdict._needed(replace(part_of(), low=-0.09, high=0.11), sums) == 1_200
+    assert verdict._needed(replace(part_of(), low=-0.09, high=0.1101), sums) == 1_202  # 1,201.6
     assert verdict._needed(replace(part_of(), low=-0.04, high=0.05), sums) == 0
     # Without a bound, z² for each squared error, with z² = 2 (log 20 + 3).
     for change in ({"error": None}, {"low": None}, {"high": None}):
@@ -756,6 +774,15 @@ def test_a_change_between_days_must_be_more_than_chance(rows, clear):
     change, found = drift.day_change(one, [other])
     assert (change.mean, change.spread, change.stability) == pytest.approx((0.1, 1.0, 0.01))
     assert found == clear
+
+
+def test_the_last_day_is_compared_with_all_days_before_it():
+    days = {f"2026-11-0{i}": Day(LabelSums.of([0.1], [10], [100]), mean, 1.0) for i, mean in enumerate((0, 1, 5, 8), 1)}
+    found = judge(MonitorState("map", days)).scores
+    assert found == drift.day_change(days["2026-11-04"], [days[f"2026-11-0{i}"] for i in (1, 2, 3)])[0]
+    assert found.mean == pytest.approx((8 - 2) / math.sqrt(1 + 14 / 3))
+    first = judge(MonitorState("map", {"2026-11-01": days["2026-11-01"]}))
+    assert first.scores is None
 
 
 def test_days_are_compared_with_all_days_before():

@@ -581,10 +581,11 @@ def test_outliers_are_outside_the_range_of_98_percent_by_three_times_its_distanc
 
 
 def test_cells_in_the_same_interval_are_merged():
-    z, weight, label = np.array([1.0, 0.0, 0.4, 0.6]), np.array([1.0, 2.0, 6.0, 4.0]), np.array([0.5, 1.0, 2.0, 3.0])
+    z, weight, label = np.array([1.3, 0.3, 0.7, 0.9]), np.array([1.0, 2.0, 6.0, 4.0]), np.array([0.5, 1.0, 2.0, 3.0])
+    # Intervals begin at the lowest cell: 0.3 to 0.8, 0.8 to 1.3, 1.3 to 1.8.
     found = drift_model._merged(z, weight, label, 0.5)
-    np.testing.assert_allclose(found, [[0.3, 0.6, 1.0], [8, 4, 1], [3, 3, 0.5]])
-    np.testing.assert_allclose(drift_model._merged(z, weight, label, 0.0), [[5.8 / 13], [13], [6.5]])
+    np.testing.assert_allclose(found, [[0.6, 0.9, 1.3], [8, 4, 1], [3, 3, 0.5]])
+    np.testing.assert_allclose(drift_model._merged(z, weight, label, 0.0), [[9.7 / 13], [13], [6.5]])
 
 
 def test_uncertainty_about_another_center():

@@ -138,8 +138,8 @@ def _features(z: Array, center: float, spread: float, basis: Basis | None) -> Ar
 
 
 def _models(curve: bool) -> list[tuple[int, float, float]]:
-    """Return the part, the size and the prior probability of every model; without a curve it shares its probability."""
-    prior = _PRIOR if curve else _PRIOR[:3] / _PRIOR[:3].sum()
+    """Return part, size and prior weight of every model; only ratios of weights matter, so a curve may be missing."""
+    prior = _PRIOR if curve else _PRIOR[:3]
     drifts = [
         (part, float(size), float(prior[part] * share))
         for part in range(1, len(prior))
