@@ -236,6 +236,13 @@ def test_states_merge_in_any_order_and_any_shards():
         assert set(a.sources) == set(b.sources)
 
 
+def test_only_states_are_merged():
+    with pytest.raises(UncurseError, match="cannot merge a state with a dict; pass a MonitorState"):
+        MonitorState("map").merge({})
+    with pytest.raises(UncurseError, match="belongs to another map"):
+        MonitorState("map").merge(MonitorState("other"))
+
+
 def test_state_survives_its_file(tmp_path):
     state = monitor(IDENTITY, rows_of(0, rows=1_000), day="2026-11-01").state
     state = replace(state, settled_before="2026-11-01T00:00", groups={"a": LabelSums.of([0.1], [1])})

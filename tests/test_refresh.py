@@ -693,9 +693,10 @@ def test_uncertainty_is_that_of_the_map_that_was_written():
     assert refresh_module._uncertainty(replace(found, uncertainty=())) is None
 
 
-def test_the_size_of_a_curve_is_its_largest_distance_from_the_line_on_the_top():
+@pytest.mark.parametrize("side", [-1, 1])
+def test_the_size_of_a_curve_is_its_largest_distance_from_the_line_on_the_top(side):
     def bend(x):
-        return -0.5 * np.maximum(x - MEAN - 0.8, 0.0)
+        return -0.5 * np.maximum(side * (x - MEAN) - 0.8, 0.0)
 
     x = np.linspace(MEAN - 3, MEAN + 3, 241)
     weight = (20_000 * np.exp(-np.square(x - MEAN) / 2)).round()

@@ -441,3 +441,10 @@ def test_a_class_that_is_hardly_ever_drawn_is_an_error():
     # Every class has a chance of 63% here, and both 40%: another draw succeeds.
     both = Bootstrap.of(np.arange(2)[:, None], np.arange(2), None, None, stratified=True)
     assert all((both.draw([seed]) > 0).all() for seed in range(20))
+
+
+def test_the_served_model_gets_a_seed_only_if_there_is_one():
+    assert fit_replicas(FOREST, X, Y, random_state=0).served.random_state is not None
+    assert fit_replicas(FOREST, X, Y).served.random_state is None
+    own = fit_replicas(RandomForestClassifier(5, max_depth=3, random_state=7), X, Y, random_state=0)
+    assert own.served.random_state == 7
