@@ -7,9 +7,10 @@ import pytest
 from scipy.special import expit, logit
 
 from uncurse import Tower, UncurseError
+from uncurse.calibration.spline import fit_smooth
 from uncurse.debias import free_shape, label_model
 from uncurse.debias.free_shape import FreeShape, Parametric
-from uncurse.debias.label_model import LabelModel
+from uncurse.debias.label_model import LabelModel, Misfit
 from uncurse.debias.latent_scores import LatentGrid, LatentScores, ReplicaModel
 from uncurse.debias.replica_kinds import ReplicaSummary
 from uncurse.debias.shrinkage import with_curvature
@@ -351,3 +352,22 @@ def test_the_gap_of_identical_replicas_says_nothing_of_labels_at_a_floor(seed):
     with pytest.warns(UserWarning, match="the replicas are identical"):
         tower = Tower().fit(scores, labelled=(scores, labels[order]))
     np.testing.assert_allclose(tower.predict_proba([-1.0, 0.0]), expit([-1.0, 0.0]), rtol=0.15)
+
+
+def test_the_misfit_is_the_difference_of_two_curves_and_constant_beyond_the_served_scores():
+    misfit = Misfit(lambda x: 2 * x, lambda x: 0.5 * x**2, (-3.0, 1.0))
+    np.testing.assert_allclose(misfit(np.array([-9.0, -3.0, 0.5, 4.0])), [-10.5, -10.5, 0.875, 1.5])
+
+
+def test_the_misfit_of_labels_has_the_slope_of_the_implied_curve_as_its_prior():
+    cells = cells_of(400, labelled=True)
+    probability = expit(0.5 * cells.served - 1)
+    found = label_model._misfit(cells, probability)
+    order = np.argsort(cells.served, kind="stable")
+    w, y = (x[order] for x in cells.row_weights())
+    wanted = fit_smooth(cells.served[order], w, y, slope=(0.5, 0.3))
+    x = np.linspace(-4, 0, 9)
+    np.testing.assert_allclose(found.implied(x), 0.5 * x - 1, atol=0.01)
+    np.testing.assert_allclose(found.direct(x), wanted(x), atol=0.01)
+    knots = wanted.basis.knots * wanted.spread + wanted.center
+    assert found.ends == pytest.approx((knots[0], knots[-1]))
