@@ -3,6 +3,7 @@ import pickle
 import re
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +11,11 @@ from scipy.special import expit
 
 import uncurse
 from uncurse import VAD, Auto, LogSpec, Tower, UncurseError
-from uncurse.debias.auto import _compare_with_labels
+from uncurse.debias import KINDS
+from uncurse.debias.auto import _cause, _compare_with_labels, _correction
 from uncurse.debias.base import Fitted
+from uncurse.debias.free_shape import Parametric
+from uncurse.debias.intervals import compared_shares
 from uncurse.debias.latent_scores import ReplicaModel
 from uncurse.evidence import from_arrays
 from uncurse.evidence.from_arrays import column_names
@@ -335,6 +339,11 @@ def test_the_weight_is_the_posterior_probability_by_integration(shift):
     wrong = np.log(np.sum(np.outer(weights, weights) * np.exp(likelihood - right)) / (2 * np.pi))
     assert np.log(found.right / (1 - found.right)) == pytest.approx(-wrong, abs=0.05, rel=0.1)
     assert found.rarer == pytest.approx(min(labels.sum(), (1 - labels).sum()), rel=1e-9)
+    # A map that is wrong shares its weight with the tower by their errors, unless its probability is below 5%.
+    error = np.mean([fit.log_error(alpha) ** 2 for alpha in compared_shares(fit.cells)])
+    shared = min(1.0, found.right / 0.05)
+    shared *= error / (error + 0.1**2) if shared > 0.01 else 1.0
+    assert found.weight == pytest.approx(found.right + (1 - found.right) * shared, rel=1e-9)
 
 
 def test_an_average_lies_between_its_parts_and_says_so():
@@ -526,3 +535,39 @@ def test_labels_that_the_scores_separate_say_nothing():
     chosen = Auto().fit(POOL, labelled=(scores, labels))
     assert chosen.method_ == base.method_
     assert chosen.reason_.endswith("12 labels of the rarer class support it (weight 100%)")
+
+
+def test_a_free_shape_corrects_for_the_negative_rate():
+    scores = rows_of(20_000, unequal=True)[1]
+    plain, thinned = Auto().fit(scores), Auto(negative_rate=0.1).fit(scores - np.log(0.1))
+    assert plain.method_ == thinned.method_ == "free"
+    np.testing.assert_allclose(thinned.predict_proba(X - np.log(0.1)), plain.predict_proba(X), rtol=1e-3)
+
+
+def test_the_correction_of_a_share_without_a_row_is_zero():
+    estimate = Parametric(ReplicaModel(from_arrays(POOL[:1_000], replica_counts=True).replica_counts.cells(), "seeds"),
+                          0.8, -2.5, 0.8)  # fmt: skip
+    assert _correction(estimate, 0.00099) == 0
+    top = np.sort(estimate.cells.served)[-10:]
+    moved = np.log(expit(top).mean() / expit(estimate.log_odds(top)).mean())
+    wanted = moved / max(estimate.map_error(0.01), 0.001)
+    assert _correction(estimate, 0.01) == pytest.approx(wanted, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("level", "slope", "cause"),
+    [
+        (0.41, 0.1, "the odds of that map are 34% too low"),
+        (-0.41, 0.1, "the odds of that map are 51% too high"),
+        (0.41, -0.1, "the odds of that map are 34% too low"),
+        (0.39, 0.1, "labels rise by 1.10 per unit of that map's log odds: the model under-fits"),
+        (-0.39, -0.1, KINDS["seeds"].if_noise_is_hidden),
+    ],
+)
+def test_a_level_is_the_cause_if_it_is_twice_the_tilt_over_one_spread(level, slope, cause):
+    tower = SimpleNamespace(labelled=SimpleNamespace(kind=KINDS["seeds"]))
+    base = SimpleNamespace(record=SimpleNamespace(method="nothing"))
+    assert _cause(level, slope, 4.0, base, tower).endswith(cause)  # a spread of 2, and so a tilt of 0.2
+    base.record.method = "free"
+    noise = ", or the replicas show more noise than the served score has" if "under-fits" in cause else ""
+    assert _cause(level, slope, 4.0, base, tower).endswith(cause + noise)

@@ -82,3 +82,19 @@ def test_number_of_bins_is_limited_for_any_number_of_rows():
     cells = Cells(exact=False).update(np.random.default_rng(0).normal(size=200_000))
     cuts, _ = make_bins(cells, 10**12, "quantile", None)
     assert len(cuts) < 200_000
+
+
+def test_two_cuts_in_one_cell_share_its_weight():
+    column = np.array([1.0, 2.0, 4.0])
+    np.testing.assert_allclose(sums_between(np.array([1.2, 1.7]), column), [1.4, 1.0, 4.6])
+    np.testing.assert_allclose(sums_between(np.array([0.25, 0.5, 2.0]), column), [0.25, 0.25, 2.5, 4.0])
+
+
+def test_cuts_between_cells_and_inside_them():
+    cells = Cells(exact=True).update([0.0, 1.0, 3.0], [0, 1, 1])
+    np.testing.assert_allclose(scores_at(cells, np.array([1.0, 2.0])), [0.5, 2.0])
+    grid = Cells(exact=False).update(np.repeat([0.1, 0.2, 0.3], 20_000))
+    low, high = grid.bounds
+    np.testing.assert_allclose(scores_at(grid, np.array([0.25, 1.5])), [
+        low[0] + 0.25 * (high[0] - low[0]), (low[1] + high[1]) / 2
+    ])  # fmt: skip

@@ -325,6 +325,27 @@ def test_bbq_is_the_literal_average_over_binnings(rows, seed):
     np.testing.assert_allclose(ours(l), literal_bbq(l, y, "of the scores in the bin"), atol=1e-4)
 
 
+def test_bbq_has_one_binning_for_each_number_of_bins():
+    # With 6, 1 and 6 rows of equal scores, two bins end after the second score and three after the first one only.
+    counts, positives, score = np.array([6, 1, 6]), np.array([1, 1, 5]), np.array([-1.0, 0.0, 1.5])
+    label = np.concatenate([np.arange(n) < k for n, k in zip(counts, positives, strict=True)])
+    ours = calibrate("bbq", np.repeat(score, counts), label, strict=False)
+    p, evidences, values = expit(score), [], []
+    for bins in ([[0, 1, 2]], [[0, 1], [2]]):
+        evidence, value = 0.0, np.empty(3)
+        for members in bins:
+            n, m, prior = counts[members].sum(), positives[members].sum(), 2 / len(bins)
+            a = prior * (p[members[0]] + p[members[-1]]) / 2
+            b = prior - a
+            evidence += gammaln(prior) - gammaln(n + prior) + gammaln(m + a) - gammaln(a) + gammaln(n - m + b)
+            evidence -= gammaln(b)
+            value[members] = (m + a) / (n + prior)
+        evidences.append(evidence)
+        values.append(value)
+    wanted = np.exp(np.array(evidences) - logsumexp(evidences)) @ np.array(values)
+    np.testing.assert_allclose(ours(score), wanted, rtol=1e-6)
+
+
 def test_bbq_with_priors_at_the_middle_of_the_interval_is_nearly_the_same():
     # The paper's p_b is the middle of the *interval* (from 0 to 1); ours that of the scores in it, so that the last
     # bin of a pool at 4% is not pulled towards one half. They differ by less than a tenth of a standard error.

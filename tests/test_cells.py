@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from uncurse import Cells, UncurseError
 from uncurse.calibration.calibrators import CALIBRATORS, fit_calibrator
-from uncurse.evidence.score_grid import SLOT_STARTS, grid_steps, step_edges, top_cut
+from uncurse.evidence.score_grid import GRID_SIZE, SLOT_STARTS, grid_steps, step_edges, top_cut
 from uncurse.links import logistic, logit
 
 EXACT_ROWS = 1 << 17
@@ -503,3 +503,22 @@ def test_no_row_is_lost_on_the_grid_however_low_its_score(rows, scale):
 
 def test_the_repr_shows_the_number_of_cells_and_their_kind():
     assert repr(Cells().update([0.5, -1.0])) == "Cells(scale='logit') of 2 rows in 2 cells, exact scores"
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_of_an_engine_give_the_cells_of_the_rows(weighted):
+    rng = np.random.default_rng(0)
+    l, y = rng.normal(-3, 1, 200_000), rng.random(200_000) < 0.1
+    w = rng.integers(1, 4, 200_000).astype(float) if weighted else None
+    steps, ones = grid_steps(l), np.ones(200_000) if w is None else w
+    columns = [ones * l, ones, ones * y, ones**2, ones**2 * y][: 5 if weighted else 3]
+    table = np.stack([np.bincount(steps, column, minlength=GRID_SIZE) for column in columns])
+    cut = top_cut(np.bincount(steps, minlength=GRID_SIZE))
+    top = steps >= cut
+    cells = Cells(exact=False)
+    found = cells.update_steps(table, 200_000, cut, l[top], y[top], None if w is None else w[top])
+    assert found is cells
+    wanted = Cells(exact=False).update(l, y, sample_weight=w)
+    assert found.rows == 200_000
+    for name in ("score", "weight", "label", "weight_squares"):
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name))

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from uncurse import UncurseError
+from uncurse import Tower, UncurseError
+from uncurse.calibration.spline import fit_smooth
 from uncurse.debias import free_shape, label_model
 from uncurse.debias.free_shape import FreeShape, Parametric
-from uncurse.debias.label_model import LabelModel
+from uncurse.debias.label_model import LabelModel, Misfit
 from uncurse.debias.latent_scores import LatentGrid, LatentScores, ReplicaModel
 from uncurse.debias.replica_kinds import ReplicaSummary
 from uncurse.debias.shrinkage import with_curvature
@@ -291,3 +292,82 @@ def test_lambda_of_a_parametric_map_stays_between_a_thousandth_and_one(shrinkage
     x = np.array([-3.0, 0.5])
     expected = with_curvature(bounded, -2.0, (1 - bounded) * 0.8, "logistic").transform(x)
     np.testing.assert_allclose(vad.log_odds(x), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "far"), [(60, False), (90, True)])
+def test_a_slope_beyond_two_counts_from_four_standard_errors_of_its_distance_to_one(rows, far):
+    # The slope of two scores at ±1 is half the difference of their log odds, with variance (1/4) Σ 1/(n p q).
+    slope = 2.1
+    counts = [round(rows * float(expit(slope * x))) for x in (-1, 1)]
+    found = np.log([k / (rows - k) for k in counts])
+    exact = (found[1] - found[0]) / 2
+    error = np.sqrt(sum(rows / k / (rows - k) for k in counts) / 4)
+    assert exact > 2
+    assert (exact - 1 > 4 * error) == far
+    assert not abs(exact - 2) > 4 * error
+    slope, _ = label_model.fit_scaling(labelled_cells(*counts, rows))
+    assert slope == pytest.approx(exact if far else 1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("rows", "far"), [(18, False), (40, True)])
+def test_a_level_beyond_one_and_a_half_counts_from_four_standard_errors(rows, far):
+    counts = [round(rows * float(expit(x + 1.8))) for x in (-0.1, 0.1)]
+    level = np.log(sum(counts) / (2 * rows - sum(counts)))
+    error = (2 * rows / sum(counts) / (2 * rows - sum(counts))) ** 0.5
+    assert level > 1.5
+    assert (level > 4 * error) == far
+    found = label_model.fit_scaling(labelled_cells(*counts, rows, gap=0.1))
+    assert found[0] == 1
+    assert found[1] == pytest.approx(level if far else 0.0, abs=0.05)
+
+
+@pytest.mark.parametrize("rarer", [0, 1])
+@pytest.mark.parametrize(("count", "left_out"), [(19, False), (20, True)])
+def test_a_floor_is_left_out_of_the_curve_if_twenty_other_labels_of_either_class_remain(count, left_out, rarer):
+    rng = np.random.default_rng(0)
+    free = rng.normal(-1, 0.7, 2_000)
+    chance = np.exp(free if rarer else -free)
+    others = np.full(2_000, 1 - rarer)
+    others[rng.choice(2_000, count, replace=False, p=chance / chance.sum())] = rarer
+    scores = np.append(np.full(2_000, -4.0), free)[:, None] + np.zeros(2)
+    rows = from_arrays(scores, np.append(np.arange(2_000) < 900, others), replica_counts=True)
+    model = ReplicaModel(rows.replica_counts.cells(), "seeds")
+    found = label_model.fit_labels(model, model.cells.served)
+    # A curve that is fitted to the floor too has a level of its own there.
+    assert np.isfinite(found.curve.limits[0]) == (not left_out)
+    ((at, _, extra),) = found.masses
+    base = float(found.curve(np.array([at]))[0])
+    # One parameter with a normal prior of standard deviation ½: the gradient of the penalised likelihood is 0.
+    assert 900 - 2_000 * expit(base + extra) - extra / 0.5**2 == pytest.approx(0, abs=0.1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gap_of_identical_replicas_says_nothing_of_labels_at_a_floor(seed):
+    rng = np.random.default_rng(seed)
+    free = rng.normal(-1, 0.7, 2_000)
+    served = np.append(np.full(2_000, -4.0), free)
+    labels = np.append(rng.random(2_000) < 0.1, rng.random(2_000) < expit(free))
+    order = rng.permutation(4_000)
+    scores = served[order, None] + np.zeros(2)
+    with pytest.warns(UserWarning, match="the replicas are identical"):
+        tower = Tower().fit(scores, labelled=(scores, labels[order]))
+    np.testing.assert_allclose(tower.predict_proba([-1.0, 0.0]), expit([-1.0, 0.0]), rtol=0.15)
+
+
+def test_the_misfit_is_the_difference_of_two_curves_and_constant_beyond_the_served_scores():
+    misfit = Misfit(lambda x: 2 * x, lambda x: 0.5 * x**2, (-3.0, 1.0))
+    np.testing.assert_allclose(misfit(np.array([-9.0, -3.0, 0.5, 4.0])), [-10.5, -10.5, 0.875, 1.5])
+
+
+def test_the_misfit_of_labels_has_the_slope_of_the_implied_curve_as_its_prior():
+    cells = cells_of(400, labelled=True)
+    probability = expit(0.5 * cells.served - 1)
+    found = label_model._misfit(cells, probability)
+    order = np.argsort(cells.served, kind="stable")
+    w, y = (x[order] for x in cells.row_weights())
+    wanted = fit_smooth(cells.served[order], w, y, slope=(0.5, 0.3))
+    x = np.linspace(-4, 0, 9)
+    np.testing.assert_allclose(found.implied(x), 0.5 * x - 1, atol=0.01)
+    np.testing.assert_allclose(found.direct(x), wanted(x), atol=0.01)
+    knots = wanted.basis.knots * wanted.spread + wanted.center
+    assert found.ends == pytest.approx((knots[0], knots[-1]))

@@ -280,3 +280,15 @@ def test_times_are_kept_in_utc_and_the_later_one_survives_a_merge(tmp_path):
 def test_other_times_are_refused(time):
     with pytest.raises(UncurseError, match=r"as_of is .*; pass a date or time such as 2026-11-15T06:00:00"):
         Evidence(LogSpec(("a", "b")), Moments(), as_of=time)
+
+
+def test_rows_of_blocks_that_are_dropped_still_count():
+    rng = np.random.default_rng(0)
+    new, old = (Moments().update(rng.normal(size=(rows, 2)), sample_weight=np.full(rows, weight))
+                for rows, weight in ((64, 1.0), (33, 1e-20)))  # fmt: skip
+    for first, second in ((new, old), (old, new)):
+        both = Moments().merge(first).merge(second)
+        assert both.rows == 97
+        faded = both.decayed(0.5)
+        assert faded.rows == 97
+        assert faded.weight == pytest.approx(32)

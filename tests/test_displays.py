@@ -102,3 +102,21 @@ def test_notebooks_show_tables(predictions):
     pool = np.random.default_rng(0).normal(size=(1_000, 1)) + np.random.default_rng(1).normal(0, 0.3, (1_000, 2))
     assert "VAD" in VAD()._repr_html_()
     assert "<td>λ</td>" in VAD().fit(pool)._repr_html_()
+
+
+def test_bands_are_95_percent_of_the_default_shares(predictions):
+    y, sets = predictions
+    ax = SelectionErrorDisplay.from_predictions(y, sets["truth"]).ax_
+    rows = evaluate(y, sets["truth"], [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]).rows
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), [1, 2, 5, 10, 20, 50, 100])
+    (band,) = (one.get_paths()[0].vertices for one in ax.collections)
+    for row in rows:
+        ends = band[np.isclose(band[:, 0], 100 * row.alpha), 1]
+        wanted = 100 * (row.calibration_error + 1.96 * row.calibration_error.standard_error * np.array([-1, 1]))
+        np.testing.assert_allclose([ends.min(), ends.max()], wanted, rtol=1e-3)
+
+
+def test_the_default_selection_of_reliability_is_two_percent_in_ten_bins(predictions):
+    y, sets = predictions
+    (found,) = SelectedReliabilityDisplay.from_predictions(y, sets["truth"]).evaluations.values()
+    assert (found.rows[0].alpha, len(found.rows[0].bins)) == (0.02, 10)

@@ -26,6 +26,7 @@ from uncurse.debias.straight_line import straight_line
 from uncurse.debias.vad import VAD
 from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV, UncursedRegressorCV
+from uncurse.estimators.cross_fitting import CrossFitted
 from uncurse.estimators.replicas import Replicas
 from uncurse.estimators.scores import CrossFit
 from uncurse.estimators.uncursed import CLIP
@@ -653,3 +654,52 @@ def test_a_regression_line_in_the_true_score_needs_a_lambda_of_thirty_percent(no
     assert method == "line"
     assert score_map.slope == pytest.approx(2 * (1 - noise), rel=0.1)
     assert ("most of the variance of the scores is noise" in reason) == (noise > 0.7)
+
+
+def test_cv_false_means_no_labels():
+    for method in ("auto", "vad"):
+        none, false = (
+            UncursedClassifierCV(LOGISTIC, method=method, cv=cv, random_state=0).fit(X, Y, pool=POOL)
+            for cv in (None, False)
+        )
+        assert none.map_ == false.map_
+    with pytest.raises(UncurseError, match="method='tower' needs labels"):
+        UncursedClassifierCV(method="tower", cv=False).fit(X, Y)
+    with pytest.raises(UncurseError, match="cv=True; pass 2 or more folds"):
+        UncursedClassifierCV(cv=True).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("_predictions", (None, X)), ("_to_link", (X,)), ("_check_target", (None, Y)), ("_fit_map", (None, None))],
+)
+def test_the_common_part_alone_is_no_estimator(name, arguments):
+    with pytest.raises(NotImplementedError):
+        getattr(CrossFitted(), name)(*arguments)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_quantiles_of_the_served_score_are_dense_at_the_top(weighted):
+    rng = np.random.default_rng(0)
+    p = rng.random((10_000, 2))
+    weights = rng.integers(1, 4, 10_000).astype(float) if weighted else None
+    done = CrossFit(None, p, weights, None, Y, None, (2.0, 0.5), False)
+    served, shares = UncursedClassifierCV()._served_quantiles(done)
+    assert (len(served), len(shares)) == (500, 500)
+    assert shares.sum() == pytest.approx(1)
+    start = np.append(0.0, np.cumsum(shares)[:-1])
+    assert (start[99], start[100], start[-1]) == pytest.approx((0.891, 0.9, 0.9999))
+    link = np.sort((logit(np.repeat(p[:, 0], 1 if weights is None else weights.astype(int))) - 0.5) / 2)
+    wanted = link[np.minimum((start * len(link) * (1 + 1e-12)).astype(int), len(link) - 1)]
+    np.testing.assert_allclose(served, wanted, atol=0.02)
+    np.testing.assert_allclose(served[:450], wanted[:450], atol=2e-3)
+    sampled = done._replace(served_pool=p[:, ::-1], labelled=(p, Y))
+    served, _ = UncursedClassifierCV()._served_quantiles(sampled)
+    np.testing.assert_allclose(served[:200], np.quantile(logit(p[:, 1]), start[:200]), atol=0.02)
+
+
+def test_the_served_model_scores_a_sample_of_a_large_pool():
+    rng = np.random.default_rng(0)
+    for rows, scored in ((39_999, 39_999), (40_001, 20_001), (60_000, 20_000)):
+        clf = UncursedClassifierCV(GaussianNB(), cv=2, n_replicas=2, random_state=0)
+        assert len(clf.cross_fit(X, Y, pool=rng.normal(size=(rows, 8))).served_pool) == scored

@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,14 +13,28 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, optimize, stats
 
-from uncurse import Affine, Grouped, MonitorState, UncurseError, collect, monitor
+from uncurse import VAD, Affine, Cells, Grouped, MonitorState, UncurseError, collect, monitor
 from uncurse.debias import DataRecord, FitRecord, Fitted
+from uncurse.debias.records import ScoreSummary
 from uncurse.evidence import from_arrays
-from uncurse.monitoring import Day, LabelSums, judge, log_e_values
+from uncurse.monitoring import (
+    Calibration,
+    Day,
+    LabelSums,
+    LambdaChange,
+    ScoreChange,
+    drift,
+    judge,
+    log_e_values,
+    sequential,
+    verdict,
+)
+from uncurse.monitoring.calibrations import calibration_of, e_value, error_words
+from uncurse.monitoring.prometheus import prometheus_text
 from uncurse.monitoring.sequential import intervals, likely_start, total
-from uncurse.monitoring.state import map_digest
+from uncurse.monitoring.state import map_digest, range_place
 from uncurse.report.provenance import record_of
 
 IDENTITY = Affine(1.0, 0.0)
@@ -221,6 +236,13 @@ def test_states_merge_in_any_order_and_any_shards():
         assert set(a.sources) == set(b.sources)
 
 
+def test_only_states_are_merged():
+    with pytest.raises(UncurseError, match="cannot merge a state with a dict; pass a MonitorState"):
+        MonitorState("map").merge({})
+    with pytest.raises(UncurseError, match="belongs to another map"):
+        MonitorState("map").merge(MonitorState("other"))
+
+
 def test_state_survives_its_file(tmp_path):
     state = monitor(IDENTITY, rows_of(0, rows=1_000), day="2026-11-01").state
     state = replace(state, settled_before="2026-11-01T00:00", groups={"a": LabelSums.of([0.1], [1])})
@@ -358,6 +380,17 @@ def test_errors_that_cancel_are_found_by_range_and_by_group():
     assert found["a"] < -0.15 < 0.15 < found["b"]
     if verdict.decision == "watch":
         assert "for group" in verdict.reason
+
+
+def test_groups_without_cells_are_left_out_unless_the_map_needs_them():
+    logits, labels = draw(0, rows=1_000)
+    rows = from_arrays(logits[:, None], labels, groups=np.where(np.arange(1_000) % 2, "a", "b"))
+    some = replace(rows, groups={**rows.groups, "a": replace(rows.groups["a"], cells=None)})
+    found = monitor(IDENTITY, some, day="2026-11-01")
+    assert [part.name for part in found.groups] == ["b"]
+    assert found.since_fit == monitor(IDENTITY, rows, day="2026-11-01").since_fit
+    with pytest.raises(UncurseError, match="more than 200 groups is collected without their cells"):
+        monitor(Grouped(IDENTITY, {}), some)
 
 
 def test_weights_count_as_effective_rows():
@@ -526,3 +559,339 @@ def test_a_day_of_two_shards_has_the_moments_of_all_rows():
     one, other = (Day(LabelSums.of(1 / (1 + np.exp(-x)), y), x.mean(), x.std()) for x, y in shards)
     both = one + other
     assert (both.score_mean, both.score_sd) == pytest.approx((logits.mean(), logits.std()))
+
+
+# ---------------------------------------------------------------------------- the test by direct computation
+
+SIZES = np.geomspace(0.004, 1.0, 33)
+PREDICTIONS, ROWS = np.array([0.02, 0.2, 0.6]), np.array([2_000, 300, 100])
+
+
+def direct_cumulant(shift):
+    return ROWS @ np.log1p(PREDICTIONS * np.expm1(shift))
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.05])
+def test_e_values_of_several_days_are_sums_over_sizes_and_first_days(tolerance):
+    one = LabelSums.of(PREDICTIONS, np.zeros(3), ROWS)
+    observed = np.array([150.0, 190.0, 120.0, 175.0])
+    edge = math.log1p(tolerance)
+    starts = [0.7, *(0.3 * (1 / (1 + math.log(t)) - 1 / (1 + math.log(t + 1))) for t in range(1, 4))]
+    wanted = []
+    for t in range(4):
+        total_e = 0.3 / (1 + math.log(t + 1))  # errors that have not begun
+        for first in range(t + 1):
+            y, days = observed[first : t + 1].sum(), t + 1 - first
+            for sign in (-1, 1):
+                null = sign * edge * y - days * direct_cumulant(sign * edge)
+                ratios = [sign * (edge + s) * y - days * direct_cumulant(sign * (edge + s)) - null for s in SIZES]
+                total_e += starts[first] * np.exp(ratios).sum() / 66
+        wanted.append(math.log(total_e))
+    found = log_e_values(observed, np.array([one.cumulants] * 4), tolerance)
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize("observed", [15.0, 50.0, 100.0, 160.0, 230.0, 500.0, 620.0])
+def test_intervals_end_where_the_likelihood_falls_below_its_bound(fixed, level, observed):
+    sums = replace(LabelSums.of(PREDICTIONS, np.zeros(3), ROWS), observed=observed)
+
+    def likelihood(shift):
+        return shift * observed - direct_cumulant(shift)
+
+    def expected(shift):
+        odds = PREDICTIONS / (1 - PREDICTIONS) * math.exp(shift)
+        return ROWS @ (odds / (1 + odds))
+
+    best = optimize.brentq(lambda shift: expected(shift) - observed, -4, 4)
+    best = float(np.clip(best, -2, 2))
+    if fixed:
+        least = likelihood(best) - stats.chi2.ppf(level, 1) / 2
+    else:
+        mixture = np.mean([math.exp(likelihood(sign * size)) for sign in (-1, 1) for size in SIZES])
+        least = math.log(0.9 * mixture + 0.1) + math.log(1 - level)
+    wanted = []
+    for far, none in ((2.0, -1.0), (-2.0, math.inf)):  # without a bound, the error is above −1, or any
+        if likelihood(far) >= least:
+            wanted.append(none)
+        else:
+            end = optimize.brentq(lambda shift: likelihood(shift) - least, best, far)
+            wanted.append(ROWS @ PREDICTIONS / expected(end) - 1)
+    found = sums.fixed_interval(level) if fixed else sums.interval(level)
+    assert found == pytest.approx(wanted, rel=1e-6)
+    if level == 0.95:
+        assert found == (sums.fixed_interval() if fixed else sums.interval())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_likely_start_has_the_largest_mixture_of_likelihood_ratios(seed):
+    observed = np.random.default_rng(seed).poisson(160, 6).astype(float)
+    one = LabelSums.of(PREDICTIONS, np.zeros(3), ROWS)
+    starts = [0.7, *(0.3 * (1 / (1 + math.log(t)) - 1 / (1 + math.log(t + 1))) for t in range(1, 6))]
+    shifts = np.concatenate([-SIZES, SIZES])
+    gain = np.multiply.outer(observed, shifts) - [direct_cumulant(shift) for shift in shifts]
+    weights = [start * np.exp(gain[t:].sum(axis=0)).sum() for t, start in enumerate(starts)]
+    assert likely_start(observed, np.array([one.cumulants] * 6)) == int(np.argmax(weights))
+
+
+def test_probabilities_of_first_days_and_of_no_error_yet_add_up_to_one():
+    for days in (1, 2, 10, 1_000):
+        begun = sum(sequential._start_probability(t) for t in range(days))
+        assert begun + 0.3 / (1 + math.log(days)) == pytest.approx(1)
+
+
+def test_label_sums_that_are_impossible_are_refused():
+    content = LabelSums.of([0.1, 0.5], [0, 1]).to_dict()
+    assert LabelSums.from_dict({**content, "observed": 2.0}).observed == 2
+    assert LabelSums.from_dict({**content, "observed": 0.0, "predicted": 0.0}).predicted == 0
+    changes = [{"observed": 2.1}, {"predicted": 2.1}, {"rows": -1.0}, {"observed": math.inf}, {"more": 1.0}]
+    for change in (*changes, {"cumulants": content["cumulants"][:-1]}, {"cumulants": [math.nan] * 25}):
+        with pytest.raises(UncurseError):
+            LabelSums.from_dict({**content, **change})
+
+
+def test_errors_are_described_by_their_direction():
+    part = calibration_of("all", LabelSums.of([0.1], [100.0], [1_000]))
+    assert part.error == pytest.approx(0, abs=1e-12)
+    assert part.e_value < 1
+    assert error_words(replace(part, error=0.0, low=-0.15, high=0.25)) == (
+        "predictions are 0.0% too high (95% confidence sequence -15.0% to +25.0%)"
+    )
+    assert error_words(replace(part, error=-0.031, low=-0.1, high=None)) == (
+        "predictions are 3.1% too low (95% confidence sequence -10.0% to no bound)"
+    )
+    nothing = calibration_of("all", LabelSums.of([0.1], [0.0], [1_000]))
+    assert (nothing.error, nothing.high) == (None, None)
+    assert error_words(nothing) == "no positive label where 100 are predicted"
+
+
+def test_e_values_do_not_overflow():
+    assert e_value(650.0) == math.exp(650)
+    assert e_value(1e4) == math.exp(700)
+    assert e_value(-3.0) == math.exp(-3)
+
+
+# ---------------------------------------------------------------------------- thresholds of the decision
+
+
+def part_of(name="since the fit", e=1.0, error=0.01):
+    return Calibration(name, 1_000.0, 101.0, 100.0, error, -0.2, 0.3, e)
+
+
+def decide(**options):
+    defaults = {"wrong": None, "alarm": None, "buckets": (), "groups": (), "scores": None, "shrinkage": None}
+    return verdict._decide(**{"since": part_of(), **defaults, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "decision", "words"),
+    [
+        ({}, "keep", "no evidence against the map: predictions are 1.0% too high"),
+        ({"since": part_of(e=4.9)}, "keep", "no evidence"),
+        ({"since": part_of(e=5.0)}, "watch", r"some evidence against the map \(e-value 5.0; 20 raises an alarm\)"),
+        ({"groups": (part_of("a", 39.0), part_of("b"))}, "keep", "no evidence"),
+        ({"groups": (part_of("a", 41.0), part_of("b"))}, "watch", "for group a, predictions"),
+        ({"buckets": (part_of("1% to 2%", 19.0),)}, "keep", "no evidence"),
+        ({"buckets": (part_of("1% to 2%", 21.0),)}, "watch", "for predictions of 1% to 2%"),
+        ({"shrinkage": LambdaChange(0.9, 0.8, -2.9)}, "keep", "no evidence"),
+        ({"shrinkage": LambdaChange(0.9, 0.8, -3.1)}, "watch", r"λ changed from 0.900 to 0.800 \(-3.1 standard errors"),
+        ({"shrinkage": LambdaChange(0.8, 0.9, 3.1)}, "watch", r"\(\+3.1 standard errors"),
+        ({"scores": ScoreChange("pool", 0.3, 1.0, 0.09)}, "keep", "no evidence"),
+        ({"scores": ScoreChange("pool", 0.3, 1.0, 0.11)}, "watch", "differ from those of the pool of the fit"),
+        ({"alarm": "2026-11-01"}, "refit", "since the fit predictions are .* raised on 2026-11-01"),
+        ({"alarm": "2026-11-02", "wrong": part_of("since 2026-11-01")}, "refit", "since 2026-11-01 predictions"),
+    ],
+)  # fmt: skip
+def test_each_threshold_of_the_decision(options, decision, words):
+    found, reason = decide(**options)
+    assert found == decision
+    assert re.search(words, reason)
+
+
+@pytest.mark.parametrize(("observed", "decision"), [(124, "keep"), (129, "watch"), (135, "refit")])
+def test_an_e_value_of_20_raises_an_alarm(observed, decision):
+    rows = from_arrays(np.full((1_000, 1), math.log(0.1 / 0.9)), np.arange(1_000) < observed)
+    found = monitor(IDENTITY, rows, day="2026-11-01")
+    assert found.decision == decision
+    assert (found.since_fit.e_value >= 5, found.since_fit.e_value >= 20) == (decision != "keep", decision == "refit")
+
+
+def test_positives_that_are_needed_follow_from_the_width_of_the_confidence_sequence():
+    sums = LabelSums.of([0.1], [400.0], [4_000])
+    # The width falls with the root of the positives: ±10% from 400 needs four times as many for ±5%.
+    assert verdict._needed(replace(part_of(), low=-0.09, high=0.11), sums) == 1_200
+    assert verdict._needed(replace(part_of(), low=-0.09, high=0.1101), sums) == 1_202  # 1,201.6
+    assert verdict._needed(replace(part_of(), low=-0.04, high=0.05), sums) == 0
+    # Without a bound, z² for each squared error, with z² = 2 (log 20 + 3).
+    for change in ({"error": None}, {"low": None}, {"high": None}):
+        wanted = math.ceil(2 * (math.log(20) + 3) / 0.05**2 - 400)
+        assert verdict._needed(replace(part_of(), **change), sums) == wanted
+    assert verdict._needed(replace(part_of(), low=None), replace(sums, observed=1e5)) == 0
+
+
+def test_a_tolerance_is_a_share():
+    rows = rows_of(0, rows=100)
+    assert monitor(IDENTITY, rows, tolerance=0.0).decision == monitor(IDENTITY, rows, tolerance=0.99).decision
+    with pytest.raises(UncurseError, match="tolerance=1; pass a share from 0 to 1"):
+        monitor(IDENTITY, rows, tolerance=1.0)
+
+
+# ---------------------------------------------------------------------------- changes of scores
+
+
+def summary(rows=1_000, mean=0.0, sd=1.0, edges=(-1.0, 1.0), weights=(1.0,)):
+    return ScoreSummary(rows, float(rows), mean, sd, "logit", edges, weights)
+
+
+@pytest.mark.parametrize(
+    ("before", "scores", "mean", "spread"),
+    [
+        (summary(mean=1.0, sd=0.5), [1.5, 2.5], 2.0, 1.0),
+        (summary(mean=1.0, sd=0.0), [1.5, 2.5], 1.0, 0.0),  # a spread of 0 has no ratio
+        (summary(mean=1.0, sd=0.0), [3.0, 3.0], 2.0, 1.0),
+    ],
+)
+def test_change_of_scores_is_in_standard_deviations_of_the_fit(before, scores, mean, spread):
+    change = drift.score_change(Cells(exact=True).update(scores), before, "pool")
+    assert (change.mean, change.spread) == pytest.approx((mean, spread))
+    assert change.compared_with == "pool"
+
+
+def test_stability_index_is_over_ten_bins_of_equal_shares():
+    edges = np.linspace(-1, 1, 11)
+    before = summary(rows=1_000, edges=tuple(edges.tolist()), weights=(3.0,) * 10)
+    counts = np.array([1, 2, 3, 4, 10, 20, 20, 20, 20, 0])
+    scores = np.repeat(edges[:-1] + 0.03, counts)
+    p = np.maximum(counts / 100, 0.5 / 100)  # half a row where there is none
+    wanted = np.sum((p - 0.1) * np.log(p / 0.1))
+    assert drift.score_change(Cells(exact=True).update(scores), before, "pool").stability == pytest.approx(wanted)
+    # Cells of the grid are spread over their width.
+    l = np.random.default_rng(0).uniform(-1, 1, 100_000) ** 3
+    exact, grid = (
+        drift.score_change(Cells(exact=exact).update(l), before, "pool").stability for exact in (True, False)
+    )
+    assert grid == pytest.approx(exact, rel=0.01)
+
+
+@pytest.mark.parametrize(("rows", "clear"), [(2_750, False), (2_850, True)])
+def test_a_change_between_days_must_be_more_than_chance(rows, clear):
+    # A mean that moves by 0.1 standard deviations has a stability index of 0.01, and chance 14 (1/n + 1/n).
+    one, other = (Day(LabelSums.of([0.1], [0], [rows]), mean, 1.0) for mean in (0.1, 0.0))
+    change, found = drift.day_change(one, [other])
+    assert (change.mean, change.spread, change.stability) == pytest.approx((0.1, 1.0, 0.01))
+    assert found == clear
+
+
+def test_the_last_day_is_compared_with_all_days_before_it():
+    days = {f"2026-11-0{i}": Day(LabelSums.of([0.1], [10], [100]), mean, 1.0) for i, mean in enumerate((0, 1, 5, 8), 1)}
+    found = judge(MonitorState("map", days)).scores
+    assert found == drift.day_change(days["2026-11-04"], [days[f"2026-11-0{i}"] for i in (1, 2, 3)])[0]
+    assert found.mean == pytest.approx((8 - 2) / math.sqrt(1 + 14 / 3))
+    first = judge(MonitorState("map", {"2026-11-01": days["2026-11-01"]}))
+    assert first.scores is None
+
+
+def test_days_are_compared_with_all_days_before():
+    def day(mean, rows, sd=1.0):
+        return Day(LabelSums.of([0.1], [0], [rows]), mean, sd)
+
+    change, _ = drift.day_change(day(3.0, 10), [day(0.0, 100), day(1.0, 100), day(2.0, 200)])
+    sd = math.sqrt(1 + (100 * 1.25**2 + 100 * 0.25**2 + 200 * 0.75**2) / 400)
+    assert (change.mean, change.spread) == pytest.approx((1.75 / sd, 1 / sd))
+    change, _ = drift.day_change(day(0.01, 10, 0.0), [day(0.0, 10, 0.0)])  # at least a thousandth of a logit
+    assert (change.mean, change.spread) == pytest.approx((10.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "compared"),
+    [({}, True), ({"lambda_": None}, False), ({"standard_error": None}, False), ({"calibrator": "platt"}, False)],
+)
+def test_lambda_is_compared_if_both_are_known(change, compared):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(-3, 1, (4_000, 1)) + 0.5 * rng.normal(size=(4_000, 3))
+    record = FitRecord("vad", DataRecord(10, ("s0", "s1")), lambda_=0.9, standard_error=0.003)
+    found = drift.lambda_change(from_arrays(scores), replace(record, **change))
+    if not compared:
+        assert found is None
+        return
+    after = VAD().fit(scores).record_
+    both = math.hypot(0.003, after.standard_error)
+    assert (found.before, found.after) == (0.9, pytest.approx(after.lambda_))
+    assert found.standard_errors == pytest.approx((after.lambda_ - 0.9) / both)
+    assert drift.lambda_change(from_arrays(scores[:, :1]), record) is None
+    assert drift.lambda_change(from_arrays(scores[:, :2]), record) is not None
+    assert drift.lambda_change(from_arrays(np.full((10, 2), -2.0)), record) is None
+
+
+# ---------------------------------------------------------------------------- ranges of predictions and digests
+
+
+def test_ranges_of_predictions_have_edges_of_1_2_and_5():
+    p = np.array([1e-6, 1e-5, 1.9e-5, 2.1e-5, 0.03, 0.05, 0.49, 0.51])
+    state = monitor(IDENTITY, from_arrays(np.log(p / (1 - p))[:, None], p > 0.1)).state
+    rows = {name: sums.rows for name, sums in state.buckets.items()}
+    assert rows == {
+        "below 0.001%": 1, "0.001% to 0.002%": 2, "0.002% to 0.005%": 1, "2% to 5%": 1, "5% to 10%": 1,
+        "20% to 50%": 1, "50% and above": 1,
+    }  # fmt: skip
+    assert [range_place(name) for name in ("below 0.001%", "2% to 5%", "50% and above", "other")] == [0, 11, 15, -1]
+
+
+def test_a_map_is_identified_by_16_digits_of_its_digest():
+    digest = map_digest(IDENTITY)
+    assert len(digest) == 16
+    assert int(digest, 16) != int(map_digest(Affine(1.0, 0.1)), 16)
+
+
+def test_the_latest_settled_time_is_kept():
+    early, late = "2026-11-16T06:00+02:00", "2026-11-16T05:00"  # the second is later, in UTC
+    states = [MonitorState("map", settled_before=time) for time in (early, late, None)]
+    for one, other, wanted in ((0, 1, late), (1, 0, late), (0, 2, early), (2, 2, None)):
+        assert states[one].merge(states[other]).settled_before == wanted
+
+
+@pytest.mark.parametrize(("mean", "sd"), [(math.nan, 1.0), (0.0, -0.1), (math.inf, 1.0), (0.0, math.inf)])
+def test_impossible_scores_of_a_day_are_refused(mean, sd):
+    state = MonitorState("map", {"2026-11-01": Day(LabelSums.of([0.1], [0]), 0.0, 0.0)})
+    content = state.to_dict()
+    assert MonitorState.from_dict(content) == state
+    content["days"]["2026-11-01"].update(score_mean=mean, score_sd=sd)
+    with pytest.raises(UncurseError):
+        MonitorState.from_dict(content)
+
+
+# ---------------------------------------------------------------------------- metrics for Prometheus
+
+
+def test_every_number_of_a_verdict_is_a_metric():
+    logits, labels = draw(0, rows=2_000)
+    groups = np.where(np.arange(2_000) % 2, 'a "b"\\\n', "c")
+    found = monitor(IDENTITY, from_arrays(logits[:, None], labels, groups=groups), day="2026-11-01")
+    found = replace(found, scores=ScoreChange("pool", 0.25, 1.5, 0.125), shrinkage=LambdaChange(0.9, 0.75, -2.5))
+    lines = prometheus_text(found, "main").splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    values = {name: float(value) for name, value in values.items()}
+    parts = {'rows="since_fit"': found.since_fit, 'rows="latest"': found.latest}
+    parts |= {f'rows="since_fit",prediction="{part.name}"': part for part in found.buckets}
+    escaped = {'a "b"\\\n': r"a \"b\"\\\n", "c": "c"}
+    parts |= {f'rows="since_fit",group="{escaped[part.name]}"': part for part in found.groups}
+    names = {"rows": "rows", "predicted": "predicted", "observed": "observed", "error": "error", "e_value": "e_value"}
+    wanted = {
+        f'uncurse_{metric}{{map="main",{labels}}}': getattr(part, name)
+        for metric, name in {**names, "error_low": "low", "error_high": "high"}.items()
+        for labels, part in parts.items()
+    }
+    for name in ("keep", "watch", "refit"):
+        wanted[f'uncurse_decision{{map="main",decision="{name}"}}'] = float(name == found.decision)
+    alone = {"days": 1, "positives_needed": found.positives_needed, "score_mean_change": 0.25}
+    alone |= {"score_spread_ratio": 1.5, "score_stability_index": 0.125, "lambda": 0.75, "lambda_change": -2.5}
+    wanted |= {f'uncurse_{metric}{{map="main"}}': value for metric, value in alone.items()}
+    assert values == {name: value for name, value in wanted.items() if value is not None}
+    metrics = {name.split("{")[0] for name in values}
+    for word in ("HELP", "TYPE"):
+        described = [line.split()[2] for line in lines if line.startswith(f"# {word} ")]
+        assert sorted(described) == sorted(metrics)
+    assert 'map=""' in prometheus_text(found)
+    assert "score" not in prometheus_text(replace(found, scores=None))
+    assert "lambda" not in prometheus_text(replace(found, shrinkage=None))

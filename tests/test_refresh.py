@@ -2,23 +2,29 @@
 
 import json
 import re
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy import integrate, optimize, stats
 from scipy.special import expit
 
 import uncurse
 from uncurse import VAD, Affine, Chain, Curve, Evidence, Grouped, LogSpec, Steps, TopK, UncurseError, load, refresh
 from uncurse.calibration import fit_logistic
+from uncurse.calibration.spline import make_basis
 from uncurse.cli import main
-from uncurse.debias import DataRecord, ErrorInterval, FitRecord, Fitted, load_record
+from uncurse.debias import DataRecord, ErrorInterval, FitRecord, Fitted, drift_model, load_record
+from uncurse.debias.drift_model import Drift, Known, fit_drift
 from uncurse.evidence import from_arrays, merged
 from uncurse.maps import compose
 from uncurse.maps.append import append_map
 from uncurse.report.prose import fit_words
 
+refresh_module = sys.modules["uncurse.debias.refresh"]  # its name is that of the function
 MEAN, SD = -2.0, 1.0
 IDENTITY = Affine(1.0, 0.0)
 RECORD = FitRecord(
@@ -426,6 +432,285 @@ def test_a_map_that_is_bent_every_day_does_not_grow():
     assert isinstance(score_map, Curve)
     assert len(score_map.x) <= 600
     assert score_map.transform(GRID) == pytest.approx(wanted, abs=40 * 1e-4)
+
+
+# ---------------------------------------------------------------------------- the model of the drift
+
+#: Part, size and prior probability of every model.
+MODELS = [(0, 0.0, 0.5)] + [
+    (part, size, prior * share)
+    for part, prior in ((1, 0.25), (2, 0.15), (3, 0.1))
+    for size, share in ((0.05, 0.4), (0.15, 0.4), (0.5, 0.2))
+]
+
+
+def by_optimiser(drift, z, weight, label, known=None):
+    """Posterior mean, covariances and probabilities of all models, by Laplace's method with a general optimiser."""
+    features = drift.features(z)
+    size = len(features)
+
+    def loss(b):
+        odds = z + b @ features[: len(b)]
+        return label @ np.logaddexp(0, -odds) + (weight - label) @ np.logaddexp(0, odds)
+
+    models = [(part, sd, prior) for part, sd, prior in MODELS if part < 3 or size > 2]
+    log_evidence, means, covariances = [], [], []
+    for part, sd, _ in models:
+        scales = sd * np.array([1.0, 0.5, *np.full(size - 2, 0.3)])
+        scales[{0: 0, 1: 1, 2: 2, 3: size}[part] :] = 0.0
+        prior = np.diag(np.square(scales))
+        prior[:2, :2] += 0.0 if known is None else known.about(drift.center)
+        free = np.flatnonzero(np.diagonal(prior))
+        mean, covariance, evidence = np.zeros(size), np.zeros((size, size)), -loss(np.zeros(size))
+        if len(free):
+            precision = np.linalg.inv(prior[np.ix_(free, free)])
+            at = np.eye(size)[free]
+
+            def objective(b, at=at, precision=precision):
+                return loss(b @ at) + b @ precision @ b / 2
+
+            best = optimize.minimize(objective, np.zeros(len(free)), tol=1e-9).x
+            p = expit(z + best @ at @ features)
+            hessian = precision + (features[free] * weight * p * (1 - p)) @ features[free].T
+            mean[free], covariance[np.ix_(free, free)] = best, np.linalg.inv(hessian)
+            evidence = -objective(best) - np.linalg.slogdet(hessian)[1] / 2 + np.linalg.slogdet(precision)[1] / 2
+        means.append(mean)
+        covariances.append(covariance)
+        log_evidence.append(evidence)
+    parts, priors = np.array([m[0] for m in models]), np.array([m[2] for m in models])
+    posterior = priors * np.exp(np.array(log_evidence) - max(log_evidence))
+    posterior /= posterior.sum()
+    probabilities = [posterior[parts >= part].sum() for part in (1, 2, 3)]
+    if probabilities[2] <= 0.75:
+        size, posterior = 2, np.where(parts < 3, posterior, 0.0) / posterior[parts < 3].sum()
+    means = np.array(means)[:, :size]
+    mean = posterior @ means
+    errors = [c[:size, :size] + np.outer(m - mean, m - mean) for c, m in zip(covariances, means, strict=True)]
+    drifted = np.where(parts >= 2, posterior, 0.0)
+    return mean, *(np.einsum("m,mij->ij", p / p.sum(), errors) for p in (posterior, drifted)), probabilities
+
+
+@pytest.mark.parametrize(("level", "slope", "bend"), [(0.03, -0.02, 0.0), (0.07, -0.06, 0.1), (0.07, -0.06, 0.3)])
+@pytest.mark.parametrize("known", [None, Known(-1.0, np.array([[4e-3, 1e-3], [1e-3, 2e-3]]))])
+def test_drift_is_the_average_over_models_of_several_sizes(level, slope, bend, known):
+    z = np.linspace(-4, 1, 41)  # too far apart to be merged
+    weight = 6_000 * np.exp(-np.square(z + 1.5) / 2)
+    label = weight * expit(z + level + slope * (z + 1.5) - bend * np.maximum(z + 0.5, 0.0))
+    drift = fit_drift(z, weight, label, known)
+    assert (drift.basis is not None) == (drift.probabilities[2] > 0.75) == (bend == 0.3)
+    with_curve = replace(drift, basis=make_basis((np.interp(
+        [0.01, 0.2, 0.5, 0.8, 0.95, 0.99], (np.cumsum(weight) - weight / 2) / weight.sum(), z
+    ) - drift.center) / drift.spread))  # fmt: skip
+    mean, covariance, errors, probabilities = by_optimiser(with_curve, z, weight, label, known)
+    np.testing.assert_allclose(drift.probabilities, probabilities, atol=1e-4)
+    np.testing.assert_allclose(drift.coefficients, mean, atol=1e-4)
+    np.testing.assert_allclose(drift.covariance, covariance, rtol=0.005, atol=1e-7)
+    np.testing.assert_allclose(drift.error_covariance, errors, rtol=0.005, atol=1e-7)
+
+
+@pytest.mark.parametrize(("z", "size"), [([-1.0], 1), ([-2.0, 0.5], 2)])
+def test_without_a_curve_its_prior_probability_is_shared(z, size):
+    z = np.array(z)
+    weight = np.full(len(z), 500.0)
+    label = weight * expit(z + 0.2)
+    drift = fit_drift(z, weight, label, None)
+    assert drift.basis is None
+    assert drift.spread == pytest.approx(z.std())
+    information = expit(z) * expit(-z)
+    assert drift.center == pytest.approx(information @ z / information.sum())
+    mean, covariance, errors, probabilities = by_optimiser(drift, z, weight, label)
+    np.testing.assert_allclose(drift.probabilities, [*probabilities[:2], 0.0], atol=1e-4)
+    np.testing.assert_allclose(drift.coefficients[:size], mean[:size], atol=1e-4)
+    np.testing.assert_allclose(drift.covariance[:size, :size], covariance[:size, :size], rtol=0.005)
+    np.testing.assert_allclose(drift.error_covariance[:size, :size], errors[:size, :size], rtol=0.005)
+
+
+def test_marginal_likelihood_is_the_integral_over_the_level():
+    z, weight, label, sd = np.array([-1.0]), np.array([500.0]), np.array([160.0]), 0.15
+
+    def likelihood(b):
+        return np.exp(160 * b + 160 * z[0] - 500 * np.logaddexp(0, z[0] + b) + 310) * stats.norm.pdf(b, 0, sd)
+
+    total, first, second = (integrate.quad(lambda b, k=k: b**k * likelihood(b), -1, 1)[0] for k in range(3))
+    mean, covariance, found = drift_model._fit(np.ones((1, 1)), weight, label, z, np.array([[sd**2]]))
+    assert found + 310 == pytest.approx(np.log(total), abs=0.01)
+    assert mean[0] == pytest.approx(first / total, abs=0.002)
+    assert covariance[0, 0] == pytest.approx(second / total - (first / total) ** 2, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "supported"),
+    [
+        ((0.74, 0.7, 0.6), "nothing"),
+        ((0.76, 0.74, 0.7), "level"),
+        ((0.77, 0.76, 0.74), "slope"),
+        ((0.78, 0.77, 0.76), "curve"),
+        ((0.74, 0.76, 0.76), "nothing"),
+    ],
+)
+def test_a_part_is_supported_from_three_to_one(probabilities, supported):
+    drift = Drift(0.0, 1.0, None, np.zeros(2), np.eye(2), np.eye(2), np.array(probabilities))
+    assert drift.supported == supported
+
+
+def test_knots_of_the_curve_are_quantiles_that_differ():
+    z = np.linspace(0, 1, 10_001)
+    basis = drift_model._basis(z, np.ones(len(z)), 0.5, 0.25)
+    np.testing.assert_allclose(basis.knots, (np.array([0.01, 0.2, 0.5, 0.8, 0.95, 0.99]) - 0.5) / 0.25, atol=1e-3)
+    for gap, count in ((0.049, 5), (0.051, 6)):  # of the last two knots, in spreads
+        knots = np.array([-2.0, -1.0, 0.0, 1.0, 1.5, 1.5 + gap])
+        values = np.interp(np.linspace(0, 1, 10_001), [0, 0.01, 0.2, 0.5, 0.8, 0.95, 0.99, 1], [-2.01, *knots, 1.56])
+        assert len(drift_model._basis(values, np.ones(10_001), 0.0, 1.0).knots) == count
+    values = np.interp(np.linspace(0, 1, 10_001), [0, 0.01, 0.2, 0.5, 0.8, 0.95, 0.99, 1], [0, 0, 0.04, 1, 2, 3, 4, 4])
+    np.testing.assert_allclose(drift_model._basis(values, np.ones(10_001), 0.0, 1.0).knots, [0, 1, 2, 3, 4], atol=0.01)
+    for knots, count in (([0, 1, 2, 2, 2, 2], None), ([0, 1, 2, 3, 3, 3], 4)):
+        values = np.interp(np.linspace(0, 1, 10_001), [0, 0.01, 0.2, 0.5, 0.8, 0.95, 0.99, 1], [0, *knots, knots[-1]])
+        found = drift_model._basis(values, np.ones(10_001), 0.0, 1.0)
+        assert (None if found is None else len(found.knots)) == count
+    assert drift_model._basis(np.zeros(9), np.ones(9), 0.0, 0.0) is None
+
+
+def test_outliers_are_outside_the_range_of_98_percent_by_three_times_its_distance_to_the_median():
+    z = np.linspace(0, 1, 10_001)
+    # Quantiles 0.01, 0.5 and 0.99, so fences at 0.01 - 3 * 0.49 and 0.99 + 3 * 0.49.
+    tested = np.array([-1.47, -1.45, 2.45, 2.47])
+    inside = drift_model._inside(np.append(tested, z), np.append(np.full(4, 1e-6), np.ones(len(z))))
+    assert inside.tolist() == [False, True, True, False, *[True] * len(z)]
+    assert drift_model._inside(np.array([0.0, 1.0]), np.ones(2)).all()
+    assert drift_model._inside(np.array([0.0]), np.ones(1)).all()
+
+
+def test_cells_in_the_same_interval_are_merged():
+    z, weight, label = np.array([1.3, 0.3, 0.7, 0.9]), np.array([1.0, 2.0, 6.0, 4.0]), np.array([0.5, 1.0, 2.0, 3.0])
+    # Intervals begin at the lowest cell: 0.3 to 0.8, 0.8 to 1.3, 1.3 to 1.8.
+    found = drift_model._merged(z, weight, label, 0.5)
+    np.testing.assert_allclose(found, [[0.6, 0.9, 1.3], [8, 4, 1], [3, 3, 0.5]])
+    np.testing.assert_allclose(drift_model._merged(z, weight, label, 0.0), [[9.7 / 13], [13], [6.5]])
+
+
+def test_uncertainty_about_another_center():
+    known = Known(-1.0, np.array([[4.0, 1.0], [1.0, 2.0]]))
+    # The level at -3 is that at -1 minus 2 slopes.
+    np.testing.assert_allclose(known.about(-3.0), [[4 - 4 + 8, 1 - 4], [1 - 4, 2]])
+
+
+# ---------------------------------------------------------------------------- sizes of a change
+
+
+def cells_with(log_odds, rows=20_000):
+    """Rows whose labels have these log odds by score, up to one row."""
+    x = np.repeat(list(log_odds), rows)
+    positives = [round(rows * expit(value)) for value in log_odds.values()]
+    return from_arrays(x[:, None], np.concatenate([np.arange(rows) < count for count in positives]))
+
+
+def test_a_change_of_less_than_two_thousandths_leaves_the_map():
+    changes = [latest(refresh(IDENTITY, cells_with({-0.5: level - 0.5}))) for level in np.arange(0.01, 0.03, 0.0005)]
+    sizes = np.array([abs(found.changes[-1].change) for found in changes if found.changed])
+    assert 0.002 <= sizes.min() < 0.0023
+    assert all(one.change == 0 for found in changes if not found.changed for one in found.changes)
+    assert len(sizes) < len(changes)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(("level", "slope", "large"), [(0.69, 0.0, False), (0.72, 0.0, True), (0.0, 0.48, False)])
+def test_a_level_of_twice_the_odds_is_reported(sign, level, slope, large):
+    rows = cells_with({x: x + sign * (level + slope * x) for x in (-2.0, 2.0)})
+    with pytest.warns(UserWarning, match="rarely a drift") if large else nullcontext():
+        refresh(IDENTITY, rows)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_slope_that_changes_by_half_is_reported(sign):
+    with pytest.warns(UserWarning, match=rf"the slope by {'+' if sign > 0 else '-'}5[12]%".replace("+", r"\+")):
+        refresh(IDENTITY, cells_with({x: x * (1 + 0.52 * sign) for x in (-2.0, 2.0)}))
+
+
+def test_a_slope_below_a_twentieth_is_refused():
+    def drift(slope):
+        return Drift(-1.0, 1.0, None, np.array([0.3, slope]), np.eye(2), np.eye(2), np.ones(3))
+
+    update = refresh_module._update(drift(-0.94))
+    assert (update.slope, update.intercept) == pytest.approx((0.06, 0.3 - 0.94))
+    with pytest.raises(UncurseError, match=r"their slope is 0\.04\)"):
+        refresh_module._update(drift(-0.96))
+
+
+def test_a_curve_has_64_knots_and_those_of_the_spline():
+    basis = make_basis(np.array([-2.0, -0.9, 0.03, 1.05, 2.0]))
+    b = np.array([0.1, -0.05, 0.02, 0.01, -0.03])
+    drift = Drift(-1.0, 0.5, basis, b, np.eye(5), np.eye(5), np.ones(3))
+    update = refresh_module._update(drift)
+    x = np.union1d(np.linspace(-2.0, 0.0, 64), -1 + 0.5 * basis.knots)
+    assert len(update.x) == 67
+    np.testing.assert_allclose(update.x, x)
+    np.testing.assert_allclose(update.y, x + b @ np.vstack([np.ones(67), x + 1, basis(2 * (x + 1))[2:]]))
+
+
+@pytest.mark.parametrize(("rows", "shares"), [(100, [0.01, 0.02, 0.05, 0.1, 1]), (99, [0.02, 0.05, 0.1, 1])])
+def test_changes_are_given_for_shares_of_at_least_one_row(rows, shares):
+    found = latest(refresh(IDENTITY, from_arrays(np.linspace(-1, 1, rows)[:, None], np.arange(rows) % 2)))
+    assert [one.alpha for one in found.changes] == shares
+
+
+def test_changes_and_their_errors_are_those_of_the_mean_prediction():
+    z = np.linspace(-3, 1, 1_000)
+    rows = refresh_module._Rows(z, z, np.ones(1_000), 0.2 * np.ones(1_000))
+    covariance = np.array([[4e-4, 1e-4], [1e-4, 9e-4]])
+    drift = Drift(-0.5, 1.0, None, np.array([0.2, -0.1]), covariance, covariance, np.ones(3))
+    for one in refresh_module._changes(rows, drift, refresh_module._update(drift)):
+        top = z[-round(1_000 * one.alpha) :]
+
+        def mean(b, top=top):
+            return expit(top + b[0] + b[1] * (top + 0.5)).mean()
+
+        after = mean([0.2, -0.1])
+        assert one.change == pytest.approx(after / mean([0, 0]) - 1)
+        slopes = optimize.approx_fprime([0.2, -0.1], mean, 1e-7) / after
+        assert one.standard_error == pytest.approx(np.sqrt(slopes @ covariance @ slopes), rel=1e-4)
+
+
+def test_a_share_of_the_top_takes_part_of_a_cell():
+    rows = refresh_module._Rows(np.array([0.0, 3.0, 1.0]), np.zeros(3), np.array([5.0, 2.0, 3.0]), np.zeros(3))
+    assert rows.top(0.1).tolist() == [0, 1, 0]
+    assert rows.top(0.4).tolist() == [0, 2, 2]
+    assert rows.top(1.0).tolist() == [5, 2, 3]
+
+
+def test_uncertainty_is_that_of_the_map_that_was_written():
+    fitted = refresh(IDENTITY, cells_with({x: -0.1 + 0.7 * x for x in (-3.0, 1.0)}, 3_000))
+    found = latest(fitted)
+    assert found.slope == pytest.approx(-0.3, abs=0.02)
+    known = refresh_module._uncertainty(found)
+    level, both, slope = found.uncertainty
+    # In log odds of the new map, which are 1 + slope times those before.
+    rate = 1 / (1 + found.slope)
+    np.testing.assert_allclose(known.covariance, [[level, both * rate], [both * rate, slope * rate**2]])
+    assert known.center == pytest.approx(fitted.map.transform(np.array([found.center]))[0])
+    carried = latest(refresh(fitted, from_arrays([[0.0], [1.0]], [0, 0])))
+    assert carried.slope_error == pytest.approx(found.slope_error * rate)
+    assert carried.uncertainty == pytest.approx((level, both * rate, slope * rate**2))
+    assert refresh_module._uncertainty(replace(found, uncertainty=())) is None
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_the_size_of_a_curve_is_its_largest_distance_from_the_line_on_the_top(side):
+    def bend(x):
+        return -0.5 * np.maximum(side * (x - MEAN) - 0.8, 0.0)
+
+    x = np.linspace(MEAN - 3, MEAN + 3, 241)
+    weight = (20_000 * np.exp(-np.square(x - MEAN) / 2)).round()
+    label = (weight * expit(x + bend(x))).round()
+    rows = refresh_module._Rows(x, x, weight, label)
+    found, update = refresh_module._examine(rows, draw(np.random.default_rng(0), 100), RECORD)
+    drift = fit_drift(x, weight, label, None)
+    top = x[np.cumsum(weight[::-1])[::-1] - weight < 0.1 * weight.sum()]
+    distance = update.transform(top) - top - drift.coefficients[0] - drift.coefficients[1] * (top - drift.center)
+    assert found.curve == pytest.approx(distance[np.abs(distance).argmax()])
+    assert found.level == pytest.approx(float(drift.change(np.array([drift.center]))[0]), abs=1e-3)
+    assert found.level_error == pytest.approx(np.sqrt(drift.error_covariance[0, 0]))
+    assert found.slope_error == pytest.approx(np.sqrt(drift.error_covariance[1, 1]))
+    assert found.probabilities == pytest.approx(drift.probabilities)
 
 
 # ---------------------------------------------------------------------------- the command

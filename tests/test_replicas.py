@@ -1,3 +1,6 @@
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import joblib
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from uncurse.errors import UncurseError
 from uncurse.estimators import fit_replicas
+from uncurse.estimators.replicas import _relative_noise
 from uncurse.estimators.resampling import Bootstrap, row_hashes, take_rows
 
 # scikit-learn 1.6 uses an option that SciPy 1.17 deprecates.
@@ -346,6 +350,8 @@ def test_joblib_chooses_the_backend():
             r"estimator is the class GaussianNB; pass a scikit-learn estimator, such as LogisticRegression\(\)",
         ),
         (5, {}, "estimator is a int; pass a scikit-learn estimator"),
+        (SimpleNamespace(fit=None), {}, "estimator is a SimpleNamespace; pass a scikit-learn estimator"),
+        (SimpleNamespace(get_params=None), {}, "estimator is a SimpleNamespace; pass a scikit-learn estimator"),
         (GaussianNB(), {"n_replicas": 2**63}, "n_replicas=9223372036854775808 is too large; pass at most 10,000"),
     ],
 )
@@ -390,3 +396,81 @@ def test_lengths_that_differ_are_an_error():
         fit_replicas(GaussianNB(), X, None)
     with pytest.raises(UncurseError, match="Expected sequence or array-like"):
         fit_replicas(GaussianNB(), 5, Y)
+
+
+class Predicting:
+    """A model with given predictions."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values, float)
+
+    def predict_proba(self, rows):
+        return self.values[np.asarray(rows, int)[:, 0]]
+
+
+def test_noise_of_seeds_is_relative_to_the_variance_of_all_columns():
+    rng = np.random.default_rng(0)
+    a, noise = rng.normal(size=(50, 2)), 0.1 * rng.normal(size=(50, 2))
+    rows = np.arange(50)[:, None]
+    found = _relative_noise(Predicting(a), Predicting(a + noise), rows, 50)
+    assert found == pytest.approx(noise.var(axis=0).sum() / a.var(axis=0).sum())
+    assert _relative_noise(Predicting(np.ones((50, 2))), Predicting(a), rows, 50) == 0
+
+
+@pytest.mark.parametrize(("count", "read"), [(10_000, 10_000), (10_001, 10_000), (25_000, 10_000)])
+def test_noise_of_seeds_is_measured_on_ten_thousand_rows_from_end_to_end(count, read):
+    class Counting(Predicting):
+        def predict_proba(self, rows):
+            seen.append(rows[:, 0])
+            return super().predict_proba(rows)
+
+    seen = []
+    model = Counting(np.arange(count)[:, None])
+    _relative_noise(model, model, np.arange(count)[:, None], count)
+    for rows in seen:
+        assert (len(rows), rows[0], rows[-1]) == (read, 0, count - 1)
+        assert (np.diff(rows) > 0).all()
+
+
+@pytest.mark.parametrize(("heavy", "refused"), [(45.0, False), (50.0, True)])
+def test_a_bootstrap_needs_five_effective_rows(heavy, refused):
+    weights = np.r_[heavy, np.ones(59)]
+    effective = effective_rows(weights)
+    assert (effective < 5) == refused
+    with pytest.raises(UncurseError, match="a bootstrap needs 5") if refused else nullcontext():
+        Bootstrap.of(X[:60], Y[:60], weights, None, stratified=False)
+
+
+def test_few_rows_need_half_of_them_to_be_effective():
+    for heavy, refused in ((2.0, False), (20.0, True)):
+        weights = np.array([heavy, 1.0, 1.0, 1.0])
+        assert (effective_rows(weights) < 2) == refused
+        with pytest.raises(UncurseError, match="effective rows of 4") if refused else nullcontext():
+            Bootstrap.of(X[:4], Y[:4], weights, None, stratified=False)
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+def test_a_bootstrap_holds_at_least_half_of_the_expected_weight(at_most_once):
+    weights = np.r_[np.full(5, 30.0), np.ones(20)]
+    units = Bootstrap.of(X[:25], Y[:25], weights, None, stratified=False)
+    least = weights.sum() / (4 if at_most_once else 2)
+    drawn = np.array([weights @ units.draw([seed], at_most_once=at_most_once) for seed in range(300)])
+    assert drawn.min() >= least
+    assert drawn.min() < 1.1 * least  # a seventh of all draws is lighter, without this rule
+
+
+def test_a_class_that_is_hardly_ever_drawn_is_an_error():
+    # The one row of each of 40 classes: a chance of (1 − 1/e)^40 = 1e-8 to draw all.
+    units = Bootstrap.of(np.arange(40)[:, None], np.arange(40), None, None, stratified=True)
+    with pytest.raises(UncurseError, match="none of 1000 bootstraps contains every class: the rarest has 1 rows"):
+        units.draw([0])
+    # Every class has a chance of 63% here, and both 40%: another draw succeeds.
+    both = Bootstrap.of(np.arange(2)[:, None], np.arange(2), None, None, stratified=True)
+    assert all((both.draw([seed]) > 0).all() for seed in range(20))
+
+
+def test_the_served_model_gets_a_seed_only_if_there_is_one():
+    assert fit_replicas(FOREST, X, Y, random_state=0).served.random_state is not None
+    assert fit_replicas(FOREST, X, Y).served.random_state is None
+    own = fit_replicas(RandomForestClassifier(5, max_depth=3, random_state=7), X, Y, random_state=0)
+    assert own.served.random_state == 7

@@ -369,6 +369,17 @@ def test_knots_are_distinct_and_at_least_four():
     assert (np.diff(knots) > 0.05).all()
 
 
+@pytest.mark.parametrize(("gap", "count"), [(0.048, 11), (0.052, 12)])
+@pytest.mark.parametrize("place", [0, 5, 10])
+def test_knots_differ_by_a_twentieth_of_a_spread(gap, count, place):
+    knots = np.arange(12.0)
+    knots[place + 1 :] += gap - 1
+    z = np.interp(np.linspace(0, 1, 200_001), [0, *spline_module._LEVELS, 1], [knots[0], *knots, knots[-1]])
+    found = spline_module._knots(z, np.ones(200_001))
+    assert len(found) == count
+    np.testing.assert_allclose(found, np.delete(knots, [place + 1] if count == 11 else []), atol=0.02)
+
+
 @pytest.mark.parametrize("rows", [12, 60, 300])
 def test_map_is_finite_and_increasing_for_extreme_scores(rows):
     rng = np.random.default_rng(rows)

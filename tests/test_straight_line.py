@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import least_squares, minimize
 from scipy.special import expit
 
 from uncurse import VAD, Affine, Auto, Curve, Tower, UncursedClassifierCV, UncurseError
-from uncurse.debias.straight_line import straight_line
+from uncurse.debias.straight_line import _fit, straight_line
 from uncurse.serving import fold
 
 RNG = np.random.default_rng(0)
@@ -115,3 +115,15 @@ def test_fold_takes_a_fitted_estimator_and_offers_a_line():
         fold(line, model, straight=True)
     with pytest.raises(UncurseError, match="no model to fold into"):
         fold(line)
+
+
+def test_the_line_is_at_the_minimum_of_the_squares():
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.normal(0, 2, 60))[::-1]
+    own = np.tril(np.ones((60, 60)))[[4, 9, 19, 39, 59]]
+    own /= own.sum(axis=1, keepdims=True)
+    log_odds = np.where(x > 0, 2.5 * np.tanh(x), 0.1 * x)
+    target = np.log(own @ expit(log_odds))
+    found = _fit(x, own, target, log_odds)
+    exact = least_squares(lambda b: np.log(own @ expit(b[0] * x + b[1])) - target, found, xtol=1e-14, ftol=1e-14).x
+    assert found == pytest.approx(tuple(exact), rel=1e-6)

@@ -97,9 +97,9 @@ def bbq(cells: Cells, *, strict: bool = True) -> ScoreMap:
     total, splittable = _cumulative(weight), _splittable(cells)
     p, q = (np.maximum(logistic(l), 1e-300) for l in (score, -score))  # the prior must not vanish
     cube = float(total[-1]) ** (1 / 3)
-    sizes = np.unique(np.clip(np.arange(max(1, int(cube / 10)), max(2, int(10 * cube)) + 1), 1, len(score)))
+    least, most = (min(size, len(score)) for size in (max(1, int(cube / 10)), max(2, int(10 * cube))))
     models: dict[int, tuple[Array, Array, float]] = {}  # by number of cuts: cuts, values, log evidence
-    for size in sizes.tolist():
+    for size in range(least, most + 1):
         cuts = _interior(_cuts_at_weight(total, splittable, total[-1] * np.arange(1, size) / size), len(score))
         if len(cuts) in models:
             continue

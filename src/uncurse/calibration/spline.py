@@ -78,11 +78,11 @@ class SmoothCurve:
         """Return the curve plus `level` + `tilt` · (x − center) / spread."""
         coefficients = self.coefficients.copy()
         coefficients[:2] += level, tilt
-        change = [
-            level + tilt * (limit - self.center) / self.spread if np.isfinite(limit) else 0.0 for limit in self.limits
-        ]
-        levels = (self.levels[0] + change[0], self.levels[1] + change[1])
-        return replace(self, coefficients=coefficients, levels=levels)
+        bottom, top = (
+            value + level + tilt * (limit - self.center) / self.spread if np.isfinite(limit) else value
+            for limit, value in zip(self.limits, self.levels, strict=True)
+        )
+        return replace(self, coefficients=coefficients, levels=(bottom, top))
 
     def map(self, count: int = 128) -> Curve:
         """Return the curve as a strictly increasing score map with at least `count` knots."""
@@ -219,12 +219,11 @@ def _inside(score: Array, weight: Array, heavy: NDArray[np.bool_], positions: Ar
 
 def _knots(z: Array, weight: Array) -> Array:
     """Return distinct knots at quantiles of the standardised score."""
-    levels = np.interp(_LEVELS, (np.cumsum(weight) - weight / 2) / weight.sum(), z)
-    knots = levels[:1]
-    for level in levels[1:]:
-        if level > knots[-1] + _MIN_GAP + _TIE:
-            knots = np.append(knots, level)
-    return knots if len(knots) >= _MIN_KNOTS else np.linspace(z[0], z[-1], _MIN_KNOTS)
+    knots: list[float] = []
+    for level in np.interp(_LEVELS, (np.cumsum(weight) - weight / 2) / weight.sum(), z).tolist():
+        if not knots or level > knots[-1] + _MIN_GAP + _TIE:
+            knots.append(level)
+    return np.array(knots) if len(knots) >= _MIN_KNOTS else np.linspace(z[0], z[-1], _MIN_KNOTS)
 
 
 def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, inside: slice) -> SmoothCurve:

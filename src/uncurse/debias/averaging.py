@@ -78,8 +78,8 @@ def average_maps(first: ScoreMap, second: ScoreMap, weight: float, cells: Replic
     reached = np.cumsum(cells.weight[order]) / cells.weight.sum()
     served = cells.served[order]
     steps = (np.arange(_KNOTS) + 0.5) / _KNOTS
-    quantiles = served[np.minimum(np.searchsorted(reached, steps), len(served) - 1)]
-    low, high = served[np.searchsorted(reached, [1e-4, 1 - 1e-4]).clip(max=len(served) - 1)]
+    quantiles = served[np.searchsorted(reached, steps)]
+    low, high = served[np.searchsorted(reached, [1e-4, 1 - 1e-4])]
     knots = np.unique(np.concatenate([quantiles, low + (high - low) * steps, [low, high]]))
     x = knots[np.append(True, np.diff(knots) > 1e-6)] - offset
     p = weight * first.at_logits(x) + (1 - weight) * second.at_logits(x)

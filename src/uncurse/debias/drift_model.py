@@ -31,7 +31,7 @@ _SUPPORTED = 0.75  # three to one: probability from which a part is called suppo
 # so few knots are enough.
 _LEVELS = np.array([0.01, 0.2, 0.5, 0.8, 0.95, 0.99])
 _MIN_KNOTS, _MIN_GAP = 4, 0.05  # the smallest spline with two bends; least distance of knots, in spreads
-_CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread
+_CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread: a limit of memory and time, not of precision
 _FENCE = 3.0  # see `_inside`
 _NO_VARIANCE = 1e-14  # a direction with less prior variance is certain
 
@@ -76,10 +76,7 @@ class Drift:
 
     def features(self, z: Array) -> Array:
         """Return the functions of z whose sum is the drift, shape (K, n)."""
-        line = np.stack([np.ones_like(z), z - self.center])
-        if self.basis is None:
-            return line
-        return np.vstack([line, self.basis((z - self.center) / self.spread)[2:]])
+        return _features(z, self.center, self.spread, self.basis)
 
     def change(self, z: Array) -> Array:
         """Return the drift of the log odds at z."""
@@ -101,8 +98,7 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     spread = float(np.sqrt(weight @ np.square(z - weight @ z / weight.sum()) / weight.sum()))
     z, weight, label = _merged(z, weight, label, spread / _CELLS_PER_SPREAD)
     basis = _basis(z, weight, center, spread)
-    drift = Drift(center, spread, basis, *(np.zeros(0) for _ in range(4)))
-    features = drift.features(z)
+    features = _features(z, center, spread, basis)
     size = len(features)
     before = np.zeros((size, size))
     if known is not None:
@@ -136,9 +132,14 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     return Drift(center, spread, basis, mean, covariance, errors, probabilities)
 
 
+def _features(z: Array, center: float, spread: float, basis: Basis | None) -> Array:
+    line = np.stack([np.ones_like(z), z - center])
+    return line if basis is None else np.vstack([line, basis((z - center) / spread)[2:]])
+
+
 def _models(curve: bool) -> list[tuple[int, float, float]]:
-    """Return the part, the size and the prior probability of every model; without a curve it shares its probability."""
-    prior = _PRIOR if curve else _PRIOR[:3] / _PRIOR[:3].sum()
+    """Return part, size and prior weight of every model; only ratios of weights matter, so a curve may be missing."""
+    prior = _PRIOR if curve else _PRIOR[:3]
     drifts = [
         (part, float(size), float(prior[part] * share))
         for part in range(1, len(prior))
@@ -165,19 +166,18 @@ def _basis(z: Array, weight: Array, center: float, spread: float) -> Basis | Non
     knots = np.interp(_LEVELS, (np.cumsum(weight) - weight / 2) / weight.sum(), z)
     if not spread > 0:
         return None
-    u = (knots - center) / spread
-    kept = u[:1]
-    for knot in u[1:]:
-        if knot > kept[-1] + _MIN_GAP:
-            kept = np.append(kept, knot)
-    return make_basis(kept) if len(kept) >= _MIN_KNOTS else None
+    kept: list[float] = []
+    for knot in ((knots - center) / spread).tolist():
+        if not kept or knot > kept[-1] + _MIN_GAP:
+            kept.append(knot)
+    return make_basis(np.array(kept)) if len(kept) >= _MIN_KNOTS else None
 
 
 def _inside(z: Array, weight: Array) -> NDArray[np.bool_]:
     """Mark all but outliers: outside the 1% to 99% range by 3 times its distance to the median (9 normal sd)."""
     order = np.argsort(z, kind="stable")
     reached = np.cumsum(weight[order]) / weight.sum()
-    low, middle, high = z[order][np.searchsorted(reached, [0.01, 0.5, 0.99]).clip(max=len(z) - 1)]
+    low, middle, high = z[order][np.searchsorted(reached, [0.01, 0.5, 0.99])]
     return np.asarray((z >= low - _FENCE * (middle - low)) & (z <= high + _FENCE * (high - middle)))
 
 

@@ -141,7 +141,7 @@ def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
     information = w * p * (1 - p)
     c = lead - float(information @ lead / information.sum())
     total = float(information @ np.square(c))
-    if total <= 0:
+    if total <= 1e-20 * float(information @ np.square(lead)):  # replicas that agree: the rest is rounding
         return 0.0
     value = float(c @ (y - w * p)) / total
     rarer = min(float(y.sum()), float((w - y).sum()))

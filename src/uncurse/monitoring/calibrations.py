@@ -51,7 +51,7 @@ def calibration_of(name: str, sums: LabelSums, tolerance: float = 0.0) -> Calibr
     return calibrations_of([(name, sums)], tolerance)[0]
 
 
-def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0.0) -> list[Calibration]:
+def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float) -> list[Calibration]:
     """Return the calibrations of sets of rows, given as names and sums; at least one."""
     sums = [one for _, one in parts]
     observed, cumulants = np.array([[one.observed] for one in sums]), np.array([[one.cumulants] for one in sums])

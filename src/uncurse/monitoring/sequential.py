@@ -122,7 +122,7 @@ class LabelSums(PlainData):
         tuple of float
             Lower and upper bound; ±∞ where there is none.
         """
-        low, high = intervals([self], level)[0].tolist()
+        ((low, high),) = intervals([self], level).tolist()
         return low, high
 
     def fixed_interval(self, level: float = 0.95) -> tuple[float, float]:
@@ -141,7 +141,7 @@ class LabelSums(PlainData):
         tuple of float
             Lower and upper bound; ±∞ where there is none.
         """
-        low, high = intervals([self], level, fixed=True)[0].tolist()
+        ((low, high),) = intervals([self], level, fixed=True).tolist()
         return low, high
 
 
