@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.intervals", description=__doc__)
     parser.add_argument("--draws", type=int, default=40)
     draws = parser.parse_args().draws
-    print(f"{draws} draws, top {ALPHA:.0%}: share of 90% intervals that hold, median half-width, mean and rms of the error")
+    print(f"{draws} draws, top {ALPHA:.0%}: share of 90% intervals that hold, median half-width, mean and rms error")
     for method, replicas in (("auto", 3), ("auto", 6), ("tower", 6)):
         found = np.array(Parallel(n_jobs=-1)(delayed(draw)(seed, replicas, method) for seed in range(draws)))
         error, low, high = found.T
@@ -47,7 +47,8 @@ def main() -> None:
         width = np.median(high - low) / 2
         mean = f"{error.mean():+.1%} ± {error.std(ddof=1) / np.sqrt(draws):.1%}"
         rms = np.sqrt(np.mean(np.square(error)))
-        print(f"{method:5} n_replicas={replicas}: {held:.0%} ± {spread:.0%}, {width:.1%}, {mean}, {rms:.1%}", flush=True)
+        coverage = f"{held:.0%} ± {spread:.0%}"
+        print(f"{method:5} n_replicas={replicas}: {coverage}, {width:.1%}, {mean}, {rms:.1%}", flush=True)
 
 
 if __name__ == "__main__":
