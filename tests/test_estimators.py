@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import cache
 
 import joblib
@@ -365,6 +366,16 @@ def test_metadata_is_routed_through_a_search():
         assert search.best_estimator_.map_ == best.map_
 
 
+def test_a_pool_that_a_search_has_cut_is_warned_of(recwarn):
+    search = GridSearchCV(UncursedClassifierCV(LOGISTIC, cv=2, random_state=0), {"estimator__C": [1.0]}, cv=2)
+    search.fit(X, Y, pool=POOL)
+    assert not recwarn.list
+    search.fit(X, Y, pool=POOL[:400])
+    messages = [str(one.message) for one in recwarn.list]
+    assert [text.split(":")[0] for text in messages] == [f"pool and X both have {n} rows" for n in (200, 200, 400)]
+    assert messages[0].endswith("use a pool with another number of rows")
+
+
 def test_tags_follow_the_base_model():
     # scikit-learn 1.6.0 does not say that a logistic regression takes sparse rows.
     takes_sparse = get_tags(LogisticRegression()).input_tags.sparse
@@ -650,10 +661,10 @@ def test_a_regression_line_in_the_true_score_needs_a_lambda_of_thirty_percent(no
     truth = rng.normal(0, np.sqrt(1 - noise), 4_000)
     scores = truth[:, None] + rng.normal(0, np.sqrt(noise), (4_000, 3))
     done = CrossFit(Replicas(None, (), "seeds"), scores, None, None, truth, None, (1.0, 0.0), False)
-    score_map, method, reason, _ = UncursedRegressorCV()._fit_map(done, (scores, 2 * truth))
-    assert method == "line"
+    score_map, record, _ = UncursedRegressorCV()._fit_map(done, (scores, 2 * truth))
+    assert record.method == "line"
     assert score_map.slope == pytest.approx(2 * (1 - noise), rel=0.1)
-    assert ("most of the variance of the scores is noise" in reason) == (noise > 0.7)
+    assert ("most of the variance of the scores is noise" in record.reason) == (noise > 0.7)
 
 
 def test_cv_false_means_no_labels():
@@ -693,7 +704,7 @@ def test_quantiles_of_the_served_score_are_dense_at_the_top(weighted):
     wanted = link[np.minimum((start * len(link) * (1 + 1e-12)).astype(int), len(link) - 1)]
     np.testing.assert_allclose(served, wanted, atol=0.02)
     np.testing.assert_allclose(served[:450], wanted[:450], atol=2e-3)
-    sampled = done._replace(served_pool=p[:, ::-1], labelled=(p, Y))
+    sampled = replace(done, served_pool=p[:, ::-1], labelled=(p, Y))
     served, _ = UncursedClassifierCV()._served_quantiles(sampled)
     np.testing.assert_allclose(served[:200], np.quantile(logit(p[:, 1]), start[:200]), atol=0.02)
 

@@ -245,6 +245,7 @@ def load_map(path: str) -> tuple[ScoreMap, FitRecord | None]:
 def check_served(path: str, record: FitRecord, score: str) -> None:
     """Check that a map is used on the score that it was fitted to; warn if the column has another name."""
     from ..debias import KINDS
+    from ..evidence.from_arrays import column_names as names_of_arrays
 
     columns = record.pool.columns
     if not KINDS[record.replicas].served_is_a_column:
@@ -252,7 +253,7 @@ def check_served(path: str, record: FitRecord, score: str) -> None:
             raise UncurseError(
                 f"{path} takes the mean of {', '.join(columns)}, and {score} is one of them; use a column of the mean"
             )
-    elif score != columns[0]:
+    elif score != columns[0] and columns[:1] != names_of_arrays(1):  # arrays have no names
         warn_user(f"{path} was fitted to the score column {columns[0]!r}, and is used on {score!r}")
 
 

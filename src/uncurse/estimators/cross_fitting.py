@@ -23,7 +23,16 @@ from ..validation import check_choice, warn_user
 from .alignment import align
 from .replicas import ReplicaPlan, RowsToScore, check_is_estimator, run_jobs, score_pool
 from .resampling import Rows, group_numbers, take_rows
-from .scores import CrossFit, all_constant, count_rows, is_tree_or_linear, pool_parts, pool_record, served_record
+from .scores import (
+    CrossFit,
+    all_constant,
+    count_rows,
+    is_tree_or_linear,
+    pool_parts,
+    pool_record,
+    served_record,
+    warn_if_cut,
+)
 
 _FEATURES = ("n_features_in_", "feature_names_in_")
 _ALIGNED_ROWS = 20_000  # pool rows that are scored by the served model
@@ -174,6 +183,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
         pool_rows = count_rows(pool)
+        warn_if_cut(pool_rows, len(plan.y))
         parts, times = pool_parts(pool_rows, len(folds), plan.seed)
         jobs = plan.jobs()
         for number, (train, test) in enumerate(folds, 1):
