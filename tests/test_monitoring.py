@@ -653,6 +653,7 @@ def test_label_sums_that_are_impossible_are_refused():
 
 def test_errors_are_described_by_their_direction():
     part = calibration_of("all", LabelSums.of([0.1], [100.0], [1_000]))
+    assert part == calibration_of("all", LabelSums.of([0.1], [100.0], [1_000]), tolerance=0.0)
     assert part.error == pytest.approx(0, abs=1e-12)
     assert part.e_value < 1
     assert error_words(replace(part, error=0.0, low=-0.15, high=0.25)) == (

@@ -470,7 +470,8 @@ def test_a_class_that_is_hardly_ever_drawn_is_an_error():
 
 
 def test_the_served_model_gets_a_seed_only_if_there_is_one():
-    assert fit_replicas(FOREST, X, Y, random_state=0).served.random_state is not None
-    assert fit_replicas(FOREST, X, Y).served.random_state is None
+    forest = RandomForestClassifier(5, max_depth=3)
+    assert fit_replicas(forest, X, Y, random_state=0).served.random_state is not None
+    assert fit_replicas(forest, X, Y).served.random_state is None
     own = fit_replicas(RandomForestClassifier(5, max_depth=3, random_state=7), X, Y, random_state=0)
     assert own.served.random_state == 7
