@@ -183,4 +183,4 @@ def mean_of_largest(gap: Array, probability: Array, sd: Array) -> float:
     grid = np.linspace(0.0, top, 161)
     smooth = np.prod(1 - 2 * normal_cdf(-grid[:, None] / np.maximum(sd, 1e-300)), axis=1)
     integral = np.append(0.0, np.cumsum((smooth[1:] + smooth[:-1]) / 2 * grid[1]))
-    return top - float(below @ np.diff(np.interp(ends, grid, integral)))
+    return max(top - float(below @ np.diff(np.interp(ends, grid, integral))), 0.0)
