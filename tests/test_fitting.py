@@ -335,3 +335,10 @@ def test_a_map_that_is_evaluated_on_its_own_labels_is_warned_of(run, logs):
     for log, warned in (("./labelled.parquet", True), ("other.parquet", False)):
         run("evaluate", log, "--score", "s1", "--label", "click", "--map", "map.json", "--alpha", "10%")
         assert ("map.json was fitted to the labels of" in run.stderr) == warned
+
+
+def test_a_map_of_arrays_is_used_on_a_column_of_any_name(run, logs):
+    fitted = VAD().fit(arrays(logs)[0])
+    fitted.map_.save("map.json", fitted.record_.to_dict())
+    run("evaluate", "labelled.parquet", "--score", "s1", "--label", "click", "--map", "map.json")
+    assert "fitted to the score column" not in run.stderr
