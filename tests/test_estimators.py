@@ -366,16 +366,6 @@ def test_metadata_is_routed_through_a_search():
         assert search.best_estimator_.map_ == best.map_
 
 
-def test_a_pool_that_a_search_has_cut_is_warned_of(recwarn):
-    search = GridSearchCV(UncursedClassifierCV(LOGISTIC, cv=2, random_state=0), {"estimator__C": [1.0]}, cv=2)
-    search.fit(X, Y, pool=POOL)
-    assert not recwarn.list
-    search.fit(X, Y, pool=POOL[:400])
-    messages = [str(one.message) for one in recwarn.list]
-    assert [text.split(":")[0] for text in messages] == [f"pool and X both have {n} rows" for n in (200, 200, 400)]
-    assert messages[0].endswith("use a pool with another number of rows")
-
-
 def test_tags_follow_the_base_model():
     # scikit-learn 1.6.0 does not say that a logistic regression takes sparse rows.
     takes_sparse = get_tags(LogisticRegression()).input_tags.sparse

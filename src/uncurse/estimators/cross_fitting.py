@@ -31,7 +31,6 @@ from .scores import (
     pool_parts,
     pool_record,
     served_record,
-    warn_if_cut,
 )
 
 _FEATURES = ("n_features_in_", "feature_names_in_")
@@ -183,7 +182,6 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
         pool_rows = count_rows(pool)
-        warn_if_cut(pool_rows, len(plan.y))
         parts, times = pool_parts(pool_rows, len(folds), plan.seed)
         jobs = plan.jobs()
         for number, (train, test) in enumerate(folds, 1):

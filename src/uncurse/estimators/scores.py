@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from ..debias.records import DataRecord, FitRecord
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, from_arrays
 from ..evidence.from_arrays import column_names
-from ..validation import effective_rows, warn_user
+from ..validation import effective_rows
 from .replicas import Replicas
 from .resampling import Rows
 
@@ -42,20 +41,6 @@ def count_rows(pool: Any) -> int:
     if not count:
         raise UncurseError("the pool has 0 rows; pass a sample of the candidates, or omit it")
     return count
-
-
-def warn_if_cut(pool_rows: int, rows: int) -> None:
-    """Warn if a search or cross-validation of scikit-learn calls this code with a pool that may be cut.
-
-    It cuts arguments of `fit` that are as long as X to the rows of each training fold.
-    """
-    if not pool_rows == rows > 0:
-        return
-    if any(str(one.frame.f_globals.get("__name__")).startswith("sklearn.model_selection") for one in inspect.stack(0)):
-        warn_user(
-            f"pool and X both have {rows:,} rows: scikit-learn's searches and cross-validation cut a pool that is as "
-            "long as X to the rows of each training fold; use a pool with another number of rows"
-        )
 
 
 def is_tree_or_linear(estimator: Any) -> bool:
