@@ -416,7 +416,7 @@ odd = st.text("0123456789abfgAFG-+. _:@`/x'\"", max_size=12) | st.from_regex("-?
 fuzz = st.one_of(st.binary(max_size=60), st.tuples(st.integers(0, 39), odd), st.sampled_from(["\r", "\t,", "\x00"]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     kind=st.sampled_from(["criteo", "avazu"]),
     changes=st.lists(fuzz, min_size=1, max_size=7),
