@@ -5,8 +5,8 @@ import warnings
 
 # Before NumPy is loaded: on small matrices the threads of BLAS wait for each other, which costs ten times their work.
 # So do those of OpenMP in PyTorch, LightGBM and XGBoost, while other test processes use the same cores.
-for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 

@@ -149,8 +149,8 @@ def fitted_to_arrays(size, count, name):
     ],
 )
 def test_every_method_fits_the_same_map_to_a_log_as_to_arrays(engine, size, count, opened):
-    # One engine of each way to read; the test above compares the evidence of all. All methods on two of them. A large log
-    # in Spark answers the queries of DuckDB.
+    # One engine of each way to read; the test above compares the evidence of all. All methods on two of them.
+    # A large log in Spark answers the same queries as one in DuckDB.
     evidence = []
     for log, label in zip(LOGS[size], (None, "click"), strict=True):
         source, options = opened(engine, log)
