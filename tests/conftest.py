@@ -1,9 +1,12 @@
+import gc
 import os
 import sys
 import warnings
 
 # Before NumPy is loaded: on small matrices the threads of BLAS wait for each other, which costs ten times their work.
+# So do those of OpenMP in PyTorch, LightGBM and XGBoost, while other test processes use the same cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
@@ -13,6 +16,17 @@ from uncurse import UncurseError
 
 #: Modules that take longest. They start first, so that no process is left with one of them at the end.
 LONG = ("test_docs", "test_examples", "test_fuzz", "test_mlflow", "test_mutants", "test_page", "test_paper")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """What is imported and collected stays to the end, so the garbage collector need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):

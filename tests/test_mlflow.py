@@ -443,7 +443,7 @@ def test_the_page_lists_the_types_of_base_models(classifier):
     models = [
         ensemble.GradientBoostingClassifier(n_estimators=3),
         ensemble.ExtraTreesClassifier(3),
-        MLPClassifier((2,)),
+        MLPClassifier((2,), max_iter=20),
     ]
     models += [ensemble.HistGradientBoostingClassifier(max_iter=3)]
     for library, name, options in (
@@ -453,7 +453,7 @@ def test_the_page_lists_the_types_of_base_models(classifier):
     ):
         models.append(getattr(pytest.importorskip(library), name)(n_estimators=3, **options))
     for model in models:
-        clf = uncurse.UncursedClassifierCV(model, random_state=0, cv=None, method="vad").fit(X, y)
+        clf = uncurse.UncursedClassifierCV(model, random_state=0, cv=None, method="vad", n_replicas=2).fit(X, y)
         data = skops_io.dumps(clf)
         named = untrusted(data) - set(TRUSTED_TYPES)
         assert named

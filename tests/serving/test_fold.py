@@ -1,5 +1,7 @@
 """Fold in general: what is refused whatever the family."""
 
+import importlib
+
 import numpy as np
 import pytest
 from folding import MAP
@@ -16,27 +18,24 @@ def test_other_objects_are_refused():
         fold(MAP, object(), output="p")
 
 
-def unfitted():
-    import catboost
-    import lightgbm
-    import torch
-    import xgboost
-    from sklearn.linear_model import LogisticRegression
-
-    X = np.zeros((3, 2))
-    yield LogisticRegression()
-    yield lightgbm.LGBMClassifier()
-    yield lightgbm.Dataset(X)
-    yield xgboost.XGBClassifier()
-    yield xgboost.Booster()
-    yield xgboost.DMatrix(X)
-    yield catboost.CatBoostClassifier()
-    yield catboost.Pool(X)
-    yield torch.zeros(3)
-    yield torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+# By name, so that the libraries are imported by the tests and not when they are collected.
+UNFITTED = {
+    "sklearn.linear_model.LogisticRegression": lambda kind: kind(),
+    "lightgbm.LGBMClassifier": lambda kind: kind(),
+    "lightgbm.Dataset": lambda kind: kind(np.zeros((3, 2))),
+    "xgboost.XGBClassifier": lambda kind: kind(),
+    "xgboost.Booster": lambda kind: kind(),
+    "xgboost.DMatrix": lambda kind: kind(np.zeros((3, 2))),
+    "catboost.CatBoostClassifier": lambda kind: kind(),
+    "catboost.Pool": lambda kind: kind(np.zeros((3, 2))),
+    "torch.zeros": lambda zeros: zeros(3),
+    "torch.optim.SGD": lambda kind: kind([importlib.import_module("torch").zeros(1, requires_grad=True)]),
+}
 
 
-@pytest.mark.parametrize("model", list(unfitted()), ids=lambda m: f"{type(m).__module__}.{type(m).__name__}")
-def test_what_is_no_fitted_model_is_refused(model):
+@pytest.mark.parametrize("name", UNFITTED)
+def test_what_is_no_fitted_model_is_refused(name):
+    module, _, attribute = name.rpartition(".")
+    model = UNFITTED[name](getattr(importlib.import_module(module), attribute))
     with pytest.raises(UncurseError):
         fold(MAP, model)
