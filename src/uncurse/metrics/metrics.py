@@ -98,13 +98,13 @@ def expected_calibration_error(
     Returns
     -------
     Estimate
-        With the noise floor, the mean for labels drawn from the predictions. It is exact in bins of up to 48 rows of
-        equal weight whose label sum has a variance below 10, and approximate to about 1% in other bins.
+        With the noise floor, the mean for labels drawn from the predictions. Label sums are taken as binomial in
+        bins where their variance is below 10, and as normal in others.
 
     Examples
     --------
     >>> expected_calibration_error([0, 1, 1, 1], [0.1, 0.2, 0.9, 0.9], n_bins=2)
-    0.225 ± 0.12 (floor 0.189)
+    0.225 ± 0.12 (floor 0.188)
     """
     return _binned(y, p, sample_weight, n_bins, strategy)[0]
 

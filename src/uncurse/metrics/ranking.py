@@ -15,12 +15,13 @@ from ..links import inside, normal_cdf
 from ..threads import chunks, in_threads, shares
 from ..validation import check_choice, check_count
 from .estimates import Bin, Estimate, SelectionMetrics
-from .noise_floor import SMALL_VARIANCE, gap_distributions, mean_of_largest
 
 #: Weight, label sum, Σw² and Σw²y of cells in ascending order of the score.
 Columns = tuple[Array, Array, Array, Array]
 
 _EXACT_ROWS = 1 << 21  # rows that are sorted; those below are summarised by the grid
+_SMALL_VARIANCE = 10.0  # of a label sum, in rows; above it the normal approximation of a noise floor errs by 1%
+_FLOOR_POINTS = 200  # at which the distribution of the largest gap is evaluated
 _MAX_BINS = 1 << 12  # the standard error of the MCE takes 81 numbers per bin and share
 
 # Terms summed with weight w and, for standard errors, w²; all other sums follow from these (see `_combined`).
@@ -191,34 +192,22 @@ class Ranked:
         filled = np.maximum((spread > 0).sum(axis=-1, keepdims=True), 1)
         mean_gap = gap * np.maximum(1 - filled / np.maximum(np.square(z).sum(axis=-1, keepdims=True), 1e-300), 0.0)
         variance = _folded(mean_gap, spread)[1]
-        small = ~empty & (s["noise"] > 0) & (s["noise"] < SMALL_VARIANCE * np.square(s["w2"] / w))
-        floors = self._floors(bounds, share, floor, small)
+        mean_floor, largest_floor = _floors(
+            floor, np.where(empty, 0.0, w**2 / np.where(empty, 1.0, s["w2"])), s["f"] / w
+        )
         ece = map(
             Estimate,
             (share * gap).sum(axis=-1),
             np.sqrt((np.square(share) * variance).sum(axis=-1)),
-            floors[0],
+            (share * mean_floor).sum(axis=-1),
         )
-        mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], floors[1])
+        mce = map(Estimate, gap.max(axis=-1), _largest(mean_gap, spread)[1], largest_floor)
         # The rate varies by p(1 − p), with the predictions for p where all labels of a bin are equal.
         rate = s["y"] / w
         error = _deviation(rate, s["w2"], s["yy2"], s["yy2"]) / w
         error = np.where((s["y"] <= 0) | (s["y"] >= s["w"]), floor, error)
         table = np.stack([s["w"], s["f"] / w, rate, error], axis=-1)[:, ::-1]
         return total, list(ece), list(mce), table
-
-    def _floors(self, bounds: Array, share: Array, sd: Array, small: NDArray[np.bool_]) -> tuple[Array, Array]:
-        """Return the noise floors of ECE and MCE: normal gaps, but the exact ones in `small` bins."""
-        mean, largest = sd * np.sqrt(2 / np.pi), _largest(np.zeros_like(sd), sd)[0]
-        if small.any():
-            ends = np.stack([bounds[:, :-1], bounds[:, 1:]], axis=-1)[small]
-            cells = self.f, self.pairs[0][0], self.pairs[-1][0]
-            gap, probability = gap_distributions(cells, self.reached, ends)
-            mean[small] = (gap * probability).sum(axis=1)
-            bins = np.nonzero(small)[0]
-            for i in np.unique(bins):
-                largest[i] = mean_of_largest(gap[bins == i], probability[bins == i], sd[i, ~small[i]])
-        return (share * mean).sum(axis=-1), largest
 
 
 def _combined(sums: Array) -> dict[str, Array]:
@@ -273,6 +262,37 @@ def _largest(mean: Array, sd: Array) -> tuple[Array, Array]:
     first = width * u[1] * (above.sum(axis=-1) - above[..., 0] / 2)
     second = width * u[1] * (2 * x * above).sum(axis=-1)
     return low + first, np.sqrt(np.maximum(second - first**2, 0.0))
+
+
+def _floors(sd: Array, rows: Array, rate: Array) -> tuple[Array, Array]:
+    """Return the mean gap of each bin, and of the largest of each selection, for labels drawn from the predictions.
+
+    Gaps are normal in bins whose label sum has a variance of 10 or more. In others the sum is binomial, with the mean
+    prediction as its rate and scaled to the exact standard deviation; `rows` are effective rows.
+    """
+    mean, (largest, _) = sd * np.sqrt(2 / np.pi), _largest(np.zeros_like(sd), sd)
+    small = (sd > 0) & (np.square(rows * sd) < _SMALL_VARIANCE)
+    if not small.any():
+        return mean, largest
+    from scipy.special import bdtr, gammaln  # slow to import
+
+    n, p = np.maximum(np.rint(rows), 1.0), np.where(small, rate, 0.5)  # which is not used in other bins
+    scale = sd / np.sqrt(p * (1 - p) / n)
+    # De Moivre: E|K − np| = 2v(1 − p)P(K = v), where v is the least whole number above np.
+    v = np.floor(n * p) + 1
+    log_chance = gammaln(n + 1) - gammaln(v + 1) - gammaln(n - v + 1) + v * np.log(p) + (n - v) * np.log1p(-p)
+    mean = np.where(small, scale * 2 * v / n * (1 - p) * np.exp(log_chance), mean)
+    for i in np.flatnonzero(small.any(axis=-1)):
+        few, normal = small[i], sd[i, ~small[i]]
+        rows, p, unit = n[i, few].astype(np.int64), rate[i, few], n[i, few] / scale[i, few]
+        width = max((np.maximum(p, 1 - p) * rows / unit).max(), 7 * normal.max(initial=0.0)) / _FLOOR_POINTS
+        t = width * (np.arange(_FLOOR_POINTS) + 0.5)[:, None]
+        high, low = np.floor(rows * p + unit * t), np.ceil(rows * p - unit * t) - 1
+        below = np.where(low < 0, 0.0, bdtr(np.maximum(low, 0), rows, p))
+        inside = np.prod(bdtr(np.minimum(high, rows), rows, p) - below, axis=-1)
+        inside *= np.prod(1 - 2 * normal_cdf(-t / np.maximum(normal, 1e-300)), axis=-1)
+        largest[i] = width * float(np.sum(1 - inside))
+    return mean, largest
 
 
 def columns_of(cells: Cells) -> Columns:
