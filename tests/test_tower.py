@@ -1,5 +1,6 @@
 import pickle
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 
@@ -346,6 +347,17 @@ def test_with_bootstraps_it_is_asked_whether_the_served_score_selected_high_scor
     assert tower.map_ == Tower(replicas="bootstrap", selected_by="other").fit(pool, labelled=labelled).map_
     for alpha in (0.02, 0.05):
         assert abs(error_on_top(tower, truth, pool[:, 0], alpha)) < 0.05
+
+
+@pytest.mark.parametrize("slope", [1.0, 0.8, 0.4])
+def test_seeds_that_vary_differently_are_reported(slope):
+    scores, pool = (rows * [1.0, slope] for rows in (SCORES[:, :2], POOL[:, :2]))
+    tower = Tower(selected_by="other")
+    expected = pytest.warns(UserWarning, match=r"column 1 vary 0\.4\d? times .* train them alike")
+    with expected if slope < 0.6 else nullcontext():
+        tower.fit(pool, labelled=(scores, LABELS))
+    tower.fit(pool[:500], labelled=(scores, LABELS))  # too few rows to say it
+    Tower(replicas="snapshots", selected_by="other").fit(pool, labelled=(scores, LABELS))
 
 
 def test_what_selected_the_labelled_rows_is_one_of_three():

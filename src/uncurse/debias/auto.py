@@ -273,11 +273,12 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     # If the map is wrong, it is wrong by some 10% on the top. A tower with an error of that size shares its weight with
     # the map, unless the labels rule the map out.
     shared = min(1.0, right_share / _RULED_OUT)
-    weight = right_share
+    certain = 1.0
     if shared > _LEAST_WEIGHT:  # else the error of the tower, which takes long, does not matter
         error = float(np.mean([tower.log_error(alpha) ** 2 for alpha in compared_shares(tower.cells)]))
-        weight += (1 - right_share) * shared * error / (error + _WRONG_ERROR**2)
-        weight *= error / (error + _systematic_error(base, tower) ** 2)
+        shared *= error / (error + _WRONG_ERROR**2)
+        certain = error / (error + _systematic_error(base, tower) ** 2)
+    weight = certain * (right_share + (1 - right_share) * shared)
     cause = _cause(float(level), float(slope), spread, base, tower)
     worst = min(by_group, key=by_group.__getitem__, default="")
     if sum(by_group.values()) < min(factor, 0.0):

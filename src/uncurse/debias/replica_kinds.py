@@ -13,9 +13,11 @@ import numpy as np
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence, ReplicaCells, ReplicaCounts
-from ..validation import check_choice
+from ..evidence import Evidence, Moments, ReplicaCells, ReplicaCounts
+from ..validation import check_choice, warn_user
 
+_ALIKE = 1.5  # ratio of standard deviations; with a larger one, maps of such seeds are off by 5% and more
+_MIN_ROWS = 1_000  # for this ratio
 _SLOPES = (0.5, 2.0)  # a snapshot whose scores vary less than half as much is another model
 
 
@@ -41,6 +43,8 @@ class ReplicaKind(ABC):
     without_difference: ClassVar[int] = 1
     #: Whether the served column is distributed like the others, so that the mean of all is a better score.
     exchangeable: ClassVar[bool] = False
+    #: Whether all columns are of models that are trained alike, so that they vary alike.
+    trained_alike: ClassVar[bool] = False
     #: Whether column 0 holds the served score. If not, calibrators and evidence have no cells of it.
     served_is_a_column: ClassVar[bool] = True
     #: What `Auto` says if the labels show noise that the replicas do not.
@@ -90,6 +94,7 @@ class Seeds(ReplicaKind):
     """Models that differ only by their seed; the served one is one of them."""
 
     name = "seeds"
+    trained_alike = True
     too_few = "train the model once more with another seed"
     exchangeable = True
     shows_selection = True
@@ -216,6 +221,7 @@ class Snapshots(Seeds):
     """
 
     name = "snapshots"
+    trained_alike = False
     too_few = "keep an earlier checkpoint of the served model"
     shows_selection = False  # with a slope, the difference of the columns changes with the score
     if_noise_is_hidden = (
@@ -250,6 +256,20 @@ class Snapshots(Seeds):
         scale[..., 1:] = 1 / slope[..., None]
         noise = super().noise_variance(covariance * scale[..., None] * scale[..., None, :])
         return np.asarray(noise * size / (1 + (size - 1) / np.square(slope)))
+
+
+def warn_if_unlike(kind: ReplicaKind, moments: Moments) -> None:
+    """Warn if the columns vary too differently for models that are trained alike."""
+    variance = np.diagonal(moments.covariance)
+    if not kind.trained_alike or moments.effective_rows < _MIN_ROWS or not (variance > 0).all():
+        return
+    ratios = np.sqrt(variance[1:] / variance[0])
+    worst = int(np.argmax(np.abs(np.log(ratios))))
+    if abs(np.log(ratios[worst])) > np.log(_ALIKE):
+        warn_user(
+            f"the scores of column {worst + 1} vary {ratios[worst]:.2g} times as much as the served ones, so models "
+            "differ by more than the seed, and predictions can be off by 5% to 20%: train them alike, and long enough"
+        )
 
 
 def _served_and_others(cells: ReplicaCells) -> tuple[Array, Array]:

@@ -34,7 +34,7 @@ from .label_model import LabelModel, fit_labels, fit_scaling
 from .label_selection import denoised_as_pool, selected_by_served
 from .latent_scores import ReplicaModel
 from .records import DataRecord, FitRecord
-from .replica_kinds import replica_kind
+from .replica_kinds import replica_kind, warn_if_unlike
 from .shift import without_chance
 from .shrinkage import shrink_towards
 
@@ -215,6 +215,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     `selected_by` says what selected the labelled rows, see `Tower`.
     """
     kind = replica_kind(replicas)
+    warn_if_unlike(kind, pool.moments)
     counts = [evidence.require("replica_counts", _COUNTS) for evidence in (pool, labelled)]
     # On grids of different widths, posteriors differ by several percent at the top although the rows are alike.
     level = max(each.level for each in counts)
