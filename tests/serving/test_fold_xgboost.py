@@ -97,3 +97,26 @@ def test_settings_are_not_shared(world):
     booster = xgboost_booster(world, 2)
     config = json.loads(fold(MAP, booster).save_config())
     assert config["learner"]["generic_param"]["nthread"] == "1"
+
+
+def test_the_rounding_of_many_trees_reverses_no_rows(tmp_path):
+    import polars as pl
+    import xgboost
+
+    from uncurse import Affine
+    from uncurse.serving import fold_file, verify_files
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_000, 4)).astype(np.float32)
+    y = rng.random(10_000) < 1 / (1 + np.exp(3 - X[:, 0] - 0.5 * X[:, 1] * X[:, 2]))
+    model = xgboost.XGBClassifier(n_estimators=150, max_depth=4, learning_rate=0.1, n_jobs=1).fit(X, y)
+    model.save_model(tmp_path / "m.json")
+    pl.DataFrame(X, schema=[f"f{i}" for i in range(4)]).write_parquet(tmp_path / "rows.parquet")
+    files = [tmp_path / name for name in ("m.json", "folded.json", "rows.parquet")]
+    line = Affine(0.83, -0.54, scale="probability")
+    fold_file(line, *files[:2])
+    found = verify_files(line, *files, features=[f"f{i}" for i in range(4)])
+    assert found.agrees
+    assert 0 < found.score_difference < 2e-5
+    steeper = Affine(0.84, -0.54, scale="probability")
+    assert not verify_files(steeper, *files, features=[f"f{i}" for i in range(4)]).agrees

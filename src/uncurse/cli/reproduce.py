@@ -67,7 +67,10 @@ def clicks(
     world: Annotated[bool, typer.Option("--world", help="Simulate rows whose true probabilities are known.")] = False,
     encoded: Annotated[
         Path | None,
-        typer.Option(help="File for the encoded log; it is read if it exists, and written otherwise."),
+        typer.Option(
+            help="File for the encoded log; it is read if it exists, and written otherwise. It belongs to one --rows "
+            "and --seed, whose training rows it knows; with --vocabulary all, to every seed."
+        ),
     ] = None,
     rows: Annotated[
         int | None,

@@ -38,7 +38,8 @@ class FittedMethod:
         Function from scores of shape (N, S) to N probabilities.
     interval : callable, default=None
         Function from (α, level) to (low, high), between which the error on the top α remains with that probability,
-        such as the method `interval` of a fitted `Auto`, `Tower` or ``VAD(intervals=True)``.
+        such as the method `interval` of a fitted `Auto`, `Tower` or ``VAD(intervals=True)``. It is about the top share
+        of all rows, so it is not counted in worlds with requests.
 
     Examples
     --------
