@@ -15,8 +15,8 @@ from uncurse.debias import KINDS
 from uncurse.debias.auto import _cause, _compare_with_labels, _correction
 from uncurse.debias.base import Fitted
 from uncurse.debias.free_shape import Parametric
-from uncurse.debias.intervals import compared_shares
 from uncurse.debias.latent_scores import ReplicaModel
+from uncurse.debias.remaining_error import compared_shares
 from uncurse.evidence import from_arrays
 from uncurse.evidence.from_arrays import column_names
 from uncurse.metrics.selection import top_share

@@ -7,8 +7,8 @@ from scipy.stats import norm
 
 from uncurse import VAD, Auto, Evidence, LogSpec, Moments, UncurseError
 from uncurse.debias.free_shape import FreeShape, LabelFreeAverage, Parametric, teacher
-from uncurse.debias.intervals import SHARES
 from uncurse.debias.latent_scores import ReplicaModel
+from uncurse.debias.remaining_error import SHARES
 from uncurse.debias.vad_fit import VADOptions, label_free
 from uncurse.evidence import ReplicaCells, from_arrays
 from uncurse.metrics.selection import top_share

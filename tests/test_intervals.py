@@ -8,7 +8,8 @@ from scipy.special import expit
 
 from uncurse import VAD, Affine, Auto, ReplicaCounts, Tower, UncurseError
 from uncurse.debias import KINDS
-from uncurse.debias.intervals import (
+from uncurse.debias.label_selection import served_lead
+from uncurse.debias.remaining_error import (
     SHARES,
     TopShare,
     compared_shares,
@@ -16,7 +17,6 @@ from uncurse.debias.intervals import (
     relative_level_error,
     remaining_error_interval,
 )
-from uncurse.debias.label_selection import served_lead
 from uncurse.evidence import from_arrays
 from uncurse.links import logistic
 from uncurse.metrics.selection import top_share

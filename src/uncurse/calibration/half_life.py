@@ -12,7 +12,7 @@ import numpy as np
 from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence, Moments, merged
-from ..evidence.times import check_half_life
+from ..evidence.decay import check_half_life
 from ..links import logistic
 from .calibrators import fit_calibrator
 

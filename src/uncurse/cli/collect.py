@@ -108,7 +108,7 @@ def collect(
 
 def _check_options(out: str | None, into: str | None, half_life: str | None) -> tuple[str, float | None]:
     """Return the file to write, and the half-life in seconds."""
-    from ..evidence.times import duration_seconds
+    from ..evidence.decay import duration_seconds
 
     if out is None and into is None:
         raise UncurseError("--out is missing; name an evidence file to write, or one to add rows to with --into")
@@ -125,7 +125,7 @@ def _check_options(out: str | None, into: str | None, half_life: str | None) -> 
 
 
 def _time(text: str) -> str:
-    from ..evidence.times import utc_time
+    from ..evidence.decay import utc_time
 
     return utc_time(text, "--as-of")
 
@@ -149,7 +149,7 @@ def _now() -> str:
 
 def _elapsed(existing: Evidence, into: str, time: str) -> float:
     """Return the seconds by which rows of a file are older than a time."""
-    from ..evidence.times import seconds_since
+    from ..evidence.decay import seconds_since
 
     if existing.as_of is None:
         raise UncurseError(
@@ -167,7 +167,7 @@ def _elapsed(existing: Evidence, into: str, time: str) -> float:
 def _add(evidence: Evidence, into: str, time: str | None, half_life: float | None) -> Evidence:
     """Add evidence to a file. The lock keeps what other commands add meanwhile."""
     from ..evidence import Evidence
-    from ..evidence.times import decay_factor
+    from ..evidence.decay import decay_factor
 
     with documents.locked(into):
         time = time or _now()

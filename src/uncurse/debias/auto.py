@@ -20,8 +20,8 @@ from ..threads import one_blas_thread
 from .averaging import Averaged, average_maps, mixed_log_odds
 from .base import Fitted, ReplicaDebiaser
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric, lines_of
-from .intervals import SHARES, TopShare, compared_shares
 from .latent_scores import ReplicaModel
+from .remaining_error import SHARES, TopShare, compared_shares
 from .replica_kinds import replica_kind
 from .shrinkage import identical_replicas, lambda_error
 from .tower import TowerFit, fit_tower

@@ -14,7 +14,7 @@ from ..calibration.spline import monotone_curve
 from ..evidence import ReplicaCells
 from ..links import logistic, logit
 from ..maps import Grouped, ScoreMap, compose
-from .intervals import RemainingError, TopShare
+from .remaining_error import RemainingError, TopShare
 
 _KNOTS = 256  # at quantiles of the pool, and as many at equal steps
 

@@ -18,8 +18,8 @@ from ..maps import Affine, Grouped, ScoreMap, compose
 from ..text_tables import html_table
 from ..threads import one_blas_thread
 from ..validation import check_choice
-from .intervals import RemainingError, remaining_error_interval
 from .records import FitRecord
+from .remaining_error import RemainingError, remaining_error_interval
 from .replica_kinds import replica_kind
 from .straight_line import straight_line
 

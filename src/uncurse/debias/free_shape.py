@@ -27,8 +27,8 @@ from ..evidence.replica_cells import outlier_fences, point_masses
 from ..links import logistic
 from ..maps import Affine, Curve
 from .averaging import mixed_log_odds
-from .intervals import TopShare, compared_shares, relative_level_error
 from .latent_scores import LatentScores, ReplicaModel
+from .remaining_error import TopShare, compared_shares, relative_level_error
 from .shrinkage import with_curvature
 
 _MIN_ROWS = 20  # fewer do not determine a shape

@@ -19,8 +19,8 @@ from ..maps.append import append_map
 from ..validation import warn_user
 from .base import Debiaser, Fitted
 from .drift_model import Drift, Known, fit_drift
-from .intervals import SHARES
 from .records import DataRecord, FitRecord, RefreshRecord, TopChange, load_record
+from .remaining_error import SHARES
 from .replica_kinds import KINDS
 
 _NEGLIGIBLE = 0.002  # a change below 0.2% everywhere on the top is not worth a new map

@@ -29,11 +29,11 @@ from ..threads import one_blas_thread
 from ..validation import warn_user
 from .base import Fitted, ReplicaDebiaser
 from .free_shape import project
-from .intervals import TopShare, relative_level_error
 from .label_model import LabelModel, fit_labels, fit_scaling
 from .label_selection import denoised_as_pool, selected_by_served
 from .latent_scores import ReplicaModel
 from .records import DataRecord, FitRecord
+from .remaining_error import TopShare, relative_level_error
 from .replica_kinds import replica_kind, warn_if_unlike
 from .shift import without_chance
 from .shrinkage import shrink_towards

@@ -18,10 +18,10 @@ from ..maps import Affine, Grouped, ScoreMap, compose
 from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
 from .base import Fitted
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric, lines_of
-from .intervals import RemainingError
 from .label_selection import served_lead
 from .latent_scores import ReplicaModel
 from .records import DataRecord, FitRecord, GroupRecord
+from .remaining_error import RemainingError
 from .replica_kinds import ReplicaKind, replica_kind
 from .shrinkage import group_lambdas, identical_replicas, lambda_error, shrink_towards, with_curvature
 from .tower import fit_tower

@@ -11,11 +11,11 @@ from ..documents import Document
 from ..errors import UncurseError
 from ..validation import warn_user
 from .cells import Cells
+from .decay import check_half_life, decay_factor, utc_time
 from .moments import Moments
 from .replica_counts import ReplicaCounts
 from .spec import LogSpec
 from .sums import NEGLIGIBLE
-from .times import check_half_life, decay_factor, utc_time
 
 _OPTIONAL = ("cells", "replica_counts")
 _FIELDS = ("spec", "sources", "as_of", "moments", *_OPTIONAL, "groups")

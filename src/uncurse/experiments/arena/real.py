@@ -23,7 +23,7 @@ from ... import documents
 from ..._types import Array
 from ...calibration import calibrate
 from ...debias import VAD, Auto, Tower
-from ...debias.intervals import normal_quantile
+from ...debias.remaining_error import normal_quantile
 from ...errors import UncurseError
 from ...estimators import UncursedClassifierCV, fit_replicas
 from ...maps import Affine

@@ -1,4 +1,4 @@
-"""Times and half-lives of evidence."""
+"""Times of evidence, and the factor by which older evidence decays."""
 
 from __future__ import annotations
 
