@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import expit
 
 import uncurse
 from uncurse import VAD, Auto, LogSpec, Tower, UncurseError
 from uncurse.debias import KINDS
-from uncurse.debias.auto import _cause, _compare_with_labels, _correction
+from uncurse.debias.auto import _cause, _compare_with_labels, _correction, _group_factors
 from uncurse.debias.base import Fitted
 from uncurse.debias.free_shape import Parametric
 from uncurse.debias.latent_scores import ReplicaModel
@@ -68,6 +69,7 @@ def test_unequal_noise_or_heavy_tails_choose_the_free_shape(replicas, world):
     truth, pool, _ = rows_of(60_000, replicas, mean=-3.0, **world)
     auto = Auto().fit(pool)
     assert auto.method_ == "free"
+    assert (auto.record_.curvature, auto.record_.shape) == (False, "free")
     straight = VAD(curvature=True).fit(pool)
     free, one = (abs(error_on_top(f.predict_proba, truth, pool[:, 0], 0.01)) for f in (auto, straight))
     assert free < 0.05
@@ -571,3 +573,11 @@ def test_a_level_is_the_cause_if_it_is_twice_the_tilt_over_one_spread(level, slo
     base.record.method = "free"
     noise = ", or the replicas show more noise than the served score has" if "under-fits" in cause else ""
     assert _cause(level, slope, 4.0, base, tower).endswith(cause + noise)
+
+
+def test_a_group_speaks_against_a_map_by_the_densities_of_its_level():
+    levels = {"right": (0.01, 0.05), "wrong": (0.5, 0.05), "unknown": (0.5, 10.0)}
+    factors = _group_factors(SimpleNamespace(group_levels=levels))
+    for name, (level, error) in levels.items():
+        wrong = stats.norm(0, np.hypot(error, 0.2))
+        assert factors[name] == pytest.approx(stats.norm(0, error).logpdf(level) - wrong.logpdf(level))
