@@ -267,8 +267,9 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     wrong = right + np.diag(prior)
     factor = _log_density(labels.coefficients, right) - _log_density(labels.coefficients, wrong)
     by_group = _group_factors(tower)
+    all_groups = sum(by_group.values())
     # Groups of the right levels do not show that the level of all rows is right.
-    odds = np.log(_PRIOR / (1 - _PRIOR)) + factor + min(sum(by_group.values()), 0.0)
+    odds = np.log(_PRIOR / (1 - _PRIOR)) + factor + min(all_groups, 0.0)
     right_share = float(logistic(np.array(odds)))
     # If the map is wrong, it is wrong by some 10% on the top. A tower with an error of that size shares its weight with
     # the map, unless the labels rule the map out.
@@ -280,8 +281,8 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
         certain = error / (error + _systematic_error(base, tower) ** 2)
     weight = certain * (right_share + (1 - right_share) * shared)
     cause = _cause(float(level), float(slope), spread, base, tower)
-    worst = min(by_group, key=by_group.__getitem__, default="")
-    if sum(by_group.values()) < min(factor, 0.0):
+    if all_groups < min(factor, 0.0):
+        worst = min(by_group, key=by_group.__getitem__)
         rise = 100 * np.expm1(tower.group_levels[worst][0])
         cause = f"the odds of group {worst!r} are {abs(rise):.0f}% {'higher' if rise > 0 else 'lower'} by its labels"
     return _Comparison(weight, right_share, rarer, cause)

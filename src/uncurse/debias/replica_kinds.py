@@ -17,7 +17,7 @@ from ..evidence import Evidence, Moments, ReplicaCells, ReplicaCounts
 from ..validation import check_choice, warn_user
 
 _ALIKE = 1.5  # ratio of standard deviations; with a larger one, maps of such seeds are off by 5% and more
-_MIN_ROWS = 1_000  # for this ratio
+_MIN_ROWS = 1_000  # with fewer rows the ratio is not judged
 _SLOPES = (0.5, 2.0)  # a snapshot whose scores vary less than half as much is another model
 
 
@@ -49,8 +49,8 @@ class ReplicaKind(ABC):
     served_is_a_column: ClassVar[bool] = True
     #: What `Auto` says if the labels show noise that the replicas do not.
     if_noise_is_hidden: ClassVar[str] = "the scores vary more than the labels support, and the replicas do not show it"
-    #: A label-free correction is off by some such share. Bootstraps vary more than the model itself if rows are few for
-    #: its parameters, and less if it memorises rows.
+    #: Typical error of a label-free correction, as a share of it. Bootstraps vary more than the model itself if rows
+    #: are few for its parameters, and less if it memorises rows.
     correction_error: ClassVar[float] = 0.0
     #: Whether a served score that exceeds the others on some rows shows that it selected these rows.
     shows_selection: ClassVar[bool] = False

@@ -311,11 +311,11 @@ def _group_curves(models: dict[str, ReplicaModel], fit: TowerFit) -> dict[str, S
     """
     known = np.array(list(fit.group_levels.values())).reshape(-1, 2)
     by_labels = dict(zip(fit.group_levels, shrink_towards(0.0, known[:, 0], known[:, 1]).tolist(), strict=True))
+    shifts = [by_labels.get(name, 0.0) for name in models]  # 0 for a group without labels
     moves, errors = [], []
-    for name, model in models.items():
+    for model, shift in zip(models.values(), shifts, strict=True):
         cells = model.cells
         denoised, _ = model.posterior_logit(model.latent if _is_large(model) else fit.pool.latent)
-        shift = by_labels.get(name, 0.0)
         target = logistic(logit(fit.labels.probability(denoised, cells)) + shift)
         w = cells.row_weights()[0]
         z = (cells.served - fit.projection.center) / fit.projection.spread
@@ -331,7 +331,6 @@ def _group_curves(models: dict[str, ReplicaModel], fit: TowerFit) -> dict[str, S
     if not models:
         return {}
     level, tilt = (shrink_towards(0.0, np.array(moves)[:, i], np.array(errors)[:, i]) for i in (0, 1))
-    shifts = [by_labels.get(name, 0.0) for name in models]
     return {name: fit.projection.moved(float(level[i]) + shifts[i], float(tilt[i])) for i, name in enumerate(models)}
 
 

@@ -276,7 +276,7 @@ def _floors(sd: Array, rows: Array, rate: Array) -> tuple[Array, Array]:
         return mean, largest
     from scipy.special import bdtr, gammaln  # slow to import
 
-    n, p = np.maximum(np.rint(rows), 1.0), np.where(small, rate, 0.5)  # which is not used in other bins
+    n, p = np.maximum(np.rint(rows), 1.0), np.where(small, rate, 0.5)  # results of other bins are not used
     scale = sd / np.sqrt(p * (1 - p) / n)
     # De Moivre: E|K − np| = 2v(1 − p)P(K = v), where v is the least whole number above np.
     v = np.floor(n * p) + 1
