@@ -22,6 +22,18 @@ def two_blas_threads():
         yield
 
 
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("1", 1), ("3", 3), ("0", 1), ("99", 8), ("", 8), ("2,1", 8), (None, 8)]
+)
+def test_the_environment_limits_the_number_of_threads(limit, expected, monkeypatch):
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
+    if limit is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert threads.cores() == expected
+
+
 @pytest.mark.parametrize("cores", [1, 2, 5])
 def test_results_are_in_the_order_of_the_items(cores, monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: cores)

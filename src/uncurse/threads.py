@@ -20,9 +20,11 @@ _MAX_CORES = 8  # memory bandwidth limits the speed of more
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use, at most 8."""
+    """Return the number of cores that this process may use: at most 8, and at most ``OMP_NUM_THREADS`` if it is set."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return min(_MAX_CORES, len(affinity(0)) if affinity else (os.cpu_count() or 1))
+    available = len(affinity(0)) if affinity else (os.cpu_count() or 1)
+    limit = os.environ.get("OMP_NUM_THREADS", "")  # also of worker processes that share the cores
+    return min(_MAX_CORES, available, max(1, int(limit)) if limit.isdecimal() else available)
 
 
 def in_threads(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,7 +20,7 @@ class ClickModel(nn.Module):
     """A module that takes numbers (rows, numbers) and codes (rows, fields) and returns logits (rows,).
 
     `sizes` has the number of codes of each field, `numbers` counts the numeric inputs, and `embedding` is the width of
-    the embedding of a code. The other options of the subclass are kept for `repr` and `empty_copy`.
+    the embedding of a code. The other options of the subclass are kept for `repr`.
     """
 
     def __init__(self, sizes: Sequence[int], numbers: int, embedding: int, **widths: Any) -> None:
@@ -43,9 +44,11 @@ class ClickModel(nn.Module):
 
     def empty_copy(self, device: torch.device | str) -> ClickModel:
         """Return a model of the same shape on a device, its weights not yet set."""
-        with torch.device("meta"):
-            made = type(self)(self.sizes, self.numbers, **self.options)
-        return made.to(next(self.parameters()).dtype).to_empty(device=device)
+        weights = {
+            id(old): nn.Parameter(torch.empty(old.shape, dtype=old.dtype, device=device), old.requires_grad)
+            for old in self.parameters()
+        }
+        return copy.deepcopy(self, weights)  # which takes these instead of copies
 
     def check(self, codes: Tensor) -> None:
         """Raise if a code is outside its field; while training, the caller checks the data once."""
@@ -234,10 +237,8 @@ def _network(widths: list[int], *, last_relu: bool) -> nn.Sequential:
     for inputs, outputs in pairwise(widths):
         with warnings.catch_warnings():  # of a layer without inputs, where there are no numbers
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-            device = torch.get_default_device()
-            layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, device=device)  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            layer.weight.normal_(0, (2 / (inputs + outputs)) ** 0.5)
-            layer.bias.normal_(0, outputs**-0.5)
+            layer = nn.Linear(inputs, outputs, device="meta")  # without numbers: they are drawn once, here
+        layer.weight = nn.Parameter(torch.empty(outputs, inputs).normal_(0, (2 / (inputs + outputs)) ** 0.5))
+        layer.bias = nn.Parameter(torch.empty(outputs).normal_(0, outputs**-0.5))
         layers += [layer, nn.ReLU()]
     return nn.Sequential(*layers if last_relu else layers[:-1])

@@ -223,7 +223,7 @@ class Replicas:
                     check_finite(x, i)
                 if stack.sizes:
                     check_codes(part[1], stack.sizes)
-                out[start : start + step] = stack.scores(*(x[None] for x in part)).T.cpu().numpy()
+                out[start : start + step] = stack.scores(*(x[None] for x in part)).T.contiguous().cpu().numpy()
         return out
 
     def _at(self, snapshot: float | None) -> Stack:
