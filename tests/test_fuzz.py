@@ -1,11 +1,8 @@
-"""A short run of the fuzzer, and tests of the fuzzer itself."""
+"""Random command lines, and tests of the fuzzer itself; test_pinned_calls.py calls the public names."""
 
 import importlib
 import os
-import pickle
 import re
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -24,43 +21,12 @@ import uncurse
 from uncurse import UncurseError
 from uncurse.maps import Affine, ScoreMap
 
-CALLS = 1500
-#: Polars starts threads, which a forked process does not have: its target runs in this process.
-CORE = [name for name in TARGETS if name != "command_line"]
-
-
-RUN = """
-import pickle, sys
-from tools.fuzz import targets
-from tools.fuzz.engine import TARGETS, run_workers
-names = [name for name in TARGETS if name != "command_line"]
-pickle.dump(run_workers(names, int(sys.argv[1]), seed=0, jobs=1), sys.stdout.buffer)
-"""
-
-
-@pytest.fixture(scope="module")
-def tally():
-    # From a new process: one forked from here would hang in the threads that earlier tests have started.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", RUN, str(CALLS)], capture_output=True, check=True, env=environment)
-    return pickle.loads(done.stdout)
-
-
-def test_no_call_of_a_public_name_breaks_a_property(tally):
-    assert not tally.findings, "\n" + "\n".join(map(str, tally.findings.values()))
-
 
 def test_random_command_lines_end_with_an_answer_or_one_error_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outcomes = [run_call(TARGETS["command_line"], 0, number, tmp_path)[1] for number in range(80)]
     assert not [str(outcome) for outcome in outcomes if isinstance(outcome, Finding)]
     assert 13 < sum(outcome is False for outcome in outcomes) < 67
-
-
-def test_every_target_is_called_and_accepts_some_input(tally):
-    assert tally.calls.total() == CALLS
-    for name in CORE:
-        assert tally.calls[name] > tally.refused[name], f"{name} refuses all of {tally.calls[name]} calls"
 
 
 PACKAGES = (
@@ -228,7 +194,6 @@ def test_one_call_is_made_again_by_its_number(capsys, monkeypatch):
 
 
 def test_workers_report_faults_and_processes_that_die(monkeypatch, capsys):
-    import os
 
     def dies(call):
         if call.chance(0.5):

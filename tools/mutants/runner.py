@@ -23,7 +23,7 @@ import pytest
 from .mutations import Mutation
 
 #: What the tests need of the checkout.
-COPIED = ("src", "tests", "conftest.py", "pyproject.toml", "docs", "README.md", "examples")
+COPIED = ("src", "tests", "tools", "conftest.py", "pyproject.toml", "docs", "README.md", "examples")
 #: Packages and modules that are not part of the core.
 OUTSIDE = ("logs", "report", "serving", "deep", "mlflow", "experiments", "cli")
 #: Starts of the names of their tests, and of tests of the tools and of the source text. Other tests are the core's.
