@@ -274,25 +274,41 @@ def _floors(sd: Array, rows: Array, rate: Array) -> tuple[Array, Array]:
     small = (sd > 0) & (np.square(rows * sd) < _SMALL_VARIANCE)
     if not small.any():
         return mean, largest
-    from scipy.special import bdtr, gammaln  # slow to import
-
-    n, p = np.maximum(np.rint(rows), 1.0), np.where(small, rate, 0.5)  # results of other bins are not used
-    scale = sd / np.sqrt(p * (1 - p) / n)
-    # De Moivre: E|K − np| = 2v(1 − p)P(K = v), where v is the least whole number above np.
-    v = np.floor(n * p) + 1
-    log_chance = gammaln(n + 1) - gammaln(v + 1) - gammaln(n - v + 1) + v * np.log(p) + (n - v) * np.log1p(-p)
-    mean = np.where(small, scale * 2 * v / n * (1 - p) * np.exp(log_chance), mean)
+    mean, largest = mean.copy(), largest.copy()
     for i in np.flatnonzero(small.any(axis=-1)):
         few, normal = small[i], sd[i, ~small[i]]
-        rows, p, unit = n[i, few].astype(np.int64), rate[i, few], n[i, few] / scale[i, few]
-        width = max((np.maximum(p, 1 - p) * rows / unit).max(), 7 * normal.max(initial=0.0)) / _FLOOR_POINTS
-        t = width * (np.arange(_FLOOR_POINTS) + 0.5)[:, None]
-        high, low = np.floor(rows * p + unit * t), np.ceil(rows * p - unit * t) - 1
-        below = np.where(low < 0, 0.0, bdtr(np.maximum(low, 0), rows, p))
-        inside = np.prod(bdtr(np.minimum(high, rows), rows, p) - below, axis=-1)
-        inside *= np.prod(1 - 2 * normal_cdf(-t / np.maximum(normal, 1e-300)), axis=-1)
+        n, p = np.maximum(np.rint(rows[i, few]), 1.0), rate[i, few]
+        scale = sd[i, few] / np.sqrt(p * (1 - p) / n)  # of a gap, so that its standard deviation is exact
+        first, chance = _binomial(n, p)
+        counts = first[:, None] + np.arange(chance.shape[1])
+        mean[i, few] = scale / n * (np.abs(counts - (n * p)[:, None]) * chance).sum(axis=-1)
+        unit = n / scale
+        width = max((np.maximum(p, 1 - p) * scale).max(), 7 * normal.max(initial=0.0)) / _FLOOR_POINTS
+        t = width * (np.arange(_FLOOR_POINTS) + 0.5)
+        reached = np.concatenate([np.zeros((len(n), 1)), np.cumsum(chance, axis=1)], axis=1)
+        # Counts from `low` to `high` have a gap of at most t.
+        low, high = np.ceil((n * p)[:, None] - unit[:, None] * t), np.floor((n * p)[:, None] + unit[:, None] * t) + 1
+        places = (np.clip(end - first[:, None], 0, chance.shape[1]).astype(np.intp) for end in (high, low))
+        upto, below = (np.take_along_axis(reached, place, axis=1) for place in places)
+        inside = np.prod(upto - below, axis=0)
+        inside *= np.prod(1 - 2 * normal_cdf(-t[:, None] / np.maximum(normal, 1e-300)), axis=-1)
         largest[i] = width * float(np.sum(1 - inside))
     return mean, largest
+
+
+def _binomial(n: Array, p: Array) -> tuple[Array, Array]:
+    """Return the first count and the probabilities of the counts from there on, of binomials of small variance.
+
+    Counts that are more than 15 standard deviations away are left out.
+    """
+    reach = 15 * np.sqrt(_SMALL_VARIANCE)
+    first = np.maximum(np.floor(n * p - reach), 0.0)
+    counts = first[:, None] + np.arange(int(min(n.max(), 2 * reach + 1)) + 1)
+    with np.errstate(divide="ignore"):  # a count above n has the logarithm −∞
+        steps = np.log(np.maximum(n[:, None] - counts[:, :-1], 0.0) / counts[:, 1:]) + np.log(p / (1 - p))[:, None]
+    logs = np.concatenate([np.zeros((len(n), 1)), np.cumsum(steps, axis=1)], axis=1)
+    chance = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return first, chance / chance.sum(axis=1, keepdims=True)
 
 
 def columns_of(cells: Cells) -> Columns:
