@@ -8,7 +8,7 @@ PIP := $(BIN)/python $(INSTALL) --constraint constraints.txt
 # Where this is set, each of the many processes of the tests would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-beside test-oldest lint theory fuzz mutants bench docs package clean
+.PHONY: setup demo test test-spark test-oldest lint theory fuzz mutants bench docs package clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.core
@@ -16,16 +16,15 @@ demo: setup
 	$(BIN)/uncurse demo
 
 test: $(VENV)/.dev
-	@echo "make test-beside runs at the same time; its output follows"
-	@$(MAKE) --no-print-directory test-beside > $(VENV)/beside.log 2>&1 & beside=$$!; \
-	trap 'kill $$beside' INT TERM; status=0; \
+	@echo "make test-spark runs at the same time; its output follows"
+	@$(MAKE) --no-print-directory test-spark > $(VENV)/spark.log 2>&1 & spark=$$!; \
+	trap 'kill $$spark' INT TERM; status=0; \
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not theory and not spark' -rs || status=1; \
-	wait $$beside || status=1; cat $(VENV)/beside.log; exit $$status
+	wait $$spark || status=1; cat $(VENV)/spark.log; exit $$status
 
 # One process runs the tests of Spark, because each process would start a Java machine of its own.
-test-beside: $(VENV)/.dev
+test-spark: $(VENV)/.dev
 	$(BIN)/python -m pytest -m spark $$(grep -rlE 'spark|engines' tests --include='test_*.py') -rs -p no:cacheprovider
-	$(MAKE) --no-print-directory test-oldest
 
 # The oldest packages that pyproject.toml allows. All tests of the core on them: make test-oldest TESTS=core
 # Left out by default: the demo, whose commands a smaller log goes through; many replications; signals and pipes.
