@@ -1,12 +1,21 @@
-"""What pytest leaves out, modules whose library is not installed; and the device of all tests."""
+"""What pytest leaves out, modules whose library is not installed; and the device and the timings of all tests."""
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
 
 MODULES = {"triton": "src/uncurse/deep/kernels.py", "mlflow": "src/uncurse/mlflow.py"}
 collect_ignore = [path for library, path in MODULES.items() if not find_spec(library)]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def short_timings():
+    """`verify` measures latencies for a hundredth of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("uncurse.serving.verify"), "_SECONDS", 0.01)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

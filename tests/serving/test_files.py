@@ -24,12 +24,6 @@ from uncurse.serving.fold.files import family
 MAP = Affine(0.8, -0.3)
 
 
-@pytest.fixture(autouse=True)
-def _short_timings(monkeypatch):
-    # The function verify hides its module.
-    monkeypatch.setattr(sys.modules["uncurse.serving.verify"], "_SECONDS", 0.01)
-
-
 @pytest.fixture
 def without_processes(monkeypatch):
     """Whole models of CatBoost and XGBoost are read in this process: each process of their own takes a second."""

@@ -1,6 +1,5 @@
 """Maps in ONNX models: into the numbers of a plain layer, else before the sigmoid; run by ONNX Runtime."""
 
-import sys
 import warnings
 
 import numpy as np
@@ -464,12 +463,11 @@ def test_what_looks_like_both_classes_is_refused():
         fold(MAP, pair(tensors=(two,)))
 
 
-def test_verify_reads_every_column_and_output(tmp_path, monkeypatch):
+def test_verify_reads_every_column_and_output(tmp_path):
     import polars as pl
 
     from uncurse.serving import verify_files
 
-    monkeypatch.setattr(sys.modules["uncurse.serving.verify"], "_SECONDS", 0.01)
     shape = Affine(0.6, 0.05, "identity", "probability")
     pl.DataFrame(X, schema=list("abcd")).write_parquet(tmp_path / "rows.parquet")
 
@@ -505,12 +503,11 @@ def test_failed_shape_inference_is_said(shape):
     assert len(caught) == 1
 
 
-def test_verify_reads_labels(tmp_path, monkeypatch):
+def test_verify_reads_labels(tmp_path):
     import polars as pl
 
     from uncurse.serving import verify_files
 
-    monkeypatch.setattr(sys.modules["uncurse.serving.verify"], "_SECONDS", 0.01)
     shape = Affine(0.8, -0.6)
     half = numpy_helper.from_array(np.array(0.5, np.float32), "half")
     nodes = [
