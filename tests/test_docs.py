@@ -96,3 +96,31 @@ def test_the_reference_lists_every_command_and_option(reference_pages, tmp_path)
         assert value.help.split("\n")[0].split(".")[0][:20] in section
         for param in value.params:
             assert param.name == "help" or any(f"`{shown}`" in section for shown in (*param.opts, param.metavar)), param
+
+
+PAGE = """
+```python
+print("rows 12, error", 0.5)
+```
+```text
+rows 12, error 0.7
+```
+"""
+
+
+def test_output_that_was_not_printed_fails_a_page_and_new_numbers_are_written(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    with pytest.raises(SystemExit, match=r"page.md:5: this was not printed: 'rows 12, error 0.7'"):
+        run_page(page)
+    run_page(page, update=True)
+    assert page.read_text() == PAGE.replace("0.7", "0.5")
+    page.write_text(PAGE.replace("error 0.7", "mistake 0.5"))
+    with pytest.raises(SystemExit, match="mistake"):
+        run_page(page, update=True)
+
+
+def test_output_after_a_change_for_the_tests_is_not_compared(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- in tests: 12 => 13 -->" + PAGE)
+    assert run_page(page) == []

@@ -1,8 +1,10 @@
 """Run the code blocks of Markdown pages: ``python -m tools.docblocks README.md docs/how-to/groups.md``.
 
 The blocks of a page run in order, in one Python process and one empty folder. Python blocks share their names. In
-blocks of commands, lines that start with ``uncurse`` or ``$ uncurse`` run in a shell; other lines are output. Comments
-of a page, which no reader sees, prepare what its blocks need::
+blocks of commands, lines that start with ``uncurse`` or ``$ uncurse`` run in a shell; other lines are output, and so is
+a block of ``text`` after another block. What a page shows as output must have been printed, numbers to about 1%; lines
+with … or with times are not compared. ``--update`` writes new numbers into the pages; words are yours to change.
+Comments of a page, which no reader sees, prepare what its blocks need::
 
     <!-- setup
     pool = make_scores()
@@ -11,7 +13,7 @@ of a page, which no reader sees, prepare what its blocks need::
     uncurse collect pool.parquet --scores s0,s1 --scale logit -o pool.json
     -->
     <!-- not run: needs a GPU -->           the next block is left out, and the reason is printed
-    <!-- in tests: 20 => 2 -->              a text of the next block is replaced
+    <!-- in tests: 20 => 2 -->              a text of the next block is replaced; later output is not compared
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,10 +47,12 @@ SHELLS = ("", "console", "sh", "bash")
 class Block:
     """One block of a page."""
 
-    kind: str  # "python" or "shell"
+    kind: str  # "python", "shell" or "output"
     code: str
     line: int
     reason: str = ""  # why it is not run
+    shown: str = ""  # what the page shows as its output
+    changed: bool = False  # for the tests
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -75,9 +80,12 @@ def blocks(text: str) -> Iterator[Block]:
                 code = code.replace(old, new)
             language = found["language"].strip()
             if language == "python":
-                yield Block("python", code, line, reason)
+                yield Block("python", code, line, reason, changed=bool(changes))
             elif language in SHELLS and commands(code):
-                yield Block("shell", code if language == "sh" else commands(code), line, reason)
+                run, shown = (code, "") if language == "sh" else (commands(code), _output(code))
+                yield Block("shell", run, line, reason, shown, bool(changes))
+            elif language == "text":
+                yield Block("output", "", line, reason, code)
             reason, changes = "", []
 
 
@@ -100,21 +108,113 @@ def commands(code: str) -> str:
     return "".join(f"{line}\n" for line in found)
 
 
-def run_page(path: Path) -> list[str]:
+def _output(code: str) -> str:
+    """Return the lines of a block of commands that are output."""
+    kept, open_command = [], False
+    for line in code.splitlines():
+        if re.match(r"(\$ )?uncurse ", line) or (open_command and line.startswith("    ") and "[" not in line):
+            open_command = True
+        else:
+            kept.append(line)
+            open_command = False
+    return "\n".join(kept)
+
+
+def run_page(path: Path, update: bool = False) -> list[str]:
     """Run the blocks of a page in the current folder. Return what was not run, and why."""
     space: dict[str, Any] = {"__name__": "__main__"}
-    left_out = []
+    left_out: list[str] = []
+    printed, compared = "", True
     for block in blocks(path.read_text(encoding="utf-8")):
         where = f"{path.name}:{block.line}"
+        compared &= not block.changed
         if block.reason:
             left_out.append(f"{where}: {block.reason}")
-        elif block.kind == "python":
-            exec(compile("\n" * block.line + block.code, str(path), "exec"), space)
-        else:
-            code = run_commands(block.code)
-            if code:
+            continue
+        with printing() as output:
+            if block.kind == "python":
+                exec(compile("\n" * block.line + block.code, str(path), "exec"), space)
+            elif block.kind == "shell" and (code := run_commands(block.code)):
                 raise SystemExit(f"{where}: exit code {code}\n{block.code}")
+        printed = printed if block.kind == "output" else output[0]
+        stale = stale_lines(block.shown, printed) if compared and printed else []
+        if stale and update:
+            stale = _update(path, block.shown, stale, printed)
+        if stale:
+            raise SystemExit(f"{where}: this was not printed: {stale[0]!r}\n{printed}")
     return left_out
+
+
+def _update(path: Path, shown: str, stale: list[str], printed: str) -> list[str]:
+    """Replace lines of a page by printed lines with the same words. Return those for which there is none."""
+    left, new = [], shown
+    for line in stale:
+        words, numbers = _words_and_numbers(line)
+        found = [each for each in printed.splitlines() if _words_and_numbers(each)[0] == words]
+        if found:  # the one with the most equal numbers, and of these the last
+            equal = [sum(map(str.__eq__, numbers, _words_and_numbers(each)[1])) for each in found]
+            new = new.replace(line, max(zip(equal, range(len(found)), found, strict=True))[2], 1)
+        else:
+            left.append(line)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(shown.strip("\n"), new.strip("\n")), encoding="utf-8")
+    return left
+
+
+@contextmanager
+def printing() -> Iterator[list[str]]:
+    """Collect what this process and its children print; the list has it at the end."""
+    found: list[str] = []
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
+        kept = [os.dup(1), os.dup(2)]
+        for target in (1, 2):
+            os.dup2(file.fileno(), target)
+        try:
+            with redirect_stdout(file), redirect_stderr(file):
+                yield found
+        finally:
+            file.flush()
+            for target, old in zip((1, 2), kept, strict=True):
+                os.dup2(old, target)
+                os.close(old)
+            file.seek(0)
+            found.append(file.read())
+    sys.stdout.write(found[0])
+
+
+_NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+_VARIES = re.compile(r"…|\.\.\.|µs| ms\b|\d s\b")  # cut lines, and times
+
+
+def stale_lines(shown: str, printed: str) -> list[str]:
+    """Return the lines that a page shows as output and that were not printed.
+
+    Numbers may differ by 1% or by two units of the last digit, because machines round differently.
+
+    >>> stale_lines("error +0.68%\\n\\n12 rows in 3 µs", "error  +0.69%\\nmore")
+    []
+    >>> stale_lines("error +0.68%", "error +0.48%")
+    ['error +0.68%']
+    """
+    lines = [_words_and_numbers(line) for line in printed.splitlines()]
+
+    def was_printed(line: str) -> bool:
+        words, numbers = _words_and_numbers(line)
+        return any(words == w and all(map(_close, numbers, n)) for w, n in lines)
+
+    wanted = [line for line in shown.splitlines() if line.strip() and not _VARIES.search(line)]
+    return [line for line in wanted if not was_printed(line)]
+
+
+def _words_and_numbers(line: str) -> tuple[str, list[str]]:
+    return "".join(_NUMBER.sub("#", line).split()), _NUMBER.findall(line)
+
+
+def _close(shown: str, printed: str) -> bool:
+    one, other = (float(text.replace(",", "").replace("−", "-")) for text in (shown, printed))
+    mantissa = shown.partition("e")[0]
+    last_digit = 10.0 ** -len(mantissa.partition(".")[2])
+    return abs(one - other) <= max(0.01 * abs(one), 2 * last_digit) or max(abs(one), abs(other)) < 1e-9
 
 
 def run_commands(code: str) -> int:
@@ -150,7 +250,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run pages, each in an empty folder, with the command ``uncurse`` of this Python; exit with 1 if one fails."""
     parser = argparse.ArgumentParser(prog="tools.docblocks", description=__doc__)
     parser.add_argument("pages", nargs="+", type=Path)
-    pages = [page.resolve() for page in parser.parse_args(arguments).pages]
+    parser.add_argument("--update", action="store_true", help="write the printed numbers into the pages")
+    options = parser.parse_args(arguments)
+    pages = [page.resolve() for page in options.pages]
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(environment(Path(folder, "bin")))
         failed = []
@@ -159,7 +261,7 @@ def main(arguments: list[str] | None = None) -> None:
             target.mkdir()
             os.chdir(target)
             try:
-                for line in run_page(page):
+                for line in run_page(page, options.update):
                     print(f"not run: {line}")
             except (Exception, SystemExit):
                 traceback.print_exc()
