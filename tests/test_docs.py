@@ -103,7 +103,7 @@ PAGE = """
 print("rows 12, error", 0.5)
 ```
 ```text
-rows 12, error 0.7
+rows 12, error 0.9
 ```
 """
 
@@ -111,11 +111,11 @@ rows 12, error 0.7
 def test_output_that_was_not_printed_fails_a_page_and_new_numbers_are_written(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    with pytest.raises(SystemExit, match=r"page.md:5: this was not printed: 'rows 12, error 0.7'"):
+    with pytest.raises(SystemExit, match=r"page.md:5: this was not printed: 'rows 12, error 0.9'"):
         run_page(page)
     run_page(page, update=True)
-    assert page.read_text() == PAGE.replace("0.7", "0.5")
-    page.write_text(PAGE.replace("error 0.7", "mistake 0.5"))
+    assert page.read_text() == PAGE.replace("0.9", "0.5")
+    page.write_text(PAGE.replace("error 0.9", "mistake 0.5"))
     with pytest.raises(SystemExit, match="mistake"):
         run_page(page, update=True)
 
