@@ -1,8 +1,9 @@
 """Random calls of every public name of the core: no property breaks, and each outcome is the stored one.
 
 The fuzzer draws the calls, valid and invalid ones. An outcome is a refusal with its message, or all numbers of the
-result, reduced to one. After an intended change run ``python -m tests.test_pinned_calls`` to store new outcomes. To see
-a call: ``python -m tools.fuzz --seed 0 --only TARGET --call NUMBER``.
+result, reduced to one; the last outcome of a call has its warnings. After an intended change run
+``python -m tests.test_pinned_calls`` to store new outcomes. To see a call:
+``python -m tools.fuzz --seed 0 --only TARGET --call NUMBER``.
 """
 
 import contextlib
@@ -68,10 +69,13 @@ def parts(value: Any) -> Iterator[float | str]:
 def reduced(value: Any) -> list[float | str]:
     """Return one number for the numbers of a result, and one word for its text.
 
-    A relative change of a number changes the sum as much; one of less than 1e-6 is rounding.
+    A relative change of a number changes the sum as much; one of less than 1e-6 is rounding. Words are sorted: Python
+    writes sets of text in any order.
     """
     found = list(islice(parts(value), 2000))
-    text = "|".join(VARIABLE.sub("#", x) for x in found if isinstance(x, str))
+    text = "|".join(
+        sorted(word.strip("{},") for x in found if isinstance(x, str) for word in VARIABLE.sub("#", x).split())
+    )
     numbers = [float(x) for x in found if not isinstance(x, str)]
     logs = [math.copysign(math.log1p(1e6 * abs(x)), x) if abs(x) < HUGE else 7.0 for x in numbers]
     total = math.fsum((1.5 + math.cos(k)) * x for k, x in enumerate(logs))
@@ -100,13 +104,14 @@ def outcomes_of(name: str, number: int, folder: Path) -> list[Any]:
     """Make one call of a target, and return the outcomes of what it calls."""
     np.random.seed(number)  # estimators with random_state=None draw from it
     recorder = Recorder([0, zlib.crc32(name.encode()), number], folder)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("error")
-        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", category=RuntimeWarning, module="sklearn")
         with contextlib.suppress(Refused):
             TARGETS[name].function(recorder)
-    return recorder.outcomes[:OUTCOMES]
+    warnings_of_ours = sorted({str(each.message) for each in warned if "sklearn" not in each.filename})
+    return [*recorder.outcomes[:OUTCOMES], reduced(warnings_of_ours) if recorder.moderate else None]
 
 
 def calls_of(name: str) -> range:
@@ -146,7 +151,11 @@ if __name__ == "__main__":
     made = all_outcomes()
     if sys.argv[1:] != ["print"]:
         # Outcomes that rounding decides are not compared: another processor would have others.
-        older = {"OPENBLAS_CORETYPE": "Sandybridge", "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512_SKX AVX2 FMA3"}
+        older = {
+            "PYTHONHASHSEED": "1",
+            "OPENBLAS_CORETYPE": "Sandybridge",
+            "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512_SKX AVX2 FMA3",
+        }
         command = [sys.executable, "-m", "tests.test_pinned_calls", "print"]
         printed = subprocess.run(command, env=os.environ | older, stdout=subprocess.PIPE, check=True).stdout
         for name, others in json.loads(printed).items():

@@ -61,7 +61,7 @@ def fitted(kind, replicas, columns, rows):
     }.items():
         try:
             method = make()
-            results[name] = [method.record_.method, *numbers(method)]
+            results[name] = [method.record_.method, method.record_.reason, *numbers(method)]
             if "groups" in name:
                 results[name] += [x for group in "012" for x in method.map_(SERVED, np.full(9, group)).tolist()]
         except ValueError as error:
@@ -108,7 +108,7 @@ def small_pools():
         tower = Tower().fit(scores, labelled=(scores, labels))
         results[f"tower of {rows}"] = [*tower.map_(SERVED).tolist(), *tower.interval(0.05), *tower.interval(1.0)]
         auto = Auto().fit(scores, labelled=(scores, labels))
-        results[f"auto of {rows}"] = [auto.method_, *auto.map_(SERVED).tolist(), *auto.interval(0.1)]
+        results[f"auto of {rows}"] = [auto.method_, auto.reason_, *auto.map_(SERVED).tolist(), *auto.interval(0.1)]
     return results
 
 
