@@ -159,7 +159,7 @@ def test_the_meaning_says_what_to_do_and_what_is_missing():
     assert "more positives would find or exclude an error of 5%" in few
     assert "enough labels to find an error of 5%" in many
     wrong = monitored.meaning(shown(state_of(5, lambda day: 0.9)))
-    assert "Fit the map again on recent rows, and start a new state" in wrong
+    assert "Refresh the map with labels from after the change, or fit it again, and start a new state" in wrong
     assert "up to 2.0% are accepted" in monitored.meaning(shown(state_of(2), tolerance=0.02))
 
 

@@ -23,7 +23,7 @@ def arena(
     world: Annotated[list[str] | None, typer.Option(help="World to simulate; may be repeated.")] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help='Method, such as "Tower S=3", or Tower for every S; may be repeated.'),
+        typer.Option(help='Method in a world, such as "Tower S=3", or Tower for every S; may be repeated.'),
     ] = None,
     replications: Annotated[
         int | None,

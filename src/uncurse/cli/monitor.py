@@ -245,10 +245,10 @@ def _text(verdict: Verdict, pool: bool) -> str:
     if verdict.shrinkage is not None:
         moved = verdict.shrinkage
         lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors{aside}")
-    if verdict.positives_needed:
-        lines.append(f"about {verdict.positives_needed:,} more positive labels are needed to find an error of 5%")
-    else:
-        lines.append("there are enough labels to find an error of 5%")
+    if verdict.decision != "refit":  # after an alarm the error is found
+        needed = verdict.positives_needed
+        labels = f"about {needed:,} more positive labels are needed" if needed else "there are enough labels"
+        lines.append(f"{labels} to find an error of 5%")
     return "\n".join(lines)
 
 

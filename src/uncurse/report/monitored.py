@@ -203,8 +203,8 @@ def meaning(monitored: Monitored) -> str:
     tolerance = accepted if monitored.tolerance else ""
     if verdict.decision == "refit":
         return (
-            f"{counts}{tolerance} Fit the map again on recent rows, and start a new state: the alarm stays until then. "
-            "A valid map raises it with probability 5% at most, no matter how often it is checked."
+            f"{counts}{tolerance} Refresh the map with labels from after the change, or fit it again, and start a new "
+            "state: the alarm stays until then. A valid map raises it with probability 5% at most, no matter how often it is checked."
         )
     if verdict.positives_needed:
         more = f"About {number(verdict.positives_needed)} more positives would find or exclude an error of 5%."
