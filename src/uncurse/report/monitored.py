@@ -204,7 +204,8 @@ def meaning(monitored: Monitored) -> str:
     if verdict.decision == "refit":
         return (
             f"{counts}{tolerance} Refresh the map with labels from after the change, or fit it again, and start a new "
-            "state: the alarm stays until then. A valid map raises it with probability 5% at most, no matter how often it is checked."
+            "state: the alarm stays until then. A valid map raises it with probability 5% at most, no matter how often "
+            "it is checked."
         )
     if verdict.positives_needed:
         more = f"About {number(verdict.positives_needed)} more positives would find or exclude an error of 5%."
