@@ -228,3 +228,10 @@ def test_a_link_without_a_formula_is_refused_by_every_export(monkeypatch):
     for export in (to_python, to_c, to_sql):
         with pytest.raises(UncurseError, match="the cloglog link cannot be compiled"):
             export(strange)
+
+
+def test_bounds_of_predictions_are_the_ends_of_the_floats():
+    import sys
+
+    assert (TINY, MOST) == (sys.float_info.min, sys.float_info.max)
+    assert BELOW_ONE == 1 - sys.float_info.epsilon / 2

@@ -177,3 +177,22 @@ def test_a_record_cannot_be_changed():
     record = FITS[0][1].record_
     with pytest.raises(AttributeError):
         record.lambda_ = 0.5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"edges": (-1.0, 0.0)},
+        {"edges": (), "weights": ()},
+        {"edges": (1.0,), "weights": ()},
+        {"edges": (-1.0, -1.0, 2.0)},
+        {"weights": (1.0, -0.5)},
+        {"weight": 0.0},
+        {"weight": -0.5},
+        {"sd": -0.5},
+    ],
+)
+def test_a_summary_that_is_no_distribution_is_refused(change):
+    with pytest.raises(UncurseError, match="not a distribution"):
+        replace(SUMMARY, **change)
+    assert replace(SUMMARY, sd=0.0, weights=(0.0, 2.0), weight=0.5).sd == 0.0

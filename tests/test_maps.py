@@ -499,6 +499,8 @@ def test_the_repr_of_many_numbers_shows_the_first_and_the_last():
     end = "link='logistic', scale='logit')"
     six = tuple(map(float, range(6)))
     assert repr(Curve(six, six, 1.0, 0.5)) == f"Curve(x={six}, y={six}, left=1.0, right=0.5, {end}"
+    seven = tuple(map(float, range(7)))
+    assert "x=(0.0, 1.0, …, 5.0, 6.0; 7 in all)" in repr(Curve(seven, seven, 1.0, 0.5))
     many = range(900)
     shown = "(0.0, 1.0, …, 898.0, 899.0; 900 in all)"
     curve = Curve(many, many, 1.0, 0.5)

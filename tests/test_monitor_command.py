@@ -68,6 +68,7 @@ def test_the_table_has_a_row_since_the_error_began(run, written):
         assert "\nsince 20" not in run("monitor", "map.json", f"{day}.parquet", *common, f"2026-11-{day}")
     run("monitor", "map.json", "bad.parquet", *common, "2026-11-04", code=1)
     span = re.match(r"refit: since 2026-11-04 .* sequence (.*?)\)", run.stdout)[1]
+    assert "to find an error of 5%" not in run.stdout  # it is found
     assert re.search(rf"^since 2026-11-04 .* {re.escape(span)} ", run.stdout, re.M)
     shutil.copy(written / "bad.parquet", written / "again.parquet")
     run("monitor", "map.json", "again.parquet", *common, "2026-11-05", "--format", "tsv", code=1)

@@ -127,3 +127,13 @@ def test_the_line_is_at_the_minimum_of_the_squares():
     found = _fit(x, own, target, log_odds)
     exact = least_squares(lambda b: np.log(own @ expit(b[0] * x + b[1])) - target, found, xtol=1e-14, ftol=1e-14).x
     assert found == pytest.approx(tuple(exact), rel=1e-6)
+
+
+def test_the_first_line_goes_through_the_ends_however_close_the_scores_are(monkeypatch):
+    monkeypatch.setattr("uncurse.debias.straight_line._STEPS", 0)
+    for width in (0.5, 1.0, 3.0):
+        x = np.array([-1.0, -1.0 + width / 3, -1.0 + width])
+        slope, intercept = _fit(x, np.eye(3), np.zeros(3), 0.7 * x - 0.2)
+        assert slope == pytest.approx(0.7)
+        assert intercept == pytest.approx(np.mean(0.7 * x - 0.2) - 0.7 * x.mean())
+    assert _fit(np.full(3, -1.0), np.eye(3), np.zeros(3), np.full(3, -2.0)) == (1.0, -1.0)

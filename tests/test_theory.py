@@ -610,3 +610,11 @@ def test_lilliefors_p_values_are_those_of_simulated_samples(n, samples):
     for level in (0.01, 0.05, 0.2, 0.5, 0.9):
         p = _lilliefors(float(np.quantile(distance, 1 - level)), n)
         assert abs(p - level) <= 3 * np.sqrt(level * (1 - level) / samples) + min(0.004, 0.15 * level)
+
+
+def test_one_score_that_overflows_is_enough_for_an_error():
+    known = {"beta": np.ones(2), "mu": np.ones(2), "sigma": np.eye(2)}
+    rows = np.array([[1.0, 1.0], [1e200, 1.0]])
+    assert np.isfinite(score_geometry(rows[:1], **known).spread).all()
+    with pytest.raises(UncurseError, match="overflows"):
+        score_geometry(rows, **known)

@@ -29,7 +29,7 @@ def selected_by_served(pool: Evidence, labelled: Evidence, models: tuple[Replica
     """
     kind = models[0].kind
     if kind.shows_selection:
-        lead = served_lead(pool.moments, labelled.moments, kind) if pool.spec.link == "logistic" else 0.0
+        lead = served_lead(pool.moments, labelled.moments, kind)
         if lead:
             who = "served" if lead > 0 else "second column's"
             warn_user(

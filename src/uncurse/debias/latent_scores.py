@@ -202,7 +202,7 @@ class _Problem:
         return [LatentScores(self.grid, np.ascontiguousarray(share[:, :, r].T)) for r in range(len(observed))]
 
     def _first_share(self, weight: Array) -> Array:
-        """Return the normal prior and the single noise that VAD assumes: (L, N)."""
+        """Return the normal prior and the single noise that VAD assumes, up to a factor: (L, N)."""
         mean, variance, points, noises = self.summary.mean, self.summary.variance, self.grid.points, self.grid.noises
         center, noise = float(weight @ mean), max(float(weight @ variance), _TINY)
         total = float(weight @ np.square(mean - center))
@@ -211,7 +211,7 @@ class _Problem:
         by_score = np.exp(exponent.min() - exponent) * np.gradient(points)
         distance = 0.5 * np.square(np.log(noises**2 / noise) / _NOISE_SPREAD)
         near = np.exp(distance.min() - distance)
-        return np.outer(by_score / by_score.sum(), (1 - _UNIFORM) * near / near.sum() + _UNIFORM / _NOISES)
+        return np.outer(by_score, (1 - _UNIFORM) * near / near.sum() + _UNIFORM / _NOISES)
 
 
 class ReplicaModel:
