@@ -233,5 +233,5 @@ def test_a_link_without_a_formula_is_refused_by_every_export(monkeypatch):
 def test_bounds_of_predictions_are_the_ends_of_the_floats():
     import sys
 
-    assert (TINY, MOST) == (sys.float_info.min, sys.float_info.max)
-    assert BELOW_ONE == 1 - sys.float_info.epsilon / 2
+    assert (sys.float_info.min, sys.float_info.max) == (TINY, MOST)
+    assert 1 - sys.float_info.epsilon / 2 == BELOW_ONE

@@ -135,14 +135,6 @@ def test_a_damaged_record_is_refused_with_its_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("edges", "weights"), [((0.0,), ()), ((0.0, 0.0), (1.0,)), ((0.0, 1.0), (-1.0,)), ((0.0, 1.0), (1.0, 1.0))]
-)
-def test_a_summary_that_is_no_distribution_is_refused(edges, weights):
-    with pytest.raises(UncurseError, match="this summary of scores is not a distribution; fit the map again"):
-        replace(SUMMARY, edges=edges, weights=weights)
-
-
-@pytest.mark.parametrize(
     "change",
     [
         lambda content: content.pop("lambda"),
