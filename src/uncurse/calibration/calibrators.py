@@ -5,6 +5,8 @@ strictly and never predicts 0 or 1: bins whose rates decrease are pooled, the sc
 positives or negatives gets half a row of each kind. ``strict=False`` (beta and the calibrators with bins) returns the
 textbook estimate, except that probabilities of exactly 0 or 1 become 1e-12 or 1 − 1e-12.
 
+To add a calibrator, list it in `CALIBRATORS`; `cli/fit.py` repeats the names.
+
 With two classes, Dirichlet calibration (Kull et al. 2019) is the same family as beta calibration: use ``beta``.
 """
 

@@ -1,4 +1,8 @@
-"""Intervals for the calibration error of a map on the top of the pool."""
+"""Intervals for the calibration error of a map on the top of the pool.
+
+A fit answers the protocol `RemainingError` with standard errors, and `remaining_error_interval` makes the interval of
+all of them. An interval of another form starts here.
+"""
 
 from __future__ import annotations
 
