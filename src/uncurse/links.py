@@ -3,7 +3,7 @@
 Scores arrive on one of three scales: ``"logit"``, ``"probability"`` (in [0, 1]) or ``"value"`` (any number, for
 regression). `to_link` converts them to the scores of a link.
 
-To add a link, list it in `_LINKS`. `cli/options.py` repeats the names, and `maps/compile.py` those that exports can write.
+To add a link, list it in `_LINKS`. `cli/options.py` repeats the names, `maps/compile.py` those that exports can write.
 """
 
 from __future__ import annotations
