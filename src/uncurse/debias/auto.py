@@ -254,16 +254,19 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     w, y = cells.row_weights()
     rarer = min(float(y.sum()), float((w - y).sum()))
     log_odds = _label_free_odds(base, tower)
-    center = float(w @ log_odds / w.sum())
-    features = np.stack([np.ones_like(log_odds), log_odds - center])
+    spread, of_served = (float(np.sqrt(np.cov(x, aweights=w, ddof=0))) for x in (log_odds, cells.served))
+    # A map that removes most of the score leaves nothing to tilt: if it is wrong, a part of what it removed is right.
+    kept = min(spread / max(of_served, 1e-300), 1.0)
+    tilted = log_odds if kept >= 0.5 else (1 - kept) * cells.served
+    features = np.stack([np.ones_like(tilted), tilted - float(w @ tilted / w.sum())])
     prior = np.array([_WRONG_LEVEL, _WRONG_SLOPE]) ** 2
     try:
         labels = fit_logistic(features, w, y, offset=log_odds)
     except UncurseError:  # too few labels to say anything
         return _Comparison(1.0, 1.0, rarer, "")
-    spread = float(w @ np.square(log_odds - center) / w.sum())
     level, slope = labels.coefficients
-    right = labels.covariance + np.diag([0.0, _slope_variance(base, tower)])
+    per_tilt = 1.0 if kept >= 0.5 else kept / (1 - kept)  # units of the map's log odds for one of the tilt
+    right = labels.covariance + np.diag([0.0, _slope_variance(base, tower) * per_tilt**2])
     wrong = right + np.diag(prior)
     factor = _log_density(labels.coefficients, right) - _log_density(labels.coefficients, wrong)
     by_group = _group_factors(tower)
@@ -280,7 +283,8 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
         shared *= error / (error + _WRONG_ERROR**2)
         certain = error / (error + _systematic_error(base, tower) ** 2)
     weight = certain * (right_share + (1 - right_share) * shared)
-    cause = _cause(float(level), float(slope), spread, base, tower)
+    rise = 1 + float(slope) / max(per_tilt, 1e-2)  # of the log odds of the labels, for a unit of those of the map
+    cause = _cause(float(level), rise, spread, base, tower)
     if all_groups < min(factor, 0.0):
         worst = min(by_group, key=by_group.__getitem__)
         rise = 100 * np.expm1(tower.group_levels[worst][0])
@@ -324,18 +328,17 @@ def _slope_variance(base: Fitted, tower: TowerFit) -> float:
     return float(np.square(error / max(shrinkage, _LEAST_LAMBDA)))
 
 
-def _cause(level: float, slope: float, spread: float, base: Fitted, tower: TowerFit) -> str:
+def _cause(level: float, rise: float, spread: float, base: Fitted, tower: TowerFit) -> str:
     """Name the likely cause of a difference between labels and the label-free map."""
-    tilt = slope * float(np.sqrt(spread))
-    if abs(level) > 2 * abs(tilt):
+    if abs(level) > 2 * abs((rise - 1) * spread):
         side = "low" if level > 0 else "high"
         return f"on the labelled rows, the odds of that map are {100 * abs(np.expm1(-level)):.0f}% too {side}"
-    if slope < 0:
+    if rise < 1:
         return tower.labelled.kind.if_noise_is_hidden
-    rise = f"log odds of the labels rise by {1 + slope:.2f} per unit of that map's log odds: the model under-fits"
+    steep = f"log odds of the labels rise by {rise:.2f} per unit of that map's log odds: the model under-fits"
     if base.record.method == "nothing":
-        return rise
-    return f"{rise}, or the replicas show more noise than the served score has"
+        return steep
+    return f"{steep}, or the replicas show more noise than the served score has"
 
 
 def _label_free_odds(base: Fitted, tower: TowerFit) -> Array:
