@@ -138,6 +138,8 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str, select
     tower = fit_tower(pool, labelled, replicas=replicas, selected_by=selected_by)
     fit = tower.remaining
     assert isinstance(fit, TowerFit)
+    if tower.record.reason:
+        return tower
     problem = _problem_of_scores(fit.cells)
     if fit.scaling != (1.0, 0.0):
         problem = "the labels show that the scores are far from log odds"

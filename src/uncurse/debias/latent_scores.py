@@ -217,11 +217,12 @@ class _Problem:
 class ReplicaModel:
     """Cells of a set of rows, with the estimates derived from them, each computed once.
 
-    `rows` sets the precision of the latent distribution; by default it is the effective number of rows.
+    `rows` sets the precision of the latent distribution; by default it is the effective number of rows. With
+    ``denoise=False`` the mean of the replicas is taken for the true score, as for identical replicas.
     """
 
-    def __init__(self, cells: ReplicaCells, replicas: str, rows: float | None = None) -> None:
-        self.cells, self.kind = cells, replica_kind(replicas)
+    def __init__(self, cells: ReplicaCells, replicas: str, rows: float | None = None, denoise: bool = True) -> None:
+        self.cells, self.kind, self.denoise = cells, replica_kind(replicas), denoise
         self.rows = cells.effective_rows if rows is None else rows
         self.kind.check_columns(cells.n_replicas)
         self.summary = self.kind.summarize(cells)
@@ -250,8 +251,8 @@ class ReplicaModel:
 
     @cached_property
     def latent(self) -> LatentScores | None:
-        """Distribution of true scores and noise; None if the replicas are identical."""
-        return None if self.identical else self._problem.solve().pop()
+        """Distribution of true scores and noise; None if the replicas are identical or are not denoised."""
+        return None if self.identical or not self.denoise else self._problem.solve().pop()
 
     @cached_property
     def resampled(self) -> list[LatentScores]:

@@ -23,6 +23,7 @@ from ..calibration.spline import SmoothCurve
 from ..errors import UncurseError
 from ..evidence import Evidence, ReplicaCells
 from ..evidence.from_arrays import labelled_evidence
+from ..evidence.replica_cells import clip_outliers
 from ..links import logistic, logit
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..threads import one_blas_thread
@@ -39,6 +40,8 @@ from .shift import without_chance
 from .shrinkage import shrink_towards
 
 _MIN_GROUP_ROWS = 2_000  # a group of this size gets its own distribution of true scores
+# Denoised scores that vary by less than a tenth of the served scores are mostly the error of their own estimation.
+_LEAST_SPREAD = 0.1
 _COUNTS = "collect it with replica_counts=True"
 
 
@@ -230,13 +233,23 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     labelled_model = ReplicaModel(rows.rescaled(*scaling), replicas, least)
     if pool_model.identical or labelled_model.identical:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
+    reason = ""
+    if min(_kept_spread(model) for model in (pool_model, labelled_model)) < _LEAST_SPREAD:
+        reason = (
+            "the replicas differ from each other about as much as the scores vary, so they do not tell noise from the "
+            "truth, and the map relies on the labels by score alone"
+        )
+        pool_model, labelled_model = (
+            ReplicaModel(model.cells, replicas, least, denoise=False) for model in (pool_model, labelled_model)
+        )
     selected = selected_by == "served"
     if selected_by == "auto":
         selected = selected_by_served(pool, labelled, (pool_model, labelled_model))
     if selected:
         denoised = denoised_as_pool(labelled_model, pool_model)
     else:
-        pool_model = ReplicaModel(without_chance(pool_model.cells, labelled_model.cells, kind), replicas, least)
+        alike = without_chance(pool_model.cells, labelled_model.cells, kind)
+        pool_model = ReplicaModel(alike, replicas, least, pool_model.denoise)
         denoised, _ = labelled_model.posterior_logit(labelled_model.latent)
     labels = fit_labels(labelled_model, denoised)
     by_replicas = labels.probability(pool_model.posterior_logit(pool_model.latent)[0], pool_model.cells)
@@ -259,6 +272,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
         "tower",
         DataRecord.of(pool),
         DataRecord.of(labelled),
+        reason=reason,
         scale=pool.spec.scale,
         replicas=replicas,
         negative_rate=pool.spec.negative_rate,
@@ -269,12 +283,20 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     return Fitted(score_map, record, fit)
 
 
+def _kept_spread(model: ReplicaModel) -> float:
+    """Return the spread of the denoised scores, relative to that of the served scores, both without outliers."""
+    weight = model.cells.weight
+    scores = (model.posterior_logit(model.latent)[0], model.cells.served)
+    denoised, served = (float(np.sqrt(np.cov(clip_outliers(x, weight), aweights=weight, ddof=0))) for x in scores)
+    return denoised / served if served > 0 else 1.0
+
+
 def _group_models(evidence: Evidence, fit: TowerFit, level: int) -> dict[str, ReplicaModel]:
     """Return the replicas of each group, on the grid of all rows."""
     counts = {name: part.replica_counts for name, part in evidence.groups.items()}
     kind = fit.pool.kind
     return {
-        name: ReplicaModel(kind.cells(each.coarsened(level)).rescaled(*fit.scaling), kind.name)
+        name: ReplicaModel(kind.cells(each.coarsened(level)).rescaled(*fit.scaling), kind.name, None, fit.pool.denoise)
         for name, each in counts.items()
         if each is not None
     }
