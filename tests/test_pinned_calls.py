@@ -120,8 +120,9 @@ def calls_of(name: str) -> range:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that results and messages depend on."""
-    return {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    """Return the versions of Python and of the packages that results and messages depend on."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {"python": python, **{name: version(name) for name in ("numpy", "scipy", "scikit-learn")}}
 
 
 def same(found: Any, stored: Any) -> bool:

@@ -511,3 +511,24 @@ def test_columns_that_are_not_there(models, rows, tmp_path):
     assert not found.same_order
     with pytest.raises(UncurseError, match="not finite"):
         verify(MAP, lambda x: x[:, 0], lambda x: x[:, 0] * np.nan, rows[0])
+
+
+def test_verify_sees_whether_functions_return_probabilities(rows):
+    X, line = rows[0], Affine(0.8, -0.3, scale="probability")
+
+    def before(x):
+        return expit(x[:, 0])
+
+    def after(x):
+        return expit(0.8 * x[:, 0] - 0.3)
+
+    columns = [lambda x, one=one: np.column_stack([1 - one(x), one(x)]) for one in (before, after)]
+    for pair in ((before, after), columns):
+        found = verify(line, *pair, X)
+        assert found.agrees
+        assert found.prediction_difference == verify(line, *pair, X, space="probability").prediction_difference < 1e-12
+    assert verify(line, lambda x: x[:, 0], lambda x: 0.8 * x[:, 0] - 0.3, X).agrees
+    assert verify(Affine(0.8, -0.3), *columns, X).agrees
+    assert not verify(line, before, after, X, space="logit").agrees
+    with pytest.raises(UncurseError, match="space='odds'"):
+        verify(line, before, after, X, space="odds")

@@ -16,6 +16,7 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap
+from ..validation import check_choice
 from .fold.files import family, load_scorer
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
@@ -24,6 +25,7 @@ _MANY = 10_000
 _SUMMED = 1e-4  # the rounding of a sum of a thousand trees in single precision
 _ROUNDING = 8 * 2.0**-24  # of single precision: what is nearer has no order
 _SECONDS = 1.0  # of timing for each size
+_SPACES = ("logit", "probability", "value")
 
 #: Features (n, d) to scores (n,).
 Score = Callable[[Any], Any]
@@ -81,7 +83,9 @@ class Verification:
         return documents.dumps("verification", asdict(self))
 
 
-def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, space: str = "logit") -> Verification:
+def verify(
+    score_map: ScoreMap, before: Score, after: Score, features: Any, *, space: str | None = None
+) -> Verification:
     """Compare a model, as a function from features to scores, with the folded model.
 
     Parameters
@@ -92,8 +96,9 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
         Functions from features to scores (n,), or to the columns 1 − p and p, as ``predict_proba`` gives.
     features : array or frame
         Input of both, with ``len`` and slices of rows.
-    space : {"logit", "probability", "value"}, default="logit"
-        What they return.
+    space : {"logit", "probability", "value"}, optional
+        What they return. By default probabilities if there are two columns, or if all scores are from 0 to 1 and the
+        map takes probabilities; values if the map takes values; else logits.
 
     Returns
     -------
@@ -112,6 +117,7 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
     if not all(np.isfinite(one).all() for one in outputs):
         raise UncurseError("a model gives scores that are not finite; pass rows that both can score")
     shape = outputs[0].shape
+    space = _space(score_map, outputs) if space is None else check_choice("space", space, _SPACES)
     paired = space == "probability" and shape[1:] == (2,) == outputs[1].shape[1:]
     scores, folded = (one[:, 1] if paired else one for one in outputs)
     if scores.ndim != 1 or shape != outputs[1].shape or not len(scores):
@@ -130,6 +136,15 @@ def verify(score_map: ScoreMap, before: Score, after: Score, features: Any, *, s
         many_rows=times[1],
         many=min(_MANY, len(scores)),
     )
+
+
+def _space(score_map: ScoreMap, outputs: list[Array]) -> str:
+    """Tell what two models return."""
+    if score_map.scale == "value":
+        return "value"
+    columns = all(one.ndim == 2 and one.shape[1] == 2 for one in outputs)
+    inside = score_map.scale == "probability" and all(((one >= 0) & (one <= 1)).all() for one in outputs)
+    return "probability" if columns or inside else "logit"
 
 
 def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) -> tuple[float, float, Float]:
