@@ -6,7 +6,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from uncurse import VAD, Auto, Evidence, LogSpec, Moments, UncurseError
-from uncurse.debias.free_shape import FreeShape, LabelFreeAverage, Parametric, teacher
+from uncurse.debias.free_shape import FreeShape, LabelFreeAverage, Parametric, lines_of, teacher
 from uncurse.debias.latent_scores import ReplicaModel
 from uncurse.debias.remaining_error import SHARES
 from uncurse.debias.vad_fit import VADOptions, label_free
@@ -400,3 +400,8 @@ def test_scores_that_differ_in_the_last_bit_are_constant(replicas):
     moved = np.nextafter(pool, np.where(np.arange(2_000) % 2, np.inf, -np.inf)[:, None])
     one, other = (VAD(shape="free").fit(each) for each in (pool, moved))
     np.testing.assert_allclose(other.predict_proba(x), one.predict_proba(x), rtol=1e-3)
+
+
+def test_lines_of_constant_served_scores_are_flat():
+    mean, slope, gap = lines_of(Moments().update([[1.0, 0.0], [1.0, 2.0]]))
+    assert (mean.tolist(), slope.tolist(), gap.tolist()) == ([1.0, 1.0], [1.0, 1.0], [0.0, 0.0])

@@ -118,3 +118,10 @@ def test_zero_of_either_sign_and_denormal_numbers_are_one_prediction():
     f = np.array([0.5, 1e-310, -0.0, 0.0, 1e-299])
     for weights in (None, np.ones(5)):
         np.testing.assert_array_equal(rank(f, np.array([1, 1, 0, 0, 0]), weights).f, [0.5, 1e-299, 0.0])
+
+
+def test_a_mean_prediction_of_one_up_to_rounding_has_a_normal_floor():
+    sd, one = np.array([[1e-9, 0.1]]), np.array([[1.0, 0.3]])
+    mean, largest = ranking._floors(sd, np.array([[50.0, 20.0]]), one)
+    assert mean[0, 0] == pytest.approx(1e-9 * np.sqrt(2 / np.pi))
+    assert np.isfinite(largest).all()

@@ -112,6 +112,8 @@ def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
 
 def lines_of(moments: Moments) -> Array:
     """Return mean and slope of each column on the served score, and Var(column − served) / Var(served)."""
+    if not moments.covariance[0, 0] > 0:  # constant served scores show no slope
+        return np.stack([moments.mean, np.ones_like(moments.mean), np.zeros_like(moments.mean)])
     scaled = moments.covariance / moments.covariance[0, 0]
     return np.stack([moments.mean, scaled[0], np.diagonal(scaled) + 1 - 2 * scaled[0]])
 

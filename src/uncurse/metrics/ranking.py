@@ -271,7 +271,7 @@ def _floors(sd: Array, rows: Array, rate: Array) -> tuple[Array, Array]:
     prediction as its rate and scaled to the exact standard deviation; `rows` are effective rows.
     """
     mean, (largest, _) = sd * np.sqrt(2 / np.pi), _largest(np.zeros_like(sd), sd)
-    small = (sd > 0) & (np.square(rows * sd) < _SMALL_VARIANCE)
+    small = (sd > 0) & (np.square(rows * sd) < _SMALL_VARIANCE) & (rate > 0) & (rate < 1)  # up to rounding
     if not small.any():
         return mean, largest
     mean, largest = mean.copy(), largest.copy()
