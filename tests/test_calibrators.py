@@ -158,7 +158,7 @@ def test_scaling_binning_equals_uncertainty_calibration():
 
 @pytest.mark.parametrize("bins", [1, 10, 50])
 def test_scaling_binning_bins_the_converged_platt_scores(bins):
-    from calibration import utils
+    utils = pytest.importorskip("calibration").utils
 
     l, y, _ = world(3000)
     scaled = LogisticRegression(C=np.inf, tol=1e-14, solver="newton-cholesky").fit(l[:, None], y)
