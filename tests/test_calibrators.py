@@ -91,7 +91,7 @@ TRUTHS = {
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("case", TRUTHS)
 def test_beta_equals_betacal(case, weighted, monkeypatch):
-    from betacal import BetaCalibration, beta_calibration
+    betacal = pytest.importorskip("betacal")
 
     l, y, w = world(8000, mean=0.0, sd=2.0, truth=TRUTHS[case], seed=3)
     w = w if weighted else None
@@ -103,8 +103,8 @@ def test_beta_equals_betacal(case, weighted, monkeypatch):
     assert (free[0] < 0, free[1] < 0) == (case == "a < 0", case == "b < 0")
     # The solver of betacal stops at a tolerance of 1e-4, an error of 1.2e-4: use a smaller tolerance.
     solver = partial(LogisticRegression, tol=1e-10, max_iter=10_000)
-    monkeypatch.setattr(beta_calibration, "LogisticRegression", solver)
-    oracle = BetaCalibration("abm").fit(expit(l), y, sample_weight=w)
+    monkeypatch.setattr(betacal.beta_calibration, "LogisticRegression", solver)
+    oracle = betacal.BetaCalibration("abm").fit(expit(l), y, sample_weight=w)
     np.testing.assert_allclose(calibrate("beta", l, y, sample_weight=w)(l), oracle.predict(expit(l)), atol=1e-4)
 
 
