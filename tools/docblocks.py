@@ -82,7 +82,7 @@ def blocks(text: str) -> Iterator[Block]:
             if language == "python":
                 yield Block("python", code, line, reason, changed=bool(changes))
             elif language in SHELLS and commands(code):
-                run, shown = (code, "") if language == "sh" else (commands(code), _output(code))
+                run, shown = (code, "") if language == "sh" else _commands_and_output(code)
                 yield Block("shell", run, line, reason, shown, bool(changes))
             elif language == "text":
                 yield Block("output", "", line, reason, code)
@@ -95,7 +95,12 @@ def commands(code: str) -> str:
     >>> commands("$ uncurse fit a.json\\nfree, from 3 rows\\nuncurse fit b.json\\n    -o map.json\\n")
     'uncurse fit a.json\\nuncurse fit b.json -o map.json\\n'
     """
+    return _commands_and_output(code)[0]
+
+
+def _commands_and_output(code: str) -> tuple[str, str]:
     found: list[str] = []
+    output: list[str] = []
     open_command = False
     for line in code.splitlines():
         if re.match(r"(\$ )?uncurse ", line):
@@ -104,27 +109,17 @@ def commands(code: str) -> str:
         elif open_command and line.startswith("    ") and "[" not in line:
             found[-1] = found[-1].rstrip(" \\") + " " + line.strip()
         else:
+            output.append(line)
             open_command = False
-    return "".join(f"{line}\n" for line in found)
-
-
-def _output(code: str) -> str:
-    """Return the lines of a block of commands that are output."""
-    kept, open_command = [], False
-    for line in code.splitlines():
-        if re.match(r"(\$ )?uncurse ", line) or (open_command and line.startswith("    ") and "[" not in line):
-            open_command = True
-        else:
-            kept.append(line)
-            open_command = False
-    return "\n".join(kept)
+    return "".join(f"{line}\n" for line in found), "\n".join(output)
 
 
 def run_page(path: Path, update: bool = False) -> list[str]:
     """Run the blocks of a page in the current folder. Return what was not run, and why."""
     space: dict[str, Any] = {"__name__": "__main__"}
     left_out: list[str] = []
-    printed, compared = "", True
+    printed: str | None = None  # by the last block that ran
+    compared = True
     for block in blocks(path.read_text(encoding="utf-8")):
         where = f"{path.name}:{block.line}"
         compared &= not block.changed
@@ -137,9 +132,9 @@ def run_page(path: Path, update: bool = False) -> list[str]:
             elif block.kind == "shell" and (code := run_commands(block.code)):
                 raise SystemExit(f"{where}: exit code {code}\n{block.code}")
         printed = printed if block.kind == "output" else output[0]
-        stale = stale_lines(block.shown, printed) if compared and printed else []
+        stale = [] if printed is None or not compared else stale_lines(block.shown, printed)
         if stale and update:
-            stale = _update(path, block.shown, stale, printed)
+            stale = _update(path, block.shown, stale, printed or "")
         if stale:
             raise SystemExit(f"{where}: this was not printed: {stale[0]!r}\n{printed}")
     return left_out

@@ -138,7 +138,7 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str, select
     tower = fit_tower(pool, labelled, replicas=replicas, selected_by=selected_by)
     fit = tower.remaining
     assert isinstance(fit, TowerFit)
-    if tower.record.reason:
+    if not fit.pool.denoise:  # the record says why
         return tower
     problem = _problem_of_scores(fit.cells)
     if fit.scaling != (1.0, 0.0):
@@ -259,7 +259,8 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     spread, of_served = (float(np.sqrt(np.cov(x, aweights=w, ddof=0))) for x in (log_odds, cells.served))
     # A map that removes most of the score leaves nothing to tilt: if it is wrong, a part of what it removed is right.
     kept = min(spread / max(of_served, 1e-300), 1.0)
-    tilted = log_odds if kept >= 0.5 else (1 - kept) * cells.served
+    # One unit of the tilt is `per_tilt` units of the map's log odds.
+    tilted, per_tilt = (log_odds, 1.0) if kept >= 0.5 else ((1 - kept) * cells.served, kept / (1 - kept))
     features = np.stack([np.ones_like(tilted), tilted - float(w @ tilted / w.sum())])
     prior = np.array([_WRONG_LEVEL, _WRONG_SLOPE]) ** 2
     try:
@@ -267,7 +268,6 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
     except UncurseError:  # too few labels to say anything
         return _Comparison(1.0, 1.0, rarer, "")
     level, slope = labels.coefficients
-    per_tilt = 1.0 if kept >= 0.5 else kept / (1 - kept)  # units of the map's log odds for one of the tilt
     right = labels.covariance + np.diag([0.0, _slope_variance(base, tower) * per_tilt**2])
     wrong = right + np.diag(prior)
     factor = _log_density(labels.coefficients, right) - _log_density(labels.coefficients, wrong)

@@ -54,8 +54,7 @@ class DLRMStack(ClickStack):
         bottom, top = self._last
         for i in range(bottom + 1):
             x = self.linear(f"bottom.{i}", x, relu=True)
-        own_step = self.rate is not None or not torch.is_grad_enabled()
-        if self._fits and own_step and fused(self.table) is not None:
+        if self._fits and self.without_gradients and fused(self.table) is not None:
             x = _SgdInteract.apply(x, self.table, self.index(codes), self._width, self.rate)  # type: ignore[no-untyped-call]
         else:
             x = _Interact.apply(x, self.lookup(codes), self._lower, self._square, self._width)  # type: ignore[no-untyped-call]

@@ -134,10 +134,15 @@ class ClickStack(Stack):
             bias = torch.zeros(self.replicas, 1, layer.out_features, **place)
             self.weights[f"{name}.bias"] = bias.requires_grad_()
 
+    @property
+    def without_gradients(self) -> bool:
+        """Whether no gradient is kept: the backward pass is SGD itself, or rows are only scored."""
+        return self.rate is not None or not torch.is_grad_enabled()
+
     def linear(self, name: str, x: Tensor, *, relu: bool) -> Tensor:
         """(R or 1, B, in) to (R, B, out)."""
         w, b = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
-        if self.rate is not None or not torch.is_grad_enabled():  # scoring makes no step, and is faster in one kernel
+        if self.without_gradients:
             y: Tensor = _SgdLinear.apply(x, w, b, relu, self.rate)  # type: ignore[no-untyped-call]
             return y
         y = torch.baddbmm(b.to(x.dtype), x.expand(len(w), -1, -1), w.to(x.dtype))

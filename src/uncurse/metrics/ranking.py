@@ -274,7 +274,6 @@ def _floors(sd: Array, rows: Array, rate: Array) -> tuple[Array, Array]:
     small = (sd > 0) & (np.square(rows * sd) < _SMALL_VARIANCE) & (rate > 0) & (rate < 1)  # up to rounding
     if not small.any():
         return mean, largest
-    mean, largest = mean.copy(), largest.copy()
     for i in np.flatnonzero(small.any(axis=-1)):
         few, normal = small[i], sd[i, ~small[i]]
         n, p = np.maximum(np.rint(rows[i, few]), 1.0), rate[i, few]
