@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import warnings
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +30,7 @@ app = typer.Typer(
 
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy that typer contains
+_command = cache(typer.main.get_command)  # it inspects all functions, which takes longer than a small command
 
 
 def main() -> None:
@@ -43,7 +45,7 @@ def run() -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning
-            return int(app(prog_name="uncurse", standalone_mode=False) or 0)
+            return int(_command(app)(prog_name="uncurse", standalone_mode=False) or 0)
     except UncurseError as error:
         return _fail(str(error))
     except _UsageError as error:
