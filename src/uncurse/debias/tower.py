@@ -234,7 +234,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     if pool_model.identical or labelled_model.identical:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
     reason = ""
-    if min(_kept_spread(model) for model in (pool_model, labelled_model)) < _LEAST_SPREAD:
+    if any(_is_flat(model) for model in (pool_model, labelled_model)):
         reason = (
             "the replicas differ from each other about as much as the scores vary, so they do not tell noise from the "
             "truth, and the map relies on the labels by score alone"
@@ -283,12 +283,17 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     return Fitted(score_map, record, fit)
 
 
-def _kept_spread(model: ReplicaModel) -> float:
-    """Return the spread of the denoised scores, relative to that of the served scores, both without outliers."""
+def _is_flat(model: ReplicaModel) -> bool:
+    """Return whether the denoised scores hardly vary, compared with the served ones. Outliers do not count."""
     weight = model.cells.weight
-    scores = (model.posterior_logit(model.latent)[0], model.cells.served)
-    denoised, served = (float(np.sqrt(np.cov(clip_outliers(x, weight), aweights=weight, ddof=0))) for x in scores)
-    return denoised / served if served > 0 else 1.0
+
+    def spread(scores: Array) -> float:
+        return float(np.sqrt(np.cov(clip_outliers(scores, weight), aweights=weight, ddof=0)))
+
+    served = spread(model.cells.served)
+    if model.served_noise < served**2 / 2 or served <= 0:  # most of it is no noise: no need to estimate a distribution
+        return False
+    return spread(model.posterior_logit(model.latent)[0]) < _LEAST_SPREAD * served
 
 
 def _group_models(evidence: Evidence, fit: TowerFit, level: int) -> dict[str, ReplicaModel]:
