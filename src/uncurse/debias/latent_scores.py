@@ -42,6 +42,8 @@ _TABLE = 512  # means at which posteriors are tabulated
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)  # points are narrow, so three nodes are exact enough
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _TINY = 1e-280
+# Odds are at most e^700, which a float64 holds. Probabilities of more extreme scores are below _TINY.
+_LARGEST, _LARGEST_SWAY = 650.0, 50.0
 Keys = NDArray[np.int64]
 
 
@@ -65,26 +67,24 @@ class LatentGrid:
         return x, self.integrals(x, np.square(self.noises) / self.models)
 
     def integrals(self, x: Array, noise: Array) -> tuple[Array, Array, Array]:
-        """Return the likelihood of `x` times φ, 1 − φ and φ², integrated over each point for each noise: (N, X, L)."""
-        up, down, squares = (np.empty((len(noise), len(x), len(self.points))) for _ in range(3))
-        away, square = x[:, None] - self.points, np.square(self.width)
+        """Return the likelihood of `x` times φ, 1 − φ and φ², integrated over each point for each noise: (N, L, X)."""
+        up, down, squares = (np.zeros((len(noise), len(self.points), len(x))) for _ in range(3))
+        points, square = self.points[:, None], np.square(self.width)[:, None]
+        away, center = x - points, np.clip(points, -_LARGEST, _LARGEST)
+        beyond = np.clip(x, -_LARGEST, _LARGEST) - center
         for i, of_noise in enumerate(noise):  # arrays of one noise fit in the cache
             variance = of_noise + square
-            chance, pull = _normal(away, np.sqrt(variance)), square / variance
-            mean, deviation = self.points + pull * away, np.sqrt(of_noise * pull)
-            parts: list[Array] = [0.0 * chance for _ in range(3)]
-            for weight, node in zip(_WEIGHTS, _NODES, strict=True):
-                # φ and 1 − φ from the same exponential, which does not overflow; neither tail loses digits.
-                l = mean + deviation * node
-                small = np.exp(-np.abs(l))
-                near = 1 / (1 + small)
-                far = small * near
-                p = np.where(l < 0, far, near)
-                parts[0] += weight * p
-                parts[1] += weight * np.where(l < 0, near, far)
-                parts[2] += weight * np.square(p)
-            for whole, part in zip((up, down, squares), parts, strict=True):
-                np.multiply(part, chance, out=whole[i])
+            pull = square / variance
+            chance, odds = _normal(away, np.sqrt(variance)), np.exp(center + pull * beyond)
+            sway = np.exp(np.clip(np.sqrt(of_noise * pull) * _NODES, -_LARGEST_SWAY, _LARGEST_SWAY))
+            for j, weight in enumerate(_WEIGHTS):
+                of_node = odds * sway[:, j, None]
+                q = 1 / (1 + of_node)
+                p = of_node * q
+                likelihood = weight * chance
+                up[i] += p * likelihood
+                down[i] += q * likelihood
+                squares[i] += p * p * likelihood
         return up, down, squares
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class LatentScores:
 
     def _weighted(self, integrals: Array) -> Array:
         """Sum over the points: (X, N)."""
-        return np.asarray(np.matmul(integrals, self.share.T[:, :, None])[:, :, 0].T)
+        return np.asarray(np.matmul(self.share.T[:, None, :], integrals)[:, 0].T)
 
 
 @dataclass(frozen=True)
