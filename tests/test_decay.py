@@ -234,6 +234,7 @@ def test_standard_errors_grow_as_the_effective_rows_fall():
     assert widths[0] / widths[-1] == pytest.approx(math.sqrt(effective[-1] / effective[0]), rel=0.25)
 
 
+@pytest.mark.theory
 def test_the_error_of_a_tower_is_its_spread_over_draws_of_decaying_days():
     served = draw(50_000, 7, size=2)[0][:, 0]
     top = np.sort(served)[-2_500:]
@@ -249,6 +250,7 @@ def test_the_error_of_a_tower_is_its_spread_over_draws_of_decaying_days():
     assert np.sqrt(np.mean(np.square(errors))) / np.std(values, ddof=1) == pytest.approx(1, abs=0.35)
 
 
+@pytest.mark.theory
 def test_the_standard_error_of_a_measured_calibration_error_is_its_spread_over_draws():
     values, errors = [], []
     for seed in range(100):

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import polars as pl
+import pytest
 
 from uncurse import VAD
 from uncurse.experiments import demo
@@ -11,6 +12,7 @@ from uncurse.experiments import demo
 made = cache(demo.make)
 
 
+@pytest.mark.theory
 def test_the_bias_of_the_top_percent_falls_to_a_fraction_in_three_worlds():
     before, after = [], []
     for seed in range(3):

@@ -95,7 +95,7 @@ def top_errors(truth, served, corrected, count):
     ("options", "replications"),
     [
         ({"method": "vad", "cv": None, "n_replicas": 2}, 20),
-        ({"cv": 2}, 10),
+        pytest.param({"cv": 2}, 10, marks=pytest.mark.theory),
         pytest.param({}, 40, marks=pytest.mark.theory),
     ],
     ids=["vad", "auto of two folds", "auto"],

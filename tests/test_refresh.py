@@ -153,6 +153,7 @@ def test_daily_refreshes_come_close_to_one_fit_of_all_labels():
     assert latest(fitted).number == 12
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize(("share", "least"), [(0.5, 0.9), (1.0, 0.85)])
 def test_standard_errors_cover_the_truth(share, least):
     # Priors expect no drift in half of the refreshes. If level and slope always drift, intervals are a little short.

@@ -63,6 +63,7 @@ def test_a_floor_stays_where_it_is():
     assert without_chance(pool, cells_of(scores_of(5_000, 1)[1]), SEEDS) is pool
 
 
+@pytest.mark.theory
 def test_without_a_shift_tower_has_a_smaller_error_than_one_that_believes_every_difference(monkeypatch):
     errors = {True: [], False: []}
     for seed in range(12):
