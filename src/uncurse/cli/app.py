@@ -30,7 +30,6 @@ app = typer.Typer(
 
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy that typer contains
-_command = cache(typer.main.get_command)  # it inspects all functions, which takes longer than a small command
 
 
 def main() -> None:
@@ -39,13 +38,19 @@ def main() -> None:
     sys.exit(run())
 
 
+@cache
+def command() -> Any:
+    """Return the application as one command. To build it takes longer than a small command runs."""
+    return typer.main.get_command(app)
+
+
 def run() -> int:
     """Run the command line in ``sys.argv`` and return its exit code: 0 done, 1 the answer is no, 2 an error."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning
-            return int(_command(app)(prog_name="uncurse", standalone_mode=False) or 0)
+            return int(command()(prog_name="uncurse", standalone_mode=False) or 0)
     except UncurseError as error:
         return _fail(str(error))
     except _UsageError as error:

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import UncurseError
 from ..text_tables import aligned
-from .app import app
+from .app import app, command
 from .output import as_command
 
 
@@ -73,7 +73,7 @@ def _run(*arguments: str | Path) -> None:
     words = [str(argument) for argument in arguments]
     typer.echo(f"\n$ uncurse {shlex.join(words)}")
     with as_command(words):
-        code = app(words, standalone_mode=False)
+        code = command()(words, standalone_mode=False)
     if code:
         raise typer.Exit(code)
 
