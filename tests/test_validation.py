@@ -24,6 +24,7 @@ from uncurse.validation import (
     check_share,
     check_weights,
     effective_rows,
+    encode_names,
     group_rows,
     warn_user,
 )
@@ -334,3 +335,28 @@ def test_a_group_that_ends_in_a_null_character_is_refused(groups):
         UncurseError, match=r"groups\[1\] is 'b\\x00', which ends in a null character; rename the group"
     ):
         group_rows(groups, 2)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda v: np.array(v, object), lambda v: np.array(v, "U9")])
+def test_names_are_encoded_in_their_order_whatever_holds_them(kind):
+    names, codes = encode_names(kind(["b", "a", "b", "Ω"]), 4, "groups")
+    assert (names, codes.tolist()) == (["a", "b", "Ω"], [1, 0, 1, 2])
+    assert {type(name) for name in names} == {str}
+
+
+def test_names_that_are_not_text_are_encoded_by_their_values():
+    for values, expected in (([10, 9, 10], ["9", "10"]), ([1.0, 1, 2], ["1", "2"]), (["b", 1, "b"], ["1", "b"])):
+        names, codes = encode_names(values, 3, "groups")
+        assert names == expected
+        assert [names[code] for code in codes] == [
+            f"{value:g}" if type(value) is float else str(value) for value in values
+        ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[["a"], ["b"]], ["a\0", "b"], ("a\0", "b"), ["a", None], "ab", ["a"], np.ma.array(["a", "b"], mask=[1, 0])],
+)
+def test_names_that_cannot_be_encoded_are_an_error(values):
+    with pytest.raises(UncurseError, match="groups"):
+        encode_names(values, 2, "groups")

@@ -21,7 +21,7 @@ from ..evidence.from_arrays import Parts
 from ..evidence.replica_grid import FINEST, LARGEST, LINEAR, TAIL_RATE
 from ..evidence.score_grid import GRID, TAIL, grid_steps, step_edges, top_cut
 from ..links import to_link
-from ..validation import check_names
+from ..validation import group_rows
 from .checks import bad_values, missing_remedy, read_names
 
 Lazy = nw.LazyFrame[Any]
@@ -293,10 +293,7 @@ def _places_by_group(found: dict[str, NDArray[Any]], group: str | None) -> dict[
     """Return the places of each group in the result of a query; all of them, under "", without groups."""
     if group is None:
         return {"": np.arange(len(found["rows"]))}
-    names, codes = np.unique(check_names(found["name"], len(found["rows"]), group), return_inverse=True)
-    order = np.argsort(codes, kind="stable")
-    parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(names))))
-    return dict(zip(map(str, names.tolist()), parts, strict=True))
+    return dict(zip(*group_rows(found["name"], len(found["rows"]), group), strict=True))
 
 
 def _keyed(spec: LogSpec, group: str | None) -> dict[str, nw.Expr]:

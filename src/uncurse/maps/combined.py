@@ -14,7 +14,7 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import get_link, inside, to_link
 from ..threads import chunks
-from ..validation import check_length, check_names, check_scores
+from ..validation import check_length, check_scores, encode_names
 from .base import ScoreMap, set_fields
 from .shapes import Affine, Curve, Steps
 
@@ -157,9 +157,9 @@ class Grouped(ScoreMap):
         if groups is None:
             return self.default(scores)
         values = check_scores(scores, self.scale, largest=np.inf)
-        names, codes = np.unique(check_names(groups, len(values), "groups"), return_inverse=True)
+        names, codes = encode_names(groups, len(values), "groups")
         number = {name: i for i, name in enumerate(self.maps)}
-        return self.by_number(values, np.array([number.get(str(name), -1) for name in names.tolist()])[codes])
+        return self.by_number(values, np.array([number.get(name, -1) for name in names])[codes])
 
     def by_number(self, scores: ArrayLike, numbers: NDArray[np.integer[Any]]) -> Array:
         """Return predictions for groups identified by their position in `maps`.

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import UncurseError
-from ..validation import check_count, check_names, check_scores, check_share
+from ..validation import check_count, check_names, check_scores, check_share, encode_names
 
 
 def count_of_share(alpha: float, rows: int) -> int:
@@ -65,10 +65,11 @@ def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool
     array([False,  True,  True, False])
     """
     values = check_scores(scores, "value")
-    names = check_names(requests, len(values), "requests")
+    if isinstance(requests, np.ndarray) and requests.dtype.kind in "iu":
+        names = check_names(requests, len(values), "requests")
+    else:
+        names = encode_names(requests, len(values), "requests")[1]
     most = check_count(k, "k")
-    if names.dtype.kind not in "iu":
-        names = np.unique(names, return_inverse=True)[1]
     order = np.lexsort((-values, names))  # stable: by request, then best first
     grouped = names[order]
     first = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
