@@ -98,9 +98,14 @@ def effective_rows(call: Call) -> None:
 @target("validation.group_rows")
 def group_rows(call: Call) -> None:
     groups = call.groups(call.rows())
-    names, members = call.call(validation.group_rows, call.wrap(groups), len(groups))
+    given = call.wrap(groups)
+    names, members = call.call(validation.group_rows, given, len(groups))
     if len(names) != len(members) or sorted(np.concatenate(members)) != list(range(len(groups))):
         raise Fault("the groups do not hold every row once")
+    if not call.broken:
+        encoded, codes = validation.encode_names(given, len(groups), "groups")
+        if encoded != names or any((codes[rows] != i).any() for i, rows in enumerate(members)):
+            raise Fault("rows have another group than their number says")
 
 
 @target("links.normal_cdf")
