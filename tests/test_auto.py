@@ -154,6 +154,7 @@ WORLDS = {
 
 
 # Every world with labels and without, and every number of replicas with labels and without.
+@pytest.mark.theory
 @pytest.mark.parametrize(
     ("world", "replicas", "labelled"),
     [(world, 2 + (i + labelled) % 2, labelled) for i, world in enumerate(WORLDS) for labelled in (False, True)],

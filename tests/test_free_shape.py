@@ -111,6 +111,7 @@ def test_the_teacher_is_finite_on_the_poles():
 # ---------------------------------------------------------------------------- free shape
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize(
     ("replicas", "kind"),
     [(2, "seeds"), (3, "seeds"), (6, "seeds"), (3, "bootstrap"), (2, "anchored"), (3, "anchored")],
@@ -221,6 +222,7 @@ def test_one_lambda_is_used_unless_replicas_contradict_it(replicas):
     assert isinstance(label_free(model_of(unequal), from_arrays(unequal).moments, options), FreeShape)
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize(("replicas", "kind"), [(2, "seeds"), (3, "seeds"), (3, "anchored")])
 def test_normal_scores_rarely_contradict_one_lambda(replicas, kind):
     options = VADOptions(curvature=True, replicas=kind)

@@ -83,6 +83,7 @@ def test_the_variance_agrees_with_many_bootstrap_refits():
     np.testing.assert_allclose(vad.lambda_, 1 - V / np.var(served), rtol=1e-12)
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_variance_is_that_of_redrawn_labels(weighted):
     X, _, pool = logistic_data()

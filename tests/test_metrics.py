@@ -212,6 +212,7 @@ def simulations():
     return {name: redrawn(draw, top_metrics(alpha)) for name, (draw, alpha) in SIMULATIONS.items()}
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize("name", SIMULATIONS)
 @pytest.mark.parametrize(
     ("metric", "column"), [("calibration error", 0), ("ece", 1), ("mce", 2), ("log loss", 3), ("brier", 4)]
@@ -263,6 +264,7 @@ def plain_sums(y, p, w):
     return np.column_stack([gaps @ total / w.sum(), gaps.max(axis=1)])
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize("strategy", ["quantile", "uniform"])
 @pytest.mark.parametrize(
     ("mean", "weighted", "decimals"),

@@ -310,6 +310,7 @@ def importance(pool, rng):
     return Moments().update(pool, sample_weight=rng.exponential(size=len(pool)))
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize("collect", [whole, uneven, importance])
 def test_the_standard_error_of_lambda_equals_its_spread_over_new_pools(collect):
     spread, error = spread_and_errors(collect)

@@ -47,6 +47,7 @@ def replica_pools(replicas, columns, rows, draws, noise):
     return pools
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize("noise", [0.3, 0.8])
 @pytest.mark.parametrize(
     ("replicas", "columns", "differences"),

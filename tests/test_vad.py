@@ -170,6 +170,7 @@ def test_every_kind_of_replica_recovers_a_known_lambda(replicas):
     assert vad.standard_error_ < 0.01
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize("replicas", ONE_MODEL)
 def test_the_standard_error_of_lambda_is_the_spread_over_redrawn_pools(replicas):
     fits = [VAD(replicas=replicas).fit(simulated(replicas, 1000, np.random.default_rng(i))) for i in range(150)]
@@ -759,6 +760,7 @@ def test_two_rows_with_a_known_variance_have_the_standard_error_of_normal_theory
     assert vad.standard_error_ == pytest.approx(0.1, rel=1e-12)  # (1 − λ) √(2/n)
 
 
+@pytest.mark.theory
 @pytest.mark.parametrize("replicas", ONE_MODEL)
 def test_standard_error_of_lambda_equals_its_spread_for_few_rows(replicas):
     fits = [
