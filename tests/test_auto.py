@@ -86,7 +86,7 @@ def test_negligible_noise_chooses_nothing():
 def test_labels_that_agree_keep_the_label_free_method():
     auto = Auto().fit(POOL, labelled=(SCORES[:10_000], LABELS[:10_000]))
     assert auto.method_ == "average"
-    weight = int(re.search(r"vad with curvature has a weight of (\d+)%", auto.reason_).group(1))
+    weight = int(re.search(r"\(vad with curvature\) has a weight of (\d+)%", auto.reason_).group(1))
     assert weight > 75
     np.testing.assert_allclose(auto.predict_proba(X), label_free().predict_proba(X), rtol=0.02)
 

@@ -407,3 +407,14 @@ def test_scores_that_differ_in_the_last_bit_are_constant(replicas):
 def test_lines_of_constant_served_scores_are_flat():
     mean, slope, gap = lines_of(Moments().update([[1.0, 0.0], [1.0, 2.0]]))
     assert (mean.tolist(), slope.tolist(), gap.tolist()) == ([1.0, 1.0], [1.0, 1.0], [0.0, 0.0])
+
+
+def test_replicas_that_disagree_on_the_lowest_scores_leave_the_curve_finite():
+    # Estimates of probabilities by the other replicas may be negative, and so may be the sum of those of few rows.
+    rng = np.random.default_rng(10)
+    truth = rng.normal(-3, 0.8, 20_000)
+    pool = truth[:, None] + 0.5 * rng.standard_t(3, (20_000, 3))
+    for method in (VAD(scale="logit", replicas="seeds", shape="free"), Auto(scale="logit", replicas="seeds")):
+        predictions = method.fit(pool).predict_proba(np.sort(pool[:, 0]))
+        assert (np.diff(predictions) >= 0).all()
+        assert 0 < predictions[0] < predictions[-1] < 1

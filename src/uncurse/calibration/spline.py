@@ -241,19 +241,25 @@ def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, insi
     p, q = (np.maximum(logistic(l), 1e-300) for l in (fitted, -fitted))
     tie = _TIE * curve.spread  # a score that equals a limit up to rounding is beyond it
     if inside.start:
-        w, y = float(weight[: inside.start].sum()), float(label[: inside.start].sum())
+        w, y = _rows_and_labels(weight, label, slice(0, inside.start))
         low = float(score[inside.start - 1])
         low = min(low + tie, low / 2 + float(score[inside.start]) / 2)
-        bottom = float(min(np.log((y + p[0]) / (max(w - y, 0.0) + q[0])), fitted[0]))
+        bottom = float(min(np.log((y + p[0]) / (w - y + q[0])), fitted[0]))
     if inside.stop < len(score):
-        w, y = float(weight[inside.stop :].sum()), float(label[inside.stop :].sum())
+        w, y = _rows_and_labels(weight, label, slice(inside.stop, len(score)))
         positives = np.cumsum(np.append(y + p[-1], (weight[inside] * p)[::-1]))
-        level = np.log(positives / np.cumsum(np.append(max(w - y, 0.0) + q[-1], (weight[inside] * q)[::-1])))
+        level = np.log(positives / np.cumsum(np.append(w - y + q[-1], (weight[inside] * q)[::-1])))
         shared = int(np.argmax(np.append(fitted[::-1], -np.inf) <= level))  # scores that share the level
         first = inside.stop - shared
         high, top = float(score[first]), float(level[shared])
         high = max(high - tie, high / 2 + float(score[max(first - 1, 0)]) / 2)
     return replace(curve, limits=(low, high), levels=(bottom, top))
+
+
+def _rows_and_labels(weight: Array, label: Array, part: slice) -> tuple[float, float]:
+    """Return the sums of weights and labels; labels that are estimates may add up to less than 0 or more than all."""
+    rows = float(weight[part].sum())
+    return rows, min(max(float(label[part].sum()), 0.0), rows)
 
 
 def _averaged(

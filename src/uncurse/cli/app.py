@@ -94,7 +94,7 @@ def _fail(message: str) -> int:
 # Python arguments that have an option, and options of another name.
 _OPTIONS = (
     "scale|link|replicas|shape|method|calibrator|engine|negative_rate|lambda_floor|alpha|group|labelled|curvature|"
-    "replica_counts|straight|n_bins|alphas"
+    "replica_counts|straight|n_bins|alphas|selected_by"
 )
 _RENAMED = {"n_bins": "--bins", "alphas": "--alpha"}
 

@@ -158,7 +158,8 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str, select
         reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
         return replace(tower, record=replace(tower.record, reason=reason))
     score_map = average_maps(base.map, tower.map, found.weight, fit.cells, pool.spec.logit_offset)
-    reason = f"by the labels, {described} has a weight of {percent:.0f}% and tower {100 - percent:.0f}%"
+    reason = f"by the labels, the label-free map ({described}) has a weight of {percent:.0f}% and tower "
+    reason += f"{100 - percent:.0f}%"
     reason += f"; {found.cause}" if found.weight < 0.5 else ""
     record = replace(tower.record, method="average", reason=reason, lambda_=base.record.lambda_)
     return Fitted(score_map, record, Averaged(base.remaining, fit, found.weight))

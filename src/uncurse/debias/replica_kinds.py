@@ -50,7 +50,7 @@ class ReplicaKind(ABC):
     #: What `Auto` says if the labels show noise that the replicas do not.
     if_noise_is_hidden: ClassVar[str] = "the scores vary more than the labels support, and the replicas do not show it"
     #: Typical error of a label-free correction, as a share of it. Bootstraps vary more than the model itself if rows
-    #: are few for its parameters, and less if it memorises rows.
+    #: are few for its parameters, and less if it memorises rows. A penalty may have done the correction already.
     correction_error: ClassVar[float] = 0.0
     #: Whether a served score that exceeds the others on some rows shows that it selected these rows.
     shows_selection: ClassVar[bool] = False
@@ -125,7 +125,7 @@ class Bootstrap(ReplicaKind):
     """Column 0 is trained on all rows, and each other column on its own bootstrap sample; V is between the others."""
 
     name = "bootstrap"
-    correction_error = 0.2
+    correction_error = 0.5
     least_columns = 3
     without_difference = 2
 
@@ -146,7 +146,7 @@ class Anchored(ReplicaKind):
     """Bootstraps around column 0 of a model without randomness of its own: V is the variance of their differences."""
 
     name = "anchored"
-    correction_error = 0.2
+    correction_error = 0.5
 
     def noise_variance(self, covariance: Array) -> Array:
         """Return the mean of Var(l_b − l_served) over the bootstraps."""
