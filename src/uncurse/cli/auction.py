@@ -87,15 +87,14 @@ def auction(
     """Show what over-prediction after selection costs in money.
 
     A platform scores the ads of each request, bids for the best, wins and pays. Every policy turns the same scores into
-    bids: as served, by a multiplier, calibrators, VAD, Tower, Auto, or the truth.
+    bids: as served, by a multiplier, calibrators, VAD, Tower, Auto, or the truth. A .txt or .tsv log without a header
+    has columns 0, 1, 2 and so on.
 
     \b
     Examples:
       uncurse auction --candidates 100 --report auction.html
       uncurse auction --labels earlier --sensitivity --days 30
       uncurse auction --replay log.parquet --click click --price price --score p --scale probability --map map.json
-
-    A .txt or .tsv log without a header has columns 0, 1, 2 and so on.
     """
     inputs = [path for path in (landscape, replay, train, *(maps or [])) if path is not None]
     check_outputs({"--report": report, "--markdown": markdown}, inputs)

@@ -253,7 +253,7 @@ def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
         what = f"{groups} worlds" if tables.worlds > 1 else f"{groups} pairs of networks"
         yield f"Too few replications to judge the paper's findings: {what}; {_ENOUGH} are enough."
         return
-    rows: list[tuple[str, ...]] = [("finding of the paper", "metric", *OUTCOMES, "its own cells")]
+    rows: list[tuple[str, ...]] = [("finding of the paper", "metric", *OUTCOMES, "in the paper")]
     for claim, metric in dict.fromkeys((f.claim, f.metric) for f in found):
         group = [f for f in found if (f.claim, f.metric) == (claim, metric)]
         counts = [str(sum(f.outcome == outcome for f in group)) for outcome in OUTCOMES]
