@@ -263,7 +263,8 @@ class FitRecord(documents.PlainData):
     line_probability, contrast : float, optional
         Estimates of `Tower`.
     remaining_error : tuple of ErrorInterval
-        Intervals for the error that remains.
+        Intervals for the error that remains: in records that ``uncurse fit`` and `uncurse.mlflow.log_map` write, and
+        empty otherwise; call `interval` of the fitted method instead.
     straight_loss : float, optional
         Largest relative difference to the fitted curve, if a straight line was written instead.
     refreshes : tuple of RefreshRecord

@@ -71,7 +71,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         Chosen method, and why it was chosen.
     record_ : FitRecord
         How the map was fitted. With folds, λ is that of scores out of fold, and its other estimates are left out:
-        they do not apply to the scores that the map takes.
+        they do not apply to the scores that the map takes. It holds no intervals: call `interval`.
     classes_ : ndarray of shape (2,)
         The class labels.
     n_features_in_ : int

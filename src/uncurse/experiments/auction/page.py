@@ -8,7 +8,7 @@ from typing import Any
 
 from ...optional import needing
 from ...report import REQUIREMENT
-from ...report.prose import BigNumber, Headline, decimals_for, interval, percent
+from ...report.prose import BigNumber, Headline, decimals_for, percent
 from . import results as words
 from .loop import FROZEN, REFRESHED, LoopOutcome
 from .results import FIELDS, FIGURES, MONEY, Results
@@ -46,7 +46,7 @@ def _headline(outcome: Outcome) -> Headline:
             continue
         amount, _ = outcome.mean(str(name), FIGURES["overcharge"].of)
         value, spread = outcome.mean(str(name), FIGURES["overcharge_share"].of)
-        low, high = interval(value, spread)
+        low, high = _interval(value, spread, outcome)
         decimals = 1 if spread != spread else decimals_for(high - low)
         bounds = "" if spread != spread else f", 95% interval {percent(low, decimals)} to {percent(high, decimals)}"
         title = "Overcharge as served" if name == "as served" else f"With {name}"
@@ -55,6 +55,14 @@ def _headline(outcome: Outcome) -> Headline:
     theory = "" if outcome.settings.budget is not None else words.expected_words(outcome)
     first, *rest = words.headline(outcome) or [""]
     return Headline((("text", first), *(("aside", f" {sentence}") for sentence in rest)), tuple(numbers), theory)
+
+
+def _interval(value: float, error: float, outcome: Outcome) -> tuple[float, float]:
+    """Return the 95% interval by Student's distribution: there are few repetitions."""
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(max(outcome.settings.repetitions - 1, 1), 0.975)) * error
+    return value - reach, value + reach
 
 
 def _policies(outcome: Outcome) -> Section:
@@ -138,7 +146,7 @@ def _series(names: Any) -> dict[str, int]:
 
 def _dot(outcome: Outcome, policy: str, place: int, name: str) -> dict[str, Any]:
     value, error = outcome.mean(policy, FIGURES[name].of)
-    low, high = (None, None) if error != error else interval(value, error)
+    low, high = (None, None) if error != error else _interval(value, error, outcome)
     shown = percent(value) if FIGURES[name].percent else f"{value:.2f}"
     return {"series": place, "name": policy, "value": value, "low": low, "high": high, "text": f"{policy}: {shown}"}
 
