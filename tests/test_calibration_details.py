@@ -27,3 +27,11 @@ def test_temperature_takes_the_sign_of_small_scores_and_ignores_zeros(scores):
         calibrate("temperature", scores, predicted)
     with pytest.raises(UncurseError, match="every label contradicts its score"):
         calibrate("temperature", scores, contradicted)
+
+
+def test_smooth_isotonic_pools_levels_whose_scores_are_equal_up_to_rounding():
+    scores = np.repeat([-1.0, 0.0, 1e-12, 1.0], [100, 100, 300, 100])
+    rates = [0.1, 0.2, 0.4, 0.9]
+    labels = np.concatenate([np.arange(n) < n * rate for n, rate in zip((100, 100, 300, 100), rates, strict=True)])
+    fitted = calibrate("smooth-isotonic", scores, labels, scale="logit")
+    np.testing.assert_allclose(fitted(np.array([-1.0, 0.0, 1.0])), [0.1, 0.35, 0.9], rtol=1e-6)

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -23,6 +24,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import estimator_checks, get_tags
 
 from uncurse.debias.records import DataRecord
+from uncurse.debias.replica_kinds import replica_kind
 from uncurse.debias.straight_line import straight_line
 from uncurse.debias.vad import VAD
 from uncurse.errors import UncurseError
@@ -705,3 +707,15 @@ def test_the_served_model_scores_a_sample_of_a_large_pool():
     for rows, scored in ((39_999, 39_999), (40_001, 20_001), (60_000, 20_000)):
         clf = UncursedClassifierCV(GaussianNB(), cv=2, n_replicas=2, random_state=0)
         assert len(clf.cross_fit(X, Y, pool=rng.normal(size=(rows, 8))).served_pool) == scored
+
+
+def test_the_line_of_a_regression_is_the_covariance_with_the_served_score_over_its_true_variance():
+    rng = np.random.default_rng(0)
+    X, pool = rng.normal(size=(300, 10)), rng.normal(size=(1_000, 10))
+    y = X.sum(axis=1) + rng.normal(0, 5, 300)
+    regressor = UncursedRegressorCV(random_state=0)
+    (scores, target), kind = (done := regressor.cross_fit(X, y, pool=pool)).labelled, done.replicas.kind
+    covariance = np.cov(np.column_stack([scores, target]).T, ddof=0)
+    true = covariance[0, 0] - float(replica_kind(kind).noise_variance(covariance[:-1, :-1]))
+    rises = re.search(r"the target rises by ([\d.]+) per unit", regressor.fit(X, y, pool=pool).reason_).group(1)
+    assert float(rises) == pytest.approx(covariance[0, -1] / true, abs=6e-4)
