@@ -1,5 +1,7 @@
 """The page of a market in a real browser: figures, labels, widths and print."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ pytest.importorskip("playwright.sync_api", reason="the page's tests drive a brow
 from test_page import BROWSER, browser, drawn, open_page  # noqa: F401  # fixtures
 from uncurse.experiments.auction import Account, Market, Outcome, Settings
 from uncurse.experiments.auction.loop import LOOP_DEFAULT, LoopOutcome, World
-from uncurse.experiments.auction.page import render
+from uncurse.experiments.auction.page import _interval, render
 from uncurse.experiments.auction.policies import DEFAULT
 from uncurse.experiments.auction.results import Results
 
@@ -64,3 +66,10 @@ def test_the_page_fits_a_phone_and_paper_and_runs_nothing(open_page):  # noqa: F
     page.emulate_media(media="print")
     assert not page.locator("fieldset").first.is_visible()
     assert page.complaints == []
+
+
+def test_intervals_over_few_repetitions_are_those_of_students_distribution():
+    for repetitions, reach in ((3, 4.302653), (5, 2.776445)):  # of published tables
+        outcome = SimpleNamespace(settings=SimpleNamespace(repetitions=repetitions))
+        low, high = _interval(0.2, 0.01, outcome)
+        assert (low, high) == pytest.approx((0.2 - 0.01 * reach, 0.2 + 0.01 * reach), rel=1e-6)

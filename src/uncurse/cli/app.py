@@ -106,6 +106,8 @@ def in_options(message: str) -> str:
     --------
     >>> in_options("pass scale='probability'; or collect with replica_counts=True")
     'pass --scale probability; or collect with --replica-counts'
+    >>> in_options("say it by selected_by='served' or 'other'")
+    "say it by --selected-by served or 'other'"
     """
 
     def replaced(match: re.Match[str]) -> str:
