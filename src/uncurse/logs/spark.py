@@ -58,9 +58,7 @@ def session(**options: str) -> SparkSession:
         return builder.getOrCreate()  # type: ignore[no-any-return]
     if not _has_master():
         quiet = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-        quiet["spark.python.sql.dataFrameDebugging.enabled"] = (
-            "false"  # half of all calls to Java
-        )
+        quiet["spark.python.sql.dataFrameDebugging.enabled"] = "false"  # half of all calls to Java
         quiet["spark.ui.showConsoleProgress"] = str(sys.stderr.isatty()).lower()
         for key, value in {"spark.master": "local[*]", **quiet, **options}.items():
             builder = builder.config(key, value)
