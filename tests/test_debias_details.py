@@ -268,7 +268,7 @@ def test_few_labels_do_not_rescale_scores():
 def test_the_teacher_corrects_for_the_width_of_cells(width):
     mean, spread = np.array([-3.0, -0.5, 1.0]), np.array([0.3, 0.8, 0.02])
     cells = ReplicaCells(mean, 0 * mean, spread, np.ones(3), None, np.zeros(3), width, 3, 3.0)
-    contrast = np.sqrt(np.maximum(spread / 2 - width**2 / 6, 0.0))
+    contrast = np.sqrt(np.maximum(spread / 2 - width**2 / 12, 0.0))
     expected = (1 / (1 + np.exp(-(mean + 1j * contrast)))).real
     np.testing.assert_allclose(free_shape.teacher(cells), expected, rtol=1e-12)
 

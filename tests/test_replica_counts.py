@@ -115,18 +115,36 @@ def test_a_cell_is_represented_by_the_mean_of_its_rows():
     counts._coarsen(11)  # cells of 1/8, about a sixth of the standard deviation
     cells = counts.update(scores).cells()
     assert cells.width == 1 / 8
+    number, row_number = np.floor(cells.served / cells.width), np.floor(scores[:, 0] / cells.width)
+    tested = 0
+    for cell in np.unique(number):
+        here = scores[row_number == cell, 0]
+        if len(here) > 5_000:
+            tested += 1
+            middle = (cell + 0.5) * cells.width
+            found, true = cells.served[number == cell][0] - middle, here.mean() - middle
+            assert abs(found - true) < 4 * here.std() / np.sqrt(len(here)) + 0.15 * abs(true)
+    assert tested > 8
+
+
+def test_the_gap_of_a_cell_is_the_mean_of_its_rows_given_the_served_score():
+    scores, _, _ = replicas(400_000, 3, seed=4)
+    counts = ReplicaCounts()
+    counts.start(3, False)
+    counts._coarsen(11)
+    cells = counts.update(scores).cells()
     gap = scores[:, 1:].mean(axis=1) - scores[:, 0]
-    for positions, values in ((cells.served, scores[:, 0]), (cells.gap, gap)):
-        number, row_number = np.floor(positions / cells.width), np.floor(values / cells.width)
-        tested = 0
-        for cell in np.unique(number):
-            here = values[row_number == cell]
-            if len(here) > 5_000:
-                tested += 1
-                middle = (cell + 0.5) * cells.width
-                found, true = positions[number == cell][0] - middle, here.mean() - middle
-                assert abs(found - true) < 4 * here.std() / np.sqrt(len(here)) + 0.15 * abs(true)
-        assert tested > 8
+
+    def middle(x):
+        return (np.floor(x / cells.width) + 0.5) * cells.width
+
+    # A position that is wrong by the served score or by the gap shows in its mean product with that coordinate.
+    for by_cell, by_row in ((cells.served, scores[:, 0]), (cells.gap, gap)):
+        found, true = (
+            np.average((g - middle(g)) * (middle(x) - by_row.mean()), weights=w) / by_row.std()
+            for g, x, w in ((cells.gap, by_cell, cells.weight), (gap, by_row, np.ones_like(gap)))
+        )
+        assert abs(found - true) < 4 * cells.width / np.sqrt(12 * len(gap))
 
 
 def test_the_top_cells_have_the_mean_of_the_top_rows():

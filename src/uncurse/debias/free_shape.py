@@ -57,8 +57,8 @@ def teacher(cells: ReplicaCells) -> Array:
     others = cells.n_replicas - 1
     # Shift every replica to the mean level of all replicas.
     mean = cells.served + cells.gap - cells.gap_level / cells.n_replicas
-    # φ of a cell's mean misses half of φ'' times the variance of m within the cell, width²/6, which d² would add to.
-    radius = np.sqrt(np.maximum((others - 1) / others * cells.spread - cells.width**2 / 6, 0.0))
+    # φ of a cell's mean misses half of φ'' times the variance of the gap within the cell, width²/12, which d² adds to.
+    radius = np.sqrt(np.maximum((others - 1) / others * cells.spread - cells.width**2 / 12, 0.0))
     if others == 2:
         return _complex_mean(mean, radius)
     # The contrast is one coordinate of a vector of known length and unknown direction in others − 1 dimensions.

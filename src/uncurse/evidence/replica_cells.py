@@ -167,7 +167,8 @@ def replica_cells(
     Outliers of gap and contrast are replaced by their means: a few extreme scores of other replicas must neither
     determine the noise nor move the denoised score of their rows.
     """
-    served, gap = (expand(_centers(x, weight) * width) for x in numbers[:2])
+    served = expand(_centers(numbers[0], weight) * width)
+    gap = expand(_centers(numbers[1], weight, along=_beside_line(*numbers[:2], weight)) * width)
     total = float(weight.sum())
     kept = _without_outliers(gap, weight)
     levels = means - means[0]
@@ -227,15 +228,29 @@ def _without_outliers(values: Array, weight: Array) -> Array:
     return values if inside.all() else np.where(inside, values, np.average(values[inside], weights=weight[inside]))
 
 
-def _centers(numbers: Keys, weight: Array) -> Array:
+def _centers(numbers: Keys, weight: Array, along: Keys | None = None) -> Array:
     """Return the mean position of the rows of each cell, in units of the width.
 
     Where the density falls by a factor e per logit, the mean of a cell lies width²/12 below its middle: half a percent
-    of a prediction at the top if cells are wide. The counts of the neighbouring cells show the slope of the density.
+    of a prediction at the top if cells are wide. The counts of the neighbouring cells show the slope of the density;
+    `along` is the coordinate to count them by, if it is not `numbers` itself.
     """
-    columns, place = np.unique(numbers, return_inverse=True)
+    columns, place = np.unique(numbers if along is None else along, return_inverse=True)
     count = np.bincount(place, weights=weight)
     before, after = np.diff(columns, prepend=columns[0] - 2) == 1, np.diff(columns, append=columns[-1] + 2) == 1
     rise = np.where(after, np.roll(count, -1), 0.0) - np.where(before, np.roll(count, 1), 0.0)
     aside = np.clip(rise / count / 24, -0.2, 0.2)
     return np.asarray(numbers + 0.5 + aside[place], np.float64)
+
+
+def _beside_line(served: Keys, gap: Keys, weight: Array) -> Keys:
+    """Return the gap minus its regression on the served score, as cell numbers.
+
+    Given the served score, the density of the gap depends on this difference. Its slope is not that of the density of
+    all gaps, which would make label-free maps 0.3% too high in cells of an eighth of a logit.
+    """
+    share = weight / weight.sum()
+    x, y = served - float(share @ served), gap - float(share @ gap)
+    slope = float(share @ (x * y)) / max(float(share @ (x * x)), 1e-300)
+    slope = round(slope, 6)  # neither the order of the rows nor the level of the scores decides how a half is rounded
+    return np.asarray(gap - np.round(slope * (served - served.min())).astype(np.int64))
