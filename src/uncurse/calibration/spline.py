@@ -276,7 +276,7 @@ def _averaged(
     dispersion = np.ones(len(weight)) if isinstance(scatter, bool) else scatter
 
     def fit(tau: float | None, start: Array) -> tuple[Array, Array, float]:
-        """Coefficients, covariance and log marginal likelihood (Laplace) for one τ; None is the line."""
+        """Coefficients, covariance and log marginal likelihood (Laplace) but for the labels; no τ is the line."""
         used = 2 if tau is None else size
         mean, precision = np.zeros(used), np.zeros(used)
         mean[1], precision[1] = slope
@@ -292,7 +292,8 @@ def _averaged(
         coefficients, covariance = np.zeros(size), np.zeros((size, size))
         coefficients[:used], covariance[:used, :used] = result.coefficients, result.covariance
         prior = 0.0 if tau is None else (used - 2) * np.log(tau)
-        return coefficients, covariance, result.log_likelihood - 0.5 * result.log_determinant - prior
+        prior += 0.5 * float(precision @ np.square(result.coefficients - mean))
+        return coefficients, covariance, -0.5 * result.log_determinant - prior
 
     start = np.zeros(size)
     if scatter is True:
@@ -305,7 +306,7 @@ def _averaged(
         fits.append(fit(tau, start))
         start = fits[-1][0]
     coefficients, covariances = np.stack([f[0] for f in fits]), np.stack([f[1] for f in fits])
-    marginal = np.array([f[2] for f in fits])
+    marginal = np.array([f[2] for f in fits]) + _gains(coefficients, features, weight / dispersion, label / dispersion)
     posterior = (_PRIOR if scatter is False else _PROJECTION_PRIOR) * np.exp(marginal - marginal.max())
     posterior /= posterior.sum()
     posterior = np.where(posterior < _LEAST_POSTERIOR, 0.0, posterior)
@@ -314,6 +315,16 @@ def _averaged(
     away = coefficients - mean
     covariance = np.einsum("t,tij->ij", posterior, covariances) + (away.T * posterior) @ away
     return mean, covariance, float(posterior[0])
+
+
+def _gains(coefficients: Array, features: Array, weight: Array, label: Array) -> Array:
+    """Return the log likelihood of each fit minus that of the last one.
+
+    The log likelihood of many precise probabilities is so large that its rounding would show in their difference.
+    """
+    last = coefficients[-1] @ features
+    away = np.minimum((coefficients - coefficients[-1]) @ features, 500.0)  # no overflow
+    return np.asarray((label * away - weight * np.log1p(logistic(last) * np.expm1(away))).sum(axis=1))
 
 
 def _dispersion(pearson: Array) -> Array:

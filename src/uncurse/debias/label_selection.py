@@ -34,7 +34,8 @@ def selected_by_served(pool: Evidence, labelled: Evidence, models: tuple[Replica
             who = "served" if lead > 0 else "second column's"
             warn_user(
                 f"on the labelled rows the {who} scores are {abs(lead):.2f} further above the other replicas than on "
-                f"the pool, as if the {who} score had selected them; they are treated as selected from this pool"
+                f"the pool, as if the {who} score had selected them; they are treated as selected from this pool (if "
+                "nothing of the kind selected them, pass selected_by='other')"
             )
         return bool(lead)
     if any(model.identical for model in models):
@@ -57,19 +58,32 @@ def selected_by_served(pool: Evidence, labelled: Evidence, models: tuple[Replica
 def served_lead(pool: Moments, labelled: Moments, kind: ReplicaKind) -> float:
     """Return the mean excess of the served score over the other replicas on labelled rows, minus that on the pool.
 
-    The model that selected the labelled rows scores higher there, because its noise helped to select them. Return 0 if
-    the difference is within chance or the kind of replica does not show it. With two columns the result is negative if
-    the other one selected the rows.
+    The model that selected the labelled rows scores higher there, because its noise helped to select them. Models with
+    different slopes also differ there if the labelled rows have higher or lower scores, and that part is subtracted.
+    Return 0 if the rest is within chance or the kind of replica does not show it. With two columns the result is
+    negative if the other one selected the rows.
     """
     if not kind.shows_selection:
         return 0.0
-    weights = np.full(labelled.n_replicas, -1 / (labelled.n_replicas - 1))
+    size = labelled.n_replicas
+    weights = np.full(size, -1 / (size - 1))
     weights[0] = 1.0
-    lead = float(weights @ (labelled.mean - pool.mean))
     spread = float(np.sqrt(max(weights @ labelled.covariance @ weights, 0.0)))
-    chance = np.sqrt(1 / labelled.effective_rows + 1 / pool.effective_rows)
-    enough = max(_LEAD, _CHANCE * chance) * spread + 1e-9 * float(np.sqrt(labelled.covariance[0, 0]))
-    return lead if (abs(lead) if labelled.n_replicas == 2 else lead) > enough else 0.0
+    chance = np.sqrt(1 / labelled.effective_rows + 1 / pool.effective_rows) * spread
+    # Regress the excess on the mean of all columns without its noise. The noise of both is unrelated if it is equal.
+    mean = np.full(size, 1 / size)
+    truth = float(mean @ pool.covariance @ mean) - float(kind.noise_variance(pool.covariance)) / size
+    higher = float(mean @ (labelled.mean - pool.mean))
+    by_slope = 0.0
+    if truth > 0:
+        by_slope = float(weights @ pool.covariance @ mean) / truth * higher
+        error = np.sqrt(max(weights @ pool.covariance @ weights, 0.0) / truth / pool.effective_rows) * higher
+        chance = np.hypot(chance, error)
+    lead = float(weights @ (labelled.mean - pool.mean))
+    # Unequal noise looks like a slope too, so it may explain a lead, and not be the reason for one.
+    lead = min(lead, max(lead - by_slope, 0.0)) if lead > 0 else max(lead, min(lead - by_slope, 0.0))
+    enough = max(_LEAD * spread, _CHANCE * float(chance)) + 1e-9 * float(np.sqrt(labelled.covariance[0, 0]))
+    return lead if (abs(lead) if size == 2 else lead) > enough else 0.0
 
 
 def denoised_as_pool(labelled: ReplicaModel, pool: ReplicaModel) -> Array:
