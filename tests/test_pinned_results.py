@@ -38,7 +38,9 @@ def numbers(method):
     found = [*method.map_(SERVED).tolist()]
     found += [x for x in (record.lambda_, record.standard_error, record.center, record.noise_variance) if x is not None]
     found += [x for x in (record.line_probability, record.contrast) if x is not None]
-    return [*found, *method.interval(0.02), *method.interval(0.3, 0.5)]
+    if record.labelled is not None or record.replicas != "snapshots":  # they have no intervals without labels
+        found += [*method.interval(0.02), *method.interval(0.3, 0.5)]
+    return found
 
 
 def fitted(kind, replicas, columns, rows):

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._types import Array
 from ..calibration.spline import monotone_curve
+from ..errors import UncurseError
 from ..evidence import ReplicaCells
 from ..links import logistic, logit
 from ..maps import Grouped, ScoreMap, compose
@@ -56,7 +57,11 @@ class Averaged:
 
     def level_error(self, alpha: float) -> tuple[float, int]:
         """Return the part of the error that all scores share, and its degrees of freedom."""
-        (one, freedom), (other, more) = self.first.level_error(alpha), self.second.level_error(alpha)
+        other, more = self.second.level_error(alpha)
+        try:
+            one, freedom = self.first.level_error(alpha)
+        except UncurseError:  # replicas that do not show it: the labels alone do
+            return other, more
         return self.weight * one + (1 - self.weight) * other, min(freedom, more)
 
 

@@ -160,6 +160,8 @@ class LabelFree(ABC):
         is too high or too low on the top as a whole, and its noise is larger or smaller than that of others. Bootstraps
         show by how much: by their lines on the served score, and by their variances about it.
         """
+        if self.model.kind.no_interval:
+            raise UncurseError(f"there are no intervals: {self.model.kind.no_interval}")
         top = TopShare(self.cells, alpha)
         levels, by_noise = self.cells.levels, 0.0
         if self.lines is not None and self.cells.n_replicas > 2 and not self.model.kind.exchangeable:

@@ -54,6 +54,8 @@ class ReplicaKind(ABC):
     correction_error: ClassVar[float] = 0.0
     #: Whether a served score that exceeds the others on some rows shows that it selected these rows.
     shows_selection: ClassVar[bool] = False
+    #: Why there are no intervals without labels; empty if the replicas show how training again moves predictions.
+    no_interval: ClassVar[str] = ""
 
     def evidence(self, evidence: Evidence) -> Evidence:
         """Return evidence whose moments have the served score in column 0."""
@@ -217,13 +219,17 @@ class Snapshots(Seeds):
 
     An earlier checkpoint has learned less: its true score is b times that of the served model. The slope b follows
     from the covariances by Deming regression, and the columns are divided by it before the formulas of `Seeds`. The
-    level is that of the served score; intervals do not include its error.
+    level is that of the served score, and its error is not known: without labels there are no intervals.
     """
 
     name = "snapshots"
     trained_alike = False
     too_few = "keep an earlier checkpoint of the served model"
     shows_selection = False  # with a slope, the difference of the columns changes with the score
+    no_interval = (
+        "snapshots of one training do not show how much another training would move the predictions; pass labelled "
+        "rows, or replicas by seed"
+    )
     if_noise_is_hidden = (
         "the snapshots agree more closely than the labels do; take earlier ones, or train a second model"
     )

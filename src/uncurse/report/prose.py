@@ -196,6 +196,8 @@ def decay_words(record: FitRecord) -> str:
 
 def fit_words(record: FitRecord) -> list[str]:
     """Describe the result of a fit, one line per subject."""
+    from ..debias.replica_kinds import KINDS
+
     lines = [f"why: {record.reason}"] if record.reason else []
     if record.half_life is not None:
         lines.append(decay_words(record))
@@ -216,6 +218,8 @@ def fit_words(record: FitRecord) -> list[str]:
         expected = f"expected error on the top of this pool, {level} intervals{_measured_map(record)}"
         lines.append(f"{expected}: {', '.join(spans)}{unseen}")
         lines += _shape_words(record)
+    elif record.labelled is None and record.replicas in KINDS and KINDS[record.replicas].no_interval:
+        lines.append(f"no intervals: {KINDS[record.replicas].no_interval}")
     if record.refreshes:
         lines.append(_refresh_words(record.refreshes[-1]))
     return lines
