@@ -12,33 +12,10 @@ from .methods import ALONE, BUILT_IN, ORACLE
 from .run import MAIN
 from .tables import Arena, ArenaCell, coverage, few_replications, from_oracle, judge
 
-_SUMMARY = 0.02  # the α of the summary
+_SUMMARY = 0.02  # the α of the summary, if it is one of the run
 WIDTH = 118
 _WIDE = 5  # as many α as 120 columns hold; the smallest are in the files
 Table = list[tuple[str, ...]]  # the header first
-
-
-def text(arena: Arena) -> str:
-    """Return a table for each world, the best method first, then all worlds in one table and the verdicts."""
-    worlds = [
-        TextTable(f"{world}: {about}", world_table(arena, world, most=_WIDE), gap=1)
-        for world, about in arena.worlds.items()
-    ]
-    return as_text([_HEAD.format(arena), *worlds, _overview(arena), *_verdicts(arena), *_left_out(arena)])
-
-
-def markdown(arena: Arena) -> str:
-    """Return the same as Markdown: verdicts and the summary first."""
-    worlds: list[str | TextTable] = []
-    for world, about in arena.worlds.items():
-        worlds += [f"### {world}", about, TextTable("", world_table(arena, world))]
-    bars = ["\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in judge(arena))]
-    if bars[0] and (few := few_replications(arena)):
-        bars.insert(0, f"{few[0].upper()}{few[1:]}.")
-    left_out = [f"{line[:1].upper()}{line[1:]}." for line in arena.notes()]
-    return as_markdown([_HEAD.format(arena).replace("*", "\\*"), *bars, _overview(arena), *worlds, *left_out])
-
-
 _HEAD = (
     "{0.replications} replications, seed {0.seed}. A cell: bias ± standard error and rms, in percent, of Σf/Σp − 1 on "
     "the top α, with true probabilities p. *: the least rms of methods that serve one model. × oracle: rms over that "
@@ -49,22 +26,41 @@ _HEAD = (
 )
 
 
+def text(arena: Arena) -> str:
+    """Return a table for each world, the best method first, then all worlds in one table and the verdicts."""
+    worlds = [
+        TextTable(f"{world}: {about}", world_table(arena, world, most=_WIDE), gap=1)
+        for world, about in arena.worlds.items()
+    ]
+    bars = _wrapped([f"{'met   ' if verdict.met else 'MISSED'}  {verdict}" for verdict in judge(arena)], 8)
+    few = few_replications(arena)
+    title = "Bars, from α = 1% to 10%" + (f" ({few})" if few else "")
+    blocks = [[title, *bars] if bars else [], _wrapped(arena.notes(), 4)]
+    return as_text([_HEAD.format(arena), *worlds, _overview(arena), *filter(None, blocks)])
+
+
+def markdown(arena: Arena) -> str:
+    """Return the same as Markdown: verdicts and the summary first."""
+    worlds: list[str | TextTable] = []
+    for world, about in arena.worlds.items():
+        worlds += [f"### {world}", about, TextTable("", world_table(arena, world))]
+    bars = "\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in judge(arena))
+    few = [sentence(few_replications(arena))] if bars and few_replications(arena) else []
+    head = _HEAD.format(arena).replace("*", "\\*")
+    return as_markdown([head, *few, bars, _overview(arena), *worlds, *map(sentence, arena.notes())])
+
+
+def sentence(line: str) -> str:
+    """Return a line with a capital letter and a full stop."""
+    return f"{line[:1].upper()}{line[1:]}."
+
+
+def _wrapped(lines: list[str], indent: int) -> list[str]:
+    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent)]
+
+
 def _overview(arena: Arena) -> TextTable:
     return TextTable(f"rms in percent on the top {_share(_SUMMARY)}", summary(arena), gap=1)
-
-
-def _verdicts(arena: Arena) -> list[list[str]]:
-    lines = []
-    for verdict in judge(arena):
-        line = f"{'met   ' if verdict.met else 'MISSED'}  {verdict}"
-        lines += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 8)
-    title = "Bars, from α = 1% to 10%" + (f" ({few})" if (few := few_replications(arena)) else "")
-    return [[title, *lines]] if lines else []
-
-
-def _left_out(arena: Arena) -> list[list[str]]:
-    lines = [part for line in arena.notes() for part in textwrap.wrap(line, WIDTH, subsequent_indent="    ")]
-    return [lines] if lines else []
 
 
 def records(arena: Arena) -> list[dict[str, Any]]:
