@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ...report.prose import share
 from ...text_tables import TextTable, as_markdown, as_text
 from .methods import ALONE, BUILT_IN, ORACLE
 from .run import MAIN
 from .tables import Arena, ArenaCell, coverage, few_replications, from_oracle, judge
 
-_SUMMARY = 0.02  # the α of the summary, if it is one of the run
+_SUMMARY = 0.02
 WIDTH = 118
 _WIDE = 5  # as many α as 120 columns hold; the smallest are in the files
 Table = list[tuple[str, ...]]  # the header first
@@ -59,8 +60,13 @@ def _wrapped(lines: list[str], indent: int) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent)]
 
 
+def summary_alpha(arena: Arena) -> float:
+    """Return the α of the summary: 2%, or the first if that is not one of the run."""
+    return _SUMMARY if _SUMMARY in arena.alphas else arena.alphas[0]
+
+
 def _overview(arena: Arena) -> TextTable:
-    return TextTable(f"rms in percent on the top {_share(_SUMMARY)}", summary(arena), gap=1)
+    return TextTable(f"rms in percent on the top {share(summary_alpha(arena))}", summary(arena), gap=1)
 
 
 def records(arena: Arena) -> list[dict[str, Any]]:
@@ -77,7 +83,7 @@ def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:
     best = {alpha: arena.best(world, alpha, alone) for alpha in alphas}
     ratios = {name: from_oracle(arena, world, name) for name in rows}
     held = {name: kept for name in rows if (kept := coverage(arena, world, name)) is not None}
-    table: Table = [("method", *map(_share, alphas), "× oracle", *(["90% held"] if held else []))]
+    table: Table = [("method", *map(share, alphas), "× oracle", *(["90% held"] if held else []))]
     for name in sorted(rows, key=lambda name: ratios[name] or np.inf):
         cells = [arena.get(world, name, alpha) for alpha in alphas]
         shown = [_cell(cell, cell is not None and cell == best[cell.alpha]) for cell in cells]
@@ -89,8 +95,7 @@ def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:
 
 def summary(arena: Arena) -> Table:
     """Main methods and those of a user across, worlds down: rms at one α, and the best method that serves one model."""
-    alpha = _SUMMARY if _SUMMARY in arena.alphas else arena.alphas[0]
-    names = shown(arena)
+    alpha, names = summary_alpha(arena), shown(arena)
     names[-1:-1] = [name for name in arena.methods if name not in BUILT_IN and name not in names]  # before the oracle
     alone = arena.of_kind(*ALONE)
     table: Table = [("world", "the best", *names)]
@@ -119,7 +124,3 @@ def _cell(cell: ArenaCell | None, best: bool) -> str:
         return ""
     bias = f"{number(100 * cell.bias, '+')}±{number(100 * cell.bias_error)}"
     return f"{bias} {number(100 * cell.rms):>4}" + ("*" if best else " ")
-
-
-def _share(alpha: float) -> str:
-    return f"{100 * alpha:g}%"
