@@ -38,12 +38,7 @@ class ClickLog:
 
 
 def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: int = 0) -> ClickLog:
-    """Read files of one log; the format is recognised by the columns.
-
-    Files are comma- or tab-separated, gzipped or not: Avazu's ``train.csv``, Criteo's ``train.txt`` or the same rows
-    with 39 numeric codes, MovieLens' ``ratings.csv`` or ``ml-1m.inter``. If there are more than `rows`, this many are
-    drawn at random. Lines whose label is not a number are skipped and counted; more than 1% of them are an error.
-    """
+    """Read files of one log, recognised by its columns; if there are more than `rows`, draw this many at random."""
     import polars as pl
 
     if not files:
@@ -73,6 +68,41 @@ def _read(file: Path) -> tuple[str, pl.DataFrame, NDArray[np.bool_], int, str]:
     """Return the name of the log, features of good rows as text, their labels, how many rows are bad, and the first."""
     import polars as pl
 
+    table, separator, named = _read_table(file)
+    header = table.columns
+    ratings = _ratings(header)
+    if "click" in header:
+        log, label = "avazu", "click"
+        features = [pl.col(column) for column in header if column not in _AVAZU_DROPPED]
+    elif ratings is not None:
+        log, label = "movielens", "rating"
+        features = [pl.col(column).alias(name) for column, name in ratings.items()]
+        if label not in header:
+            raise UncurseError(f"{file} has no column 'rating'; it has {', '.join(header)}")
+    else:
+        log, label = "criteo", "label"
+        features = [pl.exclude(label).str.zfill(12)]  # codes, padded so that text sorts as numbers do
+        if separator == "\t":  # raw: counts are binned on a logarithmic scale
+            features = [_binned_counts(header[1 : _CRITEO_NUMBERS + 1]), pl.col(header[_CRITEO_NUMBERS + 1 :])]
+    values = table[label].cast(pl.Float64, strict=False)
+    good = values.is_finite().fill_null(False)
+    bad, first = np.flatnonzero(~good.to_numpy()), ""
+    if len(bad):
+        row = int(bad[0])
+        first = f"line {1 + named + row} of {file.name}: {label} is {table[label][row] or ''!r}, not a number"
+    if len(bad) > _BAD_SHARE * len(table):
+        raise UncurseError(
+            f"{len(bad):,} of {len(table):,} lines of {file} are bad, more than {_BAD_SHARE:.0%}, first {first}; "
+            "repair the file, or remove these lines"
+        )
+    labels = (values >= _LIKED if log == "movielens" else values > 0).filter(good).to_numpy()
+    return log, table.filter(good).select(features), labels, len(bad), first
+
+
+def _read_table(file: Path) -> tuple[pl.DataFrame, str, bool]:
+    """Return all rows as text, the separator, and whether the file names its columns; Criteo's files do not."""
+    import polars as pl
+
     try:
         with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as stream:
             lines = [line for _, line in zip(range(2), stream, strict=False)]
@@ -80,8 +110,7 @@ def _read(file: Path) -> tuple[str, pl.DataFrame, NDArray[np.bool_], int, str]:
             raise UncurseError(f"{file} is empty; pass a log with rows")
         separator = "\t" if "\t" in lines[0] else ","
         header = [name.split(":")[0] for name in lines[0].strip().split(separator)]
-        ratings = next((names for names in _MOVIELENS if set(names) <= set(header)), None)
-        named = "click" in header or ratings is not None
+        named = "click" in header or _ratings(header) is not None
         table = pl.read_csv(
             file, separator=separator, has_header=False, skip_rows=int(named), infer_schema=False,
             quote_char='"' if separator == "," else None,
@@ -101,36 +130,15 @@ def _read(file: Path) -> tuple[str, pl.DataFrame, NDArray[np.bool_], int, str]:
             f"MovieLens log user_id, item_id and rating, and a Criteo log {_CRITEO_COLUMNS} columns without names"
         )
     table.columns = header if named else ["label", *(f"column {i}" for i in range(1, _CRITEO_COLUMNS))]
-    if "click" in table.columns:
-        log, label = "avazu", "click"
-        features = [pl.col(column) for column in header if column not in _AVAZU_DROPPED]
-    elif ratings is not None:
-        log, label = "movielens", "rating"
-        features = [pl.col(column).alias(name) for column, name in ratings.items()]
-        if label not in header:
-            raise UncurseError(f"{file} has no column 'rating'; it has {', '.join(header)}")
-    else:
-        log, label = "criteo", "label"
-        features = [pl.exclude(label).str.zfill(12)]  # codes, padded so that text sorts as numbers do
-        if separator == "\t":  # raw: counts are binned on a logarithmic scale
-            features = [_binned_counts(*table.columns[1 : _CRITEO_NUMBERS + 1])]
-            features.append(pl.col(table.columns[_CRITEO_NUMBERS + 1 :]))
-    values = table[label].cast(pl.Float64, strict=False)
-    good = values.is_finite().fill_null(False)
-    bad, first = np.flatnonzero(~good.to_numpy()), ""
-    if len(bad):
-        row = int(bad[0])
-        first = f"line {1 + named + row} of {file.name}: {label} is {table[label][row] or ''!r}, not a number"
-    if len(bad) > _BAD_SHARE * len(table):
-        raise UncurseError(
-            f"{len(bad):,} of {len(table):,} lines of {file} are bad, more than {_BAD_SHARE:.0%}, first {first}; "
-            "repair the file, or remove these lines"
-        )
-    labels = (values >= _LIKED if log == "movielens" else values > 0).filter(good).to_numpy()
-    return log, table.filter(good).select(features), labels, len(bad), first
+    return table, separator, named
 
 
-def _binned_counts(*columns: str) -> pl.Expr:
+def _ratings(header: list[str]) -> dict[str, str] | None:
+    """Return the columns of user and item of a MovieLens log, and the names of the features."""
+    return next((names for names in _MOVIELENS if set(names) <= set(header)), None)
+
+
+def _binned_counts(columns: list[str]) -> pl.Expr:
     import polars as pl
 
     values = pl.col(columns).cast(pl.Float64, strict=False)

@@ -197,10 +197,7 @@ def ensemble(draw: Draw) -> FittedMethod | str:
 
 @method(ORACLE, "oracle")
 def oracle(draw: Draw) -> FittedMethod:
-    """A smooth map of the served score, fitted to the true probabilities of the pool.
-
-    It has an estimation error of its own: a parametric map of the right form can have a smaller error.
-    """
+    """A smooth map of the served score, fitted to the true probabilities of the pool; it has an error of its own."""
     order = np.argsort(draw.pool[:, 0], kind="stable")
     score = draw.pool[order, 0]
     curve = fit_smooth(score, np.ones(len(score)), draw.pool_truth[order].astype(np.float64), scatter=True)

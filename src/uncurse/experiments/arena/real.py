@@ -1,11 +1,9 @@
 """The arena on real logs: the methods are compared on held-out labels.
 
 Every split draws training, pool and test rows at random. With a shift, pool and test rows are kept with probability
-1 − p, where p comes from a model trained on rows of its own, as in the paper. `UncursedClassifierCV` trains the served
-model and its replicas and scores the training rows out of fold; all methods use these scores.
-
-The error of a method is Σf / Σy − 1 over the top share of the test rows. Its standard error is the spread over splits.
-Splits share rows, so it does not show how another log of the same size would differ.
+1 − p of a model with rows of its own. `UncursedClassifierCV` trains the served model and its replicas, and scores the
+training rows out of fold; all methods use these scores. Splits share rows: the spread of errors over splits does not
+show how another log of the same size would differ.
 """
 
 from __future__ import annotations
