@@ -467,6 +467,13 @@ def test_the_summary_has_every_method_of_a_user(registries):
     assert header == ("world", "the best", *arena.MAIN[:-1], "own way", "oracle")
 
 
+def test_the_title_of_the_summary_names_its_share():
+    found = made_of(cells={("few-labels", "vanilla"): (1.0, None)})  # at 5% only
+    for output in (text.text(found), text.markdown(found)):
+        assert "rms in percent on the top 5%" in output
+    assert "Root mean square error in percent on the top 5%" in render(found)
+
+
 def test_bars_do_not_count_methods_that_were_left_out():
     cells = {("few-labels", name): (1.0, None) for name in ("auto", "platt", "vanilla", "Tower S=3")}
     made = made_of(cells=cells)

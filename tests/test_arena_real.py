@@ -60,6 +60,14 @@ def test_avazu_drops_unique_columns_and_joins_files_with_and_without_row_numbers
         assert len(np.unique(found.codes[:, column])) == len(np.unique(codes[:, column]))
 
 
+def test_a_column_named_label_is_a_feature_beside_click(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("click,label,site\n1,a,b\n0,b,b\n1,b,c\n")
+    found = read_click_log([path])
+    assert found.labels.tolist() == [True, False, True]
+    assert found.codes.tolist() == [[1, 1], [2, 1], [2, 2]]
+
+
 def test_criteo_codes_keep_their_order_and_raw_counts_are_binned(tmp_path):
     codes, labels = drawn(60)
     found = read_click_log([write_criteo(tmp_path / "codes.csv", codes, labels, ",")])

@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+Progress = Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]]
+
 
 def in_processes(
     function: Callable[..., Any],
     tasks: Sequence[tuple[Any, ...]],
     processes: int | None = None,
-    progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
+    progress: Progress = lambda total: iter,
 ) -> list[Any]:
     """Call a function with the arguments of each task, in one process per core; results keep the order of the tasks.
 

@@ -18,6 +18,7 @@ from ...validation import check_choice
 from .dlrm import MODELS
 from .worlds import Draw
 
+Interval = Callable[[float, float], tuple[float, float]]
 #: What a method is, for the bars; see `method`.
 KINDS = ("vanilla", "calibrator", "tandem", "vad", "ours", "costly", "oracle")
 ALONE = KINDS[:5]  # those that serve one model
@@ -54,7 +55,7 @@ class FittedMethod:
     """
 
     predict: Callable[[Array], Float]
-    interval: Callable[[float, float], tuple[float, float]] | None = None
+    interval: Interval | None = None
 
 
 Fit = Callable[[Draw], FittedMethod | str]  # a text says why the method does not apply
@@ -101,98 +102,62 @@ def method(name: str, kind: str = "ours") -> Callable[[Fit], Fit]:
     return register
 
 
-def _map(function: Callable[[Array], Any]) -> FittedMethod:
-    """Of a map of the served score alone."""
-    return FittedMethod(lambda scores: np.asarray(function(scores[:, 0])))
+def _of_served(function: Callable[[Array], Any], interval: Interval | None = None) -> FittedMethod:
+    """Return a map of the served score alone."""
+    return FittedMethod(lambda scores: np.asarray(function(scores[:, 0])), interval)
 
 
-def _fitted(model: Any) -> FittedMethod:
-    """Of a model with `predict_proba` and `interval`."""
-    made = _map(model.predict_proba)
-    return FittedMethod(made.predict, lambda alpha, level: model.interval(alpha, level=level))
+def _fit(model: Any, draw: Draw, count: int | None = None, *, labels: bool = True) -> FittedMethod:
+    """Fit a `VAD`, `Tower` or `Auto` to the first `count` models of a draw, all by default."""
+    labelled = (draw.labelled[:, :count], draw.labels) if labels else None
+    model.fit(draw.pool[:, :count], labelled=labelled)
+    without = isinstance(model, VAD) and not model.options.intervals
+    return _of_served(model.predict_proba, None if without else model.interval)
 
 
-# ---------------------------------------------------------------------------- the paper's
+def _of_size(s: int, build: Callable[..., Any], labels: bool, draw: Draw) -> FittedMethod | str:
+    """Fit to S models; beside bootstraps the served one comes on top. A text: there are too few."""
+    count, most = s + (draw.replicas == "bootstrap"), draw.pool.shape[1]
+    if count > most:
+        return f"needs {count} models, the served one among them, and there are {most}"
+    return _fit(build(replicas=draw.replicas), draw, count, labels=labels)
 
 
-@method("vanilla", "vanilla")
-def vanilla(draw: Draw) -> FittedMethod:
-    """As served."""
-    return _map(logistic)
+def every_size(name: str, kind: str, build: Callable[..., Any], *, labels: bool = False) -> None:
+    """Register a method for every S; `build` makes the model, given the kind of the replicas."""
+    for s in REPLICAS:
+        method(f"{name} S={s}", kind)(partial(_of_size, s, build, labels))
 
 
 def calibrated(name: str, draw: Draw) -> FittedMethod:
     """A calibrator of the served score, fitted where there are labels."""
-    return _map(calibrate(name, draw.labelled[:, 0], draw.labels))
+    return _of_served(calibrate(name, draw.labelled[:, 0], draw.labels))
 
 
 def tandem(name: str, recentre: bool, draw: Draw) -> FittedMethod:
     """A calibrator, then VAD, S=2; or VAD first, about the mean of each set."""
-    count = 2 + (draw.replicas == "bootstrap")
-    labelled = draw.labelled[:, :count], draw.labels
     intervals = recentre and name == "platt"
     vad = VAD(replicas=draw.replicas, calibrator=name, recentre=recentre, intervals=intervals)
-    vad.fit(draw.pool[:, :count], labelled=labelled)
-    return _fitted(vad) if intervals else _map(vad.predict_proba)
+    return _fit(vad, draw, 2 + (draw.replicas == "bootstrap"))
 
 
-def every_size(name: str, kind: str, fit: Callable[[Draw, int], FittedMethod]) -> None:
-    """Register a method of a draw and a number of columns for every S."""
-    for s in REPLICAS:
-        method(f"{name} S={s}", kind)(partial(_of_size, s, fit))
-
-
-def _of_size(s: int, fit: Callable[[Draw, int], FittedMethod], draw: Draw) -> FittedMethod | str:
-    """Fit S models; beside bootstraps the served one comes on top. A text: there are too few."""
-    count, most = s + (draw.replicas == "bootstrap"), draw.pool.shape[1]
-    if count > most:
-        return f"needs {count} models, the served one among them, and there are {most}"
-    return fit(draw, count)
-
-
-def shrunk(options: dict[str, Any], draw: Draw, count: int) -> FittedMethod:
-    """VAD alone; with an interval but for VAD(p), whose is the same."""
-    vad = VAD(replicas=draw.replicas, intervals="link" not in options, **options).fit(draw.pool[:, :count])
-    return _map(vad.predict_proba) if "link" in options else _fitted(vad)
-
-
+# The paper's.
+method("vanilla", "vanilla")(lambda draw: _of_served(logistic))
 for _name in CALIBRATORS:
     method(_name, "calibrator")(partial(calibrated, _name))
 for _name in CALIBRATORS:
     method(f"{_name} + VAD", "tandem")(partial(tandem, _name, False))
-every_size("VAD", "vad", partial(shrunk, {}))
-every_size("VAD(p)", "vad", partial(shrunk, {"link": "identity"}))
+every_size("VAD", "vad", partial(VAD, intervals=True))
+every_size("VAD(p)", "vad", partial(VAD, link="identity"))  # intervals would be those of VAD
 
-
-# ---------------------------------------------------------------------------- ours
-
-
-def tower(draw: Draw, count: int) -> FittedMethod:
-    """All replicas calibrated where there are labels, distilled on the pool."""
-    model = Tower(replicas=draw.replicas)
-    return _fitted(model.fit(draw.pool[:, :count], labelled=(draw.labelled[:, :count], draw.labels)))
-
-
+# Ours: VAD with other shapes, Tower, and what the library chooses, with all models of the draw.
 for _name in ("platt", "isotonic", "spline"):
     method(f"{_name} + VAD recentred")(partial(tandem, _name, True))
-every_size("VAD curved", "ours", partial(shrunk, {"curvature": True}))
-every_size("free", "ours", partial(shrunk, {"shape": "free"}))
-every_size("Tower", "ours", tower)
-
-
-@method("auto")
-def auto(draw: Draw) -> FittedMethod:
-    """What the library chooses, with all models of the draw and the labels."""
-    return _fitted(Auto(replicas=draw.replicas).fit(draw.pool, labelled=(draw.labelled, draw.labels)))
-
-
-@method("auto without labels")
-def auto_without_labels(draw: Draw) -> FittedMethod:
-    """What it chooses from the pool alone, with all models of the draw."""
-    return _fitted(Auto(replicas=draw.replicas).fit(draw.pool))
-
-
-# ---------------------------------------------------------------------------- others
+every_size("VAD curved", "ours", partial(VAD, curvature=True, intervals=True))
+every_size("free", "ours", partial(VAD, shape="free", intervals=True))
+every_size("Tower", "ours", Tower, labels=True)
+method("auto")(lambda draw: _fit(Auto(replicas=draw.replicas), draw))
+method("auto without labels")(lambda draw: _fit(Auto(replicas=draw.replicas), draw, labels=False))
 
 
 def weighted(name: str, draw: Draw) -> FittedMethod | str:
@@ -206,7 +171,7 @@ def weighted(name: str, draw: Draw) -> FittedMethod | str:
     share = weight.sum() ** 2 / (len(weight) * np.square(weight).sum())
     if share < _OVERLAP:
         return f"the pool hardly overlaps the labelled rows: the weights leave less than {100 * _OVERLAP:g}% of them"
-    return _map(calibrate(name, served, draw.labels, sample_weight=weight))
+    return _of_served(calibrate(name, served, draw.labels, sample_weight=weight))
 
 
 for _name in ("platt", "isotonic"):
@@ -232,14 +197,11 @@ def ensemble(draw: Draw) -> FittedMethod | str:
 
 @method(ORACLE, "oracle")
 def oracle(draw: Draw) -> FittedMethod:
-    """A smooth map of the served score, fitted to the true probabilities of the pool.
-
-    It has an estimation error of its own: a parametric map of the right form can have a smaller error.
-    """
+    """A smooth map of the served score, fitted to the true probabilities of the pool; it has an error of its own."""
     order = np.argsort(draw.pool[:, 0], kind="stable")
     score = draw.pool[order, 0]
     curve = fit_smooth(score, np.ones(len(score)), draw.pool_truth[order].astype(np.float64), scatter=True)
-    return _map(lambda served: logistic(curve(served)))
+    return _of_served(lambda served: logistic(curve(served)))
 
 
 #: Names of the methods above; others were registered by a user.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from ...errors import UncurseError
 from ...metrics.selection import count_of_share
 from ...threads import one_blas_thread
 from ...validation import check_share
-from ..processes import in_processes
+from ..processes import Progress, in_processes
 from .methods import METHODS, ORACLE, ArenaMethod, FittedMethod
 from .tables import Arena, Dropped, summarise
 from .worlds import WORLDS, ArenaWorld, Draw, dlrm_worlds
@@ -27,8 +28,8 @@ LEVEL = 0.9  # of the intervals
 MAIN = ("vanilla", "isotonic + VAD", "VAD curved S=3", "free S=3", "Tower S=3", "auto", ORACLE)
 QUICK = (*MAIN, "platt", "platt + VAD", "isotonic", "VAD S=2", "Tower S=2")
 
-#: By method: its errors at each α, and whether its intervals held; or why it does not apply.
-Errors = dict[str, tuple[Array, Array | None] | str]
+#: Errors of a method at each α, and whether its intervals held; or why it does not apply.
+Judged = tuple[Array, NDArray[np.bool_] | None] | str
 Rows = NDArray[np.intp]
 Item = TypeVar("Item")
 
@@ -42,7 +43,7 @@ def run(
     alphas: Sequence[float] = ALPHAS,
     dlrm: str | Path | None = None,
     processes: int | None = None,
-    progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] | None = None,
+    progress: Progress | None = None,
 ) -> Arena:
     """Draw every world `replications` times, fit every method to each draw, and judge it by the truth.
 
@@ -84,8 +85,12 @@ def run(
     alphas = tuple(check_share(alpha) for alpha in alphas)
     if dlrm is not None and not Path(dlrm).is_file():
         raise UncurseError(f"there is no file {dlrm}; python -m uncurse.experiments.arena.dlrm {dlrm} trains it")
-    known = WORLDS if dlrm is None else WORLDS | dlrm_worlds(Path(dlrm))
-    chosen, left_out = _drawable(pick(worlds, known, "world"), asked=worlds is not None)
+    chosen = pick(worlds, WORLDS if dlrm is None else WORLDS | dlrm_worlds(Path(dlrm)), "world")
+    left_out = {one.name: why for one in chosen if one.lacks is not None and (why := one.lacks()) is not None}
+    if left_out and worlds is not None:
+        name, why = next(iter(left_out.items()))
+        raise UncurseError(f"the world {name} {why}")
+    chosen = [one for one in chosen if one.name not in left_out]
     fitted = pick(methods, METHODS, "method")
     if METHODS[ORACLE] not in fitted:
         fitted.append(METHODS[ORACLE])
@@ -112,10 +117,8 @@ def run(
 
 def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> list[Item]:
     """The named ones in the order of `known`, all where none is named; a family's name is all its members."""
-    if names is None:
-        return list(known.values())
-    wanted: set[str] = set()
-    for name in names:
+    wanted = set(known) if names is None else set()
+    for name in names or ():
         folded = name.casefold()
         found = [k for k in known if folded in (k.casefold(), k.casefold().split(" s=")[0])]
         if not found:
@@ -124,81 +127,61 @@ def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> l
     return [item for name, item in known.items() if name in wanted]
 
 
-def _drawable(worlds: list[ArenaWorld], *, asked: bool) -> tuple[list[ArenaWorld], dict[str, str]]:
-    """Worlds that can be drawn here, and why the others cannot; one that was asked for must be."""
-    left_out = {one.name: why for one in worlds if one.lacks is not None and (why := one.lacks()) is not None}
-    if left_out and asked:
-        name, why = next(iter(left_out.items()))
-        raise UncurseError(f"the world {name} {why}")
-    return [one for one in worlds if one.name not in left_out], left_out
-
-
 def replicate(
     world: ArenaWorld, number: int, seed: int, methods: Sequence[ArenaMethod], alphas: Sequence[float]
-) -> Errors:
-    """Draw a world once; return the errors of each method and whether its intervals hold, or why it does not apply."""
-    found: Errors = {}
+) -> dict[str, Judged]:
+    """Draw a world once and judge each method by it."""
+    found: dict[str, Judged] = {}
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what a fit has to say of its data, hundreds of times
-        draw = _checked_draw(world, number, seed)
+        with _failing(f"the world {world.name} fails in replication {number}"):
+            draw = world.draw(world.stream(seed, number))
+            if not isinstance(draw, Draw):
+                raise UncurseError(f"it returns a {type(draw).__name__}; return a Draw")
+            draw.check()
         selected = _selected(draw, alphas)
-        reached = [np.nan if rows is None else draw.truth[rows].sum() for rows in selected]
         for one in methods:
-            try:
+            with _failing(f"{one.name} fails in {world.name}, replication {number}"):
                 fitted = one.fit(draw)
                 if isinstance(fitted, FittedMethod):
-                    found[one.name] = _judge(fitted, draw, selected, reached, alphas)
+                    found[one.name] = _judge(fitted, draw, selected, alphas)
                 elif fitted is None or isinstance(fitted, str):
                     found[one.name] = fitted or "does not apply"
                 else:
                     raise UncurseError(f"it returns a {type(fitted).__name__}; return a FittedMethod or a text")
-            except Exception as error:
-                raise UncurseError(f"{one.name} fails in {world.name}, replication {number}: {_why(error)}") from error
     return found
 
 
-def _checked_draw(world: ArenaWorld, number: int, seed: int) -> Draw:
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Raise an error that says what failed, with the type of the error unless it is one of the library's."""
     try:
-        draw = world.draw(world.stream(seed, number))
-        if not isinstance(draw, Draw):
-            raise UncurseError(f"it returns a {type(draw).__name__}; return a Draw")
-        draw.check()
+        yield
     except Exception as error:
-        raise UncurseError(f"the world {world.name} fails in replication {number}: {_why(error)}") from error
-    return draw
+        why = str(error) if isinstance(error, UncurseError) else f"{type(error).__name__}: {error}"
+        raise UncurseError(f"{what}: {why}") from error
 
 
-def _why(error: Exception) -> str:
-    """Return the message of an error, with its type unless it is one of the library's."""
-    return str(error) if isinstance(error, UncurseError) else f"{type(error).__name__}: {error}"
-
-
-def _selected(draw: Draw, alphas: Sequence[float]) -> list[Rows | None]:
-    """Rows that are kept at each α, of requests the best of each; None where that is less than one of each."""
+def _selected(draw: Draw, alphas: Sequence[float]) -> list[Rows]:
+    """Rows that are kept at each α, of requests the best of each; none where that is less than one of each."""
     served = -draw.test[:, 0]
     if draw.requests is None:
         order = np.argsort(served, kind="stable")
         return [order[: count_of_share(alpha, len(order))] for alpha in alphas]
     by_request = np.lexsort((served, draw.requests)).reshape(draw.requests.max() + 1, -1)
-    best = [int(round(alpha * by_request.shape[1], 6)) for alpha in alphas]
-    return [by_request[:, :k].ravel() if k else None for k in best]
+    return [by_request[:, : int(round(alpha * by_request.shape[1], 6))].ravel() for alpha in alphas]
 
 
-def _judge(
-    fitted: FittedMethod,
-    draw: Draw,
-    selected: list[Rows | None],
-    reached: list[float],
-    alphas: Sequence[float],
-) -> tuple[Array, Array | None]:
+def _judge(fitted: FittedMethod, draw: Draw, selected: list[Rows], alphas: Sequence[float]) -> Judged:
     predicted = np.asarray(fitted.predict(draw.test))
     if predicted.shape != draw.truth.shape or not ((predicted >= 0) & (predicted <= 1)).all():
         raise UncurseError(
             f"its predictions have shape {predicted.shape} and lie between {predicted.min():.3g} and "
             f"{predicted.max():.3g}; return one probability for each of the {len(draw.truth):,} rows"
         )
-    sums = [np.nan if rows is None else predicted[rows].sum() for rows in selected]
-    errors = np.array(sums) / np.array(reached) - 1
+    # An α that selects no row has no error: 0 / 0.
+    with np.errstate(invalid="ignore"):
+        errors = np.array([predicted[rows].sum() / draw.truth[rows].sum() - 1 for rows in selected])
     # An interval is for the top share of a pool, which the best of requests are not.
     if fitted.interval is None or draw.requests is not None:
         return errors, None

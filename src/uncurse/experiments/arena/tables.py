@@ -98,11 +98,10 @@ class Arena:
 
     def notes(self) -> list[str]:
         """Return a line for each world that could not be drawn, and for each method that is not in a table."""
-        lines = [f"left out: {name} {why}" for name, why in self.left_out.items()]
+        lines = [f"{name} {why}" for name, why in self.left_out.items()]
         for one in self.dropped:
-            where = f"{one.method} in {one.world}"
-            lines.append(f"left out: {where}, {one.draws} of {self.replications} draws: {one.reason}")
-        return lines
+            lines.append(f"{one.method} in {one.world}, {one.draws} of {self.replications} draws: {one.reason}")
+        return [f"left out: {line}" for line in lines]
 
     def get(self, world: str, method: str, alpha: float) -> ArenaCell | None:
         """One cell; None where the method does not apply, or α selects nothing."""
@@ -202,6 +201,7 @@ class Verdict:
 
 #: A figure under a bar: how bad it is (the bar is at 1), the standard error of that, and the figure in words.
 _Case = tuple[float, float, str]
+_Names = Sequence[str]
 
 
 def few_replications(arena: Arena) -> str:
@@ -225,8 +225,9 @@ def judge(arena: Arena) -> tuple[Verdict, ...]:
 
 def _bars(arena: Arena) -> Iterator[tuple[str, Iterator[_Case]]]:
     ran = {cell.method for cell in arena.cells}  # others do not apply to any world
-    rivals = [name for name in arena.of_kind("calibrator", "tandem") if name.removesuffix(" + VAD") in PAPER]
-    rivals = [name for name in rivals if name in ran]
+    rivals = [
+        name for name in arena.of_kind("calibrator", "tandem") if name in ran and name.removesuffix(" + VAD") in PAPER
+    ]
     # A run of a few rivals is an easier bar, so it says how many there were.
     best = f"the best of {len(rivals)} calibrators and tandems of the paper"
     for name in ("Tower S=3", "Tower S=2"):
@@ -247,7 +248,7 @@ def _bars(arena: Arena) -> Iterator[tuple[str, Iterator[_Case]]]:
         yield f"{name}: intervals stated at 90% hold 85% to 95%, up to 2 standard errors", _coverage(arena, name)
 
 
-def _cells(arena: Arena, name: str, worlds: Sequence[str] | None = None, low: float = LOW) -> Iterator[ArenaCell]:
+def _cells(arena: Arena, name: str, worlds: _Names | None = None, low: float = LOW) -> Iterator[ArenaCell]:
     for world in arena.worlds if worlds is None else worlds:
         for alpha in arena.alphas:
             cell = arena.get(world, name, alpha)
@@ -272,12 +273,7 @@ def _place(cell: ArenaCell) -> str:
 
 
 def _against(
-    arena: Arena,
-    name: str,
-    others: Sequence[str],
-    most: float,
-    worlds: Sequence[str] | None = None,
-    low: float = LOW,
+    arena: Arena, name: str, others: _Names, most: float, worlds: _Names | None = None, low: float = LOW
 ) -> Iterator[_Case]:
     """The rms over the least of some others."""
     for cell in _cells(arena, name, worlds, low):
@@ -290,7 +286,7 @@ def _against(
             yield ratio / most, error / most, f"{ratio:.2f} ({_place(cell)}: {figures}{beside})"
 
 
-def _bias(arena: Arena, names: Sequence[str], most: float, worlds: Sequence[str]) -> Iterator[_Case]:
+def _bias(arena: Arena, names: _Names, most: float, worlds: _Names) -> Iterator[_Case]:
     for name in names:
         for cell in _cells(arena, name, worlds):
             figure = f"{100 * cell.bias:+.2f} ± {100 * cell.bias_error:.2f}"

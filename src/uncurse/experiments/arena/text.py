@@ -7,38 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from ...report.prose import share
 from ...text_tables import TextTable, as_markdown, as_text
 from .methods import ALONE, BUILT_IN, ORACLE
 from .run import MAIN
 from .tables import Arena, ArenaCell, coverage, few_replications, from_oracle, judge
 
-_SUMMARY = 0.02  # the α of the summary
+_SUMMARY = 0.02
 WIDTH = 118
 _WIDE = 5  # as many α as 120 columns hold; the smallest are in the files
 Table = list[tuple[str, ...]]  # the header first
-
-
-def text(arena: Arena) -> str:
-    """Return a table for each world, the best method first, then all worlds in one table and the verdicts."""
-    worlds = [
-        TextTable(f"{world}: {about}", world_table(arena, world, most=_WIDE), gap=1)
-        for world, about in arena.worlds.items()
-    ]
-    return as_text([_HEAD.format(arena), *worlds, _overview(arena), *_verdicts(arena), *_left_out(arena)])
-
-
-def markdown(arena: Arena) -> str:
-    """Return the same as Markdown: verdicts and the summary first."""
-    worlds: list[str | TextTable] = []
-    for world, about in arena.worlds.items():
-        worlds += [f"### {world}", about, TextTable("", world_table(arena, world))]
-    bars = ["\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in judge(arena))]
-    if bars[0] and (few := few_replications(arena)):
-        bars.insert(0, f"{few[0].upper()}{few[1:]}.")
-    left_out = [f"{line[:1].upper()}{line[1:]}." for line in arena.notes()]
-    return as_markdown([_HEAD.format(arena).replace("*", "\\*"), *bars, _overview(arena), *worlds, *left_out])
-
-
 _HEAD = (
     "{0.replications} replications, seed {0.seed}. A cell: bias ± standard error and rms, in percent, of Σf/Σp − 1 on "
     "the top α, with true probabilities p. *: the least rms of methods that serve one model. × oracle: rms over that "
@@ -49,22 +27,46 @@ _HEAD = (
 )
 
 
+def text(arena: Arena) -> str:
+    """Return a table for each world, the best method first, then all worlds in one table and the verdicts."""
+    worlds = [
+        TextTable(f"{world}: {about}", world_table(arena, world, most=_WIDE), gap=1)
+        for world, about in arena.worlds.items()
+    ]
+    bars = _wrapped([f"{'met   ' if verdict.met else 'MISSED'}  {verdict}" for verdict in judge(arena)], 8)
+    few = few_replications(arena)
+    title = "Bars, from α = 1% to 10%" + (f" ({few})" if few else "")
+    blocks = [[title, *bars] if bars else [], _wrapped(arena.notes(), 4)]
+    return as_text([_HEAD.format(arena), *worlds, _overview(arena), *filter(None, blocks)])
+
+
+def markdown(arena: Arena) -> str:
+    """Return the same as Markdown: verdicts and the summary first."""
+    worlds: list[str | TextTable] = []
+    for world, about in arena.worlds.items():
+        worlds += [f"### {world}", about, TextTable("", world_table(arena, world))]
+    bars = "\n".join(f"- {'**met**' if verdict.met else '**missed**'} {verdict}" for verdict in judge(arena))
+    few = [sentence(few_replications(arena))] if bars and few_replications(arena) else []
+    head = _HEAD.format(arena).replace("*", "\\*")
+    return as_markdown([head, *few, bars, _overview(arena), *worlds, *map(sentence, arena.notes())])
+
+
+def sentence(line: str) -> str:
+    """Return a line with a capital letter and a full stop."""
+    return f"{line[:1].upper()}{line[1:]}."
+
+
+def _wrapped(lines: list[str], indent: int) -> list[str]:
+    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent)]
+
+
+def summary_alpha(arena: Arena) -> float:
+    """Return the α of the summary: 2%, or the first if that is not one of the run."""
+    return _SUMMARY if _SUMMARY in arena.alphas else arena.alphas[0]
+
+
 def _overview(arena: Arena) -> TextTable:
-    return TextTable(f"rms in percent on the top {_share(_SUMMARY)}", summary(arena), gap=1)
-
-
-def _verdicts(arena: Arena) -> list[list[str]]:
-    lines = []
-    for verdict in judge(arena):
-        line = f"{'met   ' if verdict.met else 'MISSED'}  {verdict}"
-        lines += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 8)
-    title = "Bars, from α = 1% to 10%" + (f" ({few})" if (few := few_replications(arena)) else "")
-    return [[title, *lines]] if lines else []
-
-
-def _left_out(arena: Arena) -> list[list[str]]:
-    lines = [part for line in arena.notes() for part in textwrap.wrap(line, WIDTH, subsequent_indent="    ")]
-    return [lines] if lines else []
+    return TextTable(f"rms in percent on the top {share(summary_alpha(arena))}", summary(arena), gap=1)
 
 
 def records(arena: Arena) -> list[dict[str, Any]]:
@@ -81,7 +83,7 @@ def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:
     best = {alpha: arena.best(world, alpha, alone) for alpha in alphas}
     ratios = {name: from_oracle(arena, world, name) for name in rows}
     held = {name: kept for name in rows if (kept := coverage(arena, world, name)) is not None}
-    table: Table = [("method", *map(_share, alphas), "× oracle", *(["90% held"] if held else []))]
+    table: Table = [("method", *map(share, alphas), "× oracle", *(["90% held"] if held else []))]
     for name in sorted(rows, key=lambda name: ratios[name] or np.inf):
         cells = [arena.get(world, name, alpha) for alpha in alphas]
         shown = [_cell(cell, cell is not None and cell == best[cell.alpha]) for cell in cells]
@@ -93,8 +95,7 @@ def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:
 
 def summary(arena: Arena) -> Table:
     """Main methods and those of a user across, worlds down: rms at one α, and the best method that serves one model."""
-    alpha = _SUMMARY if _SUMMARY in arena.alphas else arena.alphas[0]
-    names = shown(arena)
+    alpha, names = summary_alpha(arena), shown(arena)
     names[-1:-1] = [name for name in arena.methods if name not in BUILT_IN and name not in names]  # before the oracle
     alone = arena.of_kind(*ALONE)
     table: Table = [("world", "the best", *names)]
@@ -123,7 +124,3 @@ def _cell(cell: ArenaCell | None, best: bool) -> str:
         return ""
     bias = f"{number(100 * cell.bias, '+')}±{number(100 * cell.bias_error)}"
     return f"{bias} {number(100 * cell.rms):>4}" + ("*" if best else " ")
-
-
-def _share(alpha: float) -> str:
-    return f"{100 * alpha:g}%"

@@ -66,21 +66,19 @@ class Draw:
     def check(self) -> None:
         """Raise UncurseError if an array has a wrong shape or impossible values."""
         columns = np.shape(self.pool)[-1:]
-        for name in ("labelled", "pool", "test"):
-            scores = np.asarray(getattr(self, name))
+        for name, beside in (("labelled", "labels"), ("pool", "pool_truth"), ("test", "truth")):
+            scores, values = np.asarray(getattr(self, name)), np.asarray(getattr(self, beside))
             if scores.ndim != 2 or not scores.size or scores.shape[1:] != columns:
                 raise UncurseError(f"{name} has shape {scores.shape}; return rows × models, as many models as the pool")
             if not np.isfinite(scores).all():
                 raise UncurseError(f"{name} has scores that are not finite; return logits")
-        for name, rows in (("labels", self.labelled), ("pool_truth", self.pool), ("truth", self.test)):
-            values, wanted = np.asarray(getattr(self, name)), (len(rows),)
-            if values.shape != wanted:
-                raise UncurseError(f"{name} has shape {values.shape}; return shape {wanted}, a value for each row")
-            if name == "labels" and not np.isin(values, (0, 1)).all():
+            if values.shape != (wanted := scores.shape[:1]):
+                raise UncurseError(f"{beside} has shape {values.shape}; return shape {wanted}, a value for each row")
+            if beside == "labels" and not np.isin(values, (0, 1)).all():
                 raise UncurseError("labels has values other than 0 and 1; return 0 or 1 for each row")
             if not ((values >= 0) & (values <= 1)).all():
                 low, high = values.min(), values.max()
-                raise UncurseError(f"{name} lies between {low:.3g} and {high:.3g}; return probabilities, not logits")
+                raise UncurseError(f"{beside} lies between {low:.3g} and {high:.3g}; return probabilities, not logits")
         if self.requests is not None:
             requests = np.asarray(self.requests)
             if requests.shape != np.shape(self.truth) or requests.dtype.kind not in "iu" or requests.min() < 0:
@@ -210,37 +208,29 @@ def _middle(law: Any, rate: float) -> float:
     return float(brentq(lambda m: float(logistic(m + away).mean()) - rate, -20.0, 20.0))
 
 
-for _name, _text, _options in (
-    # VAD's own assumptions; with the second rate, the link is nearly straight.
-    ("equal-noise-4", "Normal true logits at a rate of 4%, the same noise (sd 0.3) in every score.", {}),
-    ("equal-noise-25", "Normal true logits at a rate of 25%, the same noise (sd 0.3) in every score.", {"rate": 0.25}),
-    # No single λ is right.
-    ("unequal-noise", "Noise of each row's own (sd 0.05 to 0.9), rate 4%.", {"noise": UNEQUAL}),
-    # The best are really good.
-    (
-        "heavy-tails",
-        "Unequal noise, and true logits with the tails of a t with 4 degrees of freedom, rate 4%.",
-        {"noise": UNEQUAL, "law": HEAVY},
-    ),
-    # A slope fitted on labels pivots about the wrong mean.
-    (
-        "mean-shift",
-        "Labelled rows have logits higher by 0.6; noise 0.4, rate 4% on the pool.",
-        {"noise": 0.4, "shift": 0.6},
-    ),
-    # λ differs between labelled rows and pool.
-    (
-        "strong-shift",
-        "Labelled rows have logits higher by 0.5 and 0.6 times as spread; noise 0.4, rate 4%.",
-        {"noise": 0.4, "shift": 0.5, "stretch": 0.6},
-    ),
-    # The noise of labels rules; with few labels at another balance.
-    ("low-rate", "Equal noise at a rate of 0.3%: 600 positives.", {"rate": 0.003}),
-    ("few-labels", "Equal noise at 4%, 5,000 labels: 200 positives.", {"labelled": 5_000}),
-    # What is left is bias.
-    ("many-labels", "Equal noise at 4%, a million labels.", {"labelled": 1_000_000}),
-):
-    world(_name, _text)(partial(noisy, **_options))
+def _noise_world(name: str, text: str, **options: Any) -> None:
+    world(name, text)(partial(noisy, **options))
+
+
+# VAD's own assumptions; with the second rate, the link is nearly straight.
+_noise_world("equal-noise-4", "Normal true logits at a rate of 4%, the same noise (sd 0.3) in every score.")
+_noise_world(
+    "equal-noise-25", "Normal true logits at a rate of 25%, the same noise (sd 0.3) in every score.", rate=0.25
+)
+# No single λ is right.
+_noise_world("unequal-noise", "Noise of each row's own (sd 0.05 to 0.9), rate 4%.", noise=UNEQUAL)
+# The best are really good.
+_heavy = "Unequal noise, and true logits with the tails of a t with 4 degrees of freedom, rate 4%."
+_noise_world("heavy-tails", _heavy, noise=UNEQUAL, law=HEAVY)
+# A slope fitted on labels pivots about the wrong mean; then λ differs between labelled rows and pool too.
+_mean = "Labelled rows have logits higher by 0.6; noise 0.4, rate 4% on the pool."
+_noise_world("mean-shift", _mean, noise=0.4, shift=0.6)
+_strong = "Labelled rows have logits higher by 0.5 and 0.6 times as spread; noise 0.4, rate 4%."
+_noise_world("strong-shift", _strong, noise=0.4, shift=0.5, stretch=0.6)
+# The noise of labels rules; with few labels at another balance. With many, what is left is bias.
+_noise_world("low-rate", "Equal noise at a rate of 0.3%: 600 positives.", rate=0.003)
+_noise_world("few-labels", "Equal noise at 4%, 5,000 labels: 200 positives.", labelled=5_000)
+_noise_world("many-labels", "Equal noise at 4%, a million labels.", labelled=1_000_000)
 
 
 @world("top-of-request", "The best k of 100 candidates of each request (k = 1, 2, 5, 10); noise 0.2 to 0.4, rate 4%.")
