@@ -439,6 +439,18 @@ def test_adam_equals_pytorchs_and_on_embeddings_its_sparse_one():
     assert all(w.grad is None for w in stack.weights.values())
 
 
+def test_places_in_the_table_lie_row_by_row_also_for_codes_that_lie_column_by_column():
+    # The kernels of a GPU read places by their address; frames of columns give codes in the other order.
+    stack = make_stack(SMALL, (6, 5, 4), 3, [0, 1])
+    by_row = torch.tensor([[1, 2, 3], [5, 0, 1]], dtype=torch.int32)
+    by_column = by_row.T.contiguous().T
+    assert not by_column.is_contiguous()
+    for codes in (by_row, by_column):
+        places = stack.index(codes[None])
+        assert places.is_contiguous()
+        assert places.tolist() == [[[1, 8, 14], [5, 6, 12]], [[16, 23, 29], [20, 21, 27]]]
+
+
 # ---------------------------------------------------------------------- what cannot be
 
 

@@ -150,7 +150,7 @@ class ClickStack(Stack):
 
     def index(self, codes: Tensor) -> Tensor:
         """Where in the table the codes of every model are, (R, B, F)."""
-        return self._offsets + codes
+        return (self._offsets + codes).contiguous()  # the kernels read it row by row, however codes lie in memory
 
     def lookup(self, codes: Tensor) -> Tensor:
         """(R or 1, B, F) to rows of the table (R, B, F, width)."""
