@@ -57,8 +57,11 @@ class Plan:
         for share in self.snapshots:
             if not isinstance(share, Real) or not 0 < share < 1:
                 raise UncurseError(f"snapshots holds {share!r}; pass shares of the steps, such as (0.8, 0.9)")
-        for name in ("rate", "momentum", "weight_decay"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+        for name in ("rate", "final_rate", "momentum", "weight_decay"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, float(getattr(self, name)))
+        for name in ("bootstrap", "deterministic"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
         object.__setattr__(self, "snapshots", tuple(sorted({float(share) for share in self.snapshots})))
         object.__setattr__(self, "seed", int(self.seed))
 
@@ -67,7 +70,7 @@ class Plan:
         if self.final_rate is None:
             return self.rate
         done = min(int(progress * _RATE_CHANGES), _RATE_CHANGES - 1) / (_RATE_CHANGES - 1)
-        return self.rate + done * (float(self.final_rate) - self.rate)
+        return self.rate + done * (self.final_rate - self.rate)
 
     @property
     def seeds(self) -> list[int]:
