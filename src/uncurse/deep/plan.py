@@ -42,28 +42,30 @@ class Plan:
             object.__setattr__(self, name, check_count(getattr(self, name), name))
         check_choice("optimiser", self.optimiser, ("sgd", "adam"))
         check_choice("precision", self.precision, PRECISIONS)
-        if not isinstance(self.rate, Real) or not 0 < self.rate < np.inf:
-            raise UncurseError(f"rate={self.rate!r}; pass a learning rate above 0, such as 0.1")
+        for name, may_be_zero, below, remedy in (
+            ("rate", False, np.inf, "a learning rate above 0, such as 0.1"),
+            ("final_rate", False, np.inf, "a learning rate above 0, or leave it out"),
+            ("momentum", True, 1, "a number from 0 to below 1, such as 0.9"),
+            ("weight_decay", True, np.inf, "a number of 0 or more, such as 1e-5"),
+        ):
+            value = getattr(self, name)
+            if name == "final_rate" and value is None:
+                continue
+            number = float(value) if isinstance(value, Real) else np.nan
+            if not 0 <= number < below or (number == 0 and not may_be_zero):
+                raise UncurseError(f"{name}={value!r}; pass {remedy}")
+            object.__setattr__(self, name, number)
         if not isinstance(self.seed, Integral) or not 0 <= self.seed < 1 << 62:
             raise UncurseError(f"seed={self.seed!r}; pass a whole number from 0 on")
-        if self.final_rate is not None and not (isinstance(self.final_rate, Real) and 0 < self.final_rate < np.inf):
-            raise UncurseError(f"final_rate={self.final_rate!r}; pass a learning rate above 0, or leave it out")
-        if not isinstance(self.momentum, Real) or not 0 <= self.momentum < 1:
-            raise UncurseError(f"momentum={self.momentum!r}; pass a number from 0 to below 1, such as 0.9")
+        object.__setattr__(self, "seed", int(self.seed))
         if self.momentum and self.optimiser == "adam":
             raise UncurseError(f"momentum={self.momentum!r} is for optimiser='sgd'; Adam has its own, leave it out")
-        if not isinstance(self.weight_decay, Real) or not 0 <= self.weight_decay < np.inf:
-            raise UncurseError(f"weight_decay={self.weight_decay!r}; pass a number of 0 or more, such as 1e-5")
         for share in self.snapshots:
             if not isinstance(share, Real) or not 0 < share < 1:
                 raise UncurseError(f"snapshots holds {share!r}; pass shares of the steps, such as (0.8, 0.9)")
-        for name in ("rate", "final_rate", "momentum", "weight_decay"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, float(getattr(self, name)))
+        object.__setattr__(self, "snapshots", tuple(sorted({float(share) for share in self.snapshots})))
         for name in ("bootstrap", "deterministic"):
             object.__setattr__(self, name, bool(getattr(self, name)))
-        object.__setattr__(self, "snapshots", tuple(sorted({float(share) for share in self.snapshots})))
-        object.__setattr__(self, "seed", int(self.seed))
 
     def rate_at(self, progress: float) -> float:
         """Return the learning rate after a share of the steps: twenty values from `rate` to `final_rate`."""
@@ -78,37 +80,27 @@ class Plan:
         return [self.seed + r for r in range(self.n_replicas)]
 
     @contextmanager
-    def settings(self, device: torch.device) -> Iterator[None]:
+    def settings(self, device: torch.device, work: int = _SMALL) -> Iterator[None]:
         """Set the process to the precision and determinism of this plan, and to the GPU of graphs and kernels."""
-        cuda = device.type == "cuda"
+        cuda, before = device.type == "cuda", torch.get_num_threads()
         exact = torch.are_deterministic_algorithms_enabled()
         warns = torch.is_deterministic_algorithms_warn_only_enabled()
-        precise: Any = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
-        before = [home.fp32_precision for home in precise]
-        # On a CPU anything but full precision may mean bf16.
-        wanted = ("tf32" if cuda and self.precision != "float32" else "ieee", "ieee")
-        for home, value in zip(precise, wanted, strict=True):
-            home.fp32_precision = value
+        products: Any = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+        precisions = [each.fp32_precision for each in products]
         changed = self.deterministic and (not exact or warns)
-        if changed:  # otherwise spare the call: it imports PyTorch's compiler, which takes seconds
-            torch.use_deterministic_algorithms(True)
         try:
+            # On a CPU anything but full precision may mean bf16.
+            products[0].fp32_precision = "tf32" if cuda and self.precision != "float32" else "ieee"
+            products[1].fp32_precision = "ieee"
+            if changed:  # otherwise spare the call: it imports PyTorch's compiler, which takes seconds
+                torch.use_deterministic_algorithms(True)
+            if work < _SMALL and device.type == "cpu":
+                torch.set_num_threads(1)  # more would wait for each other (60 times longer on busy cores)
             with torch.cuda.device(device) if cuda else nullcontext():
                 yield
         finally:
-            for home, value in zip(precise, before, strict=True):
-                home.fp32_precision = value
+            torch.set_num_threads(before)
+            for each, precision in zip(products, precisions, strict=True):
+                each.fp32_precision = precision
             if changed:
                 torch.use_deterministic_algorithms(exact, warn_only=warns)
-
-
-@contextmanager
-def threads(device: torch.device, work: int) -> Iterator[None]:
-    """One thread on a CPU where a step is small: more would wait for each other (60 times longer on busy cores)."""
-    before = torch.get_num_threads()
-    if device.type == "cpu" and work < _SMALL:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -19,7 +19,7 @@ from .data import Clicks
 from .inputs import Dataset, check_finite, check_weights, inputs_of, pick_device, tensor, tensors_of
 from .models import check_codes
 from .modules import stack_modules
-from .plan import Plan, threads
+from .plan import Plan
 from .run import Progress, Run, bar_or
 from .stack import ClickStack, Stack
 
@@ -140,7 +140,7 @@ def train_replicas(
         else:
             run.make_room()
         about = {"model": repr(stack), "sizes": list(stack.sizes), **asdict(plan), "snapshots": list(plan.snapshots)}
-        with bar_or(progress) as report, plan.settings(device), threads(device, run.work), torch.enable_grad():
+        with bar_or(progress) as report, plan.settings(device, run.work), torch.enable_grad():
             every = None if checkpoint_every is None else check_count(checkpoint_every, "checkpoint_every")
             run.train(report, about, checkpoint, every)
     except torch.cuda.OutOfMemoryError as error:
