@@ -92,7 +92,7 @@ def make_stack(model, sizes, dense, seeds):
 @torch.no_grad()
 def scores(stack, clicks):
     dense = torch.from_numpy(clicks.dense).to(torch.get_default_dtype())
-    return stack.scores(dense[None], torch.from_numpy(clicks.codes)[None])
+    return stack.logits(dense[None], torch.from_numpy(clicks.codes)[None])
 
 
 def assert_equals_plain(model, clicks, plan, before, after, optimiser=None, weight=None):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..validation import warn_user
 from .models import DLRM, XDeepFM
@@ -17,49 +17,41 @@ class DLRMStack(ClickStack):
     """Train `DLRM` replicas side by side; `model` has the shape of all."""
 
     def __init__(self, model: DLRM, replicas: int, device: torch.device) -> None:
-        width = model.options["embedding"]
-        super().__init__(model, width, replicas, device)
-        for name, layer in self.layers(model).items():
-            spare = {"bottom.0": 0, "top.0": 1}.get(name)  # one for the top, see below
-            self.add(name, layer, None if spare is None else padded(layer.in_features + spare))
-        self._last = len(model.options["bottom"]), len(model.options["top"])  # numbers of the last layer of each part
-        vectors = len(self.sizes) + 1
+        width, vectors = model.options["embedding"], len(model.sizes) + 1
         pairs = vectors * (vectors - 1) // 2
+        self._pad_dense = padded(model.numbers) - model.numbers
+        self._width = padded(width + pairs + 1)  # one to spare, see below
+        inputs = {"bottom.0": padded(model.numbers), "top.0": self._width}
+        super().__init__(model, width, replicas, device, inputs)
         # Strictly below the diagonal, row by row; and for each entry of the square the place of its pair in the input
         # of the top network, the diagonal's being the padding, whose gradient is zero.
-        self._pad_dense = padded(model.numbers) - model.numbers
-        self._width = padded(width + pairs + 1)
         lower = torch.tril_indices(vectors, vectors, -1)
         self._lower = (lower[0] * vectors + lower[1]).to(device)
         square = torch.full((vectors, vectors), pairs)
         square[lower[0], lower[1]] = torch.arange(pairs)
         self._square = torch.minimum(square, square.T).flatten().to(device)
         kernels = fused(self.table)
-        self._fits = kernels is not None and kernels.fits(len(self.sizes), width)
-        if kernels is not None and not self._fits:
+        if kernels is not None and not kernels.fits(len(self.sizes), width):
             warn_user(
                 f"embedding={width} with {len(self.sizes)} fields is trained without the interaction kernel, which is "
                 "slower: it takes an embedding of 16, 32 or 64 and 15 to 63 fields"
             )
-
-    def layers(self, model: Any) -> dict[str, nn.Linear]:
-        """Return the linear layers of a plain model by the name of their stacked weights."""
-        return _numbered("bottom", model.bottom) | _numbered("top", model.top)
 
     def logits(self, *inputs: Tensor) -> Tensor:
         """Return logits (R, B) of numbers and codes (R or 1, B, …)."""
         dense, codes = inputs
         x = torch.nn.functional.pad(dense, (0, self._pad_dense)).to(self.dtype)
         x = x.expand(self.replicas, -1, -1)
-        bottom, top = self._last
-        for i in range(bottom + 1):
+        for i in range(len(self.model.options["bottom"]) + 1):
             x = self.linear(f"bottom.{i}", x, relu=True)
-        if self._fits and self.without_gradients and fused(self.table) is not None:
-            x = _SgdInteract.apply(x, self.table, self.index(codes), self._width, self.rate)  # type: ignore[no-untyped-call]
+        kernels = fused(self.table) if self.without_gradients else None
+        if kernels is not None and kernels.fits(len(self.sizes), self.table.shape[1]):
+            x = kernels.SgdInteract.apply(x, self.table, self.index(codes), self._width, self.rate)
         else:
             x = _Interact.apply(x, self.lookup(codes), self._lower, self._square, self._width)  # type: ignore[no-untyped-call]
-        for i in range(top + 1):
-            x = self.linear(f"top.{i}", x, relu=i < top)
+        last = len(self.model.options["top"])
+        for i in range(last + 1):
+            x = self.linear(f"top.{i}", x, relu=i < last)
         return x.squeeze(-1).to(self.table.dtype)
 
 
@@ -88,46 +80,15 @@ class _Interact(torch.autograd.Function):
         return gt[:, :, 0] + g[..., :d], gt[:, :, 1:], None, None, None
 
 
-class _SgdInteract(torch.autograd.Function):
-    """The same with the lookup in it and the embeddings' SGD step in its backward, a kernel each."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, table: Tensor, index: Tensor, width: int, rate: float) -> Tensor:
-        """(R, B, d) and places in the table (R, B, F) to (R, B, width)."""
-        kernels = fused(x)
-        out, vectors = kernels.interact(x, table, index, width)
-        ctx.save_for_backward(vectors, index)
-        ctx.kernels, ctx.table, ctx.rate = kernels, table, rate
-        return out  # type: ignore[no-any-return]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        vectors, index = ctx.saved_tensors
-        gx = ctx.kernels.interact_gradient(gradients[0], vectors, ctx.table, index, ctx.rate)
-        return gx, None, None, None, None
-
-
 class XDeepFMStack(ClickStack):
     """Train `XDeepFM` replicas side by side. A row of the table: a value's linear weight, and its embedding."""
 
     scored = 1 << 14  # products of fields and maps are 45 kB a row
 
     def __init__(self, model: XDeepFM, replicas: int, device: torch.device) -> None:
-        super().__init__(model, 1 + model.options["embedding"], replicas, device)
-        self._taken = model.taken
-        self._hidden = len(model.options["hidden"])
-        for name, layer in self.layers(model).items():
-            self.add(name, layer)
-        bias = torch.zeros(replicas, 1, 1, device=device, dtype=self.table.dtype)
+        super().__init__(model, 1 + model.options["embedding"], replicas, device, {})
+        bias = torch.zeros(replicas, 1, 1, device=device, dtype=self.dtype)
         self.weights["out.bias"] = bias.requires_grad_()
-
-    def layers(self, model: Any) -> dict[str, nn.Linear]:
-        """Return the linear layers of a plain model by the name of their stacked weights."""
-        found = _numbered("maps", model.maps) | _numbered("hidden", model.hidden)
-        for name in ("hidden_out", "maps_out", "linear_numbers"):
-            if getattr(model, name) is not None:
-                found[name] = getattr(model, name)
-        return found
 
     def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each parameter of a plain model with its place in the stack."""
@@ -150,7 +111,7 @@ class XDeepFMStack(ClickStack):
             numbers = dense.expand(r, -1, -1).to(self.dtype)
             x = torch.cat([x, numbers], 2)
             z = z + torch.bmm(numbers, self._weight("linear_numbers"))[..., 0]
-        for i in range(self._hidden):
+        for i in range(len(self.model.options["hidden"])):
             x = self.linear(f"hidden.{i}", x, relu=True)
         z = z + torch.bmm(x, self._weight("hidden_out"))[..., 0]
         z = z + torch.bmm(self._interact(vectors), self._weight("maps_out"))[..., 0]
@@ -161,11 +122,12 @@ class XDeepFMStack(ClickStack):
         r, b, f, d = vectors.shape
         fields = vectors.permute(0, 2, 1, 3).reshape(r, f, b * d)
         maps, taken = fields, []
-        for i, width in enumerate(self._taken):
+        for i, count in enumerate(self.model.taken):
             products = _Products.apply(fields, maps)  # type: ignore[no-untyped-call]
             w, bias = self._weight(f"maps.{i}"), self.weights[f"maps.{i}.bias"].to(self.dtype)
             new = torch.baddbmm(bias.transpose(1, 2), w.transpose(1, 2), products).relu()
-            maps, out = (new, new) if i + 1 == len(self._taken) else torch.split(new, [new.shape[1] - width, width], 1)
+            rest = new.shape[1] - count
+            maps, out = torch.split(new, [rest, count], 1) if rest else (new, new)
             taken.append(out)
         return torch.cat(taken, 1).view(r, -1, b, d).sum(3).transpose(1, 2)
 
@@ -192,8 +154,3 @@ class _Products(torch.autograd.Function):
             return kernels.products_gradient(gradients[0], fields.contiguous(), maps.contiguous())  # type: ignore[no-any-return]
         g = gradients[0].view(len(fields), fields.shape[1], maps.shape[1], -1)
         return (g * maps[:, None]).sum(2), (g * fields[:, :, None]).sum(1)
-
-
-def _numbered(name: str, parts: nn.Module) -> dict[str, nn.Linear]:
-    layers = [part for part in parts.children() if isinstance(part, nn.Linear)]
-    return {f"{name}.{i}": layer for i, layer in enumerate(layers)}

@@ -105,14 +105,7 @@ class _ModuleStack(Stack):
         # Dropout draws from the global stream: a step's numbers follow from its place, so a resumed run repeats them.
         self._stream = int(np.random.SeedSequence([seed, 0, step]).generate_state(1, np.uint64)[0] >> 1)
 
-    def logits(self, *inputs: Tensor) -> Tensor:
-        return self._call(True, inputs)
-
-    def scores(self, *inputs: Tensor) -> Tensor:
-        return self._call(False, inputs)
-
     def module(self, replica: int) -> nn.Module:
-        replica = self.check_replica(replica)
         made = copy.deepcopy(self._blank)
         places = dict(made.named_parameters()) | dict(made.named_buffers())
         with torch.no_grad():
@@ -120,7 +113,8 @@ class _ModuleStack(Stack):
                 places[name].copy_(value[replica])
         return made.eval()
 
-    def _call(self, train: bool, inputs: tuple[Tensor, ...]) -> Tensor:
+    def logits(self, *inputs: Tensor) -> Tensor:
+        train = torch.is_grad_enabled()
         self._shell.train(train)
 
         def one(weights: dict[str, Tensor], buffers: dict[str, Tensor], *x: Tensor) -> Tensor:

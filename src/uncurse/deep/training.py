@@ -193,7 +193,10 @@ class Replicas:
         torch.nn.Module
             In evaluation mode.
         """
-        return self._at(snapshot).module(replica)
+        count = self.plan.n_replicas
+        if not -count <= replica < count:
+            raise UncurseError(f"replica={replica}, and there are {count}; pass 0 to {count - 1}")
+        return self._at(snapshot).module(replica % count)
 
     def logits(self, dataset: Dataset, *, snapshot: float | None = None) -> NDArray[np.float32]:
         """Return the logits of every replica.
@@ -223,7 +226,7 @@ class Replicas:
                     check_finite(x, i)
                 if stack.sizes:
                     check_codes(part[1], stack.sizes)
-                out[start : start + step] = stack.scores(*(x[None] for x in part)).T.contiguous().cpu().numpy()
+                out[start : start + step] = stack.logits(*(x[None] for x in part)).T.contiguous().cpu().numpy()
         return out
 
     def _at(self, snapshot: float | None) -> Stack:
