@@ -166,7 +166,7 @@ class Run:
     def state(self) -> dict[str, Tensor]:
         """All that a step changes."""
         models = {f"models/{name}": value for name, value in self.stack.state().items()}
-        return {**models, **self.optimiser.state(), "run/loss": self.loss}
+        return {**models, **self.optimiser.state, "run/loss": self.loss}
 
     def train(self, report: Any, about: dict[str, Any], checkpoint: Any, every: int | None) -> None:
         """Every step from where a checkpoint left off to the end."""
