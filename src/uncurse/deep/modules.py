@@ -134,7 +134,7 @@ class _ModuleStack(Stack):
                         torch.cuda.manual_seed(self._stream)
                 z = call(self.weights, self.buffers, *given)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            reason = str(error).strip().splitlines()[0]
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             if _UNSTACKABLE.search(str(error)):
                 raise UncurseError(f"this network cannot be stacked ({reason}): {_REMEDY}") from error
             raise UncurseError(
