@@ -87,9 +87,8 @@ class _ModuleStack(Stack):
         try:
             weights, self.buffers = torch.func.stack_module_state([module.train() for module in modules])
         except RuntimeError as error:
-            raise UncurseError(
-                f"these modules cannot be stacked ({error}): every call must make the same shapes"
-            ) from None
+            message = f"these modules cannot be stacked ({error}): every call must make the same shapes"
+            raise UncurseError(message) from None
         self.weights = {name: w.detach().requires_grad_(w.requires_grad) for name, w in weights.items()}
         if not any(w.requires_grad for w in self.weights.values()):
             raise UncurseError("this network has no weights that want a gradient; there is nothing to train")
@@ -114,16 +113,16 @@ class _ModuleStack(Stack):
         return made.eval()
 
     def logits(self, *inputs: Tensor) -> Tensor:
-        train = torch.is_grad_enabled()
+        train, rows = torch.is_grad_enabled(), inputs[0].shape[1]
         self._shell.train(train)
 
         def one(weights: dict[str, Tensor], buffers: dict[str, Tensor], *x: Tensor) -> Tensor:
             return torch.func.functional_call(self._shell, (weights, buffers), x)  # type: ignore[no-any-return]
 
-        each = 0 if train else None
-        given = tuple((x if train else x[0]) for x in inputs)
-        given = tuple(x.to(self._dtype) if x.is_floating_point() else x for x in given)
-        call = torch.vmap(one, in_dims=(0, 0, *(each for _ in given)), randomness="different")
+        given = [x.to(self._dtype) if x.is_floating_point() else x for x in inputs]
+        if not train:
+            given = [x[0] for x in given]
+        call = torch.vmap(one, in_dims=(0, 0, *[0 if train else None] * len(given)), randomness="different")
         cuda = self.device.type == "cuda"
         apart = not (cuda and torch.cuda.is_current_stream_capturing())  # a captured step has a stream of its own
         try:
@@ -137,13 +136,9 @@ class _ModuleStack(Stack):
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             if _UNSTACKABLE.search(str(error)):
                 raise UncurseError(f"this network cannot be stacked ({reason}): {_REMEDY}") from error
-            raise UncurseError(
-                f"this network failed on a batch of {given[0].shape[each is not None]} rows: {reason}"
-            ) from error
+            raise UncurseError(f"this network failed on a batch of {rows} rows: {reason}") from error
         if z.dim() == 3 and z.shape[2] == 1:
             z = z[..., 0]
-        if z.shape != (self.replicas, inputs[0].shape[1]):
-            raise UncurseError(
-                f"the network gives {tuple(z.shape[1:])} for {inputs[0].shape[1]} rows; one logit a row, please"
-            )
+        if z.shape != (self.replicas, rows):
+            raise UncurseError(f"the network gives {tuple(z.shape[1:])} for {rows} rows; one logit a row, please")
         return z if z.dtype == torch.float64 else z.float()
