@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..errors import UncurseError
 from ..validation import check_count
-from .data import Clicks
-from .inputs import Dataset, check_finite, check_weights, inputs_of, pick_device, tensor, tensors_of
+from .data import Clicks, tensor
+from .inputs import Dataset, check_finite, check_weights, inputs_of, pick_device, tensors_of
 from .models import check_codes
 from .modules import stack_modules
 from .plan import Plan
@@ -140,7 +140,8 @@ def train_replicas(
         else:
             run.make_room()
         about = {"model": repr(stack), "sizes": list(stack.sizes), **asdict(plan), "snapshots": list(plan.snapshots)}
-        with bar_or(progress) as report, plan.settings(device, run.work), torch.enable_grad():
+        work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, run.n)  # of a step
+        with bar_or(progress) as report, plan.settings(device, work), torch.enable_grad():
             every = None if checkpoint_every is None else check_count(checkpoint_every, "checkpoint_every")
             run.train(report, about, checkpoint, every)
     except torch.cuda.OutOfMemoryError as error:
@@ -215,7 +216,7 @@ class Replicas:
             Column 0 is the replica to serve.
         """
         stack = self._at(snapshot)
-        inputs = inputs_of(dataset, stack)
+        inputs = inputs_of(dataset, stack.widths)
         n, device = len(inputs[0]), stack.device
         step = max(1, stack.scored // self.plan.n_replicas)
         out = np.empty((n, self.plan.n_replicas), np.float32)
