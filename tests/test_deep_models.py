@@ -105,7 +105,7 @@ def assert_equals_plain(model, clicks, plan, before, after, optimiser=None, weig
         torch.testing.assert_close(mine, first, rtol=0, atol=before)
     make = optimiser or (lambda weights: torch.optim.SGD(weights, lr=plan.rate))
     losses = [plain_training(plain, run, make(plain.parameters()), r) for r, plain in enumerate(plains)]
-    run.train(None, {}, None, 1)
+    run.train()
     for r, plain in enumerate(plains):
         assert run.losses[-1, r] == pytest.approx(losses[r] * run.n / float(run.total[r]), abs=after)
         last = plain(*given).detach()
@@ -355,7 +355,7 @@ def test_an_xdeepfm_equals_deepctrs_in_its_logits_and_after_steps_of_sgd(deepctr
             return torch.logit(model(torch.cat([codes.double(), dense], 1)))[:, 0]
 
     plain_training(Both(), run, torch.optim.SGD(model.parameters(), lr=0.1))
-    run.train(None, {}, None, 1)
+    run.train()
     last = torch.logit(model(given))[:, 0].detach()
     torch.testing.assert_close(scores(run.stack, clicks)[0], last, rtol=0, atol=1e-9)
     assert (last - first).abs().max() > 1e-3
@@ -585,7 +585,7 @@ def test_a_falling_rate_takes_twenty_values(optimiser, in_double):
             falling.step()
 
     plain_training(plain, run, FallingRate())
-    run.train(None, {}, None, 1)
+    run.train()
     given = torch.from_numpy(clicks.dense).double(), torch.from_numpy(clicks.codes)
     torch.testing.assert_close(scores(run.stack, clicks)[0], plain(*given).detach(), rtol=0, atol=1e-7)
 

@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -93,7 +93,9 @@ class Run:
         self.stack, self.plan, self.inputs, self.label, self.graph = stack, plan, inputs, label, graph
         stack.widths = [tuple(x.shape[1:]) for x in inputs]
         device, r = stack.device, plan.n_replicas
-        if plan.precision == "bf16" and isinstance(stack, ClickStack):
+        if plan.precision == "bf16":
+            if not isinstance(stack, ClickStack):
+                raise UncurseError("precision='bf16' is for DLRM and XDeepFM; cast inside your network instead")
             stack.dtype = torch.bfloat16
         self.rows = None if rows is None else check_rows(rows, r, len(label), device)
         self.n = len(label) if self.rows is None else self.rows.shape[1]
@@ -144,15 +146,17 @@ class Run:
             weight = weight[self.rows[replica].long()]
         return max(float(weight.sum()), 1e-300)
 
-    def fingerprint(self) -> list[int]:
-        """Figures that tell other data from these: rows, and a check sum of everything."""
+    def describe(self) -> dict[str, Any]:
+        """What tells this training from another: models, options, and of the data the rows and a check sum."""
         crc = 0
         for x in (self.label, *self.inputs, self.rows, self.row_weight):
             for part in () if x is None else torch.split(x.reshape(-1), 1 << 24):
                 crc = zlib.crc32(part.cpu().numpy().tobytes(), crc)
-        return [len(self.label), self.n, crc]
+        models = {"model": repr(self.stack), "sizes": list(self.stack.sizes)}
+        options = {**asdict(self.plan), "snapshots": list(self.plan.snapshots)}
+        return {**models, **options, "data": [len(self.label), self.n, crc]}
 
-    def train(self, report: Any, about: dict[str, Any], checkpoint: Any, every: int | None) -> None:
+    def train(self, report: Any = None, checkpoint: Any = None, every: int | None = None) -> None:
         """Every step from where a checkpoint left off to the end."""
         plan, total = self.plan, self.per_epoch * self.plan.epochs
         losses = torch.from_numpy(self.losses)
@@ -161,7 +165,7 @@ class Run:
         for share, kept in self.snapshots.items():
             state |= {f"snapshots/{share}/{name}": value for name, value in kept.items()}
         steps = {share: max(1, round(share * total)) for share in plan.snapshots}
-        file = None if checkpoint is None else Checkpoint(checkpoint, {**about, "data": self.fingerprint()}, every)
+        file = None if checkpoint is None else Checkpoint(checkpoint, self.describe(), every)
         self.began = done = 0 if file is None else file.load(state)
         clock, rate = Clock(report, total, plan.n_replicas), plan.rate
         while done < total:
