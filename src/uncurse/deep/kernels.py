@@ -1,7 +1,4 @@
-"""Fused steps for a GPU, in Triton: what PyTorch would do in several passes over memory, done in one.
-
-Imported only where there is a GPU; everything here has a plain counterpart beside its caller.
-"""
+"""Fused steps for a GPU, in Triton: one pass over memory. All of them have a plain counterpart beside their caller."""
 
 from __future__ import annotations
 
@@ -70,14 +67,11 @@ def _relu_gradient(  # type: ignore[no-untyped-def]
 
 
 class SgdInteract(torch.autograd.Function):
-    """Look up rows, and put x, the dot products of every two vectors and zeros side by side: (R, B, width).
-
-    x is (R, B, d), index (R, B, F). The backward pass is the SGD step of the rows of the table.
-    """
+    """x, the dot products of every two vectors, and zeros, side by side; the backward pass is the rows' SGD step."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor, index: Tensor, width: int, rate: float) -> Tensor:
-        """Keep the vectors, (R · B, F + 1, d), as they are before any of them is changed."""
+        """(R, B, d) and places in the table (R, B, F) to (R, B, width); keeps the vectors of before the step."""
         r, rows, f = index.shape
         d = table.shape[1]
         out = torch.empty(r, rows, width, device=x.device, dtype=x.dtype)

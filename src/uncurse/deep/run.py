@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ class Clock:
 @contextmanager
 def bar_or(progress: Callable[[Progress], None] | None) -> Iterator[Callable[[Progress], None] | None]:
     """What to tell: the caller's function, or a bar where standard error is a terminal."""
-    if progress is not None or not sys.stderr.isatty() or find_spec("rich") is None:
+    if progress is not None or not sys.stderr.isatty():
         yield progress
         return
     from rich.console import Console
@@ -110,7 +109,12 @@ class Run:
         self.place = torch.zeros(1, device=device, dtype=torch.long)
         self.order = torch.empty(max(1, self.whole), r, min(plan.batch_size, self.n), dtype=torch.int32, device=device)
         self.row_weight = weight
-        self.bootstrap = _bootstrap_weights(plan, len(label), device) if plan.bootstrap else None
+        self.bootstrap: Tensor | None = None
+        if plan.bootstrap:  # Poisson(1) weights (R, rows); those of the first replica are 1
+            self.bootstrap = torch.ones(r, len(label), dtype=torch.uint8, device=device)
+            mean = torch.ones(len(label), device=device)
+            for row, each in zip(self.bootstrap[1:], plan.seeds[1:], strict=True):
+                row.copy_(torch.poisson(mean, generator=_generator(device, each, 1)))
         # The sum of weights that the mean loss of each replica is over.
         self.total = torch.tensor([self.weight_of_rows(replica) for replica in range(r)], dtype=torch.float64)
         self.on_snapshot: Callable[[float], None] = self.keep_snapshot
@@ -137,6 +141,8 @@ class Run:
 
     def weight_of_rows(self, replica: int) -> float:
         """Return the sum of the weights of a replica's rows."""
+        if self.row_weight is None and self.bootstrap is None:
+            return float(self.n)
         weight = torch.ones(len(self.label), device=self.stack.device, dtype=torch.float64)
         if self.row_weight is not None:
             weight *= self.row_weight
@@ -159,9 +165,8 @@ class Run:
     def train(self, report: Any = None, checkpoint: Any = None, every: int | None = None) -> None:
         """Every step from where a checkpoint left off to the end."""
         plan, total = self.plan, self.per_epoch * self.plan.epochs
-        losses = torch.from_numpy(self.losses)
         state = {f"models/{name}": value for name, value in self.stack.state().items()}
-        state |= {**self.optimiser.state, "run/loss": self.loss, "run/losses": losses}
+        state |= {**self.optimiser.state, "run/loss": self.loss, "run/losses": torch.from_numpy(self.losses)}
         for share, kept in self.snapshots.items():
             state |= {f"snapshots/{share}/{name}": value for name, value in kept.items()}
         steps = {share: max(1, round(share * total)) for share in plan.snapshots}
@@ -189,11 +194,20 @@ class Run:
                     self.on_snapshot(share)
                 ends = step + 1 == self.per_epoch
                 if ends:
-                    losses[epoch] = self.loss.cpu() / self.total
-                    _check_finite(losses[epoch], epoch, plan)
+                    self.end_epoch(epoch)
                 if file is not None and (file.due(done) or done == total):
                     file.save(done, state)
                 clock.tick(done, ends, self.loss, min(self.n, (step + 1) * plan.batch_size))
+
+    def end_epoch(self, epoch: int) -> None:
+        """Note the mean log loss of every replica; raise if one is not finite."""
+        self.losses[epoch] = self.loss.cpu() / self.total
+        for replica, loss in enumerate(self.losses[epoch].tolist()):
+            if not np.isfinite(loss):
+                raise UncurseError(
+                    f"the log loss of replica {replica} is {loss} in epoch {epoch + 1}: the training has diverged at "
+                    f"rate={self.plan.rate}; lower it, and look for infinite or huge inputs"
+                )
 
     @torch.no_grad()
     def keep_snapshot(self, share: float) -> None:
@@ -256,25 +270,7 @@ class Run:
         self.optimiser.step()
 
 
-def _check_finite(losses: Tensor, epoch: int, plan: Plan) -> None:
-    lost = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
-    if lost:
-        raise UncurseError(
-            f"the log loss of replica {lost[0]} is {float(losses[lost[0]])} in epoch {epoch + 1}: the training has "
-            f"diverged at rate={plan.rate}; lower it, and look for infinite or huge inputs"
-        )
-
-
 def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:
     """Streams that do not meet: the first draw of a seed is its weights."""
     mixed = np.random.SeedSequence([seed, purpose]).generate_state(1, np.uint64)[0]
     return torch.Generator(device).manual_seed(int(mixed))
-
-
-def _bootstrap_weights(plan: Plan, rows: int, device: torch.device) -> Tensor:
-    """Poisson(1) weights (R, rows); those of the first replica are 1."""
-    weight = torch.ones(plan.n_replicas, rows, dtype=torch.uint8, device=device)
-    ones = torch.ones(rows, device=device)
-    for row, seed in zip(weight[1:], plan.seeds[1:], strict=True):
-        row.copy_(torch.poisson(ones, generator=_generator(device, seed, 1)))
-    return weight

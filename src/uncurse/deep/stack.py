@@ -59,10 +59,7 @@ class Stack:
 
 
 class ClickStack(Stack):
-    """A stack of click models: weights (R, in, out), biases (R, 1, out), one table with rows of `width` numbers.
-
-    Layers in `padded_inputs` have weights for as many inputs; those of the padding are zero and stay zero.
-    """
+    """A stack of click models: weights (R, in, out), biases (R, 1, out), one table with rows of `width` numbers."""
 
     table: Tensor
 
@@ -75,7 +72,7 @@ class ClickStack(Stack):
         place: dict[str, Any] = {"device": device, "dtype": self.dtype}
         self.table = torch.empty(replicas * sum(self.sizes), width, **place)
         for name, layer in _linear_layers(model).items():
-            inputs, outputs = padded_inputs.get(name, layer.in_features), layer.out_features
+            inputs, outputs = padded_inputs.get(name, layer.in_features), layer.out_features  # padding stays zero
             self.weights[f"{name}.weight"] = torch.zeros(replicas, inputs, outputs, requires_grad=True, **place)
             if layer.bias is not None:
                 self.weights[f"{name}.bias"] = torch.zeros(replicas, 1, outputs, requires_grad=True, **place)
@@ -131,9 +128,7 @@ class ClickStack(Stack):
     def lookup(self, codes: Tensor) -> Tensor:
         """(R or 1, B, F) to rows of the table (R, B, F, width)."""
         index = self.index(codes)
-        if not torch.is_grad_enabled():
-            return self.table[index].to(self.dtype)
-        if self.rate is not None:
+        if self.without_gradients:
             wants_gradient = next(iter(self.weights.values()))  # or autograd would not call the backward
             rows: Tensor = _SgdRows.apply(wants_gradient, self.table, index, self.rate)  # type: ignore[no-untyped-call]
         else:
