@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class Clicks:
     dense: Any
     codes: Any
     label: Any = None
-    sizes: tuple[int, ...] = field(default=())
+    sizes: tuple[int, ...] = ()
     truth: Any = None
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -82,25 +82,21 @@ class Plan:
     @contextmanager
     def settings(self, device: torch.device, work: int = _SMALL) -> Iterator[None]:
         """Set the process to the precision and determinism of this plan, and to the GPU of graphs and kernels."""
-        cuda, before = device.type == "cuda", torch.get_num_threads()
-        exact = torch.are_deterministic_algorithms_enabled()
-        warns = torch.is_deterministic_algorithms_warn_only_enabled()
         products: Any = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-        precisions = [each.fp32_precision for each in products]
-        changed = self.deterministic and (not exact or warns)
-        try:
-            # On a CPU anything but full precision may mean bf16.
-            products[0].fp32_precision = "tf32" if cuda and self.precision != "float32" else "ieee"
-            products[1].fp32_precision = "ieee"
-            if changed:  # otherwise spare the call: it imports PyTorch's compiler, which takes seconds
+        exact, cuda = torch.are_deterministic_algorithms_enabled(), device.type == "cuda"
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        with ExitStack() as afterwards:
+            for each in products:
+                afterwards.callback(setattr, each, "fp32_precision", each.fp32_precision)
+                each.fp32_precision = "ieee"  # on a CPU anything but full precision may mean bf16
+            if cuda and self.precision != "float32":
+                products[0].fp32_precision = "tf32"
+            if self.deterministic and (not exact or warns):  # spare the call, which imports PyTorch's compiler
+                afterwards.callback(torch.use_deterministic_algorithms, exact, warn_only=warns)
                 torch.use_deterministic_algorithms(True)
-            if work < _SMALL and device.type == "cpu":
-                torch.set_num_threads(1)  # more would wait for each other (60 times longer on busy cores)
-            with torch.cuda.device(device) if cuda else nullcontext():
-                yield
-        finally:
-            torch.set_num_threads(before)
-            for each, precision in zip(products, precisions, strict=True):
-                each.fp32_precision = precision
-            if changed:
-                torch.use_deterministic_algorithms(exact, warn_only=warns)
+            if work < _SMALL and device.type == "cpu":  # more threads would wait for each other (60 times longer)
+                afterwards.callback(torch.set_num_threads, torch.get_num_threads())
+                torch.set_num_threads(1)
+            if cuda:
+                afterwards.enter_context(torch.cuda.device(device))
+            yield
