@@ -379,7 +379,16 @@ def test_a_checkpoint_of_the_same_rows_in_another_order_is_refused(tmp_path):
         train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c", rows=[rows[::-1].copy(), rows])
 
 
-@pytest.mark.parametrize(("name", "value"), [("n_replicas", np.int64(2)), ("rate", np.float32(0.1))])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_replicas", np.int64(2)),
+        ("rate", np.float32(0.1)),
+        ("final_rate", np.float32(0.01)),
+        ("bootstrap", np.bool_(True)),
+        ("deterministic", np.bool_(True)),
+    ],
+)
 def test_a_plan_may_have_numpys_numbers(name, value, tmp_path):
     fit = train_replicas(SHAPE, draw(150), checkpoint=tmp_path / "c", **{name: value})
     assert getattr(fit.plan, name) == value

@@ -125,6 +125,15 @@ def test_a_served_module_moves_between_devices():
     assert (a - b).abs().max() < 1e-2
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_codes_that_lie_column_by_column_are_scored_as_others(name):
+    shape, dense, fields = SHAPES[name]
+    clicks = draw(dense, fields)
+    fit = train_replicas(shape, clicks)
+    by_column = Clicks(clicks.dense.T.contiguous().T, clicks.codes.T.contiguous().T, None, clicks.sizes)
+    np.testing.assert_allclose(fit.logits(by_column), fit.logits(clicks), rtol=0, atol=1e-3)
+
+
 def test_a_shape_without_an_interaction_kernel_is_reported():
     shape, dense, fields = SHAPES["dlrm, few fields"]
     with pytest.warns(UserWarning, match="embedding=16 with 4 fields is trained without the interaction kernel"):

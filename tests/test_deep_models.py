@@ -92,7 +92,7 @@ def make_stack(model, sizes, dense, seeds):
 @torch.no_grad()
 def scores(stack, clicks):
     dense = torch.from_numpy(clicks.dense).to(torch.get_default_dtype())
-    return stack.scores(dense[None], torch.from_numpy(clicks.codes)[None])
+    return stack.logits(dense[None], torch.from_numpy(clicks.codes)[None])
 
 
 def assert_equals_plain(model, clicks, plan, before, after, optimiser=None, weight=None):
@@ -105,7 +105,7 @@ def assert_equals_plain(model, clicks, plan, before, after, optimiser=None, weig
         torch.testing.assert_close(mine, first, rtol=0, atol=before)
     make = optimiser or (lambda weights: torch.optim.SGD(weights, lr=plan.rate))
     losses = [plain_training(plain, run, make(plain.parameters()), r) for r, plain in enumerate(plains)]
-    run.train(None, {}, None, 1)
+    run.train()
     for r, plain in enumerate(plains):
         assert run.losses[-1, r] == pytest.approx(losses[r] * run.n / float(run.total[r]), abs=after)
         last = plain(*given).detach()
@@ -355,7 +355,7 @@ def test_an_xdeepfm_equals_deepctrs_in_its_logits_and_after_steps_of_sgd(deepctr
             return torch.logit(model(torch.cat([codes.double(), dense], 1)))[:, 0]
 
     plain_training(Both(), run, torch.optim.SGD(model.parameters(), lr=0.1))
-    run.train(None, {}, None, 1)
+    run.train()
     last = torch.logit(model(given))[:, 0].detach()
     torch.testing.assert_close(scores(run.stack, clicks)[0], last, rtol=0, atol=1e-9)
     assert (last - first).abs().max() > 1e-3
@@ -437,6 +437,18 @@ def test_adam_equals_pytorchs_and_on_embeddings_its_sparse_one():
         torch.testing.assert_close(mine, other, rtol=0, atol=2e-6)
     assert (stack.table - before).abs().max() > 1e-3
     assert all(w.grad is None for w in stack.weights.values())
+
+
+def test_places_in_the_table_lie_row_by_row_also_for_codes_that_lie_column_by_column():
+    # The kernels of a GPU read places by their address; frames of columns give codes in the other order.
+    stack = make_stack(SMALL, (6, 5, 4), 3, [0, 1])
+    by_row = torch.tensor([[1, 2, 3], [5, 0, 1]], dtype=torch.int32)
+    by_column = by_row.T.contiguous().T
+    assert not by_column.is_contiguous()
+    for codes in (by_row, by_column):
+        places = stack.index(codes[None])
+        assert places.is_contiguous()
+        assert places.tolist() == [[[1, 8, 14], [5, 6, 12]], [[16, 23, 29], [20, 21, 27]]]
 
 
 # ---------------------------------------------------------------------- what cannot be
@@ -573,7 +585,7 @@ def test_a_falling_rate_takes_twenty_values(optimiser, in_double):
             falling.step()
 
     plain_training(plain, run, FallingRate())
-    run.train(None, {}, None, 1)
+    run.train()
     given = torch.from_numpy(clicks.dense).double(), torch.from_numpy(clicks.codes)
     torch.testing.assert_close(scores(run.stack, clicks)[0], plain(*given).detach(), rtol=0, atol=1e-7)
 

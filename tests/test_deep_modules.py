@@ -339,6 +339,15 @@ def test_an_error_that_is_not_of_stacking_does_not_speak_of_stacking():
     assert "EmbeddingBag" not in str(caught.value)
 
 
+def test_an_error_without_a_message_is_named():
+    class Fails(Flat):
+        def forward(self, x):
+            raise ValueError
+
+    with pytest.raises(UncurseError, match=r"this network failed on a batch of \d+ rows: ValueError"):
+        train_replicas(Fails, draw())
+
+
 def test_scoring_a_network_that_always_draws_leaves_the_global_stream_alone():
     class Noisy(Flat):
         def forward(self, x):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class Clicks:
     dense: Any
     codes: Any
     label: Any = None
-    sizes: tuple[int, ...] = field(default=())
+    sizes: tuple[int, ...] = ()
     truth: Any = None
 
     def __post_init__(self) -> None:
@@ -74,11 +74,20 @@ class Clicks:
 
     def to(self, device: Any) -> Clicks:
         """The same as tensors on a device."""
-        import torch
+        parts = self.dense, self.codes, self.label, self.truth
+        dense, codes, label, truth = (None if part is None else tensor(part).to(device) for part in parts)
+        return Clicks(dense, codes, label, self.sizes, truth)
 
-        def move(part: Any) -> Any:
-            if part is None or isinstance(part, torch.Tensor):
-                return part if part is None else part.to(device)
-            return torch.from_numpy(np.require(part, requirements=["C", "W"])).to(device)  # read-only files are copied
 
-        return Clicks(move(self.dense), move(self.codes), move(self.label), self.sizes, move(self.truth))
+def tensor(values: Any) -> Any:
+    """An array or a tensor as a tensor."""
+    import torch
+
+    if isinstance(values, torch.Tensor):
+        return values
+    values = np.asarray(values)
+    if values.dtype.kind not in "biuf":
+        raise UncurseError(
+            f"values of type {values.dtype} ({str(values.flat[0])[:20]!r}, …) are no numbers; pass codes"
+        )
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))  # a file mapped read-only is copied

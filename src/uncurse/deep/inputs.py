@@ -10,48 +10,33 @@ import torch
 from torch import Tensor
 
 from ..errors import UncurseError
-from .data import Clicks
-from .stack import Stack
+from .data import Clicks, tensor
 
 Dataset = Clicks | Sequence[Any]
 
 
-def tensor(values: Any) -> Tensor:
-    """An array or a tensor as a tensor."""
-    if isinstance(values, Tensor):
-        return values
-    values = np.asarray(values)
-    if values.dtype.kind not in "biuf":
-        raise UncurseError(
-            f"values of type {values.dtype} ({str(values.flat[0])[:20]!r}, …) are no numbers; pass codes"
-        )
-    return torch.from_numpy(np.require(values, requirements=["C", "W"]))  # a file mapped read-only is copied
-
-
-def parts_of(dataset: Dataset) -> list[Any]:
+def _parts(dataset: Dataset) -> list[Any]:
     """Inputs, and labels where they are there."""
     if isinstance(dataset, Clicks):
-        return [dataset.dense, dataset.codes] + ([] if dataset.label is None else [dataset.label])
-    if hasattr(dataset, "tensors"):  # a TensorDataset
-        return list(dataset.tensors)
+        return [part for part in (dataset.dense, dataset.codes, dataset.label) if part is not None]
     if isinstance(dataset, np.ndarray | Tensor):
         return [dataset]
-    if isinstance(dataset, tuple | list):
-        return list(dataset)
-    raise UncurseError(f"a data set is Clicks or (inputs, …, labels), not {type(dataset).__name__}")
+    parts = getattr(dataset, "tensors", dataset)  # of a TensorDataset
+    if not isinstance(parts, tuple | list):
+        raise UncurseError(f"a data set is Clicks or (inputs, …, labels), not {type(dataset).__name__}")
+    return list(parts)
 
 
-def inputs_of(dataset: Dataset, stack: Stack) -> list[Any]:
-    """The inputs of a data set to score, of the shapes that were trained on."""
-    count, parts = len(stack.widths), [x if hasattr(x, "shape") else np.asarray(x) for x in parts_of(dataset)]
+def inputs_of(dataset: Dataset, widths: list[tuple[int, ...]]) -> list[Any]:
+    """The inputs of a data set to score, with rows of the shapes that were trained on."""
+    count, parts = len(widths), [x if hasattr(x, "shape") else np.asarray(x) for x in _parts(dataset)]
     if not count <= len(parts) <= count + 1:
         raise UncurseError(f"the network takes {count} inputs and the data set has {len(parts)}; labels may follow")
-    for i, (x, width) in enumerate(zip(parts, stack.widths, strict=False)):
-        if tuple(x.shape[1:]) != width or not x.ndim:
-            raise UncurseError(
-                f"input {i} has rows of shape {tuple(x.shape[1:])}, in training they were {width}; pass the same"
-            )
-        check_length(f"input {i}", len(x), len(parts[0]), "input 0")
+    for i, (x, width) in enumerate(zip(parts, widths, strict=False)):
+        shape = tuple(x.shape[1:])
+        if shape != width or not x.ndim:
+            raise UncurseError(f"input {i} has rows of shape {shape}, in training they were {width}; pass the same")
+        _check_length(f"input {i}", len(x), len(parts[0]), "input 0")
     return parts[:count]
 
 
@@ -59,25 +44,24 @@ def tensors_of(dataset: Dataset, device: torch.device) -> tuple[list[Tensor], Te
     """Inputs and labels to train on, on the device."""
     if isinstance(dataset, Clicks) and dataset.label is None:
         raise UncurseError("these clicks have no labels; pass some to train on")
-    parts = [tensor(part).to(device) for part in parts_of(dataset)]
+    parts = [tensor(part).to(device) for part in _parts(dataset)]
     if len(parts) < 2:
         raise UncurseError(f"the data set has {len(parts)} part{'s' * (len(parts) != 1)}; pass (inputs, …, labels)")
-    *inputs, label = parts
-    label = label.reshape(-1)
+    inputs, label = parts[:-1], parts[-1].reshape(-1)
     if not len(label):
         raise UncurseError("the data set has no rows; pass some to train on")
     for i, x in enumerate(inputs):
         if not x.ndim:
             raise UncurseError(f"input {i} is a single number; pass one row for each label")
-        check_length(f"input {i}", len(x), len(label), "the labels")
+        _check_length(f"input {i}", len(x), len(label), "the labels")
         check_finite(x, i)
-    if not bool(((label == 0) | (label == 1)).all()):
-        raise UncurseError(f"labels must be 0 or 1; found {float(label[(label != 0) & (label != 1)][0]):g}")
+    bad = label[(label != 0) & (label != 1)]
+    if len(bad):
+        raise UncurseError(f"labels must be 0 or 1; found {float(bad[0]):g}")
     return inputs, label
 
 
-def check_length(name: str, rows: int, wanted: int, other: str) -> None:
-    """As many rows as the other has."""
+def _check_length(name: str, rows: int, wanted: int, other: str) -> None:
     if rows != wanted:
         raise UncurseError(f"{name} has {rows} rows, {other} {wanted}; pass one of each for a row")
 
@@ -110,9 +94,7 @@ def check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device)
     if len(rows) != replicas:
         raise UncurseError(f"rows for {len(rows)} replicas, and there are {replicas}; pass one array for each")
     parts: dict[int, Tensor] = {}
-    for values in rows:
-        if id(values) in parts:
-            continue
+    for key, values in {id(values): values for values in rows}.items():
         part = tensor(values)
         if part.ndim == 1 and part.dtype == torch.bool and len(part) == n:
             part = part.nonzero()[:, 0]
@@ -122,7 +104,7 @@ def check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device)
             )
         if len(part) and (int(part.min()) < 0 or int(part.max()) >= n):
             raise UncurseError(f"rows must be 0 to {n - 1}; found {int(part.min())} to {int(part.max())}")
-        parts[id(values)] = part.to(device=device, dtype=torch.int32)
+        parts[key] = part.to(device=device, dtype=torch.int32)
     counts = {len(part) for part in parts.values()}
     if len(counts) != 1 or 0 in counts:
         raise UncurseError(f"replicas have {sorted(counts)} rows; each needs as many as the others, and at least one")
@@ -132,11 +114,12 @@ def check_rows(rows: Sequence[Any], replicas: int, n: int, device: torch.device)
 def check_weights(values: Any, n: int, device: torch.device) -> Tensor:
     """Return the weights of the rows, divided by their mean, as float32."""
     weight = tensor(values).reshape(-1).double()
-    check_length("sample_weight", len(weight), n, "the labels")
+    _check_length("sample_weight", len(weight), n, "the labels")
     bad = weight[~(torch.isfinite(weight) & (weight >= 0))]
     if len(bad):
         raise UncurseError(f"sample_weight holds {float(bad[0]):g}; pass finite weights of 0 or more")
     if not float(weight.max()) > 0:
         raise UncurseError("all of sample_weight is 0; pass at least one positive weight")
     weight = weight / weight.max()  # a sum of huge weights is infinite
-    return (weight / weight.mean()).float().to(device)
+    scaled: Tensor = weight / weight.mean()
+    return scaled.float().to(device)

@@ -1,7 +1,4 @@
-"""Fused steps for a GPU, in Triton: what PyTorch would do in several passes over memory, done in one.
-
-Imported only where there is a GPU; everything here has a plain counterpart beside its caller.
-"""
+"""Fused steps for a GPU, in Triton: one pass over memory. All of them have a plain counterpart beside their caller."""
 
 from __future__ import annotations
 
@@ -69,19 +66,35 @@ def _relu_gradient(  # type: ignore[no-untyped-def]
     tl.store(at_b, b - rate * tl.sum(total, 0), mask=j < n)
 
 
-def interact(x: Tensor, table: Tensor, index: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Look up rows, and put x, the dot products of every two vectors and zeros side by side: (R, B, width).
+class SgdInteract(torch.autograd.Function):
+    """x, the dot products of every two vectors, and zeros, side by side; the backward pass is the rows' SGD step."""
 
-    x is (R, B, d), index (R, B, F). Also returns the vectors, (R · B, F + 1, d), before any of them is changed.
-    """
-    r, rows, f = index.shape
-    d = table.shape[1]
-    out = torch.empty(r, rows, width, device=x.device, dtype=x.dtype)
-    vectors = torch.empty(r * rows, f + 1, d, device=x.device, dtype=x.dtype)
-    _interact[(r * rows,)](
-        x.contiguous(), table, index, vectors, out, f, width, d, triton.next_power_of_2(f + 1), _exact(), num_warps=1
-    )
-    return out, vectors
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, table: Tensor, index: Tensor, width: int, rate: float) -> Tensor:
+        """(R, B, d) and places in the table (R, B, F) to (R, B, width); keeps the vectors of before the step."""
+        r, rows, f = index.shape
+        d = table.shape[1]
+        out = torch.empty(r, rows, width, device=x.device, dtype=x.dtype)
+        vectors = torch.empty(r * rows, f + 1, d, device=x.device, dtype=x.dtype)
+        size = triton.next_power_of_2(f + 1)
+        _interact[(r * rows,)](x.contiguous(), table, index, vectors, out, f, width, d, size, _exact(), num_warps=1)
+        ctx.save_for_backward(vectors, index)
+        ctx.table, ctx.rate = table, rate
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of x, (R, B, d); rows of the table get −rate · theirs."""
+        (g,) = gradients
+        vectors, index = ctx.saved_tensors
+        r, rows, f = index.shape
+        d = ctx.table.shape[1]
+        gx = torch.empty(r, rows, d, device=g.device, dtype=g.dtype)
+        size = triton.next_power_of_2(f + 1)
+        _interact_gradient[(r * rows,)](
+            g.contiguous(), vectors, ctx.table, index, gx, f, g.shape[2], ctx.rate, d, size, _exact(), num_warps=1
+        )
+        return gx, None, None, None, None
 
 
 @triton.jit
@@ -105,18 +118,6 @@ def _interact(  # type: ignore[no-untyped-def]
     tl.store(start + d, x)
     rest = D + f * (f + 1) // 2 + tl.arange(0, 8)
     tl.store(start + rest, tl.zeros([8], dtype=tl.float32), mask=rest < width)
-
-
-def interact_gradient(g: Tensor, vectors: Tensor, table: Tensor, index: Tensor, rate: float) -> Tensor:
-    """The gradient of x, (R, B, d); rows of the table get −rate · theirs."""
-    r, rows, f = index.shape
-    d = table.shape[1]
-    gx = torch.empty(r, rows, d, device=g.device, dtype=g.dtype)
-    size = triton.next_power_of_2(f + 1)
-    _interact_gradient[(r * rows,)](
-        g.contiguous(), vectors, table, index, gx, f, g.shape[2], rate, d, size, _exact(), num_warps=1
-    )
-    return gx
 
 
 @triton.jit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,11 +16,7 @@ from ..validation import check_count
 
 
 class ClickModel(nn.Module):
-    """A module that takes numbers (rows, numbers) and codes (rows, fields) and returns logits (rows,).
-
-    `sizes` has the number of codes of each field, `numbers` counts the numeric inputs, and `embedding` is the width of
-    the embedding of a code. The other options of the subclass are kept for `repr`.
-    """
+    """A module that takes numbers (rows, numbers) and codes (rows, fields) and returns logits (rows,)."""
 
     def __init__(self, sizes: Sequence[int], numbers: int, embedding: int, **widths: Any) -> None:
         super().__init__()
@@ -42,37 +37,19 @@ class ClickModel(nn.Module):
         shape = f"{len(self.sizes)} fields, {sum(self.sizes):,} codes, {self.numbers} numbers"
         return f"{type(self).__name__}({shape}{options})"
 
-    def empty_copy(self, device: torch.device | str) -> ClickModel:
-        """Return a model of the same shape on a device, its weights not yet set."""
-        weights = {
-            id(old): nn.Parameter(torch.empty(old.shape, dtype=old.dtype, device=device), old.requires_grad)
-            for old in self.parameters()
-        }
-        return copy.deepcopy(self, weights)  # which takes these instead of copies
-
-    def check(self, codes: Tensor) -> None:
-        """Raise if a code is outside its field; while training, the caller checks the data once."""
-        if not self.training:
-            check_served_codes(codes, self.sizes)
-
     def embed(self, tables: nn.ModuleList, codes: Tensor) -> Tensor:
         """Look up the codes of each field: (rows, fields) to (rows, fields, width)."""
         return torch.stack([table(codes[:, field]) for field, table in enumerate(tables)], 1)
 
 
 @torch.fx.wrap  # a check is not traced into
-def check_served_codes(codes: Tensor, sizes: tuple[int, ...]) -> None:
+def check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
     """Raise if a code is outside its field; skipped while PyTorch traces or compiles, which cannot branch on values."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(codes)  # by vmap or grad
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or codes.is_meta or wrapped:
         return
     if codes.ndim != 2 or codes.shape[1] != len(sizes):
         raise UncurseError(f"codes have shape {tuple(codes.shape)}; pass (rows, {len(sizes)}), one column for a field")
-    check_codes(codes, sizes)
-
-
-def check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
-    """Raise if the codes are not integers, or one is outside its field."""
     if codes.is_floating_point() or codes.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64):
         raise UncurseError(f"codes are {codes.dtype}; pass int32 or int64")
     if not len(codes):
@@ -129,7 +106,8 @@ class DLRM(ClickModel):
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
         """Return the logits of rows."""
-        self.check(codes)
+        if not self.training:  # then the caller checks the data once
+            check_codes(codes, self.sizes)
         x = self.bottom(numbers)
         vectors = torch.cat([x.unsqueeze(1), self.embed(self.embeddings, codes)], 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
@@ -191,13 +169,14 @@ class XDeepFM(ClickModel):
         self.linear = nn.ModuleList(_table(size, 1, deviation, normal=True) for size in self.sizes)
         taken_in = [fields, *self.taken[:-1]]
         self.maps = nn.ModuleList(nn.Linear(fields * k, n) for k, n in zip(taken_in, interactions, strict=True))
-        layers: list[nn.Module] = []
-        for inputs, outputs in pairwise([fields * embedding + numbers, *hidden]):
-            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-            nn.init.normal_(layers[-2].weight, 0, deviation)  # type: ignore[arg-type]
-        self.hidden = nn.Sequential(*layers)
-        last = hidden[-1] if hidden else fields * embedding + numbers
-        self.hidden_out = nn.Linear(last, 1, bias=False)
+        self.hidden = nn.Sequential()
+        inputs = fields * embedding + numbers
+        for outputs in hidden:
+            layer = nn.Linear(inputs, outputs)
+            nn.init.normal_(layer.weight, 0, deviation)
+            self.hidden.extend([layer, nn.ReLU()])
+            inputs = outputs
+        self.hidden_out = nn.Linear(inputs, 1, bias=False)
         self.maps_out = nn.Linear(sum(self.taken), 1, bias=False)
         self.linear_numbers = nn.Linear(numbers, 1, bias=False) if numbers else None
         if self.linear_numbers is not None:
@@ -208,7 +187,8 @@ class XDeepFM(ClickModel):
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
         """Return the logits of rows."""
-        self.check(codes)
+        if not self.training:  # then the caller checks the data once
+            check_codes(codes, self.sizes)
         vectors = self.embed(self.embeddings, codes)
         z = self.embed(self.linear, codes).sum(1)
         if self.linear_numbers is not None:

@@ -7,8 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.util import find_spec
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -37,11 +36,10 @@ class Progress:
 
 
 class Clock:
-    """Tells how it goes about once a second, and when an epoch ends: reading the loss makes the host wait."""
+    """Reports progress about once a second, and when an epoch ends: reading the loss makes the host wait."""
 
     def __init__(self, report: Callable[[Progress], None] | None, total: int, replicas: int) -> None:
-        self.report, self.total, self.replicas = report, total, replicas
-        self.then, self.loss, self.rows = time.perf_counter(), 0.0, 0
+        self.report, self.total, self.replicas, self.then = report, total, replicas, time.perf_counter()
 
     def start(self, loss: Tensor, rows: int) -> None:
         """Begin an epoch, or go on in the midst of one that a checkpoint left."""
@@ -49,20 +47,17 @@ class Clock:
 
     def tick(self, done: int, ends: bool, loss: Tensor, rows: int) -> None:
         """After every step; `loss` (its sum) and `rows` are of this epoch so far."""
-        if self.report is None or not (ends or done % 32 == 0):
+        if self.report is None or not (ends or (done % 32 == 0 and time.perf_counter() - self.then > 1)):
             return
-        if ends or time.perf_counter() - self.then > 1:
-            value, now = float(loss.mean()), time.perf_counter()
-            if rows > self.rows:
-                speed = (rows - self.rows) * self.replicas / (now - self.then)
-                self.report(Progress(done, self.total, speed, (value - self.loss) / (rows - self.rows)))
-            self.then, self.loss, self.rows = now, value, rows
+        value, now, new = float(loss.mean()), time.perf_counter(), rows - self.rows
+        self.report(Progress(done, self.total, new * self.replicas / (now - self.then), (value - self.loss) / new))
+        self.then, self.loss, self.rows = now, value, rows
 
 
 @contextmanager
 def bar_or(progress: Callable[[Progress], None] | None) -> Iterator[Callable[[Progress], None] | None]:
     """What to tell: the caller's function, or a bar where standard error is a terminal."""
-    if progress is not None or not sys.stderr.isatty() or find_spec("rich") is None:
+    if progress is not None or not sys.stderr.isatty():
         yield progress
         return
     from rich.console import Console
@@ -97,11 +92,12 @@ class Run:
         self.stack, self.plan, self.inputs, self.label, self.graph = stack, plan, inputs, label, graph
         stack.widths = [tuple(x.shape[1:]) for x in inputs]
         device, r = stack.device, plan.n_replicas
-        if plan.precision == "bf16" and isinstance(stack, ClickStack):
+        if plan.precision == "bf16":
+            if not isinstance(stack, ClickStack):
+                raise UncurseError("precision='bf16' is for DLRM and XDeepFM; cast inside your network instead")
             stack.dtype = torch.bfloat16
         self.rows = None if rows is None else check_rows(rows, r, len(label), device)
         self.n = len(label) if self.rows is None else self.rows.shape[1]
-        self.rate = plan.rate
         if plan.optimiser == "adam":
             self.optimiser: Optimiser = Adam(stack, plan.rate, plan.weight_decay)
         else:
@@ -113,9 +109,15 @@ class Run:
         self.place = torch.zeros(1, device=device, dtype=torch.long)
         self.order = torch.empty(max(1, self.whole), r, min(plan.batch_size, self.n), dtype=torch.int32, device=device)
         self.row_weight = weight
-        self.bootstrap = _bootstrap_weights(plan, len(label), device) if plan.bootstrap else None
+        self.bootstrap: Tensor | None = None
+        if plan.bootstrap:  # Poisson(1) weights (R, rows); those of the first replica are 1
+            self.bootstrap = torch.ones(r, len(label), dtype=torch.uint8, device=device)
+            mean = torch.ones(len(label), device=device)
+            for row, each in zip(self.bootstrap[1:], plan.seeds[1:], strict=True):
+                row.copy_(torch.poisson(mean, generator=_generator(device, each, 1)))
+        # The sum of weights that the mean loss of each replica is over.
         self.total = torch.tensor([self.weight_of_rows(replica) for replica in range(r)], dtype=torch.float64)
-        self.on_snapshot: Callable[[float], None] | None = None
+        self.on_snapshot: Callable[[float], None] = self.keep_snapshot
         self.snapshots: dict[float, dict[str, Tensor]] = {}
         self.captured: Any = 0  # steps before the CUDA graph is captured, then the graph
         self.began = 0
@@ -138,47 +140,39 @@ class Run:
         return drawn if weight is None else weight * drawn
 
     def weight_of_rows(self, replica: int) -> float:
-        """Return the sum of weights that the mean loss of a replica is over."""
+        """Return the sum of the weights of a replica's rows."""
         if self.row_weight is None and self.bootstrap is None:
             return float(self.n)
         weight = torch.ones(len(self.label), device=self.stack.device, dtype=torch.float64)
-        for factor in (self.row_weight, None if self.bootstrap is None else self.bootstrap[replica]):
-            if factor is not None:
-                weight *= factor
+        if self.row_weight is not None:
+            weight *= self.row_weight
+        if self.bootstrap is not None:
+            weight *= self.bootstrap[replica]
         if self.rows is not None:
             weight = weight[self.rows[replica].long()]
         return max(float(weight.sum()), 1e-300)
 
-    @property
-    def work(self) -> int:
-        """Of a step: weights times rows."""
-        return sum(w.numel() for w in self.stack.weights.values()) * self.order.shape[2]
-
-    def fingerprint(self) -> list[int]:
-        """Figures that tell other data from these: rows, and a check sum of everything."""
+    def describe(self) -> dict[str, Any]:
+        """What tells this training from another: models, options, and of the data the rows and a check sum."""
         crc = 0
-        others = [x for x in (self.rows, self.row_weight) if x is not None]
-        for x in [self.label, *self.inputs, *others]:
-            for part in torch.split(x.reshape(-1), 1 << 24):
+        for x in (self.label, *self.inputs, self.rows, self.row_weight):
+            for part in () if x is None else torch.split(x.reshape(-1), 1 << 24):
                 crc = zlib.crc32(part.cpu().numpy().tobytes(), crc)
-        return [len(self.label), self.n, crc]
+        models = {"model": repr(self.stack), "sizes": list(self.stack.sizes)}
+        options = {**asdict(self.plan), "snapshots": list(self.plan.snapshots)}
+        return {**models, **options, "data": [len(self.label), self.n, crc]}
 
-    def state(self) -> dict[str, Tensor]:
-        """All that a step changes."""
-        models = {f"models/{name}": value for name, value in self.stack.state().items()}
-        return {**models, **self.optimiser.state(), "run/loss": self.loss}
-
-    def train(self, report: Any, about: dict[str, Any], checkpoint: Any, every: int | None) -> None:
+    def train(self, report: Any = None, checkpoint: Any = None, every: int | None = None) -> None:
         """Every step from where a checkpoint left off to the end."""
         plan, total = self.plan, self.per_epoch * self.plan.epochs
-        losses = torch.zeros(plan.epochs, plan.n_replicas, dtype=torch.float64)
-        state = {**self.state(), "run/losses": losses}
+        state = {f"models/{name}": value for name, value in self.stack.state().items()}
+        state |= {**self.optimiser.state, "run/loss": self.loss, "run/losses": torch.from_numpy(self.losses)}
         for share, kept in self.snapshots.items():
             state |= {f"snapshots/{share}/{name}": value for name, value in kept.items()}
         steps = {share: max(1, round(share * total)) for share in plan.snapshots}
-        file = None if checkpoint is None else Checkpoint(checkpoint, {**about, "data": self.fingerprint()}, every)
+        file = None if checkpoint is None else Checkpoint(checkpoint, self.describe(), every)
         self.began = done = 0 if file is None else file.load(state)
-        clock = Clock(report, total, plan.n_replicas)
+        clock, rate = Clock(report, total, plan.n_replicas), plan.rate
         while done < total:
             epoch, first = divmod(done, self.per_epoch)
             if first == 0:
@@ -187,7 +181,9 @@ class Run:
             self.place.fill_(first)
             clock.start(self.loss, first * plan.batch_size)
             for step in range(first, self.per_epoch):
-                self.set_rate(plan.rate_at(done / total))
+                if plan.rate_at(done / total) != rate:
+                    rate, self.captured = plan.rate_at(done / total), 0  # a captured step has the rate as a constant
+                    self.optimiser.set_rate(rate)
                 self.stack.reseed(plan.seed, done)
                 if step < self.whole:
                     self.advance()
@@ -195,29 +191,29 @@ class Run:
                     self.step(tail)
                 done += 1
                 for share in [share for share, at in steps.items() if at == done]:
-                    self.snap(share)
-                if step + 1 == self.per_epoch:
-                    losses[epoch] = self.loss.cpu() / self.total
-                    _check_finite(losses[epoch], epoch, plan)
+                    self.on_snapshot(share)
+                ends = step + 1 == self.per_epoch
+                if ends:
+                    self.end_epoch(epoch)
                 if file is not None and (file.due(done) or done == total):
                     file.save(done, state)
-                clock.tick(done, step + 1 == self.per_epoch, self.loss, min(self.n, (step + 1) * plan.batch_size))
-        self.losses = losses.numpy()
+                clock.tick(done, ends, self.loss, min(self.n, (step + 1) * plan.batch_size))
 
-    def set_rate(self, rate: float) -> None:
-        """Take the steps to come at another rate, which a captured step has as a constant."""
-        if rate != self.rate:
-            self.rate, self.captured = rate, 0
-            self.optimiser.set_rate(rate)
+    def end_epoch(self, epoch: int) -> None:
+        """Note the mean log loss of every replica; raise if one is not finite."""
+        self.losses[epoch] = self.loss.cpu() / self.total
+        for replica, loss in enumerate(self.losses[epoch].tolist()):
+            if not np.isfinite(loss):
+                raise UncurseError(
+                    f"the log loss of replica {replica} is {loss} in epoch {epoch + 1}: the training has diverged at "
+                    f"rate={self.plan.rate}; lower it, and look for infinite or huge inputs"
+                )
 
     @torch.no_grad()
-    def snap(self, share: float) -> None:
-        """Copy the models as they are now, or show them to the caller."""
-        if self.on_snapshot is not None:
-            return self.on_snapshot(share)
+    def keep_snapshot(self, share: float) -> None:
+        """Copy the models as they are now."""
         for name, value in self.stack.state().items():
             self.snapshots[share][name].copy_(value)
-        return None
 
     def shuffle(self, epoch: int) -> Tensor:
         """Every replica's own order of rows for this epoch; returns the rows of the last, shorter batch."""
@@ -236,22 +232,20 @@ class Run:
     def advance(self) -> None:
         """The next whole batch: as a CUDA graph where there is one, captured after a few steps."""
         if not self.graph:
-            return self.next()
-        if isinstance(self.captured, int):
-            if self.captured < _WARM:
-                side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-                side.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(side):
-                    self.next()
-                torch.cuda.current_stream().wait_stream(side)
-                self.captured += 1
-                return None
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            self.next()
+        elif isinstance(self.captured, int) and self.captured < _WARM:
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
                 self.next()
-            self.captured = graph
-        self.captured.replay()
-        return None
+            torch.cuda.current_stream().wait_stream(side)
+            self.captured += 1
+        else:
+            if isinstance(self.captured, int):
+                self.captured = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.captured):
+                    self.next()
+            self.captured.replay()
 
     def next(self) -> None:
         """A step of the batch at `place`, which moves on."""
@@ -276,25 +270,7 @@ class Run:
         self.optimiser.step()
 
 
-def _check_finite(losses: Tensor, epoch: int, plan: Plan) -> None:
-    lost = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
-    if lost:
-        raise UncurseError(
-            f"the log loss of replica {lost[0]} is {float(losses[lost[0]])} in epoch {epoch + 1}: the training has "
-            f"diverged at rate={plan.rate}; lower it, and look for infinite or huge inputs"
-        )
-
-
 def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:
     """Streams that do not meet: the first draw of a seed is its weights."""
     mixed = np.random.SeedSequence([seed, purpose]).generate_state(1, np.uint64)[0]
     return torch.Generator(device).manual_seed(int(mixed))
-
-
-def _bootstrap_weights(plan: Plan, rows: int, device: torch.device) -> Tensor:
-    """Poisson(1) weights (R, rows); those of the first replica are 1."""
-    weight = torch.ones(plan.n_replicas, rows, dtype=torch.uint8, device=device)
-    ones = torch.ones(rows, device=device)
-    for row, seed in zip(weight[1:], plan.seeds[1:], strict=True):
-        row.copy_(torch.poisson(ones, generator=_generator(device, seed, 1)))
-    return weight

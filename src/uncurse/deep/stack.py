@@ -1,8 +1,4 @@
-"""Train R models of one shape as one: stacked weights, one embedding table, the optimiser inside the backward pass.
-
-Models that differ only in their numbers need the same kernels. Stacked, a step of R models launches as many kernels as
-a step of one, and fills a GPU that one small model leaves idle.
-"""
+"""Train R models of one shape as one: a step of R models launches as many kernels as a step of one."""
 
 from __future__ import annotations
 
@@ -14,40 +10,39 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import UncurseError
 from ..validation import warn_user
 from .models import ClickModel
 
 
 class Stack:
-    """Stacked weights of R models, and how a step changes them.
+    """Stacked weights of R models, and how a step changes them."""
 
-    With ``rate`` set, the backward pass is exact SGD itself: a weight is changed where its gradient is made, which is
-    then never written. Without, weights and looked-up rows are left with gradients for an optimiser.
-    """
-
-    #: Rows times replicas that are scored at a time: a gigabyte or two.
-    scored = 1 << 17
+    scored = 1 << 17  # rows times replicas that are scored at a time: a gigabyte or two
     sizes: tuple[int, ...] = ()  # codes of each field, where the models have a table
     table: Tensor | None = None  # embeddings of all models, (R · codes, width)
+    # If set, the backward pass is exact SGD itself: a weight is changed where its gradient is made, which is then never
+    # written. If not, weights and looked-up rows are left with gradients for an optimiser.
+    rate: float | None = None
+    touched: tuple[Tensor, Tensor] | None = None  # places in the table that were looked up, and their rows
 
     def __init__(self, replicas: int, device: torch.device) -> None:
         self.replicas, self.device = replicas, device
         if device.type == "cuda":
             self.scored = 4 * self.scored  # fewer, larger kernels
-        self.rate: float | None = None
         self.weights: dict[str, Tensor] = {}
         self.buffers: dict[str, Tensor] = {}  # numbers that no gradient changes, such as means of batches
         self.widths: list[tuple[int, ...]] = []  # shapes of a row of each input, as trained on
-        self.touched: tuple[Tensor, Tensor] | None = None
 
     def logits(self, *inputs: Tensor) -> Tensor:
-        """Return logits (R, B) of inputs (R or 1, B, …), for training."""
+        """Return logits (R, B) of inputs (R or 1, B, …): for training if gradients are enabled, else for scoring."""
         raise NotImplementedError
 
-    def scores(self, *inputs: Tensor) -> Tensor:
-        """Return logits (R, B) of rows (1, B, …), not for training."""
-        return self.logits(*inputs)
+    def module(self, replica: int) -> nn.Module:
+        """Return one replica as a module of its own."""
+        raise NotImplementedError
+
+    def reseed(self, seed: int, step: int) -> None:
+        """Prepare a step of networks that draw random numbers."""
 
     def state(self) -> dict[str, Tensor]:
         """Return all that training changes, by name."""
@@ -56,25 +51,11 @@ class Stack:
     def with_state(self, state: dict[str, Tensor]) -> Stack:
         """Return a stack of the same models with other weights."""
         made = copy.copy(self)
-        there = {name: value.to(self.device) for name, value in state.items()}
-        made.weights = {name: there[name] for name in self.weights}
-        made.buffers = {name: there[name] for name in self.buffers}
+        made.weights = {name: state[name].to(self.device) for name in self.weights}
+        made.buffers = {name: state[name].to(self.device) for name in self.buffers}
         if self.table is not None:
-            made.table = there["table"]
+            made.table = state["table"].to(self.device)
         return made
-
-    def reseed(self, seed: int, step: int) -> None:
-        """Prepare a step of networks that draw random numbers."""
-
-    def module(self, replica: int) -> nn.Module:
-        """Return one replica as a module of its own."""
-        raise NotImplementedError
-
-    def check_replica(self, replica: int) -> int:
-        """Return the number of a replica, which may count from the end."""
-        if not -self.replicas <= replica < self.replicas:
-            raise UncurseError(f"replica={replica}, and there are {self.replicas}; pass 0 to {self.replicas - 1}")
-        return replica % self.replicas
 
 
 class ClickStack(Stack):
@@ -82,32 +63,33 @@ class ClickStack(Stack):
 
     table: Tensor
 
-    def __init__(self, model: ClickModel, width: int, replicas: int, device: torch.device) -> None:
+    def __init__(
+        self, model: ClickModel, width: int, replicas: int, device: torch.device, padded_inputs: dict[str, int]
+    ) -> None:
         super().__init__(replicas, device)
-        self.model = model.empty_copy("meta")  # its shape
-        self.sizes = model.sizes
-        kind = next(model.parameters()).dtype
-        self.dtype = kind  # of activations
-        self._rows = sum(self.sizes)
-        self.table = torch.empty(replicas * self._rows, width, device=device, dtype=kind)
-        starts = torch.tensor([0, *self.sizes], dtype=torch.long)[:-1].cumsum(0).to(device)
-        first = torch.arange(replicas, device=device) * self._rows
+        self.model: Any = copy.deepcopy(model).to_empty(device="meta")  # its shape
+        self.sizes, self.dtype = model.sizes, next(model.parameters()).dtype  # of activations
+        place: dict[str, Any] = {"device": device, "dtype": self.dtype}
+        self.table = torch.empty(replicas * sum(self.sizes), width, **place)
+        for name, layer in _linear_layers(model).items():
+            inputs, outputs = padded_inputs.get(name, layer.in_features), layer.out_features  # padding stays zero
+            self.weights[f"{name}.weight"] = torch.zeros(replicas, inputs, outputs, requires_grad=True, **place)
+            if layer.bias is not None:
+                self.weights[f"{name}.bias"] = torch.zeros(replicas, 1, outputs, requires_grad=True, **place)
+        starts = torch.tensor([0, *self.sizes[:-1]]).cumsum(0).to(device)
+        first = torch.arange(replicas, device=device) * sum(self.sizes)
         self._offsets = starts + first[:, None, None]  # (R, 1, F)
 
     def __repr__(self) -> str:
         return repr(self.model)
 
-    def layers(self, model: Any) -> dict[str, nn.Linear]:
-        """Return the linear layers of a plain model by the name of their stacked weights."""
-        raise NotImplementedError
-
     def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each parameter of a plain model with its place in the stack."""
-        for name, layer in self.layers(model).items():
+        for name, layer in _linear_layers(model).items():
             yield layer.weight, self.weights[f"{name}.weight"].detach()[replica, : layer.in_features].T
             if layer.bias is not None:
                 yield layer.bias, self.weights[f"{name}.bias"].detach()[replica, 0]
-        mine = self.table.view(self.replicas, self._rows, -1)[replica]
+        mine = self.table.view(self.replicas, sum(self.sizes), -1)[replica]
         for table, place in zip(model.embeddings, torch.split(mine, list(self.sizes)), strict=True):
             yield table.weight, place[:, -table.embedding_dim :]
 
@@ -120,19 +102,10 @@ class ClickStack(Stack):
     @torch.no_grad()
     def module(self, replica: int) -> nn.Module:
         """Return one replica as a plain model."""
-        model = self.model.empty_copy(self.device)
-        for parameter, place in self.places(model, self.check_replica(replica)):
+        model: nn.Module = copy.deepcopy(self.model).to_empty(device=self.device)
+        for parameter, place in self.places(model, replica):
             parameter.copy_(place)
         return model.eval()
-
-    def add(self, name: str, layer: nn.Linear, rows: int | None = None) -> None:
-        """Make room for a linear layer of each model, padded with zeros to inputs of width `rows`; they stay zero."""
-        place: dict[str, Any] = {"device": self.device, "dtype": self.table.dtype}
-        weight = torch.zeros(self.replicas, rows or layer.in_features, layer.out_features, **place)
-        self.weights[f"{name}.weight"] = weight.requires_grad_()
-        if layer.bias is not None:
-            bias = torch.zeros(self.replicas, 1, layer.out_features, **place)
-            self.weights[f"{name}.bias"] = bias.requires_grad_()
 
     @property
     def without_gradients(self) -> bool:
@@ -150,14 +123,12 @@ class ClickStack(Stack):
 
     def index(self, codes: Tensor) -> Tensor:
         """Where in the table the codes of every model are, (R, B, F)."""
-        return self._offsets + codes
+        return (self._offsets + codes).contiguous()  # the kernels read it row by row, however codes lie in memory
 
     def lookup(self, codes: Tensor) -> Tensor:
         """(R or 1, B, F) to rows of the table (R, B, F, width)."""
         index = self.index(codes)
-        if not torch.is_grad_enabled():
-            return self.table[index].to(self.dtype)
-        if self.rate is not None:
+        if self.without_gradients:
             wants_gradient = next(iter(self.weights.values()))  # or autograd would not call the backward
             rows: Tensor = _SgdRows.apply(wants_gradient, self.table, index, self.rate)  # type: ignore[no-untyped-call]
         else:
@@ -181,6 +152,16 @@ def _kernels() -> Any:
         warn_user(f"the GPU kernels cannot be loaded ({error}), so training is slower; install triton")
         return None
     return kernels
+
+
+def _linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
+    """Return linear layers by the name of their stacked weights: `top.1` is the second of the part `top`."""
+    found: dict[str, nn.Linear] = {}
+    for part, module in model.named_children():
+        layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+        found |= {part if layer is module else f"{part}.{i}": layer for i, layer in enumerate(layers)}
+    found.pop("out", None)  # of XDeepFM: a bias alone
+    return found
 
 
 def padded(width: int) -> int:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..errors import UncurseError
 from ..validation import check_count
-from .data import Clicks
-from .inputs import Dataset, check_finite, check_weights, inputs_of, pick_device, tensor, tensors_of
+from .data import Clicks, tensor
+from .inputs import Dataset, check_finite, check_weights, inputs_of, pick_device, tensors_of
 from .models import check_codes
 from .modules import stack_modules
-from .plan import Plan, threads
+from .plan import Plan
 from .run import Progress, Run, bar_or
-from .stack import ClickStack, Stack
+from .stack import Stack
 
 
 def train_replicas(
@@ -130,25 +128,23 @@ def train_replicas(
             check_codes(inputs[1], dataset.sizes)
         with plan.settings(device):
             stack = stack_modules(model, dataset, plan.seeds, device)
-        if precision == "bf16" and not isinstance(stack, ClickStack):
-            raise UncurseError("precision='bf16' is for DLRM and XDeepFM; cast inside your network instead")
         weight = None if sample_weight is None else check_weights(sample_weight, len(label), device)
+        every = None if checkpoint_every is None else check_count(checkpoint_every, "checkpoint_every")
         graph = cuda_graph and device.type == "cuda" and not deterministic
         run = Run(stack, plan, inputs, label, rows=rows, weight=weight, graph=graph)
         if on_snapshot is not None:
-            run.on_snapshot = lambda share: on_snapshot(share, Replicas(stack, plan, run.losses, run.began, {}))
+            run.on_snapshot = lambda share: on_snapshot(share, Replicas(run))
         else:
             run.make_room()
-        about = {"model": repr(stack), "sizes": list(stack.sizes), **asdict(plan), "snapshots": list(plan.snapshots)}
-        with bar_or(progress) as report, plan.settings(device), threads(device, run.work), torch.enable_grad():
-            every = None if checkpoint_every is None else check_count(checkpoint_every, "checkpoint_every")
-            run.train(report, about, checkpoint, every)
+        work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, run.n)  # of a step
+        with bar_or(progress) as report, plan.settings(device, work), torch.enable_grad():
+            run.train(report, checkpoint, every)
     except torch.cuda.OutOfMemoryError as error:
         raise UncurseError(
             f"{n_replicas} replicas do not fit into the memory of {torch.cuda.get_device_name(device)}; train fewer at "
             "a time (seed= goes on where the last ended), or with smaller tables"
         ) from error
-    return Replicas(stack, plan, run.losses, run.began, run.snapshots)
+    return Replicas(run)
 
 
 class Replicas:
@@ -164,15 +160,9 @@ class Replicas:
         The step at which this call began: 0, or where a checkpoint had left off.
     """
 
-    def __init__(
-        self,
-        stack: Stack,
-        plan: Plan,
-        losses: NDArray[np.float64],
-        began: int,
-        snapshots: dict[float, dict[str, Tensor]],
-    ) -> None:
-        self._stack, self.plan, self.losses, self.began, self._snapshots = stack, plan, losses, began, snapshots
+    def __init__(self, run: Run) -> None:
+        self._stack, self._snapshots = run.stack, run.snapshots
+        self.plan, self.losses, self.began = run.plan, run.losses, run.began
 
     def __repr__(self) -> str:
         last = self.losses[-1]
@@ -193,7 +183,10 @@ class Replicas:
         torch.nn.Module
             In evaluation mode.
         """
-        return self._at(snapshot).module(replica)
+        count = self.plan.n_replicas
+        if not -count <= replica < count:
+            raise UncurseError(f"replica={replica}, and there are {count}; pass 0 to {count - 1}")
+        return self._at(snapshot).module(replica % count)
 
     def logits(self, dataset: Dataset, *, snapshot: float | None = None) -> NDArray[np.float32]:
         """Return the logits of every replica.
@@ -212,7 +205,7 @@ class Replicas:
             Column 0 is the replica to serve.
         """
         stack = self._at(snapshot)
-        inputs = inputs_of(dataset, stack)
+        inputs = inputs_of(dataset, stack.widths)
         n, device = len(inputs[0]), stack.device
         step = max(1, stack.scored // self.plan.n_replicas)
         out = np.empty((n, self.plan.n_replicas), np.float32)
@@ -223,7 +216,7 @@ class Replicas:
                     check_finite(x, i)
                 if stack.sizes:
                     check_codes(part[1], stack.sizes)
-                out[start : start + step] = stack.scores(*(x[None] for x in part)).T.contiguous().cpu().numpy()
+                out[start : start + step] = stack.logits(*(x[None] for x in part)).T.contiguous().cpu().numpy()
         return out
 
     def _at(self, snapshot: float | None) -> Stack:
