@@ -18,7 +18,7 @@ from ...errors import UncurseError
 from ...links import get_link
 from ...maps import ScoreMap
 from .files import Scorer
-from .line import ELSEWHERE, RAW, check_predicts, fold_estimator, line_of
+from .line import RAW, calling_library, fold_boosted, line_of, refused
 
 _LINKS = {
     **dict.fromkeys(("binary:logistic", "reg:logistic"), "logistic"),
@@ -32,29 +32,26 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
     """Fold a map into a Booster, or into an estimator that holds one."""
     import xgboost
 
-    check_predicts(model, "xgboost")
-    if isinstance(model, xgboost.XGBModel):
-        return fold_estimator(model, lambda booster: fold_model(score_map, booster))
-    if not isinstance(model, xgboost.Booster):
-        raise UncurseError(f"a {type(model).__name__} of XGBoost is no model; pass a Booster or an estimator")
-    try:
-        threads = json.loads(model.save_config())["learner"]["generic_param"]["nthread"]
-        document = json.loads(model.save_raw("json"))
-    except (xgboost.core.XGBoostError, KeyError) as error:
-        raise UncurseError(
-            f"this Booster cannot be saved ({str(error).splitlines()[0][:80]}); train it first"
-        ) from None
-    fold_document(score_map, document)
-    folded = xgboost.Booster({"nthread": threads})
-    folded.load_model(bytearray(json.dumps(document).encode()))
-    return folded
+    def fold_booster(booster: Any) -> Any:
+        with calling_library("this Booster cannot be saved", "train it first"):
+            threads = json.loads(booster.save_config())["learner"]["generic_param"]["nthread"]
+            document = json.loads(booster.save_raw("json"))
+        fold_document(score_map, document)
+        folded = xgboost.Booster({"nthread": threads})
+        folded.load_model(bytearray(json.dumps(document).encode()))
+        return folded
+
+    return fold_boosted(model, xgboost, xgboost.XGBModel, fold_booster)
 
 
 def fold_document(score_map: ScoreMap, document: dict[str, Any]) -> None:
     """Fold a map into the document of a model, in place."""
     link, learner = _link(document), document["learner"]
     slope, intercept = line_of(score_map, link, "this XGBoost model")
-    base = _base(learner["learner_model_param"], link)
+    # The base score is stored on the scale of predictions.
+    base = float(np.float32(learner["learner_model_param"]["base_score"].strip("[]").split(",")[0]))
+    if link != RAW:
+        base = float(get_link(link).inverse(np.array(base)))
     shift = slope * base + intercept - base
     booster = learner["gradient_booster"]
     if booster["name"] == "gblinear":
@@ -80,20 +77,14 @@ def _link(document: dict[str, Any]) -> str:
     param, name = document["learner"]["learner_model_param"], document["learner"]["objective"]["name"]
     if name not in _LINKS:
         reason = "has several classes: a softmax is no one score" if "multi:" in name else "is no straight sum"
-        raise UncurseError(f"an XGBoost model with the objective {name!r} {reason}; {ELSEWHERE}")
+        raise refused(f"an XGBoost model with the objective {name!r} {reason}")
     if max(int(param.get("num_class", 0)), int(param.get("num_target", 0))) > 1:
-        raise UncurseError(f"this XGBoost model has several outputs, and a map is for one score; {ELSEWHERE}")
+        raise refused("this XGBoost model has several outputs, and a map is for one score")
     return _LINKS[name]
 
 
 def _forest(booster: dict[str, Any]) -> Any:
     return (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]
-
-
-def _base(param: dict[str, Any], link: str) -> float:
-    """Return the base score as a sum; it is stored on the scale of predictions."""
-    value = float(np.float32(param["base_score"].strip("[]").split(",")[0]))
-    return value if link == RAW else float(get_link(link).inverse(np.array(value)))
 
 
 def _single(values: ArrayLike) -> Array:
@@ -118,14 +109,13 @@ def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     booster = read(path)
     booster.set_param({"nthread": 1})
     link = _link(json.loads(booster.save_raw("json")))
-    form, space = {"logistic": ("margin", "logit"), "log": ("value", "value")}.get(link, ("margin", score_map.scale))
-    return Scorer(
-        lambda x: booster.inplace_predict(x, predict_type=form, validate_features=False), space, booster.feature_names
-    )
+    options = {"predict_type": "value" if link == "log" else "margin", "validate_features": False}
+    space = {"logistic": "logit", "log": "value"}.get(link, score_map.scale)
+    return Scorer(lambda x: booster.inplace_predict(x, **options), space, booster.feature_names)
 
 
 def read(path: Path) -> Any:
-    """Read a model; only on files that `run_isolated` has accepted, as the reader may crash."""
+    """Read a model; only on files that a process of its own has accepted, as the reader may crash."""
     import xgboost
 
     booster = xgboost.Booster()
