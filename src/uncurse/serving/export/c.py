@@ -41,6 +41,8 @@ isprint ispunct isspace isupper isxdigit tolower toupper asctime clock ctime dif
 time assert errno offsetof raise signal setjmp longjmp jmp_buf setlocale localeconv va_arg va_copy va_end va_list
 va_start complex std linux unix random select kill
 """
+_RESERVED = {*_WORDS.split(), *_LIBRARY.split()}
+_RESERVED |= {prefix + one + suffix for one in _MATH.split() for prefix in ("", "c") for suffix in ("", "f", "l")}
 _CLIP = "l = l < {low} ? {low} : l > {high} ? {high} : l;"
 _C = Language(
     "C's library",
@@ -54,14 +56,6 @@ _C = Language(
         (Inverse, "log"): "l = log(l < {low} ? {low} : l);",
     },
 )
-
-
-def _is_reserved(name: str) -> bool:
-    """Tell whether a name is a keyword, a macro or a name of the library of C or C++."""
-    math = _MATH.split()
-    known = {*_WORDS.split(), *_LIBRARY.split()}
-    known |= {prefix + one + suffix for one in math for prefix in ("", "c") for suffix in ("", "f", "l")}
-    return name in known or name.isupper() or name.endswith("_t")
 
 
 def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
@@ -89,7 +83,7 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise UncurseError(f"{name!r} cannot name a function in C; choose letters and digits, as 'uncurse_predict'")
-    if _is_reserved(name):
+    if name in _RESERVED or name.isupper() or name.endswith("_t"):
         raise UncurseError(f"{name!r} is a name of C or C++ itself; choose another, such as 'uncurse_predict'")
     steps = compile_map(score_map)
     low, high = valid_range(score_map)

@@ -26,13 +26,7 @@ _FAR = 709.0  # exp of it is still finite, and the logistic of −it below all t
 
 
 def map_nodes(
-    operations: Sequence[Operation],
-    source: str,
-    target: str,
-    *,
-    elem_type: int,
-    opset: int,
-    prefix: str = "uncurse_",
+    operations: Sequence[Operation], source: str, target: str, *, elem_type: int, opset: int, prefix: str = "uncurse_"
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """Return nodes and constants that take the tensor `source` to `target`, of the same shape and type.
 

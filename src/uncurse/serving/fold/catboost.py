@@ -48,9 +48,6 @@ def _link(model: Any) -> str:
         return RAW
 
 
-# ---------------------------------------------------------------------------- files
-
-
 def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     """Load a saved model as a function to its sum."""
     model = read(path)

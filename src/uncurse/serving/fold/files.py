@@ -5,7 +5,6 @@ The readers of CatBoost and XGBoost crash on damaged files, so they first read a
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -61,18 +60,11 @@ def family(path: str | os.PathLike[str]) -> str:
     if head[8:9] == b"{" and 0 < int.from_bytes(head[:8], "little") <= size - 8:
         return "safetensors"
     if head[:1] == b"{":
-        return "catboost-json" if b'"learner"' not in head and _is_catboost(path) else "xgboost"
+        is_catboost = b'"learner"' not in head and b'"scale_and_bias"' in Path(path).read_bytes()
+        return "catboost-json" if is_catboost else "xgboost"
     if Path(path).suffix == ".onnx" or (len(head) > 1 and head[0] == 0x08):
         return "onnx"
     raise UncurseError(f"{path} is no model that is known; these are: {_KNOWN}")
-
-
-def _is_catboost(path: str | os.PathLike[str]) -> bool:
-    try:
-        content = json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and "scale_and_bias" in content
 
 
 def fold_file(

@@ -62,9 +62,6 @@ def _scaled(tree: str, slope: float, shift: float) -> str:
     return re.sub(rf"(?m)^({'|'.join(_SCALED)})=(.*)$", line, tree)
 
 
-# ---------------------------------------------------------------------------- files
-
-
 def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str) -> None:
     """Fold a map into a saved model, without LightGBM."""
     target.write_bytes(_fold_text(score_map, _read(source)).encode())

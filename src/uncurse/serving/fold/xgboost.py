@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..._types import Array
 from ...errors import UncurseError
@@ -55,21 +54,19 @@ def fold_document(score_map: ScoreMap, document: dict[str, Any]) -> None:
     shift = slope * base + intercept - base
     booster = learner["gradient_booster"]
     if booster["name"] == "gblinear":
-        weights = slope * _single(booster["model"]["weights"])
-        weights[-1] += shift
-        booster["model"]["weights"] = _short(weights)
+        weights = booster["model"]["weights"]  # the last one is the bias
+        booster["model"]["weights"] = _scaled(weights, slope, shift * (np.arange(len(weights)) == len(weights) - 1))
         return
     trees = _forest(booster)["trees"]
     if not trees:
         raise UncurseError("this XGBoost model has no trees; train it for a round at least")
     if booster["name"] == "dart":
         shift /= booster["weight_drop"][0]
-    for i, tree in enumerate(trees):
+    for tree in trees:
         leaf = np.asarray(tree["left_children"]) == -1
-        values = _single(tree["split_conditions"])
-        values[leaf] = slope * values[leaf] + (shift if i == 0 else 0.0)
-        tree["split_conditions"] = _short(values)
-        tree["base_weights"] = _short(slope * _single(tree["base_weights"]))
+        tree["split_conditions"] = _scaled(tree["split_conditions"], np.where(leaf, slope, 1.0), leaf * shift)
+        tree["base_weights"] = _scaled(tree["base_weights"], slope, 0.0)
+        shift = 0.0  # the first tree has it
 
 
 def _link(document: dict[str, Any]) -> str:
@@ -87,21 +84,13 @@ def _forest(booster: dict[str, Any]) -> Any:
     return (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]
 
 
-def _single(values: ArrayLike) -> Array:
-    """Return numbers as XGBoost holds them, whatever the digits in a file."""
-    return np.asarray(values, np.float32).astype(np.float64)
-
-
-def _short(values: Array) -> list[float]:
-    """Return single precision with as few digits as tell it apart."""
+def _scaled(values: list[float], slope: float | Array, shift: float | Array) -> list[float]:
+    """Fold a line into numbers in single precision, as XGBoost holds them; write as few digits as tell them apart."""
     with np.errstate(over="ignore"):
-        single = values.astype(np.float32)
-    if np.isinf(single[np.isfinite(values)]).any():
+        scaled = (slope * np.asarray(values, np.float32).astype(np.float64) + shift).astype(np.float32)
+    if np.isinf(scaled[np.isfinite(values)]).any():
         raise UncurseError("a folded number of this XGBoost model is too large for single precision; check the map")
-    return [float(str(value)) for value in single]
-
-
-# ---------------------------------------------------------------------------- files
+    return [float(str(value)) for value in scaled]
 
 
 def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
@@ -126,8 +115,7 @@ def read(path: Path) -> Any:
 
 def write(model: Any, source: Path, target: Path) -> None:
     """Save a Booster in the format of the source: after the first brace, JSON has a space or a quote."""
-    with source.open("rb") as stream:
-        is_json = stream.read(2)[1:] in (b'"', b" ", b"\n", b"\r", b"\t", b"}")
+    is_json = source.read_bytes()[1:2] in b'" \n\r\t}'
     target.write_bytes(model.save_raw("json" if is_json else "ubj"))
 
 
