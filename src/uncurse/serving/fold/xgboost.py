@@ -104,12 +104,26 @@ def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
 
 
 def read(path: Path) -> Any:
-    """Read a model; only on files that a process of its own has accepted, as the reader may crash."""
+    """Read a model; only on files that a process of its own has accepted, as the reader may crash.
+
+    Links between nodes are checked here: XGBoost follows them without a check.
+    """
     import xgboost
 
     booster = xgboost.Booster()
     booster.load_model(bytearray(path.read_bytes()))
-    _check_trees(json.loads(booster.save_raw("json")))
+    document = json.loads(booster.save_raw("json"))
+    _link(document)
+    features = int(document["learner"]["learner_model_param"]["num_feature"])
+    model = document["learner"]["gradient_booster"]
+    if model["name"] == "gblinear":
+        whole = len(model["model"]["weights"]) == features + 1
+    else:
+        forest = _forest(model)
+        whole = not any(forest["tree_info"]) and all(model.get("weight_drop", ()))
+        whole = whole and all(_is_tree(tree, features) for tree in forest["trees"])
+    if not whole:
+        raise UncurseError("the trees or weights of this XGBoost model are damaged; save it again")
     return booster
 
 
@@ -117,20 +131,6 @@ def write(model: Any, source: Path, target: Path) -> None:
     """Save a Booster in the format of the source: after the first brace, JSON has a space or a quote."""
     is_json = source.read_bytes()[1:2] in b'" \n\r\t}'
     target.write_bytes(model.save_raw("json" if is_json else "ubj"))
-
-
-def _check_trees(document: dict[str, Any]) -> None:
-    """Refuse links between nodes that XGBoost reads and follows without a check."""
-    _link(document)
-    learner = document["learner"]
-    features, booster = int(learner["learner_model_param"]["num_feature"]), learner["gradient_booster"]
-    if booster["name"] == "gblinear":
-        whole = len(booster["model"]["weights"]) == features + 1
-    else:
-        whole = not any(_forest(booster)["tree_info"]) and all(booster.get("weight_drop", ()))
-        whole = whole and all(_is_tree(tree, features) for tree in _forest(booster)["trees"])
-    if not whole:
-        raise UncurseError("the trees or weights of this XGBoost model are damaged; save it again")
 
 
 def _is_tree(tree: dict[str, Any], features: int) -> bool:
