@@ -20,9 +20,7 @@ from .files import Scorer
 from .line import RAW, calling_library, fold_boosted, line_of, refused
 
 _LINKS = {
-    "binary": "logistic",
-    "cross_entropy": "logistic",
-    "xentropy": "logistic",
+    **dict.fromkeys(("binary", "cross_entropy", "xentropy"), "logistic"),
     **dict.fromkeys(("poisson", "gamma", "tweedie"), "log"),
     **dict.fromkeys(("regression", "regression_l1", "huber", "fair", "quantile", "mape"), RAW),
     **dict.fromkeys(("", "none", "custom", "lambdarank", "rank_xendcg"), RAW),

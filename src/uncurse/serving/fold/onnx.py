@@ -120,12 +120,10 @@ def _fold_layer(graph: GraphProto, name: str, slope: float, intercept: float) ->
         multiply = _maker(graph, product)
         if multiply is None or multiply.op_type != "MatMul":
             return False
-        weight = multiply.input[1]
-        seen.append(product)
+        weight, seen = multiply.input[1], [*seen, product]
     else:
         return False
-    alone = all(_uses(graph, one) == 1 for one in (*seen, weight, bias))
-    if not alone or not scale or weight not in stored or bias not in stored:
+    if not scale or not {weight, bias} <= stored.keys() or any(_uses(graph, one) != 1 for one in (*seen, weight, bias)):
         return False
     if len(stored[weight].dims) != 2 or stored[weight].dims[outputs] != 1:
         return False
@@ -285,9 +283,7 @@ def _constant(graph: GraphProto, name: str) -> Any:
 
 def _is_pair(graph: GraphProto, node: NodeProto) -> bool:
     """Tell whether a node gives 1 − p and p side by side, as classifiers do."""
-    if node.op_type != "Concat" or len(node.input) != 2:
-        return False
-    other = _maker(graph, node.input[0])
+    other = _maker(graph, node.input[0]) if node.op_type == "Concat" and len(node.input) == 2 else None
     if other is None or other.op_type != "Sub":
         return False
     return bool(other.input[1] == node.input[1] and _constant(graph, other.input[0]) == 1)
