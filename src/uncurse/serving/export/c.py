@@ -44,7 +44,7 @@ va_start complex std linux unix random select kill
 _RESERVED = {*_WORDS.split(), *_LIBRARY.split()}
 _RESERVED |= {prefix + one + suffix for one in _MATH.split() for prefix in ("", "c") for suffix in ("", "f", "l")}
 _CLIP = "l = l < {low} ? {low} : l > {high} ? {high} : l;"
-_C = Language(
+_LANGUAGE = Language(
     "C's library",
     {
         Line: "l = {slope} * l + {intercept};",
@@ -103,7 +103,7 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     if edges:
         lines += ["    while (piece < end) {", "        int middle = (piece + end) / 2;"]
         lines += ["        if (score < edges[middle]) end = middle; else piece = middle + 1;", "    }"]
-    lines += [*_C.statements(steps), "    return l;", "}", "", f"#endif /* {guard} */", ""]
+    lines += [*_LANGUAGE.statements(steps), "    return l;", "}", "", f"#endif /* {guard} */", ""]
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from ...version import __version__
 from . import SCALES, Language, edges_of, tables_of, wrapped
 
 _CLIP = "l = min(max(l, {low}), {high})"
-_PYTHON = Language(
+_LANGUAGE = Language(
     "Python",
     {
         Line: "slope, intercept = _line_{i}\nl = slope * l + intercept",
@@ -119,7 +119,7 @@ def _python_check(score_map: ScoreMap) -> tuple[str, ...]:
 
 def _python_body(steps: Sequence[Operation]) -> list[str]:
     lookup = ["    piece = bisect.bisect_right(_edges, score)"] if edges_of(steps) else []
-    return ["    l = score", *lookup, *_PYTHON.statements(steps), "    return l"]
+    return ["    l = score", *lookup, *_LANGUAGE.statements(steps), "    return l"]
 
 
 def _python_number(value: object) -> str:
