@@ -715,5 +715,6 @@ def test_a_map_is_not_overwritten_by_its_export(run):
 def test_without_onnx_the_remedy_is_named(run, monkeypatch):
     CURVE.save("map.json")
     monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "uncurse.serving.export.onnx", raising=False)
     error = run("export", "map.json", "-o", "map.onnx", code=2)
     assert "map.onnx needs the onnx package; pip install 'uncurse[onnx]'" in error

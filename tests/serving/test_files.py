@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from uncurse import Affine, Curve, UncurseError
 from uncurse.cli import app
 from uncurse.serving import fold_file, verify, verify_files
-from uncurse.serving.fold import isolated
+from uncurse.serving.fold import files
 from uncurse.serving.fold.files import family
 
 MAP = Affine(0.8, -0.3)
@@ -29,14 +29,14 @@ def without_processes(monkeypatch):
     """Whole models of CatBoost and XGBoost are read in this process: each process of their own takes a second."""
 
     def run(words, *, input, **options):
-        library, *paths = words[words.index(isolated.__name__) + 1 :]
+        library, *paths = words[words.index(files.__name__) + 1 :]
         monkeypatch.setattr(sys, "stdin", io.StringIO(input))
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            code = isolated.main(library, *paths)
+            code = files.main(library, *paths)
         return subprocess.CompletedProcess(words, code, "", said.getvalue())
 
     stand_in = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
-    monkeypatch.setattr(isolated, "subprocess", stand_in)
+    monkeypatch.setattr(files, "subprocess", stand_in)
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +284,7 @@ sys.modules |= dict.fromkeys(("pandas", "sklearn"))  # as in a process of the li
 import catboost, numpy as np, xgboost
 from uncurse import Affine, UncurseError
 from uncurse.serving import fold_file
-from uncurse.serving.fold import isolated
+from uncurse.serving.fold import files
 warnings.simplefilter("ignore")
 folder, target = map(pathlib.Path, sys.argv[1:3])
 
@@ -295,7 +295,7 @@ def forked(words, *, input, timeout, **options):
         signal.alarm(timeout)
         os.dup2(writing, 2)
         sys.stdin, sys.stderr = io.StringIO(input), open(2, "w", closefd=False)
-        code = isolated.main(*words[words.index(isolated.__name__) + 1 :])
+        code = files.main(*words[words.index(files.__name__) + 1 :])
         sys.stderr.flush()
         os._exit(code)
     os.close(writing)
@@ -303,7 +303,7 @@ def forked(words, *, input, timeout, **options):
         said = pipe.read()
     return subprocess.CompletedProcess(words, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), "", said)
 
-isolated.subprocess.run = forked
+files.subprocess.run = forked
 for name in sys.argv[3:]:
     print(name, file=sys.stderr, flush=True)  # so a crash is said to be of this file
     data = (folder / name).read_bytes()
@@ -381,7 +381,7 @@ def test_damaged_trees_of_xgboost(change, reason, models, tmp_path, capsys):
     document = json.loads((models / "x.json").read_text())
     change(document["learner"]["gradient_booster"]["model"]["trees"][1])
     (tmp_path / "x.json").write_text(json.dumps(document))
-    assert isolated.main("xgboost", str(tmp_path / "x.json")) == 2
+    assert files.main("xgboost", str(tmp_path / "x.json")) == 2
     assert reason in capsys.readouterr().err
 
 
@@ -470,7 +470,7 @@ def test_other_documents_of_xgboost(change, models, tmp_path, capsys):
     document = json.loads((models / "x.json").read_text())
     change(document)
     (tmp_path / "x.json").write_text(json.dumps(document))
-    assert isolated.main("xgboost", str(tmp_path / "x.json")) == 2
+    assert files.main("xgboost", str(tmp_path / "x.json")) == 2
     assert "save it again" in capsys.readouterr().err
 
 

@@ -16,8 +16,9 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap
-from ..validation import check_choice
+from ..validation import SCALES, check_choice
 from .fold.files import family, load_scorer
+from .fold.line import calling_library
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
 _AGREE = 1e-5
@@ -25,7 +26,6 @@ _MANY = 10_000
 _SUMMED = 1e-4  # the rounding of a sum of a thousand trees in single precision
 _ROUNDING = 8 * 2.0**-24  # of single precision: what is nearer has no order
 _SECONDS = 1.0  # of timing for each size
-_SPACES = ("logit", "probability", "value")
 
 #: Features (n, d) to scores (n,).
 Score = Callable[[Any], Any]
@@ -116,21 +116,23 @@ def verify(
     outputs = [np.asarray(one(features), np.float64) for one in (before, after)]
     if not all(np.isfinite(one).all() for one in outputs):
         raise UncurseError("a model gives scores that are not finite; pass rows that both can score")
-    shape = outputs[0].shape
-    space = _space(score_map, outputs) if space is None else check_choice("space", space, _SPACES)
-    paired = space == "probability" and shape[1:] == (2,) == outputs[1].shape[1:]
+    shapes = [one.shape for one in outputs]
+    space = _space(score_map, outputs) if space is None else check_choice("space", space, SCALES)
+    paired = space == "probability" and all(shape[1:] == (2,) for shape in shapes)
     scores, folded = (one[:, 1] if paired else one for one in outputs)
-    if scores.ndim != 1 or shape != outputs[1].shape or not len(scores):
-        raise UncurseError(f"the models give scores of shape {shape} and {outputs[1].shape}; pass one for each row")
+    if scores.ndim != 1 or shapes[0] != shapes[1] or not len(scores):
+        raise UncurseError(f"the models give scores of shape {shapes[0]} and {shapes[1]}; pass one for each row")
     times = [_least(before, after, features[: min(rows, len(scores))]) for rows in (1, _MANY)]
-    difference, of_predictions, wanted = _differences(score_map, scores, folded, space)
-    if len(shape) == 2:  # the other class has the rest
-        of_predictions = max(of_predictions, float(np.abs(1 - wanted - outputs[1][:, 0]).max()))
+    wanted, p_wanted, p_folded = _mapped(score_map, scores, folded, space)
+    score_folded = logit(folded) if space == "probability" else folded
+    known = np.abs(wanted) <= (np.inf if space == "value" else _KNOWN)
+    difference = float(np.abs(wanted - score_folded)[known].max(initial=0.0))
+    predictions = [(p_wanted, p_folded), *([(1 - p_wanted, outputs[1][:, 0])] if paired else [])]
     return Verification(
         rows=len(scores),
-        reversed_pairs=_reversals(scores, wanted, folded, difference),
+        reversed_pairs=_reversals(scores, p_wanted if space == "probability" else wanted, folded, difference),
         score_difference=difference,
-        prediction_difference=of_predictions,
+        prediction_difference=max(float(np.abs(one - other).max()) for one, other in predictions),
         largest=float(np.abs(folded).max()) if space == "value" else 1.0,
         one_row=times[0],
         many_rows=times[1],
@@ -147,22 +149,15 @@ def _space(score_map: ScoreMap, outputs: list[Array]) -> str:
     return "probability" if columns or inside else "logit"
 
 
-def _differences(score_map: ScoreMap, scores: Array, folded: Float, space: str) -> tuple[float, float, Float]:
-    """The largest ones of scores (logits, where a prediction is a probability), of predictions; and what was meant."""
-    if space == "logit":
-        p_wanted: Float = score_map.at_logits(scores)
-        wanted: Float = score_map.transform(scores) if score_map.link == "logistic" else logit(p_wanted)
-        p_folded: Float = logistic(folded)
-    elif space == "probability":
-        p_wanted = score_map.at_logits(logit(scores)) if score_map.scale == "logit" else score_map(scores)
-        p_folded, wanted, folded = folded, logit(p_wanted), logit(folded)
-    else:
-        wanted = p_wanted = score_map(scores)
-        p_folded = folded
-    known = np.abs(wanted) <= _KNOWN if space != "value" else np.ones(len(wanted), bool)
-    away = np.abs(wanted - folded)[known]
-    found = p_wanted if space == "probability" else wanted
-    return float(away.max(initial=0.0)), float(np.abs(p_wanted - p_folded).max()), found
+def _mapped(score_map: ScoreMap, scores: Array, folded: Array, space: str) -> tuple[Float, Float, Float]:
+    """Return the wanted scores (logits, where a prediction is a probability), and both predictions."""
+    if space == "value":
+        return score_map(scores), score_map(scores), folded
+    if space == "probability":
+        wanted = score_map.at_logits(logit(scores)) if score_map.scale == "logit" else score_map(scores)
+        return logit(wanted), wanted, folded
+    wanted = score_map.at_logits(scores)
+    return score_map.transform(scores) if score_map.link == "logistic" else logit(wanted), wanted, logistic(folded)
 
 
 def _reversals(scores: Array, wanted: Float, folded: Array, difference: float) -> int:
@@ -192,9 +187,6 @@ def _least(before: Score, after: Score, features: Any) -> tuple[float, float]:
         pair.reverse()
         turns += 1
     return least[0], least[1]
-
-
-# ---------------------------------------------------------------------------- saved models
 
 
 def verify_files(
@@ -246,15 +238,9 @@ def verify_files(
     first = load_scorer(Path(before), kinds[0], score_map, output)
     second = load_scorer(Path(after), kinds[0], score_map, output, first.space)
     rows = _rows(Path(data), features, first.names)
-    try:
+    with calling_library(f"a model cannot score {rows.shape[1]} columns of {data}", "name the features (--features)"):
         found = verify(score_map, first.score, second.score, rows, space=first.space)
         others = _others_differ(first.others(rows), second.others(rows))
-    except UncurseError:
-        raise
-    except Exception as error:  # each library has its own
-        reason = " ".join(str(error).split())[:160]
-        what = f"a model cannot score {rows.shape[1]} columns of {data} ({reason})"
-        raise UncurseError(f"{what}; name the features (--features)") from None
     return replace(found, prediction_difference=max(found.prediction_difference, others))
 
 
@@ -270,29 +256,20 @@ def _rows(data: Path, asked: Sequence[str] | None, own: Sequence[str] | None) ->
     """Numbers (n, d): the columns that are asked for, else those that the model names, if all are there, else all."""
     import polars as pl
 
-    try:
+    with calling_library(f"cannot read {data}", "pass a parquet or CSV file"):
         scan = pl.scan_csv(data) if data.suffix == ".csv" else pl.scan_parquet(data)
         there = scan.collect_schema()
-        lacking = [name for name in asked or () if name not in there]
-        if lacking:
-            raise UncurseError(f"{data} has no column {lacking[0]!r}; there are: {', '.join(list(there)[:20])}")
-        known = own and all(name in there for name in own)
-        if own and not (asked or known or len(own) == len(there)):
-            absent = next(name for name in own if name not in there)
-            raise UncurseError(
-                f"{data} has no column {absent!r}, which the model names, and not one column per feature ({len(own)}); "
-                "pass rows with the features of the model, or name their columns (--features)"
-            )
-        chosen = asked or (own if known else list(there))
-        frame = scan.select(chosen).collect()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise UncurseError(f"cannot read {data}: {str(error).splitlines()[0]}") from None
+        absent = next((name for name in asked or own or () if name not in there), None)
+        if asked and absent is not None:
+            raise UncurseError(f"{data} has no column {absent!r}; there are: {', '.join(list(there)[:20])}")
+        if own and absent is not None and len(own) != len(there):
+            what = f"{data} has no column {absent!r}, which the model names, nor one column per feature ({len(own)})"
+            raise UncurseError(f"{what}; pass rows with the features of the model, or name their columns (--features)")
+        frame = scan.select(asked or (own if own and absent is None else list(there))).collect()
     texts = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == pl.Boolean)]
     if texts:
-        what = f"column {texts[0]!r} of {data} holds {frame.schema[texts[0]]}"
-        raise UncurseError(
-            f"{what}, no numbers; name the features (--features), or write categories as the codes of the training"
-        )
+        what = f"column {texts[0]!r} of {data} holds {frame.schema[texts[0]]}, no numbers"
+        raise UncurseError(f"{what}; name the features (--features), or write categories as the codes of the training")
     if not len(frame):
         raise UncurseError(f"{data} has no rows; pass some that the model can score")
     return np.ascontiguousarray(frame.cast(pl.Float64).to_numpy())

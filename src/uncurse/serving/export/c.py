@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from ...maps.compile import compile_map, valid_range
-from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
+from ...maps.operations import Clip, Inverse, Line, Phi, Pieces
 from ...version import __version__
-from . import MOST_EXP, SCALES, piece_rows, wrapped
+from . import SCALES, Language, edges_of, tables_of, wrapped
 
 _WORDS = """alignas alignof and and_eq asm atomic_cancel auto bitand bitor bool break case catch char class compl
 concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else enum
@@ -41,14 +41,21 @@ isprint ispunct isspace isupper isxdigit tolower toupper asctime clock ctime dif
 time assert errno offsetof raise signal setjmp longjmp jmp_buf setlocale localeconv va_arg va_copy va_end va_list
 va_start complex std linux unix random select kill
 """
-
-
-def _is_reserved(name: str) -> bool:
-    """Tell whether a name is a keyword, a macro or a name of the library of C or C++."""
-    math = _MATH.split()
-    known = {*_WORDS.split(), *_LIBRARY.split()}
-    known |= {prefix + one + suffix for one in math for prefix in ("", "c") for suffix in ("", "f", "l")}
-    return name in known or name.isupper() or name.endswith("_t")
+_RESERVED = {*_WORDS.split(), *_LIBRARY.split()}
+_RESERVED |= {prefix + one + suffix for one in _MATH.split() for prefix in ("", "c") for suffix in ("", "f", "l")}
+_CLIP = "l = l < {low} ? {low} : l > {high} ? {high} : l;"
+_LANGUAGE = Language(
+    "C's library",
+    {
+        Line: "l = {slope} * l + {intercept};",
+        Pieces: "l = pieces_{i}[piece][1] + pieces_{i}[piece][2] * (l - pieces_{i}[piece][0]);",
+        Clip: _CLIP,
+        (Phi, "logistic"): "l = l > -700.0 ? 1.0 / (1.0 + exp(-l)) : exp(l);",
+        (Phi, "log"): "l = exp(l < {most_exp} ? l : {most_exp});",
+        (Inverse, "logistic"): _CLIP + "\nl = log(l) - log1p(-l);",
+        (Inverse, "log"): "l = log(l < {low} ? {low} : l);",
+    },
+)
 
 
 def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
@@ -76,51 +83,28 @@ def to_c(score_map: ScoreMap, name: str = "uncurse_predict") -> str:
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise UncurseError(f"{name!r} cannot name a function in C; choose letters and digits, as 'uncurse_predict'")
-    if _is_reserved(name):
+    if name in _RESERVED or name.isupper() or name.endswith("_t"):
         raise UncurseError(f"{name!r} is a name of C or C++ itself; choose another, such as 'uncurse_predict'")
     steps = compile_map(score_map)
     low, high = valid_range(score_map)
-    guard = f"{name.upper()}_H"
-    tables = [(i, step) for i, step in enumerate(steps, 1) if isinstance(step, Pieces)]
+    guard, edges = f"{name.upper()}_H", edges_of(steps)
     lines = [f"/* The prediction from the served score, {SCALES[score_map.scale]}; NAN for what is none."]
     lines += [f"   Made by uncurse {__version__}. */", f"#ifndef {guard}", f"#define {guard}", ""]
     lines += ["#include <math.h>", "", f"static inline double {name}(double score)", "{"]
-    if tables:
-        count = len(tables[0][1].edges)
-        lines += [f"    static const double edges[{count}] = {_c_table(map(repr, tables[0][1].edges))};"]
-    for i, table in tables:
-        rows = (f"{{{x!r}, {y!r}, {slope!r}}}" for x, y, slope in piece_rows(table))
+    if edges:
+        lines += [f"    static const double edges[{len(edges)}] = {_c_table(map(repr, edges))};"]
+    for i, table in tables_of(steps).items():
+        rows = (f"{{{x!r}, {y!r}, {slope!r}}}" for x, y, slope in table)
         lines += ["    /* A point (x, y) and a slope for each piece. */"]
-        lines += [f"    static const double pieces_{i}[{count + 1}][3] = {_c_table(rows)};"]
-    if tables:
-        lines += [f"    int piece = 0, end = {count};"]
+        lines += [f"    static const double pieces_{i}[{len(table)}][3] = {_c_table(rows)};"]
+    if edges:
+        lines += [f"    int piece = 0, end = {len(edges)};"]
     lines += ["    double l = score;", f"    if (!(score >= {low!r} && score <= {high!r})) return NAN;"]
-    if tables:
+    if edges:
         lines += ["    while (piece < end) {", "        int middle = (piece + end) / 2;"]
         lines += ["        if (score < edges[middle]) end = middle; else piece = middle + 1;", "    }"]
-    lines += [line for i, step in enumerate(steps, 1) for line in _c_step(step, i)]
-    return "\n".join([*lines, "    return l;", "}", "", f"#endif /* {guard} */", ""])
-
-
-def _c_step(step: Operation, i: int) -> Iterator[str]:
-    if isinstance(step, Line):
-        yield f"    l = {step.slope!r} * l + {step.intercept!r};"
-    elif isinstance(step, Pieces):
-        yield f"    l = pieces_{i}[piece][1] + pieces_{i}[piece][2] * (l - pieces_{i}[piece][0]);"
-    elif isinstance(step, Clip):
-        yield f"    l = l < {step.low!r} ? {step.low!r} : l > {step.high!r} ? {step.high!r} : l;"
-    elif step.link == "probit":
-        raise UncurseError("the probit link is not in C's library; export a map of the logistic link, or to Python")
-    elif isinstance(step, Phi):
-        if step.link == "logistic":
-            yield "    l = l > -700.0 ? 1.0 / (1.0 + exp(-l)) : exp(l);"
-        else:
-            yield f"    l = exp(l < {MOST_EXP!r} ? l : {MOST_EXP!r});"
-    else:
-        yield f"    l = l < {TINY!r} ? {TINY!r} : l;"
-        if step.link == "logistic":
-            yield f"    l = l > {BELOW_ONE!r} ? {BELOW_ONE!r} : l;"
-        yield "    l = log(l) - log1p(-l);" if step.link == "logistic" else "    l = log(l);"
+    lines += [*_LANGUAGE.statements(steps), "    return l;", "}", "", f"#endif /* {guard} */", ""]
+    return "\n".join(lines)
 
 
 def _c_table(parts: Iterable[str]) -> str:

@@ -8,39 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from ...maps.compile import compile_map, valid_range
 from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
 from ...version import __version__
-
-if TYPE_CHECKING:
-    import onnx
+from . import edges_of
 
 _FIRST_OPSET = 9
 _FAR = 709.0  # exp of it is still finite, and the logistic of −it below all that a map returns
 
 
 def map_nodes(
-    operations: Sequence[Operation],
-    source: str,
-    target: str,
-    *,
-    elem_type: int,
-    opset: int,
-    prefix: str = "uncurse_",
-) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Nodes and constants that take the tensor `source` to `target`, of the same shape and type (float16 to double).
+    operations: Sequence[Operation], source: str, target: str, *, elem_type: int, opset: int, prefix: str = "uncurse_"
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """Return nodes and constants that take the tensor `source` to `target`, of the same shape and type.
 
     NaN stays NaN, and infinity is no score: check for it where it can be one.
     """
-    from onnx import TensorProto
-
     if opset < _FIRST_OPSET:
         raise UncurseError(f"opset {opset} is too old for a map; convert the model to {_FIRST_OPSET} or later first")
     if elem_type not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
@@ -48,11 +39,11 @@ def map_nodes(
         raise UncurseError(f"a map takes scores that are float16, float or double, not {kind}; cast them first")
     graph = _Graph(prefix)
     served = source if elem_type == TensorProto.DOUBLE else graph.add("Cast", source, to=TensorProto.DOUBLE)
-    _name(graph.run(operations, served), target, elem_type, graph)
+    graph.add("Cast", graph.run(operations, served), made=target, to=elem_type)
     return graph.nodes, graph.tensors
 
 
-def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
+def to_onnx(score_map: ScoreMap) -> ModelProto:
     """Export a map as an ONNX model from "score", a vector of doubles, to "prediction"; NaN for what is no score.
 
     Parameters
@@ -71,8 +62,6 @@ def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
     >>> to_onnx(Affine(0.5, -1.0)).graph.output[0].name
     'prediction'
     """
-    from onnx import TensorProto, helper
-
     graph = _Graph("uncurse_")
     low, high = valid_range(score_map)
     # Not Less(score, low) holds for NaN too, but then Less(score, the next above high) does not.
@@ -80,12 +69,10 @@ def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
     below = graph.add("Less", "score", graph.constant(math.nextafter(high, math.inf)))
     is_score = graph.add("And", above, below)
     prediction = graph.run(compile_map(score_map), "score")
-    _name(graph.add("Where", is_score, prediction, graph.constant(np.nan)), "prediction", TensorProto.DOUBLE, graph)
-    score, predicted = (
-        helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["N"]) for name in ("score", "prediction")
-    )
+    graph.add("Where", is_score, prediction, graph.constant(np.nan), made="prediction")
+    ends = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["N"]) for name in ("score", "prediction")]
     about = f"The prediction from the served score ({score_map.scale})."
-    made = helper.make_graph(graph.nodes, "uncurse", [score], [predicted], graph.tensors, doc_string=about)
+    made = helper.make_graph(graph.nodes, "uncurse", ends[:1], ends[1:], graph.tensors, doc_string=about)
     return helper.make_model(
         made,
         producer_name="uncurse",
@@ -95,40 +82,29 @@ def to_onnx(score_map: ScoreMap) -> onnx.ModelProto:
     )
 
 
-def _name(result: str, target: str, elem_type: int, graph: _Graph) -> None:
-    """The last node's result, under the name and in the type that are wanted."""
-    graph.add("Cast", result, to=elem_type)
-    graph.nodes[-1].output[0] = target
-
-
 class _Graph:
     """Nodes and constants as they come; `add` and `constant` return the name of what they made."""
 
     def __init__(self, prefix: str) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.tensors: list[onnx.TensorProto] = []
+        self.nodes: list[NodeProto] = []
+        self.tensors: list[TensorProto] = []
         self._prefix = prefix
 
-    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        from onnx import helper
-
+    def add(self, kind: str, *inputs: str, made: str = "", **attributes: Any) -> str:
         name = f"{self._prefix}{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
-        return name
+        self.nodes.append(helper.make_node(kind, inputs, [made or name], name=name, **attributes))
+        return made or name
 
     def constant(self, value: ArrayLike, dtype: type[np.generic] = np.float64) -> str:
-        from onnx import numpy_helper
-
         name = f"{self._prefix}constant_{len(self.tensors)}"
         self.tensors.append(numpy_helper.from_array(np.asarray(value, dtype=dtype), name))
         return name
 
     def run(self, steps: Sequence[Operation], served: str) -> str:
         """All operations on the tensor `served`, a double."""
-        l, piece = served, ""
+        l, edges = served, edges_of(steps)
+        piece = self._search(edges, served) if edges else ""
         for step in steps:
-            if isinstance(step, Pieces) and not piece:
-                piece = self._search(step.edges, served)
             l = self._step(step, l, piece)
         return l
 
@@ -137,8 +113,6 @@ class _Graph:
 
         The edges are filled up with infinities to 2^k − 1, which only NaN and infinity pass.
         """
-        from onnx import TensorProto
-
         most = _room(len(edges))
         table = self.constant([*edges, *[np.inf] * (most - len(edges))])
         piece, step = self.constant(most, np.int64), (most + 1) // 2

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import builtins
 import keyword
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...errors import UncurseError
 from ...maps import Grouped, ScoreMap
 from ...maps.compile import compile_map
-from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
+from ...maps.operations import Clip, Inverse, Line, Operation, Phi, Pieces
 from ...version import __version__
-from . import MOST_EXP, SCALES, piece_rows, wrapped
+from . import SCALES, Language, edges_of, tables_of, wrapped
 
-_PHI = {  # neither tail may overflow
-    "logistic": "1.0 / (1.0 + math.exp(-l)) if l > -700.0 else math.exp(l)",
-    "log": f"math.exp(min(l, {MOST_EXP!r}))",
-    "probit": "0.5 * math.erfc(-l / math.sqrt(2.0))",
-}
-_INVERSE = {
-    "logistic": "math.log(l) - math.log1p(-l)",
-    "log": "math.log(l)",
-    "probit": "statistics.NormalDist().inv_cdf(l)",
-}
+_CLIP = "l = min(max(l, {low}), {high})"
+_LANGUAGE = Language(
+    "Python",
+    {
+        Line: "slope, intercept = _line_{i}\nl = slope * l + intercept",
+        Pieces: "x, y, slope = _pieces_{i}[piece]\nl = y + slope * (l - x)",
+        Clip: _CLIP,
+        # Neither tail may overflow.
+        (Phi, "logistic"): "l = 1.0 / (1.0 + math.exp(-l)) if l > -700.0 else math.exp(l)",
+        (Phi, "log"): "l = math.exp(min(l, {most_exp}))",
+        (Phi, "probit"): "l = 0.5 * math.erfc(-l / math.sqrt(2.0))",
+        (Inverse, "logistic"): _CLIP + "\nl = math.log(l) - math.log1p(-l)",
+        (Inverse, "log"): "l = math.log(max(l, {low}))",
+        (Inverse, "probit"): _CLIP + "\nl = statistics.NormalDist().inv_cdf(l)",
+    },
+)
 
 
 def to_python(score_map: ScoreMap, name: str = "predict") -> str:
@@ -58,7 +65,7 @@ def to_python(score_map: ScoreMap, name: str = "predict") -> str:
         lines = list(_python_groups(score_map, name, what))
     else:
         steps = compile_map(score_map)
-        lines = [f"{key} = {_python_number(value)}\n" for key, value in _numbers(steps)]
+        lines = [f"{key} = {_python_number(value)}\n" for key, value in _numbers(steps).items()]
         lines += [f"\ndef {name}(score):", f'    """The prediction from {what}; ValueError for what is none."""']
         lines += [*_python_check(score_map), *_python_body(steps)]
     text = "\n".join(lines)
@@ -76,9 +83,9 @@ def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
         form = tuple(type(step) if isinstance(step, Line | Pieces) else step for step in steps)
         if form not in forms:
             forms[form] = f"_map_{len(forms) + 1}"
-            arguments = ", ".join(["score", *(key for key, _ in _numbers(steps))])
+            arguments = ", ".join(["score", *_numbers(steps)])
             yield from ("", f"def {forms[form]}({arguments}):", *_python_body(steps), "")
-        rows.append(f"({', '.join([forms[form], *(_python_number(value) for _, value in _numbers(steps))])},)")
+        rows.append(f"({', '.join([forms[form], *map(_python_number, _numbers(steps).values())])},)")
     yield from ("", f"_whole = {rows[0]}", "_groups = {")
     yield from (f"    {group!r}: {row}," for group, row in zip(grouped.maps, rows[1:], strict=True))
     yield from ("}", "", "", f"def {name}(score, group=None):")
@@ -90,17 +97,13 @@ def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
     yield "    return made(score, *numbers)"
 
 
-def _numbers(steps: Iterable[Operation]) -> Iterator[tuple[str, object]]:
-    """Return the numbers of lines and pieces by their names in `_python_body`."""
-    edges = None
-    for i, step in enumerate(steps, 1):
-        if isinstance(step, Pieces):
-            if edges is None:
-                edges = step.edges
-                yield "_edges", edges
-            yield f"_pieces_{i}", piece_rows(step)
-        elif isinstance(step, Line):
-            yield f"_line_{i}", (step.slope, step.intercept)
+def _numbers(steps: Sequence[Operation]) -> dict[str, Any]:
+    """Return the numbers of lines and tables by their names in the formulas."""
+    edges = edges_of(steps)
+    numbers: dict[str, Any] = {"_edges": edges} if edges else {}
+    numbers |= {f"_pieces_{i}": tuple(table) for i, table in tables_of(steps).items()}
+    lines = {i: step for i, step in enumerate(steps, 1) if isinstance(step, Line)}
+    return numbers | {f"_line_{i}": (step.slope, step.intercept) for i, step in lines.items()}
 
 
 def _python_check(score_map: ScoreMap) -> tuple[str, ...]:
@@ -114,27 +117,9 @@ def _python_check(score_map: ScoreMap) -> tuple[str, ...]:
     )
 
 
-def _python_body(steps: Sequence[Operation]) -> Iterator[str]:
-    found = False
-    yield "    l = score"
-    for i, step in enumerate(steps, 1):
-        if isinstance(step, Line):
-            yield f"    slope, intercept = _line_{i}"
-            yield "    l = slope * l + intercept"
-        elif isinstance(step, Pieces):
-            if not found:
-                found = True
-                yield "    i = bisect.bisect_right(_edges, score)"
-            yield f"    x, y, slope = _pieces_{i}[i]"
-            yield "    l = y + slope * (l - x)"
-        elif isinstance(step, Clip):
-            yield f"    l = min(max(l, {step.low!r}), {step.high!r})"
-        elif isinstance(step, Phi):
-            yield f"    l = {_PHI[step.link]}"
-        else:
-            yield f"    l = max(l, {TINY!r})" if step.link == "log" else f"    l = min(max(l, {TINY!r}), {BELOW_ONE!r})"
-            yield f"    l = {_INVERSE[step.link]}"
-    yield "    return l"
+def _python_body(steps: Sequence[Operation]) -> list[str]:
+    lookup = ["    piece = bisect.bisect_right(_edges, score)"] if edges_of(steps) else []
+    return ["    l = score", *lookup, *_LANGUAGE.statements(steps), "    return l"]
 
 
 def _python_number(value: object) -> str:

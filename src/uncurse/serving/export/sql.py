@@ -11,16 +11,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import UncurseError
-from ...logs.dialects import BY_NAME, Dialect
+from ...logs.dialects import BY_NAME
 from ...maps import Chain, Grouped, ScoreMap
 from ...maps.compile import compile_map, valid_range
-from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, apply
+from ...maps.operations import Clip, Inverse, Line, Operation, Phi, Pieces, apply
 from ...validation import check_choice
-from . import MOST_EXP
+from . import Language, edges_of
 
 # Snowflake and BigQuery take at most 1 MB of SQL, about 10,000 pieces.
 _MOST_PIECES = 1 << 15
 
+_FORMULAS = {
+    Line: "({slope} * {l} + {intercept})",
+    Pieces: "({y} + {slope} * ({l} - {x}))",
+    Clip: "LEAST(GREATEST({l}, {low}), {high})",
+    (Phi, "logistic"): "({one} / ({one} + EXP(LEAST(-{l}, {most_exp}))))",
+    (Phi, "log"): "EXP(LEAST({l}, {most_exp}))",
+    (Inverse, "logistic"): "(LN(GREATEST({l}, {low})) - LN(GREATEST({one} - {l}, {rest})))",
+    (Inverse, "log"): "LN(GREATEST({l}, {low}))",
+}
 #: Names of the dialects, for messages and command lines.
 DIALECTS = tuple(BY_NAME)
 
@@ -56,21 +65,18 @@ def to_sql(score_map: ScoreMap, score: str = "score", *, dialect: str = "duckdb"
 CASE WHEN CAST("p" AS DOUBLE) < 0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
     """
     form = BY_NAME[check_choice("dialect", dialect, DIALECTS)]
-    column = f"CAST({form.name(score)} AS {form.double})"
-    low, high = valid_range(score_map)
+    column, sql = f"CAST({form.name(score)} AS {form.double})", Language("SQL", _FORMULAS, form.number)
+    low, high = map(form.number, valid_range(score_map))
     if group is not None and not isinstance(score_map, Grouped):
         raise UncurseError(f"this map has no groups, yet group={group!r}; leave it out")
     default = score_map.default if isinstance(score_map, Grouped) else score_map
     maps = score_map.maps if isinstance(score_map, Grouped) and group is not None else {}
     _check_size([default, *maps.values()])
-    result = _prediction(compile_map(default), column, form)
+    result = _prediction(default, column, sql)
     if maps:
-        cases = (
-            f"WHEN {form.literal(name)} THEN {_prediction(compile_map(part), column, form)}"
-            for name, part in maps.items()
-        )
+        cases = (f"WHEN {form.literal(name)} THEN {_prediction(part, column, sql)}" for name, part in maps.items())
         result = f"CASE CAST({form.name(str(group))} AS {form.text}) {' '.join(cases)} ELSE {result} END"
-    return f"CASE WHEN {column} BETWEEN {form.number(low)} AND {form.number(high)} THEN {result} END"
+    return f"CASE WHEN {column} BETWEEN {low} AND {high} THEN {result} END"
 
 
 def _check_size(maps: Sequence[ScoreMap]) -> None:
@@ -84,60 +90,38 @@ def _check_size(maps: Sequence[ScoreMap]) -> None:
         )
 
 
-def _prediction(steps: Sequence[Operation], column: str, form: Dialect) -> str:
-    """The prediction where the score is one.
+def _prediction(score_map: ScoreMap, column: str, sql: Language) -> str:
+    """Write the prediction where the score is one.
 
     All is in the leaves and nothing around the tree: a parser that tries two readings of every parenthesis, as Spark's
     does, must not find the tree inside one.
     """
-    edges = next((step.edges for step in steps if isinstance(step, Pieces)), ())
+    steps = compile_map(score_map)
+    edges = edges_of(steps)
 
     def grow(low: int, high: int) -> str:
         if low == high:
-            return _leaf(steps, column, low, form)
+            return _leaf(steps, column, low, sql)
         middle = (low + high) // 2
-        edge = form.number(edges[middle])
+        edge = sql.number(edges[middle])
         return f"CASE WHEN {column} < {edge} THEN {grow(low, middle)} ELSE {grow(middle + 1, high)} END"
 
     return grow(0, len(edges))
 
 
-def _leaf(steps: Sequence[Operation], column: str, piece: int, form: Dialect) -> str:
-    """The prediction in one piece: a number where that is flat."""
-    flat = [i for i, step in enumerate(steps) if _slope(step, piece) == 0.0]
-    if not flat:
-        for step in steps:
-            column = _step(step, column, piece, form)
-        return column
-    value = np.zeros(1)
-    for step in steps[flat[-1] :]:
+def _leaf(steps: Sequence[Operation], l: str, piece: int, sql: Language) -> str:
+    """Write the prediction in one piece: a number where that is flat."""
+    numbers = [vars(step) for step in steps]
+    for i, step in enumerate(steps):
         if isinstance(step, Pieces):
-            step = Line(step.slope[piece], step.y[piece] - step.slope[piece] * step.x[piece])
-        value = apply(step, value, value)
-    return form.number(value.item())
-
-
-def _slope(step: Operation, piece: int) -> float | None:
-    if isinstance(step, Pieces):
-        return step.slope[piece]
-    return step.slope if isinstance(step, Line) else None
-
-
-def _step(step: Operation, l: str, piece: int, form: Dialect) -> str:
-    number = form.number
-    if isinstance(step, Line):
-        return f"({number(step.slope)} * {l} + {number(step.intercept)})"
-    if isinstance(step, Pieces):
-        return f"({number(step.y[piece])} + {number(step.slope[piece])} * ({l} - {number(step.x[piece])}))"
-    if isinstance(step, Clip):
-        return f"LEAST(GREATEST({l}, {number(step.low)}), {number(step.high)})"
-    if step.link == "probit":
-        raise UncurseError("the probit link is not in SQL; fit a map of the logistic link, or export it to Python")
-    if isinstance(step, Phi):
-        if step.link == "log":
-            return f"EXP(LEAST({l}, {number(MOST_EXP)}))"
-        return f"({number(1.0)} / ({number(1.0)} + EXP(LEAST(-{l}, {number(MOST_EXP)}))))"
-    if step.link == "log":
-        return f"LN(GREATEST({l}, {number(TINY)}))"
-    rest = f"GREATEST({number(1.0)} - {l}, {number(1.0 - BELOW_ONE)})"
-    return f"(LN(GREATEST({l}, {number(TINY)})) - LN({rest}))"
+            numbers[i] = {"x": step.x[piece], "y": step.y[piece], "slope": step.slope[piece]}
+    flat = [i for i, own in enumerate(numbers) if own.get("slope") == 0.0]
+    if not flat:
+        for step, own in zip(steps, numbers, strict=True):
+            l = sql.write(step, l=l, **own)
+        return l
+    value = np.zeros(1)
+    for step, own in zip(steps[flat[-1] :], numbers[flat[-1] :], strict=True):
+        one = Line(own["slope"], own["y"] - own["slope"] * own["x"]) if isinstance(step, Pieces) else step
+        value = apply(one, value, value)
+    return sql.number(value.item())

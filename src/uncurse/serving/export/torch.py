@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ def _normal(l: Tensor) -> Tensor:
 
 
 _PHI: dict[str, Callable[[Tensor], Tensor]] = {"logistic": torch.sigmoid, "log": torch.exp, "probit": _normal}
+_INVERSE: dict[str, Any] = {"logistic": torch.logit, "log": torch.log, "probit": torch.special.ndtri}
 
 
 class MapModule(nn.Module):
@@ -45,15 +46,14 @@ class MapModule(nn.Module):
         super().__init__()
         self._low, self._high = valid_range(score_map)
         self._steps = compile_map(score_map)
-        tables = [step for step in self._steps if isinstance(step, Pieces)]
-        if tables:
-            self.register_buffer("edges", torch.tensor(tables[0].edges, dtype=torch.float64))
+        buffers: dict[str, Any] = {}
         for i, step in enumerate(self._steps):
             if isinstance(step, Line):
-                self.register_buffer(f"line_{i}", torch.tensor([step.slope, step.intercept], dtype=torch.float64))
+                buffers[f"line_{i}"] = [step.slope, step.intercept]
             elif isinstance(step, Pieces):
-                rows = torch.tensor([step.x, step.y, step.slope], dtype=torch.float64)
-                self.register_buffer(f"pieces_{i}", rows)
+                buffers |= {"edges": step.edges, f"pieces_{i}": [step.x, step.y, step.slope]}
+        for name, values in buffers.items():
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
 
     def forward(self, scores: Tensor) -> Tensor:
         """The prediction of each score."""
@@ -68,23 +68,17 @@ class MapModule(nn.Module):
         return l.to(scores.dtype) if scores.is_floating_point() else l
 
     def _step(self, step: Operation, i: int, l: Tensor, piece: Tensor | None) -> Tensor:
-        result: Tensor
         if isinstance(step, Line):
             slope, intercept = self.get_buffer(f"line_{i}").unbind()
-            result = slope * l + intercept
-        elif isinstance(step, Pieces):
+            return slope * l + intercept
+        if isinstance(step, Pieces):
             x, y, slope = self.get_buffer(f"pieces_{i}")[:, piece].unbind()
-            result = y + slope * (l - x)
-        elif isinstance(step, Clip):
-            result = l.clamp(step.low, step.high)
-        elif isinstance(step, Phi):
-            result = _PHI[step.link](l)
-        elif step.link == "log":
-            result = l.clamp(min=TINY).log()
-        else:
-            l = l.clamp(TINY, BELOW_ONE)
-            result = l.log() - torch.log1p(-l) if step.link == "logistic" else torch.special.ndtri(l)
-        return result
+            return y + slope * (l - x)
+        if isinstance(step, Clip):
+            return l.clamp(step.low, step.high)
+        if isinstance(step, Phi):
+            return _PHI[step.link](l)
+        return cast(Tensor, _INVERSE[step.link](l.clamp(TINY, None if step.link == "log" else BELOW_ONE)))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MapModule:
         """Moves to another device are followed, casts to another dtype are not."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import UncurseError
 from ...maps import ScoreMap
-from .line import ELSEWHERE
+from .line import refused
 
 # Libraries, and files of this package. The first match counts: estimators of LightGBM are also of scikit-learn.
 _FAMILIES = ("torch", "onnx", "lightgbm", "xgboost", "catboost", "sklearn")
@@ -82,7 +82,7 @@ def fold(
         if _OPTIONS[name][0] != family:
             raise UncurseError(f"{name} is for {_OPTIONS[name][1]}; leave it out")
     if family is None:
-        raise UncurseError(f"{type(model).__name__} is no model that can be folded; {ELSEWHERE}")
+        raise refused(f"{type(model).__name__} is no model that can be folded")
     if family == "sklearn":
         given["fold"] = fold  # for the last step of a pipeline, which may be of any family
     return import_module(f"{__name__}.{family}").fold_model(score_map, model, **given)

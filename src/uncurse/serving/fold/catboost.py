@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from .files import Scorer, family
-from .line import ELSEWHERE, RAW, check_predicts, line_of
+from .line import ELSEWHERE, RAW, calling_library, check_predicts, line_of, refused
 
 _LINKS = {"Logloss": "logistic", "CrossEntropy": "logistic", "Focal": "logistic", "Poisson": "log", "Tweedie": "log"}
 
@@ -25,18 +25,13 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
         raise UncurseError("this CatBoost model is not fitted; fit it first")
     scale, bias = model.get_scale_and_bias()
     if isinstance(bias, list):
-        raise UncurseError(f"this CatBoost model has {len(bias)} outputs, and a map is for one score; {ELSEWHERE}")
+        raise refused(f"this CatBoost model has {len(bias)} outputs, and a map is for one score")
     slope, intercept = line_of(score_map, _link(model), "this CatBoost model")
     # Not by the model's own scale: CatBoost explains and exports no model that has one.
-    unscaled = model
-    if scale != 1:
-        unscaled = model.copy()
-        unscaled.set_scale_and_bias(1.0, 0.0)
-    try:
+    unscaled = model.copy()
+    unscaled.set_scale_and_bias(1.0, 0.0)
+    with calling_library("CatBoost does not scale this model", ELSEWHERE):
         summed = catboost.sum_models([unscaled], weights=[slope * scale])
-    except catboost.CatBoostError as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UncurseError(f"CatBoost does not scale this model ({reason}); {ELSEWHERE}") from None
     summed.set_scale_and_bias(1.0, slope * bias + intercept)
     for name, value in model.get_metadata().items():  # classes and parameters, which a sum lacks
         summed.get_metadata()[name] = value
@@ -53,24 +48,20 @@ def _link(model: Any) -> str:
         return RAW
 
 
-# ---------------------------------------------------------------------------- files
-
-
 def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     """Load a saved model as a function to its sum."""
     model = read(path)
-    form, space = {"logistic": ("RawFormulaVal", "logit"), "log": ("Exponent", "value")}.get(
-        _link(model), ("RawFormulaVal", score_map.scale)
-    )
+    link = _link(model)
+    form = "Exponent" if link == "log" else "RawFormulaVal"
+    space = {"logistic": "logit", "log": "value"}.get(link, score_map.scale)
     return Scorer(lambda x: model.predict(x, prediction_type=form, thread_count=1), space, model.feature_names_)
 
 
 def read(path: Path) -> Any:
-    """Read a model; only on files that `run_isolated` has accepted, as the reader may crash."""
+    """Read a model; only on files that a process of its own has accepted, as the reader may crash."""
     import catboost
 
-    model = catboost.CatBoost()
-    model.load_model(str(path), format=_format(path))
+    model = catboost.CatBoost().load_model(str(path), format=_format(path))
     model.get_metadata().items()  # must be text
     return model
 

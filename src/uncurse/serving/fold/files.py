@@ -1,9 +1,13 @@
-"""Saved models: tell the families apart by content, and fold or score a file without running what is in it."""
+"""Saved models: tell the families apart by content, and fold or score a file without running what is in it.
+
+The readers of CatBoost and XGBoost crash on damaged files, so they first read a file in a process of their own.
+"""
 
 from __future__ import annotations
 
-import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,16 +16,19 @@ from typing import Any
 
 from ... import documents
 from ...errors import UncurseError
-from ...maps import ScoreMap
+from ...maps import ScoreMap, from_dict
 from ...optional import needing
-from .isolated import run_isolated
+from .line import calling_library
 
-LARGEST = 8 << 30  # bytes; a larger model does not fit into one process
 _KNOWN = "LightGBM text, XGBoost JSON or UBJSON, CatBoost cbm or JSON, ONNX, safetensors, and torch state dicts"
+_STARTS = {b"tree\n": "lightgbm", b"tree\r\n": "lightgbm", b"CBM1": "catboost", b"PK\x03\x04": "torch"}
+_PICKLES = (b"\x80", b"x\x9c", b"x\x01", b"x\xda", b"\x1f\x8b")  # the last ones are compressed
 # The file of this package that knows a kind of model file, if it has another name.
 _FAMILIES = {"catboost-json": "catboost", "safetensors": "torch"}
 _OPTIONS = {"layer": ("torch", "torch weights"), "output": ("onnx", "an ONNX model")}
 _ISOLATED = ("catboost", "xgboost")  # families whose reader crashes on damaged files
+_STARTUP = 60  # seconds
+_PER_SECOND = 1 << 20  # bytes that a reader takes at least; the libraries read a hundred times as many
 
 
 @dataclass(frozen=True)
@@ -42,16 +49,10 @@ def family(path: str | os.PathLike[str]) -> str:
             head = stream.read(4_096)
     except OSError as error:
         raise UncurseError(f"cannot read {path}: {error.strerror}") from None
-    if size > LARGEST:
-        most = f"at most {LARGEST >> 30} are read"
-        raise UncurseError(f"{path} has {size / 2**30:.1f} GiB, and {most}; fold the model in Python")
-    if head.startswith((b"tree\n", b"tree\r\n")):
-        return "lightgbm"
-    if head.startswith(b"CBM1"):
-        return "catboost"
-    if head.startswith(b"PK\x03\x04"):
-        return "torch"
-    if head[:1] == b"\x80" or head[:2] in (b"x\x9c", b"x\x01", b"x\xda") or head.startswith(b"\x1f\x8b"):
+    kind = next((kind for start, kind in _STARTS.items() if head.startswith(start)), None)
+    if kind is not None:
+        return kind
+    if head.startswith(_PICKLES):
         raise UncurseError(
             f"{path} is a pickle or a compressed one, and reading it would run what is in it; fold the model in Python "
             f"with uncurse.fold, or save it in one of these forms: {_KNOWN}"
@@ -59,18 +60,11 @@ def family(path: str | os.PathLike[str]) -> str:
     if head[8:9] == b"{" and 0 < int.from_bytes(head[:8], "little") <= size - 8:
         return "safetensors"
     if head[:1] == b"{":
-        return "catboost-json" if b'"learner"' not in head and _is_catboost(path) else "xgboost"
+        is_catboost = b'"learner"' not in head and b'"scale_and_bias"' in Path(path).read_bytes()
+        return "catboost-json" if is_catboost else "xgboost"
     if Path(path).suffix == ".onnx" or (len(head) > 1 and head[0] == 0x08):
         return "onnx"
     raise UncurseError(f"{path} is no model that is known; these are: {_KNOWN}")
-
-
-def _is_catboost(path: str | os.PathLike[str]) -> bool:
-    try:
-        content = json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and "scale_and_bias" in content
 
 
 def fold_file(
@@ -113,7 +107,7 @@ def fold_file(
     try:
         with documents.replacing(target) as temporary:
             if library in _ISOLATED:
-                run_isolated(library, path, temporary, score_map)
+                _run_isolated(library, path, temporary, score_map)
             else:
                 _module(library).fold_file(score_map, path, temporary, kind, **options)
     except OSError as error:
@@ -130,7 +124,7 @@ def load_scorer(path: Path, kind: str, score_map: ScoreMap, output: str | None, 
     if library == "onnx":
         options["space"] = space
     if library in _ISOLATED:
-        run_isolated(library, path)
+        _run_isolated(library, path)
     scorer: Scorer = _module(library).load_scorer(path, score_map, **options)
     return scorer
 
@@ -148,3 +142,49 @@ def _library(kind: str, path: Path, **options: str | None) -> tuple[str, dict[st
 def _module(library: str) -> Any:
     with needing(library):
         return import_module(f"{__package__}.{library}")
+
+
+# ---------------------------------------------------------------------------- in a process of its own
+
+
+def _run_isolated(library: str, source: Path, target: Path | None = None, score_map: ScoreMap | None = None) -> None:
+    """Refuse a file on which the reader of its library fails, crashes or hangs; with a target, fold a map into it."""
+    limit = _STARTUP + source.stat().st_size // _PER_SECOND
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", __name__, library, str(source), *([] if target is None else [str(target)])],
+            input="" if score_map is None else score_map.to_json(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=limit,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    except subprocess.TimeoutExpired:
+        raise UncurseError(f"{library} has not read {source} in {limit} seconds; save the model again") from None
+    if done.returncode == 2:
+        raise UncurseError(done.stderr.strip().splitlines()[-1])
+    if done.returncode:
+        raise UncurseError(f"{source} is no whole model: the reader of {library} crashes on it; save it again")
+
+
+def main(library: str, source: str, target: str | None = None) -> int:
+    """Read a model, and fold it if there is a target; 2 if it is refused. Its family has ``read`` and ``write``."""
+    try:
+        module = _module(library)
+        with calling_library(f"{source} is no whole {library} model"), needing(library):
+            model = module.read(Path(source))
+            if target is not None:
+                folded = module.fold_model(from_dict(documents.loads(sys.stdin.read())), model)
+                module.write(folded, Path(source), Path(target))
+    except UncurseError as error:
+        sys.stderr.write(f"\n{' '.join(str(error).split())}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    # Both readers do without these, which take most of the time that their libraries take to load.
+    sys.modules |= dict.fromkeys(("pandas", "sklearn"))  # type: ignore[arg-type]
+    sys.exit(main(*sys.argv[1:]))

@@ -23,11 +23,11 @@ from sklearn.utils.validation import check_is_fitted
 from ...errors import UncurseError
 from ...links import get_link
 from ...maps import ScoreMap
-from .line import ELSEWHERE, RAW, check_folded, line_of
+from .line import RAW, check_folded, line_of, refused
 
 _LOGISTIC = (
     *(linear_model.LogisticRegression, linear_model.LogisticRegressionCV, linear_model.SGDClassifier),
-    discriminant_analysis.LinearDiscriminantAnalysis,
+    *(discriminant_analysis.LinearDiscriminantAnalysis, ensemble.GradientBoostingClassifier),
 )
 _LOG = (linear_model.PoissonRegressor, linear_model.GammaRegressor, linear_model.TweedieRegressor)
 _SUMS = (
@@ -38,6 +38,7 @@ _SUMS = (
 )
 _NETWORKS = (neural_network.MLPClassifier, neural_network.MLPRegressor)
 _BOOSTED = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegressor)
+_KNOWN = (*_LOGISTIC, *_LOG, *_SUMS, *_NETWORKS, *_BOOSTED)
 _VOTES = (
     *(ensemble.VotingClassifier, ensemble.BaggingClassifier),
     *(ensemble.RandomForestClassifier, ensemble.ExtraTreesClassifier),
@@ -96,41 +97,35 @@ def fold_model(score_map: ScoreMap, model: Any, fold: Callable[[ScoreMap, Any], 
 def _link(model: Any, kind: type) -> tuple[str, float]:
     """Return the link of the model's sum, and what share of the logit that sum is."""
     name, classes = kind.__name__, len(getattr(model, "classes_", (0, 1)))
-    known = (*_LOGISTIC, *_LOG, *_SUMS, *_NETWORKS, *_BOOSTED)
-    base = next((part for part in kind.__mro__[1:] if part in known), None)
-    if kind not in known and base is not None:
-        raise UncurseError(
-            f"{kind.__module__}.{name} is a subclass of {base.__name__} and may predict in its own way; fold a "
-            f"{base.__name__} itself, or {ELSEWHERE}"
-        )
+    base = next((part for part in kind.__mro__ if part in _KNOWN), kind)
+    if base is not kind:
+        what = f"{kind.__module__}.{name} is a subclass of {base.__name__} and may predict in its own way"
+        raise refused(what, f"fold a {base.__name__} itself")
     if classes != 2:
-        raise UncurseError(f"this {name} has {classes} classes: a softmax of many is no one score; {ELSEWHERE}")
+        raise refused(f"this {name} has {classes} classes: a softmax of many is no one score")
+    loss = getattr(model, "loss", "log_loss")
+    if kind is linear_model.SGDClassifier and loss != "log_loss":
+        raise UncurseError(f"SGDClassifier(loss={loss!r}) has no sigmoid; train it with loss='log_loss'")
     if kind in _LOGISTIC:
-        if getattr(model, "loss", "log_loss") != "log_loss":
-            raise UncurseError(f"SGDClassifier(loss={model.loss!r}) has no sigmoid; train it with loss='log_loss'")
-        # Before scikit-learn 1.8 a softmax of two classes: the logit is twice the sum.
-        return "logistic", 0.5 if getattr(model, "multi_class", None) == "multinomial" else 1.0
-    if kind is ensemble.GradientBoostingClassifier:
-        return "logistic", 0.5 if model.loss == "exponential" else 1.0
-    if kind is ensemble.GradientBoostingRegressor:
-        return RAW, 1.0
+        # Before scikit-learn 1.8 a multinomial model is a softmax of two classes: the logit is twice the sum.
+        half = loss == "exponential" or getattr(model, "multi_class", None) == "multinomial"
+        return "logistic", 0.5 if half else 1.0
     if kind in _NETWORKS and model.n_outputs_ == 1:
         return {"logistic": "logistic", "exp": "log"}.get(model.out_activation_, RAW), 1.0
-    identity = kind is linear_model.TweedieRegressor and (
-        model.link == "identity" or (model.link == "auto" and model.power <= 0)
-    )
-    if kind in _LOG and not identity:
+    link = getattr(model, "link", "log")
+    if kind in _LOG and (link == "log" or (link == "auto" and model.power > 0)):
         return "log", 1.0
-    if kind in (*_SUMS, *_LOG) and np.size(model.intercept_) == 1 and len(np.atleast_2d(model.coef_)) == 1:
+    one_sum = kind in (*_SUMS, *_LOG) and np.size(model.intercept_) == 1 and len(np.atleast_2d(model.coef_)) == 1
+    if one_sum or kind is ensemble.GradientBoostingRegressor:
         return RAW, 1.0
     reason = _REASONS.get(kind, "is no model whose last step is a sum that we know")
-    raise UncurseError(f"this {name} cannot be folded: it {reason}; {ELSEWHERE}")
+    raise refused(f"this {name} cannot be folded: it {reason}")
 
 
 def _fold_trees(model: Any, slope: float, shift: float) -> None:
     """Scale the leaves; the shift, and what the initial prediction then lacks, goes to those of the first tree."""
     if not isinstance(model.init_, str | DummyClassifier | DummyRegressor):
-        raise UncurseError(f"this {type(model).__name__} starts from a {type(model.init_).__name__}; {ELSEWHERE}")
+        raise refused(f"this {type(model).__name__} starts from a {type(model.init_).__name__}")
     zero = np.zeros((1, model.n_features_in_), np.float32)
     trees = [tree.tree_ for tree in model.estimators_[:, 0]]
     score = model.decision_function(zero) if hasattr(model, "decision_function") else model.predict(zero)

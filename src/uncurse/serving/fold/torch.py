@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from ...optional import needing
-from .line import ELSEWHERE, RAW, check_folded, line_of
+from .line import RAW, calling_library, check_folded, line_of, refused
 
 # What may follow the last layer: it moves numbers and changes none.
 _MOVES = (
@@ -58,36 +58,31 @@ def fold_model(score_map: ScoreMap, model: Any, *, layer: str | None = None, exa
     if hasattr(made, "fold_line"):  # whoever wrote it knows how
         made.fold_line(*line_of(score_map, RAW, f"this {kind}"))
         return made
-    found, ends_in_sigmoid, reason = None, None, ""
+    name, ends_in_sigmoid, reason = layer, None, ""
     try:
         found, ends_in_sigmoid = _last_layer(_copy(model).eval())  # as it is served; a trace may change it
+        name = found if layer is None else layer
+        reason = f"ends in its layer {found!r}, not in {name!r}" if found != name else ""
     except _NotTraced as error:
         reason = str(error)
     linear = {name: part for name, part in made.named_modules() if isinstance(part, nn.Linear)}
-    name = layer if layer is not None else found
-    if found is not None and found != name:
-        reason = f"ends in its layer {found!r}, not in {name!r}"
     if name is None and example is not None:
         name = next((name for name in reversed(linear) if linear[name].out_features == 1), None)
-    if name is None or (example is None and found != name):
-        remedy = "" if example is not None else "pass layer= and example=inputs of one batch, and it is tried, or "
-        raise UncurseError(f"this {kind} {reason}; {remedy}{ELSEWHERE}")
+    if name is None or (reason and example is None):
+        raise refused(f"this {kind} {reason}", "pass layer= and example=inputs of one batch, and it is tried")
     if name not in linear:
-        there = ", ".join(linear) or "none"
-        raise UncurseError(f"layer={name!r} is no nn.Linear of this module; there are: {there}")
+        raise UncurseError(f"layer={name!r} is no nn.Linear of this module; there are: {', '.join(linear) or 'none'}")
     part = linear[name]
     for one, what in ((made, "itself"), (part, f"its layer {name!r}")):
         if _has_hooks(one):
-            raise UncurseError(
-                f"this {kind} has hooks on {what}, which may change its output; remove them, or {ELSEWHERE}"
-            )
-    before = None if example is None else _call(_copy(model).eval(), example)
+            raise refused(f"this {kind} has hooks on {what}, which may change its output", "remove them")
+    before = None if example is None else _call(model, example)
     if ends_in_sigmoid is None and before is not None:
         ends_in_sigmoid = bool(((before > 0) & (before < 1)).all())
     slope, intercept = line_of(score_map, "logistic" if ends_in_sigmoid else RAW, f"this {kind}")
     _fold_layer(part.weight, part.bias, name, slope, intercept)
     if before is not None:
-        after = _call(_copy(made).eval(), example)
+        after = _call(made, example)
         if ends_in_sigmoid:
             before, after = torch.logit(before), torch.logit(after)
             before, after = before[before.abs() < _SATURATED], after[before.abs() < _SATURATED]
@@ -98,10 +93,8 @@ def fold_model(score_map: ScoreMap, model: Any, *, layer: str | None = None, exa
 
 
 def _copy(module: nn.Module) -> nn.Module:
-    try:
+    with calling_library(f"this {type(module).__name__} cannot be copied", "remove what it caches"):
         return copy.deepcopy(module)
-    except Exception as error:  # whatever a foreign module holds
-        raise UncurseError(f"this {type(module).__name__} cannot be copied ({error}); remove what it caches") from None
 
 
 def _has_hooks(module: nn.Module) -> bool:
@@ -110,7 +103,7 @@ def _has_hooks(module: nn.Module) -> bool:
 
 def _call(module: nn.Module, example: Any) -> Tensor:
     with torch.no_grad():
-        out = module(*example) if isinstance(example, tuple | list) else module(example)
+        out = _copy(module).eval()(*(example if isinstance(example, tuple | list) else (example,)))
     if not isinstance(out, Tensor):
         raise UncurseError(f"this {type(module).__name__} gives a {type(out).__name__}, not one tensor of scores")
     return out.double()
@@ -129,7 +122,7 @@ def _last_layer(module: nn.Module) -> tuple[str, bool]:
     node, sigmoid = next(node for node in graph.nodes if node.op == "output").args[0], False
     while isinstance(node, fx.Node):
         name, part = str(node.target), parts.get(str(node.target)) if node.op == "call_module" else None
-        what = type(part).__name__ if part is not None else _operation(node)
+        what = type(part).__name__ if part is not None else getattr(node.target, "__name__", name)
         if isinstance(part, nn.Linear):
             what = f"its layer {name!r}"
             if sum(one.op == "call_module" and one.target == node.target for one in graph.nodes) > 1:
@@ -152,12 +145,6 @@ def _last_layer(module: nn.Module) -> tuple[str, bool]:
     raise _NotTraced("has several outputs" if isinstance(node, tuple | list | dict) else "ends in no layer")
 
 
-def _operation(node: fx.Node) -> str:
-    if node.op == "call_function":
-        return str(getattr(node.target, "__name__", node.target))
-    return str(node.target) if node.op == "call_method" else str(node.op)
-
-
 # ---------------------------------------------------------------------------- weights
 
 
@@ -166,11 +153,9 @@ def _fold_layer(weight: Tensor, bias: Tensor | None, layer: str, slope: float, i
     if isinstance(weight, nn.parameter.UninitializedParameter) or weight.is_meta:
         raise UncurseError(f"the layer {layer!r} has no numbers yet; train or load the module first")
     if weight.shape[0] != 1:
-        raise UncurseError(
-            f"the layer {layer!r} has {weight.shape[0]} outputs, and a map is for one score; {ELSEWHERE}"
-        )
+        raise refused(f"the layer {layer!r} has {weight.shape[0]} outputs, and a map is for one score")
     if bias is None:
-        raise UncurseError(f"the layer {layer!r} has no bias to hold the shift; train it with one, or {ELSEWHERE}")
+        raise refused(f"the layer {layer!r} has no bias to hold the shift", "train it with one")
     if weight.dtype not in (torch.float32, torch.float64):
         raise UncurseError(f"the layer {layer!r} holds {weight.dtype}, too coarse to keep the order; use float32")
     with torch.no_grad():
@@ -184,28 +169,25 @@ def fold_state(score_map: ScoreMap, state: Mapping[str, Any], *, layer: str | No
         raise UncurseError("this is no state dict: not all of its keys are names; pass model.state_dict()")
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
-    layers = [name.removesuffix("weight").rstrip(".") for name in tensors if name.split(".")[-1] == "weight"]
-    pairs = {name: _parameter_names(name) for name in layers}
+    owners = [name.removesuffix("weight").rstrip(".") for name in tensors if name.split(".")[-1] == "weight"]
+    pairs = {owner: _parameter_names(owner) for owner in owners}
     layers = [name for name, (w, b) in pairs.items() if shapes[w][:-1] == (1,) and shapes.get(b) == (1,)]
-    if layer is None:
-        if len(layers) != 1:
-            seen = ", ".join(map(repr, layers)) or "none"
-            raise UncurseError(f"layers of one output with a bias in this state dict: {seen}; name the last (--layer)")
-        other = _rival(tensors, layers[0])
-        if other is not None:
-            raise UncurseError(
-                f"the only layer of one output with a bias is {layers[0]!r}, but {other!r} may be part of the output "
-                "too: weights do not tell; name the layer if it is all of it (--layer), or fold the module in Python"
-            )
-    elif layer not in layers:
-        seen = ", ".join(layers) or "none"
+    seen = ", ".join(layers) or "none"
+    if layer is not None and layer not in layers:
         raise UncurseError(f"layer={layer!r} is no layer of one output with a bias; there are: {seen}")
+    if layer is None and len(layers) != 1:
+        raise UncurseError(f"layers of one output with a bias in this state dict: {seen}; name the last (--layer)")
     name = layers[0] if layer is None else layer
+    other = _rival(tensors, name)
+    if layer is None and other is not None:
+        raise UncurseError(
+            f"the only layer of one output with a bias is {name!r}, but {other!r} may be part of the output too: "
+            "weights do not tell; name the layer if it is all of it (--layer), or fold the module in Python"
+        )
     _check_not_shared(tensors, name)
-    line = line_of(score_map, RAW, "this state dict")
     weight, bias = pairs[name]
     made = {**state, weight: tensors[weight].clone(), bias: tensors[bias].clone()}
-    _fold_layer(made[weight], made[bias], name, *line)
+    _fold_layer(made[weight], made[bias], name, *line_of(score_map, RAW, "this state dict"))
     return made
 
 
@@ -233,9 +215,7 @@ def _check_not_shared(state: Mapping[str, Tensor], layer: str) -> None:
     for name, value in state.items():
         start, end = _bytes(value)
         if name not in mine and any(start < last and first < end for first, last in places):
-            raise UncurseError(
-                f"the layer {layer!r} shares its numbers with {name!r}, which must not change; {ELSEWHERE}"
-            )
+            raise refused(f"the layer {layer!r} shares its numbers with {name!r}, which must not change")
 
 
 def _bytes(value: Tensor) -> tuple[int, int]:
@@ -260,17 +240,19 @@ def load_scorer(path: Path, score_map: ScoreMap) -> Any:
 def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str, *, layer: str | None = None) -> None:
     """Fold a map into a file of weights, in the same format."""
     if kind == "safetensors":
-        state, about = _read_safetensors(source)
         with needing("safetensors"):
+            from safetensors import safe_open
             from safetensors.torch import save_file
+        with calling_library(f"{source} is no whole safetensors file"), safe_open(source, "pt") as file:
+            state, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
         save_file(fold_state(score_map, state, layer=layer), target, about)
         return
-    _check_zip(source)
-    try:
+    with calling_library(f"{source} is no whole torch file"), zipfile.ZipFile(source) as archive:
+        unpacked = sum(one.file_size for one in archive.infolist())
+    if unpacked > source.stat().st_size:  # torch unpacks anything, however large
+        raise UncurseError(f"{source} is packed, and torch stores its files unpacked; save it again with torch.save")
+    with calling_library(f"{source} is no file of weights alone", "save model.state_dict() itself"):
         content = torch.load(source, weights_only=True, map_location="cpu")
-    except Exception as error:  # the reader of a foreign file raises many kinds
-        reason = " ".join(str(error).split())[:120]
-        raise UncurseError(f"{source} is no file of weights alone ({reason}); save model.state_dict() itself") from None
     # A checkpoint may hold the state dict beside other things.
     held = [name for name in _HELD if isinstance(content, dict) and isinstance(content.get(name), dict)]
     state = content[held[0]] if len(held) == 1 else content
@@ -279,25 +261,3 @@ def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str, *, lay
     folded = fold_state(score_map, state, layer=layer)
     with target.open("wb") as stream:  # by a stream: torch does not like the name of a temporary file
         torch.save({**content, held[0]: folded} if len(held) == 1 else folded, stream)
-
-
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str] | None]:
-    with needing("safetensors"):
-        from safetensors import SafetensorError, safe_open
-    try:
-        with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UncurseError(f"{path} is no whole safetensors file ({error}); save it again") from None
-
-
-def _check_zip(path: Path) -> None:
-    """Refuse a zip that unpacks to more bytes than it has: `torch.save` packs nothing, and torch unpacks anything."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            packed: list[Any] = [one for one in archive.infolist() if one.compress_type != zipfile.ZIP_STORED]
-            total = sum(one.file_size for one in archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise UncurseError(f"{path} is no whole torch file ({error}); save it again") from None
-    if packed or total > path.stat().st_size:
-        raise UncurseError(f"{path} is packed, and torch stores its files unpacked; save it again with torch.save")

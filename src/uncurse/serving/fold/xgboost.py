@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..._types import Array
 from ...errors import UncurseError
 from ...links import get_link
 from ...maps import ScoreMap
 from .files import Scorer
-from .line import ELSEWHERE, RAW, check_predicts, fold_estimator, line_of
+from .line import RAW, calling_library, fold_boosted, line_of, refused
 
 _LINKS = {
     **dict.fromkeys(("binary:logistic", "reg:logistic"), "logistic"),
@@ -32,47 +31,42 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
     """Fold a map into a Booster, or into an estimator that holds one."""
     import xgboost
 
-    check_predicts(model, "xgboost")
-    if isinstance(model, xgboost.XGBModel):
-        return fold_estimator(model, lambda booster: fold_model(score_map, booster))
-    if not isinstance(model, xgboost.Booster):
-        raise UncurseError(f"a {type(model).__name__} of XGBoost is no model; pass a Booster or an estimator")
-    try:
-        threads = json.loads(model.save_config())["learner"]["generic_param"]["nthread"]
-        document = json.loads(model.save_raw("json"))
-    except (xgboost.core.XGBoostError, KeyError) as error:
-        raise UncurseError(
-            f"this Booster cannot be saved ({str(error).splitlines()[0][:80]}); train it first"
-        ) from None
-    fold_document(score_map, document)
-    folded = xgboost.Booster({"nthread": threads})
-    folded.load_model(bytearray(json.dumps(document).encode()))
-    return folded
+    def fold_booster(booster: Any) -> Any:
+        with calling_library("this Booster cannot be saved", "train it first"):
+            threads = json.loads(booster.save_config())["learner"]["generic_param"]["nthread"]
+            document = json.loads(booster.save_raw("json"))
+        fold_document(score_map, document)
+        folded = xgboost.Booster({"nthread": threads})
+        folded.load_model(bytearray(json.dumps(document).encode()))
+        return folded
+
+    return fold_boosted(model, xgboost, xgboost.XGBModel, fold_booster)
 
 
 def fold_document(score_map: ScoreMap, document: dict[str, Any]) -> None:
     """Fold a map into the document of a model, in place."""
     link, learner = _link(document), document["learner"]
     slope, intercept = line_of(score_map, link, "this XGBoost model")
-    base = _base(learner["learner_model_param"], link)
+    # The base score is stored on the scale of predictions.
+    base = float(np.float32(learner["learner_model_param"]["base_score"].strip("[]").split(",")[0]))
+    if link != RAW:
+        base = float(get_link(link).inverse(np.array(base)))
     shift = slope * base + intercept - base
     booster = learner["gradient_booster"]
     if booster["name"] == "gblinear":
-        weights = slope * _single(booster["model"]["weights"])
-        weights[-1] += shift
-        booster["model"]["weights"] = _short(weights)
+        weights = booster["model"]["weights"]  # the last one is the bias
+        booster["model"]["weights"] = _scaled(weights, slope, shift * (np.arange(len(weights)) == len(weights) - 1))
         return
     trees = _forest(booster)["trees"]
     if not trees:
         raise UncurseError("this XGBoost model has no trees; train it for a round at least")
     if booster["name"] == "dart":
         shift /= booster["weight_drop"][0]
-    for i, tree in enumerate(trees):
+    for tree in trees:
         leaf = np.asarray(tree["left_children"]) == -1
-        values = _single(tree["split_conditions"])
-        values[leaf] = slope * values[leaf] + (shift if i == 0 else 0.0)
-        tree["split_conditions"] = _short(values)
-        tree["base_weights"] = _short(slope * _single(tree["base_weights"]))
+        tree["split_conditions"] = _scaled(tree["split_conditions"], np.where(leaf, slope, 1.0), leaf * shift)
+        tree["base_weights"] = _scaled(tree["base_weights"], slope, 0.0)
+        shift = 0.0  # the first tree has it
 
 
 def _link(document: dict[str, Any]) -> str:
@@ -80,9 +74,9 @@ def _link(document: dict[str, Any]) -> str:
     param, name = document["learner"]["learner_model_param"], document["learner"]["objective"]["name"]
     if name not in _LINKS:
         reason = "has several classes: a softmax is no one score" if "multi:" in name else "is no straight sum"
-        raise UncurseError(f"an XGBoost model with the objective {name!r} {reason}; {ELSEWHERE}")
+        raise refused(f"an XGBoost model with the objective {name!r} {reason}")
     if max(int(param.get("num_class", 0)), int(param.get("num_target", 0))) > 1:
-        raise UncurseError(f"this XGBoost model has several outputs, and a map is for one score; {ELSEWHERE}")
+        raise refused("this XGBoost model has several outputs, and a map is for one score")
     return _LINKS[name]
 
 
@@ -90,27 +84,13 @@ def _forest(booster: dict[str, Any]) -> Any:
     return (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]
 
 
-def _base(param: dict[str, Any], link: str) -> float:
-    """Return the base score as a sum; it is stored on the scale of predictions."""
-    value = float(np.float32(param["base_score"].strip("[]").split(",")[0]))
-    return value if link == RAW else float(get_link(link).inverse(np.array(value)))
-
-
-def _single(values: ArrayLike) -> Array:
-    """Return numbers as XGBoost holds them, whatever the digits in a file."""
-    return np.asarray(values, np.float32).astype(np.float64)
-
-
-def _short(values: Array) -> list[float]:
-    """Return single precision with as few digits as tell it apart."""
+def _scaled(values: list[float], slope: float | Array, shift: float | Array) -> list[float]:
+    """Fold a line into numbers in single precision, as XGBoost holds them; write as few digits as tell them apart."""
     with np.errstate(over="ignore"):
-        single = values.astype(np.float32)
-    if np.isinf(single[np.isfinite(values)]).any():
+        scaled = (slope * np.asarray(values, np.float32).astype(np.float64) + shift).astype(np.float32)
+    if np.isinf(scaled[np.isfinite(values)]).any():
         raise UncurseError("a folded number of this XGBoost model is too large for single precision; check the map")
-    return [float(str(value)) for value in single]
-
-
-# ---------------------------------------------------------------------------- files
+    return [float(str(value)) for value in scaled]
 
 
 def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
@@ -118,41 +98,39 @@ def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
     booster = read(path)
     booster.set_param({"nthread": 1})
     link = _link(json.loads(booster.save_raw("json")))
-    form, space = {"logistic": ("margin", "logit"), "log": ("value", "value")}.get(link, ("margin", score_map.scale))
-    return Scorer(
-        lambda x: booster.inplace_predict(x, predict_type=form, validate_features=False), space, booster.feature_names
-    )
+    options = {"predict_type": "value" if link == "log" else "margin", "validate_features": False}
+    space = {"logistic": "logit", "log": "value"}.get(link, score_map.scale)
+    return Scorer(lambda x: booster.inplace_predict(x, **options), space, booster.feature_names)
 
 
 def read(path: Path) -> Any:
-    """Read a model; only on files that `run_isolated` has accepted, as the reader may crash."""
+    """Read a model; only on files that a process of its own has accepted, as the reader may crash.
+
+    Links between nodes are checked here: XGBoost follows them without a check.
+    """
     import xgboost
 
     booster = xgboost.Booster()
     booster.load_model(bytearray(path.read_bytes()))
-    _check_trees(json.loads(booster.save_raw("json")))
+    document = json.loads(booster.save_raw("json"))
+    _link(document)
+    features = int(document["learner"]["learner_model_param"]["num_feature"])
+    model = document["learner"]["gradient_booster"]
+    if model["name"] == "gblinear":
+        whole = len(model["model"]["weights"]) == features + 1
+    else:
+        forest = _forest(model)
+        whole = not any(forest["tree_info"]) and all(model.get("weight_drop", ()))
+        whole = whole and all(_is_tree(tree, features) for tree in forest["trees"])
+    if not whole:
+        raise UncurseError("the trees or weights of this XGBoost model are damaged; save it again")
     return booster
 
 
 def write(model: Any, source: Path, target: Path) -> None:
     """Save a Booster in the format of the source: after the first brace, JSON has a space or a quote."""
-    with source.open("rb") as stream:
-        is_json = stream.read(2)[1:] in (b'"', b" ", b"\n", b"\r", b"\t", b"}")
+    is_json = source.read_bytes()[1:2] in b'" \n\r\t}'
     target.write_bytes(model.save_raw("json" if is_json else "ubj"))
-
-
-def _check_trees(document: dict[str, Any]) -> None:
-    """Refuse links between nodes that XGBoost reads and follows without a check."""
-    _link(document)
-    learner = document["learner"]
-    features, booster = int(learner["learner_model_param"]["num_feature"]), learner["gradient_booster"]
-    if booster["name"] == "gblinear":
-        whole = len(booster["model"]["weights"]) == features + 1
-    else:
-        whole = not any(_forest(booster)["tree_info"]) and all(booster.get("weight_drop", ()))
-        whole = whole and all(_is_tree(tree, features) for tree in _forest(booster)["trees"])
-    if not whole:
-        raise UncurseError("the trees or weights of this XGBoost model are damaged; save it again")
 
 
 def _is_tree(tree: dict[str, Any], features: int) -> bool:
