@@ -1,5 +1,6 @@
 """LightGBM: a folded model is the map after the model, saved and explained too."""
 
+import re
 import warnings
 
 import numpy as np
@@ -8,6 +9,8 @@ from folding import MAP, close
 from scipy.special import expit, logit
 
 from uncurse import Affine, UncurseError, fold
+from uncurse.serving import fold_file, verify_files
+from uncurse.serving.verify import _rows
 
 
 def lightgbm_booster(world, rounds=12, **options):
@@ -106,3 +109,43 @@ def test_classes_of_ones_own_that_predict_otherwise(world):
     X, y, _ = world
     with pytest.raises(UncurseError, match="Corrected has a predict_proba of its own"):
         fold(MAP, Corrected(n_estimators=2, verbosity=-1).fit(X, y))
+
+
+def test_splits_of_missing_values_against_all_numbers(tmp_path):
+    """LightGBM writes an infinite threshold for them."""
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4_000, 3))
+    missing = rng.random(4_000) < 0.1
+    x[missing, 0] = np.nan
+    y = rng.random(4_000) < expit(np.where(missing, 1.5, -0.5) + 0.5 * x[:, 1])
+    options = {"objective": "binary", "verbosity": -1, "num_threads": 1}
+    booster = lightgbm.train(options, lightgbm.Dataset(x, y), 20)
+    assert any(
+        "inf" in line.split("=")[1].split() for line in booster.model_to_string().split("\n") if "threshold" in line
+    )
+    close(fold(MAP, booster).predict(x), MAP(booster.predict(x, raw_score=True)))
+    booster.save_model(tmp_path / "model.txt")
+    assert fold_file(MAP, tmp_path / "model.txt", tmp_path / "folded.txt") == "lightgbm"
+    close(lightgbm.Booster(model_file=tmp_path / "folded.txt").predict(x), expected, 1e-12)
+
+
+def test_verify_reads_the_categories_of_a_frame(tmp_path):
+    lightgbm, pd = pytest.importorskip("lightgbm"), pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(size=3_000), "country": rng.choice(["DE", "FR", "US"], 3_000)})
+    y = rng.random(3_000) < expit(frame["age"] + (frame["country"] == "US"))
+    options = {"objective": "binary", "verbosity": -1, "num_threads": 1, "min_data_per_group": 10}
+    booster = lightgbm.train(options, lightgbm.Dataset(frame.astype({"country": "category"}), y), 10)
+    booster.save_model(tmp_path / "model.txt")
+    fold_file(MAP, tmp_path / "model.txt", tmp_path / "folded.txt")
+    frame.loc[:9, "country"] = "XX"  # not in the training
+    frame.to_parquet(tmp_path / "rows.parquet")
+    files = [tmp_path / name for name in ("model.txt", "folded.txt", "rows.parquet")]
+    assert verify_files(MAP, *files).agrees
+    assert _rows(files[2], None, ["age", "country"], booster.pandas_categorical)[9:20, 1].tolist() == pytest.approx(
+        [np.nan, *(["DE", "FR", "US"].index(value) for value in frame["country"][10:20])], nan_ok=True
+    )
+    frame.assign(age=frame["age"].astype(str)).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(UncurseError, match=r"column 'age' .* holds String, no numbers; write categories as the codes"):
+        verify_files(MAP, *files)

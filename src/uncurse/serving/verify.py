@@ -237,7 +237,7 @@ def verify_files(
         raise UncurseError(f"{before} is {kinds[0]} and {after} is {kinds[1]}; fold keeps the kind, so pass its output")
     first = load_scorer(Path(before), kinds[0], score_map, output)
     second = load_scorer(Path(after), kinds[0], score_map, output, first.space)
-    rows = _rows(Path(data), features, first.names)
+    rows = _rows(Path(data), features, first.names, first.categories)
     with calling_library(f"a model cannot score {rows.shape[1]} columns of {data}", "name the features (--features)"):
         found = verify(score_map, first.score, second.score, rows, space=first.space)
         others = _others_differ(first.others(rows), second.others(rows))
@@ -252,8 +252,13 @@ def _others_differ(before: dict[str, Any], after: dict[str, Any]) -> float:
     return max((float(np.abs(a - b).max() / max(1.0, np.abs(a).max())) for a, b in pairs), default=0.0)
 
 
-def _rows(data: Path, asked: Sequence[str] | None, own: Sequence[str] | None) -> Array:
-    """Numbers (n, d): the columns that are asked for, else those that the model names, if all are there, else all."""
+def _rows(
+    data: Path, asked: Sequence[str] | None, own: Sequence[str] | None, categories: Sequence[Sequence[Any]]
+) -> Array:
+    """Numbers (n, d): the columns that are asked for, else those that the model names, if all are there, else all.
+
+    Columns of text become the codes of `categories`, if there is one for each.
+    """
     import polars as pl
 
     with calling_library(f"cannot read {data}", "pass a parquet or CSV file"):
@@ -267,9 +272,16 @@ def _rows(data: Path, asked: Sequence[str] | None, own: Sequence[str] | None) ->
             raise UncurseError(f"{what}; pass rows with the features of the model, or name their columns (--features)")
         frame = scan.select(asked or (own if own and absent is None else list(there))).collect()
     texts = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == pl.Boolean)]
+    if texts and len(texts) == len(categories):
+        codes = [
+            pl.col(name).cast(pl.String).replace_strict([*map(str, values)], [*range(len(values))], default=None)
+            for name, values in zip(texts, categories, strict=True)
+        ]
+        frame, texts = frame.with_columns(codes), []
     if texts:
         what = f"column {texts[0]!r} of {data} holds {frame.schema[texts[0]]}, no numbers"
-        raise UncurseError(f"{what}; name the features (--features), or write categories as the codes of the training")
+        remedy = "" if texts[0] in (own or ()) else "name the features (--features), or "
+        raise UncurseError(f"{what}; {remedy}write categories as the codes of the training")
     if not len(frame):
         raise UncurseError(f"{data} has no rows; pass some that the model can score")
     return np.ascontiguousarray(frame.cast(pl.Float64).to_numpy())

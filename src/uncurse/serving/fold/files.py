@@ -39,6 +39,7 @@ class Scorer:
     space: str
     names: Sequence[str] | None = None  # of the features that it was trained on
     others: Callable[[Any], dict[str, Any]] = lambda _: {}  # further outputs by name
+    categories: Sequence[Sequence[Any]] = ()  # of the features that were text, in their order: the place is the code
 
 
 def family(path: str | os.PathLike[str]) -> str:

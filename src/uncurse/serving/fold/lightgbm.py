@@ -73,11 +73,13 @@ def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
 
     with calling_library(f"LightGBM does not read {path}"):
         booster = lightgbm.Booster(model_str=text)
-    names = booster.feature_name()
-    if link == "logistic" and not averaged:  # LightGBM averages predictions, but not raw scores
-        return Scorer(lambda x: sigmoid * np.asarray(booster.predict(x, raw_score=True, num_threads=1)), "logit", names)
-    space = {"logistic": "probability", "log": "value"}.get(link, score_map.scale)
-    return Scorer(lambda x: booster.predict(x, num_threads=1), space, names)
+    raw = link == "logistic" and not averaged  # LightGBM averages predictions, but not raw scores
+    space = "logit" if raw else {"logistic": "probability", "log": "value"}.get(link, score_map.scale)
+
+    def score(x: Any) -> Array:
+        return (sigmoid if raw else 1.0) * np.asarray(booster.predict(x, raw_score=raw, num_threads=1))
+
+    return Scorer(score, space, booster.feature_name(), categories=booster.pandas_categorical or ())
 
 
 def _read(path: Path) -> str:
@@ -137,7 +139,10 @@ def _whole(lines: dict[str, str], name: str, default: int) -> int:
 
 def _numbers(text: str, name: str) -> Array:
     with calling_library(f"{name} of this LightGBM model holds what is no finite number"):
-        return np.asarray_chkfinite(text.split(), np.float64)
+        values = np.array(text.split(), np.float64)
+        if name == "threshold":  # infinite if all numbers go one way, and missing values the other
+            values = np.where(np.isinf(values), np.copysign(np.finfo(np.float64).max, values), values)
+        return np.asarray_chkfinite(values)
 
 
 def _is_tree(lines: dict[str, str], features: int) -> bool:
