@@ -1,4 +1,5 @@
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 
@@ -719,3 +720,15 @@ def test_the_line_of_a_regression_is_the_covariance_with_the_served_score_over_i
     true = covariance[0, 0] - float(replica_kind(kind).noise_variance(covariance[:-1, :-1]))
     rises = re.search(r"the target rises by ([\d.]+) per unit", regressor.fit(X, y, pool=pool).reason_).group(1)
     assert float(rises) == pytest.approx(covariance[0, -1] / true, abs=6e-4)
+
+
+@pytest.mark.parametrize("bends", [False, True])
+def test_a_regression_whose_target_bends_is_reported(bends):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3_000, 8))
+    score = X.sum(axis=1) / 4
+    mean = np.exp(score) if bends else 3 + score
+    y = mean * rng.gamma(8, 1 / 8, 3_000)
+    reported = pytest.warns(UserWarning, match=r"outcomes of the top 10% differ by \+.* the target bends .* log link")
+    with reported if bends else nullcontext():
+        UncursedRegressorCV(cv=3, random_state=0).fit(X, y)

@@ -26,7 +26,8 @@ from ..errors import UncurseError
 from ..evidence import Moments
 from ..links import logit
 from ..maps import Affine, Curve, ScoreMap, compose
-from ..validation import LARGEST_SCORE, check_finite, check_numbers
+from ..metrics.selection import top_share
+from ..validation import LARGEST_SCORE, check_finite, check_numbers, warn_user
 from .cross_fitting import CrossFitted
 from .replicas import ReplicaPlan
 from .scores import CrossFit, pool_record
@@ -35,6 +36,8 @@ from .scores import CrossFit, pool_record
 CLIP = 1e-6
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
 _LEAST_LABELLED = 0.3  # a smaller λ of the labelled rows does not determine a line in the true score
+_TOP, _LEAST_TOP = 0.1, 30  # share and least number of the rows on which outcomes are compared with a line
+_BEND, _BEND_ERRORS = 0.03, 4.0  # least difference: relative, and in standard errors, which chance does not reach
 
 
 class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
@@ -265,6 +268,7 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             moments = Moments("identity").update(
                 np.column_stack([scores, y]), scale="value", sample_weight=more[0] if more else None
             )
+            _warn_of_a_bend(scores[:, 0], y, moments)
             noise = float(replica_kind(kind).noise_variance(moments.covariance[:-1, :-1]))
             spread, both = float(moments.covariance[0, 0]), float(moments.covariance[0, -1])
             # A line in the true score would magnify any difference between pool and labelled rows if noise prevails.
@@ -299,3 +303,20 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             Predictions.
         """
         return self._mapped(X)
+
+
+def _warn_of_a_bend(served: Array, y: Array, moments: Moments) -> None:
+    """Warn if outcomes of the highest scores are off the line of outcomes by score, which the map relies on."""
+    top = top_share(served, _TOP)
+    if len(top) < _LEAST_TOP or not moments.covariance[0, 0] > 0:
+        return
+    slope = moments.covariance[0, -1] / moments.covariance[0, 0]
+    line = moments.mean[-1] + slope * (served[top] - moments.mean[0])
+    excess, error = float(np.mean(y[top] - line)), float(np.std(y[top] - line)) / np.sqrt(len(line))
+    if abs(excess) > max(_BEND * abs(float(line.mean())), _BEND_ERRORS * error):
+        warn_user(
+            f"out of fold, outcomes of the top {100 * _TOP:g}% differ by {excess:+.3g} ± {error:.2g} from a line in "
+            f"the predictions, whose mean there is {line.mean():.3g}: the target bends and the map is a straight line, "
+            "so it is off by about as much on the top; use a model whose predictions follow the target, such as one "
+            "with a log link"
+        )
