@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from importlib import resources
@@ -36,6 +36,7 @@ class Key(NamedTuple):
     bins: int | None = None
 
 
+Printed = tuple[float, float | None]  # mean of the paper, and its standard error if it prints one
 #: Figures of every replication: by key, then by (world, served network), an array over α.
 Samples = Mapping[Key, Mapping[tuple[int, int], Array]]
 
@@ -184,8 +185,7 @@ class ClickTables:
 
     def far(self, limit: float = 3.0) -> tuple[int, int]:
         """Return the number of cells more than `limit` combined standard errors from the paper's, and of all."""
-        distances = [cell.distance for cell in self.cells if cell.distance is not None]
-        return sum(abs(d) > limit for d in distances), len(distances)
+        return count_far(self.cells, limit)
 
     def to_json(self) -> str:
         """Return one JSON document; numbers that are not finite are null."""
@@ -212,24 +212,30 @@ def percent(alpha: float) -> float:
 # ---------------------------------------------------------------------------- the paper's
 
 
-def csv_rows(name: str) -> Iterator[dict[str, str]]:
-    """Return the rows of a file of this package; lines that begin with # are comments."""
+def printed_cells(name: str) -> Iterator[tuple[dict[str, str], Printed]]:
+    """Yield the rows of a file of this package, each with the mean and standard error that the paper prints."""
     text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
+        yield row, (float(row["mean"]), float(row["standard_error"]) if row["standard_error"] else None)
 
 
 @cache
-def paper(dataset: str) -> dict[tuple[Key, float], tuple[float, float | None]]:
+def paper(dataset: str) -> dict[tuple[Key, float], Printed]:
     """Return the paper's cells: key and α in percent to mean and standard error."""
     check_choice("dataset", dataset, DATASETS)
-    cells: dict[tuple[Key, float], tuple[float, float | None]] = {}
-    for row in csv_rows("clicks.csv"):
+    cells = {}
+    for row, printed in printed_cells("clicks.csv"):
         if row["dataset"] == dataset:
             bins = int(row["bins"]) if row["bins"] else None
             key = Key(row["metric"], row["calibrator"], row["variant"], int(row["replicas"]), bins)
-            error = float(row["standard_error"]) if row["standard_error"] else None
-            cells[key, percent(float(row["alpha"]))] = float(row["mean"]), error
+            cells[key, percent(float(row["alpha"]))] = printed
     return cells
+
+
+def count_far(cells: Iterable[Any], limit: float) -> tuple[int, int]:
+    """Return the number of cells more than `limit` combined standard errors from the paper's, and of all."""
+    distances = [cell.distance for cell in cells if cell.distance is not None]
+    return sum(abs(d) > limit for d in distances), len(distances)
 
 
 # ---------------------------------------------------------------------------- from samples
