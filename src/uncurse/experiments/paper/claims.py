@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr, stdtrit
 
 from ..._types import Array
-from .tables import CALIBRATORS, LEVEL, MAIN_BINS, OUTCOMES, Finding, Key, Samples, beside, paper, percent, pooled
+from .tables import MAIN_BINS, OUTCOMES, PAPER_CALIBRATORS, Finding, Key, Samples, beside, paper, percent, pooled
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,24 @@ def _alike(one: Any, vad: Any, original: Any) -> Any:
 
 _BINNED = ("calibration_error", "ece", "mce")
 _ORIGINAL, _VAD = ("original", 2), ("vad", 2)
-_PAPER = tuple(name for name in CALIBRATORS if name != LEVEL)
 
 CLAIMS = (
-    Claim("the model over-predicts", _BINNED[:1], _PAPER[:1], (_ORIGINAL,), lambda o: -o),
-    Claim("a calibrator alone still over-predicts", _BINNED[:1], _PAPER[1:], (_ORIGINAL,), lambda o: -o),
-    Claim("VAD+ lowers the error", _BINNED, _PAPER, (_VAD, _ORIGINAL), lambda v, o: _size(v) - _size(o)),
-    Claim("VAD+ lowers the log loss", ("log_loss_reduction",), _PAPER, (_VAD,), lambda v: v),
-    Claim("S=3 is slightly better than S=2", _BINNED, _PAPER, (("vad", 3), _VAD), lambda a, b: _size(a) - _size(b)),
-    *(Claim(f"S={s} is like S=2", _BINNED, _PAPER, (("vad", s), _VAD, _ORIGINAL), _alike) for s in (4, 5, 6)),
-    Claim("VAD(p) is like VAD", _BINNED, _PAPER, (("vad_identity", 2), _VAD, _ORIGINAL), _alike),
+    Claim("the model over-predicts", _BINNED[:1], PAPER_CALIBRATORS[:1], (_ORIGINAL,), lambda o: -o),
+    Claim("a calibrator alone still over-predicts", _BINNED[:1], PAPER_CALIBRATORS[1:], (_ORIGINAL,), lambda o: -o),
+    Claim("VAD+ lowers the error", _BINNED, PAPER_CALIBRATORS, (_VAD, _ORIGINAL), lambda v, o: _size(v) - _size(o)),
+    Claim("VAD+ lowers the log loss", ("log_loss_reduction",), PAPER_CALIBRATORS, (_VAD,), lambda v: v),
+    Claim(
+        "S=3 is slightly better than S=2",
+        _BINNED,
+        PAPER_CALIBRATORS,
+        (("vad", 3), _VAD),
+        lambda a, b: _size(a) - _size(b),
+    ),
+    *(
+        Claim(f"S={s} is like S=2", _BINNED, PAPER_CALIBRATORS, (("vad", s), _VAD, _ORIGINAL), _alike)
+        for s in (4, 5, 6)
+    ),
+    Claim("VAD(p) is like VAD", _BINNED, PAPER_CALIBRATORS, (("vad_identity", 2), _VAD, _ORIGINAL), _alike),
 )
 
 

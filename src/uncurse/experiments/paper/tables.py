@@ -20,6 +20,7 @@ DATASETS = ("criteo", "avazu")
 LEVEL = "Vanilla, level corrected"
 #: The paper's methods, and ours that moves the logit so that Σf = Σy on labelled rows.
 CALIBRATORS = ("Vanilla", LEVEL, "Histogram Binning", "Platt Scaling", "Scaling-Binning", "Isotonic Regression")
+PAPER_CALIBRATORS = tuple(name for name in CALIBRATORS if name != LEVEL)
 #: Methods that are compared by kind of replica: a second network, or an earlier checkpoint of the served one.
 REPLICA_METHODS = ("VAD", "Tower", "Auto")
 MAIN_BINS = 50  # of ECE and MCE unless stated otherwise

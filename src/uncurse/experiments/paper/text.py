@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from ...text_tables import TextTable, as_markdown, as_text
-from .tables import CALIBRATORS, LEVEL, MAIN_BINS, OUTCOMES, REPLICA_METHODS, ClickCell, ClickTables, Finding
+from .tables import (
+    CALIBRATORS,
+    MAIN_BINS,
+    OUTCOMES,
+    PAPER_CALIBRATORS,
+    REPLICA_METHODS,
+    ClickCell,
+    ClickTables,
+    Finding,
+)
 
 _PAPERS_MODELS = 80
 _ENOUGH = 5  # groups of networks, or worlds, to judge by
@@ -20,14 +29,13 @@ _METRICS = {
     "mce": "MCE",
     "log_loss_reduction": "Log-loss reduction, %",
 }
+# Columns: title, variant and S.
 _PAIRS = (("Original", "original", 2), ("VAD+", "vad", 2))
 _APPENDIX = (*_PAIRS, ("VAD(p)+", "vad_identity", 2), ("VAD+ (S=3)", "vad", 3))
 _CURVED = (*_APPENDIX, ("curvature", "vad_curvature", 2))
 _MORE_S = (_PAIRS[0], *((f"VAD+ (S={s})", "vad", s) for s in (4, 5, 6)))
-_PAPER = [name for name in CALIBRATORS if name != LEVEL]
 _ENDS, _BETWEEN = (0.02, 0.1, 1.0), (0.03, 0.05, 0.07, 0.09)
 
-Columns = Sequence[tuple[str, str, int]]  # title, variant, S
 Part = str | Sequence[str] | TextTable
 
 
@@ -66,12 +74,11 @@ def _parts(tables: ClickTables, everything: bool) -> Iterator[Part]:
         yield from _grid(tables, "log_loss_reduction", tables.alphas, columns, "appendix")
     if criteo and everything:
         for metric, bins in product(("ece", "mce"), ((30, 40), (60, 70))):
-            yield from _grid(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins, names=_PAPER)
+            yield from _grid(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins, names=PAPER_CALIBRATORS)
         for metric in ("calibration_error", "ece", "mce"):
             yield from _grid(tables, metric, _BETWEEN, _MORE_S, "appendix")
     yield from _grid(tables, "calibration_error", tables.alphas, _CURVED, "VAD alone", names=CALIBRATORS[:1])
-    yield from _against_truth(tables, tables.alphas if everything else main)
-    yield from _replica_tables(tables, tables.alphas if everything else main)
+    yield from _more_tables(tables, [a for a in tables.alphas if everything or a in main])
     yield from _findings(tables, everything)
     yield _lambdas(tables)
     yield from _shape(tables, everything)
@@ -138,13 +145,13 @@ def _number(value: float, metric: str, sign: str = "") -> str:
     return f"{100 * value:{sign}.2f}"
 
 
-def _cell(cell: ClickCell | None) -> str:
+def _cell(cell: ClickCell | None, rms: ClickCell | None = None) -> str:
     if cell is None:
         return ""
     errors = [e for e in (cell.within, cell.world_error) if e is not None and not np.isnan(e)]
     error = "±" + "/".join(_number(e, cell.metric) for e in errors) if errors else ""
     paper = "" if cell.paper_mean is None else f" [{_number(cell.paper_mean, cell.metric)}]"
-    return _number(cell.mean, cell.metric) + error + paper
+    return _number(cell.mean, cell.metric) + error + paper + (f" ({_number(rms.mean, rms.metric)})" if rms else "")
 
 
 def _share(alpha: float) -> str:
@@ -158,73 +165,66 @@ def _grid(
     tables: ClickTables,
     metric: str,
     alphas: Sequence[float],
-    columns: Columns,
+    columns: Sequence[tuple[str, str, int]],
     where: str,
     *,
     bins: Sequence[int] = (),
     names: Sequence[str] = CALIBRATORS,
     step: bool = False,
 ) -> Iterator[TextTable]:
-    """α and method down, variants across (for each number of bins if there are several)."""
-    across = [(title, variant, s, m) for m in bins or (None,) for title, variant, s in columns]
-    header = ["α", "method", *(f"{title} M={m}" if m else title for title, _, _, m in across)]
-    title = f"{_METRICS[metric]} ({where})"
+    """A table of the paper; its columns for each number of bins if there are several."""
+    title, floor = f"{_METRICS[metric]} ({where})", ""
     if metric in ("ece", "mce"):
         title = f"{_METRICS[metric]}, {' and '.join(map(str, bins)) or MAIN_BINS} bins of equal count ({where})"
-        header.append(f"floor M={bins[-1]}" if bins else "floor")
-    header += ["VAD's step"] * step
+        floor = f"floor M={bins[-1]}" if bins else "floor"
+    across = [(f"{name} M={m}", variant, s, m) for m in bins for name, variant, s in columns] or columns
+    yield from _table(tables, title, metric, alphas, names, across, floor=floor, step=step)
+
+
+def _table(
+    tables: ClickTables,
+    title: str,
+    metric: str,
+    alphas: Sequence[float],
+    names: Sequence[str],
+    columns: Sequence[tuple[Any, ...]],
+    *,
+    floor: str = "",
+    step: bool = False,
+    empty_rows: bool = False,
+) -> Iterator[TextTable]:
+    """α and method down, columns across without empty ones, if there is anything beside α and method."""
+    header = ("α", "method", *(column[0] for column in columns), *[floor] * bool(floor), *["VAD's step"] * step)
     rows = []
     for alpha, name in product(alphas, names):
-        cells = [tables.get(metric, alpha, name, variant, s, m) for _, variant, s, m in across]
-        floors = [_number(cell.floor, metric) for cell in cells if cell is not None and cell.floor is not None]
-        more = [_cell(tables.get(f"{metric}_step", alpha, name, "vad"))] if step else []
-        if any(cells):
-            rows.append((_share(alpha), name, *map(_cell, cells), *floors[-1:], *more))
-    yield from _filled(title, header, rows)
-
-
-def _filled(title: str, header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Iterator[TextTable]:
-    """The table without its empty columns, if there is anything beside α and method."""
+        cells = [tables.get(metric, alpha, name, *place) for _, *place in columns]
+        row = [_cell(cell) for cell in cells]
+        if metric == "true_error":
+            places = [(alpha, name, *place) for _, *place in columns]
+            row = [_cell(cell, tables.get("true_rms", *place)) for cell, place in zip(cells, places, strict=True)]
+        row += [_number(cell.floor, metric) for cell in cells if cell is not None and cell.floor is not None][-1:]
+        row += [_cell(tables.get(f"{metric}_step", alpha, name, "vad"))] * step
+        if empty_rows or any(cells):
+            rows.append((_share(alpha), name, *row))
     kept = [i for i in range(len(header)) if i < 2 or any(row[i] for row in rows)]
     if len(kept) > 2:
-        yield TextTable(title, [tuple(row[i] for i in kept) for row in (tuple(header), *rows)], left=2)
+        yield TextTable(title, [tuple(row[i] for i in kept) for row in (header, *rows)], left=2)
 
 
-def _true(tables: ClickTables, *place: Any) -> str:
-    mean, rms = (tables.get(metric, *place) for metric in ("true_error", "true_rms"))
-    return "" if rms is None else f"{_cell(mean)} ({_number(rms.mean, rms.metric)})"
-
-
-_TRUE = "Error against the true probabilities, %: mean ± standard error (root mean square over replications)"
-
-
-def _against_truth(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
-    shown = [a for a in tables.alphas if a in alphas]
-    for columns, names, step in (
-        (_APPENDIX[:3], CALIBRATORS, True),
-        ((*_APPENDIX[:3], _CURVED[-1]), CALIBRATORS[:1], False),
+def _more_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
+    """Errors against the truth, and VAD, Tower and Auto by kind of replica."""
+    true = "Error against the true probabilities, %: mean ± standard error (root mean square over replications)"
+    alone = (*_APPENDIX[:3], _CURVED[-1])
+    kinds = dict.fromkeys(cell.variant for cell in tables.cells if cell.calibrator in REPLICA_METHODS)
+    replicas = [("twin by seed" if kind == "seeds" else kind, kind) for kind in kinds]
+    by_kind = "by kind of replica"
+    for title, metric, names, columns, step in (
+        (true, "true_error", CALIBRATORS, _APPENDIX[:3], True),
+        ("The same for VAD alone", "true_error", CALIBRATORS[:1], alone, False),
+        (f"Calibration error, %, S = 2, {by_kind}", "calibration_error", REPLICA_METHODS, replicas, False),
+        (f"{true}, {by_kind}", "true_error", REPLICA_METHODS, replicas, False),
     ):
-        rows = []
-        for alpha, name in product(shown, names):
-            cells = [_true(tables, alpha, name, variant, s) for _, variant, s in columns]
-            cells += [_cell(tables.get("true_error_step", alpha, name, "vad"))] * step
-            rows.append((_share(alpha), name, *cells))
-        header = ("α", "method", *(column[0] for column in columns), *["VAD's step"] * step)
-        yield from _filled(_TRUE if step else "The same for VAD alone", header, rows)
-
-
-def _replica_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
-    """VAD, Tower and Auto by kind of replica, against labels and against the truth."""
-    kinds = list(dict.fromkeys(cell.variant for cell in tables.cells if cell.calibrator in REPLICA_METHODS))
-    header = ("α", "method", *("twin by seed" if kind == "seeds" else kind for kind in kinds))
-    shown = [a for a in tables.alphas if a in alphas]
-    errors, against_truth = [], []
-    for alpha, name in product(shown, REPLICA_METHODS):
-        place = _share(alpha), name
-        errors.append((*place, *(_cell(tables.get("calibration_error", alpha, name, kind)) for kind in kinds)))
-        against_truth.append((*place, *(_true(tables, alpha, name, kind) for kind in kinds)))
-    yield from _filled("Calibration error, %, S = 2, by kind of replica", header, errors)
-    yield from _filled(f"{_TRUE}, by kind of replica", header, against_truth)
+        yield from _table(tables, title, metric, alphas, names, columns, step=step, empty_rows=True)
 
 
 def _lambdas(tables: ClickTables) -> TextTable:
