@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...text_tables import TextTable, as_markdown, as_text
-from .tables import (
-    CALIBRATORS,
-    MAIN_BINS,
-    OUTCOMES,
-    PAPER_CALIBRATORS,
-    REPLICA_METHODS,
-    ClickCell,
-    ClickTables,
-    Finding,
-)
+from .tables import CALIBRATORS, MAIN_BINS, OUTCOMES, PAPER_CALIBRATORS, REPLICA_METHODS, ClickTables, Finding
 
 _PAPERS_MODELS = 80
 _ENOUGH = 5  # groups of networks, or worlds, to judge by
@@ -63,21 +54,21 @@ def _parts(tables: ClickTables, everything: bool) -> Iterator[Part]:
     yield _LEGEND
     criteo = tables.dataset == "criteo"
     main = _ENDS if criteo else (*_BETWEEN, 1.0)
-    yield from _grid(tables, "calibration_error", main, _PAIRS, "main text" if criteo else "appendix", step=True)
+    yield from _table(tables, "calibration_error", main, _PAIRS, "main text" if criteo else "appendix", step=True)
     if criteo:
-        yield from _grid(tables, "ece", _ENDS, _PAIRS, "main text")
+        yield from _table(tables, "ece", _ENDS, _PAIRS, "main text")
     for metric in ("calibration_error", "ece", "mce"):
         if everything or (metric != "calibration_error" and not criteo):
-            yield from _grid(tables, metric, _BETWEEN, _APPENDIX if criteo else _PAIRS, "appendix")
+            yield from _table(tables, metric, _BETWEEN, _APPENDIX if criteo else _PAIRS, "appendix")
     if everything or not criteo:
         columns = (("VAD+ against the same method alone", "vad", 2),)
-        yield from _grid(tables, "log_loss_reduction", tables.alphas, columns, "appendix")
+        yield from _table(tables, "log_loss_reduction", tables.alphas, columns, "appendix")
     if criteo and everything:
         for metric, bins in product(("ece", "mce"), ((30, 40), (60, 70))):
-            yield from _grid(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins, names=PAPER_CALIBRATORS)
+            yield from _table(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins, names=PAPER_CALIBRATORS)
         for metric in ("calibration_error", "ece", "mce"):
-            yield from _grid(tables, metric, _BETWEEN, _MORE_S, "appendix")
-    yield from _grid(tables, "calibration_error", tables.alphas, _CURVED, "VAD alone", names=CALIBRATORS[:1])
+            yield from _table(tables, metric, _BETWEEN, _MORE_S, "appendix")
+    yield from _table(tables, "calibration_error", tables.alphas, _CURVED, "VAD alone", names=CALIBRATORS[:1])
     yield from _more_tables(tables, [a for a in tables.alphas if everything or a in main])
     yield from _findings(tables, everything)
     yield _lambdas(tables)
@@ -145,13 +136,15 @@ def _number(value: float, metric: str, sign: str = "") -> str:
     return f"{100 * value:{sign}.2f}"
 
 
-def _cell(cell: ClickCell | None, rms: ClickCell | None = None) -> str:
+def _cell(tables: ClickTables, metric: str, *place: Any) -> str:
+    cell, rms = tables.get(metric, *place), tables.get("true_rms", *place)
     if cell is None:
         return ""
     errors = [e for e in (cell.within, cell.world_error) if e is not None and not np.isnan(e)]
-    error = "±" + "/".join(_number(e, cell.metric) for e in errors) if errors else ""
-    paper = "" if cell.paper_mean is None else f" [{_number(cell.paper_mean, cell.metric)}]"
-    return _number(cell.mean, cell.metric) + error + paper + (f" ({_number(rms.mean, rms.metric)})" if rms else "")
+    error = "±" + "/".join(_number(e, metric) for e in errors) if errors else ""
+    paper = "" if cell.paper_mean is None else f" [{_number(cell.paper_mean, metric)}]"
+    root = f" ({_number(rms.mean, metric)})" if rms and metric == "true_error" else ""
+    return _number(cell.mean, metric) + error + paper + root
 
 
 def _share(alpha: float) -> str:
@@ -161,54 +154,36 @@ def _share(alpha: float) -> str:
 # ---------------------------------------------------------------------------- tables
 
 
-def _grid(
+def _table(
     tables: ClickTables,
     metric: str,
     alphas: Sequence[float],
-    columns: Sequence[tuple[str, str, int]],
-    where: str,
+    columns: Sequence[tuple[Any, ...]],
+    where: str = "",
     *,
+    title: str = "",
     bins: Sequence[int] = (),
     names: Sequence[str] = CALIBRATORS,
     step: bool = False,
-) -> Iterator[TextTable]:
-    """A table of the paper; its columns for each number of bins if there are several."""
-    title, floor = f"{_METRICS[metric]} ({where})", ""
-    if metric in ("ece", "mce"):
-        title = f"{_METRICS[metric]}, {' and '.join(map(str, bins)) or MAIN_BINS} bins of equal count ({where})"
-        floor = f"floor M={bins[-1]}" if bins else "floor"
-    across = [(f"{name} M={m}", variant, s, m) for m in bins for name, variant, s in columns] or columns
-    yield from _table(tables, title, metric, alphas, names, across, floor=floor, step=step)
-
-
-def _table(
-    tables: ClickTables,
-    title: str,
-    metric: str,
-    alphas: Sequence[float],
-    names: Sequence[str],
-    columns: Sequence[tuple[Any, ...]],
-    *,
-    floor: str = "",
-    step: bool = False,
     empty_rows: bool = False,
 ) -> Iterator[TextTable]:
-    """α and method down, columns across without empty ones, if there is anything beside α and method."""
-    header = ("α", "method", *(column[0] for column in columns), *[floor] * bool(floor), *["VAD's step"] * step)
-    rows = []
+    """α and method down, columns across, for each number of bins if there are several; nothing if all are empty."""
+    binned = metric in ("ece", "mce")
+    how = f", {' and '.join(map(str, bins)) or MAIN_BINS} bins of equal count" if binned else ""
+    columns = [(f"{name} M={m}", variant, s, m) for m in bins for name, variant, s in columns] or columns
+    header = ["α", "method", *(name for name, *_ in columns), *[f"floor M={bins[-1]}" if bins else "floor"] * binned]
+    rows = [tuple(header + ["VAD's step"] * step)]
     for alpha, name in product(alphas, names):
-        cells = [tables.get(metric, alpha, name, *place) for _, *place in columns]
-        row = [_cell(cell) for cell in cells]
-        if metric == "true_error":
-            places = [(alpha, name, *place) for _, *place in columns]
-            row = [_cell(cell, tables.get("true_rms", *place)) for cell, place in zip(cells, places, strict=True)]
-        row += [_number(cell.floor, metric) for cell in cells if cell is not None and cell.floor is not None][-1:]
-        row += [_cell(tables.get(f"{metric}_step", alpha, name, "vad"))] * step
-        if empty_rows or any(cells):
-            rows.append((_share(alpha), name, *row))
-    kept = [i for i in range(len(header)) if i < 2 or any(row[i] for row in rows)]
+        places = [(alpha, name, *place) for _, *place in columns]
+        cells = [cell for place in places if (cell := tables.get(metric, *place))]
+        texts = [_cell(tables, metric, *place) for place in places]
+        texts += [_number(cell.floor, metric) for cell in cells if cell.floor is not None][-1:]
+        texts += [_cell(tables, f"{metric}_step", alpha, name, "vad")] * step
+        if empty_rows or cells:
+            rows.append((_share(alpha), name, *texts))
+    kept = [i for i in range(len(rows[0])) if i < 2 or any(row[i] for row in rows[1:])]
     if len(kept) > 2:
-        yield TextTable(title, [tuple(row[i] for i in kept) for row in (header, *rows)], left=2)
+        yield TextTable(title or f"{_METRICS[metric]}{how} ({where})", [[row[i] for i in kept] for row in rows], left=2)
 
 
 def _more_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
@@ -224,7 +199,7 @@ def _more_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextT
         (f"Calibration error, %, S = 2, {by_kind}", "calibration_error", REPLICA_METHODS, replicas, False),
         (f"{true}, {by_kind}", "true_error", REPLICA_METHODS, replicas, False),
     ):
-        yield from _table(tables, title, metric, alphas, names, columns, step=step, empty_rows=True)
+        yield from _table(tables, metric, alphas, columns, title=title, names=names, step=step, empty_rows=True)
 
 
 def _lambdas(tables: ClickTables) -> TextTable:
