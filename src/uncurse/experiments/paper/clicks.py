@@ -55,12 +55,10 @@ def run(
     """Run one experiment, "criteo" or "avazu", on the log `data`, or on worlds of its shape whose truth is known.
 
     `encoded` keeps the encoded log; if it exists, it is read instead. `rows`, `models` and `epochs` are by default the
-    paper's: 15 million (Avazu: 10), 80 and 2 (1); in the Criteo world 3 epochs. Of a log 1.85 (1.77) times as many rows
-    are read, because the network that thins pool and test is trained on other rows; with ``thinning="same"``, a
-    control, it is trained on the training rows of the others. From a shorter log fewer than `rows` are taken. With
-    `decay` the learning rate falls linearly to a hundredth. Values that no training row has are unknown, unless
-    `vocabulary` is "all". `say`, `reading`, `training_progress` and `progress` are for notes and progress bars; see
-    `uncurse.deep.train_replicas` for the rest.
+    paper's; in the Criteo world 3 epochs. The network that thins pool and test is trained on further rows of the log;
+    with ``thinning="same"``, a control, on the training rows of the others. With `decay` the learning rate falls
+    linearly to a hundredth. Values that no training row has are unknown, unless `vocabulary` is "all". `say`,
+    `reading`, `training_progress` and `progress` are for notes and progress bars; the rest is for `train_replicas`.
     """
     try:
         import torch
@@ -134,9 +132,6 @@ def run(
         "seconds": stages.seconds,
     }
     return tabulate(name, measured, about)
-
-
-# ---------------------------------------------------------------------------- networks
 
 
 @dataclass

@@ -171,9 +171,6 @@ def scores_of(x: Array, coefficients: Array) -> Array:
     return scores
 
 
-# ---------------------------------------------------------------------------- the authors' stream
-
-
 def run_golden(*, progress: Progress = iter) -> dict[float, dict[str, float]]:
     """The same figures from the authors' own random stream; see `GOLDEN`.
 
@@ -195,7 +192,7 @@ def run_golden(*, progress: Progress = iter) -> dict[float, dict[str, float]]:
     pools = [draw(TEST, POOL_MEAN)[0].astype(np.float32) for _ in range(count)]
     figures: dict[float, dict[str, float]] = {}
     for alpha in GOLDEN:
-        rows: list[dict[str, float]] = []
+        rows = []
         for i in progress(iter(range(count))):
             x, y = train[i]
             fits = [served[i]]
@@ -208,13 +205,10 @@ def run_golden(*, progress: Progress = iter) -> dict[float, dict[str, float]]:
             predictions = logistic(score), vad.predict_proba(score), identity.predict_proba(score)
             vanilla, debiased, by_value = (evaluate(label, p, [alpha]).rows[0] for p in predictions)
             ratios = vanilla.ratio, debiased.ratio, by_value.ratio, vad.lambda_
-            binned = vanilla.ece, debiased.ece, vanilla.mce, debiased.mce
-            rows.append(dict(zip(_FIGURES, (*ratios, *binned), strict=True)))
-        figures[alpha] = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+            rows.append((*ratios, vanilla.ece, debiased.ece, vanilla.mce, debiased.mce))
+        figures[alpha] = {name: float(np.mean(row)) for name, *row in zip(_FIGURES, *rows, strict=True)}
     return figures
 
-
-# ---------------------------------------------------------------------------- text
 
 _TITLES = {
     "calibration_error": ("Calibration error, %", 100),
@@ -255,12 +249,12 @@ def text(tables: SyntheticTables) -> str:
     ]
     for metric, (title, unit) in _TITLES.items():
         methods = METHODS[:4] if metric != "log_loss_reduction" else ("VAD",)
-        floor = metric in ("ece", "mce")
-        table = [("α", *methods, *(["noise floor"] if floor else []))]
+        table = [("α", *methods, *["noise floor"] * (unit == 1))]
         for alpha in ALPHAS:
             cells = [_cell_text(tables.cell(metric, alpha, method), unit) for method in methods]
-            floors = [f"{tables.cell(metric + '_floor', alpha, 'VAD').mean:.4f}"] if floor else []
-            table.append((f"{100 * alpha:g}%", *cells, *floors))
+            if unit == 1:
+                cells.append(f"{tables.cell(f'{metric}_floor', alpha, 'VAD').mean:.4f}")
+            table.append((f"{100 * alpha:g}%", *cells))
         parts.append(TextTable(title, table))
     table = [("method", "top 2%", "top 5%", "top 10%", "λ")]
     for method in METHODS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
@@ -173,10 +174,7 @@ class ClickTables:
 
     @cached_property
     def _by_place(self) -> dict[tuple[Key, float], ClickCell]:
-        return {
-            (Key(cell.metric, cell.calibrator, cell.variant, cell.replicas, cell.bins), percent(cell.alpha)): cell
-            for cell in self.cells
-        }
+        return {(Key(*(getattr(c, name) for name in Key._fields)), percent(c.alpha)): c for c in self.cells}
 
     def findings(self, outcome: str | None = None) -> tuple[Finding, ...]:
         """Return the findings of the paper with our verdicts, all or those of one outcome."""
@@ -190,27 +188,17 @@ class ClickTables:
 
     def to_json(self) -> str:
         """Return one JSON document; numbers that are not finite are null."""
-        return documents.dumps("clicks", _finite({**asdict(self), "cells": self.records()}))
+        content = json.dumps({**asdict(self), "cells": self.records()})
+        return documents.dumps("clicks", json.loads(content, parse_constant=lambda name: None))
 
     def records(self) -> list[dict[str, Any]]:
         """Return a flat record for each cell."""
         return [{**vars(cell), "distance": cell.distance} for cell in self.cells]
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
 def percent(alpha: float) -> float:
     """Return α in percent as the paper's cells have it, so that 0.1 + 0.2 finds 30."""
     return round(100 * alpha, 6)
-
-
-# ---------------------------------------------------------------------------- the paper's
 
 
 def printed_cells(name: str) -> Iterator[tuple[dict[str, str], Printed]]:
@@ -239,9 +227,6 @@ def count_far(cells: Iterable[Any], limit: float) -> tuple[int, int]:
     return sum(abs(d) > limit for d in distances), len(distances)
 
 
-# ---------------------------------------------------------------------------- from samples
-
-
 def pooled(values: Mapping[tuple[int, int], Any], block: int) -> tuple[Array, Array, Array | None]:
     """Return the mean over worlds, its standard error over networks, and that over worlds (None for one world).
 
@@ -253,17 +238,15 @@ def pooled(values: Mapping[tuple[int, int], Any], block: int) -> tuple[Array, Ar
         by_world.setdefault(world, {}).setdefault(model // block, []).append(value)
     means, variances = [], []
     for blocks in by_world.values():
+        count = len(blocks)
         sums = np.stack([np.sum(part, axis=0) for part in blocks.values()])
         sizes = np.array([float(len(part)) for part in blocks.values()]).reshape(-1, *[1] * (sums.ndim - 1))
-        mean = sums.sum(axis=0) / sizes.sum()
-        count = len(blocks)
-        spread = np.square(sums - sizes * mean).sum(axis=0) / sizes.sum() ** 2
-        means.append(mean)
-        variances.append(spread * count / (count - 1) if count > 1 else np.full(sums.shape[1:], np.nan))
-    count = len(means)
-    network_error = np.sqrt(np.sum(variances, axis=0)) / count
-    world_error = np.std(means, axis=0, ddof=1) / np.sqrt(count) if count > 1 else None
-    return np.mean(means, axis=0), network_error, world_error
+        means.append(sums.sum(axis=0) / sizes.sum())
+        spread = np.square(sums - sizes * means[-1]).sum(axis=0) / sizes.sum() ** 2
+        variances.append(spread * count / (count - 1) if count > 1 else np.nan * spread)
+    worlds = len(means)
+    world_error = np.std(means, axis=0, ddof=1) / np.sqrt(worlds) if worlds > 1 else None
+    return np.mean(means, axis=0), np.sqrt(np.sum(variances, axis=0)) / worlds, world_error
 
 
 def beside(samples: Samples, key: Key, what: str, count: int) -> list[float | None]:

@@ -83,16 +83,7 @@ def _head(tables: ClickTables) -> str:
         f"{sizes['pool']:,.0f}, {sizes['test']:,.0f} test rows ({sizes['test_rate']:.1%} positive). A cell is the "
         "mean ± its standard error, and in brackets the paper's mean. "
     )
-    if several:
-        text += (
-            "Standard errors: a/b is a within worlds (networks and test clicks) and b between worlds, which also "
-            "counts other labelled rows and other worlds."
-        )
-    else:
-        text += (
-            "The standard error counts networks, in blocks that share none, and test clicks. It does not count other "
-            "labelled rows or another world; --worlds does."
-        )
+    text += _ERRORS[several]
     far, count = tables.far()
     if tables.models < _PAPERS_MODELS and not several:
         text += f" A small run: the paper's figures are of {_PAPERS_MODELS} networks."
@@ -112,6 +103,12 @@ def _networks(tables: ClickTables) -> TextTable:
     return TextTable(title, [("quantity", *(f"world {w}" for w in range(tables.worlds))), *rows])
 
 
+_ERRORS = {
+    False: "The standard error counts networks, in blocks that share none, and test clicks. It does not count other "
+    "labelled rows or another world; --worlds does.",
+    True: "Standard errors: a/b is a within worlds (networks and test clicks) and b between worlds, which also counts "
+    "other labelled rows and other worlds.",
+}
 _LEGEND = (
     "Vanilla: the network as it is. Level corrected: its logit shifted so that Σf = Σy on labelled rows. VAD+: the "
     "calibrator in tandem with VAD (for both Vanilla rows VAD alone); VAD's step: VAD+ minus Original; VAD(p)+: on "
@@ -124,9 +121,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {part}" for name, part in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-# ---------------------------------------------------------------------------- numbers
 
 
 def _number(value: float, metric: str, sign: str = "") -> str:
@@ -149,9 +143,6 @@ def _cell(tables: ClickTables, metric: str, *place: Any) -> str:
 
 def _share(alpha: float) -> str:
     return f"{100 * alpha:g}%"
-
-
-# ---------------------------------------------------------------------------- tables
 
 
 def _table(
@@ -216,9 +207,6 @@ def _lambdas(tables: ClickTables) -> TextTable:
     return TextTable("λ: mean (standard deviation) over replications", rows, left=3)
 
 
-# ---------------------------------------------------------------------------- findings
-
-
 def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
     found = tables.findings()
     if not found:
@@ -253,9 +241,6 @@ def _verdict(f: Finding) -> tuple[str, ...]:
     statistic = f"{_number(f.difference, f.metric, '+')}{error} [{_number(f.paper_difference, f.metric, '+')}]"
     place = f.claim, _METRICS[f.metric].split()[0], f.calibrator.split()[0], _share(f.alpha)
     return *place, statistic, f.outcome, f"{f.same_sign} of {f.printed} α"
-
-
-# ---------------------------------------------------------------------------- the logit
 
 
 def _shape(tables: ClickTables, everything: bool) -> Iterator[Part]:
