@@ -165,11 +165,11 @@ class Networks:
     progress: Any
 
     def __post_init__(self) -> None:
-        train, other = (np.flatnonzero(self.split == part) for part in (parts.TRAIN, parts.OTHER))
+        self.rows = {part: np.flatnonzero(self.split == part) for part in range(len(parts.PARTS))}
+        train, thinning = self.rows[parts.TRAIN], self.rows[parts.TRAIN if self.same else parts.OTHER]
         # All networks have as many rows. Rows that one side has too many of are left out, not repeated on the other.
-        size = len(train) if self.same else min(len(train), len(other))
-        self.train_rows, self.thinning_rows = train[:size], (train if self.same else other)[:size]
-        self.rows = {part: np.flatnonzero(self.split == part) for part in (parts.LABELLED, parts.POOL, parts.TEST)}
+        size = min(len(train), len(thinning))
+        self.train_rows, self.thinning_rows = train[:size], thinning[:size]
         self.held_out: list[float] = []  # mean log loss after each epoch but the last
         self.facts: dict[str, Any] = {
             "click rate": float(self.clicks.label.float().mean()),

@@ -33,9 +33,7 @@ class Setting:
     name: str
     rows: int  # of which `shares` are training, labelled validation, pool sample and test
     shares: tuple[float, float, float, float]
-    keep: Callable[
-        [NDArray[Any]], NDArray[Any]
-    ]  # probability by the thinning network to the share of test rows that stays
+    keep: Callable[[NDArray[Any]], NDArray[Any]]  # share of test rows that stays, by the thinning network's probability
     model: str
     training: dict[str, Any] = field(hash=False)
     cpu_speed: int  # rows a second of all models, on two cores
