@@ -32,9 +32,9 @@ class Key(NamedTuple):
     """What was measured. S is `replicas`; `bins` is M for ECE and MCE and None elsewhere."""
 
     metric: str
-    calibrator: str  # or one of `REPLICA_METHODS`
-    variant: str  # "original", "vad", "vad_identity", "vad_curvature"; for `REPLICA_METHODS` the kind of replica
-    replicas: int
+    calibrator: str = "Vanilla"  # or one of `REPLICA_METHODS`
+    variant: str = "original"  # or "vad", "vad_identity", "vad_curvature"; for `REPLICA_METHODS` the kind of replica
+    replicas: int = 2
     bins: int | None = None
 
 
@@ -150,19 +150,12 @@ class ClickTables:
     networks: tuple[dict[str, Any], ...]  # for each world: log loss by epoch, slopes and levels of its networks
     about: dict[str, Any]
 
-    def get(
-        self,
-        metric: str,
-        alpha: float,
-        calibrator: str = "Vanilla",
-        variant: str = "original",
-        replicas: int = 2,
-        bins: int | None = None,
-    ) -> ClickCell | None:
-        """Return one cell, or None; `bins` is 50 for ECE and MCE by default."""
-        if bins is None and metric in ("ece", "mce"):
-            bins = MAIN_BINS
-        return self._by_place.get((Key(metric, calibrator, variant, replicas, bins), percent(alpha)))
+    def get(self, metric: str, alpha: float, *place: Any, **names: Any) -> ClickCell | None:
+        """Return one cell, or None; the rest of its `Key` follows α, and `bins` is 50 for ECE and MCE by default."""
+        key = Key(metric, *place, **names)
+        if key.bins is None and metric in ("ece", "mce"):
+            key = key._replace(bins=MAIN_BINS)
+        return self._by_place.get((key, percent(alpha)))
 
     def cell(self, metric: str, alpha: float, *place: Any, **names: Any) -> ClickCell:
         """Return one cell as `get` does; raise UncurseError if there is none."""
