@@ -8,7 +8,7 @@ one, all devices give the same rows up to the rounding of float32, and memory is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -296,10 +296,7 @@ def _paired(fields: tuple[Field, ...], pairs: str) -> tuple[tuple[int, int], ...
 
 
 def _chunks(rows: int, device: torch.device) -> Iterator[slice]:
-    """Rows at a time: what keeps a GPU busy in half a GB, or what fits a processor's cache.
-
-    Chunks of that size gain nothing from threads, which wait for each other ten times longer where cores are shared.
-    """
+    """Slices that keep a GPU busy in half a GB, or that fit a processor's cache and gain nothing by threads."""
     step, threads = 1 << (15 if device.type == "cpu" else 20), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -337,10 +334,8 @@ def _ranks(uniforms: Tensor, values: int, exponent: float) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _heads(world: ClickWorld, device: str) -> tuple[Tensor, ...]:
-    """The value at each rank of each field's head, by type of the row: (TYPES, head) each.
-
-    A type orders the values by log(rank) + N(0, 1), so types differ and popularity stays near a power law.
-    """
+    """The value at each rank of each field's head, by type of the row: (TYPES, head) each."""
+    # A type orders the values by log(rank) + N(0, 1), so types differ and popularity stays near a power law.
     heads = []
     for place, item in enumerate(world.fields):
         size = min(HEAD, world._values(item))
@@ -350,23 +345,10 @@ def _heads(world: ClickWorld, device: str) -> tuple[Tensor, ...]:
     return tuple(heads)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _settled(world: ClickWorld) -> tuple[tuple[float, float], tuple[float, float], float]:
-    """(mean, factor) of the main effects and of the interactions, and the intercept that meets the rate.
-
-    From one sample on the processor whatever the device and the draw, so that all draws share one function.
-    """
-    of_main, of_mixed, logits = _sample(replace(world, rate=0.5))
-    low, high = -50.0, 50.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if float(torch.sigmoid(logits + middle).mean()) < world.rate else (low, middle)
-    return of_main, of_mixed, (low + high) / 2
-
-
-@lru_cache(maxsize=4)
-def _sample(world: ClickWorld) -> tuple[tuple[float, float], tuple[float, float], Tensor]:
-    """(mean, factor) of the main effects and of the interactions, and logits without an intercept, at any rate."""
+    """(mean, factor) of the main effects and of the interactions, and the intercept that meets the rate."""
+    # From one sample on the processor whatever the device and the draw, so that all draws share one function.
     main, mixed = torch.empty(2, SETTLING, dtype=torch.float64)
     for part in _chunks(SETTLING, torch.device("cpu")):
         count = torch.arange(part.start, part.stop)
@@ -378,4 +360,9 @@ def _sample(world: ClickWorld) -> tuple[tuple[float, float], tuple[float, float]
     factors = [(1 - world.mixing) ** 0.5 / float(main.std()), world.mixing**0.5 / float(mixed.std())]
     logits = (main - middles[0]) * factors[0] + (mixed - middles[1]) * factors[1]
     stretch = world.spread / float(logits.std())
-    return (middles[0], factors[0] * stretch), (middles[1], factors[1] * stretch), logits * stretch
+    logits *= stretch
+    low, high = -50.0, 50.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(torch.sigmoid(logits + middle).mean()) < world.rate else (low, middle)
+    return (middles[0], factors[0] * stretch), (middles[1], factors[1] * stretch), (low + high) / 2

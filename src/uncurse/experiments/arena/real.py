@@ -65,7 +65,7 @@ def run(
     splits: int = SPLITS,
     seed: int = 0,
     processes: int | None = None,
-    progress: Progress = lambda total: iter,
+    progress: Callable[[int], Progress] = lambda total: iter,
 ) -> RealResults:
     """Compare all methods on random splits of a log; with `shift`, pool and test rows are thinned."""
     check_choice("model", model, MODELS)

@@ -43,7 +43,7 @@ def run(
     alphas: Sequence[float] = ALPHAS,
     dlrm: str | Path | None = None,
     processes: int | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int], Progress] | None = None,
 ) -> Arena:
     """Draw every world `replications` times, fit every method to each draw, and judge it by the truth.
 

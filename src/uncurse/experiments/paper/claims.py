@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,8 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from ..._types import Array
-from .tables import CALIBRATORS, LEVEL, MAIN_BINS, OUTCOMES, Finding, Key, Samples, beside, paper, percent, pooled
+from .tables import MAIN_BINS, OUTCOMES, PAPER_CALIBRATORS, Finding, Key, Samples, beside, paper, percent, pooled
+
+_BINNED = ("calibration_error", "ece", "mce")
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,10 @@ class Claim:
     """A finding of the paper: the mean of `statistic` of the sides is below zero."""
 
     name: str
-    metrics: tuple[str, ...]
-    calibrators: tuple[str, ...]
     sides: tuple[tuple[str, int], ...]  # (variant, S) of each side
     statistic: Callable[..., Any]
+    metrics: tuple[str, ...] = _BINNED
+    calibrators: tuple[str, ...] = PAPER_CALIBRATORS
 
 
 def _size(values: Any) -> Any:
@@ -32,32 +34,30 @@ def _size(values: Any) -> Any:
     return values * np.sign(np.mean(values))
 
 
+def _smaller(one: Any, other: Any) -> Any:
+    return _size(one) - _size(other)
+
+
 def _alike(one: Any, vad: Any, original: Any) -> Any:
     """Return a value below zero if `one` differs from `vad` by less than half of what VAD changes."""
     return _size(one - vad) - _size(original - vad) / 2
 
 
-_BINNED = ("calibration_error", "ece", "mce")
 _ORIGINAL, _VAD = ("original", 2), ("vad", 2)
-_PAPER = tuple(name for name in CALIBRATORS if name != LEVEL)
-
 CLAIMS = (
-    Claim("the model over-predicts", _BINNED[:1], _PAPER[:1], (_ORIGINAL,), lambda o: -o),
-    Claim("a calibrator alone still over-predicts", _BINNED[:1], _PAPER[1:], (_ORIGINAL,), lambda o: -o),
-    Claim("VAD+ lowers the error", _BINNED, _PAPER, (_VAD, _ORIGINAL), lambda v, o: _size(v) - _size(o)),
-    Claim("VAD+ lowers the log loss", ("log_loss_reduction",), _PAPER, (_VAD,), lambda v: v),
-    Claim("S=3 is slightly better than S=2", _BINNED, _PAPER, (("vad", 3), _VAD), lambda a, b: _size(a) - _size(b)),
-    *(Claim(f"S={s} is like S=2", _BINNED, _PAPER, (("vad", s), _VAD, _ORIGINAL), _alike) for s in (4, 5, 6)),
-    Claim("VAD(p) is like VAD", _BINNED, _PAPER, (("vad_identity", 2), _VAD, _ORIGINAL), _alike),
+    Claim("the model over-predicts", (_ORIGINAL,), operator.neg, _BINNED[:1], PAPER_CALIBRATORS[:1]),
+    Claim("a calibrator alone still over-predicts", (_ORIGINAL,), operator.neg, _BINNED[:1], PAPER_CALIBRATORS[1:]),
+    Claim("VAD+ lowers the error", (_VAD, _ORIGINAL), _smaller),
+    Claim("VAD+ lowers the log loss", (_VAD,), operator.pos, ("log_loss_reduction",)),
+    Claim("S=3 is slightly better than S=2", (("vad", 3), _VAD), _smaller),
+    *(Claim(f"S={s} is like S=2", (("vad", s), _VAD, _ORIGINAL), _alike) for s in (4, 5, 6)),
+    Claim("VAD(p) is like VAD", (("vad_identity", 2), _VAD, _ORIGINAL), _alike),
 )
 
 
 def judge(dataset: str, alphas: Sequence[float], samples: Samples) -> Iterator[Finding]:
-    """Yield each claim once for each metric and calibrator, judged at the largest α that the paper prints.
-
-    Selections at smaller α are subsets of that one, and other numbers of bins use the same rows, so they would not be
-    further evidence. The replications are those that all sides share.
-    """
+    """Yield each claim once for each metric and calibrator, judged at the largest α that the paper prints."""
+    # Selections at smaller α are subsets, and other numbers of bins use the same rows: they are no further evidence.
     for claim in CLAIMS:
         for metric, calibrator in product(claim.metrics, claim.calibrators):
             bins = MAIN_BINS if metric in ("ece", "mce") else None
@@ -74,38 +74,32 @@ def _finding(claim: Claim, keys: list[Key], alphas: Sequence[float], samples: Sa
     shared = sorted(set.intersection(*(set(samples.get(key, ())) for key in keys)))
     if not shared or not printed:
         return None
-    at = printed[-1]
-    differences = {}
-    block = lcm(*(key.replicas for key in keys))
-    for a in printed:
-        series = [np.array([samples[key][place][a] for place in shared]) for key in keys]
-        differences[a] = claim.statistic(*series)
-    mean, network, world = pooled(dict(zip(shared, differences[at], strict=True)), block)
-    difference = float(mean)
-    if world is None:
-        clicks = beside(samples, keys[0], "click_error", len(alphas))[at]
-        by_clicks = 0.0 if clicks is None else _click_error(claim, keys[0].metric, series, clicks)
-        blocks = len({model // block for _, model in shared})
-        error = float(np.hypot(network, by_clicks))
-        clear = float(np.hypot(_clear(blocks) * network, 2 * by_clicks)) if blocks > 2 else np.inf
-    else:
-        error, worlds = float(world), len({w for w, _ in shared})
-        clear = _clear(worlds) * error if worlds > 2 else np.inf
+    at, block = printed[-1], lcm(*(key.replicas for key in keys))
+    series = [np.array([samples[key][place] for place in shared]) for key in keys]  # replications × α
+    differences = [claim.statistic(*(values[:, a] for values in series)) for a in printed]
+    ours = [float(values[:, at].mean()) for values in series]
     cells = [known[key, percent(alphas[at])][0] for key in theirs]
+    mean, spread, over_worlds = pooled(dict(zip(shared, differences[-1], strict=True)), block)
+    count, by_clicks = len({model // block for _, model in shared}), 0.0
+    if over_worlds is not None:
+        count, spread = len({world for world, _ in shared}), over_worlds
+    elif (clicks := beside(samples, keys[0], "click_error", len(alphas))[at]) is not None:
+        by_clicks = _click_error(claim, keys[0].metric, ours, clicks)
+    clear = np.hypot(_clear(count) * spread, 2 * by_clicks) if count > 2 else np.inf
     return Finding(
         claim.name,
         keys[0].metric,
         keys[0].calibrator,
         alphas[at],
         tuple(f"{key.variant} S={key.replicas}" for key in keys),
-        difference,
-        error,
+        float(mean),
+        float(np.hypot(spread, by_clicks)),
         len(shared),
-        OUTCOMES[0 if difference < -clear else 1 if difference > clear else 2],
-        tuple(float(values.mean()) for values in series),
+        OUTCOMES[0 if mean < -clear else 1 if mean > clear else 2],
+        tuple(ours),
         tuple(cells),
         float(claim.statistic(*cells)),
-        sum(float(np.mean(differences[a])) < 0 for a in printed),
+        sum(float(np.mean(values)) < 0 for values in differences),
         len(printed),
     )
 
@@ -116,16 +110,13 @@ def _clear(count: int) -> float:
     return float(stdtrit(count - 1, ndtr(2.0)))
 
 
-def _click_error(claim: Claim, metric: str, series: list[Array], error: float) -> float:
-    """Return the change of a statistic if the clicks of the selection change by one standard error.
+def _click_error(claim: Claim, metric: str, means: list[float], error: float) -> float:
+    """Return the change of a statistic if the clicks of the selection, shared by all networks, change by one error.
 
-    All networks of a world are judged on the same test rows, so more networks do not reduce it. It multiplies every
-    Σf/Σy by one factor, and nearly cancels between calibration errors of one sign. The error of a log-loss reduction
-    is that of paired losses. In differences of ECE and MCE it is not counted; several worlds count it.
+    It multiplies every Σf/Σy by one factor, and nearly cancels between calibration errors of one sign.
     """
-    if metric != "calibration_error":
+    if metric != "calibration_error":  # log losses are paired; for ECE and MCE only several worlds count clicks
         return error if metric == "log_loss_reduction" else 0.0
-    means = [float(values.mean()) for values in series]
     here, relative = claim.statistic(*means), error / (1 + means[0])
     moved = (claim.statistic(*((1 + mean) * (1 + step) - 1 for mean in means)) for step in (-relative, relative))
     return float(max(abs(there - here) for there in moved))

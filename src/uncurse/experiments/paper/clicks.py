@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...errors import UncurseError
 from ...links import logistic
 from ...validation import check_choice, check_count
+from ..processes import Progress
 from . import rows as parts
 from .measure import log_losses, measure, tabulate
 from .served import Scored
@@ -49,17 +50,15 @@ def run(
     say: Callable[[str], None] = lambda text: None,
     reading: parts.Reading = lambda: nullcontext(lambda rows: None),
     training_progress: Any = None,
-    progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
+    progress: Callable[[int], Progress] = lambda total: iter,
 ) -> ClickTables:
     """Run one experiment, "criteo" or "avazu", on the log `data`, or on worlds of its shape whose truth is known.
 
     `encoded` keeps the encoded log; if it exists, it is read instead. `rows`, `models` and `epochs` are by default the
-    paper's: 15 million (Avazu: 10), 80 and 2 (1); in the Criteo world 3 epochs. Of a log 1.85 (1.77) times as many rows
-    are read, because the network that thins pool and test is trained on other rows; with ``thinning="same"``, a
-    control, it is trained on the training rows of the others. From a shorter log fewer than `rows` are taken. With
-    `decay` the learning rate falls linearly to a hundredth. Values that no training row has are unknown, unless
-    `vocabulary` is "all". `say`, `reading`, `training_progress` and `progress` are for notes and progress bars; see
-    `uncurse.deep.train_replicas` for the rest.
+    paper's; in the Criteo world 3 epochs. The network that thins pool and test is trained on further rows of the log;
+    with ``thinning="same"``, a control, on the training rows of the others. With `decay` the learning rate falls
+    linearly to a hundredth. Values that no training row has are unknown, unless `vocabulary` is "all". `say`,
+    `reading`, `training_progress` and `progress` are for notes and progress bars; the rest is for `train_replicas`.
     """
     try:
         import torch
@@ -84,10 +83,7 @@ def run(
         raise UncurseError("a rate is for a world; the clicks of a log are what they are")
     where = pick_device(device)
     lines = None if data is None else parts.count_rows(data, setting, wanted)
-    there = parts.available_rows(setting, wanted, lines)
-    if there < parts.SMALL:
-        setting = replace(setting, shares=parts.SMALL_SHARES)
-        there = parts.available_rows(setting, wanted, lines)
+    setting, there, fewer = parts.plan_rows(setting, wanted, lines)
     plan = {**setting.training, "precision": precision}
     if decay:
         plan["final_rate"] = plan["rate"] / 100
@@ -95,12 +91,11 @@ def run(
     if device is None and where.type == "cpu":
         parts.check_time(setting, there, count * worlds, plan["epochs"])
     stages, measured = Stages(say), []
-    fewer = "" if lines is None else parts.fewer_rows(there, wanted, lines)
     if fewer:
         say(fewer)
     for world in range(worlds):
         base = seed + _WORLD_SEEDS * world
-        if data is None or lines is None:
+        if lines is None:
             clicks, split = parts.draw_world(setting, wanted, rate, base, where)
             if vocabulary == "training":
                 parts.hide_unknown(clicks, np.flatnonzero(split == parts.TRAIN))
@@ -108,7 +103,7 @@ def run(
         else:
             total = min(lines, int(wanted * (1 + setting.shares[0])))
             split = parts.split_rows(setting, there, total, base)
-            log = parts.encoded_log(setting, data, encoded, split, vocabulary, bad_share, reading)
+            log = parts.read_log(name, data, encoded, split, vocabulary, bad_share, reading)
             clicks, split = log.clicks().to(where), split[: len(log)]
             what = f"read {len(clicks):,} rows, {log.bad_lines:,} bad lines"
         stages.done("rows", f"{what}, {sum(clicks.sizes):,} values of categories")
@@ -137,9 +132,6 @@ def run(
         "seconds": stages.seconds,
     }
     return tabulate(name, measured, about)
-
-
-# ---------------------------------------------------------------------------- networks
 
 
 @dataclass
@@ -173,11 +165,11 @@ class Networks:
     progress: Any
 
     def __post_init__(self) -> None:
-        train, other = (np.flatnonzero(self.split == part) for part in (parts.TRAIN, parts.OTHER))
+        self.rows = {part: np.flatnonzero(self.split == part) for part in range(len(parts.PARTS))}
+        train, thinning = self.rows[parts.TRAIN], self.rows[parts.TRAIN if self.same else parts.OTHER]
         # All networks have as many rows. Rows that one side has too many of are left out, not repeated on the other.
-        size = len(train) if self.same else min(len(train), len(other))
-        self.train_rows, self.thinning_rows = train[:size], (train if self.same else other)[:size]
-        self.rows = {part: np.flatnonzero(self.split == part) for part in (parts.LABELLED, parts.POOL, parts.TEST)}
+        size = min(len(train), len(thinning))
+        self.train_rows, self.thinning_rows = train[:size], thinning[:size]
         self.held_out: list[float] = []  # mean log loss after each epoch but the last
         self.facts: dict[str, Any] = {
             "click rate": float(self.clicks.label.float().mean()),
@@ -189,18 +181,18 @@ class Networks:
         """Train and score `count` networks, and one more that thins pool and test."""
         from ... import deep
 
-        epochs = self.plan["epochs"]
-        ends = [k / epochs for k in range(1, epochs)]
+        columns = np.asfortranarray  # each network is read on its own
+        ends = [k / self.plan["epochs"] for k in range(1, self.plan["epochs"])]
         label = self._take(parts.LABELLED).label.cpu().numpy()
         held_out: dict[float, float] = {}
-        snapshots: dict[float, dict[int, NDArray[Any]]] = {}
+        snapshots: dict[float, tuple[NDArray[Any], NDArray[Any]]] = {}
 
         def score_snapshot(share: float, now: deep.Replicas) -> None:
-            labelled = now.logits(self._take(parts.LABELLED))[:, 1:]
+            labelled = columns(now.logits(self._take(parts.LABELLED))[:, 1:])
             if share in ends:
                 held_out[share] = float(log_losses(labelled, label).mean())
             if share in SNAPSHOTS:  # the pool is thinned later, by the network as it is at the end
-                snapshots[share] = {parts.LABELLED: labelled, parts.POOL: now.logits(self._take(parts.POOL))[:, 1:]}
+                snapshots[share] = labelled, now.logits(self._take(parts.POOL))[:, 1:]
 
         fit = deep.train_replicas(
             getattr(deep, self.setting.model),
@@ -224,39 +216,23 @@ class Networks:
         missing = [share for share in SNAPSHOTS if share not in snapshots]
         if missing:
             self.facts["snapshots left out"] = f"{missing}: the training resumed from a checkpoint after them"
-        logits = {}
-        for part in self.rows:
+        logits, stays = {}, {}
+        for part in (parts.LABELLED, parts.POOL, parts.TEST):
             scores = fit.logits(self._take(part))
-            stays = self._thin(part, scores[:, 0])
-            logits[part] = scores[stays, 1:]
-            if part == parts.POOL:
-                for kept in snapshots.values():
-                    kept[parts.POOL] = kept[parts.POOL][stays]
+            draws = np.random.default_rng([self.seed, 2, part]).random(len(scores))
+            stays[part] = (part == parts.LABELLED) | (draws < self.setting.keep(logistic(scores[:, 0])))
+            logits[part] = columns(scores[stays[part], 1:])
+            self.rows[part] = self.rows[part][stays[part]]
+        self.facts["test rows kept"] = float(stays[parts.TEST].mean())
         del fit
         stages.done("score", f"scored, {self.facts['test rows kept']:.1%} of the test rows stay after thinning")
-        columns = np.asfortranarray  # each network is read on its own
-        labelled, test = (self._take(part) for part in (parts.LABELLED, parts.TEST))
-        return Scored(
-            columns(logits[parts.LABELLED]),
-            labelled.label.cpu().numpy(),
-            columns(logits[parts.POOL]),
-            columns(logits[parts.TEST]),
-            test.label.cpu().numpy(),
-            None if test.truth is None else test.truth.cpu().numpy(),
-            {share: (columns(kept[parts.LABELLED]), columns(kept[parts.POOL])) for share, kept in snapshots.items()},
-        )
+        test = self._take(parts.TEST)
+        truth = None if test.truth is None else test.truth.cpu().numpy()
+        thinned = {share: (labelled, columns(pool[stays[parts.POOL]])) for share, (labelled, pool) in snapshots.items()}
+        labelled, pool, tested = logits.values()
+        return Scored(labelled, label, pool, tested, test.label.cpu().numpy(), truth, thinned)
 
     def _take(self, part: int) -> Clicks:
         import torch
 
         return self.clicks.take(torch.from_numpy(self.rows[part]).to(self.clicks.label.device))
-
-    def _thin(self, part: int, logit: NDArray[Any]) -> NDArray[np.bool_]:
-        """Keep rows of pool and test by the prediction of the thinning network; labelled rows all stay."""
-        if part == parts.LABELLED:
-            return np.ones(len(logit), bool)
-        stays = np.random.default_rng([self.seed, 2, part]).random(len(logit)) < self.setting.keep(logistic(logit))
-        self.rows[part] = self.rows[part][stays]
-        if part == parts.TEST:
-            self.facts["test rows kept"] = float(stays.mean())
-        return stays

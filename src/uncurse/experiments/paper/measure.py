@@ -8,7 +8,8 @@ found once, and every calibrator, variant and number of bins is evaluated on the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from ...links import logistic
 from ...metrics.selection import count_of_share
 from ...theory import gaussianity
 from ...validation import check_choice, check_count, check_share
-from ..processes import in_processes
+from ..processes import Progress, in_processes
 from .claims import judge
 from .served import LAMBDA_FLOOR, REPLICAS, Figures, Lambdas, Scored, groups_of, measure_network, slope_of
 from .tables import DATASETS, REPLICA_METHODS, ClickTables, Key, Lambda, Shape, cells_of
@@ -54,7 +55,7 @@ def measure(
     replicas: Sequence[int] = REPLICAS,
     methods: Sequence[str] = REPLICA_METHODS,
     processes: int | None = None,
-    progress: Callable[[int], Callable[[Iterator[Any]], Iterable[Any]]] = lambda total: iter,
+    progress: Callable[[int], Progress] = lambda total: iter,
 ) -> Measured:
     """Measure every calibrator, alone and with VAD, and our methods, for every served network.
 
@@ -62,13 +63,13 @@ def measure(
     `bins` are numbers of bins for ECE and MCE: 50 in all cells, the others for pairs. `replicas` are the sizes S of
     groups; those larger than the number of networks are left out. `methods` are compared by kind of replica.
     """
-    shares = tuple(sorted(check_share(alpha) for alpha in alphas))
+    shares = sorted(check_share(alpha) for alpha in alphas)
     counts = sorted({check_count(m, "bins") for m in bins})
     if not shares or not counts:
         raise UncurseError("alphas or bins is empty; pass at least one share and one number of bins")
     served = groups_of(scored.models, replicas)
-    shares = _with_positives(scored, list(served), shares)
-    tasks = [(scored, model, sizes, shares, counts, methods) for model, sizes in served.items()]
+    kept = _with_positives(scored, served, shares)
+    tasks = [(scored, model, sizes, kept, counts, methods) for model, sizes in served.items()]
     figures, lambdas, failed, slopes = zip(*in_processes(measure_network, tasks, processes, progress), strict=True)
     for name, reason in {name: reason for each in failed for name, reason in each.items()}.items():
         count = sum(name in each for each in failed)
@@ -84,26 +85,31 @@ def measure(
             UserWarning,
             stacklevel=2,
         )
-    by_network = dict(zip(served, figures, strict=True))
-    shape = _shape(scored.pool[:, 0])
-    return Measured(scored.models, shares, by_network, list(lambdas), _sizes(scored), shape, networks)
+    sizes: dict[str, float] = {
+        "labelled": len(scored.labelled),
+        "labelled_rate": float(np.mean(scored.labelled_y)),
+        "pool": len(scored.pool),
+        "test": len(scored.test),
+        "test_rate": float(np.mean(scored.test_y)),
+        **({} if scored.truth is None else {"test_true_rate": float(np.mean(scored.truth))}),
+    }
+    by_network, shape = dict(zip(served, figures, strict=True)), _shape(scored.pool[:, 0])
+    return Measured(scored.models, kept, by_network, list(lambdas), sizes, shape, networks)
 
 
 def tabulate(dataset: str, worlds: Sequence[Measured], about: dict[str, Any] | None = None) -> ClickTables:
     """Make the tables of worlds with as many networks each; `about` is plain data that is kept in the result."""
     check_choice("dataset", dataset, DATASETS)
     alphas = tuple(alpha for alpha in worlds[0].alphas if all(alpha in each.alphas for each in worlds))
-    samples: dict[Key, dict[tuple[int, int], Array]] = {}
+    samples: dict[Key, dict[tuple[int, int], Array]] = defaultdict(dict)
+    lambdas: dict[tuple[int, str, str], list[tuple[float, float]]] = defaultdict(list)
     for w, each in enumerate(worlds):
         kept = [each.alphas.index(alpha) for alpha in alphas]
         for model, figures in each.figures.items():
             for key, values in figures.items():
-                samples.setdefault(key, {})[w, model] = values[kept]
-    lambdas: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
-    for each in worlds:
-        for made in each.lambdas:
-            for place, pair in made.items():
-                lambdas.setdefault(place, []).append(pair)
+                samples[key][w, model] = values[kept]
+        for place, pair in (item for made in each.lambdas for item in made.items()):
+            lambdas[place].append(pair)
     return ClickTables(
         dataset,
         worlds[0].models,
@@ -119,25 +125,22 @@ def tabulate(dataset: str, worlds: Sequence[Measured], about: dict[str, Any] | N
     )
 
 
-def _with_positives(scored: Scored, served: list[int], shares: tuple[float, ...]) -> tuple[float, ...]:
+def _with_positives(scored: Scored, served: Iterable[int], shares: list[float]) -> tuple[float, ...]:
     """Return the shares whose selections all hold a click; of few test rows the smallest may not."""
     rate, rows = float(np.mean(scored.test_y)), len(scored.test)
-    kept = []
-    for alpha in shares:
-        if alpha * rows < 1:
-            continue
+
+    def holds_clicks(alpha: float) -> bool:
         count = count_of_share(alpha, rows)
-        if count * rate > 100 or all(
-            scored.test_y[np.argpartition(-scored.test[:, model], count - 1)[:count]].any() for model in served
-        ):
-            kept.append(alpha)
-    left_out = [alpha for alpha in shares if alpha not in kept]
+        tops = (np.argpartition(-scored.test[:, model], count - 1)[:count] for model in served)
+        return count * rate > 100 or all(scored.test_y[top].any() for top in tops)
+
+    kept = tuple(alpha for alpha in shares if alpha * rows >= 1 and holds_clicks(alpha))
     if not kept:
         raise UncurseError(f"of {rows:,} test rows no selection holds a click for every model; take more rows")
+    left_out = ", ".join(f"{100 * alpha:g}%" for alpha in shares if alpha not in kept)
     if left_out:
-        names = ", ".join(f"{100 * alpha:g}%" for alpha in left_out)
-        warnings.warn(f"left out: the top {names} of {rows:,} test rows holds no click", UserWarning, stacklevel=3)
-    return tuple(kept)
+        warnings.warn(f"left out: the top {left_out} of {rows:,} test rows holds no click", UserWarning, stacklevel=3)
+    return kept
 
 
 def _describe_networks(scored: Scored, slopes: Array) -> dict[str, Any]:
@@ -165,17 +168,6 @@ def log_losses(logits: NDArray[Any], labels: NDArray[Any]) -> Array:
     return np.array(
         [np.logaddexp(0.0, np.where(labels, -column, column)).mean(dtype=np.float64) for column in logits.T]
     )
-
-
-def _sizes(scored: Scored) -> dict[str, float]:
-    sizes: dict[str, float] = {
-        "labelled": len(scored.labelled),
-        "labelled_rate": float(np.mean(scored.labelled_y)),
-        "pool": len(scored.pool),
-        "test": len(scored.test),
-        "test_rate": float(np.mean(scored.test_y)),
-    }
-    return sizes if scored.truth is None else {**sizes, "test_true_rate": float(np.mean(scored.truth))}
 
 
 def _lambda(s: int, kind: str, link: str, pairs: Array) -> Lambda:

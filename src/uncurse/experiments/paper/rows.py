@@ -7,7 +7,7 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ...deep.data import Clicks
     from ..logs import Encoded
 
-Keep = Callable[[NDArray[Any]], NDArray[Any]]
 #: Opens a progress bar: call it with the rows read.
 Reading = Callable[[], AbstractContextManager[Callable[[int], None]]]
-TRAIN, LABELLED, POOL, TEST, OTHER = range(5)  # parts; other rows are for the thinning network
+TRAIN, LABELLED, POOL, TEST, OTHER = range(5)  # other rows are for the thinning network
+PARTS = ("training", "labelled", "pool", "test", "thinning")
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,24 @@ class Setting:
     name: str
     rows: int  # of which `shares` are training, labelled validation, pool sample and test
     shares: tuple[float, float, float, float]
-    keep: Keep  # probability by the thinning network to the share of test rows that stays
+    keep: Callable[[NDArray[Any]], NDArray[Any]]  # share of test rows that stays, by the thinning network's probability
     model: str
     training: dict[str, Any] = field(hash=False)
+    cpu_speed: int  # rows a second of all models, on two cores
     #: Networks of the Criteo world stop under-fitting in the third epoch, those of the real log in the second.
     world_epochs: int = 1
     models: int = 80
 
 
-def _keep_avazu(p: NDArray[Any]) -> NDArray[Any]:
-    return np.where(p < 0.2, 1 - p, np.where(p > 0.3, 0.1, 2.2 - 7 * p))
-
-
 SETTINGS = {
     "criteo": Setting(
         "criteo", 15_000_000, (0.85, 0.015, 0.015, 0.12), lambda p: 1 - p, "DLRM",
-        {"optimiser": "sgd", "rate": 0.1, "batch_size": 128, "epochs": 2}, world_epochs=3,
+        {"optimiser": "sgd", "rate": 0.1, "batch_size": 128, "epochs": 2}, 40_000, world_epochs=3,
     ),
     "avazu": Setting(
-        "avazu", 10_000_000, (0.77, 0.015, 0.015, 0.2), _keep_avazu, "XDeepFM",
-        {"optimiser": "adam", "rate": 1e-3, "batch_size": 256, "epochs": 1},
+        "avazu", 10_000_000, (0.77, 0.015, 0.015, 0.2),
+        lambda p: np.where(p < 0.2, 1 - p, np.where(p > 0.3, 0.1, 2.2 - 7 * p)), "XDeepFM",
+        {"optimiser": "adam", "rate": 1e-3, "batch_size": 256, "epochs": 1}, 8_000,
     ),
 }  # fmt: skip
 #: Below a million rows the paper's shares would leave too few to calibrate and to select from.
@@ -62,7 +60,6 @@ QUICK: dict[str, dict[str, int]] = {
     "criteo": {"rows": 80_000, "models": 8, "epochs": 2},
     "avazu": {"rows": 60_000, "models": 4, "epochs": 1},
 }
-_CPU_SPEED = {"criteo": 40_000, "avazu": 8_000}  # rows a second of all models, on two cores
 
 
 def split_rows(setting: Setting, rows: int, total: int, seed: int) -> NDArray[np.int8]:
@@ -72,9 +69,7 @@ def split_rows(setting: Setting, rows: int, total: int, seed: int) -> NDArray[np
     return np.append(split, np.full(total - rows, OTHER, np.int8))
 
 
-def draw_world(
-    setting: Setting, rows: int, rate: float | None, seed: int, device: Any
-) -> tuple[Clicks, NDArray[np.int8]]:
+def draw_world(setting: Setting, rows: int, rate: float | None, seed: int, device: Any) -> tuple[Clicks, NDArray[Any]]:
     """Return rows of a world on the device, and the part of each."""
     from ..worlds import ClickWorld
 
@@ -86,35 +81,33 @@ def draw_world(
     return world.draw(len(split), seed=seed + 1, device=device), split
 
 
-def encoded_log(
-    setting: Setting,
-    data: str | os.PathLike[str],
-    kept: str | os.PathLike[str] | None,
-    split: NDArray[np.int8],
-    vocabulary: str,
-    bad_share: float,
-    reading: Reading,
+def read_log(
+    kind: str, data: Any, kept: Any, split: NDArray[np.int8], vocabulary: str, bad_share: float, reading: Reading
 ) -> Encoded:
     """Return the log, encoded for this split now or before."""
     from ..logs import Encoded, encode
 
-    if kept is not None and Path(kept).exists():
-        log = Encoded.open(kept)
-        _check_encoded(log, data, setting, vocabulary, split)
-        return log
     with ExitStack() as stack:
         if kept is None:  # a mapped file outlives its name
             kept = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log.clicks"
-        return encode(
-            data,
-            kept,
-            kind=setting.name,
-            rows=len(split),
-            training=lambda start, stop: split[start:stop] == TRAIN,
-            vocabulary=vocabulary,
-            bad_share=bad_share,
-            progress=stack.enter_context(reading()),
-        )
+        if not Path(kept).exists():
+            options: dict[str, Any] = {"kind": kind, "vocabulary": vocabulary, "bad_share": bad_share}
+            options["training"] = lambda start, stop: split[start:stop] == TRAIN
+            return encode(data, kept, rows=len(split), progress=stack.enter_context(reading()), **options)
+    # Codes depend on which rows are training rows.
+    log = Encoded.open(kept)
+    wanted: dict[str, Any] = {"kind": kind, "source_bytes": Path(data).stat().st_size, "vocabulary": vocabulary}
+    if log.rows > len(split):
+        wanted["rows"] = len(split)
+    elif vocabulary == "training":
+        wanted["training_crc"] = zlib.crc32((split[: log.rows] == TRAIN).tobytes())
+    for name, value in wanted.items():
+        if getattr(log, name) != value:
+            raise UncurseError(
+                f"{log.path} was encoded from {log.source} for something else ({name} is {getattr(log, name)!r}, here "
+                f"{value!r}; was it another log, --seed or --rows?); remove it, or name another file"
+            )
+    return log
 
 
 def count_rows(data: str | os.PathLike[str], setting: Setting, rows: int) -> int:
@@ -134,23 +127,18 @@ def count_rows(data: str | os.PathLike[str], setting: Setting, rows: int) -> int
     return lines
 
 
-def available_rows(setting: Setting, wanted: int, lines: int | None) -> int:
-    """Return how many of the wanted rows a log of so many lines has, beside those of the thinning network."""
-    return wanted if lines is None else min(wanted, int(lines / (1 + setting.shares[0])))
-
-
-def fewer_rows(rows: int, wanted: int, lines: int) -> str:
-    """Say why there are fewer rows than wanted; return an empty text if there are not."""
-    if rows >= wanted:
-        return ""
-    reason = "the thinning network needs as many further rows as the others train on"
-    return f"{rows:,} rows instead of {wanted:,}: the log has {lines:,}, and {reason}"
+def plan_rows(setting: Setting, wanted: int, lines: int | None) -> tuple[Setting, int, str]:
+    """Return the setting with its shares, how many of the wanted rows a log has, and why if they are fewer."""
+    there = wanted if lines is None else min(wanted, int(lines / (1 + setting.shares[0])))
+    if there < SMALL and setting.shares != SMALL_SHARES:
+        return plan_rows(replace(setting, shares=SMALL_SHARES), wanted, lines)
+    reason = f"the log has {lines or 0:,}, and the thinning network needs as many further rows as the others train on"
+    return setting, there, f"{there:,} rows instead of {wanted:,}: {reason}" if there < wanted else ""
 
 
 def check_time(setting: Setting, rows: int, models: int, epochs: int) -> None:
     """Refuse to start half a day of work by accident."""
-    work = rows * setting.shares[0] * epochs * (models + 1)
-    hours = work / _CPU_SPEED[setting.name] / 3600
+    hours = rows * setting.shares[0] * epochs * (models + 1) / setting.cpu_speed / 3600
     if hours > 12:
         raise UncurseError(
             f"there is no GPU here, and {models + 1} models on {rows:,} rows would take some {hours:.0f} hours on a "
@@ -161,27 +149,11 @@ def check_time(setting: Setting, rows: int, models: int, epochs: int) -> None:
 def check_parts(clicks: Clicks, split: NDArray[np.int8]) -> None:
     """Raise UncurseError before the training if a part has no clicks."""
     label = clicks.label.cpu().numpy()
-    for part, name in enumerate(("training", "labelled", "pool", "test", "thinning")):
-        clicked = int(label[split == part].sum())
-        if not clicked:
+    for part, name in enumerate(PARTS):
+        if not label[split == part].any():
             raise UncurseError(
-                f"of {len(split):,} rows {int((split == part).sum())} are {name} rows, with {clicked} clicks among "
-                "them: too few; take more rows"
-            )
-
-
-def _check_encoded(log: Any, data: str | os.PathLike[str], setting: Setting, vocabulary: str, split: Any) -> None:
-    """Raise UncurseError unless the log was encoded for these rows: codes depend on which are training rows."""
-    wanted: dict[str, Any] = {"kind": setting.name, "source_bytes": Path(data).stat().st_size, "vocabulary": vocabulary}
-    if log.rows > len(split):
-        wanted["rows"] = len(split)
-    elif vocabulary == "training":
-        wanted["training_crc"] = zlib.crc32((split[: log.rows] == TRAIN).tobytes())
-    for name, value in wanted.items():
-        if getattr(log, name) != value:
-            raise UncurseError(
-                f"{log.path} was encoded from {log.source} for something else ({name} is {getattr(log, name)!r}, here "
-                f"{value!r}; was it another log, --seed or --rows?); remove it, or name another file"
+                f"of {len(split):,} rows {int((split == part).sum())} are {name} rows, with 0 clicks among them: too "
+                "few; take more rows"
             )
 
 

@@ -38,6 +38,7 @@ LAMBDA_FLOOR = 0.05
 _LINKS = {"vad": "logistic", "vad_identity": "identity"}
 
 Figures = dict[Key, Array]  # arrays over α
+Metrics = dict[tuple[str, int | None], Array]  # the same of one map, by metric and number of bins
 Lambdas = dict[tuple[int, str, str], tuple[float, float]]  # by S, kind of replica and link: on pool and labelled rows
 
 
@@ -144,6 +145,8 @@ class ServedNetwork:
         self.pool = Cells().update(scored.pool[:, model])
         labelled = Cells().update(scored.labelled[:, model], scored.labelled_y)
         self.steps: dict[str, ScoreMap] = {"Vanilla": Affine(1.0, 0.0), LEVEL: Affine(1.0, level_shift(labelled))}
+        self.figures: Figures = {}
+        self.lambdas: Lambdas = {}
         self.failed: dict[str, str] = {}
         for name, (method, options) in SETTINGS.items():
             try:
@@ -151,34 +154,26 @@ class ServedNetwork:
             except UncurseError as error:  # networks of few rows may know nothing; the others are still worth seeing
                 self.failed[name] = str(error)
 
-    def measure(self, groups: list[int], methods: Sequence[str]) -> tuple[Figures, Lambdas]:
-        """Return every figure by key, and λ on the pool and on labelled rows."""
-        figures: Figures = {}
-        lambdas: Lambdas = {}
+    def measure(self, groups: list[int], methods: Sequence[str]) -> None:
+        """Fill `figures`, and `lambdas` with λ on the pool and on labelled rows."""
         alone = {name: self._figures(step, self.others if 2 in groups else []) for name, step in self.steps.items()}
         for s in groups:
             for name, made in alone.items():  # the other numbers of bins are for pairs
-                figures |= {
-                    Key(metric, name, "original", s, m): values
-                    for (metric, m), values in made.items()
-                    if metric != "log_loss" and (s == 2 or m in (None, self.main))
-                }
+                self._add(name, "original", s, {k: v for k, v in made.items() if s == 2 or k[1] in (None, self.main)})
             columns = columns_of_group(self.model, s)
             for variant, link in _LINKS.items():
                 if variant == "vad" or s == 2:
                     pool, labelled = (self._vad(part, columns, link) for part in ("pool", "labelled"))
-                    lambdas[s, "seeds", link] = pool.lambda_, labelled.lambda_
+                    self.lambdas[s, "seeds", link] = pool.lambda_, labelled.lambda_
                     for name, step in self.steps.items():
                         # Neither the model nor its level corrects for noise, so VAD's whole λ remains to be applied.
-                        whole = name in ("Vanilla", LEVEL)
-                        slope = pool.lambda_ if whole else pool.lambda_ / labelled.lambda_
+                        slope = pool.lambda_ / (1.0 if name in ("Vanilla", LEVEL) else labelled.lambda_)
                         tandem = pool.map_ if name == "Vanilla" else self._tandem(step, slope, link)
-                        figures |= self._debiased(tandem, name, variant, s, alone[name])
+                        self._add_debiased(tandem, name, variant, s, alone[name])
         if 2 in groups:
             curved = self._vad("pool", columns_of_group(self.model, 2), "logistic", curvature=True)
-            figures |= self._debiased(curved.map_, "Vanilla", "vad_curvature", 2, alone["Vanilla"])
-            self._compare_replicas(figures, lambdas, methods)
-        return figures, lambdas
+            self._add_debiased(curved.map_, "Vanilla", "vad_curvature", 2, alone["Vanilla"])
+            self._compare_replicas(methods)
 
     def _vad(self, part: str, columns: list[int], link: str, **options: Any) -> VAD:
         moments = Moments(link).update(np.ascontiguousarray(getattr(self.scored, part)[:, columns]))
@@ -193,80 +188,73 @@ class ServedNetwork:
         center = float(np.average(calibrated, weights=self.pool.weight))
         return compose(step, Affine(slope, (1 - slope) * center, link), scale="logit")
 
-    def _compare_replicas(self, figures: Figures, lambdas: Lambdas, methods: Sequence[str]) -> None:
+    def _compare_replicas(self, methods: Sequence[str]) -> None:
         """Add figures of VAD, Tower and Auto with a second network, and with an earlier checkpoint, as the replica."""
-        scored, pair = self.scored, columns_of_group(self.model, 2)
-        kinds = {"seeds": (scored.labelled[:, pair], scored.pool[:, pair])}
-        for share, then in scored.snapshots.items():
-            parts = zip((scored.labelled, scored.pool), then, strict=True)
-            labelled, pool = (np.column_stack([now[:, self.model], old[:, self.model]]) for now, old in parts)
-            kinds[f"snapshot {100 * share:g}%"] = labelled, pool
-        for kind, logits in kinds.items():
+        now, pair = (self.scored.labelled, self.scored.pool), columns_of_group(self.model, 2)
+        kinds = {"seeds": [part[:, pair] for part in now]}
+        for share, then in self.scored.snapshots.items():
+            both = [
+                np.column_stack([new[:, self.model], old[:, self.model]]) for new, old in zip(now, then, strict=True)
+            ]
+            kinds[f"snapshot {100 * share:g}%"] = both
+        for kind, (labelled, pool) in kinds.items():
             replicas = "seeds" if kind == "seeds" else "snapshots"
-            rows = from_arrays(np.ascontiguousarray(logits[0]), scored.labelled_y, cells=False, replica_counts=True)
-            pool_rows = from_arrays(np.ascontiguousarray(logits[1]), cells=False, replica_counts=True)
+            counts: dict[str, Any] = {"cells": False, "replica_counts": True}
+            rows = from_arrays(np.ascontiguousarray(labelled), self.scored.labelled_y, **counts)
+            pool_rows = from_arrays(np.ascontiguousarray(pool), **counts)
             for name in methods:
-                method = {"VAD": VAD, "Tower": Tower, "Auto": Auto}[name]
                 try:
-                    if method is VAD:
+                    if name == "VAD":
                         moments = [Evidence(each.spec, each.moments) for each in (pool_rows, rows)]
-                        both = [VAD(replicas=replicas, lambda_floor=LAMBDA_FLOOR).fit(each) for each in moments]
-                        lambdas[2, kind, "logistic"] = both[0].lambda_, both[1].lambda_
-                        step = both[0].map_
+                        fits = [VAD(replicas=replicas, lambda_floor=LAMBDA_FLOOR).fit(each) for each in moments]
+                        self.lambdas[2, kind, "logistic"] = fits[0].lambda_, fits[1].lambda_
+                        step = fits[0].map_
                     else:
+                        method: Any = {"Tower": Tower, "Auto": Auto}[name]
                         step = method(scale="logit", replicas=replicas).fit(pool_rows, labelled=rows).map_
                 except UncurseError as error:
                     self.failed[f"{name}, {kind}"] = str(error)
-                    continue
-                made = self._figures(step, [])
-                del made["log_loss", None]
-                figures.update({Key(metric, name, kind, 2, m): values for (metric, m), values in made.items()})
+                else:
+                    self._add(name, kind, 2, self._figures(step))
 
-    def _debiased(self, step: ScoreMap, name: str, variant: str, s: int, alone: Any) -> Figures:
-        made = self._figures(step, self.others if (s, variant) == (2, "vad") else [])
-        made["log_loss_reduction", None] = made.pop(("log_loss", None)) / alone["log_loss", None] - 1
-        before = self.steps[name]
+    def _add_debiased(self, step: ScoreMap, name: str, variant: str, s: int, alone: Metrics) -> None:
+        """Add figures of a map after VAD, and their changes against the calibrator alone."""
+        pairs = (s, variant) == (2, "vad")
+        made = self._figures(step, self.others if pairs else [])
+        made["log_loss_reduction", None] = made["log_loss", None] / alone["log_loss", None] - 1
         made["log_loss_reduction_click_error", None] = np.concatenate(
-            [_reduction_error(rows, before(rows.score), step(rows.score)) for rows in self.selections]
+            [_reduction_error(rows, self.steps[name](rows.score), step(rows.score)) for rows in self.selections]
         )
-        if (s, variant) == (2, "vad"):
-            for metric in ("calibration_error", "true_error"):
-                if (metric, None) in made:
-                    made[f"{metric}_step", None] = made[metric, None] - alone[metric, None]
-        return {Key(metric, name, variant, s, m): values for (metric, m), values in made.items()}
+        for key in [("calibration_error", None), ("true_error", None)] if pairs else []:
+            if key in made:
+                made[f"{key[0]}_step", None] = made[key] - alone[key]
+        self._add(name, variant, s, made)
 
-    def _figures(self, step: ScoreMap, others: Sequence[int]) -> dict[tuple[str, int | None], Array]:
-        """Return every metric of one map, by name and number of bins, over α."""
-        parts = [_figures_of(rows, step, self.main, others) for rows in self.selections]
-        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    def _add(self, name: str, variant: str, s: int, made: Metrics) -> None:
+        self.figures |= {Key(metric, name, variant, s, m): v for (metric, m), v in made.items() if metric != "log_loss"}
 
-
-def _figures_of(
-    rows: _Selections, step: ScoreMap, main: int, others: Sequence[int]
-) -> dict[tuple[str, int | None], Array]:
-    ranked = Ranked(step(rows.score), rows.columns)
-    found = ranked.rows(rows.alphas, rows.rows, main, "quantile")
-
-    def column(name: str) -> Array:
-        return np.array([float(getattr(row, name)) for row in found])
-
-    made: dict[tuple[str, int | None], Array] = {
-        ("calibration_error", None): column("calibration_error"),
-        ("calibration_error_click_error", None): np.array([row.calibration_error.standard_error for row in found]),
-        ("log_loss", None): column("log_loss"),
-    }
-    if rows.truth is not None:
-        made["true_error", None] = column("predicted") / rows.truth - 1
-    for m in (main, *others):
-        if m == main:
-            binned: tuple[list[Any], list[Any]] = [row.ece for row in found], [row.mce for row in found]
-        else:
-            binned = ranked.binned(rows.rows, m, "quantile")
-        for name, estimates in zip(("ece", "mce"), binned, strict=True):
-            made[name, m] = np.array(estimates, np.float64)
-            made[f"{name}_floor", m] = np.array([estimate.floor for estimate in estimates], np.float64)
-            made[f"{name}_click_error", m] = np.array([estimate.standard_error for estimate in estimates])
-    return made
+    def _figures(self, step: ScoreMap, others: Sequence[int] = ()) -> Metrics:
+        """Return every metric of one map."""
+        parts = []
+        for rows in self.selections:
+            ranked = Ranked(step(rows.score), rows.columns)
+            found = ranked.rows(rows.alphas, rows.rows, self.main, "quantile")
+            made: dict[tuple[str, int | None], Any] = {
+                ("calibration_error", None): [row.calibration_error for row in found],
+                ("calibration_error_click_error", None): [row.calibration_error.standard_error for row in found],
+                ("log_loss", None): [row.log_loss for row in found],
+            }
+            if rows.truth is not None:
+                made["true_error", None] = np.array([row.predicted for row in found]) / rows.truth - 1
+            for m in (self.main, *others):
+                main = [row.ece for row in found], [row.mce for row in found]
+                binned = main if m == self.main else ranked.binned(rows.rows, m, "quantile")
+                for name, estimates in zip(("ece", "mce"), binned, strict=True):
+                    made[name, m] = estimates
+                    made[f"{name}_floor", m] = [estimate.floor for estimate in estimates]
+                    made[f"{name}_click_error", m] = [estimate.standard_error for estimate in estimates]
+            parts.append(made)
+        return {key: np.concatenate([np.array(part[key], np.float64) for part in parts]) for key in parts[0]}
 
 
 def _reduction_error(rows: _Selections, before: Array, after: Array) -> Array:
@@ -310,5 +298,5 @@ def measure_network(
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `measure` reports them for all networks together
         network = ServedNetwork(scored, model, alphas, bins)
-        figures, lambdas = network.measure(groups, methods)
-        return figures, lambdas, network.failed, slope_of(network.steps.get("Platt Scaling"))
+        network.measure(groups, methods)
+        return network.figures, network.lambdas, network.failed, slope_of(network.steps.get("Platt Scaling"))

@@ -6,7 +6,7 @@ served model, the information matrix. More columns too: the error against the tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -24,7 +24,8 @@ from ...links import logistic
 from ...metrics import evaluate
 from ...text_tables import TextTable, as_text
 from ...threads import in_threads, one_blas_thread
-from .tables import csv_rows
+from ..processes import Progress
+from .tables import Printed, count_far, printed_cells
 
 #: The design: features, training rows, test and pool rows, and the means of the features.
 FEATURES, TRAIN, TEST = 20, 3_000, 30_000
@@ -80,8 +81,7 @@ class SyntheticTables:
 
     def far(self, limit: float = 3.0) -> tuple[int, int]:
         """How many cells lie more than `limit` combined standard errors from the paper's, and of how many."""
-        distances = [cell.distance for cell in self.cells if cell.distance is not None]
-        return sum(abs(d) > limit for d in distances), len(distances)
+        return count_far(self.cells, limit)
 
     def to_json(self) -> str:
         """One JSON document."""
@@ -90,23 +90,13 @@ class SyntheticTables:
         return documents.dumps("synthetic", {**about, "cells": cells})
 
 
-def paper() -> dict[tuple[str, float, str], tuple[float, float | None]]:
+def paper() -> dict[tuple[str, float, str], Printed]:
     """Return the paper's cells: (metric, α, method) to mean and standard error."""
-    return {
-        (row["metric"], float(row["alpha"]), row["method"]): (
-            float(row["mean"]),
-            float(row["standard_error"]) if row["standard_error"] else None,
-        )
-        for row in csv_rows("synthetic.csv")
-    }
+    cells = printed_cells("synthetic.csv")
+    return {(row["metric"], float(row["alpha"]), row["method"]): printed for row, printed in cells}
 
 
-def run(
-    replications: int = 100,
-    seed: int = 0,
-    *,
-    progress: Callable[[Iterator[Any]], Iterable[Any]] = iter,
-) -> SyntheticTables:
+def run(replications: int = 100, seed: int = 0, *, progress: Progress = iter) -> SyntheticTables:
     """Run the experiment with fresh random numbers."""
     if replications < 2:
         raise UncurseError(f"replications={replications}; a standard error needs at least 2")
@@ -114,13 +104,14 @@ def run(
     with one_blas_thread():
         made = in_threads(lambda stream: _replicate(np.random.default_rng(stream)), streams, progress)
     results, lambdas = zip(*made, strict=True)
-    stack = np.stack(results)  # replications × methods × metrics × α
+    stack = np.stack(results)  # replications × metrics × α × methods
     means, errors = stack.mean(axis=0), stack.std(axis=0, ddof=1) / np.sqrt(replications)
+    places = list(product(METRICS, ALPHAS, METHODS))
     known = paper()
-    cells = []
-    for k, a, j in product(range(len(METRICS)), range(len(ALPHAS)), range(len(METHODS))):
-        place = METRICS[k], ALPHAS[a], METHODS[j]
-        cells.append(SyntheticCell(*place, float(means[j, k, a]), float(errors[j, k, a]), *known.get(place, ())))
+    cells = [
+        SyntheticCell(*place, mean, error, *known.get(place, ()))
+        for place, mean, error in zip(places, means.ravel().tolist(), errors.ravel().tolist(), strict=True)
+    ]
     mean_lambdas = {name: float(np.mean([entry[name] for entry in lambdas])) for name in lambdas[0]}
     return SyntheticTables(tuple(cells), mean_lambdas, replications, seed)
 
@@ -148,16 +139,13 @@ def _replicate(rng: np.random.Generator) -> tuple[NDArray[np.float64], dict[str,
     best = np.argpartition(-test, most)[:most]
     best = best[np.argsort(-test[best])]
     reached = np.cumsum(truth[best])[[round(a * TEST) - 1 for a in ALPHAS]]
-    out = np.empty((len(METHODS), len(METRICS), len(ALPHAS)))
-    for j, name in enumerate(METHODS):
-        result = evaluate(y_test, predictions[name], ALPHAS)
-        if j == 0:
-            vanilla = result.column("log_loss")
-        out[j, :3] = [result.column(metric) for metric in METRICS[:3]]
-        out[j, 3] = result.column("log_loss") / vanilla - 1
-        out[j, 4] = result.column("predicted") / reached - 1
-        out[j, 5] = [row.ece.floor for row in result.rows]
-        out[j, 6] = [row.mce.floor for row in result.rows]
+    out = np.empty((len(METRICS), len(ALPHAS), len(METHODS)))
+    results = [evaluate(y_test, predictions[name], ALPHAS) for name in METHODS]
+    for j, result in enumerate(results):
+        out[:3, :, j] = [result.column(metric) for metric in METRICS[:3]]
+        out[3, :, j] = result.column("log_loss") / results[0].column("log_loss") - 1
+        out[4, :, j] = result.column("predicted") / reached - 1
+        out[5:, :, j] = [[row.ece.floor for row in result.rows], [row.mce.floor for row in result.rows]]
     return out, {name: fit.lambda_ for name, fit in fits.items()}
 
 
@@ -183,14 +171,11 @@ def scores_of(x: Array, coefficients: Array) -> Array:
     return scores
 
 
-# ---------------------------------------------------------------------------- the authors' stream
-
-
-def run_golden(*, progress: Callable[[Iterator[Any]], Iterable[Any]] = iter) -> dict[float, dict[str, float]]:
+def run_golden(*, progress: Progress = iter) -> dict[float, dict[str, float]]:
     """The same figures from the authors' own random stream; see `GOLDEN`.
 
-    All training sets are drawn first, then all test sets, then all pools, each its rows and then its labels;
-    then two bootstraps for each replication and α. Figures are means over 100 replications.
+    All training sets are drawn first, then all test sets, then all pools, each its rows and then its labels; then two
+    bootstraps for each replication and α.
     """
     stream = np.random.RandomState(1234)
     count = 100
@@ -202,14 +187,12 @@ def run_golden(*, progress: Callable[[Iterator[Any]], Iterable[Any]] = iter) -> 
     train = [draw(TRAIN, TRAIN_MEAN) for _ in range(count)]
     served = [fit_model(x, y, np.ones(TRAIN)) for x, y in train]
     # A test set is only ever seen through its served score, a pool through float32: a tenth of the memory.
-    test = []
-    for coefficients in served:
-        x, y = draw(TEST, POOL_MEAN)
-        test.append((scores_of(x, coefficients[None])[:, 0], y))
+    drawn = ((coefficients[None], *draw(TEST, POOL_MEAN)) for coefficients in served)
+    test = [(scores_of(x, coefficients)[:, 0], y) for coefficients, x, y in drawn]
     pools = [draw(TEST, POOL_MEAN)[0].astype(np.float32) for _ in range(count)]
     figures: dict[float, dict[str, float]] = {}
     for alpha in GOLDEN:
-        rows: list[dict[str, float]] = []
+        rows = []
         for i in progress(iter(range(count))):
             x, y = train[i]
             fits = [served[i]]
@@ -218,19 +201,14 @@ def run_golden(*, progress: Callable[[Iterator[Any]], Iterable[Any]] = iter) -> 
                 fits.append(fit_model(x, y, np.bincount(chosen, minlength=TRAIN).astype(float)))
             pool = scores_of(pools[i].astype(np.float64), np.stack(fits))
             score, label = test[i]
-            vad = VAD(replicas="bootstrap").fit(pool)
-            identity = VAD(replicas="bootstrap", link="identity").fit(pool)
-            (vanilla,) = evaluate(label, logistic(score), [alpha]).rows
-            (debiased,) = evaluate(label, vad.predict_proba(score), [alpha]).rows
-            (by_value,) = evaluate(label, identity.predict_proba(score), [alpha]).rows
+            vad, identity = (VAD(replicas="bootstrap", link=link).fit(pool) for link in ("logistic", "identity"))
+            predictions = logistic(score), vad.predict_proba(score), identity.predict_proba(score)
+            vanilla, debiased, by_value = (evaluate(label, p, [alpha]).rows[0] for p in predictions)
             ratios = vanilla.ratio, debiased.ratio, by_value.ratio, vad.lambda_
-            binned = vanilla.ece, debiased.ece, vanilla.mce, debiased.mce
-            rows.append(dict(zip(_FIGURES, (*ratios, *binned), strict=True)))
-        figures[alpha] = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+            rows.append((*ratios, vanilla.ece, debiased.ece, vanilla.mce, debiased.mce))
+        figures[alpha] = {name: float(np.mean(row)) for name, *row in zip(_FIGURES, *rows, strict=True)}
     return figures
 
-
-# ---------------------------------------------------------------------------- text
 
 _TITLES = {
     "calibration_error": ("Calibration error, %", 100),
@@ -238,8 +216,6 @@ _TITLES = {
     "mce": ("MCE", 1),
     "log_loss_reduction": ("Log-loss reduction, %", 100),
 }
-
-
 _LEGEND = (
     "Calibration error: Σf/Σy − 1 on the top α of the test rows, against their labels. VAD: two bootstraps beside the "
     "served model; VAD(p): the same on probabilities instead of logits; VAD (S=3): three bootstraps. Algorithm 1, "
@@ -253,10 +229,9 @@ _LEGEND = (
 def golden_text(figures: Mapping[float, Mapping[str, float]]) -> str:
     """Compare our figures for the authors' random stream with theirs."""
     table = [("α", "figure", "ours", "theirs", "difference")]
-    for alpha, row in figures.items():
-        for name, ours in row.items():
-            theirs = GOLDEN[alpha][name]
-            table.append((f"{100 * alpha:g}%", name, f"{ours:.6f}", f"{theirs:g}", f"{ours - theirs:+.1e}"))
+    for alpha, name in product(figures, _FIGURES):
+        ours, theirs = figures[alpha][name], GOLDEN[alpha][name]
+        table.append((f"{100 * alpha:g}%", name, f"{ours:.6f}", f"{theirs:g}", f"{ours - theirs:+.1e}"))
     head = (
         "The authors' random stream, means over 100 replications. Vanilla, VAD and VAD(p) are ratios Σf/Σy; the "
         "paper's tables have calibration errors, Σf/Σy − 1, in percent. λ does not depend on α: it differs between "
@@ -274,12 +249,12 @@ def text(tables: SyntheticTables) -> str:
     ]
     for metric, (title, unit) in _TITLES.items():
         methods = METHODS[:4] if metric != "log_loss_reduction" else ("VAD",)
-        floor = metric in ("ece", "mce")
-        table = [("α", *methods, *(["noise floor"] if floor else []))]
+        table = [("α", *methods, *["noise floor"] * (unit == 1))]
         for alpha in ALPHAS:
             cells = [_cell_text(tables.cell(metric, alpha, method), unit) for method in methods]
-            floors = [f"{tables.cell(metric + '_floor', alpha, 'VAD').mean:.4f}"] if floor else []
-            table.append((f"{100 * alpha:g}%", *cells, *floors))
+            if unit == 1:
+                cells.append(f"{tables.cell(f'{metric}_floor', alpha, 'VAD').mean:.4f}")
+            table.append((f"{100 * alpha:g}%", *cells))
         parts.append(TextTable(title, table))
     table = [("method", "top 2%", "top 5%", "top 10%", "λ")]
     for method in METHODS:

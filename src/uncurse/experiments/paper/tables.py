@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from importlib import resources
@@ -20,6 +21,7 @@ DATASETS = ("criteo", "avazu")
 LEVEL = "Vanilla, level corrected"
 #: The paper's methods, and ours that moves the logit so that Σf = Σy on labelled rows.
 CALIBRATORS = ("Vanilla", LEVEL, "Histogram Binning", "Platt Scaling", "Scaling-Binning", "Isotonic Regression")
+PAPER_CALIBRATORS = tuple(name for name in CALIBRATORS if name != LEVEL)
 #: Methods that are compared by kind of replica: a second network, or an earlier checkpoint of the served one.
 REPLICA_METHODS = ("VAD", "Tower", "Auto")
 MAIN_BINS = 50  # of ECE and MCE unless stated otherwise
@@ -30,12 +32,13 @@ class Key(NamedTuple):
     """What was measured. S is `replicas`; `bins` is M for ECE and MCE and None elsewhere."""
 
     metric: str
-    calibrator: str  # or one of `REPLICA_METHODS`
-    variant: str  # "original", "vad", "vad_identity", "vad_curvature"; for `REPLICA_METHODS` the kind of replica
-    replicas: int
+    calibrator: str = "Vanilla"  # or one of `REPLICA_METHODS`
+    variant: str = "original"  # or "vad", "vad_identity", "vad_curvature"; for `REPLICA_METHODS` the kind of replica
+    replicas: int = 2
     bins: int | None = None
 
 
+Printed = tuple[float, float | None]  # mean of the paper, and its standard error if it prints one
 #: Figures of every replication: by key, then by (world, served network), an array over α.
 Samples = Mapping[Key, Mapping[tuple[int, int], Array]]
 
@@ -147,19 +150,12 @@ class ClickTables:
     networks: tuple[dict[str, Any], ...]  # for each world: log loss by epoch, slopes and levels of its networks
     about: dict[str, Any]
 
-    def get(
-        self,
-        metric: str,
-        alpha: float,
-        calibrator: str = "Vanilla",
-        variant: str = "original",
-        replicas: int = 2,
-        bins: int | None = None,
-    ) -> ClickCell | None:
-        """Return one cell, or None; `bins` is 50 for ECE and MCE by default."""
-        if bins is None and metric in ("ece", "mce"):
-            bins = MAIN_BINS
-        return self._by_place.get((Key(metric, calibrator, variant, replicas, bins), percent(alpha)))
+    def get(self, metric: str, alpha: float, *place: Any, **names: Any) -> ClickCell | None:
+        """Return one cell, or None; the rest of its `Key` follows α, and `bins` is 50 for ECE and MCE by default."""
+        key = Key(metric, *place, **names)
+        if key.bins is None and metric in ("ece", "mce"):
+            key = key._replace(bins=MAIN_BINS)
+        return self._by_place.get((key, percent(alpha)))
 
     def cell(self, metric: str, alpha: float, *place: Any, **names: Any) -> ClickCell:
         """Return one cell as `get` does; raise UncurseError if there is none."""
@@ -171,10 +167,7 @@ class ClickTables:
 
     @cached_property
     def _by_place(self) -> dict[tuple[Key, float], ClickCell]:
-        return {
-            (Key(cell.metric, cell.calibrator, cell.variant, cell.replicas, cell.bins), percent(cell.alpha)): cell
-            for cell in self.cells
-        }
+        return {(Key(*(getattr(c, name) for name in Key._fields)), percent(c.alpha)): c for c in self.cells}
 
     def findings(self, outcome: str | None = None) -> tuple[Finding, ...]:
         """Return the findings of the paper with our verdicts, all or those of one outcome."""
@@ -184,24 +177,16 @@ class ClickTables:
 
     def far(self, limit: float = 3.0) -> tuple[int, int]:
         """Return the number of cells more than `limit` combined standard errors from the paper's, and of all."""
-        distances = [cell.distance for cell in self.cells if cell.distance is not None]
-        return sum(abs(d) > limit for d in distances), len(distances)
+        return count_far(self.cells, limit)
 
     def to_json(self) -> str:
         """Return one JSON document; numbers that are not finite are null."""
-        return documents.dumps("clicks", _finite({**asdict(self), "cells": self.records()}))
+        content = json.dumps({**asdict(self), "cells": self.records()})
+        return documents.dumps("clicks", json.loads(content, parse_constant=lambda name: None))
 
     def records(self) -> list[dict[str, Any]]:
         """Return a flat record for each cell."""
         return [{**vars(cell), "distance": cell.distance} for cell in self.cells]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def percent(alpha: float) -> float:
@@ -209,30 +194,30 @@ def percent(alpha: float) -> float:
     return round(100 * alpha, 6)
 
 
-# ---------------------------------------------------------------------------- the paper's
-
-
-def csv_rows(name: str) -> Iterator[dict[str, str]]:
-    """Return the rows of a file of this package; lines that begin with # are comments."""
+def printed_cells(name: str) -> Iterator[tuple[dict[str, str], Printed]]:
+    """Yield the rows of a file of this package, each with the mean and standard error that the paper prints."""
     text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
+        yield row, (float(row["mean"]), float(row["standard_error"]) if row["standard_error"] else None)
 
 
 @cache
-def paper(dataset: str) -> dict[tuple[Key, float], tuple[float, float | None]]:
+def paper(dataset: str) -> dict[tuple[Key, float], Printed]:
     """Return the paper's cells: key and α in percent to mean and standard error."""
     check_choice("dataset", dataset, DATASETS)
-    cells: dict[tuple[Key, float], tuple[float, float | None]] = {}
-    for row in csv_rows("clicks.csv"):
+    cells = {}
+    for row, printed in printed_cells("clicks.csv"):
         if row["dataset"] == dataset:
             bins = int(row["bins"]) if row["bins"] else None
             key = Key(row["metric"], row["calibrator"], row["variant"], int(row["replicas"]), bins)
-            error = float(row["standard_error"]) if row["standard_error"] else None
-            cells[key, percent(float(row["alpha"]))] = float(row["mean"]), error
+            cells[key, percent(float(row["alpha"]))] = printed
     return cells
 
 
-# ---------------------------------------------------------------------------- from samples
+def count_far(cells: Iterable[Any], limit: float) -> tuple[int, int]:
+    """Return the number of cells more than `limit` combined standard errors from the paper's, and of all."""
+    distances = [cell.distance for cell in cells if cell.distance is not None]
+    return sum(abs(d) > limit for d in distances), len(distances)
 
 
 def pooled(values: Mapping[tuple[int, int], Any], block: int) -> tuple[Array, Array, Array | None]:
@@ -246,17 +231,15 @@ def pooled(values: Mapping[tuple[int, int], Any], block: int) -> tuple[Array, Ar
         by_world.setdefault(world, {}).setdefault(model // block, []).append(value)
     means, variances = [], []
     for blocks in by_world.values():
+        count = len(blocks)
         sums = np.stack([np.sum(part, axis=0) for part in blocks.values()])
         sizes = np.array([float(len(part)) for part in blocks.values()]).reshape(-1, *[1] * (sums.ndim - 1))
-        mean = sums.sum(axis=0) / sizes.sum()
-        count = len(blocks)
-        spread = np.square(sums - sizes * mean).sum(axis=0) / sizes.sum() ** 2
-        means.append(mean)
-        variances.append(spread * count / (count - 1) if count > 1 else np.full(sums.shape[1:], np.nan))
-    count = len(means)
-    network_error = np.sqrt(np.sum(variances, axis=0)) / count
-    world_error = np.std(means, axis=0, ddof=1) / np.sqrt(count) if count > 1 else None
-    return np.mean(means, axis=0), network_error, world_error
+        means.append(sums.sum(axis=0) / sizes.sum())
+        spread = np.square(sums - sizes * means[-1]).sum(axis=0) / sizes.sum() ** 2
+        variances.append(spread * count / (count - 1) if count > 1 else np.nan * spread)
+    worlds = len(means)
+    world_error = np.std(means, axis=0, ddof=1) / np.sqrt(worlds) if worlds > 1 else None
+    return np.mean(means, axis=0), np.sqrt(np.sum(variances, axis=0)) / worlds, world_error
 
 
 def beside(samples: Samples, key: Key, what: str, count: int) -> list[float | None]:

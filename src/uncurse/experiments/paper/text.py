@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...text_tables import TextTable, as_markdown, as_text
-from .tables import CALIBRATORS, LEVEL, MAIN_BINS, OUTCOMES, REPLICA_METHODS, ClickCell, ClickTables, Finding
+from .tables import CALIBRATORS, MAIN_BINS, OUTCOMES, PAPER_CALIBRATORS, REPLICA_METHODS, ClickTables, Finding
 
 _PAPERS_MODELS = 80
 _ENOUGH = 5  # groups of networks, or worlds, to judge by
@@ -20,14 +20,13 @@ _METRICS = {
     "mce": "MCE",
     "log_loss_reduction": "Log-loss reduction, %",
 }
+# Columns: title, variant and S.
 _PAIRS = (("Original", "original", 2), ("VAD+", "vad", 2))
 _APPENDIX = (*_PAIRS, ("VAD(p)+", "vad_identity", 2), ("VAD+ (S=3)", "vad", 3))
 _CURVED = (*_APPENDIX, ("curvature", "vad_curvature", 2))
 _MORE_S = (_PAIRS[0], *((f"VAD+ (S={s})", "vad", s) for s in (4, 5, 6)))
-_PAPER = [name for name in CALIBRATORS if name != LEVEL]
 _ENDS, _BETWEEN = (0.02, 0.1, 1.0), (0.03, 0.05, 0.07, 0.09)
 
-Columns = Sequence[tuple[str, str, int]]  # title, variant, S
 Part = str | Sequence[str] | TextTable
 
 
@@ -55,23 +54,22 @@ def _parts(tables: ClickTables, everything: bool) -> Iterator[Part]:
     yield _LEGEND
     criteo = tables.dataset == "criteo"
     main = _ENDS if criteo else (*_BETWEEN, 1.0)
-    yield from _grid(tables, "calibration_error", main, _PAIRS, "main text" if criteo else "appendix", step=True)
+    yield from _table(tables, "calibration_error", main, _PAIRS, "main text" if criteo else "appendix", step=True)
     if criteo:
-        yield from _grid(tables, "ece", _ENDS, _PAIRS, "main text")
+        yield from _table(tables, "ece", _ENDS, _PAIRS, "main text")
     for metric in ("calibration_error", "ece", "mce"):
         if everything or (metric != "calibration_error" and not criteo):
-            yield from _grid(tables, metric, _BETWEEN, _APPENDIX if criteo else _PAIRS, "appendix")
+            yield from _table(tables, metric, _BETWEEN, _APPENDIX if criteo else _PAIRS, "appendix")
     if everything or not criteo:
         columns = (("VAD+ against the same method alone", "vad", 2),)
-        yield from _grid(tables, "log_loss_reduction", tables.alphas, columns, "appendix")
+        yield from _table(tables, "log_loss_reduction", tables.alphas, columns, "appendix")
     if criteo and everything:
         for metric, bins in product(("ece", "mce"), ((30, 40), (60, 70))):
-            yield from _grid(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins, names=_PAPER)
+            yield from _table(tables, metric, _BETWEEN, _PAIRS, "appendix", bins=bins, names=PAPER_CALIBRATORS)
         for metric in ("calibration_error", "ece", "mce"):
-            yield from _grid(tables, metric, _BETWEEN, _MORE_S, "appendix")
-    yield from _grid(tables, "calibration_error", tables.alphas, _CURVED, "VAD alone", names=CALIBRATORS[:1])
-    yield from _against_truth(tables, tables.alphas if everything else main)
-    yield from _replica_tables(tables, tables.alphas if everything else main)
+            yield from _table(tables, metric, _BETWEEN, _MORE_S, "appendix")
+    yield from _table(tables, "calibration_error", tables.alphas, _CURVED, "VAD alone", names=CALIBRATORS[:1])
+    yield from _more_tables(tables, [a for a in tables.alphas if everything or a in main])
     yield from _findings(tables, everything)
     yield _lambdas(tables)
     yield from _shape(tables, everything)
@@ -85,16 +83,7 @@ def _head(tables: ClickTables) -> str:
         f"{sizes['pool']:,.0f}, {sizes['test']:,.0f} test rows ({sizes['test_rate']:.1%} positive). A cell is the "
         "mean ± its standard error, and in brackets the paper's mean. "
     )
-    if several:
-        text += (
-            "Standard errors: a/b is a within worlds (networks and test clicks) and b between worlds, which also "
-            "counts other labelled rows and other worlds."
-        )
-    else:
-        text += (
-            "The standard error counts networks, in blocks that share none, and test clicks. It does not count other "
-            "labelled rows or another world; --worlds does."
-        )
+    text += _ERRORS[several]
     far, count = tables.far()
     if tables.models < _PAPERS_MODELS and not several:
         text += f" A small run: the paper's figures are of {_PAPERS_MODELS} networks."
@@ -114,6 +103,12 @@ def _networks(tables: ClickTables) -> TextTable:
     return TextTable(title, [("quantity", *(f"world {w}" for w in range(tables.worlds))), *rows])
 
 
+_ERRORS = {
+    False: "The standard error counts networks, in blocks that share none, and test clicks. It does not count other "
+    "labelled rows or another world; --worlds does.",
+    True: "Standard errors: a/b is a within worlds (networks and test clicks) and b between worlds, which also counts "
+    "other labelled rows and other worlds.",
+}
 _LEGEND = (
     "Vanilla: the network as it is. Level corrected: its logit shifted so that Σf = Σy on labelled rows. VAD+: the "
     "calibrator in tandem with VAD (for both Vanilla rows VAD alone); VAD's step: VAD+ minus Original; VAD(p)+: on "
@@ -128,9 +123,6 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-# ---------------------------------------------------------------------------- numbers
-
-
 def _number(value: float, metric: str, sign: str = "") -> str:
     """Percent with two digits; ECE and MCE with four and no leading zero."""
     if metric in ("ece", "mce"):
@@ -138,93 +130,67 @@ def _number(value: float, metric: str, sign: str = "") -> str:
     return f"{100 * value:{sign}.2f}"
 
 
-def _cell(cell: ClickCell | None) -> str:
+def _cell(tables: ClickTables, metric: str, *place: Any) -> str:
+    cell, rms = tables.get(metric, *place), tables.get("true_rms", *place)
     if cell is None:
         return ""
     errors = [e for e in (cell.within, cell.world_error) if e is not None and not np.isnan(e)]
-    error = "±" + "/".join(_number(e, cell.metric) for e in errors) if errors else ""
-    paper = "" if cell.paper_mean is None else f" [{_number(cell.paper_mean, cell.metric)}]"
-    return _number(cell.mean, cell.metric) + error + paper
+    error = "±" + "/".join(_number(e, metric) for e in errors) if errors else ""
+    paper = "" if cell.paper_mean is None else f" [{_number(cell.paper_mean, metric)}]"
+    root = f" ({_number(rms.mean, metric)})" if rms and metric == "true_error" else ""
+    return _number(cell.mean, metric) + error + paper + root
 
 
 def _share(alpha: float) -> str:
     return f"{100 * alpha:g}%"
 
 
-# ---------------------------------------------------------------------------- tables
-
-
-def _grid(
+def _table(
     tables: ClickTables,
     metric: str,
     alphas: Sequence[float],
-    columns: Columns,
-    where: str,
+    columns: Sequence[tuple[Any, ...]],
+    where: str = "",
     *,
+    title: str = "",
     bins: Sequence[int] = (),
     names: Sequence[str] = CALIBRATORS,
     step: bool = False,
+    empty_rows: bool = False,
 ) -> Iterator[TextTable]:
-    """α and method down, variants across (for each number of bins if there are several)."""
-    across = [(title, variant, s, m) for m in bins or (None,) for title, variant, s in columns]
-    header = ["α", "method", *(f"{title} M={m}" if m else title for title, _, _, m in across)]
-    title = f"{_METRICS[metric]} ({where})"
-    if metric in ("ece", "mce"):
-        title = f"{_METRICS[metric]}, {' and '.join(map(str, bins)) or MAIN_BINS} bins of equal count ({where})"
-        header.append(f"floor M={bins[-1]}" if bins else "floor")
-    header += ["VAD's step"] * step
-    rows = []
+    """α and method down, columns across, for each number of bins if there are several; nothing if all are empty."""
+    binned = metric in ("ece", "mce")
+    how = f", {' and '.join(map(str, bins)) or MAIN_BINS} bins of equal count" if binned else ""
+    columns = [(f"{name} M={m}", variant, s, m) for m in bins for name, variant, s in columns] or columns
+    header = ["α", "method", *(name for name, *_ in columns), *[f"floor M={bins[-1]}" if bins else "floor"] * binned]
+    rows = [tuple(header + ["VAD's step"] * step)]
     for alpha, name in product(alphas, names):
-        cells = [tables.get(metric, alpha, name, variant, s, m) for _, variant, s, m in across]
-        floors = [_number(cell.floor, metric) for cell in cells if cell is not None and cell.floor is not None]
-        more = [_cell(tables.get(f"{metric}_step", alpha, name, "vad"))] if step else []
-        if any(cells):
-            rows.append((_share(alpha), name, *map(_cell, cells), *floors[-1:], *more))
-    yield from _filled(title, header, rows)
-
-
-def _filled(title: str, header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Iterator[TextTable]:
-    """The table without its empty columns, if there is anything beside α and method."""
-    kept = [i for i in range(len(header)) if i < 2 or any(row[i] for row in rows)]
+        places = [(alpha, name, *place) for _, *place in columns]
+        cells = [cell for place in places if (cell := tables.get(metric, *place))]
+        texts = [_cell(tables, metric, *place) for place in places]
+        texts += [_number(cell.floor, metric) for cell in cells if cell.floor is not None][-1:]
+        texts += [_cell(tables, f"{metric}_step", alpha, name, "vad")] * step
+        if empty_rows or cells:
+            rows.append((_share(alpha), name, *texts))
+    kept = [i for i in range(len(rows[0])) if i < 2 or any(row[i] for row in rows[1:])]
     if len(kept) > 2:
-        yield TextTable(title, [tuple(row[i] for i in kept) for row in (tuple(header), *rows)], left=2)
+        yield TextTable(title or f"{_METRICS[metric]}{how} ({where})", [[row[i] for i in kept] for row in rows], left=2)
 
 
-def _true(tables: ClickTables, *place: Any) -> str:
-    mean, rms = (tables.get(metric, *place) for metric in ("true_error", "true_rms"))
-    return "" if rms is None else f"{_cell(mean)} ({_number(rms.mean, rms.metric)})"
-
-
-_TRUE = "Error against the true probabilities, %: mean ± standard error (root mean square over replications)"
-
-
-def _against_truth(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
-    shown = [a for a in tables.alphas if a in alphas]
-    for columns, names, step in (
-        (_APPENDIX[:3], CALIBRATORS, True),
-        ((*_APPENDIX[:3], _CURVED[-1]), CALIBRATORS[:1], False),
+def _more_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
+    """Errors against the truth, and VAD, Tower and Auto by kind of replica."""
+    true = "Error against the true probabilities, %: mean ± standard error (root mean square over replications)"
+    alone = (*_APPENDIX[:3], _CURVED[-1])
+    kinds = dict.fromkeys(cell.variant for cell in tables.cells if cell.calibrator in REPLICA_METHODS)
+    replicas = [("twin by seed" if kind == "seeds" else kind, kind) for kind in kinds]
+    by_kind = "by kind of replica"
+    for title, metric, names, columns, step in (
+        (true, "true_error", CALIBRATORS, _APPENDIX[:3], True),
+        ("The same for VAD alone", "true_error", CALIBRATORS[:1], alone, False),
+        (f"Calibration error, %, S = 2, {by_kind}", "calibration_error", REPLICA_METHODS, replicas, False),
+        (f"{true}, {by_kind}", "true_error", REPLICA_METHODS, replicas, False),
     ):
-        rows = []
-        for alpha, name in product(shown, names):
-            cells = [_true(tables, alpha, name, variant, s) for _, variant, s in columns]
-            cells += [_cell(tables.get("true_error_step", alpha, name, "vad"))] * step
-            rows.append((_share(alpha), name, *cells))
-        header = ("α", "method", *(column[0] for column in columns), *["VAD's step"] * step)
-        yield from _filled(_TRUE if step else "The same for VAD alone", header, rows)
-
-
-def _replica_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
-    """VAD, Tower and Auto by kind of replica, against labels and against the truth."""
-    kinds = list(dict.fromkeys(cell.variant for cell in tables.cells if cell.calibrator in REPLICA_METHODS))
-    header = ("α", "method", *("twin by seed" if kind == "seeds" else kind for kind in kinds))
-    shown = [a for a in tables.alphas if a in alphas]
-    errors, against_truth = [], []
-    for alpha, name in product(shown, REPLICA_METHODS):
-        place = _share(alpha), name
-        errors.append((*place, *(_cell(tables.get("calibration_error", alpha, name, kind)) for kind in kinds)))
-        against_truth.append((*place, *(_true(tables, alpha, name, kind) for kind in kinds)))
-    yield from _filled("Calibration error, %, S = 2, by kind of replica", header, errors)
-    yield from _filled(f"{_TRUE}, by kind of replica", header, against_truth)
+        yield from _table(tables, metric, alphas, columns, title=title, names=names, step=step, empty_rows=True)
 
 
 def _lambdas(tables: ClickTables) -> TextTable:
@@ -239,9 +205,6 @@ def _lambdas(tables: ClickTables) -> TextTable:
         values = one(row.pool, row.pool_sd), one(row.labelled, row.labelled_sd), one(row.ratio, row.ratio_sd)
         rows.append((str(row.replicas), row.kind, row.link, str(row.count), *values, share))
     return TextTable("λ: mean (standard deviation) over replications", rows, left=3)
-
-
-# ---------------------------------------------------------------------------- findings
 
 
 def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
@@ -278,9 +241,6 @@ def _verdict(f: Finding) -> tuple[str, ...]:
     statistic = f"{_number(f.difference, f.metric, '+')}{error} [{_number(f.paper_difference, f.metric, '+')}]"
     place = f.claim, _METRICS[f.metric].split()[0], f.calibrator.split()[0], _share(f.alpha)
     return *place, statistic, f.outcome, f"{f.same_sign} of {f.printed} α"
-
-
-# ---------------------------------------------------------------------------- the logit
 
 
 def _shape(tables: ClickTables, everything: bool) -> Iterator[Part]:
