@@ -168,7 +168,7 @@ def replica_cells(
     determine the noise nor move the denoised score of their rows.
     """
     served = expand(_centers(numbers[0], weight) * width)
-    gap = expand(_centers(numbers[1], weight, along=_beside_line(*numbers[:2], weight)) * width)
+    gap = expand(_centers(numbers[1], weight, along=_beside_line(numbers[0], numbers[1], weight)) * width)
     total = float(weight.sum())
     kept = _without_outliers(gap, weight)
     levels = means - means[0]
