@@ -170,7 +170,7 @@ def test_the_text_for_people(run, logs):
         "probability that the labels follow a straight line: 0.",
         "2 groups with a map each",
         "expected error on the top of this pool, 90% intervals of the map of all rows, not of each group's: 1%: -",
-        "written to map.json; next: uncurse apply map.json LOG --score s1 -o OUT",
+        "written to map.json; next: uncurse evaluate LOG --score s1 --label LABEL --map map.json",
     ):
         assert words in text
     assert "not counted" not in text

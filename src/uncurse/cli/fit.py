@@ -188,7 +188,10 @@ def fit(
     write_document(out, score_map.to_json(record.to_dict()) + "\n")
     content = {**record.to_dict(), "map": score_map.to_dict()}
     content |= {} if choice is None else {"half_life_choice": choice.to_dict()}
-    text = _text(record, score_map, evidence, out, [] if choice is None else [choice_text(choice)])
+    notes = [] if choice is None else [choice_text(choice)]
+    if selected_by == "served" and record.remaining_error:
+        notes.append("intervals are of the top of the pool; measure winners of requests by evaluate --request --top-k")
+    text = _text(record, score_map, evidence, out, notes)
     flat = _flat(record, score_map, evidence, out)
     emit(format, text, documents.dumps("fit", content), [flat], stdout=not is_stdout(out))
 
@@ -236,7 +239,7 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str, note
 
     rows = f"{pool.rows:,} pool rows"
     rows += "" if record.labelled is None else f" and {record.labelled.rows:,} labelled rows"
-    lines = [f"{record.method}, from {rows} of {', '.join(pool.spec.scores)}", *notes, *fit_words(record)]
+    lines = [f"{record.method}, from {rows} of {', '.join(pool.spec.scores)}", *fit_words(record), *notes]
     if isinstance(score_map, Affine) and score_map.link == "logistic":
         sign = "-" if score_map.intercept < 0 else "+"
         formula = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"
@@ -247,5 +250,5 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str, note
         span = f", λ from {min(slopes):.4f} to {max(slopes):.4f}" if slopes else ""
         lines.append(f"{len(pool.groups):,} groups with a map each{span}")
     score = pool.spec.scores[0] if KINDS[record.replicas].served_is_a_column else "MEAN"
-    target = f"{out}; next: uncurse apply {out} LOG --score {score} -o OUT"
+    target = f"{out}; next: uncurse evaluate LOG --score {score} --label LABEL --map {out}"
     return "\n".join([*lines, f"written to {'standard output' if is_stdout(out) else target}"])

@@ -245,6 +245,8 @@ def _text(verdict: Verdict, pool: bool) -> str:
     if verdict.shrinkage is not None:
         moved = verdict.shrinkage
         lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors{aside}")
+    elif pool and verdict.scores is not None:
+        lines.append("λ is not compared: this map has none, or there is one score column")
     if verdict.decision != "refit":  # after an alarm the error is found
         needed = verdict.positives_needed
         labels = f"about {needed:,} more positive labels are needed" if needed else "there are enough labels"

@@ -164,7 +164,7 @@ def summarise(place: tuple[str, str, float], errors: Array, oracle: Array, cover
         ratio=ratio,
         ratio_error=ratio_error,
         coverage=share,
-        coverage_error=None if share is None else float(np.sqrt(share * (1 - share) / count)),
+        coverage_error=None if share is None else _share_error(share, count),
         count=count,
     )
 
@@ -294,12 +294,17 @@ def _bias(arena: Arena, names: _Names, most: float, worlds: _Names) -> Iterator[
             yield abs(cell.bias) / most, cell.bias_error / most, f"{figure} ({beside}{_place(cell)})"
 
 
+def _share_error(share: float, count: int) -> float:
+    """Return the standard error of a share of `count` draws; it is not 0 if all or none are counted."""
+    likely = (share * count + 1) / (count + 2)
+    return float(np.sqrt(likely * (1 - likely) / count))
+
+
 def _coverage(arena: Arena, name: str) -> Iterator[_Case]:
     """The mean over α of each world: neighbouring selections share their rows, so one figure for all."""
     for world in arena.worlds:
         share, count = coverage(arena, world, name), arena.replications
         if share is not None:
-            likely = (share * count + 1) / (count + 2)  # so that a few replications never tell for certain
-            error = float(np.sqrt(likely * (1 - likely) / count))
+            error = _share_error(share, count)
             away = max(abs(share - 0.9) - 0.05, 0.0)
             yield away / (2 * error), 0.0, f"{100 * share:.0f}% ± {100 * error:.0f} ({world})"

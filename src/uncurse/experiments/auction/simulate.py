@@ -73,7 +73,10 @@ class Outcome:
         return mean_and_error([figure(account) for account in self.accounts[policy]])
 
     def removed(self, policy: str) -> tuple[float, float]:
-        """Return the share of the overcharge as served that a policy removes, and its standard error."""
+        """Return the share of the overcharge as served that a policy removes, and its standard error.
+
+        By repetition, an undercharge counts as an overcharge of the same size.
+        """
         served = np.array([account.overcharge_share for account in self.accounts["as served"]])
         own = np.array([account.overcharge_share for account in self.accounts[policy]])
         return mean_and_error((1 - np.abs(own) / served).tolist())
