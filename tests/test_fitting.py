@@ -262,6 +262,9 @@ def test_evidence_without_replica_counts_is_refused_with_the_remedy(run, logs, o
     if labelled:
         error = run("fit", "with.json", *labelled, *options, "-o", "m.json", code=2)
         assert "labelled.json was collected without replica counts" in error
+        run("collect", "labelled.parquet", "--scores", "s1", "--label", "click", "-o", "labelled.json")
+        error = run("fit", "with.json", *labelled, *options, "-o", "m.json", code=2)
+        assert "labelled.json was collected with the score column 's1' alone; collect it again with all" in error
     error = run("collect", "pool.parquet", "--scores", "s1", "--replica-counts", "-o", "x.json", code=2)
     assert (
         "replica counts need two or more columns of logits or probabilities, not s1 with --scale logit; name a rep"

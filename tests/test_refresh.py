@@ -738,7 +738,9 @@ def test_the_command_refreshes_with_evidence_or_a_log(files, run):
     assert "probability of a change" in said
     assert "% of the odds" in said
     assert "the intervals of the fit no longer hold" in said
-    assert lines[-1] == "written to map2.json; next: uncurse evaluate LOG --map map.json --map map2.json"
+    following = "uncurse evaluate LOG --score s0 --label click --map map.json --map map2.json"
+    assert lines[-1] == f"written to map2.json; next: {following}"
+    run(*following.replace("LOG", "log.parquet").split()[1:])
     run("refresh", "map.json", "log.parquet", "--label", "click", "-o", "map3.json")
     assert load("map3.json") == load("map2.json")
     one, other = (load_record(name).refreshes[-1] for name in ("map2.json", "map3.json"))

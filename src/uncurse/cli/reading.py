@@ -106,6 +106,11 @@ def read_evidence(
     _check_collected(evidence.spec, names, given, scores_option)
     if need_label and evidence.spec.label is None:
         raise UncurseError(f"{names} was collected without labels; collect it again with --label")
+    if replica_counts and len(evidence.spec.scores) < 2:
+        raise UncurseError(
+            f"{names} was collected with the score column {evidence.spec.scores[0]!r} alone; collect it again with all "
+            f"columns ({scores_option}), the served one first"
+        )
     if replica_counts and evidence.replica_counts is None:
         raise UncurseError(
             f"{names} was collected without replica counts; collect it again without --no-replica-counts, or use "

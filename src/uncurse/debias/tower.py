@@ -234,10 +234,12 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     if pool_model.identical or labelled_model.identical:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
     reason = ""
-    if any(_is_flat(model) for model in (pool_model, labelled_model)):
+    of_pool = _is_flat(pool_model)
+    if of_pool or _is_flat(labelled_model):
         reason = (
-            "the replicas differ from each other about as much as the scores vary, so they do not tell noise from the "
-            "truth, and the map relies on the labels by score alone"
+            f"on the {'pool' if of_pool else 'labelled rows'} the replicas differ from each other about as much as the "
+            f"scores vary{'' if of_pool else ', as is usual for winners'}, so they do not tell noise from the truth, and "
+            "the map relies on the labels by score alone"
         )
         pool_model, labelled_model = (
             ReplicaModel(model.cells, replicas, least, denoise=False) for model in (pool_model, labelled_model)

@@ -17,7 +17,8 @@ class Clicks:
     Parameters
     ----------
     dense : array of shape (n, D), float32
-        Numbers as the network takes them, without missing values; `Encoded.clicks` takes log(1 + x) of Criteo's counts.
+        Numbers as the network takes them, without missing values; `Encoded.clicks` takes log(1 + max(x, 0)) of
+        Criteo's counts, and 0 for a missing one.
         D may be 0, and None means that there are none.
     codes : array of shape (n, F), int32
         Codes of the categories: column f holds 0 to ``sizes[f] - 1``. A network learns a vector for each code, and no

@@ -98,8 +98,8 @@ def expected_calibration_error(
     Returns
     -------
     Estimate
-        With the noise floor, the mean for labels drawn from the predictions. Label sums are taken as binomial in
-        bins where their variance is below 10, and as normal in others.
+        With the noise floor, the mean for labels drawn from the predictions. Label sums are taken as binomial,
+        with their mean and variance, in bins where that variance is below 10, and as normal in others.
 
     Examples
     --------

@@ -113,7 +113,7 @@ class Encoded:
         return values
 
     def clicks(self, rows: slice | NDArray[Any] | None = None) -> Clicks:
-        """Return rows as a network takes them: log(1 + x) of the numbers, codes, labels.
+        """Return rows as a network takes them: log(1 + max(x, 0)) of the numbers, codes, labels.
 
         Parameters
         ----------
