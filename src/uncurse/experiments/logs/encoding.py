@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -26,16 +27,16 @@ from ...errors import UncurseError
 from ...threads import cores
 from ...validation import check_choice, check_count
 from .encoded import Encoded, write
-from .lines import Layout, Parsed, fault, from_keys, open_log, parse, read_header, to_keys
+from .lines import SHOWN, Layout, Parsed, from_keys, open_log, parse, read_header, to_keys
 from .vocabulary import Vocabulary, smallest
 
 Mask = NDArray[np.bool_]
 Training = Mask | Callable[[int, int], Mask] | None
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[int], None]  # receives the number of rows read since the last call
 
 KINDS = ("criteo", "avazu")
-SHOWN = 5  # bad lines that are described; all are counted
 
 
 def encode(
@@ -113,7 +114,7 @@ def encode(
         with ExitStack() as stack:
             stream = open_log(source, stack)
             spill = stack.enter_context(tempfile.TemporaryFile(dir=target.parent))
-            threads = stack.enter_context(ThreadPoolExecutor(cores()))
+            threads = stack.enter_context(ThreadPoolExecutor(max(1, cores() - 1)))
             stack.callback(threads.shutdown, cancel_futures=True)
             layout, blocks = read_header(stream, source, kind)
             training = training if training is None or callable(training) else np.asarray(training)
@@ -173,10 +174,10 @@ class _Job:
         self, blocks: Iterator[bytes], threads: ThreadPoolExecutor, *, header: bool, progress: Progress | None
     ) -> None:
         """Read all blocks: threads parse them ahead, this one numbers and keeps the rows in order."""
-        for block, parsed in _ahead(threads, lambda block: parse(block, self.layout), blocks):
+        for parsed in _ahead(threads, lambda block: parse(block, self.layout), blocks):
             if self.limit is not None and self.rows + len(parsed.label) >= self.limit:
                 parsed = parsed.first(self.limit - self.rows)
-            self._note(block, parsed, header)
+            self._note(parsed, header)
             if len(parsed.label):
                 self._keep(parsed)
                 if progress is not None:
@@ -185,11 +186,11 @@ class _Job:
                 break
         self._check()
 
-    def _note(self, block: bytes, parsed: Parsed, header: bool) -> None:
+    def _note(self, parsed: Parsed, header: bool) -> None:
         """Count the bad lines. Stop at a log that starts with nothing else: it is of another kind."""
-        shown = parsed.bad[: SHOWN - len(self.first_bad)]
-        lines = block.split(b"\n") if len(shown) else []
-        self.first_bad += [(self.lines + int(i) + 1 + header, fault(lines[i], self.layout)) for i in shown]
+        first = 1 + header + self.lines
+        self.first_bad += [(first + i, reason) for i, reason in zip(parsed.bad.tolist(), parsed.faults, strict=False)]
+        del self.first_bad[SHOWN:]
         self.lines += parsed.lines
         self.bad += len(parsed.bad)
         if self.bad == self.lines >= 1_000:
@@ -276,7 +277,7 @@ class _Job:
                 arrays.append(array)
             return pa.RecordBatch.from_arrays(arrays, self.columns)
 
-        return (batch for _, batch in _ahead(threads, finish, self._kept()))
+        return _ahead(threads, finish, self._kept())
 
     def _kept(self) -> Iterator[Any]:
         self.spill.seek(0)
@@ -285,12 +286,12 @@ class _Job:
 
     def about(self) -> dict[str, Any]:
         """Return what the file says of how it was made."""
-        given = isinstance(self.vocabulary, Encoded)
+        given = self.vocabulary if isinstance(self.vocabulary, Encoded) else None
         return {
             "source": self.source.name,
             "source_bytes": self.source.stat().st_size,
-            "vocabulary": "given" if given else self.vocabulary,
-            "min_count": self.vocabulary.min_count if isinstance(self.vocabulary, Encoded) else self.least,
+            "vocabulary": self.vocabulary if given is None else "given",
+            "min_count": self.least if given is None else given.min_count,
             "training_rows": self.training_rows,
             "training_crc": self.training_crc,
             "lines": self.lines,
@@ -299,18 +300,32 @@ class _Job:
         }
 
 
-def _ahead(
-    threads: ThreadPoolExecutor, function: Callable[[Any], Result], items: Iterator[Any]
-) -> Iterator[tuple[Any, Result]]:
-    """Apply a function to items in threads, and yield items and results in order."""
-    running: deque[tuple[Any, Future[Result]]] = deque()
-    for item in items:
-        running.append((item, threads.submit(function, item)))
-        if len(running) > cores() + 1:
-            item, future = running.popleft()
-            yield item, future.result()
-    for item, future in running:
-        yield item, future.result()
+def _ahead(threads: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterator[Item]) -> Iterator[Result]:
+    """Apply a function to items in threads, and yield the results in order.
+
+    This thread does the last item that no thread has begun instead of waiting, so it is one of the `cores()`.
+    """
+    running: deque[tuple[list[Item], Future[Result]]] = deque()
+
+    def apply(item: list[Item]) -> Result:
+        return function(item.pop())  # nothing keeps the item
+
+    def first() -> Result:
+        _, future = running.popleft()
+        if running and not future.done() and running[-1][1].cancel():
+            item, _ = running.pop()
+            running.append((item, Future()))
+            running[-1][1].set_result(apply(item))
+        return future.result()
+
+    while True:
+        item = list(islice(items, 1))
+        if item:
+            running.append((item, threads.submit(apply, item)))
+        if not running:
+            return
+        if len(running) > cores() or not item:
+            yield first()
 
 
 __all__ = ["KINDS", "encode"]

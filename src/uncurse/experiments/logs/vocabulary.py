@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ...threads import chunks
 
 Keys = NDArray[np.int64]
 _UNKNOWN = 1  # code of an unknown key, and of a free slot
@@ -38,10 +39,10 @@ class Vocabulary:
         """Return the codes of keys. New keys get the next codes, or 1 if the vocabulary was given."""
         codes = self._slots.take(self._home(keys))
         missed = np.flatnonzero(self.keys.take(codes) != keys)
-        for part in _parts(missed):
-            if self.size + len(part) > len(self.keys):
+        for part in chunks(len(missed), _PART):
+            if self.size + _PART > len(self.keys):
                 self._rebuild(self.keys[2 : self.size])
-            codes[part] = self._add(keys[part])
+            codes[missed[part]] = self._add(keys[missed[part]])
         return codes.astype(smallest(self.size - 1))
 
     def count(self, codes: NDArray[Any]) -> None:
@@ -58,18 +59,19 @@ class Vocabulary:
     def _add(self, keys: Keys) -> NDArray[np.uint32]:
         """Return the codes of keys, probing one slot after the other."""
         size, room = self.size, self.size + len(keys)
-        own = np.arange(size, room, dtype=np.uint32)  # codes as if all keys were new and distinct
         self.keys[size:room] = keys
-        at, left = self._home(keys), np.arange(len(keys))
+        own = np.arange(size, room, dtype=np.uint32)  # codes as if all keys were new and distinct
+        at = self._home(keys)
+        left, look, wanted, code = np.arange(len(keys)), at, keys, own
         while left.size:
-            look = at.take(left)
-            if self.growing:
-                free = np.flatnonzero(self._slots.take(look) == _UNKNOWN)[::-1]  # the first row with a key wins
-                self._slots[look.take(free)] = own.take(left.take(free))
             found = self._slots.take(look)
-            other = (self.keys.take(found) != keys.take(left)) & (found != _UNKNOWN)
-            left = left[other]
-            at[left] = (look[other] + 1) & (len(self._slots) - 1)
+            if self.growing:
+                self._slots[look[::-1]] = np.where(found == _UNKNOWN, code, found)[::-1]  # the first row of a key wins
+                found = self._slots.take(look)
+            other = np.flatnonzero((self.keys.take(found) != wanted) & (found != _UNKNOWN))
+            left, wanted, code = left.take(other), wanted.take(other), code.take(other)
+            look = (look.take(other) + 1) & (len(self._slots) - 1)
+            at[left] = look
         new = np.flatnonzero(self._slots.take(at) == own)
         self._slots[at.take(new)] = own[: len(new)]
         self.keys[size : size + len(new)] = keys.take(new)
@@ -85,12 +87,8 @@ class Vocabulary:
         self.size = 0
         self._add(np.zeros(1, np.int64))
         self.keys[_UNKNOWN], self.size = -1, 2  # -1 is no key
-        for part in _parts(known):
-            self._add(part)
-
-
-def _parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (array[start : start + _PART] for start in range(0, len(array), _PART))
+        for part in chunks(len(known), _PART):
+            self._add(known[part])
 
 
 def smallest(top: int) -> np.dtype[Any]:
