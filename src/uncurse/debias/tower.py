@@ -234,11 +234,11 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     if pool_model.identical or labelled_model.identical:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
     reason = ""
-    of_pool = _is_flat(pool_model)
-    if of_pool or _is_flat(labelled_model):
+    flat_pool = _is_flat(pool_model)
+    if flat_pool or _is_flat(labelled_model):
         reason = (
-            f"on the {'pool' if of_pool else 'labelled rows'} the replicas differ from each other about as much as the "
-            f"scores vary{'' if of_pool else ', as is usual for winners'}, so they do not tell noise from the truth, "
+            f"on the {'pool' if flat_pool else 'labelled rows'} the replicas differ from each other about as much as the "
+            f"scores vary{'' if flat_pool else ', as is usual for winners'}, so they do not tell noise from the truth, "
             "and the map relies on the labels by score alone"
         )
         pool_model, labelled_model = (
