@@ -237,9 +237,9 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     flat_pool = _is_flat(pool_model)
     if flat_pool or _is_flat(labelled_model):
         reason = (
-            f"on the {'pool' if flat_pool else 'labelled rows'} the replicas differ from each other about as much as the "
-            f"scores vary{'' if flat_pool else ', as is usual for winners'}, so they do not tell noise from the truth, "
-            "and the map relies on the labels by score alone"
+            f"on the {'pool' if flat_pool else 'labelled rows'} the replicas differ from each other about as much as "
+            f"the scores vary{'' if flat_pool else ', as is usual for winners'}, so they do not tell noise from the "
+            "truth, and the map relies on the labels by score alone"
         )
         pool_model, labelled_model = (
             ReplicaModel(model.cells, replicas, least, denoise=False) for model in (pool_model, labelled_model)
