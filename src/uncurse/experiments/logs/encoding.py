@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -27,16 +26,16 @@ from ...errors import UncurseError
 from ...threads import cores
 from ...validation import check_choice, check_count
 from .encoded import Encoded, write
-from .lines import SHOWN, Layout, Parsed, from_keys, open_log, parse, read_header, to_keys
+from .lines import Layout, Parsed, fault, from_keys, open_log, parse, read_header, to_keys
 from .vocabulary import Vocabulary, smallest
 
 Mask = NDArray[np.bool_]
 Training = Mask | Callable[[int, int], Mask] | None
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[int], None]  # receives the number of rows read since the last call
 
 KINDS = ("criteo", "avazu")
+SHOWN = 5  # bad lines that are described; all are counted
 
 
 def encode(
@@ -174,10 +173,10 @@ class _Job:
         self, blocks: Iterator[bytes], threads: ThreadPoolExecutor, *, header: bool, progress: Progress | None
     ) -> None:
         """Read all blocks: threads parse them ahead, this one numbers and keeps the rows in order."""
-        for parsed in _ahead(threads, lambda block: parse(block, self.layout), blocks):
+        for block, parsed in _ahead(threads, lambda block: parse(block, self.layout), blocks):
             if self.limit is not None and self.rows + len(parsed.label) >= self.limit:
                 parsed = parsed.first(self.limit - self.rows)
-            self._note(parsed, header)
+            self._note(block, parsed, header)
             if len(parsed.label):
                 self._keep(parsed)
                 if progress is not None:
@@ -186,11 +185,11 @@ class _Job:
                 break
         self._check()
 
-    def _note(self, parsed: Parsed, header: bool) -> None:
+    def _note(self, block: bytes, parsed: Parsed, header: bool) -> None:
         """Count the bad lines. Stop at a log that starts with nothing else: it is of another kind."""
-        first = 1 + header + self.lines
-        self.first_bad += [(first + i, reason) for i, reason in zip(parsed.bad.tolist(), parsed.faults, strict=False)]
-        del self.first_bad[SHOWN:]
+        shown = parsed.bad[: SHOWN - len(self.first_bad)]
+        lines = block.split(b"\n") if len(shown) else []
+        self.first_bad += [(self.lines + int(i) + 1 + header, fault(lines[i], self.layout)) for i in shown]
         self.lines += parsed.lines
         self.bad += len(parsed.bad)
         if self.bad == self.lines >= 1_000:
@@ -277,7 +276,7 @@ class _Job:
                 arrays.append(array)
             return pa.RecordBatch.from_arrays(arrays, self.columns)
 
-        return _ahead(threads, finish, self._kept())
+        return (batch for _, batch in _ahead(threads, finish, self._kept()))
 
     def _kept(self) -> Iterator[Any]:
         self.spill.seek(0)
@@ -286,12 +285,12 @@ class _Job:
 
     def about(self) -> dict[str, Any]:
         """Return what the file says of how it was made."""
-        given = self.vocabulary if isinstance(self.vocabulary, Encoded) else None
+        given = isinstance(self.vocabulary, Encoded)
         return {
             "source": self.source.name,
             "source_bytes": self.source.stat().st_size,
-            "vocabulary": self.vocabulary if given is None else "given",
-            "min_count": self.least if given is None else given.min_count,
+            "vocabulary": "given" if given else self.vocabulary,
+            "min_count": self.vocabulary.min_count if isinstance(self.vocabulary, Encoded) else self.least,
             "training_rows": self.training_rows,
             "training_crc": self.training_crc,
             "lines": self.lines,
@@ -300,32 +299,30 @@ class _Job:
         }
 
 
-def _ahead(threads: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterator[Item]) -> Iterator[Result]:
-    """Apply a function to items in threads, and yield the results in order.
+def _ahead(
+    threads: ThreadPoolExecutor, function: Callable[[Any], Result], items: Iterator[Any]
+) -> Iterator[tuple[Any, Result]]:
+    """Apply a function to items in threads, and yield items and results in order.
 
-    This thread does the last item that no thread has begun instead of waiting, so it is one of the `cores()`.
+    Instead of waiting, this thread does the last items that no thread has begun; so it is one of the `cores()`.
     """
-    running: deque[tuple[list[Item], Future[Result]]] = deque()
+    running: deque[tuple[Any, Future[Result]]] = deque()
 
-    def apply(item: list[Item]) -> Result:
-        return function(item.pop())  # nothing keeps the item
+    def first() -> tuple[Any, Result]:
+        item, future = running.popleft()
+        for i in reversed(range(len(running))):
+            if future.done() or not running[i][1].cancel():
+                break
+            running[i] = running[i][0], Future()
+            running[i][1].set_result(function(running[i][0]))
+        return item, future.result()
 
-    def first() -> Result:
-        _, future = running.popleft()
-        if running and not future.done() and running[-1][1].cancel():
-            item, _ = running.pop()
-            running.append((item, Future()))
-            running[-1][1].set_result(apply(item))
-        return future.result()
-
-    while True:
-        item = list(islice(items, 1))
-        if item:
-            running.append((item, threads.submit(apply, item)))
-        if not running:
-            return
-        if len(running) > cores() or not item:
+    for item in items:
+        running.append((item, threads.submit(function, item)))
+        if len(running) > cores() + 1:
             yield first()
+    while running:
+        yield first()
 
 
 __all__ = ["KINDS", "encode"]

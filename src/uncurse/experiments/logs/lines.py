@@ -26,9 +26,8 @@ from ...errors import UncurseError
 from ...threads import chunks
 from .vocabulary import Keys, smallest
 
-BLOCK = 5 << 20  # bytes: about 20,000 rows
+BLOCK = 6 << 20  # bytes: about 25,000 rows
 LONGEST = 1 << 16  # bytes of a line; real lines have a few hundred
-SHOWN = 5  # bad lines that are described; all are counted
 Mask = NDArray[np.bool_]
 
 _LARGEST = (1 << 31) - 1
@@ -160,27 +159,25 @@ class Parsed:
     categories: list[Keys]  # 0 where missing
     lines: int
     bad: NDArray[np.intp]
-    faults: list[str]  # what is wrong with the first bad lines
 
     def first(self, rows: int) -> Parsed:
         """Return the first rows, and the bad lines before the last of them."""
         last = np.delete(np.arange(self.lines), self.bad)[rows - 1]
         numbers = [_narrow(part[:rows]) for part in self.numbers]
         categories = [part[:rows] for part in self.categories]
-        return Parsed(self.label[:rows], numbers, categories, int(last) + 1, self.bad[self.bad < last], self.faults)
+        return Parsed(self.label[:rows], numbers, categories, int(last) + 1, self.bad[self.bad < last])
 
 
 def parse(block: bytes, layout: Layout) -> Parsed:
     """Parse a block of complete lines."""
     text = block.replace(b"\r\n", b"\n") if b"\r" in block else block
-    bad, faults = np.zeros(0, np.intp), list[str]()
     try:
-        columns = _plain_columns(text, layout)
+        columns, bad = _plain_columns(text, layout), np.zeros(0, np.intp)
     except pa.ArrowInvalid:
-        columns, bad, faults = _checked_columns(text, layout)
+        columns, bad = _checked_columns(text, layout)
     split = 1 + len(layout.names("number"))
     label, *numbers = (_narrow(np.maximum(values, 0)) for values in columns[:split])
-    return Parsed(label, numbers, columns[split:], len(label) + len(bad), bad, faults)
+    return Parsed(label, numbers, columns[split:], len(label) + len(bad), bad)
 
 
 def _narrow(values: NDArray[Any]) -> NDArray[Any]:
@@ -252,19 +249,18 @@ def _digits(values: NDArray[Any], most: int) -> int:
     return len(values) + sum(int(np.count_nonzero(values >= power)) for power in powers)
 
 
-def _checked_columns(text: bytes, layout: Layout) -> tuple[list[NDArray[Any]], NDArray[np.intp], list[str]]:
-    """Return the columns of the good lines of a block, the places of the bad lines, and the faults of the first."""
+def _checked_columns(text: bytes, layout: Layout) -> tuple[list[NDArray[Any]], NDArray[np.intp]]:
+    """Return the columns of the good lines of a block, and the places of the bad lines."""
     allowed = re.compile(rb"[ -~" + layout.separator.encode() + rb"]*")
     lines = text.split(b"\n")[:-1]
     # A line of one field is no line of a log, so PyArrow skips it.
-    kept = [line if len(line) <= LONGEST and allowed.fullmatch(line) else b"-" for line in lines]
+    lines = [line if len(line) <= LONGEST and allowed.fullmatch(line) else b"-" for line in lines]
     skipped: list[int] = []
-    arrays = _arrays(b"\n".join([*kept, b""]), layout, _CHECKED, skipped)
+    arrays = _arrays(b"\n".join([*lines, b""]), layout, _CHECKED, skipped)
     columns, valid = zip(*(_from_texts(array, kind) for kind, array in arrays), strict=True)
     good = np.all(valid, axis=0)
     places = np.delete(np.arange(len(lines)), skipped)[good]
-    bad = np.delete(np.arange(len(lines)), places)
-    return [values[good] for values in columns], bad, [_fault(lines[i], layout) for i in bad[:SHOWN]]
+    return [values[good] for values in columns], np.delete(np.arange(len(lines)), places)
 
 
 def _arrays(
@@ -318,8 +314,9 @@ def from_keys(keys: Keys, kind: str) -> NDArray[Any]:
     return (keys - _SHIFT).astype(np.int32)
 
 
-def _fault(line: bytes, layout: Layout) -> str:
+def fault(line: bytes, layout: Layout) -> str:
     """Say what is wrong with a bad line."""
+    line = line.removesuffix(b"\r")
     if len(line) > LONGEST:
         return f"longer than {LONGEST:,} bytes"
     odd = sorted(set(line) - set(range(32, 127)) - {ord(layout.separator)})
@@ -336,4 +333,4 @@ def _fault(line: bytes, layout: Layout) -> str:
     return "not readable"  # pragma: no cover
 
 
-__all__ = ["Layout", "Parsed", "count_lines", "from_keys", "open_log", "parse", "read_header", "to_keys"]
+__all__ = ["Layout", "Parsed", "count_lines", "fault", "from_keys", "open_log", "parse", "read_header", "to_keys"]
