@@ -26,7 +26,7 @@ from ...errors import UncurseError
 from ...threads import chunks
 from .vocabulary import Keys, smallest
 
-BLOCK = 6 << 20  # bytes: about 25,000 rows
+BLOCK = 4 << 20  # bytes: about 17,000 rows
 LONGEST = 1 << 16  # bytes of a line; real lines have a few hundred
 Mask = NDArray[np.bool_]
 
