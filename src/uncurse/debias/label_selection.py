@@ -70,17 +70,19 @@ def served_lead(pool: Moments, labelled: Moments, kind: ReplicaKind) -> float:
     weights[0] = 1.0
     spread = float(np.sqrt(max(weights @ labelled.covariance @ weights, 0.0)))
     chance = np.sqrt(1 / labelled.effective_rows + 1 / pool.effective_rows) * spread
-    # Regress the excess on the mean of all columns without its noise. The noise of both is unrelated if it is equal.
+    # Regress the excess on the mean of all columns, without the noise of that mean. If all columns have the same noise,
+    # the noise of the mean is unrelated to that of the excess.
     mean = np.full(size, 1 / size)
-    truth = float(mean @ pool.covariance @ mean) - float(kind.noise_variance(pool.covariance)) / size
+    true_variance = float(mean @ pool.covariance @ mean) - float(kind.noise_variance(pool.covariance)) / size
     higher = float(mean @ (labelled.mean - pool.mean))
     by_slope = 0.0
-    if truth > 0:
-        by_slope = float(weights @ pool.covariance @ mean) / truth * higher
-        error = np.sqrt(max(weights @ pool.covariance @ weights, 0.0) / truth / pool.effective_rows) * higher
+    if true_variance > 0:
+        by_slope = float(weights @ pool.covariance @ mean) / true_variance * higher
+        excess = max(float(weights @ pool.covariance @ weights), 0.0)
+        error = np.sqrt(excess / true_variance / pool.effective_rows) * higher
         chance = np.hypot(chance, error)
     lead = float(weights @ (labelled.mean - pool.mean))
-    # Unequal noise looks like a slope too, so it may explain a lead, and not be the reason for one.
+    # Columns of unequal noise look as if their slopes differed. So the slopes may reduce a lead, but not create one.
     lead = min(lead, max(lead - by_slope, 0.0)) if lead > 0 else max(lead, min(lead - by_slope, 0.0))
     enough = max(_LEAD * spread, _CHANCE * float(chance)) + 1e-9 * float(np.sqrt(labelled.covariance[0, 0]))
     return lead if (abs(lead) if size == 2 else lead) > enough else 0.0

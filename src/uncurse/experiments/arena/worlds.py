@@ -227,7 +227,7 @@ _mean = "Labelled rows have logits higher by 0.6; noise 0.4, rate 4% on the pool
 _noise_world("mean-shift", _mean, noise=0.4, shift=0.6)
 _strong = "Labelled rows have logits higher by 0.5 and 0.6 times as spread; noise 0.4, rate 4%."
 _noise_world("strong-shift", _strong, noise=0.4, shift=0.5, stretch=0.6)
-# The noise of labels rules; with few labels at another balance. With many, what is left is bias.
+# The noise of the labels dominates with few labels; with many, the bias of the methods does.
 _noise_world("low-rate", "Equal noise at a rate of 0.3%: 600 positives.", rate=0.003)
 _noise_world("few-labels", "Equal noise at 4%, 5,000 labels: 200 positives.", labelled=5_000)
 _noise_world("many-labels", "Equal noise at 4%, a million labels.", labelled=1_000_000)
