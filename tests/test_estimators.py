@@ -420,6 +420,21 @@ def test_predictions_of_0_and_1_are_clipped(tmp_path):
     assert plain([1 - 2 * CLIP]) < plain([1.0])
 
 
+class NeverOne(LogisticRegression):
+    """Small probabilities are rounded to 0, and none is rounded to 1."""
+
+    def predict_proba(self, X):
+        p = super().predict_proba(X)[:, 1]
+        p = np.where(p < 0.05, 0.0, p)
+        return np.column_stack([1 - p, p])
+
+
+def test_predictions_of_0_alone_are_clipped():
+    clf = UncursedClassifierCV(NeverOne(), random_state=0).fit(X, Y, pool=POOL)
+    assert clf.estimator_.predict_proba(POOL)[:, 1].min() == 0
+    np.testing.assert_allclose(clf.map_([0.0]), clf.map_([CLIP]), rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("wrapper", "method", "message"),
     [

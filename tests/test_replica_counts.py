@@ -326,6 +326,15 @@ def test_counts_of_different_levels_merge_to_at_least_the_coarser_level_both_way
     assert one.to_dict()["weight"] == two.to_dict()["weight"]
 
 
+def test_level_includes_rows_that_were_not_yet_joined():
+    rng = np.random.default_rng(0)
+    counts = ReplicaCounts()
+    for _ in range(4):  # the first rows fill few enough cells for a grid that is too fine for all rows
+        truth = rng.normal(-1.5, 0.8, 150_000)
+        counts.update(truth[:, None] + rng.normal(0, 0.3, (150_000, 2)))
+    assert counts.level == counts.to_dict()["level"] == 9
+
+
 def test_cells_can_be_read_between_updates():
     scores, y, _ = replicas(400_000, 3)
     one_pass, counts = ReplicaCounts().update(scores, y), ReplicaCounts()
