@@ -124,7 +124,8 @@ def test_with_requests_only_missing_labels_of_the_best_rows_count(suffix, run, t
     code, _, error = evaluate(late)
     assert code == 2
     remedy = "leave out requests whose best rows have no label; do not fill labels with 0"
-    assert f"row {rows[0]} is missing; {remedy} (2 such values in the top 1 of each request)" in error
+    place = f"row {rows[0]}" if suffix == "parquet" else f"line {rows[0] + 2}"
+    assert f"{place} is missing; {remedy} (2 such values in the top 1 of each request)" in error
     code, _, error = evaluate(log, k=3)
     assert code == 2
     assert "(200 such values in the top 3 of each request)" in error
@@ -178,14 +179,15 @@ def test_a_csv_may_say_true_and_false_and_pad_its_numbers(engine, run, tmp_path)
     assert "\t25.0\t" in out
 
 
-def test_text_in_a_csv_is_named_with_its_row(run, tmp_path):
+def test_text_in_a_csv_is_named_with_its_line(run, tmp_path):
     path = tmp_path / "log.csv"
     lines = ["s1,s2,click", *(f"{i / 7},{i / 6},{i % 2}" for i in range(30_000))]
     lines[20_001] = "0.5,oops,1"
     path.write_text("\n".join(lines))
     code, _, error = run("collect", path, "--scores", "s1,s2", "-o", tmp_path / "day.json")
     assert code == 2
-    assert error == f"uncurse: {path}, column 's2', row 20,000 is 'oops'; that is text, not a number\n"
+    text = "that is text, not a number: repair or drop the row"
+    assert error == f"uncurse: {path}, column 's2', line 20,002 is 'oops'; {text}\n"
 
 
 @pytest.mark.parametrize("engine", ["polars", "duckdb"])

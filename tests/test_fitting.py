@@ -201,7 +201,7 @@ def test_intervals_without_labels_say_what_they_leave_out(run):
     assert "\nintervals without zero: they allow for the curvature of the link and noise that one λ does not " in text
     assert "does not; use --method auto\n" in text
     line = run("fit", "pool.json", *options[2:], "--straight")
-    assert re.search(r"90% intervals of the curve \(the line differs by at most [\d.]+%\): 1%: [-+]", line)
+    assert re.search(r"90% intervals of the curve, not of the straight line: 1%: [-+]", line)
 
 
 def test_intervals_of_a_calibrator_that_labels_contradict_say_so():

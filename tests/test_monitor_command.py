@@ -209,7 +209,7 @@ def test_probabilities_in_place_of_logits_need_another_map_as_there_is_no_option
     options = ("--score", "p", "--label", "click")
     run(*command, *options, code=1 if command[0] == "monitor" else 0)
     (warning,) = [line for line in run.stderr.splitlines() if "[0, 1]" in line]
-    assert warning.endswith("logits.json has the wrong scale: fit or save it with the scale probability")
+    assert warning.endswith("name a column of logits, which logits.json was fitted to, or fit a map of probabilities")
     right = [word.replace("logits.json", "probabilities.json") for word in command]
     run(*right, *options)
     assert "[0, 1]" not in run.stderr

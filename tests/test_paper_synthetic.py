@@ -80,7 +80,10 @@ def test_the_tables_have_a_legend(tables):
 
 
 def test_the_golden_header_names_ratios_and_why_lambda_differs():
-    words = " ".join(synthetic.golden_text(synthetic.GOLDEN).split())
+    records = synthetic.golden_records(synthetic.GOLDEN)
+    assert records[0] == {"alpha": 0.02, "figure": "Vanilla", "ours": 1.08702, "theirs": 1.08702}
+    assert len(records) == 16
+    words = " ".join(synthetic.golden_text(records).split())
     assert "are ratios Σf/Σy" in words
     assert "because the stream runs on" in words
 

@@ -69,6 +69,32 @@ def test_lines_of_the_methods_are_near_their_maps(scale, negative_rate):
             assert abs(error) < loss + 0.003
 
 
+@pytest.mark.parametrize("scale", ["logit", "probability"])
+@pytest.mark.parametrize("negative_rate", [None, 0.3])
+@pytest.mark.parametrize("method", [Auto, Tower])
+def test_line_keeps_the_mean_prediction_of_winners(method, scale, negative_rate):
+    rng = np.random.default_rng(1)
+    requests = TRUTH.reshape(-1, 8)
+    best = (np.arange(len(requests)), POOL[:, 0].reshape(-1, 8).argmax(axis=1))
+    winners = POOL.reshape(-1, 8, 3)[best]
+    offset = 0.0 if negative_rate is None else np.log(negative_rate)
+    labels = rng.random(len(winners)) < expit(requests[best] + offset)
+    change = expit if scale == "probability" else np.asarray
+    fitted = method(scale=scale, negative_rate=negative_rate, selected_by="served")
+    fitted.fit(change(POOL), labelled=(change(winners), labels))
+    assert fitted.record_.selected_by == "served"
+    served = change(winners[:, 0])
+    line, loss = fitted.line()
+    # Cells of the grid have some rows in common, so the means agree to about 0.1%.
+    assert line(served).mean() == pytest.approx(fitted.predict_proba(served).mean(), rel=2e-3)
+    for alpha in (0.1, 0.3, 1.0):
+        error = top_mean(line(served), served, alpha) / top_mean(fitted.predict_proba(served), served, alpha) - 1
+        assert abs(error) < loss + 0.005
+    # The line of the top of the pool, which winners are not, is another one.
+    of_pool = fitted.line((0.01, 0.1))[0]
+    assert abs(of_pool(served).mean() / fitted.predict_proba(served).mean() - 1) > 5e-3
+
+
 def test_a_map_with_groups_has_no_line():
     vad = VAD(curvature=True).fit(POOL, groups=np.resize(["a", "b"], len(POOL)))
     with pytest.raises(UncurseError, match="fit each group on its own"):
@@ -124,7 +150,7 @@ def test_the_line_is_at_the_minimum_of_the_squares():
     own /= own.sum(axis=1, keepdims=True)
     log_odds = np.where(x > 0, 2.5 * np.tanh(x), 0.1 * x)
     target = np.log(own @ expit(log_odds))
-    found = _fit(x, own, target, log_odds)
+    found = _fit(x, own, target, log_odds, np.ones(len(target)))
     exact = least_squares(lambda b: np.log(own @ expit(b[0] * x + b[1])) - target, found, xtol=1e-14, ftol=1e-14).x
     assert found == pytest.approx(tuple(exact), rel=1e-6)
 
@@ -133,7 +159,7 @@ def test_the_first_line_goes_through_the_ends_however_close_the_scores_are(monke
     monkeypatch.setattr("uncurse.debias.straight_line._STEPS", 0)
     for width in (0.5, 1.0, 3.0):
         x = np.array([-1.0, -1.0 + width / 3, -1.0 + width])
-        slope, intercept = _fit(x, np.eye(3), np.zeros(3), 0.7 * x - 0.2)
+        slope, intercept = _fit(x, np.eye(3), np.zeros(3), 0.7 * x - 0.2, np.ones(3))
         assert slope == pytest.approx(0.7)
         assert intercept == pytest.approx(np.mean(0.7 * x - 0.2) - 0.7 * x.mean())
-    assert _fit(np.full(3, -1.0), np.eye(3), np.zeros(3), np.full(3, -2.0)) == (1.0, -1.0)
+    assert _fit(np.full(3, -1.0), np.eye(3), np.zeros(3), np.full(3, -2.0), np.ones(3)) == (1.0, -1.0)

@@ -107,11 +107,15 @@ def html_table(table: Sequence[Sequence[str]], *, caption: str = "") -> str:
 
 
 def tab_separated(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return a header and one line per record; tabs and line ends inside a value become spaces.
+    """Return a header and one line per record; tabs and line ends inside a value become spaces, and None is empty.
 
     >>> print(tab_separated([{"alpha": 0.02, "method": "as served"}]).expandtabs(8))
     alpha   method
     0.02    as served
     """
+
+    def cell(value: Any) -> str:
+        return "" if value is None else " ".join(str(value).split())
+
     lines = ["\t".join(records[0])] if records else []
-    return "\n".join(lines + ["\t".join(" ".join(str(v).split()) for v in record.values()) for record in records])
+    return "\n".join(lines + ["\t".join(map(cell, record.values())) for record in records])

@@ -98,7 +98,12 @@ def fit(
         ),
     ] = None,
     straight: Annotated[
-        bool, typer.Option("--straight", help="Write the straight line that is nearest on the top 1% to 10%.")
+        bool,
+        typer.Option(
+            "--straight",
+            help="Write the straight line that is nearest on the top 1% to 10%, or on the labelled rows if the served "
+            "score selected them.",
+        ),
     ] = False,
     engine: Engine = None,
     format: Format = "table",
@@ -189,7 +194,7 @@ def fit(
     content = {**record.to_dict(), "map": score_map.to_dict()}
     content |= {} if choice is None else {"half_life_choice": choice.to_dict()}
     notes = [] if choice is None else [choice_text(choice)]
-    if selected_by == "served" and record.remaining_error:
+    if record.selected_by == "served" and record.remaining_error:
         notes.append("intervals are of the top of the pool; measure winners of requests by evaluate --request --top-k")
     text = _text(record, score_map, evidence, out, notes)
     flat = _flat(record, score_map, evidence, out)
@@ -228,7 +233,7 @@ def _flat(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> d
     flat |= {name: getattr(score_map, name, None) for name in ("slope", "intercept")}
     for one in record.remaining_error:
         flat |= {f"remaining_error_{end}_{one.alpha:g}": getattr(one, end) for end in ("low", "high")}
-    return {name: "" if value is None else value for name, value in {**flat, "out": out}.items()}
+    return {**flat, "out": out}
 
 
 def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str, notes: list[str]) -> str:

@@ -263,5 +263,5 @@ def _records(verdict: Verdict) -> list[dict[str, Any]]:
     records = []
     for name, part in parts:
         record = {"decision": verdict.decision, **vars(part), "name": name}
-        records.append({key: "" if value is None else value for key, value in record.items()})
+        records.append(record)
     return records

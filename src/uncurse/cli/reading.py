@@ -199,7 +199,9 @@ def collect_logs(
     with working("reading", lambda: count_rows(files) if counted else None) as advance:
         options: Any = {"engine": engine or "polars", "progress": advance, "settled": settled}
         if scale_from is not None:  # commands that take the scale from a map do not take another one
-            options["scale_remedy"] = f"{scale_from} has the wrong scale: fit or save it with the scale probability"
+            options["scale_remedy"] = (
+                f"name a column of logits, which {scale_from} was fitted to, or fit a map of probabilities"
+            )
         evidence = collect_spec(files, spec, replica_counts, **options)
     return replace(evidence, sources=tuple(sources))
 

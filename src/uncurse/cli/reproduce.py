@@ -12,6 +12,7 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
+from ..version import __version__
 from .options import MarkdownFile
 from .output import Format, Quiet, check_outputs, emit, note, progress_over, working, write_file
 
@@ -39,14 +40,13 @@ def synthetic(
     if golden and (replications is not None or seed is not None):
         raise UncurseError("--golden is one fixed stream of 100 replications; leave out --seed and --replications")
     if golden:
-        figures = experiment.run_golden(progress=progress_over("authors' stream", 100))
-        content = {"figures": {str(alpha): row for alpha, row in figures.items()}}
-        flat = [{"alpha": alpha, **row} for alpha, row in figures.items()]
-        emit(format, experiment.golden_text(figures), documents.dumps("golden", content), flat)
+        figures = experiment.golden_records(experiment.run_golden(progress=progress_over("authors' stream", 100)))
+        document = documents.dumps("golden", {"version": __version__, "figures": figures})
+        emit(format, experiment.golden_text(figures), document, figures)
         return
     count = 100 if replications is None else replications
     tables = experiment.run(count, seed or 0, progress=progress_over("replications", count))
-    emit(format, experiment.text(tables), tables.to_json(), [vars(cell) for cell in tables.cells])
+    emit(format, experiment.text(tables), tables.to_json(), tables.records())
 
 
 @reproduce.command(

@@ -153,7 +153,8 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str, select
     if found.weight > 1 - _LEAST_WEIGHT or (name == "nothing" and found.weight >= 0.5):
         support = f"{found.rarer:,.0f} labels of the rarer class support it (weight {percent:.0f}%)"
         reason = f"{base.record.reason}; {support}"
-        return replace(base, record=replace(base.record, reason=reason, labelled=tower.record.labelled))
+        record = replace(base.record, reason=reason, labelled=tower.record.labelled)
+        return replace(base, record=replace(record, selected_by=tower.record.selected_by), selected=tower.selected)
     if found.weight < _LEAST_WEIGHT or name == "nothing" or base.remaining is None:
         reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
         return replace(tower, record=replace(tower.record, reason=reason))
@@ -162,7 +163,7 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str, select
     reason += f"{100 - percent:.0f}%"
     reason += f"; {found.cause}" if found.weight < 0.5 else ""
     record = replace(tower.record, method="average", reason=reason, lambda_=base.record.lambda_)
-    return Fitted(score_map, record, Averaged(base.remaining, fit, found.weight))
+    return Fitted(score_map, record, Averaged(base.remaining, fit, found.weight), selected=tower.selected)
 
 
 def _problem_of_scores(cells: ReplicaCells) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence
+from ..evidence import Evidence, ReplicaCells
 from ..evidence.from_arrays import pool_evidence
 from ..evidence.spec import check_negative_rate, logit_offset
 from ..maps import Affine, Grouped, ScoreMap, compose
@@ -21,7 +21,7 @@ from ..validation import check_choice
 from .records import FitRecord
 from .remaining_error import RemainingError, remaining_error_interval
 from .replica_kinds import replica_kind
-from .straight_line import straight_line
+from .straight_line import POOL_SHARES, SELECTED_SHARES, straight_line
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Fitted:
         Estimate of the error that remains after the map.
     no_interval : str
         Why `remaining` is None.
+    selected : ReplicaCells, optional
+        Labelled rows, if the served score selected them: the winners that the map is for.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class Fitted:
     record: FitRecord
     remaining: RemainingError | None = None
     no_interval: str = ""
+    selected: ReplicaCells | None = None
 
     def _repr_html_(self) -> str:
         return _html(self.map, self.record)
@@ -71,6 +74,7 @@ class Debiaser:
     record_: FitRecord
     _remaining: RemainingError | None
     _no_interval: str
+    _selected: ReplicaCells | None
 
     def _repr_html_(self) -> str:
         return _html(self.map_, self.record_) if hasattr(self, "map_") else f"<code>{html.escape(repr(self))}</code>"
@@ -119,15 +123,16 @@ class Debiaser:
         with one_blas_thread():
             return remaining_error_interval(self.map_, self._remaining, alpha, level, self.record_.negative_rate)
 
-    def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Affine, float]:
-        """Return the straight line that is nearest to the map on the top of the pool, and its loss.
+    def line(self, alphas: Sequence[float] | None = None) -> tuple[Affine, float]:
+        """Return the straight line that is nearest to the map on the selected rows, and its loss.
 
         A tree model or a linear layer can hold a straight line, not a curve.
 
         Parameters
         ----------
-        alphas : sequence of two floats, default=(0.01, 0.1)
-            Smallest and largest selected share.
+        alphas : sequence of two floats, optional
+            Smallest and largest selected share of the pool. By default 1% and 10%; if the served score selected the
+            labelled rows, shares of these rows from 10% to all of them.
 
         Returns
         -------
@@ -137,7 +142,10 @@ class Debiaser:
             Largest relative difference between the mean predictions of line and map on these shares.
         """
         self._check_fitted()
-        return straight_line(self.map_, *self._pool_scores(), alphas)
+        if alphas is None and self._selected is not None:
+            offset = logit_offset(self.record_.negative_rate)
+            return straight_line(self.map_, self._selected.served - offset, self._selected.weight, SELECTED_SHARES)
+        return straight_line(self.map_, *self._pool_scores(), POOL_SHARES if alphas is None else alphas)
 
     def _pool_scores(self) -> tuple[Array, Array]:
         """Return served logits of the pool, as the map takes them, and their weights."""
@@ -159,7 +167,7 @@ class Debiaser:
 
     def _set(self, fitted: Fitted) -> None:
         self.map_, self.record_ = fitted.map, fitted.record
-        self._remaining, self._no_interval = fitted.remaining, fitted.no_interval
+        self._remaining, self._no_interval, self._selected = fitted.remaining, fitted.no_interval, fitted.selected
 
 
 class ReplicaDebiaser(Debiaser):

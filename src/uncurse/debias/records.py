@@ -260,8 +260,8 @@ class FitRecord(documents.PlainData):
         Estimates of `VAD`.
     groups : dict of str to GroupRecord
         Estimates of `VAD` for each group.
-    line_probability, contrast : float, optional
-        Estimates of `Tower`.
+    line_probability, contrast, selected_by : optional
+        Estimates of `Tower`, and whether it took labelled rows as selected by the served score ("served" or "other").
     remaining_error : tuple of ErrorInterval
         Intervals for the error that remains: in records that ``uncurse fit`` and `uncurse.mlflow.log_map` write, and
         empty otherwise; call `interval` of the fitted method instead.
@@ -303,6 +303,7 @@ class FitRecord(documents.PlainData):
     groups: Mapping[str, GroupRecord] = field(default_factory=dict)
     line_probability: float | None = None
     contrast: float | None = None
+    selected_by: str | None = None
     remaining_error: tuple[ErrorInterval, ...] = ()
     straight_loss: float | None = None
     refreshes: tuple[RefreshRecord, ...] = ()
@@ -358,8 +359,7 @@ def load_record(path: str | os.PathLike[str]) -> FitRecord | None:
 
 def _built(kind: type[T], content: Any) -> T:
     """Build a dataclass from plain data; a missing or unknown key, or a value of another type, is an error."""
-    if not isinstance(content, Mapping):
-        raise TypeError(f"{content!r:.40} is not an object")
+    content = _checked(kind.__name__, content, Mapping)
     values = {"lambda_" if key == "lambda" else key: value for key, value in content.items()}
     known = {f.name: str(f.type) for f in fields(kind)}  # type: ignore[arg-type]
     for name in [*values, *known]:

@@ -281,8 +281,9 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
         group=pool.spec.group,
         line_probability=labels.curve.line_probability,
         contrast=labels.contrast,
+        selected_by="served" if selected else "other",
     )
-    return Fitted(score_map, record, fit)
+    return Fitted(score_map, record, fit, selected=rows if selected else None)
 
 
 def _is_flat(model: ReplicaModel) -> bool:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._types import Array
 from ..debias.records import FitRecord
 from ..debias.replica_kinds import replica_kind
-from ..debias.straight_line import straight_line
+from ..debias.straight_line import POOL_SHARES, straight_line
 from ..errors import UncurseError
 from ..maps import Affine, ScoreMap, compose
 from ..validation import check_choice, warn_user
@@ -300,7 +300,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                     )
         return folds
 
-    def line(self, alphas: Sequence[float] = (0.01, 0.1)) -> tuple[Affine, float]:
+    def line(self, alphas: Sequence[float] = POOL_SHARES) -> tuple[Affine, float]:
         """Return the straight line that is nearest to the map on the top of the pool, and its loss.
 
         Parameters

@@ -41,6 +41,7 @@ def check_columns(schema: dict[str, Any], numbers: Sequence[str], names: Sequenc
         if name not in schema:
             near = difflib.get_close_matches(name, schema, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, list(schema)[:12]))}"
+            hint += f" and {len(schema) - 12} more" if not near and len(schema) > 12 else ""
             raise UncurseError(f"{where} has no column {name!r}; {hint}")
     for name in numbers:
         dtype = schema[name]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _ENGINES = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow", "sqlframe", "narwhals")
-_TEXT = "that is text, not a number"
+_TEXT = "that is text, not a number: repair or drop the row"
 
 
 @contextmanager
@@ -110,4 +110,5 @@ def _fault_of(scan: pl.LazyFrame, name: str, spec: LogSpec, csv: bool, selected:
     value = repr(first["value"]) if remedy == _TEXT else first["value"]
     among = "" if spec.top_k is None or remedy == _TEXT else f" in the {spec.top_k}"
     more = f" ({count:,} such values{among})" if count > 1 else ""
-    return f", row {row:,} {remedy if remedy == missing else f'is {value}; {remedy}'}{more}"
+    place = f"line {row + 2:,}" if csv else f"row {row:,}"  # the header is line 1; rows count from 0
+    return f", {place} {remedy if remedy == missing else f'is {value}; {remedy}'}{more}"

@@ -208,9 +208,10 @@ def fit_words(record: FitRecord) -> list[str]:
     if record.line_probability is not None:
         lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")
     if record.straight_loss is not None:
-        loss = _loss(record.straight_loss)
-        differs = f"its predictions differ from the curve's by at most {loss} on the top 1% to 10%"
-        lines.append(f"written as a straight line; {differs}")
+        selected = record.selected_by == "served"
+        rows = "the top 10% to 100% of the labelled rows" if selected else "the top 1% to 10% of the pool"
+        differs = f"its mean predictions differ from the curve's by at most {100 * record.straight_loss:.2g}% on {rows}"
+        lines.append(f"written as a straight line; {differs}, and by more on lower scores")
     if record.remaining_error:
         spans = [f"{share(e.alpha)}: {100 * e.low:+.1f}% to {100 * e.high:+.1f}%" for e in record.remaining_error]
         level = share(record.remaining_error[0].level)
@@ -225,14 +226,10 @@ def fit_words(record: FitRecord) -> list[str]:
     return lines
 
 
-def _loss(straight_loss: float) -> str:
-    return f"{100 * straight_loss:.2g}%"
-
-
 def _measured_map(record: FitRecord) -> str:
     """Name the map that intervals are about, if it is not the one that was written."""
     if record.straight_loss:
-        return f" of the curve (the line differs by at most {_loss(record.straight_loss)})"
+        return " of the curve, not of the straight line"
     return "" if record.group is None else " of the map of all rows, not of each group's"
 
 

@@ -31,6 +31,7 @@ from ...metrics.selection import top_share
 from ...text_tables import TextTable, as_markdown, as_text
 from ...threads import one_blas_thread
 from ...validation import check_choice
+from ...version import __version__
 from ..processes import Progress, in_processes
 from .click_logs import ClickLog
 from .methods import FittedMethod, Interval
@@ -280,7 +281,7 @@ class RealResults:
 
     def to_json(self) -> str:
         """Return one JSON document."""
-        return documents.dumps("arena-real", asdict(self))
+        return documents.dumps("arena-real", {"version": __version__, **asdict(self)})
 
 
 def _rms(errors: Array) -> Array:

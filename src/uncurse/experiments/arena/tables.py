@@ -12,6 +12,7 @@ from ... import documents
 from ..._types import Array
 from ...errors import UncurseError
 from ...validation import check_choice
+from ...version import __version__
 from .methods import ALONE, PAPER
 
 
@@ -139,7 +140,7 @@ class Arena:
     def to_json(self) -> str:
         """One JSON document, the verdicts with it."""
         verdicts = [{**asdict(verdict), "met": verdict.met} for verdict in judge(self)]
-        return documents.dumps("arena", {**asdict(self), "verdicts": verdicts})
+        return documents.dumps("arena", {"version": __version__, **asdict(self), "verdicts": verdicts})
 
 
 def summarise(place: tuple[str, str, float], errors: Array, oracle: Array, covered: Array | None) -> ArenaCell:

@@ -70,8 +70,8 @@ def _overview(arena: Arena) -> TextTable:
 
 
 def records(arena: Arena) -> list[dict[str, Any]]:
-    """A flat record for each cell; what is not known is empty."""
-    return [{name: "" if value is None else value for name, value in vars(cell).items()} for cell in arena.cells]
+    """Return a flat record for each cell."""
+    return [dict(vars(cell)) for cell in arena.cells]
 
 
 def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ... import documents
 from ...text_tables import TextTable, as_markdown, as_text
+from ...version import __version__
 from .loop import LoopOutcome
 from .market import Account
 from .simulate import TRUTH, Outcome, mean_and_error
@@ -113,7 +114,7 @@ def _figures(accounts: tuple[Account, ...]) -> dict[str, Any]:
 def to_json(results: Results) -> str:
     """Return one JSON document: the market, the settings, and the records."""
     market = {name: value for name, value in vars(results.outcome.market).items() if name != "landscape"}
-    content: dict[str, Any] = {"market": market, "settings": asdict(results.outcome.settings)}
+    content: dict[str, Any] = {"version": __version__, "market": market, "settings": asdict(results.outcome.settings)}
     if results.outcome.settings.budget is None:
         content["expected_as_served"] = dict(causes(results.outcome.market))
     if results.loop is not None:

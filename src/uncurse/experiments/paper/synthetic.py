@@ -6,7 +6,7 @@ served model, the information matrix. More columns too: the error against the tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -24,6 +24,7 @@ from ...links import logistic
 from ...metrics import evaluate
 from ...text_tables import TextTable, as_text
 from ...threads import in_threads, one_blas_thread
+from ...version import __version__
 from ..processes import Progress
 from .tables import Printed, count_far, printed_cells
 
@@ -83,11 +84,14 @@ class SyntheticTables:
         """How many cells lie more than `limit` combined standard errors from the paper's, and of how many."""
         return count_far(self.cells, limit)
 
+    def records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each cell."""
+        return [{**vars(cell), "distance": cell.distance} for cell in self.cells]
+
     def to_json(self) -> str:
         """One JSON document."""
-        cells = [{**vars(cell), "distance": cell.distance} for cell in self.cells]
-        about = {"seed": self.seed, "replications": self.replications, "lambda": self.lambdas}
-        return documents.dumps("synthetic", {**about, "cells": cells})
+        about = {"version": __version__, "seed": self.seed, "replications": self.replications, "lambda": self.lambdas}
+        return documents.dumps("synthetic", {**about, "cells": self.records()})
 
 
 def paper() -> dict[tuple[str, float, str], Printed]:
@@ -226,12 +230,21 @@ _LEGEND = (
 )
 
 
-def golden_text(figures: Mapping[float, Mapping[str, float]]) -> str:
+def golden_records(figures: Mapping[float, Mapping[str, float]]) -> list[dict[str, Any]]:
     """Compare our figures for the authors' random stream with theirs."""
+    return [
+        {"alpha": alpha, "figure": name, "ours": figures[alpha][name], "theirs": GOLDEN[alpha][name]}
+        for alpha, name in product(figures, _FIGURES)
+    ]
+
+
+def golden_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the comparison with the authors' figures as a table."""
     table = [("α", "figure", "ours", "theirs", "difference")]
-    for alpha, name in product(figures, _FIGURES):
-        ours, theirs = figures[alpha][name], GOLDEN[alpha][name]
-        table.append((f"{100 * alpha:g}%", name, f"{ours:.6f}", f"{theirs:g}", f"{ours - theirs:+.1e}"))
+    for one in records:
+        ours, theirs = one["ours"], one["theirs"]
+        figures = (f"{ours:.6f}", f"{theirs:g}", f"{ours - theirs:+.1e}")
+        table.append((f"{100 * one['alpha']:g}%", one["figure"], *figures))
     head = (
         "The authors' random stream, means over 100 replications. Vanilla, VAD and VAD(p) are ratios Σf/Σy; the "
         "paper's tables have calibration errors, Σf/Σy − 1, in percent. λ does not depend on α: it differs between "

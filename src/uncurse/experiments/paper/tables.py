@@ -16,6 +16,7 @@ from ... import documents
 from ..._types import Array
 from ...errors import UncurseError
 from ...validation import check_choice
+from ...version import __version__
 
 DATASETS = ("criteo", "avazu")
 LEVEL = "Vanilla, level corrected"
@@ -181,7 +182,7 @@ class ClickTables:
 
     def to_json(self) -> str:
         """Return one JSON document; numbers that are not finite are null."""
-        content = json.dumps({**asdict(self), "cells": self.records()})
+        content = json.dumps({"version": __version__, **asdict(self), "cells": self.records()})
         return documents.dumps("clicks", json.loads(content, parse_constant=lambda name: None))
 
     def records(self) -> list[dict[str, Any]]:
