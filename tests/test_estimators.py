@@ -13,7 +13,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, LeaveOneOut, RepeatedStratifiedKFold, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -33,8 +33,9 @@ from uncurse.estimators import UncursedClassifierCV, UncursedRegressorCV
 from uncurse.estimators.cross_fitting import CrossFitted
 from uncurse.estimators.replicas import Replicas
 from uncurse.estimators.scores import CrossFit
-from uncurse.estimators.uncursed import CLIP
+from uncurse.estimators.uncursed import CLIP, _target_line
 from uncurse.maps import load
+from uncurse.metrics import top_share
 from uncurse.serving import fold
 
 # scikit-learn 1.6 uses an option that SciPy 1.17 deprecates.
@@ -537,9 +538,9 @@ def test_a_failed_refit_keeps_the_previous_state():
 
 def test_the_line_of_a_regressor_follows_from_moments():
     rng = np.random.default_rng(3)
-    features, pool = rng.normal(size=(300, 5)), rng.normal(0.3, 1.2, (2000, 5))
-    y = features.sum(axis=1) + 2 + rng.normal(0, 3, 300)
-    folds = [(np.arange(150), np.arange(150, 300)), (np.arange(150, 300), np.arange(150))]
+    features, pool = rng.normal(size=(190, 5)), rng.normal(0.3, 1.2, (2000, 5))  # too few for unequal variances
+    y = features.sum(axis=1) + 2 + rng.normal(0, 3, 190)
+    folds = [(np.arange(95), np.arange(95, 190)), (np.arange(95, 190), np.arange(95))]
     reg = UncursedRegressorCV(cv=folds, random_state=0).fit(features, y, pool=pool)
     done = reg.cross_fit(features, y, pool=pool)
     vad = VAD(link="identity", scale="value", replicas="anchored").fit(done.pool)
@@ -727,14 +728,75 @@ def test_the_served_model_scores_a_sample_of_a_large_pool():
 
 def test_the_line_of_a_regression_is_the_covariance_with_the_served_score_over_its_true_variance():
     rng = np.random.default_rng(0)
-    X, pool = rng.normal(size=(300, 10)), rng.normal(size=(1_000, 10))
-    y = X.sum(axis=1) + rng.normal(0, 5, 300)
+    X, pool = rng.normal(size=(190, 10)), rng.normal(size=(1_000, 10))
+    y = X.sum(axis=1) + rng.normal(0, 5, 190)
     regressor = UncursedRegressorCV(random_state=0)
     (scores, target), kind = (done := regressor.cross_fit(X, y, pool=pool)).labelled, done.replicas.kind
     covariance = np.cov(np.column_stack([scores, target]).T, ddof=0)
     true = covariance[0, 0] - float(replica_kind(kind).noise_variance(covariance[:-1, :-1]))
     rises = re.search(r"the target rises by ([\d.]+) per unit", regressor.fit(X, y, pool=pool).reason_).group(1)
     assert float(rises) == pytest.approx(covariance[0, -1] / true, abs=6e-4)
+
+
+def outcomes(rng, rows, noise):
+    x = rng.normal(size=rows)
+    return x, 10 + 2 * x + noise * rng.normal(size=rows) * np.exp(x)
+
+
+def test_the_line_of_a_target_with_unequal_variances_is_better_than_least_squares():
+    rng = np.random.default_rng(0)
+    found, plain, best = [], [], []
+    for _ in range(200):
+        x, y = outcomes(rng, 2_000, 3.0)
+        found.append(_target_line(x, y, np.ones(2_000), 1.0)[1])
+        plain.append(np.polyfit(x, y, 1)[0])
+        best.append(np.polyfit(x, y, 1, w=np.exp(-x))[0])
+    errors = [float(np.std(slopes)) for slopes in (found, plain, best)]
+    assert np.mean(found) == pytest.approx(2, abs=4 * errors[0] / np.sqrt(200))
+    assert errors[2] < errors[0] < 0.45 * errors[1]
+
+
+def test_the_line_of_a_target_that_bends_is_that_of_least_squares():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=3_000)
+    y = np.exp(x) * (1 + 0.3 * rng.normal(size=3_000))
+    level, slope = _target_line(x, y, np.ones(3_000), 1.0)
+    wanted = np.polyfit(x, y, 1)
+    assert (slope, level) == pytest.approx(tuple(wanted), rel=0.02)
+    assert abs(slope - np.polyfit(x, y, 1, w=np.exp(-x))[0]) > 0.3 * slope
+
+
+def test_the_line_of_a_target_depends_on_ratios_of_weights_and_on_different_rows_only():
+    x, y = outcomes(np.random.default_rng(0), 1_000, 6.0)
+    weight = np.random.default_rng(1).uniform(0.5, 2, 1_000)
+    line = _target_line(x, y, weight, 1.0)
+    assert _target_line(x, y, 1e6 * weight, 1.0) == pytest.approx(line, rel=1e-9)
+    order = np.random.default_rng(2).permutation(1_000)
+    assert _target_line(x[order], y[order], weight[order], 1.0) == pytest.approx(line, rel=1e-9)
+    twice = _target_line(*(np.repeat(column, 2) for column in (x, y, weight)), 2.0)
+    assert twice == pytest.approx(line, rel=1e-9)
+    # An exact line has no residuals, and few rows do not determine a variance.
+    assert _target_line(x, 3 + 2 * x, weight, 1.0) == pytest.approx((3, 2))
+    few = _target_line(x[:199], y[:199], weight[:199], 1.0)
+    assert few == pytest.approx(tuple(np.polyfit(x[:199], y[:199], 1, w=np.sqrt(weight[:199]))[::-1]))
+    assert few != pytest.approx(_target_line(x[:200], y[:200], weight[:200], 1.0), rel=1e-2)
+
+
+@pytest.mark.theory
+def test_a_regression_of_claims_with_a_log_link_is_not_made_worse():
+    errors = []
+    for seed in range(16):
+        rng = np.random.default_rng(seed)
+        X, pool = rng.normal(0.3, 1, (2_500, 10)), rng.normal(size=(8_000, 10))
+        coefficients = np.linspace(0, 0.5, 10)
+        y = rng.gamma(1.5, np.exp(X @ coefficients) / 1.5)
+        model = GammaRegressor(alpha=0, max_iter=300, solver="newton-cholesky")
+        reg = UncursedRegressorCV(model, random_state=seed).fit(X, y, pool=pool)
+        before, top = reg.estimator_.predict(pool), top_share(reg.estimator_.predict(pool), 0.05)
+        true = np.exp(pool[top] @ coefficients).mean()
+        errors.append((before[top].mean() / true - 1, reg.predict(pool)[top].mean() / true - 1))
+    plain, corrected = np.sqrt(np.square(errors).mean(axis=0))
+    assert corrected < 1.15 * plain  # it was twice as large by least squares
 
 
 @pytest.mark.parametrize("bends", [False, True])

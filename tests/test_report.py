@@ -284,8 +284,8 @@ def test_the_page_states_every_option_of_a_fit(methods):
         "a map for each placement (3 groups)",
         "why: labels agree",
         "probability that the labels follow a straight line: 0.93",
-        "written as a straight line; its mean predictions differ from the curve's by at most 1.2% on the top 1% to 10% of "
-        "the pool, and by more on lower scores",
+        "written as a straight line; its mean predictions differ from the curve's by at most 1.2% on the top 1% to 10% "
+        "of the pool, and by more on lower scores",
         "pool: 60,000 rows, pool.parquet, columns s1, s2",
         f"fitted with uncurse {methods[1].record.version}",
     )

@@ -36,6 +36,8 @@ from .scores import CrossFit, pool_record
 CLIP = 1e-6
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
 _LEAST_LABELLED = 0.3  # a smaller λ of the labelled rows does not determine a line in the true score
+# The variance of outcomes is estimated in bins of equal count; the weights that follow converge in a few rounds.
+_VARIANCE_BINS, _VARIANCE_ROWS, _VARIANCE_ROUNDS = 10, 100, 3
 _TOP, _LEAST_TOP = 0.1, 30  # share and least number of the rows on which outcomes are compared with a line
 _BEND, _BEND_ERRORS = 0.03, 4.0  # least difference: relative, and in standard errors, which chance does not reach
 
@@ -265,16 +267,19 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
         slope, level, said = 1.0, 0.0, ""
         if labelled is not None:
             scores, y, *more = labelled
-            moments = Moments("identity").update(
-                np.column_stack([scores, y]), scale="value", sample_weight=more[0] if more else None
-            )
+            weight = more[0] if more else np.ones(len(y))
+            moments = Moments("identity").update(np.column_stack([scores, y]), scale="value", sample_weight=weight)
             _warn_of_a_bend(scores[:, 0], y, moments)
             noise = float(replica_kind(kind).noise_variance(moments.covariance[:-1, :-1]))
-            spread, both = float(moments.covariance[0, 0]), float(moments.covariance[0, -1])
+            spread, center = float(moments.covariance[0, 0]), float(moments.mean[0])
+            level, by_score = float(moments.mean[-1]), 0.0
+            if spread > 0:
+                level, by_score = _target_line(scores[:, 0] - center, y, weight, done.labelled_repeats)
+            by_score = max(by_score, 0.0)
             # A line in the true score would magnify any difference between pool and labelled rows if noise prevails.
             noisy = not noise < (1 - _LEAST_LABELLED) * spread
-            slope = max(both / (spread if noisy else spread - noise), 0.0) if spread > 0 else 0.0
-            level = float(moments.mean[-1] - slope * moments.mean[0])
+            slope = by_score if noisy else by_score / (1 - noise / spread)
+            level -= slope * center
             if noisy:
                 said = f"most of the variance of the scores is noise; the target rises by {slope:.3f} per unit of them"
                 record = FitRecord(
@@ -303,6 +308,43 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             Predictions.
         """
         return self._mapped(X)
+
+
+def _target_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[float, float]:
+    """Return level and slope of the target at scores about their mean; `repeats` is how often each row occurs.
+
+    If the spread of outcomes grows with their mean, as that of claims, few rows determine a line by least squares.
+    Rows that are weighted by the inverse variance give a better line, but a wrong one where the target bends. So both
+    are averaged: the more they differ on the top, compared with the error of their difference, the more the unweighted
+    one counts.
+    """
+    line, covariance, residual = _weighted_line(x, y, weight, repeats)
+    bins = np.array_split(np.argsort(x, kind="stable"), min(_VARIANCE_BINS, len(x) // _VARIANCE_ROWS) or 1)
+    if len(bins) < 2 or not residual.any():
+        return float(line[0]), float(line[1])
+    own, own_covariance = line, covariance
+    for _ in range(_VARIANCE_ROUNDS):
+        variance = np.empty(len(x))
+        for rows in bins:
+            variance[rows] = weight[rows] @ np.square(residual[rows]) / max(float(weight[rows].sum()), 1e-300)
+        variance = np.maximum(variance, 1e-3 * variance.mean())
+        own, own_covariance, residual = _weighted_line(x, y, weight / variance, repeats)
+    top = np.array([1.0, x[bins[-1]].mean()])
+    error = max(float(top @ (covariance - own_covariance) @ top), 0.01 * float(top @ covariance @ top))
+    away = float(top @ (line - own)) ** 2
+    share = max(0.0, 1 - 2 * error / away) if away > 0 else 0.0
+    level, slope = own + share * (line - own)
+    return float(level), float(slope)
+
+
+def _weighted_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[Array, Array, Array]:
+    """Return level and slope by weighted least squares, their covariance for any variance of rows, and residuals."""
+    features = np.stack([np.ones_like(x), x])
+    inverse = np.linalg.pinv((features * weight) @ features.T)
+    line = inverse @ (features @ (weight * y))
+    residual = y - line @ features
+    scatter = features * (weight * residual)
+    return line, repeats * inverse @ (scatter @ scatter.T) @ inverse, residual
 
 
 def _warn_of_a_bend(served: Array, y: Array, moments: Moments) -> None:
