@@ -38,6 +38,7 @@ _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
 _LEAST_LABELLED = 0.3  # a smaller λ of the labelled rows does not determine a line in the true score
 # The variance of outcomes is estimated in bins of equal count; the weights that follow converge in a few rounds.
 _VARIANCE_BINS, _VARIANCE_ROWS, _VARIANCE_ROUNDS = 10, 100, 3
+_CHANCE = 4.0  # squared difference of two lines that chance explains, in units of its variance
 _TOP, _LEAST_TOP = 0.1, 30  # share and least number of the rows on which outcomes are compared with a line
 _BEND, _BEND_ERRORS = 0.03, 4.0  # least difference: relative, and in standard errors, which chance does not reach
 
@@ -332,7 +333,7 @@ def _target_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[flo
     top = np.array([1.0, x[bins[-1]].mean()])
     error = max(float(top @ (covariance - own_covariance) @ top), 0.01 * float(top @ covariance @ top))
     away = float(top @ (line - own)) ** 2
-    share = max(0.0, 1 - 2 * error / away) if away > 0 else 0.0
+    share = max(0.0, 1 - _CHANCE * error / away) if away > 0 else 0.0
     level, slope = own + share * (line - own)
     return float(level), float(slope)
 
