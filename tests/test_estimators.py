@@ -10,11 +10,12 @@ from scipy.special import expit, logit
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, LeaveOneOut, RepeatedStratifiedKFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneOut, RepeatedStratifiedKFold, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -32,7 +33,7 @@ from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV, UncursedRegressorCV
 from uncurse.estimators.cross_fitting import CrossFitted
 from uncurse.estimators.replicas import Replicas
-from uncurse.estimators.scores import CrossFit
+from uncurse.estimators.scores import CrossFit, served_quantiles
 from uncurse.estimators.uncursed import CLIP, _target_line
 from uncurse.maps import load
 from uncurse.metrics import top_share
@@ -575,9 +576,63 @@ def test_seeds_of_trees_and_lines_without_labels_are_warned_of(estimator, option
     assert any("replicas by seed show little of the noise" in str(one.message) for one in recwarn) == warned
 
 
+@pytest.mark.filterwarnings("ignore:groups has 3 values")
 def test_fewer_groups_than_folds_give_fewer_folds():
-    with pytest.warns(UserWarning, match="there are rows for 3 folds only, not for 5"):
+    with pytest.warns(UserWarning, match="there are groups for 3 folds only, not for 5"):
         UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y, groups=np.arange(len(Y)) % 3)
+
+
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+def test_one_group_is_an_error_and_few_are_warned_of():
+    with pytest.raises(UncurseError, match="groups has one value, and bootstraps draw whole groups; pass one value"):
+        UncursedClassifierCV(LOGISTIC).fit(X, Y, groups=np.zeros(len(Y)))
+    with pytest.warns(UserWarning, match="groups has 19 values, and bootstraps draw whole groups, so they show little"):
+        UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y, groups=np.arange(len(Y)) % 19)
+    UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y, groups=np.arange(len(Y)) % 20)
+    # Seeds change nothing in the rows, so groups are for the folds alone.
+    network = MLPClassifier(hidden_layer_sizes=2, max_iter=5, random_state=0)
+    with pytest.warns(UserWarning, match="there are too few groups for two folds, so no labels are used"):
+        UncursedClassifierCV(network, replicas="seeds", random_state=0).fit(X, Y, groups=np.zeros(len(Y)))
+
+
+def test_a_frame_with_other_columns_is_refused_for_lightgbm():
+    pandas = pytest.importorskip("pandas")
+    names = [f"x{i}" for i in range(X.shape[1])]
+    rows, pool = (pandas.DataFrame(values, columns=names) for values in (X, POOL))
+    clf = UncursedClassifierCV(boosted("lightgbm"), cv=2, random_state=0).fit(rows, Y, pool=pool)
+    order = r"has other columns than X in training, or another order, and LightGBM .* such as {}\[names\]"
+    with pytest.raises(UncurseError, match="pool " + order.format("pool")):
+        clf.fit(rows, Y, pool=pool[names[::-1]])
+    with pytest.raises(UncurseError, match="pool has no column 'x0', and LightGBM takes columns by their place"):
+        clf.fit(rows, Y, pool=pool.rename(columns={"x0": "z"}))
+    with pytest.raises(UncurseError, match="X " + order.format("X")):
+        clf.predict_proba(pool[names[::-1]])
+    np.testing.assert_allclose(clf.predict_proba(pool)[:3], clf.predict_proba(pool[:3]))
+    # Columns that are selected by name may come in any order.
+    by_name = make_pipeline(ColumnTransformer([("keep", "passthrough", names)]), LOGISTIC)
+    other = UncursedClassifierCV(by_name, cv=2, random_state=0).fit(rows, Y, pool=pool[names[::-1]])
+    assert other.predict_proba(pool[names[::-1]]).shape == (len(POOL), 2)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_missing_labels_are_counted_and_named(missing):
+    labels = [*Y.tolist()[:-2], missing, missing]
+    where = rf"y\[{len(Y) - 2}\] is {missing} \(2 such values\)"
+    with pytest.raises(UncurseError, match=f"{where}.*: drop those rows, or pass them as the pool"):
+        UncursedClassifierCV(LOGISTIC).fit(X, np.array(labels, dtype=object))
+
+
+def test_truth_values_of_dtype_object_are_labels():
+    objects = UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, np.array(Y == 1, dtype=object))
+    plain = UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y == 1)
+    assert objects.classes_.tolist() == [False, True]
+    np.testing.assert_array_equal(objects.predict_proba(POOL), plain.predict_proba(POOL))
+
+
+def test_groups_that_a_search_inside_needs_are_explained():
+    search = GridSearchCV(LOGISTIC, {"C": [0.1, 1.0]}, cv=GroupKFold(2))
+    with pytest.raises(UncurseError, match="Groups are not passed to the model: tune it by its groups first"):
+        UncursedClassifierCV(search, cv=2).fit(X, Y, groups=np.arange(len(Y)) % 40)
 
 
 # ---------------------------------------------------------------------------- folds, weights and pools of all kinds
@@ -643,8 +698,10 @@ def test_a_pool_that_cannot_be_scored_is_named():
 def test_groups_are_checked_before_folds():
     with pytest.raises(UncurseError, match="group"):
         UncursedClassifierCV(LOGISTIC).fit(X, Y, groups=[None] * 100 + ["a"] * 300)
+    pure = 2 * (np.arange(len(Y)) % 10) + Y  # groups of one class each
+    folds = [(np.flatnonzero(pure % 2 == 0), np.flatnonzero(pure % 2))]
     with pytest.raises(UncurseError, match="have one class; use fewer folds, other groups"):
-        UncursedClassifierCV(LOGISTIC, cv=2).fit(X, Y, groups=Y)
+        UncursedClassifierCV(LOGISTIC, cv=folds).fit(X, Y, groups=pure)
 
 
 def test_a_regressor_of_pure_noise_predicts_within_the_range_of_the_target():
@@ -705,7 +762,7 @@ def test_quantiles_of_the_served_score_are_dense_at_the_top(weighted):
     p = rng.random((10_000, 2))
     weights = rng.integers(1, 4, 10_000).astype(float) if weighted else None
     done = CrossFit(None, p, weights, None, Y, None, (2.0, 0.5), False)
-    served, shares = UncursedClassifierCV()._served_quantiles(done)
+    served, shares = served_quantiles(done, UncursedClassifierCV._to_link)
     assert (len(served), len(shares)) == (500, 500)
     assert shares.sum() == pytest.approx(1)
     start = np.append(0.0, np.cumsum(shares)[:-1])
@@ -715,7 +772,7 @@ def test_quantiles_of_the_served_score_are_dense_at_the_top(weighted):
     np.testing.assert_allclose(served, wanted, atol=0.02)
     np.testing.assert_allclose(served[:450], wanted[:450], atol=2e-3)
     sampled = replace(done, served_pool=p[:, ::-1], labelled=(p, Y))
-    served, _ = UncursedClassifierCV()._served_quantiles(sampled)
+    served, _ = served_quantiles(sampled, UncursedClassifierCV._to_link)
     np.testing.assert_allclose(served[:200], np.quantile(logit(p[:, 1]), start[:200]), atol=0.02)
 
 

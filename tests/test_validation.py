@@ -159,6 +159,11 @@ def test_empty_scores_are_refused(shape, ndim):
         check_scores(np.empty(shape), "logit", ndim=ndim)
 
 
+def test_text_labels_are_to_be_compared_with_a_class():
+    with pytest.raises(UncurseError, match="<U4; compare it with the class that counts, such as labels == 'won'"):
+        check_labels(["won", "lost"], 2)
+
+
 @pytest.mark.parametrize(
     ("scores", "dtype"),
     [
@@ -168,6 +173,8 @@ def test_empty_scores_are_refused(shape, ndim):
         ([10**400], "object"),
         ([1 + 2j], "complex128"),
         (np.array([0.1, 0.2], dtype=object), "object; convert it to float first"),
+        (np.array(["won", "lost"]), "<U4; convert it to float first"),
+        ({"plain": [0.1]}, "object; pass one array, and call this for each"),
         (np.array(["2024-01-01"], dtype="datetime64[D]"), r"datetime64\[D\]"),
         (np.array([1], dtype="timedelta64[s]"), r"timedelta64\[s\]"),
     ],

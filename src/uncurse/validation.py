@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -107,9 +108,13 @@ def check_numbers(values: ArrayLike, name: str) -> Float:
     if array.dtype in (np.float32, np.float64):
         return array
     if array.dtype.kind not in "biuf":
+        remedy = "convert it to float first"
+        if isinstance(values, Mapping):
+            remedy = "pass one array, and call this for each"
+        elif array.dtype.kind in "US" and array.size and name in ("y", "labels"):
+            remedy = f"compare it with the class that counts, such as {name} == {str(array.ravel()[0])!r}"
         raise UncurseError(
-            f"{name} must be an array of numbers, not {type(values).__name__}: dtype {array.dtype}; "
-            "convert it to float first"
+            f"{name} must be an array of numbers, not {type(values).__name__}: dtype {array.dtype}; {remedy}"
         )
     with np.errstate(over="ignore"):  # a long double may become infinite, which `check_finite` reports
         return array.astype(np.float64)

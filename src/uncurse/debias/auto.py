@@ -156,12 +156,14 @@ def fit_auto(pool: Evidence, labelled: Evidence | None, *, replicas: str, select
         record = replace(base.record, reason=reason, labelled=tower.record.labelled)
         return replace(base, record=replace(record, selected_by=tower.record.selected_by), selected=tower.selected)
     if found.weight < _LEAST_WEIGHT or name == "nothing" or base.remaining is None:
-        reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
+        reason = f"the labels are more precise than the label-free map ({described}), so it is not used"
+        if found.cause:
+            reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
         return replace(tower, record=replace(tower.record, reason=reason))
     score_map = average_maps(base.map, tower.map, found.weight, fit.cells, pool.spec.logit_offset)
     reason = f"by the labels, the label-free map ({described}) has a weight of {percent:.0f}% and tower "
     reason += f"{100 - percent:.0f}%"
-    reason += f"; {found.cause}" if found.weight < 0.5 else ""
+    reason += f"; {found.cause}" if found.weight < 0.5 and found.cause else ""
     record = replace(tower.record, method="average", reason=reason, lambda_=base.record.lambda_)
     return Fitted(score_map, record, Averaged(base.remaining, fit, found.weight), selected=tower.selected)
 
@@ -288,7 +290,10 @@ def _compare_with_labels(base: Fitted, tower: TowerFit) -> _Comparison:
         certain = error / (error + _systematic_error(base, tower) ** 2)
     weight = certain * (right_share + (1 - right_share) * shared)
     rise = 1 + float(slope) / max(per_tilt, 1e-2)  # of the log odds of the labels, for a unit of those of the map
-    cause = _cause(float(level), rise, spread, base, tower)
+    cause = ""
+    # A cause is named if level or slope differ by more than chance: by two standard errors.
+    if (np.square(labels.coefficients) > 4 * np.diagonal(right)).any():
+        cause = _cause(float(level), rise, spread, base, tower)
     if all_groups < min(factor, 0.0):
         worst = min(by_group, key=by_group.__getitem__)
         rise = 100 * np.expm1(tower.group_levels[worst][0])

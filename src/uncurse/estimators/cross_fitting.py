@@ -26,10 +26,13 @@ from .resampling import Rows, group_numbers, take_rows
 from .scores import (
     CrossFit,
     all_constant,
+    check_feature_names,
     count_rows,
+    feature_names,
     is_tree_or_linear,
     pool_parts,
     pool_record,
+    served_quantiles,
     served_record,
 )
 
@@ -137,7 +140,8 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
         self.map_, self.record_, self._intervals = score_map, record, intervals
         self.method_, self.reason_ = record.method, record.reason
-        self._served_scores = self._served_quantiles(done)
+        self._served_scores = served_quantiles(done, self._to_link)
+        self._feature_names = feature_names(X)
         for attribute in _FEATURES:
             self.__dict__.pop(attribute, None)  # of an earlier fit
         self.__dict__.update(attributes)
@@ -175,6 +179,8 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         replica_kind(plan.kind).check_columns(plan.count)
         self._check_weighted(plan)
+        if pool is not None:
+            check_feature_names(base, feature_names(X), pool, "pool")
         folds = self._folds(plan) if method != "vad" or pool is None else []
         if plan.by_seeds and (not folds or method == "vad") and is_tree_or_linear(plan.template):
             warn_user(
@@ -226,20 +232,6 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             pool_repeats, repeats,
         )  # fmt: skip
 
-    def _served_quantiles(self, done: CrossFit) -> tuple[Array, Array]:
-        """Return quantiles of the served score on the pool, on the link, and their weights."""
-        slope, intercept = done.alignment
-        served = (self._to_link(done.pool)[:, 0] - intercept) / slope
-        if done.served_pool is not None:
-            served = self._to_link(done.served_pool)[:, 0]
-        weights = done.pool_weights if done.served_pool is None or done.labelled is None else None
-        order = np.argsort(served, kind="stable")
-        reached = np.cumsum(np.ones(len(served)) if weights is None else weights[order])
-        # Enough rows above the top 1%, and little to store.
-        shares = np.concatenate([np.linspace(0, 0.9, 100, endpoint=False), 1 - np.geomspace(0.1, 1e-4, 400)])
-        places = np.searchsorted(reached, shares * reached[-1], side="right")
-        return served[order[np.minimum(places, len(order) - 1)]], np.diff(shares, append=1.0)
-
     def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
         """Return numbers to calibrate on; `every` holds the targets of all rows."""
         return target
@@ -265,13 +257,15 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise UncurseError(f"cv={self.cv!r}; pass 2 or more folds, or None for no labels")
         kept = np.flatnonzero(weighted)
         count = int(np.unique(plan.y[kept], return_counts=True)[1].min()) if classes else len(kept)
-        count = count if groups is None else min(count, len(np.unique(groups[kept])))
+        units = "rows"
+        if groups is not None and len(np.unique(groups[kept])) < count:
+            count, units = len(np.unique(groups[kept])), "groups"
         number = min(int(self.cv), count)
         if number < 2:
-            warn_user("there are too few rows for two folds, so no labels are used")
+            warn_user(f"there are too few {units} for two folds, so no labels are used")
             return []
         if number < int(self.cv):
-            warn_user(f"there are rows for {number} folds only, not for {self.cv}")
+            warn_user(f"there are {units} for {number} folds only, not for {self.cv}")
         splitter: Any
         if groups is None:
             splitter = (StratifiedKFold if classes else KFold)(number, shuffle=True, random_state=plan.seed)
@@ -364,6 +358,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _mapped(self, X: Any) -> Array:
         check_is_fitted(self)
+        check_feature_names(self.estimator_, self._feature_names, X, "X")
         return np.asarray(self.map_(self._predictions(self.estimator_, X)))
 
     def _unchanged(self, done: CrossFit, reason: str) -> tuple[ScoreMap, FitRecord, Any]:

@@ -23,13 +23,14 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from .._types import Array
 from ..errors import UncurseError
-from ..validation import check_choice, check_count, check_weights, effective_rows
+from ..validation import check_choice, check_count, check_weights, effective_rows, group_rows, warn_user
 from .resampling import Bootstrap, Rows, take_rows
 
 _SAME = 1e-12  # models that differ less are identical to rounding
 _LARGEST_SEED = np.iinfo(np.int32).max  # that every library takes
 _PROBE_ROWS = 10_000  # predictions on this many rows show whether seeds matter
 _MOST_REPLICAS = 10_000  # a larger number is a mistake
+_FEW_GROUPS = 20  # a variance between fewer units has an error of a third and more
 
 
 class RowsToScore(NamedTuple):
@@ -176,6 +177,8 @@ class ReplicaPlan:
             raise UncurseError(str(error)) from None
         target = _check_target(y)
         weights = check_weights(sample_weight, len(target))
+        if groups is not None and not by_seeds:
+            _check_groups(groups, len(target))
         if weights is not None:
             weights = weights / weights.max()
             fraction, exponent = np.frexp(weights * (effective_rows(weights) / weights.sum()))
@@ -265,6 +268,8 @@ def _fit(
         text = " ".join(str(error).split())
         if isinstance(error, UnsetMetadataPassedError) and ".fit" in text.split(" Call ")[0]:
             text = f"{text.split(' Call ')[0]} Bootstraps use weights too. C{_weight_requests(estimator)[1:]}"
+        if "'groups' parameter should not be None" in text:
+            text += " Groups are not passed to the model: tune it by its groups first, and wrap the best one."
         raise UncurseError(f"the model cannot be fitted: {text}") from error
     if then is None:
         return model
@@ -299,6 +304,22 @@ def _check_target(y: ArrayLike) -> NDArray[Any]:
         if len(kinds) > 1:
             raise UncurseError("y mixes labels of several types; convert them to text first")
     return target
+
+
+def _check_groups(groups: ArrayLike, rows: int) -> None:
+    """Raise UncurseError for a single group and warn of few: bootstraps draw whole groups."""
+    count = len(group_rows(groups, rows)[0])
+    segments = "for a model of each segment, fit each segment on its own"
+    if count < 2:
+        raise UncurseError(
+            "groups has one value, and bootstraps draw whole groups; pass one value for each user or customer, or omit "
+            f"groups ({segments})"
+        )
+    if count < _FEW_GROUPS:
+        warn_user(
+            f"groups has {count} values, and bootstraps draw whole groups, so they show little of the noise; pass one "
+            f"value for each user or customer, or omit groups ({segments})"
+        )
 
 
 def _relative_noise(first: Any, second: Any, X: Any, n: int) -> float:

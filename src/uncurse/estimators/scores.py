@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +42,27 @@ def count_rows(pool: Any) -> int:
     if not count:
         raise UncurseError("the pool has 0 rows; pass a sample of the candidates, or omit it")
     return count
+
+
+def feature_names(X: Any) -> list[str] | None:
+    """Return the names of the columns of a data frame; None for other arrays."""
+    return None if getattr(X, "columns", None) is None else [str(name) for name in X.columns]
+
+
+def check_feature_names(model: Any, names: list[str] | None, X: Any, called: str) -> None:
+    """Raise UncurseError if a data frame has other columns than in training, or in another order.
+
+    Other libraries check this themselves, or select columns by their names. LightGBM takes columns by their place.
+    """
+    own = feature_names(X)
+    if names is None or own is None or own == names or not type(model).__module__.startswith("lightgbm"):
+        return
+    missing = [name for name in names if name not in own]
+    problem = f"has no column {missing[0]!r}" if missing else "has other columns than X in training, or another order"
+    raise UncurseError(
+        f"{called} {problem}, and LightGBM takes columns by their place; pass the columns of training in their order, "
+        f"such as {called}[names]"
+    )
 
 
 def is_tree_or_linear(estimator: Any) -> bool:
@@ -172,6 +194,21 @@ class CrossFit:
 def pool_record(done: CrossFit) -> DataRecord:
     """Return the record of the pool, with each row counted once."""
     return _data_record(done.pool, done.pool_weights, done.pool_repeats)
+
+
+def served_quantiles(done: CrossFit, to_link: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """Return quantiles of the served score on the pool, on the link, and their weights."""
+    slope, intercept = done.alignment
+    served = (to_link(done.pool)[:, 0] - intercept) / slope
+    if done.served_pool is not None:
+        served = to_link(done.served_pool)[:, 0]
+    weights = done.pool_weights if done.served_pool is None or done.labelled is None else None
+    order = np.argsort(served, kind="stable")
+    reached = np.cumsum(np.ones(len(served)) if weights is None else weights[order])
+    # Enough rows above the top 1%, and little to store.
+    shares = np.concatenate([np.linspace(0, 0.9, 100, endpoint=False), 1 - np.geomspace(0.1, 1e-4, 400)])
+    places = np.searchsorted(reached, shares * reached[-1], side="right")
+    return served[order[np.minimum(places, len(order) - 1)]], np.diff(shares, append=1.0)
 
 
 def served_record(record: FitRecord, done: CrossFit, *, uses_labels: bool) -> FitRecord:

@@ -114,12 +114,22 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             raise UncurseError(
                 f"{type(base).__name__} has no predict_proba; wrap it in sklearn.calibration.CalibratedClassifierCV"
             )
+        values = np.asarray(y)
+        if values.dtype.kind in "fO" and values.ndim == 1:
+            missing = np.flatnonzero([value is None or value != value for value in values.tolist()])
+            if len(missing):
+                raise UncurseError(
+                    f"y[{missing[0]}] is {values[missing[0]]} ({len(missing):,} such values); Input y contains NaN or "
+                    "missing labels: drop those rows, or pass them as the pool"
+                )
+            if {type(value) for value in values.tolist()} <= {bool, np.bool_}:
+                values = y = values.astype(bool)
         try:
-            if np.asarray(y).dtype.kind == "f":
-                assert_all_finite(np.asarray(y), input_name="y")
+            if values.dtype.kind == "f":
+                assert_all_finite(values, input_name="y")
             kind = type_of_target(y, input_name="y", raise_unknown=True)
         except (TypeError, ValueError) as error:
-            raise UncurseError(str(error)) from None
+            raise UncurseError(" ".join(str(error).split())[:200]) from None
         if kind != "binary":
             raise UncurseError(f"Only binary classification is supported. The type of the target is {kind}.")
         return np.asarray(column_or_1d(y, warn=True))
