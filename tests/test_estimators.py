@@ -582,7 +582,7 @@ def test_fewer_groups_than_folds_give_fewer_folds():
         UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y, groups=np.arange(len(Y)) % 3)
 
 
-@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer", "ignore:λ = ")
 def test_one_group_is_an_error_and_few_are_warned_of():
     with pytest.raises(UncurseError, match="groups has one value, and bootstraps draw whole groups; pass one value"):
         UncursedClassifierCV(LOGISTIC).fit(X, Y, groups=np.zeros(len(Y)))

@@ -79,7 +79,7 @@ def method(name: str, kind: str = "ours") -> Callable[[Fit], Fit]:
     Parameters
     ----------
     name : str
-        Its name in the tables. Names that end in `` S=2``, `` S=3`` form a family, which can be asked for by one name.
+        Its name in the tables. Names that end in "S=2" or "S=3" form a family, which can be asked for by one name.
     kind : str, default="ours"
         What it is compared with: ``"vanilla"`` (scores as served), ``"calibrator"`` (labels and the served score),
         ``"tandem"`` (a calibrator and VAD), ``"vad"`` (the paper's VAD), ``"ours"`` (any other map of the served
