@@ -614,15 +614,19 @@ def test_a_frame_with_other_columns_is_refused_for_lightgbm():
     assert other.predict_proba(pool[names[::-1]]).shape == (len(POOL), 2)
 
 
-@pytest.mark.parametrize("missing", [None, float("nan")])
+@pytest.mark.parametrize("missing", [None, float("nan"), "<NA>"])
 def test_missing_labels_are_counted_and_named(missing):
-    labels = [*Y.tolist()[:-2], missing, missing]
+    labels = [*Y.tolist()[:-2], *[pytest.importorskip("pandas").NA if missing == "<NA>" else missing] * 2]
     where = rf"y\[{len(Y) - 2}\] is {missing} \(2 such values\)"
     with pytest.raises(UncurseError, match=f"{where}.*: drop those rows, or pass them as the pool"):
         UncursedClassifierCV(LOGISTIC).fit(X, np.array(labels, dtype=object))
 
 
 def test_truth_values_of_dtype_object_are_labels():
+    ragged = np.empty(len(Y), object)
+    ragged[:] = [Y[:2]] * len(Y)
+    with pytest.raises(UncurseError, match="label"):
+        UncursedClassifierCV(LOGISTIC).fit(X, ragged)
     objects = UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, np.array(Y == 1, dtype=object))
     plain = UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y == 1)
     assert objects.classes_.tolist() == [False, True]

@@ -116,7 +116,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             )
         values = np.asarray(y)
         if values.dtype.kind in "fO" and values.ndim == 1:
-            missing = np.flatnonzero([value is None or value != value for value in values.tolist()])
+            missing = np.flatnonzero([_is_missing(value) for value in values.tolist()])
             if len(missing):
                 raise UncurseError(
                     f"y[{missing[0]}] is {values[missing[0]]} ({len(missing):,} such values); Input y contains NaN or "
@@ -319,6 +319,11 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             Predictions.
         """
         return self._mapped(X)
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a label is None, NaN, or the missing value of pandas."""
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and np.isnan(value))
 
 
 def _target_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[float, float]:
