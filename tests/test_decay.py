@@ -280,7 +280,7 @@ def test_times_are_kept_in_utc_and_the_later_one_survives_a_merge(tmp_path):
 
 @pytest.mark.parametrize("time", ["yesterday", 5, "2026-13-01", "0001-01-01T00:00+14:00"])
 def test_other_times_are_refused(time):
-    with pytest.raises(UncurseError, match=r"as_of is .*; pass a date or time such as 2026-11-15T06:00:00"):
+    with pytest.raises(UncurseError, match=r"as_of is .*; pass an ISO date or time, such as 2026-11-15T06:00"):
         Evidence(LogSpec(("a", "b")), Moments(), as_of=time)
 
 

@@ -149,14 +149,14 @@ def _now() -> str:
 
 def _elapsed(existing: Evidence, into: str, time: str) -> float:
     """Return the seconds by which rows of a file are older than a time."""
-    from ..evidence.decay import seconds_since
+    from ..evidence.decay import check_time
 
     if existing.as_of is None:
         raise UncurseError(
             f"{into} does not hold the time of its rows, so they cannot decay; start another file with --into, or "
             "collect it again with --as-of"
         )
-    seconds = seconds_since(existing.as_of, time)
+    seconds = (check_time(time, "time") - check_time(existing.as_of, "as_of")).total_seconds()
     if seconds < 0:
         raise UncurseError(
             f"{into} is as of {existing.as_of}, after {time}; add rows in order of time, or pass their time as --as-of"

@@ -107,48 +107,12 @@ class LabelSums(PlainData):
         """Calibration error Σf/Σy − 1; NaN without a positive label."""
         return self.predicted / self.observed - 1 if self.observed > 0 else float("nan")
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence sequence of the calibration error at this point.
-
-        It covers the error at all times together with probability `level`, if one shift of the log odds describes it.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Confidence level.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper bound; ±∞ where there is none.
-        """
-        ((low, high),) = intervals([self], level).tolist()
-        return low, high
-
-    def fixed_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval of the calibration error for rows that are looked at once.
-
-        It is narrower than `interval`, and does not hold for a test that is repeated as rows come in. By the
-        likelihood ratio, if one shift of the log odds describes the error.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Confidence level.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper bound; ±∞ where there is none.
-        """
-        ((low, high),) = intervals([self], level, fixed=True).tolist()
-        return low, high
-
 
 def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = False) -> Array:
-    """Return `LabelSums.interval` of T sums as an array (T, 2), or `LabelSums.fixed_interval` with `fixed`.
+    """Return confidence sequences of the calibration error of T sums, (T, 2); ±∞ where there is no bound.
 
-    Bounds are ±∞ where there is none.
+    They cover the errors at all times together, if one shift of the log odds describes them. With `fixed` they are
+    confidence intervals by the likelihood ratio: narrower, and for rows that are looked at once.
     """
     observed, predicted = np.array([one.observed for one in sums]), np.array([one.predicted for one in sums])
     series = np.array([one.cumulants for one in sums]) @ _COEFFICIENTS.T

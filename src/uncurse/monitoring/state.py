@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from .._types import Array
 from ..documents import Document
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence
+from ..evidence.decay import check_time
 from ..maps import Grouped, ScoreMap
 from .sequential import LabelSums, total
 
@@ -91,11 +91,6 @@ class MonitorState(Document):
         """Days in order of time."""
         return sorted(self.days.items(), key=lambda item: check_time(item[0], "the state"))
 
-    @property
-    def since_fit(self) -> LabelSums:
-        """Sums of all days."""
-        return total([day.sums for _, day in self.ordered])
-
     def series(self) -> tuple[Array, Array]:
         """Return sum of labels and cumulants of each day, as `log_e_values` takes them.
 
@@ -121,7 +116,11 @@ class MonitorState(Document):
         if not isinstance(other, MonitorState):
             raise UncurseError(f"cannot merge a state with a {type(other).__name__}; pass a MonitorState")
         self.check_map(other.map_id)
-        latest = max((s for s in (self.settled_before, other.settled_before) if s), key=_utc, default=None)
+        latest = max(
+            (s for s in (self.settled_before, other.settled_before) if s),
+            key=lambda s: check_time(s, "settled_before"),
+            default=None,
+        )
         return replace(
             self,
             days=_sum_by_name(self.days, other.days),
@@ -174,21 +173,6 @@ class MonitorState(Document):
 def map_digest(score_map: ScoreMap) -> str:
     """Return a digest of a map: equal for equal maps."""
     return hashlib.sha256(json.dumps(score_map.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def check_time(text: Any, name: str) -> datetime:
-    """Return an ISO date or time; without a time zone it is UTC. Errors call it `name`."""
-    try:
-        return _utc(text)
-    except (TypeError, ValueError):
-        raise UncurseError(
-            f"{name} is {text!r}; pass an ISO date or time, such as 2026-11-16 or 2026-11-16T06:00"
-        ) from None
-
-
-def _utc(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from ..debias.records import FitRecord
 from ..debias.refresh import map_and_record
 from ..errors import UncurseError
 from ..evidence import Evidence
+from ..evidence.decay import check_time
 from ..maps import Grouped, ScoreMap
 from ..validation import check_number
 from .calibrations import LEVEL, Calibration, calibration_of, calibrations_of, e_value, error_words
 from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
 from .sequential import LabelSums, likely_start, log_e_values, total
-from .state import MonitorState, check_time, count_rows, map_digest, range_place
+from .state import MonitorState, count_rows, map_digest, range_place
 
 _WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most
 _UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
@@ -91,12 +92,8 @@ class Verdict:
         -------
         dict
         """
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "state"}
-        for name, value in content.items():
-            if isinstance(value, tuple):
-                content[name] = [asdict(one) for one in value]
-            elif hasattr(value, "__dataclass_fields__"):
-                content[name] = asdict(value)
+        content = asdict(replace(self, state=MonitorState("")))
+        del content["state"]
         return content
 
 
