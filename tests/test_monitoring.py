@@ -14,8 +14,20 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import integrate, optimize, stats
+from scipy.special import expit
 
-from uncurse import VAD, Affine, Cells, Grouped, MonitorState, UncurseError, collect, monitor
+from uncurse import (
+    VAD,
+    Affine,
+    Cells,
+    Grouped,
+    LogSpec,
+    MonitorState,
+    UncursedClassifierCV,
+    UncurseError,
+    collect,
+    monitor,
+)
 from uncurse.debias import DataRecord, FitRecord, Fitted
 from uncurse.debias.records import ScoreSummary
 from uncurse.evidence import from_arrays
@@ -159,7 +171,7 @@ def test_the_confidence_sequence_covers_the_error_at_all_times():
         for day in range(30):
             sums = sums + replace(one, observed=float(rng.binomial(n, truth).sum()))
             if day in (0, 1, 2, 5, 10, 29):
-                low, high = sums.interval()
+                low, high = intervals([sums])[0]
                 if not low <= error <= high:
                     missed += 1
                     break
@@ -167,10 +179,10 @@ def test_the_confidence_sequence_covers_the_error_at_all_times():
 
 
 def test_the_confidence_sequence_without_positives_has_one_end():
-    low, high = LabelSums.of(np.full(1_000, 0.1), np.zeros(1_000)).interval()
+    low, high = intervals([LabelSums.of(np.full(1_000, 0.1), np.zeros(1_000))])[0]
     assert low > 0
     assert high == math.inf
-    assert LabelSums.of([0.01], [0]).interval() == (-1.0, math.inf)
+    assert intervals([LabelSums.of([0.01], [0])]).tolist() == [[-1.0, math.inf]]
 
 
 def test_the_interval_of_one_look_covers_the_error_in_95_percent_of_the_days():
@@ -192,8 +204,8 @@ def test_the_interval_of_one_look_is_narrower_than_the_confidence_sequence():
     fixed, at_all_times = intervals(sums, fixed=True), intervals(sums)
     assert (fixed[:, 0] >= at_all_times[:, 0]).all()
     assert (fixed[:, 1] <= at_all_times[:, 1]).all()
-    assert sums[2].fixed_interval() == pytest.approx(tuple(fixed[2]))
-    assert sums[2].interval() == pytest.approx(tuple(at_all_times[2]))
+    np.testing.assert_allclose(intervals(sums[2:3], fixed=True), fixed[2:3])
+    np.testing.assert_allclose(intervals(sums[2:3]), at_all_times[2:3])
     normal = stats.norm.ppf(0.975) * math.sqrt(1_000 * 0.09 * 0.91) / 90 * 1.11
     assert fixed[2, 1] - fixed[2, 0] == pytest.approx(2 * normal, rel=0.05)
 
@@ -202,13 +214,13 @@ def test_interval_shrinks_towards_the_error_as_rows_are_added():
     sums = LabelSums.of([0.1], [95.0], [1_000])
     widths = []
     for _ in range(4):
-        low, high = sums.interval()
+        low, high = intervals([sums])[0]
         assert low < sums.error < high
         widths.append(high - low)
         sums = total([sums] * 10)
     assert (np.diff(widths) < 0).all()
     normal = 2 * stats.norm.ppf(0.975) * (1 + sums.error) / math.sqrt(sums.observed)
-    low, high = sums.interval()
+    low, high = intervals([sums])[0]
     assert normal < high - low < 4 * normal
 
 
@@ -515,6 +527,16 @@ def test_more_labels_leave_less_to_decide():
     assert needed[-1] == 0
 
 
+def test_the_map_of_an_estimator_is_monitored():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    y = rng.random(300) < expit(X.sum(axis=1))
+    clf = UncursedClassifierCV(random_state=0).fit(X, y)
+    served = clf.estimator_.predict_proba(X)[:, 1:]
+    rows = from_arrays(served, y, spec=LogSpec(("s0",), "probability", label="y"))
+    assert monitor(clf, rows).since_fit == monitor(clf.map_, rows).since_fit
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -618,10 +640,10 @@ def test_intervals_end_where_the_likelihood_falls_below_its_bound(fixed, level, 
         else:
             end = optimize.brentq(lambda shift: likelihood(shift) - least, best, far)
             wanted.append(ROWS @ PREDICTIONS / expected(end) - 1)
-    found = sums.fixed_interval(level) if fixed else sums.interval(level)
+    (found,) = intervals([sums], level, fixed=fixed).tolist()
     assert found == pytest.approx(wanted, rel=1e-6)
     if level == 0.95:
-        assert found == (sums.fixed_interval() if fixed else sums.interval())
+        assert [found] == intervals([sums], fixed=fixed).tolist()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -90,12 +90,12 @@ def map_and_record(source: Any) -> tuple[ScoreMap, FitRecord | None]:
         return source, None
     if isinstance(source, Fitted):
         return source.map, source.record
-    if isinstance(source, Debiaser):
-        if not hasattr(source, "map_"):
-            raise UncurseError(f"this {type(source).__name__} is not fitted; call fit first")
-        return source.map_, source.record_
     if isinstance(source, str | os.PathLike):
         return load(source), load_record(source)
+    if isinstance(getattr(source, "map_", None), ScoreMap):  # VAD, Tower, Auto or an estimator
+        return source.map_, source.record_
+    if isinstance(source, Debiaser):
+        raise UncurseError(f"this {type(source).__name__} is not fitted; call fit first")
     raise UncurseError(f"map is of type {type(source).__name__}; pass a map, a fitted method or the path of a map file")
 
 
