@@ -218,18 +218,6 @@ def test_a_map_of_a_kind_of_ones_own_has_no_formula():
         compile_map(Half())
 
 
-def test_a_link_without_a_formula_is_refused_by_every_export(monkeypatch):
-    from uncurse import links
-    from uncurse.serving import to_c, to_python, to_sql
-
-    monkeypatch.setitem(links._LINKS, "cloglog", replace(links._LINKS["probit"], name="cloglog"))
-    monkeypatch.setattr(links, "LINKS", (*links.LINKS, "cloglog"))
-    strange = Affine(0.5, 0.1, "cloglog")
-    for export in (to_python, to_c, to_sql):
-        with pytest.raises(UncurseError, match="the cloglog link cannot be compiled"):
-            export(strange)
-
-
 def test_bounds_of_predictions_are_the_ends_of_the_floats():
     import sys
 

@@ -16,19 +16,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ._types import Float
+from .errors import UncurseError
 from .validation import SCALES, check_choice, check_numbers
 
 
 @dataclass(frozen=True)
 class Link:
-    """A strictly increasing function φ with its inverse and first two derivatives.
+    """A strictly increasing function φ with its inverse and its derivative.
 
     Parameters
     ----------
     name : str
         Name of the link.
-    phi, inverse, slope, bend : callable
-        φ, φ⁻¹, φ' and φ'' as functions of an array.
+    phi, inverse, slope : callable
+        φ, φ⁻¹ and φ' as functions of an array.
     lower, upper : float
         Bounds of the predictions.
 
@@ -43,7 +44,6 @@ class Link:
     phi: Callable[[Float], Float]
     inverse: Callable[[Float], Float]
     slope: Callable[[Float], Float]
-    bend: Callable[[Float], Float]
     lower: float
     upper: float
 
@@ -151,11 +151,6 @@ def _logistic_slope(scores: Float) -> Float:
     return logistic(scores) * logistic(np.negative(scores))
 
 
-def _logistic_bend(scores: Float) -> Float:
-    p, q = logistic(scores), logistic(np.negative(scores))
-    return p * q * (q - p)
-
-
 def _normal_density(scores: Float) -> Float:
     with np.errstate(over="ignore"):
         return np.exp(-0.5 * np.square(scores)) / math.sqrt(2 * math.pi)
@@ -180,18 +175,10 @@ def _log_inverse(values: Float) -> Float:
 _LINKS = {
     link.name: link
     for link in (
-        Link("logistic", logistic, logit, _logistic_slope, _logistic_bend, 0.0, 1.0),
-        Link("identity", np.asarray, np.asarray, np.ones_like, np.zeros_like, -np.inf, np.inf),
-        Link("log", _exp, _log_inverse, _exp, _exp, 0.0, np.inf),
-        Link(
-            "probit",
-            lambda l: inside(normal_cdf(l), 0.0, 1.0),
-            _probit_inverse,
-            _normal_density,
-            lambda l: -np.asarray(l) * _normal_density(l),
-            0.0,
-            1.0,
-        ),
+        Link("logistic", logistic, logit, _logistic_slope, 0.0, 1.0),
+        Link("identity", np.asarray, np.asarray, np.ones_like, -np.inf, np.inf),
+        Link("log", _exp, _log_inverse, _exp, 0.0, np.inf),
+        Link("probit", lambda l: inside(normal_cdf(l), 0.0, 1.0), _probit_inverse, _normal_density, 0.0, 1.0),
     )
 }
 
@@ -218,6 +205,13 @@ def get_link(name: str) -> Link:
     array([1.])
     """
     return _LINKS[check_choice("link", name, LINKS)]
+
+
+def check_space(link: str, scale: str) -> None:
+    """Raise an error unless scores on `scale` have scores of `link`."""
+    check_choice("scale", scale, SCALES)
+    if np.isfinite(get_link(link).upper) and scale == "value":
+        raise UncurseError(f"scale='value' has no {link} score; use the identity or the log link")
 
 
 def to_link(scores: ArrayLike, scale: str, link: str) -> Float:

@@ -13,9 +13,9 @@ from ..calibration import CALIBRATORS, fit_calibrator
 from ..errors import UncurseError
 from ..evidence import Evidence, Moments
 from ..evidence.spec import check_negative_rate, logit_offset
-from ..links import get_link, logistic
+from ..links import check_space, get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
-from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
+from ..validation import check_choice, check_flag, check_number, warn_user
 from .base import Fitted
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric, lines_of
 from .label_selection import served_lead
@@ -47,8 +47,7 @@ class VADOptions:
     intervals: bool = False
 
     def __post_init__(self) -> None:
-        get_link(self.link)
-        check_choice("scale", self.scale, SCALES)
+        check_space(self.link, self.scale)
         replica_kind(self.replicas)
         check_choice("shape", self.shape, ("straight", "free"))
         object.__setattr__(self, "negative_rate", check_negative_rate(self.negative_rate, self.scale))
@@ -67,10 +66,8 @@ class VADOptions:
             raise UncurseError(
                 "shape='free' needs logits or probabilities and the logistic link, without calibrator or curvature"
             )
-        if self.scale == "value" and (np.isfinite(get_link(self.link).upper) or self.calibrator or self.intervals):
-            raise UncurseError(
-                "scale='value' is for regression: use link='identity' or 'log', no calibrator, no intervals"
-            )
+        if self.scale == "value" and (self.calibrator or self.intervals):
+            raise UncurseError("scale='value' is for regression: it has no calibrator and no intervals")
         if self.lambda_floor is not None and not 0 <= check_number(self.lambda_floor, "lambda_floor") < 1:
             raise UncurseError(
                 f"lambda_floor={self.lambda_floor}; pass a number from 0 to 1, or None to raise an error"

@@ -10,11 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..links import get_link
+from ..links import check_space, get_link
 from ..validation import (
     LARGEST_SCORE,
-    SCALES,
-    check_choice,
     check_count,
     check_finite,
     check_number,
@@ -92,14 +90,12 @@ class Moments(Sums):
         -------
         Moments
         """
-        check_choice("scale", scale, SCALES)
+        check_space(self.link, scale)
         plain_array = type(scores) is np.ndarray and scores.dtype in (np.float32, np.float64)
         if plain_array and scale != "probability" and scores.ndim == 2 and scores.size:  # type: ignore[union-attr]
             values: Float = np.asarray(scores)  # the sums below reveal NaN and infinities
         else:
             values = check_scores(scores, scale, name="pool", ndim=2)
-        if scale == "value" and np.isfinite(get_link(self.link).upper):
-            raise UncurseError(f"scale='value' has no {self.link} score; use the identity or the log link")
         weights = check_weights(sample_weight, len(values), summed=True)
         logit_offset = check_number(logit_offset, "logit_offset")
         if values.shape[1] > max(64, len(values)):

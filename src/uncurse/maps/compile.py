@@ -21,8 +21,6 @@ from .combined import Chain, Grouped
 from .operations import BELOW_ONE, MOST, TINY, Clip, Inverse, Line, Operation, Phi, Pieces, apply
 from .shapes import Affine, Curve, Steps
 
-#: Links that can be compiled; an export may still refuse one, such as probit in SQL.
-_LINKS = ("logistic", "identity", "log", "probit")
 _FAR = 1e200  # edges beyond are left out: lines overflow there
 
 
@@ -82,8 +80,6 @@ def _convert(old: str, new: str) -> list[Operation]:
 
 
 def _operation(score_map: ScoreMap) -> Operation:
-    if score_map.link not in _LINKS:
-        raise UncurseError(f"the {score_map.link} link cannot be compiled; known are {', '.join(_LINKS)}")
     if isinstance(score_map, Affine):
         return Line(score_map.slope, score_map.intercept)
     if isinstance(score_map, Curve):  # before the first knot, between knots, after the last

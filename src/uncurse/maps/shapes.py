@@ -11,9 +11,9 @@ import numpy as np
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..links import inside
-from ..validation import check_count, check_number
-from .base import ScoreMap, check_knots, check_space, set_fields
+from ..links import check_space, inside
+from ..validation import check_count, check_flag, check_number
+from .base import ScoreMap, check_knots, set_fields
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,8 +175,7 @@ class Steps(ScoreMap):
         check_space(self.link, self.scale)
         set_fields(self, edges=check_knots(self.edges, "edges"), values=check_knots(self.values, "values"))
         set_fields(self, slope=_rising(self.slope, "slope"), center=check_knots((self.center,), "center")[0])
-        if not isinstance(self.monotone, bool):
-            raise UncurseError(f"monotone={self.monotone!r}; pass True or False")
+        set_fields(self, monotone=check_flag(self.monotone, "monotone"))
         if len(self.values) != len(self.edges) + 1:
             raise UncurseError(f"{len(self.edges)} edges need {len(self.edges) + 1} values; got {len(self.values)}")
         edges, values = self._arrays

@@ -102,11 +102,10 @@ class Ranked:
 
         def pieces(share: slice) -> list[tuple[NDArray[np.intp], Array]]:
             sums = []
-            for part in chunks(share.stop - share.start, 1 << 13):
-                low, high = share.start + part.start, share.start + part.stop
-                inner = ends[np.searchsorted(ends, low, side="right") : np.searchsorted(ends, high)]
-                starts = np.append(low, inner)
-                sums.append((starts, np.add.reduceat(self._terms(slice(low, high)), starts - low, axis=1)))
+            for part in chunks(share, 1 << 13):
+                inner = ends[np.searchsorted(ends, part.start, side="right") : np.searchsorted(ends, part.stop)]
+                starts = np.append(part.start, inner)
+                sums.append((starts, np.add.reduceat(self._terms(part), starts - part.start, axis=1)))
             return sums
 
         starts, totals = [np.empty(0, np.intp)], [np.zeros((len(self.pairs) * len(_BASE), 1))]
@@ -125,7 +124,7 @@ class Ranked:
         self, alphas: Sequence[float], selected: Array, n_bins: int, strategy: str
     ) -> tuple[SelectionMetrics, ...]:
         """Return the metrics of the top rows of each weight in `selected`."""
-        s, ece, mce, table = self._binned(selected, n_bins, strategy)
+        s, ece, mce, table = self.binned(selected, n_bins, strategy)
         bins = [tuple(Bin(*values) for values in row if values[0] > 0) for row in table.tolist()]
         defined = s["y"] > 0
         observed = np.where(defined, s["y"], 1.0)
@@ -153,13 +152,10 @@ class Ranked:
         )
         return tuple(SelectionMetrics(*values) for values in columns)
 
-    def binned(self, selected: Array, n_bins: int, strategy: str) -> tuple[list[Estimate], list[Estimate]]:
-        """Return ECE and MCE of the top rows of each weight in `selected`."""
-        return self._binned(selected, n_bins, strategy)[1:3]
-
-    def _binned(
+    def binned(
         self, selected: Array, n_bins: int, strategy: str
     ) -> tuple[dict[str, Array], list[Estimate], list[Estimate], Array]:
+        """Return sums, ECE, MCE and a table of the bins, for the top rows of each weight in `selected`."""
         check_choice("strategy", strategy, ("quantile", "uniform"))
         n_bins = limit_bins(n_bins)
         edges = np.arange(n_bins + 1) / n_bins
@@ -354,9 +350,8 @@ def top_rows(f: Any, labels: NDArray[Any], count: int) -> tuple[Any, NDArray[Any
     cut = np.partition(sample, -keep)[-keep] if keep < len(sample) else f.min()
 
     def take(share: slice) -> tuple[Any, NDArray[Any]]:
-        places = [np.flatnonzero(f[share][part] >= cut) + part.start for part in chunks(share.stop - share.start)]
-        chosen = np.concatenate(places)
-        return f[share][chosen], labels[share][chosen]
+        chosen = np.concatenate([np.flatnonzero(f[part] >= cut) + part.start for part in chunks(share)])
+        return f[chosen], labels[chosen]
 
     taken = in_threads(take, shares(len(f)))
     if sum(len(y) for _, y in taken) < count:
