@@ -33,8 +33,6 @@ class ReplicaCells:
         Mean logit of each replica minus that of the served one.
     width : float
         Width of a cell.
-    rows : int
-        Number of rows.
     effective_rows : float
         (Σw)² / Σw².
 
@@ -53,7 +51,6 @@ class ReplicaCells:
     label: Array | None
     levels: Array
     width: float
-    rows: int
     effective_rows: float
 
     @property
@@ -158,8 +155,6 @@ def replica_cells(
     weight: Array,
     label: Array | None,
     means: Array,
-    *,
-    rows: int,
     effective_rows: float,
 ) -> ReplicaCells:
     """Turn cell numbers and exact column means into `ReplicaCells`.
@@ -190,7 +185,7 @@ def replica_cells(
             share = 1 - 2 * float(np.var(levels[1:], ddof=1)) / mean
             square = raw * (max(share, 0.0) if np.ptp(bounded) > 4 * width else 0.0)  # equal contrasts are levels
         spread = (square + width**2 / 3) / 2  # plus the variance inside a cell, which is 2 · width wide
-    return ReplicaCells(served, kept, spread, weight, label, levels, width, rows, effective_rows)
+    return ReplicaCells(served, kept, spread, weight, label, levels, width, effective_rows)
 
 
 def point_masses(weight: Array) -> NDArray[np.bool_]:
@@ -208,10 +203,8 @@ def point_masses(weight: Array) -> NDArray[np.bool_]:
 
 def outlier_fences(values: Array, weight: Array) -> tuple[float, float]:
     """Return the ends of the central 99.8% of the weight, each moved out by the range between them."""
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weight[order]) / weight.sum()
     # Do not interpolate: between a cap and the first outlier there is nothing.
-    low, high = values[order][np.searchsorted(reached, [0.001 * (1 - 1e-9), 0.999 * (1 - 1e-9)])]
+    low, high = np.quantile(values, np.array([0.001, 0.999]) * (1 - 1e-9), weights=weight, method="inverted_cdf")
     reach = high - low
     return (float(low - reach), float(high + reach)) if reach > 0 else (float(values.min()), float(values.max()))
 

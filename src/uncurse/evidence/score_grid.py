@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array, Float
+from .replica_grid import LINEAR, compress, expand
 
 # Rows are counted in steps of 1/1024 of a logit. Then `width` steps become one slot: one step between -6 and 4, where
 # the top of most pools lies, more outside; 14,464 slots in all. Beyond ±16 steps grow with the logit, up to ±1,000. The
@@ -22,25 +23,22 @@ SLOT_OF_STEP: NDArray[np.int64] = np.concatenate(
     ]
 )
 SLOT_STARTS = np.unique(SLOT_OF_STEP)
-_TAIL = 16.0
-_TAIL_RATE = 2.0 / np.log(1000.0 / _TAIL)
+_TAIL_RATE = 2.0 / np.log(1000.0 / LINEAR)
 #: Number of highest scores that stay exact.
 EXACT_TOP = 2_048
 
 #: First logit, steps per logit and number of steps; start and growth of the tails. For engines that count by step.
 GRID = (_GRID_LOW, _GRID_STEPS, GRID_SIZE)
-TAIL = (_TAIL, float(_TAIL_RATE))
+TAIL = (LINEAR, float(_TAIL_RATE))
 #: Up to this many rows every distinct score is a cell, unless the caller chooses otherwise.
 EXACT_ROWS = 1 << 17
 
 
 def grid_steps(logits: Float) -> NDArray[np.int64]:
     """Return the step of each logit; logits beyond the grid belong to its first or last step."""
-    beyond = np.abs(logits).max(initial=0.0) > _TAIL
+    beyond = np.abs(logits).max(initial=0.0) > LINEAR
     if beyond:
-        far = np.abs(logits)
-        tail = _TAIL + _TAIL_RATE * np.log(np.maximum(far, _TAIL) / _TAIL)
-        logits = np.where(far > _TAIL, np.copysign(tail, logits), logits)
+        logits = compress(logits.astype(np.float64), _TAIL_RATE)
     steps = logits - _GRID_LOW
     steps *= _GRID_STEPS
     if beyond:
@@ -54,9 +52,7 @@ def step_edges(steps: NDArray[np.integer[Any]] | Array) -> Array:
     >>> step_edges(grid_steps(np.array([-1.0, 0.5])))
     array([-1. ,  0.5])
     """
-    at = np.asarray(steps, np.float64) / _GRID_STEPS + _GRID_LOW
-    tail = np.copysign(_TAIL * np.exp((np.abs(at) - _TAIL) / _TAIL_RATE), at)
-    return np.where(np.abs(at) > _TAIL, tail, at)
+    return expand(np.asarray(steps, np.float64) / _GRID_STEPS + _GRID_LOW, _TAIL_RATE)
 
 
 def top_cut(rows_by_step: Array) -> int:

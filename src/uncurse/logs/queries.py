@@ -226,11 +226,11 @@ def _replica_counts(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, 
     for name, here in _places_by_group(found, group).items():
         table = np.stack([found["sum_w"][here], found["sum_wy"][here]])
         if table[0].any():
-            counts = ReplicaCounts().start(replicas, spec.label is not None)
-            counted[name] = counts.update_cells(
+            counted[name] = ReplicaCounts().update_cells(
                 [found[axis][here].astype(np.int64) for axis in axes],
                 table,
                 level,
+                labelled=spec.label is not None,
                 rows=int(found["rows"][here].sum()),
                 weight_squares=float(found["sum_ww"][here].sum()),
                 column_sums=np.array([found[f"sum_{name}"][here].sum() for name in weighted]),
