@@ -37,7 +37,7 @@ def taught_by(others):
     size, count = others.shape
     mean, spread = others.mean(axis=1), others.var(axis=1, ddof=1)
     ones, levels = np.ones(size), np.zeros(count + 1)
-    return teacher(ReplicaCells(mean, 0 * mean, spread, ones, None, levels, 0.0, size, float(size)))
+    return teacher(ReplicaCells(mean, 0 * mean, spread, ones, None, levels, 0.0, float(size)))
 
 
 def mean_of_teacher(t, sigma, replicas, points):

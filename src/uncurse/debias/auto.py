@@ -21,7 +21,7 @@ from .averaging import Averaged, average_maps, mixed_log_odds
 from .base import Fitted, ReplicaDebiaser
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric, lines_of
 from .latent_scores import ReplicaModel
-from .remaining_error import SHARES, TopShare, compared_shares
+from .remaining_error import SHARES, TopShare, compared_shares, log_bayes_factor
 from .replica_kinds import replica_kind
 from .shrinkage import identical_replicas, lambda_error
 from .tower import TowerFit, fit_tower
@@ -315,11 +315,8 @@ def _systematic_error(base: Fitted, tower: TowerFit) -> float:
 
 def _group_factors(tower: TowerFit) -> dict[str, float]:
     """Return the log Bayes factor of each group for the level of all labels, against one of its own."""
-    factors = {}
-    for name, (level, error) in tower.group_levels.items():
-        densities = [_log_density(np.array([level]), np.array([[v]])) for v in (error**2, error**2 + _WRONG_LEVEL**2)]
-        factors[name] = densities[0] - densities[1]
-    return factors
+    levels = tower.group_levels.items()
+    return {name: float(log_bayes_factor(level, error**2, _WRONG_LEVEL**2)) for name, (level, error) in levels}
 
 
 def _slope_variance(base: Fitted, tower: TowerFit) -> float:

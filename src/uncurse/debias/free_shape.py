@@ -28,7 +28,7 @@ from ..links import logistic
 from ..maps import Affine, Curve
 from .averaging import mixed_log_odds
 from .latent_scores import LatentScores, ReplicaModel
-from .remaining_error import TopShare, compared_shares, relative_level_error
+from .remaining_error import TopShare, compared_shares, log_bayes_factor, relative_level_error
 from .shrinkage import with_curvature
 
 _MIN_ROWS = 20  # fewer do not determine a shape
@@ -239,8 +239,7 @@ class FreeShape(LabelFree):
         factors = []
         for alpha in compared_shares(self.cells):
             difference, right = self.log_mean(alpha) - other.log_mean(alpha), max(self.map_error(alpha), 1e-9) ** 2
-            wrong = right + _WRONG**2
-            factors.append(0.5 * (np.log(wrong / right) - difference**2 * (1 / right - 1 / wrong)))
+            factors.append(log_bayes_factor(difference, right, _WRONG**2))
         return float(logistic(np.array(np.mean(factors))))  # the shares are nested: their evidence does not add up
 
 
