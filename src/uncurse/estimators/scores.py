@@ -121,52 +121,17 @@ class CrossFit:
     pool_repeats: float = 1.0
     labelled_repeats: float = 1.0
 
-    def pool_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the pool as evidence, with the number of different rows.
 
-        Parameters
-        ----------
-        scale : {"probability", "value"}
-            Scale of the scores.
-        clip : float, default=0.0
-            Probabilities are clipped to [clip, 1 − clip].
+def pool_evidence(done: CrossFit, clip: float = 0.0) -> Evidence:
+    """Return a pool of probabilities as evidence, with the number of different rows; `clip` as in `evidence_of`."""
+    return evidence_of(done.pool, None, done.pool_weights, clip).repeated(done.pool_repeats)
 
-        Returns
-        -------
-        Evidence
-        """
-        return _evidence(self.pool, None, self.pool_weights, scale, clip).repeated(self.pool_repeats)
 
-    def served_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the pool as evidence, scored by the models that are trained on all rows.
-
-        Parameters
-        ----------
-        scale, clip : str and float
-            As in `pool_evidence`.
-
-        Returns
-        -------
-        Evidence
-        """
-        assert self.served_pool is not None
-        return _evidence(self.served_pool, None, None, scale, clip)
-
-    def labelled_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the labelled rows as evidence, with the number of different rows.
-
-        Parameters
-        ----------
-        scale, clip : str and float
-            As in `pool_evidence`.
-
-        Returns
-        -------
-        Evidence
-        """
-        assert self.labelled is not None
-        scores, labels, *weights = self.labelled
-        return _evidence(scores, labels, weights[0] if weights else None, scale, clip).repeated(self.labelled_repeats)
+def labelled_evidence(done: CrossFit, clip: float = 0.0) -> Evidence:
+    """Return the labelled rows as evidence, with the number of different rows."""
+    assert done.labelled is not None
+    scores, labels, *weights = done.labelled
+    return evidence_of(scores, labels, weights[0] if weights else None, clip).repeated(done.labelled_repeats)
 
 
 def pool_record(done: CrossFit) -> DataRecord:
@@ -193,8 +158,8 @@ def _data_record(scores: Array, weights: Array | None, repeats: float) -> DataRe
     return DataRecord(round(rows), column_names(scores.shape[1]), effective_rows=effective)
 
 
-def _evidence(scores: Array, labels: Array | None, weights: Array | None, scale: str, clip: float) -> Evidence:
+def evidence_of(scores: Array, labels: Array | None, weights: Array | None, clip: float) -> Evidence:
+    """Return probabilities, clipped to [clip, 1 − clip], as evidence."""
+    spec = LogSpec(column_names(scores.shape[1]), "probability", label=None if labels is None else "label")
     clipped = np.clip(scores, clip, 1 - clip) if clip else scores
-    spec = LogSpec(column_names(scores.shape[1]), scale, label=None if labels is None else "label")
-    counts = scale == "probability"
-    return from_arrays(clipped, labels, spec=spec, sample_weight=weights, replica_counts=counts)
+    return from_arrays(clipped, labels, spec=spec, sample_weight=weights, replica_counts=True)

@@ -26,6 +26,7 @@ from ...debias import VAD, Auto, Tower
 from ...debias.remaining_error import normal_quantile
 from ...errors import UncurseError
 from ...estimators import UncursedClassifierCV, fit_replicas
+from ...estimators.scores import pool_evidence
 from ...maps import Affine
 from ...metrics.selection import top_share
 from ...text_tables import TextTable, as_markdown, as_text
@@ -179,7 +180,7 @@ def _methods(
     done = UncursedClassifierCV(base, random_state=state).cross_fit(X, y, pool=candidates)
     assert done.labelled is not None
     assert done.served_pool is not None
-    pool = done.pool_evidence("probability", _CLIP)
+    pool = pool_evidence(done, _CLIP)
     columns, unaligned = _clipped(done.pool), _clipped(done.served_pool)  # a calibrator takes arrays
     labelled = scores, target = _clipped(done.labelled[0]), done.labelled[1]
     to_fold = Affine(*done.alignment, scale="probability")
