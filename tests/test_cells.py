@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from uncurse import Cells, UncurseError
 from uncurse.calibration.calibrators import CALIBRATORS, fit_calibrator
-from uncurse.evidence.score_grid import GRID_SIZE, SLOT_STARTS, grid_steps, step_edges, top_cut
+from uncurse.evidence.cell_tables import GRID_SIZE, SLOT_STARTS, grid_steps, step_edges, top_cut
 from uncurse.links import logistic, logit
 
 EXACT_ROWS = 1 << 17

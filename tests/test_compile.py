@@ -7,8 +7,19 @@ from hypothesis import strategies as st
 
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.maps import ScoreMap, logit_knots
-from uncurse.maps.compile import compile_map, compile_transform
-from uncurse.maps.operations import BELOW_ONE, MOST, TINY, Clip, Inverse, Line, Phi, Pieces, apply
+from uncurse.maps.compile import (
+    BELOW_ONE,
+    MOST,
+    TINY,
+    Clip,
+    Inverse,
+    Line,
+    Phi,
+    Pieces,
+    apply,
+    compile_map,
+    compile_transform,
+)
 
 RNG = np.random.default_rng(3)
 CURVE = Curve(logit_knots(64), np.cumsum(RNG.gamma(1, 0.1, 64)) - 4, 0.8, 0.9)

@@ -43,9 +43,8 @@ from uncurse.monitoring import (
     sequential,
     verdict,
 )
-from uncurse.monitoring.calibrations import calibration_of, e_value, error_words
 from uncurse.monitoring.prometheus import prometheus_text
-from uncurse.monitoring.sequential import intervals, likely_start, total
+from uncurse.monitoring.sequential import calibration_of, e_value, error_words, intervals, likely_start, total
 from uncurse.monitoring.state import map_digest, range_place
 from uncurse.report.provenance import record_of
 

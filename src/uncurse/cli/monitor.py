@@ -205,7 +205,7 @@ def _percent(value: float | None, missing: str = "") -> str:
 
 
 def _text(verdict: Verdict, pool: bool) -> str:
-    from ..monitoring.calibrations import error_words
+    from ..monitoring.sequential import error_words
 
     lines = [f"{verdict.decision}: {verdict.reason}"]
     low, high = verdict.latest.low, verdict.latest.high

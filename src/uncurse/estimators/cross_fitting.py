@@ -20,11 +20,11 @@ from ..debias.straight_line import POOL_SHARES, straight_line
 from ..errors import UncurseError
 from ..maps import Affine, ScoreMap, compose
 from ..validation import check_choice, encode_names, warn_user
-from .alignment import align
 from .replicas import ReplicaPlan, RowsToScore, check_is_estimator, run_jobs, score_pool
 from .resampling import Rows, take_rows
 from .scores import (
     CrossFit,
+    align,
     all_constant,
     count_rows,
     is_tree_or_linear,

@@ -13,8 +13,21 @@ from .._types import Array
 from ..errors import UncurseError
 from ..links import logit
 from ..validation import check_choice, check_labels, check_scores, check_weights
-from .cell_tables import checked_table, decay_table, exact_table, grid_table, join_cells, split_at_cut
-from .score_grid import EXACT_ROWS, EXACT_TOP, GRID_SIZE, SLOT_OF_STEP, SLOT_STARTS, grid_steps, step_edges
+from .cell_tables import (
+    EXACT_ROWS,
+    EXACT_TOP,
+    GRID_SIZE,
+    SLOT_OF_STEP,
+    SLOT_STARTS,
+    checked_table,
+    decay_table,
+    exact_table,
+    grid_steps,
+    grid_table,
+    join_cells,
+    split_at_cut,
+    step_edges,
+)
 from .sums import Sums
 
 _NO_KEYS, _NO_SUMS = np.empty(0, np.int64), np.empty((3, 0))

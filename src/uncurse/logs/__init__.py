@@ -15,8 +15,8 @@ import narwhals as nw
 
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
+from ..evidence.cell_tables import EXACT_ROWS
 from ..evidence.from_arrays import EvidenceSums, Parts
-from ..evidence.score_grid import EXACT_ROWS
 from ..validation import check_choice
 from .batches import Progress, rows_by_group, stream
 from .checks import Frame, check_columns, check_group, check_spark_names, open_frame, warn_of_probabilities

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence, LogSpec, Moments, ReplicaCounts
+from ..evidence.cell_tables import GRID, TAIL, grid_steps, step_edges, top_cut
 from ..evidence.from_arrays import Parts
 from ..evidence.replica_grid import FINEST, LARGEST, LINEAR, TAIL_RATE
-from ..evidence.score_grid import GRID, TAIL, grid_steps, step_edges, top_cut
 from ..links import to_link
 from ..validation import group_rows
 from .checks import bad_values, missing_remedy, read_names

@@ -19,9 +19,19 @@ from ..evidence import Evidence
 from ..evidence.decay import check_time
 from ..maps import Grouped, ScoreMap
 from ..validation import check_number
-from .calibrations import LEVEL, Calibration, calibration_of, calibrations_of, e_value, error_words
 from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
-from .sequential import LabelSums, likely_start, log_e_values, total
+from .sequential import (
+    LEVEL,
+    Calibration,
+    LabelSums,
+    calibration_of,
+    calibrations_of,
+    e_value,
+    error_words,
+    likely_start,
+    log_e_values,
+    total,
+)
 from .state import MonitorState, count_rows, map_digest, range_place
 
 _WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most

@@ -13,8 +13,7 @@ import numpy as np
 
 from ..evidence.decay import check_time
 from ..monitoring import Calibration, Verdict, log_e_values
-from ..monitoring.calibrations import LEVEL
-from ..monitoring.sequential import LabelSums, intervals
+from ..monitoring.sequential import LEVEL, LabelSums, intervals
 from ..monitoring.state import Day
 from .prose import BigNumber, Headline, decimals_for, number, percent
 
