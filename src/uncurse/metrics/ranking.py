@@ -15,6 +15,7 @@ from ..links import inside, normal_cdf
 from ..threads import chunks, in_threads, shares
 from ..validation import check_choice, check_count
 from .estimates import Bin, Estimate, SelectionMetrics
+from .selection import count_of_share
 
 #: Weight, label sum, Σw² and Σw²y of cells in ascending order of the score.
 Columns = tuple[Array, Array, Array, Array]
@@ -41,8 +42,7 @@ class Ranked:
             columns = tuple(np.asarray(np.bincount(place, column), np.float64) for column in columns)  # type: ignore[assignment]
         self.f = prediction[::-1]
         w, y, w2, y2 = (column[::-1] for column in columns)
-        unit = float(w2[0] / w[0])
-        self.unit = unit if columns[0] is columns[2] or np.allclose(w2, unit * w, rtol=1e-12, atol=0.0) else None
+        self.unit = unit_weight(columns[0], columns[2])
         self.pairs = [(w, y)] if self.unit == 1 else [(w, y), (w2, y2)]
         self.reached = np.append(0.0, np.cumsum(w))
 
@@ -224,6 +224,17 @@ def _two_sum(one: Array, other: Array) -> tuple[Array, Array]:
     total = one + other
     added = total - one
     return total, (one - (total - added)) + (other - added)
+
+
+def unit_weight(weight: Array, squares: Array) -> float | None:
+    """Return the weight of a row if all rows have the same; `squares` holds Σw² of each cell."""
+    unit = float(squares[0] / weight[0])
+    return unit if weight is squares or np.allclose(squares, unit * weight, rtol=1e-12, atol=0.0) else None
+
+
+def selected_weight(alpha: float, total: float, unit: float | None) -> float:
+    """Return the weight of the top share: of whole rows if all rows have the same weight."""
+    return alpha * total if unit is None else unit * count_of_share(alpha, round(total / unit))
 
 
 def limit_bins(n_bins: int) -> int:
