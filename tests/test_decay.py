@@ -141,7 +141,8 @@ def test_evidence_without_optional_parts_decays():
     assert values.decayed(0.5).moments.weight == 1.0
     single = from_arrays(np.array([[0.5], [1.0]]), [0, 1])
     assert single.decayed(0.5).cells.weight.tolist() == [0.5, 0.5]
-    assert single.decayed(0.5).moments.rows == 0
+    assert single.decayed(0.5).moments.weight == 1.0
+    assert replace(single, moments=Moments()).decayed(0.5).moments.rows == 0
 
 
 # ---------------------------------------------------------------------------- only ratios of weights matter

@@ -58,10 +58,10 @@ def test_only_the_requested_parts_are_built(cells, replica_counts):
     assert evidence.moments.rows == evidence.rows == 500
 
 
-def test_one_column_has_cells_and_no_moments():
+def test_one_column_has_cells_and_moments():
     scores, y, _ = arrays()
     evidence = from_arrays(scores[:, :1], y)
-    assert (evidence.rows, evidence.moments.rows) == (500, 0)
+    assert (evidence.rows, evidence.moments.rows) == (500, 500)
     assert from_arrays(scores[:, :1], cells=False).moments.rows == 500
 
 
@@ -339,7 +339,11 @@ def test_an_array_takes_the_column_names_of_labelled_evidence():
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
-        (LogSpec(("s", "t")), {"scale": "probability"}, "pool were collected with scale='logit', not 'probability'"),
+        (
+            LogSpec(("s", "t")),
+            {"scale": "probability"},
+            "evidence of the pool was collected with scale='logit', not 'probability'",
+        ),
         (LogSpec(("s", "t")), {"link": "probit"}, "collected with link='logistic', not 'probit'"),
         (LogSpec(("s", "t")), {"negative_rate": 0.5}, "collected with negative_rate=None, not 0.5"),
         (LogSpec(("s", "t"), negative_rate=0.1), {}, "collected with negative_rate=0.1, not None"),
@@ -443,9 +447,18 @@ def test_labelled_evidence_is_used_as_it_is():
     [
         (LogSpec(("s", "u")), "have different columns: scores is s, t in one and s, u in the other"),
         (LogSpec(("t", "s")), "pool and labelled rows have different columns"),
-        (LogSpec(("s", "t"), "probability"), "labelled rows were collected with scale='probability', not 'logit'"),
-        (LogSpec(("s", "t"), link="probit"), "labelled rows were collected with link='probit', not 'logistic'"),
-        (LogSpec(("s", "t"), negative_rate=0.5), "labelled rows were collected with negative_rate=0.5, not None"),
+        (
+            LogSpec(("s", "t"), "probability"),
+            "evidence of the labelled rows was collected with scale='probability', not 'logit'",
+        ),
+        (
+            LogSpec(("s", "t"), link="probit"),
+            "evidence of the labelled rows was collected with link='probit', not 'logistic'",
+        ),
+        (
+            LogSpec(("s", "t"), negative_rate=0.5),
+            "evidence of the labelled rows was collected with negative_rate=0.5, not None",
+        ),
     ],
 )
 def test_labelled_evidence_with_other_options_is_refused(spec, message):

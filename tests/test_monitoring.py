@@ -344,6 +344,16 @@ def test_a_state_alone_has_the_same_verdict():
     assert judge(state, tolerance=0.02) == verdict
     with pytest.raises(UncurseError, match="holds no day"):
         judge(MonitorState(map_digest(IDENTITY)))
+    with pytest.raises(UncurseError, match="state is of type NoneType; pass the state of a Verdict"):
+        judge(None)
+
+
+@pytest.mark.parametrize("tolerance", [5.0, 1.0, -0.5, -2.0, math.nan, "x"])
+def test_a_verdict_needs_a_tolerance_that_is_a_share(tolerance):
+    state = monitor(IDENTITY, rows_of(0), day="2026-11-01").state
+    with pytest.raises(UncurseError, match="tolerance"):
+        judge(state, tolerance=tolerance)
+    assert judge(state, tolerance=0.999).decision == "keep"
 
 
 def test_predictions_that_are_too_high_need_a_refit():
@@ -505,6 +515,20 @@ def test_scores_that_differ_from_the_earlier_days_are_watched():
     assert few.decision == "keep"  # ten rows differ by as much by chance
 
 
+def test_a_day_without_rows_shows_no_change():
+    empty, full = LabelSums.from_dict(total([]).to_dict()), LabelSums.of([0.1], [10.0], [100])
+    for sums in ((empty, full), (full, empty), (empty, empty)):
+        days = {f"2026-11-0{i}": Day(one, -2.0 - i, 1.0) for i, one in enumerate(sums, 1)}
+        assert judge(MonitorState("map", days)).decision == "keep"
+
+
+@pytest.mark.parametrize("prediction", [2.0, -0.1, math.nan])
+def test_sums_of_numbers_that_are_no_probabilities_are_refused(prediction):
+    with pytest.raises(UncurseError, match="pass probabilities, from 0 to 1"):
+        LabelSums.of([0.5, prediction], [0, 1])
+    assert LabelSums.of([0.0, 1.0], [0, 1]).predicted == 1
+
+
 def test_the_change_between_days_is_the_stability_index_of_normal_distributions():
     from uncurse.monitoring.drift import day_change
 
@@ -541,6 +565,7 @@ def test_the_map_of_an_estimator_is_monitored():
     [
         ({"map": 3}, "map is of type int"),
         ({"evidence": [1, 2]}, "evidence is of type list"),
+        ({"evidence": from_arrays([[0.0]], [1], cells=False)}, "the evidence has no cells; build it with cells=True"),
         ({"state": "state.json"}, "state is of type str"),
         ({"tolerance": -0.1}, "tolerance=-0.1"),
         ({"tolerance": float("nan")}, "tolerance"),
@@ -770,8 +795,8 @@ def summary(rows=1_000, mean=0.0, sd=1.0, edges=(-1.0, 1.0), weights=(1.0,)):
     ("before", "scores", "mean", "spread"),
     [
         (summary(mean=1.0, sd=0.5), [1.5, 2.5], 2.0, 1.0),
-        (summary(mean=1.0, sd=0.0), [1.5, 2.5], 1.0, 0.0),  # a spread of 0 has no ratio
-        (summary(mean=1.0, sd=0.0), [3.0, 3.0], 2.0, 1.0),
+        (summary(mean=1.0, sd=0.0), [1.5, 2.5], 1_000.0, 500.0),  # a spread below 0.001 counts as 0.001
+        (summary(mean=1.0, sd=0.0), [3.0, 3.0], 2_000.0, 1.0),
     ],
 )
 def test_change_of_scores_is_in_standard_deviations_of_the_fit(before, scores, mean, spread):

@@ -1124,8 +1124,8 @@ def test_a_transposed_pool_is_refused():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"link": "probit"}, "the labelled rows were collected with link='probit', not 'logistic'"),
-        ({"negative_rate": 0.5}, r"the labelled rows were collected with negative_rate=0\.5, not None"),
+        ({"link": "probit"}, "evidence of the labelled rows was collected with link='probit', not 'logistic'"),
+        ({"negative_rate": 0.5}, r"evidence of the labelled rows was collected with negative_rate=0\.5, not None"),
         ({"names": ("column 1", "column 0")}, "pool and labelled rows have different columns"),
     ],
 )

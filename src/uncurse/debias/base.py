@@ -143,9 +143,10 @@ class Debiaser:
         """
         self._check_fitted()
         if alphas is None and self._selected is not None:
-            offset = logit_offset(self.record_.negative_rate)
-            return straight_line(self.map_, self._selected.served - offset, self._selected.weight, SELECTED_SHARES)
-        return straight_line(self.map_, *self._pool_scores(), POOL_SHARES if alphas is None else alphas)
+            cells, offset = self._selected, logit_offset(self.record_.negative_rate)
+            return straight_line(self.map_, cells.served - offset, cells.weight, SELECTED_SHARES, cells.effective_rows)
+        rows = None if self._remaining is None else self._remaining.cells.effective_rows
+        return straight_line(self.map_, *self._pool_scores(), POOL_SHARES if alphas is None else alphas, rows)
 
     def _pool_scores(self) -> tuple[Array, Array]:
         """Return served logits of the pool, as the map takes them, and their weights."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._types import Array
 from ..errors import UncurseError
 from ..links import logit
-from ..validation import check_choice, check_labels, check_scores, check_weights
+from ..validation import check_choice, check_flag, check_labels, check_scores, check_weights
 from .cell_tables import (
     EXACT_ROWS,
     EXACT_TOP,
@@ -59,13 +59,11 @@ class Cells(Sums):
 
     def __init__(self, scale: str = "logit", exact: bool | None = None) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability", "value"))
-        if not isinstance(exact, bool | None):
-            raise UncurseError(f"exact={exact!r}; pass True, False or None")
-        if exact is False and scale == "value":
+        self.exact = None if exact is None else check_flag(exact, "exact")
+        if self.exact is False and scale == "value":
             raise UncurseError("the grid of cells lies on the logit; use exact=True on the value scale")
-        self.exact = exact
         self.rows = 0
-        self._on_grid = exact is False
+        self._on_grid = self.exact is False
         self._labelled: bool | None = None
         # Rows of a table are Σws, Σw and Σwy of each cell, with weights also Σw² and Σw²y. The key of an exact cell is
         # its score, that of a slot its first step. On a grid, cells from step `_cut` on are exact and all rows below

@@ -49,9 +49,8 @@ class EvidenceSums:
         if weights is not None and not weights.any():
             return  # a batch of a log may have zero weight
         spec, offset = self.spec, self.spec.logit_offset
-        if self.cells is None or scores.shape[1] > 1:  # a single score column needs no moments
-            self.moments.update(scores, scale=spec.scale, sample_weight=weights, logit_offset=offset)
-            self.moments.blocks = min(self.moments.blocks, _LATER_BLOCKS)
+        self.moments.update(scores, scale=spec.scale, sample_weight=weights, logit_offset=offset)
+        self.moments.blocks = min(self.moments.blocks, _LATER_BLOCKS)
         if self.cells is not None:
             served, scale = scores[:, 0], spec.scale
             if offset:
@@ -230,4 +229,6 @@ def _check_options(evidence: Evidence, role: str, **options: object) -> None:
     for name, wanted in options.items():
         actual = getattr(evidence.spec, name)
         if wanted != actual:
-            raise UncurseError(f"the {role} were collected with {name}={actual!r}, not {wanted!r}; use the same {name}")
+            raise UncurseError(
+                f"evidence of the {role} was collected with {name}={actual!r}, not {wanted!r}; use the same {name}"
+            )

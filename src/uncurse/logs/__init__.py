@@ -56,7 +56,7 @@ def collect(
         A path, glob or folder of parquet or CSV files, a list of them, or a frame: Polars (lazy frames stream), DuckDB,
         PySpark, pandas, PyArrow, Ibis.
     scores : str or sequence of str
-        Columns of the replica scores, the served one first. A single column has cells but no moments.
+        Columns of the replica scores, the served one first.
     label, weight, group : str, optional
         Columns of 0/1 labels, of row weights, and of groups (text or whole numbers).
     top_k : TopK, optional

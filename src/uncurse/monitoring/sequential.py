@@ -19,6 +19,7 @@ import numpy as np
 
 from .._types import Array
 from ..documents import PlainData
+from ..errors import UncurseError
 
 LEVEL = 0.95  # of the confidence sequence; a valid map raises an alarm with probability 5% at most
 _LARGEST_SHIFT = 2.0  # odds that are wrong by a factor of 7; larger errors are found at once anyway
@@ -69,7 +70,7 @@ class LabelSums(PlainData):
         Parameters
         ----------
         predictions : array-like of shape (n,)
-            Predictions, in (0, 1).
+            Predictions, from 0 to 1.
         labels : array-like of shape (n,)
             Labels, or label sums of the cells.
         weight : array-like of shape (n,), default=1.0
@@ -80,6 +81,8 @@ class LabelSums(PlainData):
         LabelSums
         """
         f, y = np.asarray(predictions, np.float64), np.asarray(labels, np.float64)
+        if not ((f >= 0) & (f <= 1)).all():
+            raise UncurseError(f"predictions lie from {f.min():g} to {f.max():g}; pass probabilities, from 0 to 1")
         w = np.broadcast_to(np.asarray(weight, np.float64), f.shape)
         cumulants = [float(w @ np.log1p(f * np.expm1(shift))) for shift in _SHIFTS]
         return cls(float(w.sum()), float(w @ f), float(y.sum()), tuple(cumulants))
@@ -174,9 +177,7 @@ def log_e_values(observed: Array, cumulants: Array, tolerance: float = 0.0) -> A
     edge = float(np.log1p(tolerance))
     sizes = edge + _SIZES
     shifts = np.concatenate([-sizes, sizes])
-    at = np.polynomial.chebyshev.chebvander(
-        np.clip(np.append(shifts, [-edge, edge]), -_LARGEST_SHIFT, _LARGEST_SHIFT) / _LARGEST_SHIFT, _NODES - 1
-    )
+    at = np.polynomial.chebyshev.chebvander(np.append(shifts, [-edge, edge]) / _LARGEST_SHIFT, _NODES - 1)
     curves = at @ _COEFFICIENTS  # K at these shifts is a linear function of K at the nodes
     null = np.repeat([-edge, edge], len(sizes))
     prior = -np.log(len(shifts))
@@ -205,7 +206,7 @@ def likely_start(observed: Array, cumulants: Array) -> int:
 
 
 def _start_probability(t: int) -> float:
-    """Return the prior probability that an error begins on day t = 0, 1, …: half, then a slowly falling sequence."""
+    """Return the prior probability that an error begins on day t = 0, 1, …: 0.7, then a slowly falling sequence."""
     if t == 0:
         return _FROM_THE_START
     return (1 - _FROM_THE_START) * float(1 / (1 + np.log(t)) - 1 / (1 + np.log(t + 1)))

@@ -116,7 +116,7 @@ def cells(call: Call) -> None:
         return call.call(Cells(exact=exact).update, scores, labels, scale=scale, sample_weight=weights)  # type: ignore[no-any-return]
 
     def values(part: Cells) -> Any:
-        logits, weight, label = part.on_logit() if part.label is not None else (part.score, part.weight, part.weight)
+        logits, weight, label = part.score, part.weight, part.weight if part.label is None else part.label
         total = weight.sum()  # no row has weight if every logit is infinite
         middle = np.clip(logits, -20, 20)
         return np.array([weight @ middle, label @ middle, label.sum()]) / (total if total > 0 else 1.0)
