@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
-from uncurse.maps import ScoreMap, logit_knots
+from uncurse.maps import ScoreMap
 from uncurse.maps.compile import (
     BELOW_ONE,
     MOST,
@@ -20,6 +20,7 @@ from uncurse.maps.compile import (
     compile_map,
     compile_transform,
 )
+from uncurse.maps.shapes import logit_knots
 
 RNG = np.random.default_rng(3)
 CURVE = Curve(logit_knots(64), np.cumsum(RNG.gamma(1, 0.1, 64)) - 4, 0.8, 0.9)

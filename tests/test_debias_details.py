@@ -15,8 +15,8 @@ from uncurse.debias.latent_scores import LatentGrid, LatentScores, ReplicaModel
 from uncurse.debias.replica_kinds import ReplicaSummary
 from uncurse.debias.shrinkage import with_curvature
 from uncurse.debias.vad_fit import VADOptions, _differences
-from uncurse.evidence import ReplicaCells, from_arrays
-from uncurse.evidence.replica_cells import outlier_fences
+from uncurse.evidence import from_arrays
+from uncurse.evidence.replica_cells import ReplicaCells, outlier_fences
 
 
 def cells_of(rows=2_000, replicas=2, *, seed=0, labelled=False, noise=0.4):

@@ -10,7 +10,8 @@ from uncurse.debias.free_shape import FreeShape, LabelFreeAverage, Parametric, l
 from uncurse.debias.latent_scores import ReplicaModel
 from uncurse.debias.remaining_error import SHARES
 from uncurse.debias.vad_fit import VADOptions, label_free
-from uncurse.evidence import ReplicaCells, from_arrays
+from uncurse.evidence import from_arrays
+from uncurse.evidence.replica_cells import ReplicaCells
 from uncurse.metrics.selection import top_share
 
 

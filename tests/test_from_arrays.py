@@ -429,7 +429,7 @@ def test_labelled_scores_of_another_shape_are_refused(scores, message):
 def test_labels_of_one_class_are_refused(labels, missing, parts):
     scores = arrays(3)[0]
     pool = from_arrays(arrays()[0])
-    message = f"the labels hold no {missing}; collect rows until both kinds are present"
+    message = f"the labels have no {missing}; add rows until both classes occur"
     with pytest.raises(UncurseError, match=message):
         labelled_evidence((scores, labels), pool, **parts)
     with pytest.raises(UncurseError, match=message):

@@ -11,7 +11,8 @@ from scipy.special import expit
 import uncurse
 from uncurse import Affine, Cells, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.links import LINKS, get_link, logistic, logit
-from uncurse.maps import ScoreMap, compose, from_dict, load, logit_knots
+from uncurse.maps import ScoreMap, compose, from_dict, load
+from uncurse.maps.shapes import logit_knots
 
 GRID = np.linspace(-12, 12, 4001)
 LARGEST = np.finfo(np.float64).max
@@ -484,7 +485,6 @@ GROUPED, PROBABILITY = EXAMPLES["grouped"], EXAMPLES["affine of probabilities"]
         (lambda: EXAMPLES["affine"](["a"]), "scores must be an array of numbers"),
         (lambda: EXAMPLES["affine"].transform("a"), "link_scores must be an array of numbers"),
         (lambda: PROBABILITY([2.0]), "scores holds 2, which is not a probability"),
-        (lambda: logit_knots(0), "count=0; pass an integer, 1 or more"),
     ],
 )
 def test_invalid_maps_and_scores_are_refused(make, message):

@@ -14,7 +14,7 @@ from scipy.special import expit
 
 import uncurse
 from uncurse import VAD, Affine, Chain, Curve, Evidence, Grouped, LogSpec, Steps, TopK, UncurseError, load, refresh
-from uncurse.calibration import fit_logistic
+from uncurse.calibration.logistic import fit_logistic
 from uncurse.calibration.spline import make_basis
 from uncurse.cli import main
 from uncurse.debias import DataRecord, ErrorInterval, FitRecord, Fitted, drift_model, load_record

@@ -980,7 +980,7 @@ def test_invalid_option_is_named(options, message):
             {"labelled": (DISAGREEING, np.arange(500) % 2)},
             r"λ = -\d+ on the labelled rows: replicas differ more than scores vary there",
         ),
-        ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.zeros(200))}, "the labels hold no positives"),
+        ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.zeros(200))}, "the labels have no positives"),
         ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.zeros(199))}, r"labels has shape \(199,\)"),
         ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.full(200, 2))}, "labels must be 0 or 1"),
         (

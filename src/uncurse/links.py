@@ -75,24 +75,10 @@ def logistic(scores: ArrayLike) -> Float:
 
 
 def inside(values: Float, lower: float, upper: float, out: Float | None = None) -> Float:
-    """Clip into the open interval (lower, upper), to the nearest float of the same dtype.
+    """Clip into the open interval (lower, upper), to the nearest float of the same dtype; NaN stays NaN.
 
-    Parameters
-    ----------
-    values : ndarray of float
-        Values to clip.
-    lower, upper : float
-        Ends of the interval; infinities are allowed. Just above 0 means the smallest normal float.
-    out : ndarray, optional
-        Array to write the result to.
+    Just above 0 means the smallest normal float.
 
-    Returns
-    -------
-    ndarray of float
-        Clipped values; NaN stays NaN.
-
-    Examples
-    --------
     >>> inside(np.array([-1.0, 0.5, np.inf]), -np.inf, np.inf)
     array([-1.00000000e+000,  5.00000000e-001,  1.79769313e+308])
     """
@@ -125,23 +111,7 @@ def logit(probabilities: ArrayLike) -> Float:
 
 
 def normal_cdf(scores: ArrayLike) -> Float:
-    """Compute the distribution function of the standard normal.
-
-    Parameters
-    ----------
-    scores : array-like
-        Values of any shape.
-
-    Returns
-    -------
-    ndarray of float32 or float64
-        Probabilities in [0, 1].
-
-    Examples
-    --------
-    >>> float(normal_cdf(0.0))
-    0.5
-    """
+    """Compute the distribution function of the standard normal."""
     from scipy.special import ndtr  # slow to import
 
     return ndtr(check_numbers(scores, "scores"))
@@ -243,4 +213,4 @@ def to_link(scores: ArrayLike, scale: str, link: str) -> Float:
     return target.inverse(logistic(values) if scale == "logit" else values)
 
 
-__all__ = ["LINKS", "Link", "get_link", "inside", "logistic", "logit", "normal_cdf", "to_link"]
+__all__ = ["LINKS", "Link", "get_link", "logistic", "logit", "to_link"]

@@ -118,10 +118,7 @@ def _check_options(out: str | None, into: str | None, half_life: str | None) -> 
         return out or into or "", None
     if into is None:
         raise UncurseError(f"--half-life {half_life} needs --into, the evidence file whose older rows lose weight")
-    try:
-        return into, duration_seconds(half_life)
-    except UncurseError as error:
-        raise UncurseError(str(error).replace("half_life=", "--half-life is ", 1)) from None
+    return into, duration_seconds(half_life, "--half-life")
 
 
 def _time(text: str) -> str:

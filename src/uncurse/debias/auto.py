@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
-from ..calibration import fit_logistic
+from ..calibration.logistic import fit_logistic
 from ..errors import UncurseError
-from ..evidence import Evidence, ReplicaCells
+from ..evidence import Evidence
 from ..evidence.from_arrays import labelled_evidence
-from ..evidence.replica_cells import outlier_fences
+from ..evidence.replica_cells import ReplicaCells, outlier_fences
 from ..links import logistic
 from ..maps import Affine, compose
 from ..threads import one_blas_thread
@@ -213,8 +213,7 @@ def _fit_label_free(pool: Evidence, model: ReplicaModel, *, labels: bool) -> Fit
         return Fitted(vad.map, replace(vad.record, method="vad with curvature", reason=reason), chosen)
     free = chosen.free if isinstance(chosen, LabelFreeAverage) else chosen
     assert isinstance(free, FreeShape)
-    steps = [Affine(1.0, options.offset)] if options.offset else []
-    free_map = compose(*steps, free.map(), scale=spec.scale)
+    free_map = options.composed(free.map())
     if isinstance(chosen, LabelFreeAverage):
         score_map = average_maps(vad.map, free_map, chosen.weight, model.cells, spec.logit_offset)
         percent = 100 * chosen.weight

@@ -12,7 +12,7 @@ import numpy as np
 from .._types import Array
 from ..calibration.spline import monotone_curve
 from ..errors import UncurseError
-from ..evidence import ReplicaCells
+from ..evidence.replica_cells import ReplicaCells
 from ..links import logistic, logit
 from ..maps import Grouped, ScoreMap, compose
 from .remaining_error import RemainingError, TopShare

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence, ReplicaCells
+from ..evidence import Evidence
 from ..evidence.from_arrays import pool_evidence
+from ..evidence.replica_cells import ReplicaCells
 from ..evidence.spec import check_negative_rate, logit_offset
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..text_tables import html_table

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array
-from ..calibration import fit_logistic
+from ..calibration.logistic import fit_logistic
 from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, make_basis
 from ..links import logistic
 from ..threads import one_blas_thread

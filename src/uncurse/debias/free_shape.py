@@ -22,8 +22,8 @@ import numpy as np
 from .._types import Array
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
-from ..evidence import Moments, ReplicaCells
-from ..evidence.replica_cells import outlier_fences, point_masses
+from ..evidence import Moments
+from ..evidence.replica_cells import ReplicaCells, outlier_fences, point_masses
 from ..links import logistic
 from ..maps import Affine, Curve
 from .averaging import mixed_log_odds
@@ -188,7 +188,7 @@ class FreeShape(LabelFree):
     curve: SmoothCurve | Curve
 
     @classmethod
-    def fit(cls, model: ReplicaModel) -> FreeShape:
+    def fit(cls, model: ReplicaModel, lines: Array | None = None) -> FreeShape:
         """Fit to a pool: from the teacher if there is one and noise allows it, else from the latent scores."""
         cells = model.cells
         if cells.effective_rows < _MIN_ROWS:
@@ -199,10 +199,10 @@ class FreeShape(LabelFree):
             raise UncurseError(f"{cells.cap}, which hides the noise there; pass scores without a cap, or labelled rows")
         others = cells.n_replicas - 1
         if model.kind.exchangeable and others > 1 and model.noise / others <= _MAX_NOISE:
-            return cls(model, project(cells, teacher(cells)))
+            return cls(model, project(cells, teacher(cells)), lines=lines)
         if model.latent is None:
             raise UncurseError("the replicas are identical, so they show no noise; train them with other seeds")
-        return cls(model, _latent_curve(model.latent, cells))
+        return cls(model, _latent_curve(model.latent, cells), lines=lines)
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""

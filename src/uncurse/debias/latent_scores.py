@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import ReplicaCells
-from ..evidence.replica_cells import clip_outliers
+from ..evidence.replica_cells import ReplicaCells, clip_outliers
 from ..threads import one_blas_thread
 from .replica_kinds import ReplicaSummary, replica_kind
 from .shrinkage import identical_replicas

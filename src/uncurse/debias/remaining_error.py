@@ -12,7 +12,7 @@ import numpy as np
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..evidence import ReplicaCells
+from ..evidence.replica_cells import ReplicaCells
 from ..evidence.spec import logit_offset
 from ..links import logistic
 from ..maps import Grouped, ScoreMap

@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from .._types import Array
-from ..evidence import ReplicaCells
-from ..evidence.replica_cells import clip_outliers
+from ..evidence.replica_cells import ReplicaCells, clip_outliers
 from ..links import logistic
 from .remaining_error import log_bayes_factor
 from .replica_kinds import ReplicaKind

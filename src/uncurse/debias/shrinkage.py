@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..links import logistic
-from ..maps import Affine, Curve, ScoreMap, logit_knots
+from ..maps import Affine, Curve, ScoreMap
+from ..maps.shapes import logit_knots
 
 # Sums of squares of identical columns differ by rounding: some 1e-16 of the variance for each of 10,000 rows.
 _IDENTICAL = 1e-12

@@ -67,5 +67,5 @@ def duration_seconds(text: str, name: str = "half_life") -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise UncurseError(f"{name}={text!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w")
+        raise UncurseError(f"{name} is {text!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w")
     return seconds

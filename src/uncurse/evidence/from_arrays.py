@@ -218,11 +218,15 @@ def labelled_evidence(labelled: Any, pool: Evidence, *, cells: bool = False, rep
     counts = evidence.replica_counts
     sums = evidence.cells if evidence.cells is not None or counts is None else counts.cells()
     if sums is not None and sums.label is not None:
-        positives = float(sums.label.sum())
-        for missing, count in (("positives", positives), ("negatives", float(sums.weight.sum()) - positives)):
-            if count <= 0:
-                raise UncurseError(f"the labels hold no {missing}; collect rows until both kinds are present")
+        check_classes(sums.weight, sums.label)
     return evidence
+
+
+def check_classes(weight: Array, label: Array) -> None:
+    """Raise an error unless cells of these weights and label sums hold labels of both classes."""
+    for missing, count in (("positives", label.sum()), ("negatives", (weight - label).sum())):
+        if count <= 0:
+            raise UncurseError(f"the labels have no {missing}; add rows until both classes occur")
 
 
 def _check_options(evidence: Evidence, role: str, **options: object) -> None:

@@ -17,41 +17,22 @@ _ABOVE_CAP = 0.002  # largest share of outliers above a cap
 
 @dataclass(frozen=True)
 class ReplicaCells:
-    """Filled cells of `ReplicaCounts`, made by `ReplicaCounts.cells`.
+    """Filled cells of `ReplicaCounts`, made by `ReplicaCounts.cells`. All arrays but `levels` have shape (K,).
 
-    Parameters
-    ----------
-    served, gap : arrays of shape (K,)
-        Served logit, and mean of the other replicas minus the served logit.
-    spread : array of shape (K,)
-        Variance of the other replicas about their mean, each corrected for its own level; 0 for two replicas.
-    weight : array of shape (K,)
-        Total weight.
-    label : array of shape (K,) or None
-        Weighted sum of labels.
-    levels : array of shape (S,)
-        Mean logit of each replica minus that of the served one.
-    width : float
-        Width of a cell.
-    effective_rows : float
-        (Σw)² / Σw².
-
-    Examples
-    --------
     >>> from uncurse import ReplicaCounts
     >>> cells = ReplicaCounts().update([[0.0, 1.0], [2.0, 2.5]]).cells()
     >>> cells.served.round(3), cells.gap.round(3), cells.levels
     (array([0., 2.]), array([1. , 0.5]), array([0.  , 0.75]))
     """
 
-    served: Array
-    gap: Array
-    spread: Array
-    weight: Array
-    label: Array | None
-    levels: Array
-    width: float
-    effective_rows: float
+    served: Array  # logit
+    gap: Array  # mean of the other replicas minus the served logit
+    spread: Array  # variance of the other replicas about their mean, each corrected for its level; 0 for two replicas
+    weight: Array  # Σw
+    label: Array | None  # Σwy
+    levels: Array  # (S,), mean logit of each replica minus that of the served one
+    width: float  # of a cell
+    effective_rows: float  # (Σw)² / Σw²
 
     @property
     def n_replicas(self) -> int:
@@ -64,26 +45,11 @@ class ReplicaCells:
         return float(self.levels[1:].mean())
 
     def gap_squared(self, level: float) -> Array:
-        """Return the mean squared gap about `level` of each cell, with the variance inside a cell.
-
-        Parameters
-        ----------
-        level : float
-            Center of the squares.
-
-        Returns
-        -------
-        array of shape (K,)
-        """
+        """Return the mean squared gap about `level` of each cell, with the variance inside a cell."""
         return np.asarray(np.square(self.gap - level) + self.width**2 / 12)
 
     def row_weights(self) -> tuple[Array, Array]:
-        """Return weight and label sums (zero without labels) scaled to the effective number of rows.
-
-        Returns
-        -------
-        tuple of two arrays of shape (K,)
-        """
+        """Return weight and label sums (zero without labels) scaled to the effective number of rows."""
         factor = self.effective_rows / float(self.weight.sum())
         return self.weight * factor, np.zeros_like(self.weight) if self.label is None else self.label * factor
 
@@ -112,33 +78,11 @@ class ReplicaCells:
         return ""
 
     def at(self, served: float, width: float = 0.0) -> NDArray[np.bool_]:
-        """Mark the cells at a served logit, up to half the width of a cell.
-
-        Parameters
-        ----------
-        served : float
-            Served logit.
-        width : float, default=0.0
-            Width of the grid that `served` comes from; the wider of both grids counts.
-
-        Returns
-        -------
-        array of bool of shape (K,)
-        """
+        """Mark the cells at a served logit, up to half the width of a cell, or of the grid that the logit is from."""
         return np.asarray(np.abs(self.served - served) <= max(self.width, width) / 2)
 
     def rescaled(self, slope: float, intercept: float) -> ReplicaCells:
-        """Return the cells of the logits slope · l + intercept.
-
-        Parameters
-        ----------
-        slope, intercept : float
-            Coefficients.
-
-        Returns
-        -------
-        ReplicaCells
-        """
+        """Return the cells of the logits slope · l + intercept."""
         return replace(
             self,
             served=slope * self.served + intercept,

@@ -152,23 +152,10 @@ def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = F
 
 
 def log_e_values(observed: Array, cumulants: Array, tolerance: float = 0.0) -> Array:
-    """Return the logarithm of the e-value after each day.
+    """Return the logarithm of the e-value after each day (..., T), for arguments as in `likely_start`.
 
-    Parameters
-    ----------
-    observed : array of shape (..., T)
-        Sum of labels of each day.
-    cumulants : array of shape (..., T, 25)
-        `LabelSums.cumulants` of each day.
-    tolerance : float, default=0.0
-        Errors of the odds up to this share do not count: 0.02 for 2%.
+    Errors of the odds up to the share `tolerance` do not count.
 
-    Returns
-    -------
-    array of shape (..., T)
-
-    Examples
-    --------
     >>> day = LabelSums.of(np.full(1000, 0.1), np.arange(1000) < 150)  # 150 positives instead of 100
     >>> bool(log_e_values(np.array([day.observed]), np.array([day.cumulants]))[0] > np.log(20))
     True

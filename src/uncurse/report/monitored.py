@@ -12,8 +12,8 @@ from operator import add
 import numpy as np
 
 from ..evidence.decay import check_time
-from ..monitoring import Calibration, Verdict, log_e_values
-from ..monitoring.sequential import LEVEL, LabelSums, intervals
+from ..monitoring import Calibration, Verdict
+from ..monitoring.sequential import LEVEL, LabelSums, intervals, log_e_values
 from ..monitoring.state import Day
 from .prose import BigNumber, Headline, decimals_for, number, percent
 

@@ -12,14 +12,14 @@ import numpy as np
 from .._types import Array
 from ..debias.auto import Auto
 from ..debias.records import DataRecord, ErrorInterval, FitRecord, ScoreSummary
+from ..debias.remaining_error import SHARES
 from ..debias.tower import Tower
 from ..debias.vad import VAD
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence
 from ..theory import gaussianity
 
-#: Shares of the pool for which the record has an interval of the remaining error, and its confidence level.
-SHARES, LEVEL = (0.01, 0.02, 0.05, 0.1), 0.9
+LEVEL = 0.9  # of the intervals of the remaining error
 
 _TAIL = 5e-4  # share of the scores that the histogram leaves out at either end
 _MAX_BINS = 72
