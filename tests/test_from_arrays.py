@@ -9,7 +9,7 @@ import pytest
 
 from uncurse import Cells, Moments, ReplicaCounts, UncurseError
 from uncurse.evidence import LogSpec, TopK, from_arrays
-from uncurse.evidence.from_arrays import column_names, labelled_evidence, pool_evidence
+from uncurse.evidence.from_arrays import EvidenceSums, Parts, column_names, labelled_evidence, pool_evidence
 from uncurse.links import logistic
 
 
@@ -56,6 +56,20 @@ def test_only_the_requested_parts_are_built(cells, replica_counts):
     evidence = from_arrays(arrays()[0], cells=cells, replica_counts=replica_counts)
     assert (evidence.cells is not None, evidence.replica_counts is not None) == (cells, replica_counts)
     assert evidence.moments.rows == evidence.rows == 500
+
+
+def test_one_column_with_a_probability_of_one_has_cells_and_no_moments():
+    spec = LogSpec(("s",), "probability")
+    evidence = from_arrays([[0.5], [1.0]], [0, 1], spec=spec)
+    assert (evidence.rows, evidence.moments.rows) == (2, 0)
+    sums = EvidenceSums(spec, Parts(cells=True))
+    for score in (0.5, 1.0, 0.2):
+        sums.add(np.array([[score]]), None, None)
+    assert (sums.evidence().rows, sums.evidence().moments.rows) == (3, 0)
+    with pytest.raises(UncurseError, match=r"exactly 0 or 1"):
+        from_arrays([[0.5, 0.5], [1.0, 0.5]], spec=LogSpec(("s", "t"), "probability"))
+    with pytest.raises(UncurseError, match=r"exactly 0 or 1"):
+        from_arrays([[0.5], [1.0]], spec=spec, cells=False)
 
 
 def test_one_column_has_cells_and_moments():

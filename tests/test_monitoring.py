@@ -39,12 +39,19 @@ from uncurse.monitoring import (
     ScoreChange,
     drift,
     judge,
-    log_e_values,
     sequential,
     verdict,
 )
 from uncurse.monitoring.prometheus import prometheus_text
-from uncurse.monitoring.sequential import calibration_of, e_value, error_words, intervals, likely_start, total
+from uncurse.monitoring.sequential import (
+    calibration_of,
+    e_value,
+    error_words,
+    intervals,
+    likely_start,
+    log_e_values,
+    total,
+)
 from uncurse.monitoring.state import map_digest, range_place
 from uncurse.report.provenance import record_of
 

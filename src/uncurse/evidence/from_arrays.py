@@ -49,7 +49,11 @@ class EvidenceSums:
         if weights is not None and not weights.any():
             return  # a batch of a log may have zero weight
         spec, offset = self.spec, self.spec.logit_offset
-        self.moments.update(scores, scale=spec.scale, sample_weight=weights, logit_offset=offset)
+        try:
+            self.moments.update(scores, scale=spec.scale, sample_weight=weights, logit_offset=offset)
+        except UncurseError:  # of a probability of exactly 0 or 1, which cells take
+            if self.cells is None or scores.shape[1] > 1:
+                raise
         self.moments.blocks = min(self.moments.blocks, _LATER_BLOCKS)
         if self.cells is not None:
             served, scale = scores[:, 0], spec.scale
@@ -68,8 +72,10 @@ class EvidenceSums:
             self.replica_counts.merge(other.replica_counts)
 
     def evidence(self) -> Evidence:
-        """Return the evidence of all rows that were added."""
-        return Evidence(self.spec, self.moments, self.cells, self.replica_counts)
+        """Return the evidence of all rows that were added; without moments if some rows have none."""
+        complete = self.cells is None or self.moments.rows == self.cells.rows
+        moments = self.moments if complete else Moments(self.spec.link)
+        return Evidence(self.spec, moments, self.cells, self.replica_counts)
 
 
 def from_arrays(

@@ -275,7 +275,7 @@ def evaluate_log(call: Call) -> None:
     spec = LogSpec(("s0",), scale=call.one_of("logit", "probability"))
     collect, data = draw_evidence(call, labelled=True, columns=1, scale=spec.scale, spec=spec)
     result = call.call(metrics.evaluate_log, call.option(collect(*data)), alphas=call.option(1.0, 0.5, (0.1, 1.0)))
-    call.call(result.to_json)
+    json.dumps(result.to_dict(), allow_nan=False)
 
 
 __all__: list[str] = []
