@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from uncurse._types import Array
-from uncurse.monitoring import LabelSums, log_e_values
+from uncurse.monitoring import LabelSums
+from uncurse.monitoring.sequential import log_e_values
 
 from . import logs
 

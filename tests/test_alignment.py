@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from uncurse.debias import KINDS
-from uncurse.estimators.alignment import align
+from uncurse.estimators.scores import align
 
 SEEDS = KINDS["seeds"]
 

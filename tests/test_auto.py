@@ -258,7 +258,7 @@ def test_evidence_without_replica_counts_is_refused():
 def test_invalid_input_is_named():
     with pytest.raises(UncurseError, match="two or more columns"):
         Auto().fit(POOL[:, :1])
-    with pytest.raises(UncurseError, match="the labels hold no positives"):
+    with pytest.raises(UncurseError, match="the labels have no positives"):
         Auto().fit(POOL, labelled=(SCORES, 0 * LABELS))
     with pytest.raises(UncurseError, match="scale='value' is unknown"):
         Auto(scale="value")

@@ -218,15 +218,25 @@ def test_evidence_of_a_log_merges_with_that_of_arrays():
     assert VAD().fit(a.merge(b)).lambda_ == pytest.approx(VAD().fit(scores).lambda_, rel=1e-12)
 
 
+def test_a_log_of_one_column_with_a_known_noise_variance_has_the_map_of_its_array():
+    expected = VAD().fit(LOGS["small"]["s1"].to_numpy(), variance=0.1)
+    for engine in ("polars", "duckdb"):
+        found = VAD().fit(collect(LOGS["small"], ["s1"], engine=engine), variance=0.1)
+        assert found.lambda_ == pytest.approx(expected.lambda_, rel=1e-12)
+
+
 def test_a_vad_refuses_evidence_of_another_scale_or_without_labels():
     found = collect(LOGS["small"], ["s1", "s2"])
-    with pytest.raises(UncurseError, match="were collected with scale='logit', not 'probability'; use the same scale"):
+    with pytest.raises(
+        UncurseError,
+        match="evidence of the pool was collected with scale='logit', not 'probability'; use the same scale",
+    ):
         VAD(scale="probability").fit(found)
     with pytest.raises(UncurseError, match=r"collected with negative_rate=None, not 0\.1"):
         VAD(negative_rate=0.1).fit(found)
     with pytest.raises(UncurseError, match="labelled evidence holds no labels; collect it with its label column"):
         VAD(calibrator="platt").fit(found, labelled=found)
-    with pytest.raises(UncurseError, match="this evidence holds no labels"):
+    with pytest.raises(UncurseError, match="the log holds no labels; collect it with its label column"):
         evaluate_log(found)
 
 

@@ -6,9 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
-from uncurse.maps import ScoreMap, logit_knots
-from uncurse.maps.compile import compile_map, compile_transform
-from uncurse.maps.operations import BELOW_ONE, MOST, TINY, Clip, Inverse, Line, Phi, Pieces, apply
+from uncurse.maps import ScoreMap
+from uncurse.maps.compile import (
+    BELOW_ONE,
+    MOST,
+    TINY,
+    Clip,
+    Inverse,
+    Line,
+    Phi,
+    Pieces,
+    apply,
+    compile_map,
+    compile_transform,
+)
+from uncurse.maps.shapes import logit_knots
 
 RNG = np.random.default_rng(3)
 CURVE = Curve(logit_knots(64), np.cumsum(RNG.gamma(1, 0.1, 64)) - 4, 0.8, 0.9)
@@ -216,18 +228,6 @@ def test_a_map_of_a_kind_of_ones_own_has_no_formula():
 
     with pytest.raises(UncurseError, match="a Half map cannot be compiled; use an Affine, Curve, Steps or Chain map"):
         compile_map(Half())
-
-
-def test_a_link_without_a_formula_is_refused_by_every_export(monkeypatch):
-    from uncurse import links
-    from uncurse.serving import to_c, to_python, to_sql
-
-    monkeypatch.setitem(links._LINKS, "cloglog", replace(links._LINKS["probit"], name="cloglog"))
-    monkeypatch.setattr(links, "LINKS", (*links.LINKS, "cloglog"))
-    strange = Affine(0.5, 0.1, "cloglog")
-    for export in (to_python, to_c, to_sql):
-        with pytest.raises(UncurseError, match="the cloglog link cannot be compiled"):
-            export(strange)
 
 
 def test_bounds_of_predictions_are_the_ends_of_the_floats():

@@ -15,8 +15,8 @@ from uncurse.debias.latent_scores import LatentGrid, LatentScores, ReplicaModel
 from uncurse.debias.replica_kinds import ReplicaSummary
 from uncurse.debias.shrinkage import with_curvature
 from uncurse.debias.vad_fit import VADOptions, _differences
-from uncurse.evidence import ReplicaCells, from_arrays
-from uncurse.evidence.replica_cells import outlier_fences
+from uncurse.evidence import from_arrays
+from uncurse.evidence.replica_cells import ReplicaCells, outlier_fences
 
 
 def cells_of(rows=2_000, replicas=2, *, seed=0, labelled=False, noise=0.4):
@@ -169,7 +169,7 @@ def test_floor_or_cap_is_put_at_the_end_of_its_cell_where_other_scores_begin(sid
     served[-1] = end = side * 3.0
     weight = np.append(np.exp(-2 * np.square(served[:-1])), 10.0)
     k = len(served)
-    cells = ReplicaCells(served, np.zeros(k), np.zeros(k), weight, None, np.zeros(2), width, 5_000, 5_000.0)
+    cells = ReplicaCells(served, np.zeros(k), np.zeros(k), weight, None, np.zeros(2), width, 5_000.0)
     curve = free_shape.project(cells, expit(served - 2) + 0.01 * rng.random(k))
     np.testing.assert_allclose(curve.limits[int(side > 0)], end - side * width / 2, rtol=1e-6)
 
@@ -217,7 +217,7 @@ def test_contrast_is_one_newton_step_and_zero_unless_significant():
 
 def test_probability_adds_contrast_and_masses_to_the_curve():
     served, gap = np.array([-3.0, -1.0, 0.0]), np.array([0.2, -0.1, 0.4])
-    cells = ReplicaCells(served, gap, np.zeros(3), np.ones(3), None, np.array([0.0, 0.1]), 0.01, 3, 3.0)
+    cells = ReplicaCells(served, gap, np.zeros(3), np.ones(3), None, np.array([0.0, 0.1]), 0.01, 3.0)
     model = LabelModel(lambda x: 0.5 * x, 0.3, 0.1, ((-3.0, 0.01, 0.7),))
     expected = expit(0.5 * served - 0.3 * (gap - 0.1) + [0.7, 0, 0])
     np.testing.assert_allclose(model.probability(served, cells), expected, rtol=1e-12)
@@ -267,7 +267,7 @@ def test_few_labels_do_not_rescale_scores():
 @pytest.mark.parametrize("width", [0.0, 0.5])
 def test_the_teacher_corrects_for_the_width_of_cells(width):
     mean, spread = np.array([-3.0, -0.5, 1.0]), np.array([0.3, 0.8, 0.02])
-    cells = ReplicaCells(mean, 0 * mean, spread, np.ones(3), None, np.zeros(3), width, 3, 3.0)
+    cells = ReplicaCells(mean, 0 * mean, spread, np.ones(3), None, np.zeros(3), width, 3.0)
     contrast = np.sqrt(np.maximum(spread / 2 - width**2 / 12, 0.0))
     expected = (1 / (1 + np.exp(-(mean + 1j * contrast)))).real
     np.testing.assert_allclose(free_shape.teacher(cells), expected, rtol=1e-12)

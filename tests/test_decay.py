@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -141,7 +142,8 @@ def test_evidence_without_optional_parts_decays():
     assert values.decayed(0.5).moments.weight == 1.0
     single = from_arrays(np.array([[0.5], [1.0]]), [0, 1])
     assert single.decayed(0.5).cells.weight.tolist() == [0.5, 0.5]
-    assert single.decayed(0.5).moments.rows == 0
+    assert single.decayed(0.5).moments.weight == 1.0
+    assert replace(single, moments=Moments()).decayed(0.5).moments.rows == 0
 
 
 # ---------------------------------------------------------------------------- only ratios of weights matter
@@ -280,7 +282,7 @@ def test_times_are_kept_in_utc_and_the_later_one_survives_a_merge(tmp_path):
 
 @pytest.mark.parametrize("time", ["yesterday", 5, "2026-13-01", "0001-01-01T00:00+14:00"])
 def test_other_times_are_refused(time):
-    with pytest.raises(UncurseError, match=r"as_of is .*; pass a date or time such as 2026-11-15T06:00:00"):
+    with pytest.raises(UncurseError, match=r"as_of is .*; pass an ISO date or time, such as 2026-11-15T06:00"):
         Evidence(LogSpec(("a", "b")), Moments(), as_of=time)
 
 

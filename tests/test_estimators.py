@@ -33,7 +33,7 @@ from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV, UncursedRegressorCV
 from uncurse.estimators.cross_fitting import CrossFitted
 from uncurse.estimators.replicas import Replicas
-from uncurse.estimators.scores import CrossFit, served_quantiles
+from uncurse.estimators.scores import CrossFit, labelled_evidence, pool_evidence, served_quantiles
 from uncurse.estimators.uncursed import CLIP, _target_line
 from uncurse.maps import load
 from uncurse.metrics import top_share
@@ -201,7 +201,7 @@ def test_a_pool_is_scored_by_the_models_that_score_labelled_rows():
     done = UncursedClassifierCV(LOGISTIC, cv=folds, random_state=0).cross_fit(X, Y, pool=X)
     assert done.pool.shape == (800, 3)
     assert done.pool_repeats == 2
-    assert done.pool_evidence("probability").moments.effective_rows == pytest.approx(400)
+    assert pool_evidence(done).moments.effective_rows == pytest.approx(400)
     np.testing.assert_allclose(done.pool[:200], done.labelled[0][:200], rtol=1e-12)
     np.testing.assert_allclose(done.pool[600:], done.labelled[0][200:], rtol=1e-12)
     np.testing.assert_allclose(done.served_pool[:, 0], clone(LOGISTIC).fit(X, Y).predict_proba(X)[:, 1], rtol=1e-9)
@@ -670,7 +670,7 @@ def test_labels_that_are_scored_again_and_again_count_once():
     assert widths[1] > 0.8 * widths[0]
     done = UncursedClassifierCV(LOGISTIC, cv=cv, random_state=0).cross_fit(X, Y)
     assert (done.labelled_repeats, done.pool_repeats) == (3, 3)
-    assert done.labelled_evidence("probability").moments.effective_rows == pytest.approx(400)
+    assert labelled_evidence(done).moments.effective_rows == pytest.approx(400)
 
 
 def test_folds_of_one_row_are_no_constant_model():

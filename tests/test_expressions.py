@@ -9,7 +9,8 @@ from engines import EAGER, ENGINES, SQL, arrow
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.logs.expressions import with_prediction
 from uncurse.logs.lazy_maps import LazyColumns
-from uncurse.maps import ScoreMap, logit_knots
+from uncurse.maps import ScoreMap
+from uncurse.maps.shapes import logit_knots
 
 # What Ibis and PySpark themselves say about the newest DuckDB and pandas.
 pytestmark = [

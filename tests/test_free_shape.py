@@ -10,7 +10,8 @@ from uncurse.debias.free_shape import FreeShape, LabelFreeAverage, Parametric, l
 from uncurse.debias.latent_scores import ReplicaModel
 from uncurse.debias.remaining_error import SHARES
 from uncurse.debias.vad_fit import VADOptions, label_free
-from uncurse.evidence import ReplicaCells, from_arrays
+from uncurse.evidence import from_arrays
+from uncurse.evidence.replica_cells import ReplicaCells
 from uncurse.metrics.selection import top_share
 
 
@@ -37,7 +38,7 @@ def taught_by(others):
     size, count = others.shape
     mean, spread = others.mean(axis=1), others.var(axis=1, ddof=1)
     ones, levels = np.ones(size), np.zeros(count + 1)
-    return teacher(ReplicaCells(mean, 0 * mean, spread, ones, None, levels, 0.0, size, float(size)))
+    return teacher(ReplicaCells(mean, 0 * mean, spread, ones, None, levels, 0.0, float(size)))
 
 
 def mean_of_teacher(t, sigma, replicas, points):

@@ -9,7 +9,7 @@ import pytest
 
 from uncurse import Cells, Moments, ReplicaCounts, UncurseError
 from uncurse.evidence import LogSpec, TopK, from_arrays
-from uncurse.evidence.from_arrays import column_names, labelled_evidence, pool_evidence
+from uncurse.evidence.from_arrays import EvidenceSums, Parts, column_names, labelled_evidence, pool_evidence
 from uncurse.links import logistic
 
 
@@ -58,10 +58,24 @@ def test_only_the_requested_parts_are_built(cells, replica_counts):
     assert evidence.moments.rows == evidence.rows == 500
 
 
-def test_one_column_has_cells_and_no_moments():
+def test_one_column_with_a_probability_of_one_has_cells_and_no_moments():
+    spec = LogSpec(("s",), "probability")
+    evidence = from_arrays([[0.5], [1.0]], [0, 1], spec=spec)
+    assert (evidence.rows, evidence.moments.rows) == (2, 0)
+    sums = EvidenceSums(spec, Parts(cells=True))
+    for score in (0.5, 1.0, 0.2):
+        sums.add(np.array([[score]]), None, None)
+    assert (sums.evidence().rows, sums.evidence().moments.rows) == (3, 0)
+    with pytest.raises(UncurseError, match=r"exactly 0 or 1"):
+        from_arrays([[0.5, 0.5], [1.0, 0.5]], spec=LogSpec(("s", "t"), "probability"))
+    with pytest.raises(UncurseError, match=r"exactly 0 or 1"):
+        from_arrays([[0.5], [1.0]], spec=spec, cells=False)
+
+
+def test_one_column_has_cells_and_moments():
     scores, y, _ = arrays()
     evidence = from_arrays(scores[:, :1], y)
-    assert (evidence.rows, evidence.moments.rows) == (500, 0)
+    assert (evidence.rows, evidence.moments.rows) == (500, 500)
     assert from_arrays(scores[:, :1], cells=False).moments.rows == 500
 
 
@@ -339,7 +353,11 @@ def test_an_array_takes_the_column_names_of_labelled_evidence():
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
-        (LogSpec(("s", "t")), {"scale": "probability"}, "pool were collected with scale='logit', not 'probability'"),
+        (
+            LogSpec(("s", "t")),
+            {"scale": "probability"},
+            "evidence of the pool was collected with scale='logit', not 'probability'",
+        ),
         (LogSpec(("s", "t")), {"link": "probit"}, "collected with link='logistic', not 'probit'"),
         (LogSpec(("s", "t")), {"negative_rate": 0.5}, "collected with negative_rate=None, not 0.5"),
         (LogSpec(("s", "t"), negative_rate=0.1), {}, "collected with negative_rate=0.1, not None"),
@@ -425,7 +443,7 @@ def test_labelled_scores_of_another_shape_are_refused(scores, message):
 def test_labels_of_one_class_are_refused(labels, missing, parts):
     scores = arrays(3)[0]
     pool = from_arrays(arrays()[0])
-    message = f"the labels hold no {missing}; collect rows until both kinds are present"
+    message = f"the labels have no {missing}; add rows until both classes occur"
     with pytest.raises(UncurseError, match=message):
         labelled_evidence((scores, labels), pool, **parts)
     with pytest.raises(UncurseError, match=message):
@@ -443,9 +461,18 @@ def test_labelled_evidence_is_used_as_it_is():
     [
         (LogSpec(("s", "u")), "have different columns: scores is s, t in one and s, u in the other"),
         (LogSpec(("t", "s")), "pool and labelled rows have different columns"),
-        (LogSpec(("s", "t"), "probability"), "labelled rows were collected with scale='probability', not 'logit'"),
-        (LogSpec(("s", "t"), link="probit"), "labelled rows were collected with link='probit', not 'logistic'"),
-        (LogSpec(("s", "t"), negative_rate=0.5), "labelled rows were collected with negative_rate=0.5, not None"),
+        (
+            LogSpec(("s", "t"), "probability"),
+            "evidence of the labelled rows was collected with scale='probability', not 'logit'",
+        ),
+        (
+            LogSpec(("s", "t"), link="probit"),
+            "evidence of the labelled rows was collected with link='probit', not 'logistic'",
+        ),
+        (
+            LogSpec(("s", "t"), negative_rate=0.5),
+            "evidence of the labelled rows was collected with negative_rate=0.5, not None",
+        ),
     ],
 )
 def test_labelled_evidence_with_other_options_is_refused(spec, message):

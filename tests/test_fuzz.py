@@ -18,7 +18,7 @@ from tools.fuzz.draws import Draw
 from tools.fuzz.engine import TARGETS, Call, Fault, Finding, Target, run_call, schedule
 
 import uncurse
-from uncurse import UncurseError
+from uncurse import Cells, UncurseError
 from uncurse.maps import Affine, ScoreMap
 
 
@@ -49,10 +49,10 @@ NOT_CALLED = {
         "HalfLifeChoice",
         "Link",
     ),
-    *("LogisticFit", "RefreshRecord", "Replicas", "ReplicaCells", "ScoreSummary", "SelectionMetrics", "TopChange"),
+    *("RefreshRecord", "Replicas", "ScoreSummary", "SelectionMetrics", "TopChange"),
     "UncurseError",
-    *("check_length", "fit_logistic", "fold"),
-    *("Calibration", "Day", "LabelSums", "LambdaChange", "ScoreChange", "log_e_values"),
+    *("check_length", "fold"),
+    *("Calibration", "Day", "LabelSums", "LambdaChange", "ScoreChange"),
     *("SelectedReliabilityDisplay", "SelectionErrorDisplay"),
     *("warn_if_probabilities", "warn_user"),
 }
@@ -160,6 +160,26 @@ def test_a_fit_that_depends_on_order_or_on_the_scale_of_weights_is_a_fault(run, 
 
     assert message in run(function).summary
     assert run(lambda call: check_fit(call, lambda scores, weights: [scores.mean()], (np.arange(9.0),), None)) is False
+
+
+@pytest.mark.parametrize("lost", ["label", "weight"])
+def test_cells_that_lose_labels_or_weights_in_a_merge_are_a_fault(run, monkeypatch, lost):
+    def function(call):
+        call.broken, call.one_of = False, lambda *values: values[-1]  # probabilities with labels, on the grid
+        call.scores, call.weights = lambda rows, scale: np.linspace(0.1, 0.9, 50), lambda rows: None
+        TARGETS["evidence.Cells"].function(call)
+
+    assert run(function) is False
+    merge = Cells._merge
+
+    def losing(self, other):
+        found = merge(self, other)
+        for table in (found._exact_table, found._grid_table):
+            table[1 if lost == "weight" else 2, 20:] *= 0.5
+        return found
+
+    monkeypatch.setattr(Cells, "_merge", losing)
+    assert "how rows were split" in run(function).summary
 
 
 # ---------------------------------------------------------------------------- the fuzzer is reproducible

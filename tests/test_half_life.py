@@ -392,7 +392,7 @@ def test_half_lives_of_collect_have_a_unit(run, value):
         ([], "--out is missing; name an evidence file to write, or one to add rows to with --into"),
         (["--into", "-"], "--into cannot be standard output"),
         (["--into", "week.txt"], "--into is week.txt; name a .json file"),
-        (["--into", "week.json", "--as-of", "soon"], "--as-of is 'soon'; pass a date or time such as"),
+        (["--into", "week.json", "--as-of", "soon"], "--as-of is 'soon'; pass an ISO date or time, such as"),
     ],
 )
 def test_collect_explains_its_options(run, words, message):

@@ -4,7 +4,7 @@ from scipy.special import expit, logit
 
 from uncurse import ReplicaCounts, UncurseError
 from uncurse.debias import latent_scores
-from uncurse.debias.latent_scores import LatentScores, ReplicaModel, _chance_of_variance, _Problem
+from uncurse.debias.latent_scores import ReplicaModel, _chance_of_variance, _Problem
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -23,9 +23,14 @@ def summarize(cells, replicas):
     return ReplicaModel(cells, replicas).summary
 
 
+def fit_latent(summary, rows):
+    (fitted,) = _Problem.of(summary, rows, rows).solve()
+    return fitted
+
+
 def latent_of(pool, replicas="seeds"):
     cells = cells_of(pool)
-    return LatentScores.fit(summarize(cells, replicas), cells.effective_rows)
+    return fit_latent(summarize(cells, replicas), cells.effective_rows)
 
 
 def posterior_mean(x, variance, mean=-2.0, sd=0.8):
@@ -118,7 +123,7 @@ def test_label_free_map_of_normal_scores_is_the_posterior_mean(replicas, kind):
 def test_posterior_of_normal_replicas_is_the_normal_posterior(replicas):
     cells = cells_of(pool_of(100_000, replicas))
     data = summarize(cells, "seeds")
-    denoised, left = LatentScores.fit(data, cells.effective_rows).posterior_logit(data)
+    denoised, left = fit_latent(data, cells.effective_rows).posterior_logit(data)
     expected, uncertain = posterior_mean(data.mean, 0.16 / replicas)
     w = data.weight / data.weight.sum()
     assert np.sqrt(w @ np.square(denoised - expected)) < 0.06  # of scores whose spread is 0.8
@@ -148,7 +153,7 @@ def test_rows_with_a_larger_variance_are_shrunk_more():
     pool = rng.normal(-2, 0.8, (100_000, 1)) + noise * rng.normal(size=(100_000, 6))
     cells = cells_of(pool)
     data = summarize(cells, "seeds")
-    denoised, _ = LatentScores.fit(data, cells.effective_rows).posterior_logit(data)
+    denoised, _ = fit_latent(data, cells.effective_rows).posterior_logit(data)
     high = (data.mean > -1.2) & (data.mean < -0.8)
     pulled = (denoised - data.mean)[high]
     calm, wild = data.variance[high] < 0.05, data.variance[high] > 0.3
@@ -163,7 +168,7 @@ def test_rows_with_a_larger_variance_are_shrunk_more():
 
 def test_an_em_iteration_never_lowers_the_likelihood(monkeypatch):
     cells = cells_of(pool_of(5_000, 3))
-    problem = _Problem.of(summarize(cells, "seeds"), cells.effective_rows)
+    problem = _Problem.of(summarize(cells, "seeds"), cells.effective_rows, cells.effective_rows)
     counts = np.bincount(problem.place, problem.summary.weight, np.prod(problem.shape)).reshape(problem.shape)
 
     def likelihood(share):
@@ -207,7 +212,7 @@ def test_rows_without_variance_have_no_latent_scores():
     summary = summarize(cells, "seeds")
     for without in (summary._replace(variance=0 * summary.variance), summary._replace(mean=0 * summary.mean)):
         with pytest.raises(UncurseError, match="the replicas are identical or their scores constant"):
-            LatentScores.fit(without, cells.effective_rows)
+            fit_latent(without, cells.effective_rows)
 
 
 def test_scores_far_from_every_row_have_finite_log_odds():
@@ -257,5 +262,5 @@ def test_the_scale_of_weights_does_not_matter():
     fits = []
     for scale in (1.0, 1e-6, 1e6):
         cells = ReplicaCounts().update(pool, sample_weight=scale * w).cells()
-        fits.append(LatentScores.fit(summarize(cells, "seeds"), cells.effective_rows).log_odds(x))
+        fits.append(fit_latent(summarize(cells, "seeds"), cells.effective_rows).log_odds(x))
     np.testing.assert_allclose(fits[1:], [fits[0]] * 2, rtol=1e-9)

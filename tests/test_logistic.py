@@ -3,7 +3,7 @@ import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from uncurse.calibration import fit_logistic
+from uncurse.calibration.logistic import fit_logistic
 from uncurse.errors import UncurseError
 
 

@@ -9,9 +9,10 @@ from scipy.interpolate import interp1d
 from scipy.special import expit
 
 import uncurse
-from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError
+from uncurse import Affine, Cells, Chain, Curve, Grouped, Steps, UncurseError
 from uncurse.links import LINKS, get_link, logistic, logit
-from uncurse.maps import ScoreMap, compose, from_dict, load, logit_knots
+from uncurse.maps import ScoreMap, compose, from_dict, load
+from uncurse.maps.shapes import logit_knots
 
 GRID = np.linspace(-12, 12, 4001)
 LARGEST = np.finfo(np.float64).max
@@ -465,8 +466,10 @@ GROUPED, PROBABILITY = EXAMPLES["grouped"], EXAMPLES["affine of probabilities"]
         (lambda: compose(STEPS, scale="odds"), "scale='odds' is unknown"),
         (lambda: Grouped(STEPS, {"a": PROBABILITY}), "the map of group 'a' takes scores on the probability scale"),
         (lambda: Grouped(STEPS, {"a": GROUPED}), "the map of group 'a' is of type Grouped; pass an Affine"),
-        (lambda: Grouped(GROUPED, {}), "the map of group 'default' is of type Grouped"),
-        (lambda: Grouped(None, {}), "the map of group 'default' is of type NoneType"),
+        (lambda: Grouped(GROUPED, {}), "the default map is of type Grouped"),
+        (lambda: Grouped(None, {}), "the default map is of type NoneType"),
+        (lambda: Grouped(GROUPED, {"default": STEPS}), "the default map is of type Grouped"),
+        (lambda: Grouped(None, {"default": STEPS}), "the default map is of type NoneType"),
         (lambda: Grouped(STEPS, {1: STEPS}), r"maps is {1: .*; pass a mapping from names of groups \(text\) to maps"),
         (lambda: Grouped(STEPS, [STEPS]), "pass a mapping from names of groups"),
         (lambda: GROUPED([0.0, 1.0], ["a"]), r"groups has shape \(1,\) but there are 2 rows"),
@@ -482,12 +485,16 @@ GROUPED, PROBABILITY = EXAMPLES["grouped"], EXAMPLES["affine of probabilities"]
         (lambda: EXAMPLES["affine"](["a"]), "scores must be an array of numbers"),
         (lambda: EXAMPLES["affine"].transform("a"), "link_scores must be an array of numbers"),
         (lambda: PROBABILITY([2.0]), "scores holds 2, which is not a probability"),
-        (lambda: logit_knots(0), "count=0; pass an integer, 1 or more"),
     ],
 )
 def test_invalid_maps_and_scores_are_refused(make, message):
     with pytest.raises(UncurseError, match=message):
         make()
+
+
+def test_flags_of_numpy_are_flags():
+    assert Steps((0.0,), (2.0, 1.0), monotone=np.False_).monotone is False
+    assert Cells(exact=np.True_).exact is True
 
 
 def test_steps_may_decrease_if_monotone_is_false():

@@ -609,6 +609,24 @@ def test_values_weight_the_sums_but_not_the_selection():
             np.testing.assert_allclose(row.observed, kept @ y[order], rtol=1e-12)
 
 
+def test_selected_rows_without_value_are_printed_as_undefined():
+    log = from_arrays([[2.0], [1.0], [0.0], [-1.0]], [1, 0, 1, 0])
+    values = from_arrays([[2.0], [1.0], [0.0], [-1.0]], [1, 0, 1, 0], sample_weight=[0.0, 1.0, 1.0, 1.0])
+    with pytest.warns(UserWarning, match="has no positive label"):
+        result = evaluate_log(log, None, [0.25, 1.0], values=values)
+    assert "nan (nan)" in str(result).splitlines()[1]
+    assert "nan (nan)" in result._repr_html_()
+    assert result.to_dict()["rows"][0]["ece"] == {"value": None, "standard_error": None, "floor": None}
+    with pytest.raises(UncurseError, match="this needs Evidence, not a int"):
+        evaluate_log(log, values=5)
+
+
+def test_cells_are_not_evaluated_by_the_default_of_a_map_by_group():
+    cells = from_arrays([[0.0], [1.0]], [0, 1]).cells
+    with pytest.raises(UncurseError, match="cells have no groups, and this map has a map for each group; use evaluate"):
+        evaluate_cells(cells, Grouped(Affine(1.0, 0.0), {"a": Affine(1.0, 1.0)}), 1.0)
+
+
 def test_a_log_without_labels_or_probabilities_is_not_evaluated():
     with pytest.raises(UncurseError, match="holds no labels"):
         evaluate_log(from_arrays([[0.0], [1.0]]))
@@ -683,8 +701,7 @@ def test_estimate_survives_copy_and_pickle():
 def test_evaluation_has_every_number_in_json_and_one_line_per_share_in_print():
     y, p, _ = world(1000)
     result = evaluate(y, p, [0.1, 1.0], n_bins=5, strategy="uniform")
-    content = json.loads(result.to_json())
-    assert (content["kind"], content["schema_version"]) == ("evaluation", 2)
+    content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert (content["total"], content["n_bins"], content["strategy"]) == (1000, 5, "uniform")
     for row, plain in zip(result.rows, content["rows"], strict=True):
         assert plain["ece"] == {"value": row.ece, "standard_error": row.ece.standard_error, "floor": row.ece.floor}
@@ -808,7 +825,7 @@ def test_share_without_a_positive_label_does_not_stop_the_other_shares():
     np.testing.assert_allclose(undefined.predicted, p[-4:].sum())
     assert np.isfinite([undefined.ece, undefined.mce, undefined.log_loss, undefined.brier]).all()
     assert_rows_equal(defined, evaluate(y, p, [0.5]).rows[0])
-    content = json.loads(result.to_json(), parse_constant=pytest.fail)
+    content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert content["rows"][0]["ratio"] == {"value": None, "standard_error": None}
     assert "nan" in str(result)
 

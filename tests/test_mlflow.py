@@ -290,6 +290,15 @@ def test_the_map_of_an_estimator_is_logged_with_its_record(server, classifier):
     assert of_values == regressor.record_
 
 
+def test_a_refreshed_map_is_logged_with_its_record(server, scores):
+    labels = np.random.default_rng(1).random(len(scores)) < 1 / (1 + np.exp(-scores[:, 0]))
+    fitted = uncurse.refresh(Affine(0.8, -0.4), uncurse.evidence.from_arrays(scores[:, :1], labels))
+    with mlflow.start_run():
+        uri = log_map(fitted, "refreshed").model_uri
+    assert load_map(uri) == fitted.map
+    assert load_record(uri) == fitted.record
+
+
 # ---------------------------------------------------------------------------- the pyfunc
 
 
@@ -344,10 +353,13 @@ def test_a_served_map_answers_over_http(logged, sources):
 
 
 def test_sources_that_are_no_fitted_map_are_refused(tmp_path):
-    for source in (3, uncurse.VAD(), uncurse.UncursedClassifierCV()):
-        kind = type(source).__name__
-        with pytest.raises(UncurseError, match=f"this {kind} has no map; pass a map, a fitted VAD, Tower or"):
+    for source in (3, uncurse.UncursedClassifierCV()):
+        with pytest.raises(
+            UncurseError, match=f"map is of type {type(source).__name__}; pass a map, a fitted method or"
+        ):
             log_map(source)
+    with pytest.raises(UncurseError, match="this VAD is not fitted; call fit first"):
+        log_map(uncurse.VAD())
     with pytest.raises(UncurseError, match=r"cannot read .*absent.json"):
         log_map(tmp_path / "absent.json")
     with pytest.raises(UncurseError, match="score='a' and group='a'; pass two different names"):

@@ -505,6 +505,12 @@ def test_only_moments_merge_into_moments(other):
         Moments().merge(other)
 
 
+def test_decayed_and_transformed_moments_keep_the_number_of_blocks():
+    for moments in (Moments(blocks=8), Moments(blocks=8).update(pool_of(100))):
+        assert moments.decayed(0.5).blocks == 8
+    assert moments.transformed([[1.0, 0.0]]).blocks == moments.repeated(2).blocks == 8
+
+
 @pytest.mark.parametrize("blocks", [0, -1, 1.5, "4", None])
 def test_an_invalid_number_of_blocks_is_refused(blocks):
     with pytest.raises(UncurseError, match="blocks="):

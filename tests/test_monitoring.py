@@ -14,8 +14,20 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import integrate, optimize, stats
+from scipy.special import expit
 
-from uncurse import VAD, Affine, Cells, Grouped, MonitorState, UncurseError, collect, monitor
+from uncurse import (
+    VAD,
+    Affine,
+    Cells,
+    Grouped,
+    LogSpec,
+    MonitorState,
+    UncursedClassifierCV,
+    UncurseError,
+    collect,
+    monitor,
+)
 from uncurse.debias import DataRecord, FitRecord, Fitted
 from uncurse.debias.records import ScoreSummary
 from uncurse.evidence import from_arrays
@@ -27,13 +39,19 @@ from uncurse.monitoring import (
     ScoreChange,
     drift,
     judge,
-    log_e_values,
     sequential,
     verdict,
 )
-from uncurse.monitoring.calibrations import calibration_of, e_value, error_words
 from uncurse.monitoring.prometheus import prometheus_text
-from uncurse.monitoring.sequential import intervals, likely_start, total
+from uncurse.monitoring.sequential import (
+    calibration_of,
+    e_value,
+    error_words,
+    intervals,
+    likely_start,
+    log_e_values,
+    total,
+)
 from uncurse.monitoring.state import map_digest, range_place
 from uncurse.report.provenance import record_of
 
@@ -159,7 +177,7 @@ def test_the_confidence_sequence_covers_the_error_at_all_times():
         for day in range(30):
             sums = sums + replace(one, observed=float(rng.binomial(n, truth).sum()))
             if day in (0, 1, 2, 5, 10, 29):
-                low, high = sums.interval()
+                low, high = intervals([sums])[0]
                 if not low <= error <= high:
                     missed += 1
                     break
@@ -167,10 +185,10 @@ def test_the_confidence_sequence_covers_the_error_at_all_times():
 
 
 def test_the_confidence_sequence_without_positives_has_one_end():
-    low, high = LabelSums.of(np.full(1_000, 0.1), np.zeros(1_000)).interval()
+    low, high = intervals([LabelSums.of(np.full(1_000, 0.1), np.zeros(1_000))])[0]
     assert low > 0
     assert high == math.inf
-    assert LabelSums.of([0.01], [0]).interval() == (-1.0, math.inf)
+    assert intervals([LabelSums.of([0.01], [0])]).tolist() == [[-1.0, math.inf]]
 
 
 def test_the_interval_of_one_look_covers_the_error_in_95_percent_of_the_days():
@@ -192,8 +210,8 @@ def test_the_interval_of_one_look_is_narrower_than_the_confidence_sequence():
     fixed, at_all_times = intervals(sums, fixed=True), intervals(sums)
     assert (fixed[:, 0] >= at_all_times[:, 0]).all()
     assert (fixed[:, 1] <= at_all_times[:, 1]).all()
-    assert sums[2].fixed_interval() == pytest.approx(tuple(fixed[2]))
-    assert sums[2].interval() == pytest.approx(tuple(at_all_times[2]))
+    np.testing.assert_allclose(intervals(sums[2:3], fixed=True), fixed[2:3])
+    np.testing.assert_allclose(intervals(sums[2:3]), at_all_times[2:3])
     normal = stats.norm.ppf(0.975) * math.sqrt(1_000 * 0.09 * 0.91) / 90 * 1.11
     assert fixed[2, 1] - fixed[2, 0] == pytest.approx(2 * normal, rel=0.05)
 
@@ -202,13 +220,13 @@ def test_interval_shrinks_towards_the_error_as_rows_are_added():
     sums = LabelSums.of([0.1], [95.0], [1_000])
     widths = []
     for _ in range(4):
-        low, high = sums.interval()
+        low, high = intervals([sums])[0]
         assert low < sums.error < high
         widths.append(high - low)
         sums = total([sums] * 10)
     assert (np.diff(widths) < 0).all()
     normal = 2 * stats.norm.ppf(0.975) * (1 + sums.error) / math.sqrt(sums.observed)
-    low, high = sums.interval()
+    low, high = intervals([sums])[0]
     assert normal < high - low < 4 * normal
 
 
@@ -333,6 +351,16 @@ def test_a_state_alone_has_the_same_verdict():
     assert judge(state, tolerance=0.02) == verdict
     with pytest.raises(UncurseError, match="holds no day"):
         judge(MonitorState(map_digest(IDENTITY)))
+    with pytest.raises(UncurseError, match="state is of type NoneType; pass the state of a Verdict"):
+        judge(None)
+
+
+@pytest.mark.parametrize("tolerance", [5.0, 1.0, -0.5, -2.0, math.nan, "x"])
+def test_a_verdict_needs_a_tolerance_that_is_a_share(tolerance):
+    state = monitor(IDENTITY, rows_of(0), day="2026-11-01").state
+    with pytest.raises(UncurseError, match="tolerance"):
+        judge(state, tolerance=tolerance)
+    assert judge(state, tolerance=0.999).decision == "keep"
 
 
 def test_predictions_that_are_too_high_need_a_refit():
@@ -494,6 +522,20 @@ def test_scores_that_differ_from_the_earlier_days_are_watched():
     assert few.decision == "keep"  # ten rows differ by as much by chance
 
 
+def test_a_day_without_rows_shows_no_change():
+    empty, full = LabelSums.from_dict(total([]).to_dict()), LabelSums.of([0.1], [10.0], [100])
+    for sums in ((empty, full), (full, empty), (empty, empty)):
+        days = {f"2026-11-0{i}": Day(one, -2.0 - i, 1.0) for i, one in enumerate(sums, 1)}
+        assert judge(MonitorState("map", days)).decision == "keep"
+
+
+@pytest.mark.parametrize("prediction", [2.0, -0.1, math.nan])
+def test_sums_of_numbers_that_are_no_probabilities_are_refused(prediction):
+    with pytest.raises(UncurseError, match="pass probabilities, from 0 to 1"):
+        LabelSums.of([0.5, prediction], [0, 1])
+    assert LabelSums.of([0.0, 1.0], [0, 1]).predicted == 1
+
+
 def test_the_change_between_days_is_the_stability_index_of_normal_distributions():
     from uncurse.monitoring.drift import day_change
 
@@ -515,11 +557,22 @@ def test_more_labels_leave_less_to_decide():
     assert needed[-1] == 0
 
 
+def test_the_map_of_an_estimator_is_monitored():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    y = rng.random(300) < expit(X.sum(axis=1))
+    clf = UncursedClassifierCV(random_state=0).fit(X, y)
+    served = clf.estimator_.predict_proba(X)[:, 1:]
+    rows = from_arrays(served, y, spec=LogSpec(("s0",), "probability", label="y"))
+    assert monitor(clf, rows).since_fit == monitor(clf.map_, rows).since_fit
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"map": 3}, "map is of type int"),
         ({"evidence": [1, 2]}, "evidence is of type list"),
+        ({"evidence": from_arrays([[0.0]], [1], cells=False)}, "the evidence has no cells; build it with cells=True"),
         ({"state": "state.json"}, "state is of type str"),
         ({"tolerance": -0.1}, "tolerance=-0.1"),
         ({"tolerance": float("nan")}, "tolerance"),
@@ -618,10 +671,10 @@ def test_intervals_end_where_the_likelihood_falls_below_its_bound(fixed, level, 
         else:
             end = optimize.brentq(lambda shift: likelihood(shift) - least, best, far)
             wanted.append(ROWS @ PREDICTIONS / expected(end) - 1)
-    found = sums.fixed_interval(level) if fixed else sums.interval(level)
+    (found,) = intervals([sums], level, fixed=fixed).tolist()
     assert found == pytest.approx(wanted, rel=1e-6)
     if level == 0.95:
-        assert found == (sums.fixed_interval() if fixed else sums.interval())
+        assert [found] == intervals([sums], fixed=fixed).tolist()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -749,8 +802,8 @@ def summary(rows=1_000, mean=0.0, sd=1.0, edges=(-1.0, 1.0), weights=(1.0,)):
     ("before", "scores", "mean", "spread"),
     [
         (summary(mean=1.0, sd=0.5), [1.5, 2.5], 2.0, 1.0),
-        (summary(mean=1.0, sd=0.0), [1.5, 2.5], 1.0, 0.0),  # a spread of 0 has no ratio
-        (summary(mean=1.0, sd=0.0), [3.0, 3.0], 2.0, 1.0),
+        (summary(mean=1.0, sd=0.0), [1.5, 2.5], 1_000.0, 500.0),  # a spread below 0.001 counts as 0.001
+        (summary(mean=1.0, sd=0.0), [3.0, 3.0], 2_000.0, 1.0),
     ],
 )
 def test_change_of_scores_is_in_standard_deviations_of_the_fit(before, scores, mean, spread):

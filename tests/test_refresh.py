@@ -14,7 +14,7 @@ from scipy.special import expit
 
 import uncurse
 from uncurse import VAD, Affine, Chain, Curve, Evidence, Grouped, LogSpec, Steps, TopK, UncurseError, load, refresh
-from uncurse.calibration import fit_logistic
+from uncurse.calibration.logistic import fit_logistic
 from uncurse.calibration.spline import make_basis
 from uncurse.cli import main
 from uncurse.debias import DataRecord, ErrorInterval, FitRecord, Fitted, drift_model, load_record
@@ -362,7 +362,7 @@ def test_labels_that_fall_with_the_score_are_refused():
 @pytest.mark.parametrize(
     ("source", "spec", "labels", "message"),
     [
-        (IDENTITY, None, None, "this evidence holds no labels; collect it with its label column"),
+        (IDENTITY, None, None, "the evidence holds no labels; collect it with its label column"),
         (IDENTITY, LogSpec(("s0",), "probability"), [0, 1], "scale='logit' and the evidence has scale='probability'"),
         (IDENTITY, LogSpec(("s0",), "value", link="identity"), None, "scale='value', which does not predict a label"),
         (Grouped(IDENTITY, {}), None, [0, 1], "a map for each group; collect the log by its group column too"),
@@ -374,6 +374,10 @@ def test_labels_that_fall_with_the_score_are_refused():
         (
             Fitted(IDENTITY, replace(RECORD, replicas="ensemble", pool=DataRecord(9, ("a", "b")))), LogSpec(("a",)),
             [0, 1], "takes the mean of a, b, and 'a' is one of them; pass evidence of a column of the mean",
+        ),
+        (
+            Fitted(IDENTITY, replace(RECORD, replicas="foo")), None, [0, 1],
+            "replicas='foo' is unknown; choose one of seeds",
         ),
         (VAD(), None, [0, 1], "this VAD is not fitted; call fit first"),
         (3, None, [0, 1], "map is of type int; pass a map, a fitted method or the path of a map file"),
@@ -389,8 +393,14 @@ def test_evidence_is_needed():
     with pytest.raises(UncurseError, match="evidence is of type list; pass Evidence with labels"):
         refresh(IDENTITY, [0.5])
     empty = Evidence(LogSpec(("s0",), label="y"), uncurse.Moments(), uncurse.Cells())
-    with pytest.raises(UncurseError, match="this evidence holds no rows"):
+    with pytest.raises(UncurseError, match="the evidence holds no rows; pass at least one"):
         refresh(IDENTITY, empty)
+
+
+def test_logits_without_cells_are_not_called_values():
+    rows = from_arrays([[0.0], [1.0]], [0, 1], cells=False)
+    with pytest.raises(UncurseError, match="the evidence has no cells; build it with cells=True"):
+        refresh(IDENTITY, rows)
 
 
 def test_groups_without_cells_are_refused():

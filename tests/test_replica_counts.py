@@ -111,7 +111,7 @@ def test_column_sums_are_exact(rows, size, weighted):
 def test_a_cell_is_represented_by_the_mean_of_its_rows():
     scores, _, _ = replicas(400_000, 3, seed=4)
     counts = ReplicaCounts()
-    counts.start(3, False)
+    counts._start(3, False)
     counts._coarsen(11)  # cells of 1/8, about a sixth of the standard deviation
     cells = counts.update(scores).cells()
     assert cells.width == 1 / 8
@@ -130,7 +130,7 @@ def test_a_cell_is_represented_by_the_mean_of_its_rows():
 def test_the_gap_of_a_cell_is_the_mean_of_its_rows_given_the_served_score():
     scores, _, _ = replicas(400_000, 3, seed=4)
     counts = ReplicaCounts()
-    counts.start(3, False)
+    counts._start(3, False)
     counts._coarsen(11)
     cells = counts.update(scores).cells()
     gap = scores[:, 1:].mean(axis=1) - scores[:, 0]
@@ -151,7 +151,7 @@ def test_the_top_cells_have_the_mean_of_the_top_rows():
     rng = np.random.default_rng(0)
     scores = rng.normal(0, 0.85, (400_000, 1)) + rng.normal(0, 0.3, (400_000, 3))
     counts = ReplicaCounts()
-    counts.start(3, False)
+    counts._start(3, False)
     counts._coarsen(11)
     cells = counts.update(scores).cells()
     gap = scores[:, 1:].mean(axis=1) - scores[:, 0]
@@ -369,10 +369,8 @@ def test_update_cells_equals_update_with_rows():
     expected = ReplicaCounts().update(scores, y, sample_weight=w)
     for level in (0, expected.level, expected.level + 2):
         numbers = list(row_cells(scores, level).T)
-        counts = ReplicaCounts().start(3, True)
-        counts.update_cells(
-            numbers, np.stack([w, w * y]), level, rows=40_000, weight_squares=float(w @ w), column_sums=w @ scores
-        )
+        totals = {"rows": 40_000, "weight_squares": float(w @ w), "column_sums": w @ scores}
+        counts = ReplicaCounts().update_cells(numbers, np.stack([w, w * y]), level, labelled=True, **totals)
         wanted = copy.deepcopy(expected)
         wanted._coarsen(level)
         assert_same(counts, wanted, 1e-12)

@@ -15,6 +15,7 @@ from test_report_html import HOSTILE, Reader
 from uncurse import Affine, monitor
 from uncurse.evidence import from_arrays
 from uncurse.monitoring import Day, LabelSums, LambdaChange, MonitorState, ScoreChange, judge
+from uncurse.monitoring.sequential import intervals
 from uncurse.monitoring.state import map_digest
 from uncurse.report import Monitored, MonitorReport, charts, monitor_charts, monitored, since_fit
 
@@ -61,13 +62,13 @@ def test_every_day_has_its_own_interval_and_the_confidence_sequence_of_all_days_
     total = None
     for point, one in zip(found, sums, strict=True):
         total = one if total is None else total + one
-        assert point.own == pytest.approx(one.fixed_interval())
-        assert point.sequence == pytest.approx(total.interval())
+        assert point.own == pytest.approx(intervals([one], fixed=True)[0])
+        assert point.sequence == pytest.approx(intervals([total])[0])
     assert math.exp(found[-1].log_e) == pytest.approx(judge(state).since_fit.e_value)
     rows = layers(monitor_charts.error_chart(found, monitor_charts.error_domain(found), None, charts.WIDE))
     bars, band = rows[0], rows[2]
-    assert [(row["low"], row["high"]) for row in bars] == [pytest.approx(one.fixed_interval()) for one in sums]
-    assert (band[-1]["low"], band[-1]["high"]) == pytest.approx(total.interval())
+    assert [(row["low"], row["high"]) for row in bars] == [pytest.approx(one) for one in intervals(sums, fixed=True)]
+    assert (band[-1]["low"], band[-1]["high"]) == pytest.approx(intervals([total])[0])
     assert band[-1]["value"] == pytest.approx(total.error)
 
 
@@ -76,8 +77,8 @@ def test_more_days_than_pixels_are_added_up():
     found = monitored.points(shown(state))
     assert len(found) == 300
     assert found[0].name == "2026-11-01 to 2026-11-03"
-    assert sum(point.day.sums.rows for point in found) == pytest.approx(state.since_fit.rows)
-    assert found[-1].running.observed == state.since_fit.observed
+    assert sum(point.day.sums.rows for point in found) == pytest.approx(judge(state).since_fit.rows)
+    assert found[-1].running.observed == sum(day.sums.observed for _, day in state.ordered)
     section = since_fit.sections(shown(state))[0]
     assert "There are 900 days: each point adds up several of them." in section.blocks[0].caption
 

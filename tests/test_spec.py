@@ -192,7 +192,7 @@ def test_values_need_an_unbounded_link(link):
     if link in ("identity", "log"):
         assert LogSpec(("a",), "value", link=link).link == link
     else:
-        with pytest.raises(UncurseError, match=f"scale='value' has no {link} score; use link='identity'"):
+        with pytest.raises(UncurseError, match=f"scale='value' has no {link} score; use the identity or the log link"):
             LogSpec(("a",), "value", link=link)
 
 

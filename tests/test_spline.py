@@ -375,7 +375,7 @@ def test_knots_differ_by_a_twentieth_of_a_spread(gap, count, place):
     knots = np.arange(12.0)
     knots[place + 1 :] += gap - 1
     z = np.interp(np.linspace(0, 1, 200_001), [0, *spline_module._LEVELS, 1], [knots[0], *knots, knots[-1]])
-    found = spline_module._knots(z, np.ones(200_001))
+    found = spline_module.distinct_knots(spline_module._LEVELS, z, np.ones(200_001))
     assert len(found) == count
     np.testing.assert_allclose(found, np.delete(knots, [place + 1] if count == 11 else []), atol=0.02)
 

@@ -36,6 +36,17 @@ def test_the_line_is_the_least_squares_line_of_log_means():
     assert loss == pytest.approx(np.abs(np.expm1(errors)).max(), rel=0.05)
 
 
+def test_a_pool_of_few_distinct_scores_has_a_line():
+    rng = np.random.default_rng(0)
+    pool = rng.choice([-3.0, -2.0, -1.0], 100_000)[:, None] + rng.choice([-0.5, 0.0, 0.5], (100_000, 2))
+    pool = np.round(np.clip(pool, -3.0, -1.0))
+    vad = VAD(curvature=True, intervals=True).fit(pool)
+    assert len(vad._pool_scores()[0]) < 10
+    line, loss = vad.line()
+    assert loss < 1e-9  # the top 10% of the rows have the highest score
+    np.testing.assert_allclose(line([-1.0]), vad.map_([-1.0]), rtol=1e-4)
+
+
 def test_a_line_of_a_line_is_itself_and_loses_nothing():
     vad = VAD().fit(POOL)
     assert vad.line() == (vad.map_, 0.0)

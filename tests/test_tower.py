@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 
 import uncurse
 from uncurse import VAD, Evidence, LogSpec, Moments, Tower, UncurseError
-from uncurse.calibration import fit_logistic
+from uncurse.calibration.logistic import fit_logistic
 from uncurse.debias.label_model import fit_scaling
 from uncurse.debias.latent_scores import ReplicaModel
 from uncurse.debias.tower import fit_tower
@@ -391,7 +391,7 @@ def test_five_positives_set_the_level_and_keep_the_slope():
 
 @pytest.mark.parametrize(("value", "missing"), [(0, "positives"), (1, "negatives")])
 def test_labels_of_one_class_are_refused(value, missing):
-    with pytest.raises(UncurseError, match=f"the labels hold no {missing}"):
+    with pytest.raises(UncurseError, match=f"the labels have no {missing}"):
         Tower().fit(POOL, labelled=(SCORES, np.full(10_000, value)))
 
 

@@ -934,12 +934,12 @@ def test_invalid_pool_is_refused_with_a_remedy(pool, options, message):
             {"calibrator": "platt", "curvature": True},
             "curvature=True corrects VAD alone; leave it out with a calibrator",
         ),
+        ({"scale": "value"}, "scale='value' has no logistic score; use the identity or the log link"),
+        ({"scale": "value", "link": "probit"}, "scale='value' has no probit score; use the identity or the log link"),
         (
-            {"scale": "value"},
-            "scale='value' is for regression: use link='identity' or 'log', no calibrator, no intervals",
+            {"scale": "value", "link": "identity", "calibrator": "platt"},
+            "scale='value' is for regression: it has no calibrator and no intervals",
         ),
-        ({"scale": "value", "link": "probit"}, "scale='value' is for regression"),
-        ({"scale": "value", "link": "identity", "calibrator": "platt"}, "scale='value' is for regression"),
         ({"scale": "value", "link": "identity", "intervals": True}, "scale='value' is for regression"),
         ({"scale": "value", "link": "identity", "negative_rate": 0.1}, "negative_rate applies to logits and prob"),
         ({"negative_rate": 0.0}, r"negative_rate=0\.0; pass the share of negatives kept in training, such as 0\.1"),
@@ -980,7 +980,7 @@ def test_invalid_option_is_named(options, message):
             {"labelled": (DISAGREEING, np.arange(500) % 2)},
             r"λ = -\d+ on the labelled rows: replicas differ more than scores vary there",
         ),
-        ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.zeros(200))}, "the labels hold no positives"),
+        ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.zeros(200))}, "the labels have no positives"),
         ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.zeros(199))}, r"labels has shape \(199,\)"),
         ({"calibrator": "platt"}, {"labelled": (GOOD_LABELLED[0], np.full(200, 2))}, "labels must be 0 or 1"),
         (
@@ -1124,8 +1124,8 @@ def test_a_transposed_pool_is_refused():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"link": "probit"}, "the labelled rows were collected with link='probit', not 'logistic'"),
-        ({"negative_rate": 0.5}, r"the labelled rows were collected with negative_rate=0\.5, not None"),
+        ({"link": "probit"}, "evidence of the labelled rows was collected with link='probit', not 'logistic'"),
+        ({"negative_rate": 0.5}, r"evidence of the labelled rows was collected with negative_rate=0\.5, not None"),
         ({"names": ("column 1", "column 0")}, "pool and labelled rows have different columns"),
     ],
 )

@@ -331,6 +331,14 @@ def test_missing_groups_are_located(missing):
         check_names([np.nan, 1.0], 2, "groups")
 
 
+@pytest.mark.parametrize("kind", [list, lambda v: np.array(v, object), pd.Series])
+def test_a_whole_number_and_its_float_are_one_name_also_beside_text(kind):
+    names, codes = encode_names(kind([1, 1.0, np.float32(1), "a", 1.5]), 5, "groups")
+    assert (names, codes.tolist()) == (["1", "1.5", "a"], [0, 0, 0, 2, 1])
+    with pytest.raises(UncurseError, match=r"groups\[1\] is nan; fill missing values"):
+        encode_names(kind(["a", np.nan]), 2, "groups")
+
+
 def test_ragged_groups_are_refused():
     with pytest.raises(UncurseError, match="groups must be a list of names"):
         check_names([["a"], ["b", "c"]], 2, "groups")

@@ -16,19 +16,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ._types import Float
+from .errors import UncurseError
 from .validation import SCALES, check_choice, check_numbers
 
 
 @dataclass(frozen=True)
 class Link:
-    """A strictly increasing function φ with its inverse and first two derivatives.
+    """A strictly increasing function φ with its inverse and its derivative.
 
     Parameters
     ----------
     name : str
         Name of the link.
-    phi, inverse, slope, bend : callable
-        φ, φ⁻¹, φ' and φ'' as functions of an array.
+    phi, inverse, slope : callable
+        φ, φ⁻¹ and φ' as functions of an array.
     lower, upper : float
         Bounds of the predictions.
 
@@ -43,7 +44,6 @@ class Link:
     phi: Callable[[Float], Float]
     inverse: Callable[[Float], Float]
     slope: Callable[[Float], Float]
-    bend: Callable[[Float], Float]
     lower: float
     upper: float
 
@@ -75,24 +75,10 @@ def logistic(scores: ArrayLike) -> Float:
 
 
 def inside(values: Float, lower: float, upper: float, out: Float | None = None) -> Float:
-    """Clip into the open interval (lower, upper), to the nearest float of the same dtype.
+    """Clip into the open interval (lower, upper), to the nearest float of the same dtype; NaN stays NaN.
 
-    Parameters
-    ----------
-    values : ndarray of float
-        Values to clip.
-    lower, upper : float
-        Ends of the interval; infinities are allowed. Just above 0 means the smallest normal float.
-    out : ndarray, optional
-        Array to write the result to.
+    Just above 0 means the smallest normal float.
 
-    Returns
-    -------
-    ndarray of float
-        Clipped values; NaN stays NaN.
-
-    Examples
-    --------
     >>> inside(np.array([-1.0, 0.5, np.inf]), -np.inf, np.inf)
     array([-1.00000000e+000,  5.00000000e-001,  1.79769313e+308])
     """
@@ -125,23 +111,7 @@ def logit(probabilities: ArrayLike) -> Float:
 
 
 def normal_cdf(scores: ArrayLike) -> Float:
-    """Compute the distribution function of the standard normal.
-
-    Parameters
-    ----------
-    scores : array-like
-        Values of any shape.
-
-    Returns
-    -------
-    ndarray of float32 or float64
-        Probabilities in [0, 1].
-
-    Examples
-    --------
-    >>> float(normal_cdf(0.0))
-    0.5
-    """
+    """Compute the distribution function of the standard normal."""
     from scipy.special import ndtr  # slow to import
 
     return ndtr(check_numbers(scores, "scores"))
@@ -149,11 +119,6 @@ def normal_cdf(scores: ArrayLike) -> Float:
 
 def _logistic_slope(scores: Float) -> Float:
     return logistic(scores) * logistic(np.negative(scores))
-
-
-def _logistic_bend(scores: Float) -> Float:
-    p, q = logistic(scores), logistic(np.negative(scores))
-    return p * q * (q - p)
 
 
 def _normal_density(scores: Float) -> Float:
@@ -180,18 +145,10 @@ def _log_inverse(values: Float) -> Float:
 _LINKS = {
     link.name: link
     for link in (
-        Link("logistic", logistic, logit, _logistic_slope, _logistic_bend, 0.0, 1.0),
-        Link("identity", np.asarray, np.asarray, np.ones_like, np.zeros_like, -np.inf, np.inf),
-        Link("log", _exp, _log_inverse, _exp, _exp, 0.0, np.inf),
-        Link(
-            "probit",
-            lambda l: inside(normal_cdf(l), 0.0, 1.0),
-            _probit_inverse,
-            _normal_density,
-            lambda l: -np.asarray(l) * _normal_density(l),
-            0.0,
-            1.0,
-        ),
+        Link("logistic", logistic, logit, _logistic_slope, 0.0, 1.0),
+        Link("identity", np.asarray, np.asarray, np.ones_like, -np.inf, np.inf),
+        Link("log", _exp, _log_inverse, _exp, 0.0, np.inf),
+        Link("probit", lambda l: inside(normal_cdf(l), 0.0, 1.0), _probit_inverse, _normal_density, 0.0, 1.0),
     )
 }
 
@@ -218,6 +175,13 @@ def get_link(name: str) -> Link:
     array([1.])
     """
     return _LINKS[check_choice("link", name, LINKS)]
+
+
+def check_space(link: str, scale: str) -> None:
+    """Raise an error unless scores on `scale` have scores of `link`."""
+    check_choice("scale", scale, SCALES)
+    if np.isfinite(get_link(link).upper) and scale == "value":
+        raise UncurseError(f"scale='value' has no {link} score; use the identity or the log link")
 
 
 def to_link(scores: ArrayLike, scale: str, link: str) -> Float:
@@ -249,4 +213,4 @@ def to_link(scores: ArrayLike, scale: str, link: str) -> Float:
     return target.inverse(logistic(values) if scale == "logit" else values)
 
 
-__all__ = ["LINKS", "Link", "get_link", "inside", "logistic", "logit", "normal_cdf", "to_link"]
+__all__ = ["LINKS", "Link", "get_link", "logistic", "logit", "to_link"]

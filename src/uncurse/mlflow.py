@@ -10,19 +10,20 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .debias import VAD, Auto, ErrorInterval, FitRecord, Tower
+from .debias import VAD, Auto, FitRecord, Tower
 from .debias import load_record as read_record
+from .debias.refresh import map_and_record
 from .errors import UncurseError
 from .maps import Affine, Grouped, ScoreMap, load
 from .optional import needing
-from .report.provenance import LEVEL, SHARES
+from .report.provenance import intervals_of
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -111,9 +112,11 @@ def log_map(
     --------
     >>> log_map(None)
     Traceback (most recent call last):
-    uncurse.errors.UncurseError: this NoneType has no map; pass a map, a fitted VAD, Tower or Auto, or a map.json
+    uncurse.errors.UncurseError: map is of type NoneType; pass a map, a fitted method or the path of a map file
     """
-    score_map, record = _map_and_record(source)
+    score_map, record = map_and_record(source)
+    if record is not None and not record.remaining_error and hasattr(source, "interval"):
+        record = replace(record, remaining_error=intervals_of(source))
     columns = [score, group] if isinstance(score_map, Grouped) else [score]
     if not all(isinstance(column, str) and column for column in columns) or len(set(columns)) < len(columns):
         raise UncurseError(f"score={score!r} and group={group!r}; pass two different names of columns")
@@ -253,27 +256,6 @@ class _PyfuncMap:
 def _load_pyfunc(path: str) -> _PyfuncMap:
     """Load a logged map; MLflow calls this function by its name."""
     return _PyfuncMap(load(path))
-
-
-def _map_and_record(source: Any) -> tuple[ScoreMap, FitRecord | None]:
-    if isinstance(source, str | os.PathLike):
-        return load(source), read_record(source)
-    if isinstance(source, ScoreMap):
-        return source, None
-    if not isinstance(getattr(source, "map_", None), ScoreMap):
-        raise UncurseError(
-            f"this {type(source).__name__} has no map; pass a map, a fitted VAD, Tower or Auto, or a map.json"
-        )
-    record: FitRecord | None = getattr(source, "record_", None)
-    if record is not None and not record.remaining_error:
-        record = replace(record, remaining_error=tuple(_intervals(source)))
-    return source.map_, record
-
-
-def _intervals(fitted: VAD | Tower | Auto | UncursedClassifierCV | UncursedRegressorCV) -> Iterator[ErrorInterval]:
-    for alpha in SHARES:
-        with suppress(UncurseError):  # a regression, fitted without intervals, or to a small pool
-            yield ErrorInterval(alpha, *fitted.interval(alpha, LEVEL), LEVEL)
 
 
 def _figures(score_map: ScoreMap, record: FitRecord | None, name: str) -> tuple[dict[str, Any], dict[str, float]]:

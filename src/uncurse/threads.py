@@ -40,9 +40,10 @@ def in_threads(
         return list(progress(threads.map(function, items)))
 
 
-def chunks(rows: int, step: int = 1 << 16) -> Iterator[slice]:
-    """Split rows into slices that fit in the cache."""
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+def chunks(rows: int | slice, step: int = 1 << 16) -> Iterator[slice]:
+    """Split a number of rows, or a slice of rows, into slices that fit in the cache."""
+    first, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, rows)
+    return (slice(start, min(start + step, stop)) for start in range(first, stop, step))
 
 
 def shares(rows: int, least: int = 1 << 18) -> list[slice]:

@@ -243,25 +243,24 @@ def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
     except ValueError as error:
         raise UncurseError(f"{name} must be a list of names: {error}") from None
     check_length(names, rows, name)
+    if names.dtype.kind == "U" and not isinstance(values, np.ndarray):
+        names = np.asarray(values, object)  # NumPy makes text of numbers and NaN, and drops null characters at its end
     if names.dtype.kind in "fO":
         missing = np.flatnonzero(names != names if names.dtype.kind == "f" else [*map(_is_missing, names.tolist())])
         if missing.size:
             raise UncurseError(
                 f"{name}[{missing[0]}] is {names[missing[0]]}; fill missing values, for example with 'unknown'"
             )
-    if names.dtype.kind == "f":
-        return np.array([int(v) if v.is_integer() else v for v in names.tolist()], object).astype(str)
-    if names.dtype.kind == "O":
-        nested = np.flatnonzero([np.ndim(value) > 0 for value in names.tolist()])
-        if nested.size:
-            raise UncurseError(f"{name}[{nested[0]}] is a {type(names[nested[0]]).__name__}; pass text or numbers")
-    # NumPy drops null characters at the end of text, so two groups would become one.
-    if names.dtype.kind == "O" or (names.dtype.kind == "U" and not isinstance(values, np.ndarray)):
-        listed = names.tolist() if names.dtype.kind == "O" else values
-        for i, value in enumerate(listed):  # type: ignore[arg-type]
-            if isinstance(value, str) and value[-1:] == "\0":
+    if names.dtype.kind not in "fO":
+        return names
+    plain = [int(v) if isinstance(v, float | np.floating) and v.is_integer() else v for v in names.tolist()]
+    for i, value in enumerate(plain):
+        if isinstance(value, str):
+            if value[-1:] == "\0":
                 raise UncurseError(f"{name}[{i}] is {value!r}, which ends in a null character; rename the group")
-    return names.astype(str) if names.dtype.kind == "O" else names
+        elif not isinstance(value, int | float) and np.ndim(value) > 0:
+            raise UncurseError(f"{name}[{i}] is a {type(value).__name__}; pass text or numbers")
+    return np.array(plain, object).astype(str)
 
 
 def encode_names(values: ArrayLike, rows: int, name: str) -> tuple[list[str], NDArray[np.intp]]:

@@ -18,9 +18,8 @@ import pytest
 from uncurse import Affine, Chain, Curve, Grouped, Steps, UncurseError, load
 from uncurse.debias import DataRecord, FitRecord
 from uncurse.links import to_link
-from uncurse.maps import logit_knots
-from uncurse.maps.compile import compile_map, compile_transform
-from uncurse.maps.operations import Pieces
+from uncurse.maps.compile import Pieces, compile_map, compile_transform
+from uncurse.maps.shapes import logit_knots
 from uncurse.serving.export.c import to_c
 from uncurse.serving.export.python import to_python
 from uncurse.serving.export.sql import DIALECTS, to_sql

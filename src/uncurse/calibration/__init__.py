@@ -2,15 +2,12 @@
 
 from .calibrators import CALIBRATORS, calibrate, fit_calibrator
 from .half_life import HalfLifeCandidate, HalfLifeChoice, choose_half_life
-from .logistic import LogisticFit, fit_logistic
 
 __all__ = [
     "CALIBRATORS",
     "HalfLifeCandidate",
     "HalfLifeChoice",
-    "LogisticFit",
     "calibrate",
     "choose_half_life",
     "fit_calibrator",
-    "fit_logistic",
 ]

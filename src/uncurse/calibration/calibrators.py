@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from ..errors import UncurseError
 from ..evidence import Cells
+from ..evidence.from_arrays import check_classes
 from ..maps import ScoreMap, compose
 from ..validation import check_choice, check_scores, check_weights
 from .binning import bbq, histogram, isotonic, scaling_binning, smooth_isotonic
@@ -126,7 +127,5 @@ def fit_calibrator(method: str, cells: Cells, **options: Any) -> ScoreMap:
     labels = cells.label
     if labels is None:
         raise UncurseError(f"{method} needs labels; update the cells with scores and labels")
-    for missing, count in (("positives", labels.sum()), ("negatives", (cells.weight - labels).sum())):
-        if count <= 0:
-            raise UncurseError(f"the labels have no {missing}; add rows until both classes occur")
+    check_classes(cells.weight, labels)
     return function(cells, **options)

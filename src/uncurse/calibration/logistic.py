@@ -23,30 +23,12 @@ _EPSILON = float(np.finfo(float).eps)
 
 @dataclass(frozen=True)
 class LogisticFit:
-    """Result of `fit_logistic`.
+    """Result of `fit_logistic`. The observed information includes the prior precision."""
 
-    Parameters
-    ----------
-    coefficients : array of shape (d,)
-        Posterior mode; the maximum-likelihood estimate without a prior.
-    covariance : array of shape (d, d)
-        Inverse of the observed information, including the prior precision.
-    log_likelihood : float
-        Log likelihood at the mode minus the penalty of the prior.
-    log_determinant : float
-        Log determinant of the observed information, including the prior precision.
-
-    Examples
-    --------
-    >>> fit = fit_logistic(np.ones((1, 1)), np.array([4.0]), np.array([2.0]))
-    >>> fit.coefficients, fit.covariance
-    (array([0.]), array([[1.]]))
-    """
-
-    coefficients: Array
-    covariance: Array
-    log_likelihood: float
-    log_determinant: float
+    coefficients: Array  # (d,), posterior mode
+    covariance: Array  # (d, d), inverse of the observed information
+    log_likelihood: float  # at the mode, minus the penalty of the prior
+    log_determinant: float  # of the observed information
 
 
 def fit_logistic(
@@ -59,36 +41,12 @@ def fit_logistic(
     prior_precision: Array | None = None,
     start: Array | None = None,
 ) -> LogisticFit:
-    """Fit a logistic regression to weighted cells.
+    """Fit a logistic regression to cells with features (d, K), weights (K,) and weighted label sums (K,).
 
-    Maximise Σ yₖ lₖ − wₖ log(1 + exp lₖ) − ½ Σ λⱼ (bⱼ − mⱼ)² with lₖ = offsetₖ + Σ bⱼ xⱼₖ.
+    Maximise Σ yₖ lₖ − wₖ log(1 + exp lₖ) − ½ Σ λⱼ (bⱼ − mⱼ)² with lₖ = offsetₖ + Σ bⱼ xⱼₖ, prior means m and precisions
+    λ; zeros replace `start` if they fit better. Raise UncurseError if there is no finite maximum: the features separate
+    the labels, or are collinear.
 
-    Parameters
-    ----------
-    features : array of shape (d, K)
-        One row per coefficient, one column per cell. Add a row of ones for an intercept.
-    weight : array of shape (K,)
-        Weight of each cell. Without a prior its scale does not change the coefficients.
-    label : array of shape (K,)
-        Weighted label sum of each cell, between 0 and `weight`; fractions are allowed.
-    offset : array of shape (K,) or float, default=0.0
-        Fixed part of the log odds.
-    prior_mean, prior_precision : array of shape (d,), optional
-        Independent normal priors: means (default 0) and inverse variances (default 0, no prior).
-    start : array of shape (d,), optional
-        Initial coefficients; zeros are used instead if they fit better.
-
-    Returns
-    -------
-    LogisticFit
-
-    Raises
-    ------
-    UncurseError
-        If no finite maximum exists: the features separate the labels, or are collinear.
-
-    Examples
-    --------
     >>> x = np.array([-1.0, 0.0, 1.0])
     >>> fit = fit_logistic(np.stack([x, np.ones(3)]), np.full(3, 10.0), 10 * logistic(2 * x - 1))
     >>> fit.coefficients.round(6)

@@ -7,7 +7,8 @@ import numpy as np
 from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells
-from ..maps import Affine, Curve, ScoreMap, logit_knots
+from ..maps import Affine, Curve, ScoreMap
+from ..maps.shapes import logit_knots
 from ..validation import check_flag
 from .logistic import fit_logistic
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Quantiles of the score at the knots: closer towards the top, where rows are selected.
 _LEVELS = np.array([0.001, 0.02, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 0.96, 0.987, 0.997, 0.9995])
-_MIN_KNOTS = 4  # the smallest spline with two bends
+MIN_KNOTS = 4  # the smallest spline with two bends
 _MIN_GAP = 0.05  # between knots, in spreads: closer knots give bends that the data do not determine
 # Values of τ, in logits: how far bends may move the curve from its line over a few spreads. A factor of three between
 # neighbours is finer than the data can resolve. Prior probability of the line, then of each τ: one half that there is
@@ -177,7 +177,9 @@ def fit_smooth(
     z, w, y = _merged(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD + 0.5 + _TIE))
     if not z[-1] - z[0] > _TIE:  # a few heavy rows may outweigh all others
         raise UncurseError(f"nearly all of the weight is at a score of {center:g}; a curve needs scores that differ")
-    knots = _knots(z, w)
+    knots = distinct_knots(_LEVELS, z, w)
+    if len(knots) < MIN_KNOTS:
+        knots = np.linspace(z[0], z[-1], MIN_KNOTS)
     z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # clip outliers: their leverage is extreme
     basis = make_basis(knots)
     known = (0.0, 0.0) if slope is None else (slope[0] * spread, (slope[1] * spread) ** -2)
@@ -220,13 +222,13 @@ def _inside(score: Array, weight: Array, heavy: NDArray[np.bool_], positions: Ar
     return slice(int(below), int(above))
 
 
-def _knots(z: Array, weight: Array) -> Array:
-    """Return distinct knots at quantiles of the standardised score."""
+def distinct_knots(levels: Array, z: Array, weight: Array) -> Array:
+    """Return quantiles of the standardised score that are far enough apart."""
     knots: list[float] = []
-    for level in np.interp(_LEVELS, (np.cumsum(weight) - weight / 2) / weight.sum(), z).tolist():
+    for level in np.interp(levels, (np.cumsum(weight) - weight / 2) / weight.sum(), z).tolist():
         if not knots or level > knots[-1] + _MIN_GAP + _TIE:
             knots.append(level)
-    return np.array(knots) if len(knots) >= _MIN_KNOTS else np.linspace(z[0], z[-1], _MIN_KNOTS)
+    return np.array(knots)
 
 
 def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, inside: slice) -> SmoothCurve:

@@ -118,10 +118,7 @@ def _check_options(out: str | None, into: str | None, half_life: str | None) -> 
         return out or into or "", None
     if into is None:
         raise UncurseError(f"--half-life {half_life} needs --into, the evidence file whose older rows lose weight")
-    try:
-        return into, duration_seconds(half_life)
-    except UncurseError as error:
-        raise UncurseError(str(error).replace("half_life=", "--half-life is ", 1)) from None
+    return into, duration_seconds(half_life, "--half-life")
 
 
 def _time(text: str) -> str:
@@ -149,14 +146,14 @@ def _now() -> str:
 
 def _elapsed(existing: Evidence, into: str, time: str) -> float:
     """Return the seconds by which rows of a file are older than a time."""
-    from ..evidence.decay import seconds_since
+    from ..evidence.decay import check_time
 
     if existing.as_of is None:
         raise UncurseError(
             f"{into} does not hold the time of its rows, so they cannot decay; start another file with --into, or "
             "collect it again with --as-of"
         )
-    seconds = seconds_since(existing.as_of, time)
+    seconds = (check_time(time, "time") - check_time(existing.as_of, "as_of")).total_seconds()
     if seconds < 0:
         raise UncurseError(
             f"{into} is as of {existing.as_of}, after {time}; add rows in order of time, or pass their time as --as-of"

@@ -238,7 +238,7 @@ def _flat(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> d
 
 def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str, notes: list[str]) -> str:
     """Return the result as lines for people."""
-    from ..debias import KINDS
+    from ..debias.replica_kinds import replica_kind
     from ..maps import Affine
     from ..report.prose import fit_words
 
@@ -254,6 +254,6 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str, note
         slopes = [group.lambda_ for group in record.groups.values()]
         span = f", λ from {min(slopes):.4f} to {max(slopes):.4f}" if slopes else ""
         lines.append(f"{len(pool.groups):,} groups with a map each{span}")
-    score = pool.spec.scores[0] if KINDS[record.replicas].served_is_a_column else "MEAN"
+    score = pool.spec.scores[0] if replica_kind(record.replicas).served_is_a_column else "MEAN"
     target = f"{out}; next: uncurse evaluate LOG --score {score} --label LABEL --map {out}"
     return "\n".join([*lines, f"written to {'standard output' if is_stdout(out) else target}"])

@@ -142,8 +142,8 @@ def _settled(
     label: str | None, time: str | None, settled_before: str | None, state: MonitorState | None, log: list[str]
 ) -> Settled | None:
     """Return which rows of the logs count."""
+    from ..evidence.decay import check_time
     from ..logs import Settled
-    from ..monitoring.state import check_time
 
     if (time is None) != (settled_before is None):
         missing, given = ("--time", "--settled-before") if time is None else ("--settled-before", "--time")
@@ -205,7 +205,7 @@ def _percent(value: float | None, missing: str = "") -> str:
 
 
 def _text(verdict: Verdict, pool: bool) -> str:
-    from ..monitoring.calibrations import error_words
+    from ..monitoring.sequential import error_words
 
     lines = [f"{verdict.decision}: {verdict.reason}"]
     low, high = verdict.latest.low, verdict.latest.high

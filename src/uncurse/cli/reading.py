@@ -145,7 +145,7 @@ def read_for_map(
     settled: Settled | None = None,
 ) -> Evidence:
     """Read labelled rows with the options that a map was fitted with; both must fit together."""
-    from ..debias import KINDS
+    from ..debias.replica_kinds import replica_kind
     from ..maps import Grouped
 
     score_map, record = fitted
@@ -155,7 +155,7 @@ def read_for_map(
         of_map["negative_rate"] = record.negative_rate
         if by_group:
             of_map["group"] = record.group
-        if KINDS[record.replicas].served_is_a_column:
+        if replica_kind(record.replicas).served_is_a_column:
             of_map["scores"] = record.pool.columns[:1]
     if not any(map(is_evidence, sources)):  # evidence is checked against what was given; a log needs all options
         given = {**given, **{name: value for name, value in of_map.items() if given.get(name) is None}}
@@ -251,11 +251,11 @@ def load_map(path: str) -> tuple[ScoreMap, FitRecord | None]:
 
 def check_served(path: str, record: FitRecord, score: str) -> None:
     """Check that a map is used on the score that it was fitted to; warn if the column has another name."""
-    from ..debias import KINDS
+    from ..debias.replica_kinds import replica_kind
     from ..evidence.from_arrays import column_names as names_of_arrays
 
     columns = record.pool.columns
-    if not KINDS[record.replicas].served_is_a_column:
+    if not replica_kind(record.replicas).served_is_a_column:
         if score in columns:
             raise UncurseError(
                 f"{path} takes the mean of {', '.join(columns)}, and {score} is one of them; use a column of the mean"

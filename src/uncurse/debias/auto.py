@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
-from ..calibration import fit_logistic
+from ..calibration.logistic import fit_logistic
 from ..errors import UncurseError
-from ..evidence import Evidence, ReplicaCells
+from ..evidence import Evidence
 from ..evidence.from_arrays import labelled_evidence
-from ..evidence.replica_cells import outlier_fences
+from ..evidence.replica_cells import ReplicaCells, outlier_fences
 from ..links import logistic
 from ..maps import Affine, compose
 from ..threads import one_blas_thread
@@ -21,7 +21,7 @@ from .averaging import Averaged, average_maps, mixed_log_odds
 from .base import Fitted, ReplicaDebiaser
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric, lines_of
 from .latent_scores import ReplicaModel
-from .remaining_error import SHARES, TopShare, compared_shares
+from .remaining_error import SHARES, TopShare, compared_shares, log_bayes_factor
 from .replica_kinds import replica_kind
 from .shrinkage import identical_replicas, lambda_error
 from .tower import TowerFit, fit_tower
@@ -215,8 +215,7 @@ def _fit_label_free(pool: Evidence, model: ReplicaModel, *, labels: bool) -> Fit
         return Fitted(vad.map, replace(vad.record, method="vad with curvature", reason=reason), chosen)
     free = chosen.free if isinstance(chosen, LabelFreeAverage) else chosen
     assert isinstance(free, FreeShape)
-    steps = [Affine(1.0, options.offset)] if options.offset else []
-    free_map = compose(*steps, free.map(), scale=spec.scale)
+    free_map = options.composed(free.map())
     if isinstance(chosen, LabelFreeAverage):
         score_map = average_maps(vad.map, free_map, chosen.weight, model.cells, spec.logit_offset)
         percent = 100 * chosen.weight
@@ -320,11 +319,8 @@ def _systematic_error(base: Fitted, tower: TowerFit) -> float:
 
 def _group_factors(tower: TowerFit) -> dict[str, float]:
     """Return the log Bayes factor of each group for the level of all labels, against one of its own."""
-    factors = {}
-    for name, (level, error) in tower.group_levels.items():
-        densities = [_log_density(np.array([level]), np.array([[v]])) for v in (error**2, error**2 + _WRONG_LEVEL**2)]
-        factors[name] = densities[0] - densities[1]
-    return factors
+    levels = tower.group_levels.items()
+    return {name: float(log_bayes_factor(level, error**2, _WRONG_LEVEL**2)) for name, (level, error) in levels}
 
 
 def _slope_variance(base: Fitted, tower: TowerFit) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from .._types import Array
 from ..calibration.spline import monotone_curve
 from ..errors import UncurseError
-from ..evidence import ReplicaCells
+from ..evidence.replica_cells import ReplicaCells
 from ..links import logistic, logit
 from ..maps import Grouped, ScoreMap, compose
 from .remaining_error import RemainingError, TopShare
@@ -79,13 +79,10 @@ def average_maps(first: ScoreMap, second: ScoreMap, weight: float, cells: Replic
             for name in sorted(names)
         }
         return Grouped(default, maps)
-    order = np.argsort(cells.served, kind="stable")
-    reached = np.cumsum(cells.weight[order]) / cells.weight.sum()
-    served = cells.served[order]
     steps = (np.arange(_KNOTS) + 0.5) / _KNOTS
-    quantiles = served[np.searchsorted(reached, steps)]
-    low, high = served[np.searchsorted(reached, [1e-4, 1 - 1e-4])]
-    knots = np.unique(np.concatenate([quantiles, low + (high - low) * steps, [low, high]]))
+    shares = [1e-4, 1 - 1e-4, *steps]
+    low, high, *inner = np.quantile(cells.served, shares, weights=cells.weight, method="inverted_cdf")
+    knots = np.unique(np.concatenate([inner, low + (high - low) * steps, [low, high]]))
     x = knots[np.append(True, np.diff(knots) > 1e-6)] - offset
     p = weight * first.at_logits(x) + (1 - weight) * second.at_logits(x)
     return compose(monotone_curve(x, np.asarray(logit(p), np.float64)), scale=first.scale)

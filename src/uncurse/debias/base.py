@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence, ReplicaCells
+from ..evidence import Evidence
 from ..evidence.from_arrays import pool_evidence
+from ..evidence.replica_cells import ReplicaCells
 from ..evidence.spec import check_negative_rate, logit_offset
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..text_tables import html_table
@@ -143,9 +144,10 @@ class Debiaser:
         """
         self._check_fitted()
         if alphas is None and self._selected is not None:
-            offset = logit_offset(self.record_.negative_rate)
-            return straight_line(self.map_, self._selected.served - offset, self._selected.weight, SELECTED_SHARES)
-        return straight_line(self.map_, *self._pool_scores(), POOL_SHARES if alphas is None else alphas)
+            cells, offset = self._selected, logit_offset(self.record_.negative_rate)
+            return straight_line(self.map_, cells.served - offset, cells.weight, SELECTED_SHARES, cells.effective_rows)
+        rows = None if self._remaining is None else self._remaining.cells.effective_rows
+        return straight_line(self.map_, *self._pool_scores(), POOL_SHARES if alphas is None else alphas, rows)
 
     def _pool_scores(self) -> tuple[Array, Array]:
         """Return served logits of the pool, as the map takes them, and their weights."""

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array
-from ..calibration import fit_logistic
-from ..calibration.spline import Basis, make_basis
+from ..calibration.logistic import fit_logistic
+from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, make_basis
 from ..links import logistic
 from ..threads import one_blas_thread
 
@@ -30,7 +30,6 @@ _SUPPORTED = 0.75  # three to one: probability from which a part is called suppo
 # Quantiles of z at the knots of the curve: closer towards the top, where rows are selected. Bends are small and smooth,
 # so few knots are enough.
 _LEVELS = np.array([0.01, 0.2, 0.5, 0.8, 0.95, 0.99])
-_MIN_KNOTS, _MIN_GAP = 4, 0.05  # the smallest spline with two bends; least distance of knots, in spreads
 _CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread: a limit of memory and time, not of precision
 _FENCE = 3.0  # see `_inside`
 _NO_VARIANCE = 1e-14  # a direction with less prior variance is certain
@@ -163,21 +162,15 @@ def _fit(features: Array, weight: Array, label: Array, z: Array, prior: Array) -
 
 def _basis(z: Array, weight: Array, center: float, spread: float) -> Basis | None:
     """Return the basis of the curve; None if the predictions have too few different values."""
-    knots = np.interp(_LEVELS, (np.cumsum(weight) - weight / 2) / weight.sum(), z)
     if not spread > 0:
         return None
-    kept: list[float] = []
-    for knot in ((knots - center) / spread).tolist():
-        if not kept or knot > kept[-1] + _MIN_GAP:
-            kept.append(knot)
-    return make_basis(np.array(kept)) if len(kept) >= _MIN_KNOTS else None
+    knots = distinct_knots(_LEVELS, (z - center) / spread, weight)
+    return make_basis(knots) if len(knots) >= MIN_KNOTS else None
 
 
 def _inside(z: Array, weight: Array) -> NDArray[np.bool_]:
     """Mark all but outliers: outside the 1% to 99% range by 3 times its distance to the median (9 normal sd)."""
-    order = np.argsort(z, kind="stable")
-    reached = np.cumsum(weight[order]) / weight.sum()
-    low, middle, high = z[order][np.searchsorted(reached, [0.01, 0.5, 0.99])]
+    low, middle, high = np.quantile(z, [0.01, 0.5, 0.99], weights=weight, method="inverted_cdf")
     return np.asarray((z >= low - _FENCE * (middle - low)) & (z <= high + _FENCE * (high - middle)))
 
 

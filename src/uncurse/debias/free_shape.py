@@ -22,13 +22,13 @@ import numpy as np
 from .._types import Array
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
-from ..evidence import Moments, ReplicaCells
-from ..evidence.replica_cells import outlier_fences, point_masses
+from ..evidence import Moments
+from ..evidence.replica_cells import ReplicaCells, outlier_fences, point_masses
 from ..links import logistic
 from ..maps import Affine, Curve
 from .averaging import mixed_log_odds
 from .latent_scores import LatentScores, ReplicaModel
-from .remaining_error import TopShare, compared_shares, relative_level_error
+from .remaining_error import TopShare, compared_shares, log_bayes_factor, relative_level_error
 from .shrinkage import with_curvature
 
 _MIN_ROWS = 20  # fewer do not determine a shape
@@ -188,7 +188,7 @@ class FreeShape(LabelFree):
     curve: SmoothCurve | Curve
 
     @classmethod
-    def fit(cls, model: ReplicaModel) -> FreeShape:
+    def fit(cls, model: ReplicaModel, lines: Array | None = None) -> FreeShape:
         """Fit to a pool: from the teacher if there is one and noise allows it, else from the latent scores."""
         cells = model.cells
         if cells.effective_rows < _MIN_ROWS:
@@ -199,10 +199,10 @@ class FreeShape(LabelFree):
             raise UncurseError(f"{cells.cap}, which hides the noise there; pass scores without a cap, or labelled rows")
         others = cells.n_replicas - 1
         if model.kind.exchangeable and others > 1 and model.noise / others <= _MAX_NOISE:
-            return cls(model, project(cells, teacher(cells)))
+            return cls(model, project(cells, teacher(cells)), lines=lines)
         if model.latent is None:
             raise UncurseError("the replicas are identical, so they show no noise; train them with other seeds")
-        return cls(model, _latent_curve(model.latent, cells))
+        return cls(model, _latent_curve(model.latent, cells), lines=lines)
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
@@ -239,8 +239,7 @@ class FreeShape(LabelFree):
         factors = []
         for alpha in compared_shares(self.cells):
             difference, right = self.log_mean(alpha) - other.log_mean(alpha), max(self.map_error(alpha), 1e-9) ** 2
-            wrong = right + _WRONG**2
-            factors.append(0.5 * (np.log(wrong / right) - difference**2 * (1 / right - 1 / wrong)))
+            factors.append(log_bayes_factor(difference, right, _WRONG**2))
         return float(logistic(np.array(np.mean(factors))))  # the shares are nested: their evidence does not add up
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._types import Array
-from ..calibration import fit_logistic
+from ..calibration.logistic import fit_logistic
 from ..calibration.spline import SmoothCurve, fit_smooth
 from ..errors import UncurseError
-from ..evidence import ReplicaCells
-from ..evidence.replica_cells import outlier_fences
+from ..evidence.replica_cells import ReplicaCells, outlier_fences
 from ..links import logistic, logit
 from .free_shape import project
 from .latent_scores import ReplicaModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._types import Array
-from ..calibration import fit_logistic
+from ..calibration.logistic import fit_logistic
 from ..errors import UncurseError
 from ..evidence import Evidence, Moments
 from ..validation import warn_user

@@ -8,7 +8,7 @@ It gives E[φ(t) | served score] and E[φ(t) | m, v], and allows noise that diff
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import ReplicaCells
-from ..evidence.replica_cells import clip_outliers
+from ..evidence.replica_cells import ReplicaCells, clip_outliers
 from ..threads import one_blas_thread
 from .replica_kinds import ReplicaSummary, replica_kind
 from .shrinkage import identical_replicas
@@ -98,12 +97,6 @@ class LatentScores:
     grid: LatentGrid
     share: Array  # (L, N)
 
-    @classmethod
-    def fit(cls, summary: ReplicaSummary, effective_rows: float) -> LatentScores:
-        """Fit by the EM algorithm."""
-        (fitted,) = _Problem.of(summary, effective_rows).solve()
-        return fitted
-
     def posterior_logit(self, summary: ReplicaSummary) -> tuple[Array, Array]:
         """Return logit E[φ(t) | m, v] of each cell, and the posterior variance of φ(t)."""
         grid, log_odds, variance = self._table
@@ -143,14 +136,14 @@ class _Problem:
 
     summary: ReplicaSummary  # without outliers, its weights adding up to 1
     rows: float
+    precision: float  # rows that set the number of iterations
     grid: LatentGrid
     kernel: Array  # (N, B, L): density of a mean given noise and true score
     place: Keys  # (K,): of each cell among bins and variances
     shape: tuple[int, int]  # (B, V)
-    precision: float = 0.0  # rows that set the number of iterations
 
     @classmethod
-    def of(cls, summary: ReplicaSummary, rows: float) -> _Problem:
+    def of(cls, summary: ReplicaSummary, rows: float, precision: float) -> _Problem:
         w = summary.weight / summary.weight.sum()
         mean, variance = (clip_outliers(x, w) for x in (summary.mean, summary.variance))
         center = float(w @ mean)
@@ -170,7 +163,7 @@ class _Problem:
         deviation = np.sqrt(noises[:, None] ** 2 / summary.models + width**2)  # (N, L)
         kernel = _normal(means[None, :, None] - points, deviation[:, None, :])
         clean = summary._replace(mean=mean, variance=variance, weight=w)
-        return cls(clean, rows, grid, kernel, place, (len(means), _VARIANCES))
+        return cls(clean, rows, precision, grid, kernel, place, (len(means), _VARIANCES))
 
     def resampled(self, draws: int) -> Array:
         """Return weights of a Poisson bootstrap of the rows: (R, K)."""
@@ -186,9 +179,8 @@ class _Problem:
         weights = weights / weights.sum(axis=1, keepdims=True)
         size = self.shape[0] * self.shape[1]
         observed = np.stack([np.bincount(self.place, w, size).reshape(self.shape) for w in weights])
-        iterations = int(
-            np.clip((self.precision or self.rows) / _ROWS_PER_ITERATION + 1e-6, _MIN_ITERATIONS, _MAX_ITERATIONS)
-        )  # 2,999.9999 rows are 3,000
+        needed = self.precision / _ROWS_PER_ITERATION + 1e-6  # 2,999.9999 rows are 3,000
+        iterations = int(np.clip(needed, _MIN_ITERATIONS, _MAX_ITERATIONS))
         by_variance = self.grid.by_variance  # (V, N)
         back = np.ascontiguousarray(self.kernel.transpose(0, 2, 1))
         share = np.stack([self._first_share(w).T for w in weights], axis=2)  # (N, L, R)
@@ -247,7 +239,7 @@ class ReplicaModel:
 
     @cached_property
     def _problem(self) -> _Problem:
-        return replace(_Problem.of(self.summary, self.cells.effective_rows), precision=self.rows)
+        return _Problem.of(self.summary, self.cells.effective_rows, self.rows)
 
     @cached_property
     def latent(self) -> LatentScores | None:

@@ -11,17 +11,19 @@ import numpy as np
 from .._types import Array, Float
 from ..calibration.spline import monotone_curve
 from ..errors import UncurseError
-from ..evidence import Cells, Evidence
+from ..evidence import Evidence, LogSpec
+from ..evidence.evidence import cells_of
 from ..evidence.from_arrays import column_names
 from ..links import logistic, logit
-from ..maps import Affine, Curve, Grouped, ScoreMap, load
+from ..maps import Affine, Curve, ScoreMap, load
 from ..maps.append import append_map
+from ..maps.combined import predicted_cells
 from ..validation import warn_user
 from .base import Debiaser, Fitted
 from .drift_model import Drift, Known, fit_drift
 from .records import DataRecord, FitRecord, RefreshRecord, TopChange, load_record
 from .remaining_error import SHARES
-from .replica_kinds import KINDS
+from .replica_kinds import replica_kind
 
 _NEGLIGIBLE = 0.002  # a change below 0.2% everywhere on the top is not worth a new map
 _LEAST_SLOPE = 0.05  # below it labels no longer rise with the scores
@@ -67,9 +69,12 @@ def refresh(map: str | os.PathLike[str] | ScoreMap | Fitted | Debiaser, evidence
     score_map, record = map_and_record(map)
     if not isinstance(evidence, Evidence):
         raise UncurseError(f"evidence is of type {type(evidence).__name__}; pass Evidence with labels")
-    _check_rows(evidence, score_map, record)
+    check_fits(evidence, score_map, record, "evidence")
+    rows = _Rows.of(score_map, evidence)
     spec = evidence.spec
-    if record is None:
+    if record is not None:
+        _check_served(spec, record)
+    else:
         data = DataRecord(0, spec.scores[:1])
         options: dict[str, Any] = {"scale": spec.scale, "link": spec.link, "negative_rate": spec.negative_rate}
         record = FitRecord("unknown", data, reason="the map had no record of its fit", group=spec.group, **options)
@@ -77,7 +82,7 @@ def refresh(map: str | os.PathLike[str] | ScoreMap | Fitted | Debiaser, evidence
     repeated = [source for source in evidence.sources if source != "-" and os.path.realpath(source) in seen]
     if repeated:
         warn_user(f"the map has seen the labels of {repeated[0]} before; if its rows are the same they count twice")
-    found, update = _examine(_Rows.of(score_map, evidence), evidence, record)
+    found, update = _examine(rows, evidence, record)
     record = replace(record, refreshes=(*record.refreshes, found)[-_MAX_RECORDS:])
     if update is None:
         return Fitted(score_map, record, None, _NO_INTERVAL)
@@ -90,44 +95,43 @@ def map_and_record(source: Any) -> tuple[ScoreMap, FitRecord | None]:
         return source, None
     if isinstance(source, Fitted):
         return source.map, source.record
-    if isinstance(source, Debiaser):
-        if not hasattr(source, "map_"):
-            raise UncurseError(f"this {type(source).__name__} is not fitted; call fit first")
-        return source.map_, source.record_
     if isinstance(source, str | os.PathLike):
         return load(source), load_record(source)
+    if isinstance(getattr(source, "map_", None), ScoreMap):  # VAD, Tower, Auto or an estimator
+        return source.map_, source.record_
+    if isinstance(source, Debiaser):
+        raise UncurseError(f"this {type(source).__name__} is not fitted; call fit first")
     raise UncurseError(f"map is of type {type(source).__name__}; pass a map, a fitted method or the path of a map file")
 
 
 # ---------------------------------------------------------------------------- the labelled rows
 
 
-def _check_rows(evidence: Evidence, score_map: ScoreMap, record: FitRecord | None) -> None:
-    """Check that the evidence has labels, and holds the score that the map takes."""
-    spec = evidence.spec
-    if evidence.cells is None:
-        raise UncurseError(
-            "this evidence has scale='value', which does not predict a label; refresh with logits or probabilities"
-        )
-    if spec.label is None:
-        raise UncurseError("this evidence holds no labels; collect it with its label column")
-    if not evidence.rows:
-        raise UncurseError("this evidence holds no rows; pass at least one")
+def check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, name: str) -> None:
+    """Check that rows, which errors call `name`, hold the scores that a map takes; and labels, unless they are a pool.
+
+    >>> from uncurse.evidence import from_arrays
+    >>> check_fits(from_arrays([[0.0]]), Affine(1.0, 0.0), None, "evidence")
+    Traceback (most recent call last):
+    uncurse.errors.UncurseError: the evidence holds no labels; collect it with its label column
+    """
+    spec = rows.spec
+    cells_of(rows, name, labelled=name != "pool")
+    if not rows.rows:
+        raise UncurseError(f"the {name} holds no rows; pass at least one")
     if spec.scale != score_map.scale:
+        raise UncurseError(f"the map takes scale={score_map.scale!r} and the {name} has scale={spec.scale!r}; use one")
+    if record is not None and record.negative_rate != spec.negative_rate:
         raise UncurseError(
-            f"the map takes scale={score_map.scale!r} and the evidence has scale={spec.scale!r}; use one scale"
-        )
-    if isinstance(score_map, Grouped) and not evidence.groups:
-        raise UncurseError("this map has a map for each group; collect the log by its group column too")
-    if record is None:
-        return
-    if record.negative_rate != spec.negative_rate:
-        raise UncurseError(
-            f"the map was fitted with negative_rate={record.negative_rate} and the evidence has "
+            f"the map was fitted with negative_rate={record.negative_rate} and the {name} has "
             f"negative_rate={spec.negative_rate}; collect it again"
         )
+
+
+def _check_served(spec: LogSpec, record: FitRecord) -> None:
+    """Check that the evidence holds the score that the map was fitted to."""
     columns, served = record.pool.columns, spec.scores[0]
-    if not KINDS[record.replicas].served_is_a_column:
+    if not replica_kind(record.replicas).served_is_a_column:
         if served in columns:
             raise UncurseError(
                 f"the map takes the mean of {', '.join(columns)}, and {served!r} is one of them; pass evidence of a "
@@ -152,17 +156,10 @@ class _Rows:
     @classmethod
     def of(cls, score_map: ScoreMap, evidence: Evidence) -> _Rows:
         assert evidence.cells is not None
-        parts: list[tuple[ScoreMap, Cells | None]] = [(score_map, evidence.cells)]
-        if isinstance(score_map, Grouped):
-            maps = {name: score_map.maps.get(name, score_map.default) for name in evidence.groups}
-            parts = [(maps[name], part.cells) for name, part in evidence.groups.items()]
-        columns = []
-        for part, cells in parts:
-            if cells is None or cells.label is None:
-                raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
-            # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
-            z = logit(part.at_logits(cells.score - evidence.spec.logit_offset))
-            columns.append(np.stack([cells.score, z, cells.weight, cells.label]))
+        columns = [
+            np.stack([cells.score, logit(p), cells.weight, cells.label])  # type: ignore[list-item]
+            for p, cells in predicted_cells(score_map, evidence).values()
+        ]
         served, z, weight, label = np.concatenate(columns, axis=1)
         factor = float(evidence.cells.weight.sum() / evidence.cells.weight_squares.sum())  # to effective rows
         return cls(served, z, weight * factor, label * factor)

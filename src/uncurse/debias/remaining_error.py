@@ -6,13 +6,13 @@ all of them. An interval of another form starts here.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..evidence import ReplicaCells
+from ..evidence.replica_cells import ReplicaCells
 from ..evidence.spec import logit_offset
 from ..links import logistic
 from ..maps import Grouped, ScoreMap
@@ -89,6 +89,11 @@ def relative_level_error(top: TopShare, log_odds: Array, variance: float) -> flo
     """Return the standard error of the log mean prediction on the top, if the mean logit has this `variance`."""
     p = logistic(log_odds)
     return float(np.sqrt(variance)) * top.mean(p / top.mean(p) * (1 - p))
+
+
+def log_bayes_factor(difference: Any, variance: Any, more: Any) -> Any:
+    """Return the log Bayes factor of N(0, variance) against N(0, variance + more), given a difference."""
+    return 0.5 * (np.log1p(more / variance) - np.square(difference) * (1 / variance - 1 / (variance + more)))
 
 
 def normal_quantile(level: float) -> float:

@@ -13,7 +13,8 @@ import numpy as np
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence, Moments, ReplicaCells, ReplicaCounts
+from ..evidence import Evidence, Moments, ReplicaCounts
+from ..evidence.replica_cells import ReplicaCells
 from ..validation import check_choice, warn_user
 
 _ALIKE = 1.5  # ratio of standard deviations; with a larger one, maps of such seeds are off by 5% and more

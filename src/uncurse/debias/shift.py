@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from .._types import Array
-from ..evidence import ReplicaCells
-from ..evidence.replica_cells import clip_outliers
+from ..evidence.replica_cells import ReplicaCells, clip_outliers
 from ..links import logistic
+from .remaining_error import log_bayes_factor
 from .replica_kinds import ReplicaKind
 
 # Standard deviations of differences, if there are any: of means (in standard deviations of the score), of the logarithm
@@ -35,9 +35,8 @@ def without_chance(pool: ReplicaCells, labelled: ReplicaCells, kind: ReplicaKind
     difference, error = (mine - theirs) / scale, my_errors + their_errors
     if not (np.isfinite(difference).all() and (error > _ROUNDING).all()):  # replicas that are equal or all as far apart
         return pool
-    size = np.square(_SIZES)
-    factor = 0.5 * np.square(difference) * (1 / error - 1 / (error + size)) - 0.5 * np.log1p(size / error)
-    mean, spread, noise = theirs + logistic(factor) * difference * scale
+    chance = log_bayes_factor(difference, error, np.square(_SIZES))
+    mean, spread, noise = theirs + logistic(-chance) * difference * scale
     noise_ratio = float(np.exp(noise - mine[2]))
     return replace(
         pool,

@@ -21,13 +21,17 @@ _STEPS, _CLOSE = 50, 1e-12
 
 
 def straight_line(
-    score_map: ScoreMap, served: Array, weight: Array, alphas: Sequence[float] = POOL_SHARES
+    score_map: ScoreMap,
+    served: Array,
+    weight: Array,
+    alphas: Sequence[float] = POOL_SHARES,
+    rows: float | None = None,
 ) -> tuple[Affine, float]:
     """Return the affine map whose mean predictions on the top shares are nearest to those of a map, and its loss.
 
     The loss is the largest relative difference of the mean predictions on shares between the two `alphas`. If the
     largest share is 1, the mean prediction of all rows stays the same. `served` and `weight` are the logits of the rows
-    as the map takes them, and their weights.
+    as the map takes them, and their weights; or those of cells that hold `rows` effective rows.
     """
     low, high = _check_shares(alphas)
     if isinstance(score_map, Grouped):
@@ -38,8 +42,9 @@ def straight_line(
     order = np.argsort(-served, kind="stable")
     x, w = served[order], weight[order]
     reached = np.cumsum(w) / w.sum()
-    if high * len(x) < 1:
-        raise UncurseError(f"the top {100 * high:g}% of {len(x)} scores selects none; pass larger alphas")
+    rows = len(x) if rows is None else rows
+    if high * rows < 1:
+        raise UncurseError(f"the top {100 * high:g}% of {rows:.0f} scores selects none; pass larger alphas")
     # Rows beyond the largest share do not matter.
     kept = slice(0, int(np.searchsorted(reached, high)) + 1)
     x, w, reached = x[kept], w[kept], reached[kept]

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
-from ..calibration import fit_logistic
+from ..calibration.logistic import fit_logistic
 from ..calibration.spline import SmoothCurve
 from ..errors import UncurseError
-from ..evidence import Evidence, ReplicaCells
+from ..evidence import Evidence
 from ..evidence.from_arrays import labelled_evidence
-from ..evidence.replica_cells import clip_outliers
+from ..evidence.replica_cells import ReplicaCells, clip_outliers
 from ..links import logistic, logit
 from ..maps import Affine, Grouped, ScoreMap, compose
 from ..threads import one_blas_thread

@@ -13,9 +13,9 @@ from ..calibration import CALIBRATORS, fit_calibrator
 from ..errors import UncurseError
 from ..evidence import Evidence, Moments
 from ..evidence.spec import check_negative_rate, logit_offset
-from ..links import get_link, logistic
+from ..links import check_space, get_link, logistic
 from ..maps import Affine, Grouped, ScoreMap, compose
-from ..validation import SCALES, check_choice, check_flag, check_number, warn_user
+from ..validation import check_choice, check_flag, check_number, warn_user
 from .base import Fitted
 from .free_shape import FreeShape, LabelFree, LabelFreeAverage, Parametric, lines_of
 from .label_selection import served_lead
@@ -47,8 +47,7 @@ class VADOptions:
     intervals: bool = False
 
     def __post_init__(self) -> None:
-        get_link(self.link)
-        check_choice("scale", self.scale, SCALES)
+        check_space(self.link, self.scale)
         replica_kind(self.replicas)
         check_choice("shape", self.shape, ("straight", "free"))
         object.__setattr__(self, "negative_rate", check_negative_rate(self.negative_rate, self.scale))
@@ -67,10 +66,8 @@ class VADOptions:
             raise UncurseError(
                 "shape='free' needs logits or probabilities and the logistic link, without calibrator or curvature"
             )
-        if self.scale == "value" and (np.isfinite(get_link(self.link).upper) or self.calibrator or self.intervals):
-            raise UncurseError(
-                "scale='value' is for regression: use link='identity' or 'log', no calibrator, no intervals"
-            )
+        if self.scale == "value" and (self.calibrator or self.intervals):
+            raise UncurseError("scale='value' is for regression: it has no calibrator and no intervals")
         if self.lambda_floor is not None and not 0 <= check_number(self.lambda_floor, "lambda_floor") < 1:
             raise UncurseError(
                 f"lambda_floor={self.lambda_floor}; pass a number from 0 to 1, or None to raise an error"
@@ -90,6 +87,10 @@ class VADOptions:
     def recentred(self) -> bool:
         """Whether scores are shrunk before calibration."""
         return self.recentre and self.link == "logistic"
+
+    def composed(self, *maps: ScoreMap) -> ScoreMap:
+        """Return one map that corrects scores for negative sampling and applies `maps` in order."""
+        return compose(*([Affine(1.0, self.offset)] if self.offset else []), *maps, scale=self.scale)
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def label_free(model: ReplicaModel, moments: Moments, options: VADOptions) -> La
     One λ has a smaller error than a curve, but noise may differ from row to row.
     """
     lines = lines_of(moments)
-    free = replace(FreeShape.fit(model), lines=lines)
+    free = FreeShape.fit(model, lines)
     shrinkage = _shrinkage(moments, options, None)
     if options.link != "logistic" or not shrinkage.value > 0:
         return free
@@ -191,11 +192,8 @@ def _fit_free(pool: Evidence, options: VADOptions, shrinkage: _Shrinkage, varian
     if pool.groups or variance is not None:
         raise UncurseError("shape='free' has no groups and takes no variance; fit one VAD for each group")
     counts = pool.require("replica_counts", "collect it with replica_counts=True")
-    shape = FreeShape.fit(ReplicaModel(options.kind.cells(counts), options.replicas))
-    shape = replace(shape, lines=lines_of(pool.moments))
-    steps = [Affine(1.0, options.offset)] if options.offset else []
-    score_map = compose(*steps, shape.map(), scale=options.scale)
-    return Fitted(score_map, _record("vad", pool, None, options, shrinkage, {}), shape)
+    shape = FreeShape.fit(ReplicaModel(options.kind.cells(counts), options.replicas), lines_of(pool.moments))
+    return Fitted(options.composed(shape.map()), _record("vad", pool, None, options, shrinkage, {}), shape)
 
 
 def _remaining(
@@ -327,16 +325,12 @@ def _fit_groups(
 
 def _map(shrinkage: _Shrinkage, calibration: ScoreMap | None, options: VADOptions) -> ScoreMap:
     value, center = shrinkage.value, shrinkage.center
-    steps: list[ScoreMap] = [Affine(1.0, options.offset)] if options.offset else []
     if calibration is not None and options.recentred:
         # Convert a pool score to the labelled score with the same expected truth; each is shrunk about its own mean.
         own = shrinkage.labelled * value
         start = shrinkage.labelled_center + ((1 - own) * center - shrinkage.labelled_center) / shrinkage.labelled
-        return compose(*steps, Affine(value, start, options.link), calibration, scale=options.scale)
-    if calibration is not None:
-        steps.append(calibration)
+        return options.composed(Affine(value, start, options.link), calibration)
+    shrunk: ScoreMap = Affine(value, (1 - value) * center, options.link)
     if options.curvature:
-        steps.append(with_curvature(value, center, shrinkage.noise, options.link))
-    else:
-        steps.append(Affine(value, (1 - value) * center, options.link))
-    return compose(*steps, scale=options.scale)
+        shrunk = with_curvature(value, center, shrinkage.noise, options.link)
+    return options.composed(shrunk) if calibration is None else options.composed(calibration, shrunk)

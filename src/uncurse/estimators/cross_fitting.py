@@ -19,12 +19,12 @@ from ..debias.replica_kinds import replica_kind
 from ..debias.straight_line import POOL_SHARES, straight_line
 from ..errors import UncurseError
 from ..maps import Affine, ScoreMap, compose
-from ..validation import check_choice, warn_user
-from .alignment import align
+from ..validation import check_choice, encode_names, warn_user
 from .replicas import ReplicaPlan, RowsToScore, check_is_estimator, run_jobs, score_pool
-from .resampling import Rows, group_numbers, take_rows
+from .resampling import Rows, take_rows
 from .scores import (
     CrossFit,
+    align,
     all_constant,
     check_feature_names,
     count_rows,
@@ -245,7 +245,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             return []
         classes = is_classifier(plan.template)
         weighted = np.ones(len(plan.y), bool) if plan.weights is None else plan.weights > 0
-        groups = None if plan.groups is None else group_numbers(plan.groups, len(plan.y))
+        groups = None if plan.groups is None else encode_names(plan.groups, len(plan.y), "groups")[1]
         if not isinstance(self.cv, int | np.integer):
             splits = self._split(self.cv, plan, np.arange(len(plan.y)), groups)
             folds = [(train[weighted[train]], test[weighted[test]]) for train, test in splits]

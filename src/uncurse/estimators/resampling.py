@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..validation import effective_rows, group_rows
+from ..validation import effective_rows, encode_names
 
 Rows = NDArray[np.intp]
 
@@ -48,7 +48,7 @@ class Bootstrap:
             hashes = row_hashes(X, classes if stratified else y)
             units[np.lexsort([weight, hashes, weight == 0])] = np.arange(n)
         else:
-            units = group_numbers(groups, n)
+            units = encode_names(groups, n, "groups")[1]
         return cls(units, int(units.max()) + 1, classes, weight)
 
     def draw(self, seed: list[int], rows: Rows | None = None, *, at_most_once: bool = False) -> NDArray[np.int64]:
@@ -72,14 +72,6 @@ class Bootstrap:
             f"none of {_REDRAWS} bootstraps contains every class: the rarest has {rarest} rows; add rows of it, or use "
             "replicas='seeds'"
         )
-
-
-def group_numbers(groups: ArrayLike, n: int) -> Rows:
-    """Return a number for the group of each row."""
-    numbers = np.empty(n, np.intp)
-    for i, members in enumerate(group_rows(groups, n)[1]):
-        numbers[members] = i
-    return numbers
 
 
 def take_rows(X: Any, rows: Rows) -> Any:

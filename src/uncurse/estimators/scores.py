@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from sklearn.utils.validation import _num_samples
 
 from .._types import Array
 from ..debias.records import DataRecord, FitRecord
+from ..debias.replica_kinds import ReplicaKind
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, from_arrays
 from ..evidence.from_arrays import column_names
@@ -28,6 +29,8 @@ _TREES_AND_LINEAR = (
     "sklearn.ensemble",
     "sklearn.linear_model",
 )
+_LEAST_ROWS = 30  # of a fold, from which its noise is estimated
+_LEAST_SHARE = 0.05  # least share of the variance that is attributed to true scores
 _SCORED_ROWS = 20_000  # more scores of the pool have next to no effect on a map
 
 
@@ -143,52 +146,17 @@ class CrossFit:
     pool_repeats: float = 1.0
     labelled_repeats: float = 1.0
 
-    def pool_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the pool as evidence, with the number of different rows.
 
-        Parameters
-        ----------
-        scale : {"probability", "value"}
-            Scale of the scores.
-        clip : float, default=0.0
-            Probabilities are clipped to [clip, 1 − clip].
+def pool_evidence(done: CrossFit, clip: float = 0.0) -> Evidence:
+    """Return a pool of probabilities as evidence, with the number of different rows; `clip` as in `evidence_of`."""
+    return evidence_of(done.pool, None, done.pool_weights, clip).repeated(done.pool_repeats)
 
-        Returns
-        -------
-        Evidence
-        """
-        return _evidence(self.pool, None, self.pool_weights, scale, clip).repeated(self.pool_repeats)
 
-    def served_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the pool as evidence, scored by the models that are trained on all rows.
-
-        Parameters
-        ----------
-        scale, clip : str and float
-            As in `pool_evidence`.
-
-        Returns
-        -------
-        Evidence
-        """
-        assert self.served_pool is not None
-        return _evidence(self.served_pool, None, None, scale, clip)
-
-    def labelled_evidence(self, scale: str, clip: float = 0.0) -> Evidence:
-        """Return the labelled rows as evidence, with the number of different rows.
-
-        Parameters
-        ----------
-        scale, clip : str and float
-            As in `pool_evidence`.
-
-        Returns
-        -------
-        Evidence
-        """
-        assert self.labelled is not None
-        scores, labels, *weights = self.labelled
-        return _evidence(scores, labels, weights[0] if weights else None, scale, clip).repeated(self.labelled_repeats)
+def labelled_evidence(done: CrossFit, clip: float = 0.0) -> Evidence:
+    """Return the labelled rows as evidence, with the number of different rows."""
+    assert done.labelled is not None
+    scores, labels, *weights = done.labelled
+    return evidence_of(scores, labels, weights[0] if weights else None, clip).repeated(done.labelled_repeats)
 
 
 def pool_record(done: CrossFit) -> DataRecord:
@@ -230,8 +198,60 @@ def _data_record(scores: Array, weights: Array | None, repeats: float) -> DataRe
     return DataRecord(round(rows), column_names(scores.shape[1]), effective_rows=effective)
 
 
-def _evidence(scores: Array, labels: Array | None, weights: Array | None, scale: str, clip: float) -> Evidence:
+def evidence_of(scores: Array, labels: Array | None, weights: Array | None, clip: float) -> Evidence:
+    """Return probabilities, clipped to [clip, 1 − clip], as evidence."""
+    spec = LogSpec(column_names(scores.shape[1]), "probability", label=None if labels is None else "label")
     clipped = np.clip(scores, clip, 1 - clip) if clip else scores
-    spec = LogSpec(column_names(scores.shape[1]), scale, label=None if labels is None else "label")
-    counts = scale == "probability"
-    return from_arrays(clipped, labels, spec=spec, sample_weight=weights, replica_counts=counts)
+    return from_arrays(clipped, labels, spec=spec, sample_weight=weights, replica_counts=True)
+
+
+def align(
+    kind: ReplicaKind,
+    folds: Sequence[Array],
+    served: Array | None,
+    *,
+    held_out: float,
+    weights: Sequence[Array] | None = None,
+) -> tuple[float, float]:
+    """Return slope and intercept that translate a served score to a score out of fold.
+
+    The map is fitted to scores out of fold, whose models are trained on fewer rows and so have more noise. A served
+    score corresponds to the score out of fold for which the expected truth is the same.
+
+    With all rows, noise has r times the variance that it has in a fold. For regular models r is 1 − held_out, and for
+    strongly regularised ones 1: the prior is the middle between them. Differences between replicas on the pool measure
+    r, with an error that follows from the differences between folds.
+
+    `folds` holds the scores (m, S) of the pool by the models of each fold, which have not seen a share `held_out` of
+    the rows, `served` those by the models that are trained on all rows, and `weights` the weights (m,) of each fold's
+    rows.
+    """
+    if min(map(len, folds)) < _LEAST_ROWS:
+        folds, weights = [np.concatenate(folds)], None if weights is None else [np.concatenate(weights)]
+    by_fold = [None] * len(folds) if weights is None else weights
+    parts = [np.cov(scores.T, ddof=0, aweights=own) for scores, own in zip(folds, by_fold, strict=True)]
+    noises = np.array([float(kind.noise_variance(part)) for part in parts])
+    noise, variance = float(noises.mean()), float(np.mean([part[0, 0] for part in parts]))
+    if not min(noises.min(), variance) > 0:
+        return 1.0, 0.0
+    means = [np.average(scores[:, 0], weights=own) for scores, own in zip(folds, by_fold, strict=True)]
+    center = float(np.mean(means))
+    log_ratio, error = np.log1p(-held_out / 2), held_out / 2
+    served_center, served_variance = center, None
+    if served is not None:
+        covariance = np.cov(served.T, ddof=0)
+        served_center, served_variance = float(served[:, 0].mean()), float(covariance[0, 0])
+        served_noise = float(kind.noise_variance(covariance))
+        if not min(served_noise, served_variance) > 0:
+            return 1.0, 0.0
+        chance = float(np.std(np.log(noises), ddof=1)) * np.sqrt(1 + 1 / len(folds)) if len(folds) > 1 else np.inf
+        weight = error**2 / (error**2 + max(chance, 1e-3) ** 2)
+        log_ratio += weight * (np.log(served_noise / noise) - log_ratio)
+    ratio = float(np.exp(log_ratio))
+    true = max(variance - noise, _LEAST_SHARE * variance)
+    if served_variance is None:  # the true scores are the same, with less noise
+        served_variance = true + ratio * noise
+    served_true = max(served_variance - ratio * noise, _LEAST_SHARE * served_variance)
+    # The ratio of both λ, and of the scales of the true scores if their variances differ.
+    slope = float(np.sqrt(served_true / served_variance / (true / variance) * variance / served_variance))
+    return slope, center - slope * served_center

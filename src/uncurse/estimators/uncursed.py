@@ -30,7 +30,7 @@ from ..metrics.selection import top_share
 from ..validation import LARGEST_SCORE, check_finite, check_numbers, warn_user
 from .cross_fitting import CrossFitted
 from .replicas import ReplicaPlan
-from .scores import CrossFit, pool_record
+from .scores import CrossFit, evidence_of, labelled_evidence, pool_evidence, pool_record
 
 #: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
 CLIP = 1e-6
@@ -156,8 +156,8 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         kind = done.replicas.kind
         method: VAD | Tower | Auto
         try:
-            pool = done.pool_evidence("probability", clip)
-            rows = None if labelled is None else done.labelled_evidence("probability", clip)
+            pool = pool_evidence(done, clip)
+            rows = None if labelled is None else labelled_evidence(done, clip)
             if self.method == "vad":
                 method = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA).fit(pool)
             elif self.method == "tower":
@@ -167,7 +167,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             else:
                 method = Auto(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
                 if rows is not None and done.served_pool is not None:
-                    count_whole_models(method, done.served_evidence("probability", clip))
+                    count_whole_models(method, evidence_of(done.served_pool, None, None, clip))
         except UncurseError as error:
             if self.method == "tower":
                 raise

@@ -4,7 +4,6 @@ from .cells import Cells
 from .evidence import Evidence, merged
 from .from_arrays import from_arrays
 from .moments import Moments
-from .replica_cells import ReplicaCells
 from .replica_counts import ReplicaCounts
 from .spec import LogSpec, TopK
 
@@ -13,7 +12,6 @@ __all__ = [
     "Evidence",
     "LogSpec",
     "Moments",
-    "ReplicaCells",
     "ReplicaCounts",
     "TopK",
     "from_arrays",

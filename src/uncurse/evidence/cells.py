@@ -12,10 +12,25 @@ from numpy.typing import ArrayLike, NDArray
 from .._types import Array
 from ..errors import UncurseError
 from ..links import logit
-from ..validation import check_choice, check_labels, check_scores, check_weights
-from .cell_tables import checked_table, decay_table, exact_table, grid_table, join_cells, split_at_cut
-from .score_grid import EXACT_ROWS, EXACT_TOP, GRID_SIZE, SLOT_OF_STEP, SLOT_STARTS, grid_steps, step_edges
+from ..validation import check_choice, check_flag, check_labels, check_scores, check_weights
+from .cell_tables import (
+    EXACT_ROWS,
+    EXACT_TOP,
+    GRID_SIZE,
+    SLOT_OF_STEP,
+    SLOT_STARTS,
+    checked_table,
+    decay_table,
+    exact_table,
+    grid_steps,
+    grid_table,
+    join_cells,
+    split_at_cut,
+    step_edges,
+)
 from .sums import Sums
+
+_NO_KEYS, _NO_SUMS = np.empty(0, np.int64), np.empty((3, 0))
 
 
 class Cells(Sums):
@@ -44,13 +59,11 @@ class Cells(Sums):
 
     def __init__(self, scale: str = "logit", exact: bool | None = None) -> None:
         self.scale = check_choice("scale", scale, ("logit", "probability", "value"))
-        if not isinstance(exact, bool | None):
-            raise UncurseError(f"exact={exact!r}; pass True, False or None")
-        if exact is False and scale == "value":
+        self.exact = None if exact is None else check_flag(exact, "exact")
+        if self.exact is False and scale == "value":
             raise UncurseError("the grid of cells lies on the logit; use exact=True on the value scale")
-        self.exact = exact
         self.rows = 0
-        self._on_grid = exact is False
+        self._on_grid = self.exact is False
         self._labelled: bool | None = None
         # Rows of a table are Σws, Σw and Σwy of each cell, with weights also Σw² and Σw²y. The key of an exact cell is
         # its score, that of a slot its first step. On a grid, cells from step `_cut` on are exact and all rows below
@@ -88,10 +101,7 @@ class Cells(Sums):
         weights = check_weights(sample_weight, len(values), summed=True)
         if input_scale != self.scale and (input_scale, self.scale) != ("probability", "logit"):
             raise UncurseError(f"these cells are on the {self.scale} scale; scale={input_scale!r} cannot be added")
-        self._check_labels(y is not None)
-        self._labelled = y is not None
-        self.rows += len(values)
-        self._on_grid |= self._too_many()
+        self._count(len(values), y is not None)
         if self._on_grid and len(values) > EXACT_TOP:
             self._add(*grid_table(values, y, weights, input_scale, self.scale, self._cut))
         else:
@@ -127,10 +137,7 @@ class Cells(Sums):
         -------
         Cells
         """
-        self._check_labels(labels is not None)
-        self._labelled = labels is not None
-        self.rows += rows
-        self._on_grid = True
+        self._count(rows, labels is not None, on_grid=True)
         self._add(*split_at_cut(table, cut, top, labels, weights))
         return self
 
@@ -139,12 +146,9 @@ class Cells(Sums):
             raise UncurseError(f"cannot merge cells on the {self.scale} and the {other.scale} scale")
         if not other.rows:
             return self
-        self._check_labels(bool(other._labelled))
         if other._on_grid and self.exact:
             raise UncurseError("cannot merge cells of a grid into exact ones; use exact=None or exact=False")
-        self._labelled = other._labelled
-        self.rows += other.rows
-        self._on_grid |= other._on_grid or self._too_many()
+        self._count(other.rows, bool(other._labelled), other._on_grid)
         self._add(other._exact_keys, other._exact_table, other._grid_keys, other._grid_table, other._cut)
         return self
 
@@ -154,12 +158,12 @@ class Cells(Sums):
         same._grid_keys, same._grid_table = decay_table(self._grid_keys, self._grid_table, factor, total)
         return same
 
-    def _too_many(self) -> bool:
-        return self.exact is None and self.scale != "value" and self.rows > EXACT_ROWS
-
-    def _check_labels(self, labelled: bool) -> None:
+    def _count(self, rows: int, labelled: bool, on_grid: bool = False) -> None:
         if self._labelled is not None and self._labelled != labelled:
             raise UncurseError("some of these rows have labels and some have none; keep two Cells")
+        self._labelled = labelled
+        self.rows += rows
+        self._on_grid |= on_grid or (self.exact is None and self.scale != "value" and self.rows > EXACT_ROWS)
 
     def _steps(self, scores: Array) -> NDArray[np.int64]:
         return grid_steps(scores if self.scale == "logit" else logit(scores))
@@ -168,16 +172,13 @@ class Cells(Sums):
         self,
         exact_keys: Array,
         exact_table: Array,
-        grid_keys: NDArray[np.int64] | None = None,
-        grid_table: Array | None = None,
+        grid_keys: NDArray[np.int64] = _NO_KEYS,
+        grid_table: Array = _NO_SUMS,
         cut: int = 0,
     ) -> None:
         """Add exact cells and slots below `cut`; then keep at most 2,048 exact cells if there is a grid."""
         keys, table = join_cells(self._exact_keys, self._exact_table, exact_keys, exact_table)
-        slots: NDArray[np.int64] = self._grid_keys
-        sums = self._grid_table
-        if grid_keys is not None and grid_table is not None:
-            slots, sums = join_cells(slots, sums, grid_keys, grid_table)
+        slots, sums = join_cells(self._grid_keys, self._grid_table, grid_keys, grid_table)
         self._cut = max(self._cut, cut)
         if self._on_grid and (self._cut or len(keys) > EXACT_TOP):
             steps = self._steps(keys)

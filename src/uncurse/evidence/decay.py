@@ -18,28 +18,22 @@ _LEAST_FACTOR = 1e-30
 _SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
+def check_time(time: Any, name: str) -> datetime:
+    """Return an ISO 8601 date or time in UTC; a time without an offset is in UTC. Errors call it `name`."""
+    try:
+        found = datetime.fromisoformat(time)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        raise UncurseError(f"{name} is {time!r:.40}; pass an ISO date or time, such as 2026-11-15T06:00") from None
+
+
 def utc_time(time: Any, name: str = "as_of") -> str:
-    """Return an ISO 8601 date and time in UTC; a time without an offset is in UTC.
+    """Return a date and time in UTC as text.
 
     >>> utc_time("2026-11-15"), utc_time("2026-11-15T01:30:00+02:00")
     ('2026-11-15T00:00:00+00:00', '2026-11-14T23:30:00+00:00')
     """
-    try:
-        found = time if isinstance(time, datetime) else datetime.fromisoformat(time)
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
-        raise UncurseError(f"{name} is {time!r:.40}; pass a date or time such as 2026-11-15T06:00:00") from None
-    return found.isoformat(timespec="seconds")
-
-
-def seconds_since(earlier: str, later: str) -> float:
-    """Return the seconds between two times; negative if the second is before the first.
-
-    >>> seconds_since("2026-11-15", "2026-11-16T12:00")
-    129600.0
-    """
-    start, end = (datetime.fromisoformat(utc_time(time)) for time in (earlier, later))
-    return (end - start).total_seconds()
+    return check_time(time, name).isoformat(timespec="seconds")
 
 
 def check_half_life(half_life: Any) -> float:
@@ -73,5 +67,5 @@ def duration_seconds(text: str, name: str = "half_life") -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise UncurseError(f"{name}={text!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w")
+        raise UncurseError(f"{name} is {text!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w")
     return seconds

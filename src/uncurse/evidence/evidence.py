@@ -291,3 +291,16 @@ def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidenc
     if total is None:
         raise UncurseError("there is no evidence to merge; pass at least one")
     return total
+
+
+def cells_of(evidence: Evidence, name: str, *, labelled: bool = True) -> Cells:
+    """Return the cells of evidence; raise an error that calls it `name` if it has none, or no labels."""
+    if not evidence.spec.has_logits:
+        raise UncurseError(
+            f"the {name} has scale='value', which does not predict a label; pass logits or probabilities"
+        )
+    if labelled and evidence.spec.label is None:
+        raise UncurseError(f"the {name} holds no labels; collect it with its label column")
+    if evidence.cells is None:
+        raise UncurseError(f"the {name} has no cells; build it with cells=True")
+    return evidence.cells

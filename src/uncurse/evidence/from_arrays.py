@@ -49,9 +49,12 @@ class EvidenceSums:
         if weights is not None and not weights.any():
             return  # a batch of a log may have zero weight
         spec, offset = self.spec, self.spec.logit_offset
-        if self.cells is None or scores.shape[1] > 1:  # a single score column needs no moments
+        try:
             self.moments.update(scores, scale=spec.scale, sample_weight=weights, logit_offset=offset)
-            self.moments.blocks = min(self.moments.blocks, _LATER_BLOCKS)
+        except UncurseError:  # of a probability of exactly 0 or 1, which cells take
+            if self.cells is None or scores.shape[1] > 1:
+                raise
+        self.moments.blocks = min(self.moments.blocks, _LATER_BLOCKS)
         if self.cells is not None:
             served, scale = scores[:, 0], spec.scale
             if offset:
@@ -69,8 +72,10 @@ class EvidenceSums:
             self.replica_counts.merge(other.replica_counts)
 
     def evidence(self) -> Evidence:
-        """Return the evidence of all rows that were added."""
-        return Evidence(self.spec, self.moments, self.cells, self.replica_counts)
+        """Return the evidence of all rows that were added; without moments if some rows have none."""
+        complete = self.cells is None or self.moments.rows == self.cells.rows
+        moments = self.moments if complete else Moments(self.spec.link)
+        return Evidence(self.spec, moments, self.cells, self.replica_counts)
 
 
 def from_arrays(
@@ -105,8 +110,7 @@ def from_arrays(
     >>> from_arrays([[0.0, 0.5], [1.0, 0.5]], [0, 1]).cells.label
     array([0., 1.])
     """
-    plain = type(scores) is np.ndarray and scores.dtype in (np.float32, np.float64)
-    array: Float = np.asarray(scores) if plain else check_numbers(scores, "scores")
+    array = check_numbers(scores, "scores")
     if array.ndim != 2 or not array.size:
         raise UncurseError(f"the scores have shape {array.shape}; pass rows (n, S) with the served model in column 0")
     weights = check_weights(sample_weight, len(array))
@@ -127,15 +131,22 @@ def from_arrays(
     parts = Parts(cells, replica_counts)
     total = EvidenceSums(spec, parts)
     total.add(array, y, weights)
-    by_group = {}
-    if groups is not None:
-        for name, rows in zip(*group_rows(groups, len(array)), strict=True):
-            w = None if weights is None else weights[rows]
-            if w is None or w.any():
-                sums = EvidenceSums(spec, parts, blocks=1)
-                sums.add(array[rows], None if y is None else y[rows], w)
-                by_group[name] = sums.evidence()
+    by_group = {} if groups is None else evidence_by_group(array, y, weights, groups, spec, parts)
     return total.evidence().with_groups(by_group)
+
+
+def evidence_by_group(
+    scores: Float, labels: NDArray[Any] | None, weights: Array | None, groups: ArrayLike, spec: LogSpec, parts: Parts
+) -> dict[str, Evidence]:
+    """Return the evidence of each group that has any weight."""
+    found = {}
+    for name, rows in zip(*group_rows(groups, len(scores)), strict=True):
+        y, w = (None if column is None else column[rows] for column in (labels, weights))
+        if w is None or w.any():
+            sums = EvidenceSums(spec, parts, blocks=1)
+            sums.add(scores[rows], y, w)
+            found[name] = sums.evidence()
+    return found
 
 
 def column_names(count: int) -> tuple[str, ...]:
@@ -168,8 +179,8 @@ def pool_evidence(
             raise UncurseError(f"the pool holds only the {pool.spec.top_k}; collect all candidates")
         _check_options(pool, "pool", scale=scale, link=link, negative_rate=negative_rate)
         return pool
-    array = pool if type(pool) is np.ndarray else check_numbers(pool, "pool")
-    names = column_names(np.shape(array)[1] if np.ndim(array) == 2 else 1)
+    array = check_numbers(pool, "pool")
+    names = column_names(array.shape[1] if array.ndim == 2 else 1)
     if isinstance(labelled, Evidence) and len(labelled.spec.scores) == len(names):
         names = labelled.spec.scores
     spec = LogSpec(names, scale, link=link, negative_rate=negative_rate)
@@ -192,10 +203,10 @@ def labelled_evidence(labelled: Any, pool: Evidence, *, cells: bool = False, rep
         if not isinstance(labelled, tuple | list) or len(labelled) not in (2, 3) or labelled[1] is None:
             raise UncurseError("labelled must be (scores, labels), (scores, labels, weights) or Evidence with labels")
         scores, labels, *weights = labelled
-        array = scores if type(scores) is np.ndarray else check_numbers(scores, "labelled scores")
-        if np.ndim(array) != 2 or np.shape(array)[1] != len(spec.scores):
+        array = check_numbers(scores, "labelled scores")
+        if array.ndim != 2 or array.shape[1] != len(spec.scores):
             raise UncurseError(
-                f"the labelled scores have shape {np.shape(array)}; pass the {len(spec.scores)} replicas "
+                f"the labelled scores have shape {array.shape}; pass the {len(spec.scores)} replicas "
                 "of the pool, shape (m, S)"
             )
         evidence = from_arrays(
@@ -213,15 +224,21 @@ def labelled_evidence(labelled: Any, pool: Evidence, *, cells: bool = False, rep
     counts = evidence.replica_counts
     sums = evidence.cells if evidence.cells is not None or counts is None else counts.cells()
     if sums is not None and sums.label is not None:
-        positives = float(sums.label.sum())
-        for missing, count in (("positives", positives), ("negatives", float(sums.weight.sum()) - positives)):
-            if count <= 0:
-                raise UncurseError(f"the labels hold no {missing}; collect rows until both kinds are present")
+        check_classes(sums.weight, sums.label)
     return evidence
+
+
+def check_classes(weight: Array, label: Array) -> None:
+    """Raise an error unless cells of these weights and label sums hold labels of both classes."""
+    for missing, count in (("positives", label.sum()), ("negatives", (weight - label).sum())):
+        if count <= 0:
+            raise UncurseError(f"the labels have no {missing}; add rows until both classes occur")
 
 
 def _check_options(evidence: Evidence, role: str, **options: object) -> None:
     for name, wanted in options.items():
         actual = getattr(evidence.spec, name)
         if wanted != actual:
-            raise UncurseError(f"the {role} were collected with {name}={actual!r}, not {wanted!r}; use the same {name}")
+            raise UncurseError(
+                f"evidence of the {role} was collected with {name}={actual!r}, not {wanted!r}; use the same {name}"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -10,11 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..links import get_link
+from ..links import check_space, get_link
 from ..validation import (
     LARGEST_SCORE,
-    SCALES,
-    check_choice,
     check_count,
     check_finite,
     check_number,
@@ -92,14 +91,12 @@ class Moments(Sums):
         -------
         Moments
         """
-        check_choice("scale", scale, SCALES)
+        check_space(self.link, scale)
         plain_array = type(scores) is np.ndarray and scores.dtype in (np.float32, np.float64)
         if plain_array and scale != "probability" and scores.ndim == 2 and scores.size:  # type: ignore[union-attr]
             values: Float = np.asarray(scores)  # the sums below reveal NaN and infinities
         else:
             values = check_scores(scores, scale, name="pool", ndim=2)
-        if scale == "value" and np.isfinite(get_link(self.link).upper):
-            raise UncurseError(f"scale='value' has no {self.link} score; use the identity or the log link")
         weights = check_weights(sample_weight, len(values), summed=True)
         logit_offset = check_number(logit_offset, "logit_offset")
         if values.shape[1] > max(64, len(values)):
@@ -141,18 +138,18 @@ class Moments(Sums):
         -------
         Moments
         """
-        same = self.transformed(np.eye(self.n_replicas))
-        same.block_squares = same.block_squares * check_number(times, "times")
+        same = copy.copy(self)
+        same.block_squares = self.block_squares * check_number(times, "times")
         return same
 
     def _decayed(self, factor: float, total: float) -> Moments:
         if not len(self.block_weight):
-            return Moments(self.link)
+            return Moments(self.link, self.blocks)
         rows, weight, squares, mean, scatter = self._blocks
         kept = weight > NEGLIGIBLE * total
         # The rows of a block that is dropped still count as rows.
         rows = rows + np.where(np.arange(len(rows)) == np.argmax(weight), rows[~kept].sum(), 0)
-        return Moments(self.link).update_blocks(
+        return Moments(self.link, self.blocks).update_blocks(
             rows[kept], weight[kept] * factor, squares[kept] * factor**2, mean[kept], scatter[kept] * factor
         )
 
@@ -173,7 +170,7 @@ class Moments(Sums):
         >>> Moments().update([[0.0, 1.0], [2.0, 5.0]]).transformed([[0.5, 0.5]]).mean
         array([2.])
         """
-        chosen, weights = Moments(self.link), np.asarray(matrix, np.float64)
+        chosen, weights = Moments(self.link, self.blocks), np.asarray(matrix, np.float64)
         if weights.ndim != 2 or weights.shape[1] != self.n_replicas:
             raise UncurseError(f"the matrix has shape {weights.shape}; pass {self.n_replicas} columns")
         rows, weight, squares, mean, scatter = self._blocks

@@ -17,44 +17,22 @@ _ABOVE_CAP = 0.002  # largest share of outliers above a cap
 
 @dataclass(frozen=True)
 class ReplicaCells:
-    """Filled cells of `ReplicaCounts`, made by `ReplicaCounts.cells`.
+    """Filled cells of `ReplicaCounts`, made by `ReplicaCounts.cells`. All arrays but `levels` have shape (K,).
 
-    Parameters
-    ----------
-    served, gap : arrays of shape (K,)
-        Served logit, and mean of the other replicas minus the served logit.
-    spread : array of shape (K,)
-        Variance of the other replicas about their mean, each corrected for its own level; 0 for two replicas.
-    weight : array of shape (K,)
-        Total weight.
-    label : array of shape (K,) or None
-        Weighted sum of labels.
-    levels : array of shape (S,)
-        Mean logit of each replica minus that of the served one.
-    width : float
-        Width of a cell.
-    rows : int
-        Number of rows.
-    effective_rows : float
-        (Σw)² / Σw².
-
-    Examples
-    --------
     >>> from uncurse import ReplicaCounts
     >>> cells = ReplicaCounts().update([[0.0, 1.0], [2.0, 2.5]]).cells()
     >>> cells.served.round(3), cells.gap.round(3), cells.levels
     (array([0., 2.]), array([1. , 0.5]), array([0.  , 0.75]))
     """
 
-    served: Array
-    gap: Array
-    spread: Array
-    weight: Array
-    label: Array | None
-    levels: Array
-    width: float
-    rows: int
-    effective_rows: float
+    served: Array  # logit
+    gap: Array  # mean of the other replicas minus the served logit
+    spread: Array  # variance of the other replicas about their mean, each corrected for its level; 0 for two replicas
+    weight: Array  # Σw
+    label: Array | None  # Σwy
+    levels: Array  # (S,), mean logit of each replica minus that of the served one
+    width: float  # of a cell
+    effective_rows: float  # (Σw)² / Σw²
 
     @property
     def n_replicas(self) -> int:
@@ -67,26 +45,11 @@ class ReplicaCells:
         return float(self.levels[1:].mean())
 
     def gap_squared(self, level: float) -> Array:
-        """Return the mean squared gap about `level` of each cell, with the variance inside a cell.
-
-        Parameters
-        ----------
-        level : float
-            Center of the squares.
-
-        Returns
-        -------
-        array of shape (K,)
-        """
+        """Return the mean squared gap about `level` of each cell, with the variance inside a cell."""
         return np.asarray(np.square(self.gap - level) + self.width**2 / 12)
 
     def row_weights(self) -> tuple[Array, Array]:
-        """Return weight and label sums (zero without labels) scaled to the effective number of rows.
-
-        Returns
-        -------
-        tuple of two arrays of shape (K,)
-        """
+        """Return weight and label sums (zero without labels) scaled to the effective number of rows."""
         factor = self.effective_rows / float(self.weight.sum())
         return self.weight * factor, np.zeros_like(self.weight) if self.label is None else self.label * factor
 
@@ -115,33 +78,11 @@ class ReplicaCells:
         return ""
 
     def at(self, served: float, width: float = 0.0) -> NDArray[np.bool_]:
-        """Mark the cells at a served logit, up to half the width of a cell.
-
-        Parameters
-        ----------
-        served : float
-            Served logit.
-        width : float, default=0.0
-            Width of the grid that `served` comes from; the wider of both grids counts.
-
-        Returns
-        -------
-        array of bool of shape (K,)
-        """
+        """Mark the cells at a served logit, up to half the width of a cell, or of the grid that the logit is from."""
         return np.asarray(np.abs(self.served - served) <= max(self.width, width) / 2)
 
     def rescaled(self, slope: float, intercept: float) -> ReplicaCells:
-        """Return the cells of the logits slope · l + intercept.
-
-        Parameters
-        ----------
-        slope, intercept : float
-            Coefficients.
-
-        Returns
-        -------
-        ReplicaCells
-        """
+        """Return the cells of the logits slope · l + intercept."""
         return replace(
             self,
             served=slope * self.served + intercept,
@@ -158,8 +99,6 @@ def replica_cells(
     weight: Array,
     label: Array | None,
     means: Array,
-    *,
-    rows: int,
     effective_rows: float,
 ) -> ReplicaCells:
     """Turn cell numbers and exact column means into `ReplicaCells`.
@@ -190,7 +129,7 @@ def replica_cells(
             share = 1 - 2 * float(np.var(levels[1:], ddof=1)) / mean
             square = raw * (max(share, 0.0) if np.ptp(bounded) > 4 * width else 0.0)  # equal contrasts are levels
         spread = (square + width**2 / 3) / 2  # plus the variance inside a cell, which is 2 · width wide
-    return ReplicaCells(served, kept, spread, weight, label, levels, width, rows, effective_rows)
+    return ReplicaCells(served, kept, spread, weight, label, levels, width, effective_rows)
 
 
 def point_masses(weight: Array) -> NDArray[np.bool_]:
@@ -208,10 +147,8 @@ def point_masses(weight: Array) -> NDArray[np.bool_]:
 
 def outlier_fences(values: Array, weight: Array) -> tuple[float, float]:
     """Return the ends of the central 99.8% of the weight, each moved out by the range between them."""
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weight[order]) / weight.sum()
     # Do not interpolate: between a cap and the first outlier there is nothing.
-    low, high = values[order][np.searchsorted(reached, [0.001 * (1 - 1e-9), 0.999 * (1 - 1e-9)])]
+    low, high = np.quantile(values, np.array([0.001, 0.999]) * (1 - 1e-9), weights=weight, method="inverted_cdf")
     reach = high - low
     return (float(low - reach), float(high + reach)) if reach > 0 else (float(values.min()), float(values.max()))
 

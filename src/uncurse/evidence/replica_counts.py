@@ -107,7 +107,7 @@ class ReplicaCounts(Sums):
         logit_offset = check_number(logit_offset, "logit_offset")
         if scale == "probability" and not (values.min() > 0 and values.max() < 1):
             _logits(values, scale, 0.0)  # raises before anything is counted
-        self.start(values.shape[1], y is not None)
+        self._start(values.shape[1], y is not None)
         if len(values) <= _SAMPLE:
             logits = _logits(values, scale, logit_offset)
             sums = column_sums(logits, coordinates(logits), w)
@@ -149,20 +149,8 @@ class ReplicaCounts(Sums):
         self._cells = None
         return np.asarray(np.sum([column for _, column in counted], axis=0))
 
-    def start(self, n_replicas: int, labelled: bool) -> ReplicaCounts:
-        """Fix the number of replicas and whether rows have labels; `update` does this by itself.
-
-        Parameters
-        ----------
-        n_replicas : int
-            Number of score columns, at least 2.
-        labelled : bool
-            Whether rows have labels.
-
-        Returns
-        -------
-        ReplicaCounts
-        """
+    def _start(self, n_replicas: int, labelled: bool) -> None:
+        """Fix the number of replicas and whether rows have labels."""
         if n_replicas < 2:
             raise UncurseError(f"there are {n_replicas} score columns; pass the served model and at least one replica")
         if not self.n_replicas:
@@ -171,12 +159,19 @@ class ReplicaCounts(Sums):
             raise UncurseError(f"these rows have {n_replicas} replicas, the ones before {self.n_replicas}")
         if self._labelled != labelled:
             raise UncurseError("some of these rows have labels and some have none; keep separate counts")
-        return self
 
     def update_cells(
-        self, numbers: list[Keys], table: Array, level: int, *, rows: int, weight_squares: float, column_sums: Array
+        self,
+        numbers: list[Keys],
+        table: Array,
+        level: int,
+        *,
+        labelled: bool,
+        rows: int,
+        weight_squares: float,
+        column_sums: Array,
     ) -> ReplicaCounts:
-        """Add cells that a dataframe engine has counted; call `start` first.
+        """Add cells that a dataframe engine has counted.
 
         Parameters
         ----------
@@ -186,6 +181,8 @@ class ReplicaCounts(Sums):
             Σw and Σwy of each cell.
         level, rows : int
             Level of the grid, and number of rows.
+        labelled : bool
+            Whether rows have labels.
         weight_squares : float
             Σw².
         column_sums : array of shape (S,)
@@ -195,6 +192,7 @@ class ReplicaCounts(Sums):
         -------
         ReplicaCounts
         """
+        self._start(len(column_sums), labelled)
         self._coarsen(level)
         self._add(coarsen(pack(numbers), self._level - level), table)
         self._add_totals(rows, weight_squares, column_sums)
@@ -203,7 +201,7 @@ class ReplicaCounts(Sums):
     def _merge(self, other: ReplicaCounts) -> ReplicaCounts:
         if not other.n_replicas:
             return self
-        self.start(other.n_replicas, bool(other._labelled))
+        self._start(other.n_replicas, bool(other._labelled))
         other._flush()
         self._flush()
         self._coarsen(other._level)
@@ -305,8 +303,7 @@ class ReplicaCounts(Sums):
                 self._table[0],
                 self._table[1] if self._labelled else None,
                 self.column_sums / total,
-                rows=self.rows,
-                effective_rows=self.effective_rows,
+                self.effective_rows,
             )
         return self._cells
 
@@ -336,13 +333,11 @@ class ReplicaCounts(Sums):
 
     @classmethod
     def _from_dict(cls, content: Mapping[str, Any]) -> ReplicaCounts:
-        counts, replicas, level = cls(), int(content["replicas"]), int(content["level"])
+        replicas, level = int(content["replicas"]), int(content["level"])
         if not replicas and not content["rows"]:
-            return counts
+            return cls()
         numbers, table, totals = checked_counts(content, replicas, level)
-        counts.start(replicas, bool(content["labelled"]))
-        counts.update_cells(numbers, table, level, **totals)
-        return counts
+        return cls().update_cells(numbers, table, level, labelled=bool(content["labelled"]), **totals)
 
 
 def _logits(values: Float, scale: str, offset: float) -> Float:

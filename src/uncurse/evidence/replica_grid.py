@@ -39,17 +39,17 @@ _MAX_HISTOGRAM = 1 << 22  # cells: 32 MB of float64
 _MARGIN = 0.25  # share of its extent by which a histogram exceeds its sample
 
 
-def compress(x: Array) -> Array:
+def compress(x: Array, rate: float = TAIL_RATE) -> Array:
     """Map logits to grid coordinates: the identity up to ±16, logarithmic beyond."""
     size = np.abs(x)
-    far = LINEAR + TAIL_RATE * np.log(np.clip(size, LINEAR, LARGEST) / LINEAR)
+    far = LINEAR + rate * np.log(np.clip(size, LINEAR, LARGEST) / LINEAR)
     return np.where(size > LINEAR, np.copysign(far, x), x)
 
 
-def expand(t: Array) -> Array:
+def expand(t: Array, rate: float = TAIL_RATE) -> Array:
     """Invert `compress`."""
     far = np.abs(t) - LINEAR
-    return np.where(far > 0, np.copysign(LINEAR * np.exp(far / TAIL_RATE), t), t)
+    return np.where(far > 0, np.copysign(LINEAR * np.exp(far / rate), t), t)
 
 
 def coordinates(logits: Float) -> list[Float]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..documents import PlainData
 from ..errors import UncurseError
-from ..links import get_link
-from ..validation import SCALES, check_choice, check_count
+from ..links import check_space
+from ..validation import check_count
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,7 @@ class LogSpec(PlainData):
                 raise UncurseError(f"column {getattr(self, role)!r} is named as score and as {role}; name two columns")
         if not isinstance(self.top_k, TopK | None):
             raise UncurseError(f"top_k={self.top_k!r}; pass a TopK, such as TopK('request', 3)")
-        check_choice("scale", self.scale, SCALES)
-        if np.isfinite(get_link(self.link).upper) and self.scale == "value":
-            raise UncurseError(f"scale='value' has no {self.link} score; use link='identity' or link='log'")
+        check_space(self.link, self.scale)
         object.__setattr__(self, "negative_rate", check_negative_rate(self.negative_rate, self.scale))
 
     @property

@@ -15,8 +15,8 @@ import narwhals as nw
 
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
+from ..evidence.cell_tables import EXACT_ROWS
 from ..evidence.from_arrays import EvidenceSums, Parts
-from ..evidence.score_grid import EXACT_ROWS
 from ..validation import check_choice
 from .batches import Progress, rows_by_group, stream
 from .checks import Frame, check_columns, check_group, check_spark_names, open_frame, warn_of_probabilities
@@ -56,7 +56,7 @@ def collect(
         A path, glob or folder of parquet or CSV files, a list of them, or a frame: Polars (lazy frames stream), DuckDB,
         PySpark, pandas, PyArrow, Ibis.
     scores : str or sequence of str
-        Columns of the replica scores, the served one first. A single column has cells but no moments.
+        Columns of the replica scores, the served one first.
     label, weight, group : str, optional
         Columns of 0/1 labels, of row weights, and of groups (text or whole numbers).
     top_k : TopK, optional

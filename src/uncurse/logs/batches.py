@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from .._types import Float
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
-from ..evidence.from_arrays import EvidenceSums, Parts
+from ..evidence.from_arrays import EvidenceSums, Parts, evidence_by_group
 from ..threads import cores
-from ..validation import check_labels, check_numbers, check_weights, group_rows
+from ..validation import check_labels, check_numbers, check_weights
 from .checks import Frame, missing_remedy, read_names
 
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
@@ -60,16 +60,7 @@ def rows_by_group(frame: nw.DataFrame[Any], spec: LogSpec, parts: Parts) -> dict
     """Collect the evidence of each group of a frame in memory."""
     scores, labels, weights = _arrays(frame, spec)
     named = read_names(_present(frame, str(spec.group), "fill them, say with 'unknown'"))
-    names, members = group_rows(named, len(scores))
-    groups = {}
-    for name, rows in zip(names, members, strict=True):
-        w = None if weights is None else weights[rows]
-        if w is not None and not w.any():
-            continue
-        sums = EvidenceSums(spec, parts, blocks=1)
-        sums.add(scores[rows], None if labels is None else labels[rows], w)
-        groups[name] = sums.evidence()
-    return groups
+    return evidence_by_group(scores, labels, weights, named, spec, parts)
 
 
 def _batches(frame: Frame, spec: LogSpec) -> Iterator[tuple[Float, NDArray[Any] | None, NDArray[np.float64] | None]]:

@@ -16,8 +16,7 @@ import numpy as np
 
 from ..errors import UncurseError
 from ..maps import Grouped, ScoreMap
-from ..maps.compile import compile_map, valid_range
-from ..maps.operations import BELOW_ONE, MOST, TINY, Clip, Line, Operation, Phi, Pieces
+from ..maps.compile import BELOW_ONE, MOST, TINY, Clip, Line, Operation, Phi, Pieces, compile_map, valid_range
 from .checks import is_spark, unused_name
 from .dialects import DUCKDB, SPARK
 

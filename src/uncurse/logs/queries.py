@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence, LogSpec, Moments, ReplicaCounts
+from ..evidence.cell_tables import GRID, TAIL, grid_steps, step_edges, top_cut
 from ..evidence.from_arrays import Parts
 from ..evidence.replica_grid import FINEST, LARGEST, LINEAR, TAIL_RATE
-from ..evidence.score_grid import GRID, TAIL, grid_steps, step_edges, top_cut
 from ..links import to_link
 from ..validation import group_rows
 from .checks import bad_values, missing_remedy, read_names
@@ -226,11 +226,11 @@ def _replica_counts(frame: Lazy, spec: LogSpec, group: str | None) -> dict[str, 
     for name, here in _places_by_group(found, group).items():
         table = np.stack([found["sum_w"][here], found["sum_wy"][here]])
         if table[0].any():
-            counts = ReplicaCounts().start(replicas, spec.label is not None)
-            counted[name] = counts.update_cells(
+            counted[name] = ReplicaCounts().update_cells(
                 [found[axis][here].astype(np.int64) for axis in axes],
                 table,
                 level,
+                labelled=spec.label is not None,
                 rows=int(found["rows"][here].sum()),
                 weight_squares=float(found["sum_ww"][here].sum()),
                 column_sums=np.array([found[f"sum_{name}"][here].sum() for name in weighted]),

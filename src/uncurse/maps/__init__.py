@@ -3,7 +3,7 @@
 from .base import ScoreMap
 from .combined import Chain, Grouped, compose
 from .files import from_dict, load
-from .shapes import Affine, Curve, Steps, logit_knots
+from .shapes import Affine, Curve, Steps
 
 __all__ = [
     "Affine",
@@ -15,5 +15,4 @@ __all__ = [
     "compose",
     "from_dict",
     "load",
-    "logit_knots",
 ]

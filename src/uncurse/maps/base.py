@@ -15,7 +15,7 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import get_link, inside, to_link
 from ..threads import chunks, in_threads, shares
-from ..validation import SCALES, check_choice, check_number, check_numbers, check_scores
+from ..validation import check_number, check_numbers, check_scores
 
 # Half a unit in the last place of the largest double is 1e292, so (score − knot) overflows for no finite score.
 _LARGEST_KNOT = 1e290
@@ -72,8 +72,7 @@ class ScoreMap:
         out = np.empty(len(values))
 
         def fill(share: slice) -> None:
-            for part in chunks(share.stop - share.start):
-                rows = slice(share.start + part.start, share.start + part.stop)
+            for rows in chunks(share):
                 self._fill(values[rows], out[rows])
 
         in_threads(fill, shares(len(values)))
@@ -179,13 +178,6 @@ class ScoreMap:
             `uncurse.debias.load_record`.
         """
         documents.write(path, self.to_json(record) + "\n")
-
-
-def check_space(link: str, scale: str) -> None:
-    """Raise an error unless scores on `scale` have scores of `link`."""
-    check_choice("scale", scale, SCALES)
-    if np.isfinite(get_link(link).upper) and scale == "value":
-        raise UncurseError(f"scale='value' has no {link} score; use the identity or the log link")
 
 
 def check_knots(values: Iterable[float], name: str) -> tuple[float, ...]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..links import get_link, inside, to_link
+from ..links import get_link, inside, logistic, to_link
 from ..threads import chunks
 from ..validation import check_length, check_scores, encode_names
 from .base import ScoreMap, set_fields
 from .shapes import Affine, Curve, Steps
+
+if TYPE_CHECKING:
+    from ..evidence import Cells, Evidence
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,14 +132,15 @@ class Grouped(ScoreMap):
     def __post_init__(self) -> None:
         if not isinstance(self.maps, Mapping) or not all(isinstance(name, str) for name in self.maps):
             raise UncurseError(f"maps is {self.maps!r:.80}; pass a mapping from names of groups (text) to maps")
-        for name, part in {"default": self.default, **self.maps}.items():
-            if name.endswith("\0"):
-                raise UncurseError(f"the group {name!r} ends in a null character; rename it")
+        named = [("the default map", self.default)]
+        for group, part in self.maps.items():
+            if group.endswith("\0"):
+                raise UncurseError(f"the group {group!r} ends in a null character; rename it")
+            named.append((f"the map of group {group!r}", part))
+        for name, part in named:
             if not isinstance(part, ScoreMap) or isinstance(part, Grouped):
-                raise UncurseError(
-                    f"the map of group {name!r} is of type {type(part).__name__}; pass an Affine, Curve, Steps or Chain"
-                )
-            _check_scale(part, self.default.scale, f"the map of group {name!r}")
+                raise UncurseError(f"{name} is of type {type(part).__name__}; pass an Affine, Curve, Steps or Chain")
+            _check_scale(part, self.default.scale, name)
         set_fields(self, maps=dict(self.maps), link=self.default.link, scale=self.default.scale)
 
     def __call__(self, scores: ArrayLike, groups: ArrayLike | None = None) -> Array:
@@ -217,6 +221,26 @@ class Grouped(ScoreMap):
         """
         maps = {name: part.to_dict() for name, part in self.maps.items()}
         return {"kind": self.kind, "default": self.default.to_dict(), "maps": maps}
+
+
+def predicted_cells(score_map: ScoreMap | None, evidence: Evidence) -> dict[str, tuple[Array, Cells]]:
+    """Return predictions and cells of each group if the map is by group, else of all rows, whose name is empty.
+
+    Without a map the predictions are those of the served score.
+    """
+    by_group = isinstance(score_map, Grouped)
+    if by_group and not evidence.groups:
+        raise UncurseError("this map has a map for each group; collect the log by its group column too")
+    found = {}
+    for name, part in evidence.groups.items() if by_group else [("", evidence)]:
+        own = score_map.maps.get(name, score_map.default) if isinstance(score_map, Grouped) else score_map
+        if part.cells is None:
+            raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
+        # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
+        score, offset = part.cells.score, evidence.spec.logit_offset
+        p = logistic(score).astype(np.float64, copy=False) if own is None else own.at_logits(score - offset)
+        found[name] = p, part.cells
+    return found
 
 
 def _flat(maps: Sequence[ScoreMap]) -> tuple[Affine | Curve | Steps, ...]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..links import inside
-from ..validation import check_count, check_number
-from .base import ScoreMap, check_knots, check_space, set_fields
+from ..links import check_space, inside
+from ..validation import check_flag, check_number
+from .base import ScoreMap, check_knots, set_fields
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,8 +175,7 @@ class Steps(ScoreMap):
         check_space(self.link, self.scale)
         set_fields(self, edges=check_knots(self.edges, "edges"), values=check_knots(self.values, "values"))
         set_fields(self, slope=_rising(self.slope, "slope"), center=check_knots((self.center,), "center")[0])
-        if not isinstance(self.monotone, bool):
-            raise UncurseError(f"monotone={self.monotone!r}; pass True or False")
+        set_fields(self, monotone=check_flag(self.monotone, "monotone"))
         if len(self.values) != len(self.edges) + 1:
             raise UncurseError(f"{len(self.edges)} edges need {len(self.edges) + 1} values; got {len(self.values)}")
         edges, values = self._arrays
@@ -205,22 +204,10 @@ def logit_knots(count: int = 256) -> Array:
 
     Interpolating a curve of the logit that bends as p(1 − p) then has the same error in every piece.
 
-    Parameters
-    ----------
-    count : int, default=256
-        Number of knots, at most 2^20.
-
-    Returns
-    -------
-    ndarray of shape (count,)
-        Logits in ascending order.
-
-    Examples
-    --------
     >>> logit_knots(2).round(3)
     array([-1.763,  1.763])
     """
-    angle = (np.arange(check_count(count, "count", 1 << 20)) + 0.5) / count * (np.pi / 2)
+    angle = (np.arange(count) + 0.5) / count * (np.pi / 2)
     return 2 * np.log(np.tan(angle))
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import documents
 from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence
-from ..links import logistic
+from ..evidence.evidence import cells_of
 from ..maps import Affine, Grouped, ScoreMap
+from ..maps.combined import predicted_cells
 from ..text_tables import html_table
 from ..validation import (
     check_choice,
@@ -26,7 +26,7 @@ from ..validation import (
     warn_user,
 )
 from .estimates import Estimate, SelectionMetrics
-from .ranking import Ranked, columns_of, limit_bins, rank, top_rows
+from .ranking import Ranked, columns_of, limit_bins, rank, selected_weight, top_rows, unit_weight
 from .selection import count_of_share
 
 
@@ -111,15 +111,6 @@ class Evaluation:
         rows = [{name: plain(value) for name, value in vars(row).items()} for row in self.rows]
         return {"total": self.total, "n_bins": self.n_bins, "strategy": self.strategy, "rows": rows}
 
-    def to_json(self) -> str:
-        """Return one JSON document.
-
-        Returns
-        -------
-        str
-        """
-        return documents.dumps("evaluation", self.to_dict())
-
 
 def evaluate(
     y: ArrayLike,
@@ -203,6 +194,8 @@ def evaluate_cells(
     """
     _check_types(cells, Cells, score_map)
     columns = columns_of(cells)
+    if isinstance(score_map, Grouped):
+        raise UncurseError("cells have no groups, and this map has a map for each group; use evaluate_log")
     if score_map is None:
         score_map = Affine(1.0, 0.0, scale=cells.scale)
     elif score_map.scale != cells.scale:
@@ -251,51 +244,34 @@ def evaluate_log(
     1.0
     """
     _check_types(log, Evidence, score_map)
-    measured = log if values is None else values
-    for evidence in (log, measured):
-        if evidence.cells is None:
-            raise UncurseError(
-                "this evidence has scale='value', which does not predict a label; evaluate logits or probabilities"
-            )
-        if evidence.spec.label is None:
-            raise UncurseError("this evidence holds no labels; collect it with its label column")
-    assert log.cells is not None
-    assert measured.cells is not None
-    parts: list[tuple[ScoreMap | None, Cells | None]] = [(score_map, measured.cells)]
-    if isinstance(score_map, Grouped):
-        if not measured.groups:
-            raise UncurseError("this map has a map for each group; collect the log by its group column too")
-        parts = [(score_map.maps.get(name, score_map.default), part.cells) for name, part in measured.groups.items()]
-    predictions, columns, bounds = [], [], []
-    for part_map, cells in parts:
-        if cells is None:
-            raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
-        # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
-        logits = cells.score - measured.spec.logit_offset
-        predictions.append(logistic(cells.score) if part_map is None else part_map.at_logits(logits))
-        columns.append(columns_of(cells))
-        bounds.append(np.stack(cells.bounds))
-    prediction = np.concatenate(predictions).astype(np.float64, copy=False)
-    w, y, w2, y2 = (np.concatenate(column) for column in zip(*columns, strict=True))
+    selecting = cells_of(log, "log")
+    measured = log
+    if values is not None:
+        _check_types(values, Evidence, score_map)
+        cells_of(values, "evidence of values")
+        measured = values
+    parts = predicted_cells(score_map, measured).values()
+    prediction = np.concatenate([p for p, _ in parts]).astype(np.float64, copy=False)
+    w, y, w2, y2 = (np.concatenate(column) for column in zip(*(columns_of(cells) for _, cells in parts), strict=True))
     if values is None and len(parts) == 1 and (np.diff(prediction) > 0).all():  # the prediction selects the same rows
         return _evaluation_of(
             Ranked(prediction, (w, y, w2, y2)), _check_shares(alphas), float(w.sum()), n_bins, strategy
         )
-    low, high = np.concatenate(bounds, axis=1)
+    low, high = np.concatenate([np.stack(cells.bounds) for _, cells in parts], axis=1)
     n_bins = limit_bins(n_bins)
     rows: list[SelectionMetrics] = []
     for alpha in _check_shares(alphas):
-        share = _selected_share(low, high, *_edge(log.cells, alpha))
+        share = _selected_share(low, high, *_edge(selecting, alpha))
         kept = share > 0
         if not kept.any():  # of a value that is 0 on all selected rows
-            none = Estimate(np.nan, np.nan)
-            rows.append(SelectionMetrics(alpha, 0.0, 0.0, 0.0, none, none, none, none, none, none, ()))
+            none, binned = Estimate(np.nan, np.nan), Estimate(np.nan, np.nan, np.nan)
+            rows.append(SelectionMetrics(alpha, 0.0, 0.0, 0.0, none, none, binned, binned, none, none, ()))
             continue
         part = share[kept]
         selected = w[kept] * part
         ranked = Ranked(prediction[kept], (selected, y[kept] * part, w2[kept] * part**2, y2[kept] * part**2))
         rows += ranked.rows([alpha], selected.sum(keepdims=True), n_bins, strategy)
-    return _summed_up(tuple(rows), float(measured.cells.weight.sum()), n_bins, strategy)
+    return _summed_up(tuple(rows), float(w.sum()), n_bins, strategy)
 
 
 def _check_types(data: object, wanted: type, score_map: object) -> None:
@@ -318,10 +294,7 @@ def _check_shares(alphas: Sequence[float] | float) -> list[float]:
 
 def _evaluation_of(ranked: Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
     """Return the evaluation of the top of ranked rows."""
-    unit = ranked.unit
-    selected = [
-        alpha * total if unit is None else unit * count_of_share(alpha, round(total / unit)) for alpha in shares
-    ]
+    selected = [selected_weight(alpha, total, ranked.unit) for alpha in shares]
     n_bins = limit_bins(n_bins)
     return _summed_up(ranked.rows(shares, np.array(selected), n_bins, strategy), total, n_bins, strategy)
 
@@ -341,10 +314,7 @@ def _edge(cells: Cells, alpha: float) -> tuple[float, float]:
     """Return the lowest selected logit, and the share of the rows at exactly this logit that is selected."""
     low, high = cells.bounds
     w = cells.weight
-    total = float(w.sum())
-    unit = float(cells.weight_squares[0] / w[0])
-    same = np.allclose(cells.weight_squares, unit * w, rtol=1e-12, atol=0.0)
-    target = unit * count_of_share(alpha, round(total / unit)) if same else alpha * total
+    target = selected_weight(alpha, float(w.sum()), unit_weight(w, cells.weight_squares))
     above = np.cumsum(w[::-1])
     i = min(int(np.searchsorted(above, target * (1 - 1e-12))), len(w) - 1)
     share = min(1.0 - (float(above[i]) - target) / float(w[::-1][i]), 1.0)

@@ -228,5 +228,5 @@ def _binned(
 ) -> tuple[Estimate, Estimate]:
     f = check_predictions(p)
     ranked = rank(f, check_labels(y, len(f), name="y"), check_weights(sample_weight, len(f)))
-    (ece,), (mce,) = ranked.binned(ranked.reached[-1:], n_bins, strategy)
+    _, (ece,), (mce,), _ = ranked.binned(ranked.reached[-1:], n_bins, strategy)
     return ece, mce

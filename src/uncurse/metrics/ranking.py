@@ -15,6 +15,7 @@ from ..links import inside, normal_cdf
 from ..threads import chunks, in_threads, shares
 from ..validation import check_choice, check_count
 from .estimates import Bin, Estimate, SelectionMetrics
+from .selection import count_of_share
 
 #: Weight, label sum, Σw² and Σw²y of cells in ascending order of the score.
 Columns = tuple[Array, Array, Array, Array]
@@ -41,8 +42,7 @@ class Ranked:
             columns = tuple(np.asarray(np.bincount(place, column), np.float64) for column in columns)  # type: ignore[assignment]
         self.f = prediction[::-1]
         w, y, w2, y2 = (column[::-1] for column in columns)
-        unit = float(w2[0] / w[0])
-        self.unit = unit if columns[0] is columns[2] or np.allclose(w2, unit * w, rtol=1e-12, atol=0.0) else None
+        self.unit = unit_weight(columns[0], columns[2])
         self.pairs = [(w, y)] if self.unit == 1 else [(w, y), (w2, y2)]
         self.reached = np.append(0.0, np.cumsum(w))
 
@@ -102,11 +102,10 @@ class Ranked:
 
         def pieces(share: slice) -> list[tuple[NDArray[np.intp], Array]]:
             sums = []
-            for part in chunks(share.stop - share.start, 1 << 13):
-                low, high = share.start + part.start, share.start + part.stop
-                inner = ends[np.searchsorted(ends, low, side="right") : np.searchsorted(ends, high)]
-                starts = np.append(low, inner)
-                sums.append((starts, np.add.reduceat(self._terms(slice(low, high)), starts - low, axis=1)))
+            for part in chunks(share, 1 << 13):
+                inner = ends[np.searchsorted(ends, part.start, side="right") : np.searchsorted(ends, part.stop)]
+                starts = np.append(part.start, inner)
+                sums.append((starts, np.add.reduceat(self._terms(part), starts - part.start, axis=1)))
             return sums
 
         starts, totals = [np.empty(0, np.intp)], [np.zeros((len(self.pairs) * len(_BASE), 1))]
@@ -125,7 +124,7 @@ class Ranked:
         self, alphas: Sequence[float], selected: Array, n_bins: int, strategy: str
     ) -> tuple[SelectionMetrics, ...]:
         """Return the metrics of the top rows of each weight in `selected`."""
-        s, ece, mce, table = self._binned(selected, n_bins, strategy)
+        s, ece, mce, table = self.binned(selected, n_bins, strategy)
         bins = [tuple(Bin(*values) for values in row if values[0] > 0) for row in table.tolist()]
         defined = s["y"] > 0
         observed = np.where(defined, s["y"], 1.0)
@@ -153,13 +152,10 @@ class Ranked:
         )
         return tuple(SelectionMetrics(*values) for values in columns)
 
-    def binned(self, selected: Array, n_bins: int, strategy: str) -> tuple[list[Estimate], list[Estimate]]:
-        """Return ECE and MCE of the top rows of each weight in `selected`."""
-        return self._binned(selected, n_bins, strategy)[1:3]
-
-    def _binned(
+    def binned(
         self, selected: Array, n_bins: int, strategy: str
     ) -> tuple[dict[str, Array], list[Estimate], list[Estimate], Array]:
+        """Return sums, ECE, MCE and a table of the bins, for the top rows of each weight in `selected`."""
         check_choice("strategy", strategy, ("quantile", "uniform"))
         n_bins = limit_bins(n_bins)
         edges = np.arange(n_bins + 1) / n_bins
@@ -228,6 +224,17 @@ def _two_sum(one: Array, other: Array) -> tuple[Array, Array]:
     total = one + other
     added = total - one
     return total, (one - (total - added)) + (other - added)
+
+
+def unit_weight(weight: Array, squares: Array) -> float | None:
+    """Return the weight of a row if all rows have the same; `squares` holds Σw² of each cell."""
+    unit = float(squares[0] / weight[0])
+    return unit if weight is squares or np.allclose(squares, unit * weight, rtol=1e-12, atol=0.0) else None
+
+
+def selected_weight(alpha: float, total: float, unit: float | None) -> float:
+    """Return the weight of the top share: of whole rows if all rows have the same weight."""
+    return alpha * total if unit is None else unit * count_of_share(alpha, round(total / unit))
 
 
 def limit_bins(n_bins: int) -> int:
@@ -354,9 +361,8 @@ def top_rows(f: Any, labels: NDArray[Any], count: int) -> tuple[Any, NDArray[Any
     cut = np.partition(sample, -keep)[-keep] if keep < len(sample) else f.min()
 
     def take(share: slice) -> tuple[Any, NDArray[Any]]:
-        places = [np.flatnonzero(f[share][part] >= cut) + part.start for part in chunks(share.stop - share.start)]
-        chosen = np.concatenate(places)
-        return f[share][chosen], labels[share][chosen]
+        chosen = np.concatenate([np.flatnonzero(f[part] >= cut) + part.start for part in chunks(share)])
+        return f[chosen], labels[chosen]
 
     taken = in_threads(take, shares(len(f)))
     if sum(len(y) for _, y in taken) < count:

@@ -1,8 +1,7 @@
 """Is a map still valid? Calibration of new rows, tested every day without raising false alarms."""
 
-from .calibrations import Calibration
 from .drift import LambdaChange, ScoreChange
-from .sequential import LabelSums, log_e_values
+from .sequential import Calibration, LabelSums
 from .state import Day, MonitorState
 from .verdict import Verdict, judge, monitor
 
@@ -15,6 +14,5 @@ __all__ = [
     "ScoreChange",
     "Verdict",
     "judge",
-    "log_e_values",
     "monitor",
 ]

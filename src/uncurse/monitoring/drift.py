@@ -79,9 +79,8 @@ def score_change(cells: Cells, before: ScoreSummary, compared_with: str) -> Scor
     score, weight = cells.on_logit()[0], cells.weight
     mean = float(np.average(score, weights=weight))
     sd = float(np.sqrt(np.average(np.square(score - mean), weights=weight)))
-    scale = before.sd if before.sd > 0 else 1.0
-    spread = sd / before.sd if before.sd > 0 else float(sd == 0)
-    return ScoreChange(compared_with, (mean - before.mean) / scale, spread, _stability(cells, before))
+    sd, old_sd = max(sd, _MIN_SD), max(before.sd, _MIN_SD)
+    return ScoreChange(compared_with, (mean - before.mean) / old_sd, sd / old_sd, _stability(cells, before))
 
 
 def day_change(latest: Day, earlier: Sequence[Day]) -> tuple[ScoreChange, bool]:
@@ -93,7 +92,7 @@ def day_change(latest: Day, earlier: Sequence[Day]) -> tuple[ScoreChange, bool]:
     mean, spread = (latest.score_mean - before.score_mean) / old_sd, sd / old_sd
     # ∫(p − q)·ln(p/q) of two normal distributions. Without a change it is χ² with two degrees of freedom, times this.
     stability = (spread**2 + mean**2 + (1 + mean**2) / spread**2) / 2 - 1
-    noise = 1 / latest.sums.rows + 1 / before.sums.rows
+    noise = sum(1 / max(day.sums.rows, 1e-9) for day in (latest, before))
     return ScoreChange("earlier days", mean, spread, stability), stability > _CHANCE * noise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .calibrations import Calibration
+from .sequential import Calibration
 from .verdict import Verdict
 
 _DECISIONS = ("keep", "watch", "refit")

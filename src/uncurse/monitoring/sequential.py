@@ -9,6 +9,7 @@ approximated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -18,7 +19,9 @@ import numpy as np
 
 from .._types import Array
 from ..documents import PlainData
+from ..errors import UncurseError
 
+LEVEL = 0.95  # of the confidence sequence; a valid map raises an alarm with probability 5% at most
 _LARGEST_SHIFT = 2.0  # odds that are wrong by a factor of 7; larger errors are found at once anyway
 # K is analytic within ±π of the real axis. So its interpolation in n Chebyshev nodes of ±2 has a relative error of some
 # 3.4^-n: rounding, for 25.
@@ -67,7 +70,7 @@ class LabelSums(PlainData):
         Parameters
         ----------
         predictions : array-like of shape (n,)
-            Predictions, in (0, 1).
+            Predictions, from 0 to 1.
         labels : array-like of shape (n,)
             Labels, or label sums of the cells.
         weight : array-like of shape (n,), default=1.0
@@ -78,6 +81,8 @@ class LabelSums(PlainData):
         LabelSums
         """
         f, y = np.asarray(predictions, np.float64), np.asarray(labels, np.float64)
+        if not ((f >= 0) & (f <= 1)).all():
+            raise UncurseError(f"predictions lie from {f.min():g} to {f.max():g}; pass probabilities, from 0 to 1")
         w = np.broadcast_to(np.asarray(weight, np.float64), f.shape)
         cumulants = [float(w @ np.log1p(f * np.expm1(shift))) for shift in _SHIFTS]
         return cls(float(w.sum()), float(w @ f), float(y.sum()), tuple(cumulants))
@@ -107,48 +112,12 @@ class LabelSums(PlainData):
         """Calibration error Σf/Σy − 1; NaN without a positive label."""
         return self.predicted / self.observed - 1 if self.observed > 0 else float("nan")
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence sequence of the calibration error at this point.
-
-        It covers the error at all times together with probability `level`, if one shift of the log odds describes it.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Confidence level.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper bound; ±∞ where there is none.
-        """
-        ((low, high),) = intervals([self], level).tolist()
-        return low, high
-
-    def fixed_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval of the calibration error for rows that are looked at once.
-
-        It is narrower than `interval`, and does not hold for a test that is repeated as rows come in. By the
-        likelihood ratio, if one shift of the log odds describes the error.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Confidence level.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper bound; ±∞ where there is none.
-        """
-        ((low, high),) = intervals([self], level, fixed=True).tolist()
-        return low, high
-
 
 def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = False) -> Array:
-    """Return `LabelSums.interval` of T sums as an array (T, 2), or `LabelSums.fixed_interval` with `fixed`.
+    """Return confidence sequences of the calibration error of T sums, (T, 2); ±∞ where there is no bound.
 
-    Bounds are ±∞ where there is none.
+    They cover the errors at all times together, if one shift of the log odds describes them. With `fixed` they are
+    confidence intervals by the likelihood ratio: narrower, and for rows that are looked at once.
     """
     observed, predicted = np.array([one.observed for one in sums]), np.array([one.predicted for one in sums])
     series = np.array([one.cumulants for one in sums]) @ _COEFFICIENTS.T
@@ -183,23 +152,10 @@ def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = F
 
 
 def log_e_values(observed: Array, cumulants: Array, tolerance: float = 0.0) -> Array:
-    """Return the logarithm of the e-value after each day.
+    """Return the logarithm of the e-value after each day (..., T), for arguments as in `likely_start`.
 
-    Parameters
-    ----------
-    observed : array of shape (..., T)
-        Sum of labels of each day.
-    cumulants : array of shape (..., T, 25)
-        `LabelSums.cumulants` of each day.
-    tolerance : float, default=0.0
-        Errors of the odds up to this share do not count: 0.02 for 2%.
+    Errors of the odds up to the share `tolerance` do not count.
 
-    Returns
-    -------
-    array of shape (..., T)
-
-    Examples
-    --------
     >>> day = LabelSums.of(np.full(1000, 0.1), np.arange(1000) < 150)  # 150 positives instead of 100
     >>> bool(log_e_values(np.array([day.observed]), np.array([day.cumulants]))[0] > np.log(20))
     True
@@ -208,9 +164,7 @@ def log_e_values(observed: Array, cumulants: Array, tolerance: float = 0.0) -> A
     edge = float(np.log1p(tolerance))
     sizes = edge + _SIZES
     shifts = np.concatenate([-sizes, sizes])
-    at = np.polynomial.chebyshev.chebvander(
-        np.clip(np.append(shifts, [-edge, edge]), -_LARGEST_SHIFT, _LARGEST_SHIFT) / _LARGEST_SHIFT, _NODES - 1
-    )
+    at = np.polynomial.chebyshev.chebvander(np.append(shifts, [-edge, edge]) / _LARGEST_SHIFT, _NODES - 1)
     curves = at @ _COEFFICIENTS  # K at these shifts is a linear function of K at the nodes
     null = np.repeat([-edge, edge], len(sizes))
     prior = -np.log(len(shifts))
@@ -239,7 +193,7 @@ def likely_start(observed: Array, cumulants: Array) -> int:
 
 
 def _start_probability(t: int) -> float:
-    """Return the prior probability that an error begins on day t = 0, 1, …: half, then a slowly falling sequence."""
+    """Return the prior probability that an error begins on day t = 0, 1, …: 0.7, then a slowly falling sequence."""
     if t == 0:
         return _FROM_THE_START
     return (1 - _FROM_THE_START) * float(1 / (1 + np.log(t)) - 1 / (1 + np.log(t + 1)))
@@ -268,3 +222,71 @@ def total(sums: Sequence[LabelSums]) -> LabelSums:
     numbers = np.array([(one.rows, one.predicted, one.observed, *one.cumulants) for one in sums])
     rows, predicted, observed, *cumulants = numbers.reshape(-1, 3 + _NODES).sum(axis=0).tolist()
     return LabelSums(rows, predicted, observed, tuple(cumulants))
+
+
+# ---------------------------------------------------------------------------- the calibration of some rows
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Calibration of some rows.
+
+    Parameters
+    ----------
+    name : str
+        Which rows these are.
+    rows, predicted, observed : float
+        Number of rows, sum of predictions and sum of labels.
+    error : float or None
+        `predicted` / `observed` − 1; None without a positive label.
+    low, high : float or None
+        95% confidence sequence of the error; None where there is no bound.
+    e_value : float
+        Evidence against the map: a valid map ever exceeds 1/α with probability α at most.
+
+    Examples
+    --------
+    >>> calibration_of("all", LabelSums.of([0.5, 0.5], [0, 1])).error
+    0.0
+    """
+
+    name: str
+    rows: float
+    predicted: float
+    observed: float
+    error: float | None
+    low: float | None
+    high: float | None
+    e_value: float
+
+
+def calibration_of(name: str, sums: LabelSums, tolerance: float = 0.0) -> Calibration:
+    """Return the calibration of the rows called `name`; for `tolerance` see `monitor`."""
+    return calibrations_of([(name, sums)], tolerance)[0]
+
+
+def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float) -> list[Calibration]:
+    """Return the calibrations of sets of rows, given as names and sums; at least one."""
+    sums = [one for _, one in parts]
+    observed, cumulants = np.array([[one.observed] for one in sums]), np.array([[one.cumulants] for one in sums])
+    log_e = log_e_values(observed, cumulants, tolerance)[:, 0].tolist()
+    found = []
+    for (name, one), ends, evidence in zip(parts, intervals(sums, LEVEL).tolist(), log_e, strict=True):
+        low, high = (end if math.isfinite(end) else None for end in ends)
+        error = None if math.isnan(one.error) else one.error
+        found.append(Calibration(name, one.rows, one.predicted, one.observed, error, low, high, e_value(evidence)))
+    return found
+
+
+def e_value(log_e: float) -> float:
+    """Return an e-value from its logarithm, which is limited to 700: the exponential of more overflows."""
+    return math.exp(min(log_e, 700.0))
+
+
+def error_words(part: Calibration) -> str:
+    """Describe the error of some rows."""
+    if part.error is None:
+        return f"no positive label where {part.predicted:.3g} are predicted"
+    direction = "too high" if part.error >= 0 else "too low"
+    ends = ["no bound" if end is None else f"{100 * end:+.1f}%" for end in (part.low, part.high)]
+    return f"predictions are {100 * abs(part.error):.1f}% {direction} (95% confidence sequence {ends[0]} to {ends[1]})"

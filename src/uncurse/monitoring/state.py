@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +14,10 @@ from .._types import Array
 from ..documents import Document
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence
+from ..evidence.decay import check_time
+from ..evidence.evidence import cells_of
 from ..maps import Grouped, ScoreMap
+from ..maps.combined import predicted_cells
 from .sequential import LabelSums, total
 
 # Edges of the ranges of predictions in which calibration is reported.
@@ -91,11 +93,6 @@ class MonitorState(Document):
         """Days in order of time."""
         return sorted(self.days.items(), key=lambda item: check_time(item[0], "the state"))
 
-    @property
-    def since_fit(self) -> LabelSums:
-        """Sums of all days."""
-        return total([day.sums for _, day in self.ordered])
-
     def series(self) -> tuple[Array, Array]:
         """Return sum of labels and cumulants of each day, as `log_e_values` takes them.
 
@@ -121,7 +118,11 @@ class MonitorState(Document):
         if not isinstance(other, MonitorState):
             raise UncurseError(f"cannot merge a state with a {type(other).__name__}; pass a MonitorState")
         self.check_map(other.map_id)
-        latest = max((s for s in (self.settled_before, other.settled_before) if s), key=_utc, default=None)
+        latest = max(
+            (s for s in (self.settled_before, other.settled_before) if s),
+            key=lambda s: check_time(s, "settled_before"),
+            default=None,
+        )
         return replace(
             self,
             days=_sum_by_name(self.days, other.days),
@@ -176,21 +177,6 @@ def map_digest(score_map: ScoreMap) -> str:
     return hashlib.sha256(json.dumps(score_map.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def check_time(text: Any, name: str) -> datetime:
-    """Return an ISO date or time; without a time zone it is UTC. Errors call it `name`."""
-    try:
-        return _utc(text)
-    except (TypeError, ValueError):
-        raise UncurseError(
-            f"{name} is {text!r}; pass an ISO date or time, such as 2026-11-16 or 2026-11-16T06:00"
-        ) from None
-
-
-def _utc(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-
-
 def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     both = dict(mine)
     for name, value in theirs.items():
@@ -203,36 +189,26 @@ def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str
 
 def count_rows(digest: str, score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
     """Return the state of the labelled rows of one day, which is an ISO date or time."""
-    assert evidence.cells is not None
-    cells = evidence.cells
+    cells = cells_of(evidence, "evidence")
     factor = float(cells.weight.sum() / cells.weight_squares.sum())  # weights to effective rows
-    offset = evidence.spec.logit_offset
-    groups: dict[str, LabelSums] = {}
-    parts: list[tuple[Array, Array, Array]] = []
-    for name, part in evidence.groups.items():
-        if part.cells is None:
-            if isinstance(score_map, Grouped):
-                raise UncurseError("a log of more than 200 groups is collected without their cells; use fewer groups")
-            continue
-        own = score_map.maps.get(name, score_map.default) if isinstance(score_map, Grouped) else score_map
-        rows = _predicted(own, part.cells, offset, factor)
-        groups[name] = LabelSums.of(*rows)
-        parts.append(rows)
+
+    def rows_of(p: Array, cells: Cells) -> tuple[Array, Array, Array]:
+        """Return prediction, label sum and number of rows of each cell."""
+        assert cells.label is not None
+        return p, cells.label * factor, cells.weight * factor
+
+    parts = {name: rows_of(*part) for name, part in predicted_cells(score_map, evidence).items()}
+    groups = parts
     if not isinstance(score_map, Grouped):
-        parts = [_predicted(score_map, cells, offset, factor)]
-    f, y, w = (np.concatenate(column) for column in zip(*parts, strict=True))
+        named = {name: part for name, part in evidence.groups.items() if part.cells is not None}
+        groups = {name: rows_of(*predicted_cells(score_map, part)[""]) for name, part in named.items()}
+    f, y, w = (np.concatenate(column) for column in zip(*parts.values(), strict=True))
     place = np.searchsorted(_EDGES, f, side="right")
     buckets = {_range_name(i): LabelSums.of(f[place == i], y[place == i], w[place == i]) for i in np.unique(place)}
     mean = float(np.average(cells.score, weights=cells.weight))
     sd = float(np.sqrt(np.average(np.square(cells.score - mean), weights=cells.weight)))
-    return MonitorState(digest, {day: Day(total(list(buckets.values())), mean, sd, evidence.sources)}, buckets, groups)
-
-
-def _predicted(score_map: ScoreMap, cells: Cells, offset: float, factor: float) -> tuple[Array, Array, Array]:
-    """Return prediction, label sum and number of rows of each cell."""
-    assert cells.label is not None
-    # Cells hold logits corrected for negative sampling. Maps take uncorrected logits.
-    return score_map.at_logits(cells.score - offset), cells.label * factor, cells.weight * factor
+    seen = Day(total(list(buckets.values())), mean, sd, evidence.sources)
+    return MonitorState(digest, {day: seen}, buckets, {name: LabelSums.of(*rows) for name, rows in groups.items()})
 
 
 def _range_name(place: int) -> str:

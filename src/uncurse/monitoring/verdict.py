@@ -13,15 +13,26 @@ import numpy as np
 
 from ..debias.base import Debiaser, Fitted
 from ..debias.records import FitRecord
-from ..debias.refresh import map_and_record
+from ..debias.refresh import check_fits, map_and_record
 from ..errors import UncurseError
 from ..evidence import Evidence
-from ..maps import Grouped, ScoreMap
+from ..evidence.decay import check_time
+from ..maps import ScoreMap
 from ..validation import check_number
-from .calibrations import LEVEL, Calibration, calibration_of, calibrations_of, e_value, error_words
 from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
-from .sequential import LabelSums, likely_start, log_e_values, total
-from .state import MonitorState, check_time, count_rows, map_digest, range_place
+from .sequential import (
+    LEVEL,
+    Calibration,
+    LabelSums,
+    calibration_of,
+    calibrations_of,
+    e_value,
+    error_words,
+    likely_start,
+    log_e_values,
+    total,
+)
+from .state import MonitorState, count_rows, map_digest, range_place
 
 _WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most
 _UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
@@ -91,12 +102,8 @@ class Verdict:
         -------
         dict
         """
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "state"}
-        for name, value in content.items():
-            if isinstance(value, tuple):
-                content[name] = [asdict(one) for one in value]
-            elif hasattr(value, "__dataclass_fields__"):
-                content[name] = asdict(value)
+        content = asdict(replace(self, state=MonitorState("")))
+        del content["state"]
         return content
 
 
@@ -151,14 +158,12 @@ def monitor(
     'refit'
     """
     score_map, record = map_and_record(map)
-    tolerance = check_number(tolerance, "tolerance")
-    if not 0 <= tolerance < 1:
-        raise UncurseError(f"tolerance={tolerance:g}; pass a share from 0 to 1, such as 0.02")
+    tolerance = _check_tolerance(tolerance)
     for name, rows in (("evidence", evidence), ("pool", pool)):
         if not isinstance(rows, Evidence | None) or (rows is None and name == "evidence"):
             raise UncurseError(f"{name} is of type {type(rows).__name__}; pass Evidence")
         if rows is not None:
-            _check_fits(rows, score_map, record, name)
+            check_fits(rows, score_map, record, name)
     day = datetime.now(UTC).date().isoformat() if day is None else day
     check_time(day, "day")
     digest = map_digest(score_map)
@@ -213,6 +218,8 @@ def judge(
     >>> judge(verdict.state).decision
     'keep'
     """
+    _check_state(state)
+    tolerance = _check_tolerance(tolerance)
     if not state.days:
         raise UncurseError("this state holds no day; monitor some rows first")
     ordered, observed, cumulants = state.ordered, *state.series()
@@ -250,31 +257,21 @@ def judge(
     )
 
 
-def _check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, name: str) -> None:
-    spec = rows.spec
-    if rows.cells is None:
-        raise UncurseError(
-            f"the {name} has scale='value', which does not predict a label; pass logits or probabilities"
-        )
-    if name == "evidence" and spec.label is None:
-        raise UncurseError("this evidence holds no labels; collect it with its label column")
-    if not rows.rows:
-        raise UncurseError(f"the {name} holds no rows; pass at least one")
-    if spec.scale != score_map.scale:
-        raise UncurseError(f"the map takes scale={score_map.scale!r} and the {name} has scale={spec.scale!r}; use one")
-    if record is not None and record.negative_rate != spec.negative_rate:
-        raise UncurseError(
-            f"the map was fitted with negative_rate={record.negative_rate} and the {name} has "
-            f"negative_rate={spec.negative_rate}; collect it again"
-        )
-    if name == "evidence" and isinstance(score_map, Grouped) and not rows.groups:
-        raise UncurseError("this map has a map for each group; collect the log by its group column too")
+def _check_tolerance(tolerance: Any) -> float:
+    value = check_number(tolerance, "tolerance")
+    if not 0 <= value < 1:
+        raise UncurseError(f"tolerance={value:g}; pass a share from 0 to 1, such as 0.02")
+    return value
+
+
+def _check_state(state: Any) -> None:
+    if not isinstance(state, MonitorState):
+        raise UncurseError(f"state is of type {type(state).__name__}; pass the state of a Verdict")
 
 
 def _check_new(state: MonitorState, new: MonitorState) -> None:
     """Check that the state belongs to the map, and that its files were not counted on the same day."""
-    if not isinstance(state, MonitorState):
-        raise UncurseError(f"state is of type {type(state).__name__}; pass the state of a Verdict")
+    _check_state(state)
     state.check_map(new.map_id)
     if state.settled_before is not None:  # times tell rows apart
         return

@@ -11,10 +11,10 @@ from operator import add
 
 import numpy as np
 
-from ..monitoring import Calibration, Verdict, log_e_values
-from ..monitoring.calibrations import LEVEL
-from ..monitoring.sequential import LabelSums, intervals
-from ..monitoring.state import Day, check_time
+from ..evidence.decay import check_time
+from ..monitoring import Calibration, Verdict
+from ..monitoring.sequential import LEVEL, LabelSums, intervals, log_e_values
+from ..monitoring.state import Day
 from .prose import BigNumber, Headline, decimals_for, number, percent
 
 #: Series of the charts: each day alone, all days since the fit, the scores.

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from .._types import Array
 from ..debias.auto import Auto
 from ..debias.records import DataRecord, ErrorInterval, FitRecord, ScoreSummary
+from ..debias.remaining_error import SHARES
 from ..debias.tower import Tower
 from ..debias.vad import VAD
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence
 from ..theory import gaussianity
 
-#: Shares of the pool for which the record has an interval of the remaining error, and its confidence level.
-SHARES, LEVEL = (0.01, 0.02, 0.05, 0.1), 0.9
+LEVEL = 0.9  # of the intervals of the remaining error
 
 _TAIL = 5e-4  # share of the scores that the histogram leaves out at either end
 _MAX_BINS = 72
@@ -38,7 +40,7 @@ def record_of(
         fitted.record_,
         pool=_data_record(pool),
         labelled=None if labelled is None else _data_record(labelled),
-        remaining_error=_remaining_error(fitted, pool, labelled),
+        remaining_error=intervals_of(fitted),
         command=command,
     )
 
@@ -47,18 +49,14 @@ def _data_record(rows: Evidence) -> DataRecord:
     return replace(DataRecord.of(rows), scores=None if rows.cells is None else summarize_scores(rows.cells))
 
 
-def _remaining_error(
-    fitted: VAD | Tower | Auto, pool: Evidence, labelled: Evidence | None
-) -> tuple[ErrorInterval, ...]:
-    if pool.replica_counts is None or (labelled is not None and labelled.replica_counts is None):
-        return ()
-    intervals = []
+def intervals_of(fitted: Any) -> tuple[ErrorInterval, ...]:
+    """Return the intervals that a fitted object has: none of a regression, a small pool or identical replicas."""
+    found = []
     for alpha in SHARES:
-        try:
-            intervals.append(ErrorInterval(alpha, *fitted.interval(alpha, LEVEL), LEVEL))
-        except UncurseError:  # a small pool, or identical replicas
-            continue
-    return tuple(intervals)
+        with suppress(UncurseError):
+            low, high = fitted.interval(alpha, LEVEL)
+            found.append(ErrorInterval(alpha, low, high, LEVEL))
+    return tuple(found)
 
 
 def summarize_scores(cells: Cells) -> ScoreSummary:

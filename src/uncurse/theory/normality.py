@@ -73,29 +73,17 @@ def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
     >>> g.distance < 0.01, g.p_value > 0.1
     (True, True)
     """
-    if isinstance(scores, Cells):
-        return _gaussianity_of_cells(scores)
-    x = np.sort(check_scores(scores, "value")).astype(np.float64)
-    n = _check_count(x.size)
-    with np.errstate(over="ignore", invalid="ignore"):  # `_check_spread` reports an infinite sd
-        mean, sd = float(x.mean()), float(x.std(ddof=1))
-    _check_spread(mean, sd)
-    x = (x - mean) / sd
-    m2 = float(np.mean(x**2))
-    skewness, kurtosis = float(np.mean(x**3)) / m2**1.5, float(np.mean(x**4)) / m2**2 - 3
-    cdf, steps = ndtr(x), np.arange(n + 1) / n
-    distance = float(max((steps[1:] - cdf).max(), (cdf - steps[:-1]).max()))
-    return Gaussianity(n, mean, sd, skewness, kurtosis, distance, _lilliefors(distance, n))
-
-
-def _gaussianity_of_cells(cells: Cells) -> Gaussianity:
-    n = _check_count(cells.rows)
+    cells = scores if isinstance(scores, Cells) else Cells("value").update(check_scores(scores, "value"))
+    n = cells.rows
+    if n < 20:
+        raise UncurseError(f"{n} scores are too few to judge a distribution; pass 20 or more")
     (x, low, high), w = cells.on_logit(), cells.weight
     total, effective = float(w.sum()), cells.effective_rows
     mean = float(w @ x) / total
     variance = float(w @ np.square(x - mean)) / total
     sd = float(np.sqrt(variance * effective / (effective - 1))) if effective > 1 else 0.0
-    _check_spread(mean, sd)
+    if not sd > 1e-12 * abs(mean):
+        raise UncurseError(f"scores are constant ({mean:g}); there is no distribution to judge")
     z = (x - mean) / np.sqrt(variance)
     reached = np.append(0.0, np.cumsum(w)) / total
     below, above = reached[:-1] - ndtr((low - mean) / sd), reached[1:] - ndtr((high - mean) / sd)
@@ -104,17 +92,6 @@ def _gaussianity_of_cells(cells: Cells) -> Gaussianity:
     equal_weights = effective > n * (1 - 1e-9)
     p_value = _lilliefors(distance, n) if equal_weights else float("nan")
     return Gaussianity(n, mean, sd, skewness, kurtosis, distance, p_value)
-
-
-def _check_count(n: int) -> int:
-    if n < 20:
-        raise UncurseError(f"{n} scores are too few to judge a distribution; pass 20 or more")
-    return n
-
-
-def _check_spread(mean: float, sd: float) -> None:
-    if not sd > 1e-12 * abs(mean):
-        raise UncurseError(f"scores are constant ({mean:g}); there is no distribution to judge")
 
 
 def _lilliefors(distance: float, n: int) -> float:

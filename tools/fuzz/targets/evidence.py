@@ -116,7 +116,7 @@ def cells(call: Call) -> None:
         return call.call(Cells(exact=exact).update, scores, labels, scale=scale, sample_weight=weights)  # type: ignore[no-any-return]
 
     def values(part: Cells) -> Any:
-        logits, weight, label = part.on_logit() if part.label is not None else (part.score, part.weight, part.weight)
+        logits, weight, label = part.score, part.weight, part.weight if part.label is None else part.label
         total = weight.sum()  # no row has weight if every logit is infinite
         middle = np.clip(logits, -20, 20)
         return np.array([weight @ middle, label @ middle, label.sum()]) / (total if total > 0 else 1.0)
@@ -275,7 +275,7 @@ def evaluate_log(call: Call) -> None:
     spec = LogSpec(("s0",), scale=call.one_of("logit", "probability"))
     collect, data = draw_evidence(call, labelled=True, columns=1, scale=spec.scale, spec=spec)
     result = call.call(metrics.evaluate_log, call.option(collect(*data)), alphas=call.option(1.0, 0.5, (0.1, 1.0)))
-    call.call(result.to_json)
+    json.dumps(result.to_dict(), allow_nan=False)
 
 
 __all__: list[str] = []

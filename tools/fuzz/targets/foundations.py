@@ -108,11 +108,6 @@ def group_rows(call: Call) -> None:
             raise Fault("rows have another group than their number says")
 
 
-@target("links.normal_cdf")
-def normal_cdf(call: Call) -> None:
-    call.call(links.normal_cdf, call.wrap(call.scores(call.rows())))
-
-
 @target("links.get_link")
 def get_link(call: Call) -> None:
     link = call.call(links.get_link, call.option(*LINKS))

@@ -177,13 +177,6 @@ def change_values(call: Call, text: str) -> str:
     return json.dumps(content)
 
 
-@target("maps.logit_knots")
-def target_logit_knots(call: Call) -> None:
-    knots = call.call(maps.logit_knots, call.count(2, 300))
-    if not (np.diff(knots) > 0).all():
-        raise Fault("the knots do not increase")
-
-
 @target("maps.ScoreMap.at_logits")
 def target_at_logits(call: Call) -> None:
     made = simple(call, *call.one_of(*SPACES[:3], *SPACES[7:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -85,7 +86,7 @@ def evaluate(call: Call) -> None:
         return [v for row in result.rows for v in (*numbers(row.log_loss), *numbers(row.ece), *numbers(row.mce))]
 
     check_finite("a metric", values(result))
-    call.call(result.to_json)
+    json.dumps(result.to_dict(), allow_nan=False)
 
     def measure(y: np.ndarray, p: np.ndarray, weights: np.ndarray | None) -> Any:
         return values(call.call(metrics.evaluate, y, p, alphas, sample_weight=weights, **options))
@@ -101,7 +102,7 @@ def evaluate_cells(call: Call) -> None:
     score_map = call.option(None, None, Affine(0.5, 0.1), Affine(0.5, 0.1, scale="probability"))
     alphas = call.option(1.0, (0.1, 1.0))
     result = call.call(metrics.evaluate_cells, call.option(cells), score_map, alphas, **bin_options(call))
-    call.call(result.to_json)
+    json.dumps(result.to_dict(), allow_nan=False)
 
 
 @target("metrics.top_share")

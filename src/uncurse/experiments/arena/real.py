@@ -23,9 +23,10 @@ from ... import documents
 from ..._types import Array
 from ...calibration import calibrate
 from ...debias import VAD, Auto, Tower
-from ...debias.remaining_error import normal_quantile
+from ...debias.remaining_error import SHARES, normal_quantile
 from ...errors import UncurseError
 from ...estimators import UncursedClassifierCV, fit_replicas
+from ...estimators.scores import pool_evidence
 from ...maps import Affine
 from ...metrics.selection import top_share
 from ...text_tables import TextTable, as_markdown, as_text
@@ -40,7 +41,6 @@ from .text import Table, number
 _PEER = "isotonic"  # the other methods are compared with it
 _LABEL_FREE = ("label-free, seeds", "label-free, bootstraps")
 METHODS = ("as served", "Platt", _PEER, "isotonic + VAD", *_LABEL_FREE, "Tower", "Auto")
-SHARES = (0.01, 0.02, 0.05, 0.1)
 _LIGHTGBM: dict[str, dict[str, Any]] = {
     "lightgbm": {"n_estimators": 200, "num_leaves": 63, "subsample": 0.7, "subsample_freq": 1, "colsample_bytree": 0.7},
     "lightgbm-small": {  # strongly regularised: it under-fits
@@ -179,7 +179,7 @@ def _methods(
     done = UncursedClassifierCV(base, random_state=state).cross_fit(X, y, pool=candidates)
     assert done.labelled is not None
     assert done.served_pool is not None
-    pool = done.pool_evidence("probability", _CLIP)
+    pool = pool_evidence(done, _CLIP)
     columns, unaligned = _clipped(done.pool), _clipped(done.served_pool)  # a calibrator takes arrays
     labelled = scores, target = _clipped(done.labelled[0]), done.labelled[1]
     to_fold = Affine(*done.alignment, scale="probability")

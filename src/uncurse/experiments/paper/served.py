@@ -248,7 +248,7 @@ class ServedNetwork:
                 made["true_error", None] = np.array([row.predicted for row in found]) / rows.truth - 1
             for m in (self.main, *others):
                 main = [row.ece for row in found], [row.mce for row in found]
-                binned = main if m == self.main else ranked.binned(rows.rows, m, "quantile")
+                binned = main if m == self.main else ranked.binned(rows.rows, m, "quantile")[1:3]
                 for name, estimates in zip(("ece", "mce"), binned, strict=True):
                     made[name, m] = estimates
                     made[f"{name}_floor", m] = [estimate.floor for estimate in estimates]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import UncurseError
-from ...maps.operations import BELOW_ONE, TINY, Inverse, Operation, Phi, Pieces
+from ...maps.compile import BELOW_ONE, TINY, Inverse, Operation, Phi, Pieces
 
 #: What a score is, by scale.
 SCALES = {"logit": "a logit", "probability": "a probability", "value": "a value"}

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from ...errors import UncurseError
 from ...maps import ScoreMap
-from ...maps.compile import compile_map, valid_range
-from ...maps.operations import Clip, Inverse, Line, Phi, Pieces
+from ...maps.compile import Clip, Inverse, Line, Phi, Pieces, compile_map, valid_range
 from ...version import __version__
 from . import SCALES, Language, edges_of, tables_of, wrapped
 

@@ -16,8 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ...errors import UncurseError
 from ...maps import ScoreMap
-from ...maps.compile import compile_map, valid_range
-from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
+from ...maps.compile import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, compile_map, valid_range
 from ...version import __version__
 from . import edges_of
 

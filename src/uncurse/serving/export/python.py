@@ -9,8 +9,7 @@ from typing import Any
 
 from ...errors import UncurseError
 from ...maps import Grouped, ScoreMap
-from ...maps.compile import compile_map
-from ...maps.operations import Clip, Inverse, Line, Operation, Phi, Pieces
+from ...maps.compile import Clip, Inverse, Line, Operation, Phi, Pieces, compile_map
 from ...version import __version__
 from . import SCALES, Language, edges_of, tables_of, wrapped
 

@@ -13,8 +13,7 @@ import numpy as np
 from ...errors import UncurseError
 from ...logs.dialects import BY_NAME
 from ...maps import Chain, Grouped, ScoreMap
-from ...maps.compile import compile_map, valid_range
-from ...maps.operations import Clip, Inverse, Line, Operation, Phi, Pieces, apply
+from ...maps.compile import Clip, Inverse, Line, Operation, Phi, Pieces, apply, compile_map, valid_range
 from ...validation import check_choice
 from . import Language, edges_of
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...maps import ScoreMap
-from ...maps.compile import compile_map, valid_range
-from ...maps.operations import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces
+from ...maps.compile import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, compile_map, valid_range
 
 
 def _normal(l: Tensor) -> Tensor:
