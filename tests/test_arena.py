@@ -248,18 +248,21 @@ def test_what_needs_independent_replicas_does_not_apply_to_bootstraps():
     assert "left out: double learning in logistic, 2 of 2 draws: needs replicas by seed" in text.text(found)
 
 
-@pytest.mark.parametrize("reason", [None, "the scores are odd"])
-def test_a_method_that_does_not_apply_to_one_draw_is_named_in_every_output(little, reason):
+def test_a_method_that_does_not_apply_to_one_draw_is_named_in_every_output(little):
     seen = []
 
     @method("sometimes")
     def sometimes(draw):
         seen.append(draw)
-        return reason if len(seen) == 2 else half(draw)
+        return "the scores are odd" if len(seen) == 2 else half(draw)
 
     found = arena.run(["small"], ["vanilla", "sometimes"], 3, alphas=[0.1], processes=1)
-    line = f"sometimes in small, 1 of 3 draws: {reason or 'does not apply'}"
+    line = "sometimes in small, 1 of 3 draws: the scores are odd"
     assert found.get("small", "sometimes", 0.1) is None
+    with pytest.raises(
+        UncurseError, match=r"has no cells in small \(1 of 3 draws: the scores are odd\); `get` returns"
+    ):
+        found.cell("small", "sometimes", 0.1)
     assert f"left out: {line}" in text.text(found)
     assert line in text.markdown(found)
     assert line in render(found)
@@ -296,7 +299,12 @@ def test_a_method_that_fails_is_an_error_that_names_it(little):
             r"predictions have shape \(4000, 6\).*one probability for each",
         ),
         (FittedMethod(lambda scores: scores[:, 0]), "lie between -.*one probability for each of the 4,000 rows"),
-        (lambda scores: logistic(scores[:, 0]), "it returns a function; return a FittedMethod or a text"),
+        (lambda scores: logistic(scores[:, 0]), "it returns a function; return a FittedMethod, or a text"),
+        (None, "it returns None; return a FittedMethod, or a text on why it does not apply"),
+        (
+            FittedMethod(lambda scores: logistic(scores[:, 0]), interval=lambda alpha, level: (0.1, -0.1)),
+            r"its interval is not a pair \(low, high\) for each α; return the lower bound first",
+        ),
     ],
 )
 def test_a_method_must_return_one_probability_for_each_row(little, made, reason):

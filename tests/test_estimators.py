@@ -821,7 +821,8 @@ def test_the_line_of_a_target_that_bends_is_that_of_least_squares():
     rng = np.random.default_rng(0)
     x = rng.normal(size=3_000)
     y = np.exp(x) * (1 + 0.3 * rng.normal(size=3_000))
-    level, slope = _target_line(x, y, np.ones(3_000), 1.0)
+    level, slope, away, error = _target_line(x, y, np.ones(3_000), 1.0)
+    assert abs(away) > 10 * error
     wanted = np.polyfit(x, y, 1)
     assert (slope, level) == pytest.approx(tuple(wanted), rel=0.02)
     assert abs(slope - np.polyfit(x, y, 1, w=np.exp(-x))[0]) > 0.3 * slope
@@ -837,9 +838,9 @@ def test_the_line_of_a_target_depends_on_ratios_of_weights_and_on_different_rows
     twice = _target_line(*(np.repeat(column, 2) for column in (x, y, weight)), 2.0)
     assert twice == pytest.approx(line, rel=1e-9)
     # An exact line has no residuals, and few rows do not determine a variance.
-    assert _target_line(x, 3 + 2 * x, weight, 1.0) == pytest.approx((3, 2))
+    assert _target_line(x, 3 + 2 * x, weight, 1.0) == pytest.approx((3, 2, 0, 0))
     few = _target_line(x[:199], y[:199], weight[:199], 1.0)
-    assert few == pytest.approx(tuple(np.polyfit(x[:199], y[:199], 1, w=np.sqrt(weight[:199]))[::-1]))
+    assert few[:2] == pytest.approx(tuple(np.polyfit(x[:199], y[:199], 1, w=np.sqrt(weight[:199]))[::-1]))
     assert few != pytest.approx(_target_line(x[:200], y[:200], weight[:200], 1.0), rel=1e-2)
 
 
@@ -860,6 +861,15 @@ def test_a_regression_of_claims_with_a_log_link_is_not_made_worse():
     assert corrected < 1.15 * plain  # it was twice as large by least squares
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_very_noisy_claims_under_a_linear_model_are_reported(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(5_000, 8))
+    y = np.exp(X.sum(axis=1) / 4) * rng.gamma(0.7, 1 / 0.7, 5_000)
+    with pytest.warns(UserWarning, match="the target bends and the map is a straight line"):
+        UncursedRegressorCV(cv=3, random_state=0).fit(X, y)
+
+
 @pytest.mark.parametrize("bends", [False, True])
 def test_a_regression_whose_target_bends_is_reported(bends):
     rng = np.random.default_rng(0)
@@ -867,6 +877,8 @@ def test_a_regression_whose_target_bends_is_reported(bends):
     score = X.sum(axis=1) / 4
     mean = np.exp(score) if bends else 3 + score
     y = mean * rng.gamma(8, 1 / 8, 3_000)
-    reported = pytest.warns(UserWarning, match=r"outcomes of the top 10% differ by \+.* the target bends .* log link")
+    reported = pytest.warns(
+        UserWarning, match=r"of the top 10% differ .* by \+.* the target bends .* log link"
+    )
     with reported if bends else nullcontext():
         UncursedRegressorCV(cv=3, random_state=0).fit(X, y)

@@ -161,7 +161,7 @@ def test_empty_scores_are_refused(shape, ndim):
 
 def test_text_labels_are_to_be_compared_with_a_class():
     with pytest.raises(UncurseError, match="<U4; compare it with the class that counts, such as labels == 'won'"):
-        check_labels(["won", "lost"], 2)
+        check_labels(["lost", "lost", "won"], 3)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def check_numbers(values: ArrayLike, name: str) -> Float:
         if isinstance(values, Mapping):
             remedy = "pass one array, and call this for each"
         elif array.dtype.kind in "US" and array.size and name in ("y", "labels"):
-            remedy = f"compare it with the class that counts, such as {name} == {str(array.ravel()[0])!r}"
+            classes, counts = np.unique(array, return_counts=True)
+            remedy = f"compare it with the class that counts, such as {name} == {str(classes[counts.argmin()])!r}"
         raise UncurseError(
             f"{name} must be an array of numbers, not {type(values).__name__}: dtype {array.dtype}; {remedy}"
         )

@@ -98,7 +98,7 @@ class Auto(ReplicaDebiaser):
         pool : array-like of shape (n, S), or Evidence
             Replica scores, the served one in column 0.
         labelled : tuple (scores, labels) or (scores, labels, weights), or Evidence
-            Labelled rows, scored by every replica, see `Tower.fit`.
+            Labelled rows, scored by every replica, see `Tower.fit`. Not rows that the models were trained on.
         groups : array-like of shape (n,), optional
             Group of each pool row.
         sample_weight : array-like of shape (n,), optional

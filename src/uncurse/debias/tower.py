@@ -118,7 +118,7 @@ class Tower(ReplicaDebiaser):
             Replica scores, the served one in column 0.
         labelled : tuple (scores, labels) or (scores, labels, weights), or Evidence
             Labelled rows, scored by every replica. An earlier model may have selected them, or the served score from
-            this pool (see `selected_by`); not the mean of these replicas.
+            this pool (see `selected_by`); not the mean of these replicas. The models were not trained on them.
         groups : array-like of shape (n,), optional
             Group of each pool row. Each group gets its own map, shrunk towards that of the pool. If `labelled` is
             evidence with groups, the labels of a group correct its level.

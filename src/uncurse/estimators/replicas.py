@@ -171,7 +171,7 @@ class ReplicaPlan:
         inner = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
         check_is_estimator(inner)
         try:
-            check_consistent_length(X, y, groups)
+            check_consistent_length(X, y)
             template, seed = _unfitted(inner), _root_seed(random_state)
         except (TypeError, ValueError) as error:
             raise UncurseError(str(error)) from None

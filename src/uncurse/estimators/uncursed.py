@@ -280,12 +280,12 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             scores, y, *more = labelled
             weight = more[0] if more else np.ones(len(y))
             moments = Moments("identity").update(np.column_stack([scores, y]), scale="value", sample_weight=weight)
-            _warn_of_a_bend(scores[:, 0], y, moments)
             noise = float(replica_kind(kind).noise_variance(moments.covariance[:-1, :-1]))
             spread, center = float(moments.covariance[0, 0]), float(moments.mean[0])
             level, by_score = float(moments.mean[-1]), 0.0
             if spread > 0:
-                level, by_score = _target_line(scores[:, 0] - center, y, weight, done.labelled_repeats)
+                level, by_score, *bend = _target_line(scores[:, 0] - center, y, weight, done.labelled_repeats)
+                _warn_of_a_bend(scores[:, 0] - center, y, moments, (bend[0], bend[1]))
             by_score = max(by_score, 0.0)
             # A line in the true score would magnify any difference between pool and labelled rows if noise prevails.
             noisy = not noise < (1 - _LEAST_LABELLED) * spread
@@ -326,8 +326,10 @@ def _is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and np.isnan(value))
 
 
-def _target_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[float, float]:
-    """Return level and slope of the target at scores about their mean; `repeats` is how often each row occurs.
+def _target_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[float, float, float, float]:
+    """Return level and slope of the target by scores about their mean, then a sign that it bends with its error.
+
+    `repeats` is how often each row occurs. The sign is the difference of two lines on the top.
 
     If the spread of outcomes grows with their mean, as that of claims, few rows determine a line by least squares.
     Rows that are weighted by the inverse variance give a better line, but a wrong one where the target bends. So both
@@ -337,7 +339,7 @@ def _target_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[flo
     line, covariance, residual = _weighted_line(x, y, weight, repeats)
     bins = np.array_split(np.argsort(x, kind="stable"), min(_VARIANCE_BINS, len(x) // _VARIANCE_ROWS) or 1)
     if len(bins) < 2 or not residual.any():
-        return float(line[0]), float(line[1])
+        return float(line[0]), float(line[1]), 0.0, 0.0
     own, own_covariance = line, covariance
     for _ in range(_VARIANCE_ROUNDS):
         variance = np.empty(len(x))
@@ -347,10 +349,10 @@ def _target_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[flo
         own, own_covariance, residual = _weighted_line(x, y, weight / variance, repeats)
     top = np.array([1.0, x[bins[-1]].mean()])
     error = max(float(top @ (covariance - own_covariance) @ top), 0.01 * float(top @ covariance @ top))
-    away = float(top @ (line - own)) ** 2
-    share = max(0.0, 1 - _CHANCE * error / away) if away > 0 else 0.0
+    away = float(top @ (line - own))
+    share = max(0.0, 1 - _CHANCE * error / away**2) if away else 0.0
     level, slope = own + share * (line - own)
-    return float(level), float(slope)
+    return float(level), float(slope), away, float(np.sqrt(error))
 
 
 def _weighted_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[Array, Array, Array]:
@@ -363,18 +365,27 @@ def _weighted_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[A
     return line, repeats * inverse @ (scatter @ scatter.T) @ inverse, residual
 
 
-def _warn_of_a_bend(served: Array, y: Array, moments: Moments) -> None:
-    """Warn if outcomes of the highest scores are off the line of outcomes by score, which the map relies on."""
-    top = top_share(served, _TOP)
-    if len(top) < _LEAST_TOP or not moments.covariance[0, 0] > 0:
+def _warn_of_a_bend(x: Array, y: Array, moments: Moments, bend: tuple[float, float]) -> None:
+    """Warn if outcomes of the highest scores are off the line of outcomes by score, which the map relies on.
+
+    Where the outcomes of high scores are noisy, a difference between two lines shows it better; see `_target_line`.
+    """
+    top = top_share(x, _TOP)
+    if len(top) < _LEAST_TOP:
         return
     slope = moments.covariance[0, -1] / moments.covariance[0, 0]
-    line = moments.mean[-1] + slope * (served[top] - moments.mean[0])
-    excess, error = float(np.mean(y[top] - line)), float(np.std(y[top] - line)) / np.sqrt(len(line))
-    if abs(excess) > max(_BEND * abs(float(line.mean())), _BEND_ERRORS * error):
-        warn_user(
-            f"out of fold, outcomes of the top {100 * _TOP:g}% differ by {excess:+.3g} ± {error:.2g} from a line in "
-            f"the predictions, whose mean there is {line.mean():.3g}: the target bends and the map is a straight line, "
-            "so it is off by about as much on the top; use a model whose predictions follow the target, such as one "
-            "with a log link"
-        )
+    line = moments.mean[-1] + slope * x[top]
+    least = _BEND * abs(float(line.mean()))
+    direct = float(np.mean(y[top] - line)), float(np.std(y[top] - line)) / np.sqrt(len(line))
+    what = {
+        f"outcomes of the top {100 * _TOP:g}% differ from a line in the predictions": direct,
+        "lines through noisy and through precise outcomes differ on the top": bend,
+    }
+    for name, (away, error) in what.items():
+        if abs(away) > max(least, _BEND_ERRORS * error):
+            warn_user(
+                f"out of fold, {name} by {away:+.3g} ± {error:.2g}, where the mean is {line.mean():.3g}: the target "
+                "bends and the map is a straight line, so it is off on the top, and may be worse than the plain model; "
+                "use a model whose predictions follow the target, such as one with a log link"
+            )
+            return

@@ -145,10 +145,11 @@ def replicate(
                 fitted = one.fit(draw)
                 if isinstance(fitted, FittedMethod):
                     found[one.name] = _judge(fitted, draw, selected, alphas)
-                elif fitted is None or isinstance(fitted, str):
-                    found[one.name] = fitted or "does not apply"
+                elif isinstance(fitted, str):
+                    found[one.name] = fitted
                 else:
-                    raise UncurseError(f"it returns a {type(fitted).__name__}; return a FittedMethod or a text")
+                    kind = "None" if fitted is None else f"a {type(fitted).__name__}"
+                    raise UncurseError(f"it returns {kind}; return a FittedMethod, or a text on why it does not apply")
     return found
 
 
@@ -186,4 +187,6 @@ def _judge(fitted: FittedMethod, draw: Draw, selected: list[Rows], alphas: Seque
     if fitted.interval is None or draw.requests is not None:
         return errors, None
     ends = np.array([fitted.interval(alpha, LEVEL) for alpha in alphas])
+    if ends.shape != (len(alphas), 2) or (ends[:, 0] > ends[:, 1]).any():
+        raise UncurseError("its interval is not a pair (low, high) for each α; return the lower bound first")
     return errors, (ends[:, 0] <= errors) & (errors <= ends[:, 1])

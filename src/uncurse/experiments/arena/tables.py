@@ -112,6 +112,10 @@ class Arena:
         """One cell; an error where there is none."""
         cell = self.get(world, method, alpha)
         if cell is None:
+            for one in self.dropped:
+                if (one.world, one.method) == (world, method):
+                    why = f"{one.draws} of {self.replications} draws: {one.reason}"
+                    raise UncurseError(f"{method} has no cells in {world} ({why}); `get` returns None instead")
             raise UncurseError(
                 f"no cell for world={world!r}, method={method!r}, alpha={alpha}; there are the methods "
                 f"{', '.join(self.methods)} in {', '.join(self.worlds)} at {', '.join(f'{a:g}' for a in self.alphas)}"

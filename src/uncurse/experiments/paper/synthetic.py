@@ -7,7 +7,7 @@ served model, the information matrix. More columns too: the error against the tr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -43,6 +43,9 @@ GOLDEN = {
 }
 
 
+PAPER_REPLICATIONS = 100
+
+
 @dataclass(frozen=True)
 class SyntheticCell:
     """One cell of a table: ours, the paper's where it has one, and the distance in combined standard errors."""
@@ -54,13 +57,19 @@ class SyntheticCell:
     standard_error: float
     paper_mean: float | None = None
     paper_standard_error: float | None = None
+    replications: int = PAPER_REPLICATIONS
 
     @property
     def distance(self) -> float | None:
-        """Ours minus the paper's, in combined standard errors; where it gives none, ours stands for its own."""
+        """Ours minus the paper's, in combined standard errors.
+
+        If the paper gives none, it is ours for as many replications as the paper has.
+        """
         if self.paper_mean is None:
             return None
-        other = self.standard_error if self.paper_standard_error is None else self.paper_standard_error
+        other = self.paper_standard_error
+        if other is None:
+            other = self.standard_error * float(np.sqrt(self.replications / PAPER_REPLICATIONS))
         return (self.mean - self.paper_mean) / float(np.hypot(self.standard_error, other))
 
 
@@ -100,7 +109,7 @@ def paper() -> dict[tuple[str, float, str], Printed]:
     return {(row["metric"], float(row["alpha"]), row["method"]): printed for row, printed in cells}
 
 
-def run(replications: int = 100, seed: int = 0, *, progress: Progress = iter) -> SyntheticTables:
+def run(replications: int = PAPER_REPLICATIONS, seed: int = 0, *, progress: Progress = iter) -> SyntheticTables:
     """Run the experiment with fresh random numbers."""
     if replications < 2:
         raise UncurseError(f"replications={replications}; a standard error needs at least 2")
@@ -113,7 +122,7 @@ def run(replications: int = 100, seed: int = 0, *, progress: Progress = iter) ->
     places = list(product(METRICS, ALPHAS, METHODS))
     known = paper()
     cells = [
-        SyntheticCell(*place, mean, error, *known.get(place, ()))
+        replace(SyntheticCell(*place, mean, error, *known.get(place, ())), replications=replications)
         for place, mean, error in zip(places, means.ravel().tolist(), errors.ravel().tolist(), strict=True)
     ]
     mean_lambdas = {name: float(np.mean([entry[name] for entry in lambdas])) for name in lambdas[0]}

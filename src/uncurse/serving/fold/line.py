@@ -57,7 +57,10 @@ def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
         raise UncurseError(f"{what} as it is; fit it on that: scale='logit', or link='identity' with scale='value'")
     if score_map.link != wanted:
         what = f"this map is straight in the {score_map.link} link and {model} in the {wanted} link"
-        raise refused(what, f"fit it with link={wanted!r}")
+        remedy = f"fit it with link={wanted!r}"
+        if score_map.scale == "value":
+            remedy = f"fit VAD(scale='value', link={wanted!r}), without labels, on the scores of `fit_replicas`"
+        raise refused(what, remedy)
     if score_map.slope == 0:
         raise UncurseError("the slope of this map is 0, so the folded model would have no order; fit it again")
     return score_map.slope, score_map.intercept
