@@ -391,7 +391,7 @@ def test_a_vocabulary_of_another_kind_of_log_is_refused(tmp_path):
 # ---------------------------------------------------------------------------- bad lines
 
 
-HEX, NUMBER, SHORT = "[0-9a-fA-F]{0,8}", "(-?[0-9]{1,10})?", "(-?[0-9]{1,8})?"
+HEX, NUMBER, SHORT = "[0-9a-fA-F]{0,8}", "(-?0*[0-9]{1,10})?", "(-?[0-9]{1,8})?"
 HOUR = "([0-9]{6}([01][0-9]|2[0-3]))?"
 PATTERNS = {
     "criteo": ["[01]", *[NUMBER] * 13, *[HEX] * 26],
