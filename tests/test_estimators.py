@@ -877,8 +877,6 @@ def test_a_regression_whose_target_bends_is_reported(bends):
     score = X.sum(axis=1) / 4
     mean = np.exp(score) if bends else 3 + score
     y = mean * rng.gamma(8, 1 / 8, 3_000)
-    reported = pytest.warns(
-        UserWarning, match=r"of the top 10% differ .* by \+.* the target bends .* log link"
-    )
+    reported = pytest.warns(UserWarning, match=r"of the top 10% differ .* by \+.* the target bends .* log link")
     with reported if bends else nullcontext():
         UncursedRegressorCV(cv=3, random_state=0).fit(X, y)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from uncurse.debias import KINDS
-from uncurse.debias.shrinkage import group_lambdas, identical_replicas, lambda_error, shrink_towards
+from uncurse.debias.shrinkage import group_lambdas, identical_replicas, lambda_error, shrink_towards, with_curvature
+from uncurse.errors import UncurseError
 
 
 def test_groups_that_differ_by_noise_alone_all_get_the_common_value():
@@ -108,3 +109,8 @@ def test_noise_is_never_negative(replicas):
     assert noise >= 0
     assert identical_replicas(float(noise), float(covariance[0, 0]))
     assert not identical_replicas(1e-9, 1.0)
+
+
+def test_curvature_of_an_unknown_link_is_an_error():
+    with pytest.raises(UncurseError, match="curvature=True is not known for the cauchit link; leave it out"):
+        with_curvature(0.8, -2.0, 0.1, "cauchit")

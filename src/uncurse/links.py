@@ -3,7 +3,8 @@
 Scores arrive on one of three scales: ``"logit"``, ``"probability"`` (in [0, 1]) or ``"value"`` (any number, for
 regression). `to_link` converts them to the scores of a link.
 
-To add a link, list it in `_LINKS`. `cli/options.py` repeats the names, `maps/compile.py` those that exports can write.
+To add a link, list it in `_LINKS`, and its name in `cli/options.py`. Its formulas in other languages are in
+`serving/export/` and `logs/lazy_maps.py`, and that of the curvature in `debias/shrinkage.py`; these refuse others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Intervals for the calibration error of a map on the top of the pool.
 
 A fit answers the protocol `RemainingError` with standard errors, and `remaining_error_interval` makes the interval of
-all of them. An interval of another form starts here.
+all of them. An interval of another form starts here; `LabelFree`, `TowerFit` and `Averaged` implement the protocol.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Kinds of replica: how the score columns of a pool are related, and what follows from it.
 
-To add a kind, write a subclass of `ReplicaKind` and list it in `KINDS`.
+To add a kind, write a subclass of `ReplicaKind`, list it in `KINDS`, and its name in `cli/options.py` and `cli/fit.py`.
+What trains replicas, `estimators/replicas.py` and `deep/`, makes columns of some of these kinds.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array
+from ..errors import UncurseError
 from ..links import logistic
 from ..maps import Affine, Curve, ScoreMap
 from ..maps.shapes import logit_knots
@@ -88,6 +89,8 @@ def with_curvature(shrinkage: float, center: float, noise: float, link: str) -> 
     if link == "probit":
         root = float(np.sqrt(1 + variance))
         return Affine(shrinkage / root, intercept / root, link)
+    if link != "logistic":
+        raise UncurseError(f"curvature=True is not known for the {link} link; leave it out")
     nodes, weights = _nodes()
     m = logit_knots()
     l = m[:, None] + np.sqrt(variance) * nodes

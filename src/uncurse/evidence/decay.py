@@ -1,7 +1,8 @@
 """Times of evidence, and the factor by which older evidence decays.
 
-Each period multiplies all earlier sums by the same factor (see `merged`), so that they need not be kept apart. Another
-decay than the exponential would need the sums of each period.
+Each period multiplies all earlier sums by the same factor, in `merged` of `evidence/evidence.py` and in
+`cli/collect.py`, so that they need not be kept apart. Another decay than the exponential would need the sums of each
+period.
 """
 
 from __future__ import annotations

@@ -134,8 +134,10 @@ class _Graph:
             return self.add("Add", y, self.add("Mul", slope, self.add("Sub", l, x)))
         if isinstance(step, Clip):
             return self.add("Min", self.add("Max", l, constant(step.low)), constant(step.high))
-        if step.link == "probit":
-            raise UncurseError("the probit link is not in ONNX; fit a map of the logistic link, or export it to Python")
+        if step.link not in ("logistic", "log"):
+            raise UncurseError(
+                f"the {step.link} link is not in ONNX; fit a map of the logistic link, or export it to Python"
+            )
         if isinstance(step, Phi):
             if step.link == "log":
                 return self.add("Exp", l)
