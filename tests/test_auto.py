@@ -556,6 +556,13 @@ def test_the_correction_of_a_share_without_a_row_is_zero():
     wanted = moved / max(estimate.map_error(0.01), 0.001)
     assert _correction(estimate, 0.01) == pytest.approx(wanted, rel=0.05)
 
+    class Certain(Parametric):
+        def map_error(self, alpha):
+            return 0.0
+
+    certain = Certain(estimate.model, 0.8, -2.5, 0.8)
+    assert _correction(certain, 0.01) == pytest.approx(moved / 0.001, rel=0.05)  # half of 0.2%
+
 
 @pytest.mark.parametrize(
     ("level", "rise", "cause"),

@@ -107,6 +107,7 @@ def test_notebooks_show_tables(predictions):
 def test_bands_are_95_percent_of_the_default_shares(predictions):
     y, sets = predictions
     ax = SelectionErrorDisplay.from_predictions(y, sets["truth"]).ax_
+    assert any(list(line.get_ydata()) == [0, 0] and line.get_color() == "gray" for line in ax.lines)
     rows = evaluate(y, sets["truth"], [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]).rows
     np.testing.assert_allclose(ax.lines[0].get_xdata(), [1, 2, 5, 10, 20, 50, 100])
     (band,) = (one.get_paths()[0].vertices for one in ax.collections)

@@ -240,6 +240,7 @@ def test_the_record_counts_each_row_once_and_tells_what_is_known_of_the_map():
     weighted = UncursedClassifierCV(LOGISTIC, method="tower", cv=folds, random_state=0).fit(X, Y, sample_weight=weights)
     for rows in (weighted.record_.pool, weighted.record_.labelled):
         assert (rows.rows, rows.effective_rows) == (400, pytest.approx(weights.sum() ** 2 / (weights @ weights)))
+        assert isinstance(rows.rows, int)
     no_labels = UncursedClassifierCV(LOGISTIC, method="vad", cv=None, random_state=0).fit(X, Y, pool=POOL)
     vad = VAD(scale="probability", replicas="bootstrap").fit(no_labels.predict_replicas(POOL))
     assert no_labels.record_ == vad.record_
@@ -841,6 +842,8 @@ def test_the_line_of_a_target_depends_on_ratios_of_weights_and_on_different_rows
     assert _target_line(x, 3 + 2 * x, weight, 1.0) == pytest.approx((3, 2, 0, 0))
     few = _target_line(x[:199], y[:199], weight[:199], 1.0)
     assert few[:2] == pytest.approx(tuple(np.polyfit(x[:199], y[:199], 1, w=np.sqrt(weight[:199]))[::-1]))
+    assert few[2:] == (0, 0)
+    assert min(np.abs(_target_line(x[:200], y[:200], weight[:200], 1.0)[2:])) > 0  # two bins are enough
     assert few != pytest.approx(_target_line(x[:200], y[:200], weight[:200], 1.0), rel=1e-2)
 
 

@@ -57,6 +57,13 @@ def test_a_point_mass_exceeds_its_neighbours_and_two_percent_of_the_weight(here,
     assert not point_masses(weight)[:100].any()
 
 
+def test_a_point_mass_has_more_than_two_percent_of_the_weight():
+    weight = np.full(197, 0.25)
+    for mass, marked in ((1.0, False), (1.001, True)):
+        weight[100] = mass  # of 50 in all, if it is 1
+        assert point_masses(weight).any() == marked
+
+
 def test_point_masses_at_the_ends_have_neighbours_on_one_side():
     weight = np.concatenate([[30.0], np.full(50, 1.0), [20.0]])
     np.testing.assert_array_equal(np.flatnonzero(point_masses(weight)), [0, 51])

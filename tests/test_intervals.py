@@ -348,6 +348,24 @@ def test_different_slopes_do_not_look_like_a_selection(slopes):
         assert served_lead(moments_of(pool), moments_of(selected), KINDS["seeds"]) > 0.03
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_lead_without_the_part_of_different_slopes_is_exact(size):
+    rng = np.random.default_rng(0)
+    slopes, noise = np.array([1.2, 1.0, 1.0])[:size], 0.5
+    truth = rng.normal(-2.5, 0.9, 60_000)
+    pool = np.outer(truth, slopes) + noise * rng.normal(size=(60_000, size))
+    higher = np.outer(rng.normal(-2.0, 0.9, 60_000), slopes) + noise * rng.normal(size=(60_000, size))
+    labelled = higher[higher[:, 0] > np.quantile(higher[:, 0], 0.7)]
+    excess, mean = (lambda x: x[:, 0] - x[:, 1:].mean(axis=1)), (lambda x: x.mean(axis=1))
+    covariance = np.cov(pool.T, ddof=0)
+    variance = np.var(mean(pool)) - float(KINDS["seeds"].noise_variance(covariance)) / size
+    slope = np.cov(excess(pool), mean(pool), ddof=0)[0, 1] / variance
+    lead = excess(labelled).mean() - excess(pool).mean()
+    wanted = lead - slope * (mean(labelled).mean() - mean(pool).mean())
+    assert 0 < wanted < lead
+    assert served_lead(moments_of(pool), moments_of(labelled), KINDS["seeds"]) == pytest.approx(wanted, rel=1e-9)
+
+
 def test_unequal_noise_is_not_taken_for_a_selection():
     def rows(count, mean, seed):
         rng = np.random.default_rng(seed)

@@ -283,6 +283,8 @@ def test_the_state_of_another_map_is_refused():
     with pytest.raises(UncurseError, match="belongs to another map"):
         monitor(Affine(0.9, 0.0), rows_of(1, rows=1_000), state)
     assert map_digest(Affine(1.0, 0.0)) == map_digest(IDENTITY)
+    one, other = ({name: Affine(0.5 + (name == "a"), 0.0) for name in names} for names in ("ab", "ba"))
+    assert map_digest(Grouped(IDENTITY, one)) == map_digest(Grouped(IDENTITY, other))
 
 
 def test_the_same_file_counts_once_a_day():

@@ -101,6 +101,8 @@ def test_line_keeps_the_mean_prediction_of_winners(method, scale, negative_rate)
     for alpha in (0.1, 0.3, 1.0):
         error = top_mean(line(served), served, alpha) / top_mean(fitted.predict_proba(served), served, alpha) - 1
         assert abs(error) < loss + 0.005
+    cells = fitted._selected
+    assert (line, loss) == straight_line(fitted.map_, cells.served - offset, cells.weight, (0.1, 1.0))
     # The line of the top of the pool, which winners are not, is another one.
     of_pool = fitted.line((0.01, 0.1))[0]
     assert abs(of_pool(served).mean() / fitted.predict_proba(served).mean() - 1) > 5e-3
@@ -152,6 +154,24 @@ def test_fold_takes_a_fitted_estimator_and_offers_a_line():
         fold(line, model, straight=True)
     with pytest.raises(UncurseError, match="no model to fold into"):
         fold(line)
+
+
+@pytest.mark.parametrize("rise", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("start", [-2.0, 2.0])
+def test_any_start_leads_to_the_minimum_of_the_squares(rise, start):
+    rng = np.random.default_rng(1)
+    x = np.sort(rng.normal(0, 2, 60))[::-1]
+    own = np.tril(np.ones((60, 60)))[[4, 9, 19, 39, 59]]
+    own /= own.sum(axis=1, keepdims=True)
+    target = np.log(own @ expit(np.where(x > 0, 2.5 * np.tanh(x), 0.1 * x)))
+    importance = np.array([1.0, 1.0, 2.0, 1.0, 5.0])
+    found = _fit(x, own, target, rise * x + start, importance)
+
+    def residuals(b):
+        return np.sqrt(importance) * (np.log(own @ expit(b[0] * x + b[1])) - target)
+
+    exact = least_squares(residuals, found, xtol=1e-14, ftol=1e-14).x
+    assert found == pytest.approx(tuple(exact), rel=1e-6)
 
 
 def test_the_line_is_at_the_minimum_of_the_squares():

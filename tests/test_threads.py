@@ -49,6 +49,12 @@ def test_shares_and_chunks_cover_every_row_once(rows):
         assert (covered == 1).all()
 
 
+def test_few_rows_are_one_share():
+    assert threads.shares(9, 10) == [slice(0, 9)]
+    assert threads.shares(19, 10) == [slice(0, 19)]
+    assert [part.stop - part.start for part in threads.shares(20, 10)] == ([10, 10] if threads.cores() > 1 else [20])
+
+
 def test_an_error_in_a_thread_is_raised_and_the_blas_limit_is_lifted(two_blas_threads):
     before = blas_threads()
 
