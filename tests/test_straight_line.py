@@ -80,9 +80,9 @@ def test_lines_of_the_methods_are_near_their_maps(scale, negative_rate):
             assert abs(error) < loss + 0.003
 
 
-@pytest.mark.parametrize("scale", ["logit", "probability"])
-@pytest.mark.parametrize("negative_rate", [None, 0.3])
-@pytest.mark.parametrize("method", [Auto, Tower])
+@pytest.mark.parametrize(
+    ("method", "scale", "negative_rate"), [(Auto, "logit", None), (Tower, "logit", 0.3), (Auto, "probability", 0.3)]
+)
 def test_line_keeps_the_mean_prediction_of_winners(method, scale, negative_rate):
     rng = np.random.default_rng(1)
     requests = TRUTH.reshape(-1, 8)
