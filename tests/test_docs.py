@@ -82,6 +82,13 @@ def test_the_reference_lists_every_public_name_once(reference_pages, tmp_path):
     assert not re.findall(r"^   VAD$", written["uncurse.debias"], re.M)
     for module in written.keys() - {"index"}:
         assert f"   {module}\n" in written["index"]
+    # Pages of names that are gone would fail the build.
+    names = tmp_path / "api" / "names"
+    names.mkdir()
+    for name in ("uncurse.VAD", "uncurse.Gone"):
+        (names / f"{name}.rst").write_text(name)
+    reference_pages.write_pages(tmp_path)
+    assert [page.stem for page in names.iterdir()] == ["uncurse.VAD"]
 
 
 def test_the_reference_lists_every_command_and_option(reference_pages, tmp_path):

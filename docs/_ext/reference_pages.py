@@ -144,6 +144,7 @@ def write_pages(target: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-    stale = set((target / "api").glob("*.rst")) - {target / name for name in pages}
-    for path in stale:
+    kept = {target / name for name in pages}
+    kept |= {target / f"api/names/{module}.{name}.rst" for module, values in names.items() for name in values}
+    for path in {*(target / "api").rglob("*.rst")} - kept:
         path.unlink()
