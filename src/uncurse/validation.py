@@ -247,7 +247,7 @@ def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
     if names.dtype.kind == "U" and not isinstance(values, np.ndarray):
         names = np.asarray(values, object)  # NumPy makes text of numbers and NaN, and drops null characters at its end
     if names.dtype.kind in "fO":
-        missing = np.flatnonzero(names != names if names.dtype.kind == "f" else [*map(_is_missing, names.tolist())])
+        missing = np.flatnonzero(names != names if names.dtype.kind == "f" else [*map(is_missing, names.tolist())])
         if missing.size:
             raise UncurseError(
                 f"{name}[{missing[0]}] is {names[missing[0]]}; fill missing values, for example with 'unknown'"
@@ -302,8 +302,9 @@ def group_rows(groups: ArrayLike, rows: int, name: str = "groups") -> tuple[list
     return names, np.split(order, ends[:-1])
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN or the missing value of pandas."""
     try:
-        return value is None or bool(value != value)
+        return value is None or (not isinstance(value, np.ndarray) and bool(value != value))
     except (TypeError, ValueError):  # pandas.NA has no truth value
         return True

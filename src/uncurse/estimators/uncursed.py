@@ -27,7 +27,7 @@ from ..evidence import Moments
 from ..links import logit
 from ..maps import Affine, Curve, ScoreMap, compose
 from ..metrics.selection import top_share
-from ..validation import LARGEST_SCORE, check_finite, check_numbers, warn_user
+from ..validation import LARGEST_SCORE, check_finite, check_numbers, is_missing, warn_user
 from .cross_fitting import CrossFitted
 from .replicas import ReplicaPlan
 from .scores import CrossFit, evidence_of, labelled_evidence, pool_evidence, pool_record
@@ -116,7 +116,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             )
         values = np.asarray(y)
         if values.dtype.kind in "fO" and values.ndim == 1:
-            missing = np.flatnonzero([_is_missing(value) for value in values.tolist()])
+            missing = np.flatnonzero([*map(is_missing, values.tolist())])
             if len(missing):
                 raise UncurseError(
                     f"y[{missing[0]}] is {values[missing[0]]} ({len(missing):,} such values); Input y contains NaN or "
@@ -284,8 +284,9 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             spread, center = float(moments.covariance[0, 0]), float(moments.mean[0])
             level, by_score = float(moments.mean[-1]), 0.0
             if spread > 0:
-                level, by_score, *bend = _target_line(scores[:, 0] - center, y, weight, done.labelled_repeats)
-                _warn_of_a_bend(scores[:, 0] - center, y, moments, (bend[0], bend[1]))
+                x = scores[:, 0] - center
+                level, by_score, away, error = _target_line(x, y, weight, done.labelled_repeats)
+                _warn_of_a_bend(x, y, moments, (away, error))
             by_score = max(by_score, 0.0)
             # A line in the true score would magnify any difference between pool and labelled rows if noise prevails.
             noisy = not noise < (1 - _LEAST_LABELLED) * spread
@@ -319,11 +320,6 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             Predictions.
         """
         return self._mapped(X)
-
-
-def _is_missing(value: Any) -> bool:
-    """Return whether a label is None, NaN, or the missing value of pandas."""
-    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and np.isnan(value))
 
 
 def _target_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[float, float, float, float]:
