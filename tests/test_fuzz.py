@@ -51,7 +51,7 @@ NOT_CALLED = {
     ),
     *("RefreshRecord", "Replicas", "ScoreSummary", "SelectionMetrics", "TopChange"),
     "UncurseError",
-    *("check_length", "fold"),
+    *("check_length", "fold", "is_missing"),
     *("Calibration", "Day", "LabelSums", "LambdaChange", "ScoreChange"),
     *("SelectedReliabilityDisplay", "SelectionErrorDisplay"),
     *("warn_if_probabilities", "warn_user"),
