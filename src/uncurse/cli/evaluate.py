@@ -339,7 +339,10 @@ def _gate(by_method: Sequence[_Records], limit: float) -> None:
     """Exit with 1 if a calibration error exceeds the limit; NaN, without a positive label, does too."""
     exceeded = [record for records in by_method for record in records if not abs(record["calibration_error"]) <= limit]
     if exceeded:
-        errors = [f"{r['method']}, top {_percent(r['alpha'])}: {_signed(r['calibration_error'])}" for r in exceeded]
+        errors = [
+            f"{r['method']}, top {_percent(r['alpha'])}: {_error(r['calibration_error'], r['standard_error'])}"
+            for r in exceeded
+        ]
         typer.echo(f"uncurse: the calibration error is above {_percent(limit)}: {'; '.join(errors)}", err=True)
         raise typer.Exit(1)
     names = ", ".join(records[0]["method"] for records in by_method)

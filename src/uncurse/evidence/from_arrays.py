@@ -49,11 +49,9 @@ class EvidenceSums:
         if weights is not None and not weights.any():
             return  # a batch of a log may have zero weight
         spec, offset = self.spec, self.spec.logit_offset
-        try:
+        one_column = self.cells is not None and scores.shape[1] == 1 and spec.scale == "probability"
+        if not (one_column and ((scores <= 0) | (scores >= 1)).any()):  # cells take probabilities of exactly 0 and 1
             self.moments.update(scores, scale=spec.scale, sample_weight=weights, logit_offset=offset)
-        except UncurseError:  # of a probability of exactly 0 or 1, which cells take
-            if self.cells is None or scores.shape[1] > 1:
-                raise
         self.moments.blocks = min(self.moments.blocks, _LATER_BLOCKS)
         if self.cells is not None:
             served, scale = scores[:, 0], spec.scale
