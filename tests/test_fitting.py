@@ -170,11 +170,21 @@ def test_the_text_for_people(run, logs):
         "probability that the labels follow a straight line: 0.",
         "2 groups with a map each",
         "expected error on the top of this pool, 90% intervals of the map of all rows, not of each group's: 1%: -",
-        "written to map.json; next: uncurse evaluate LOG --score s1 --label LABEL --map map.json",
+        "written to map.json; next: uncurse evaluate LOG --score s1 --label click --map map.json",
     ):
         assert words in text
     assert "not counted" not in text
     assert "\nwhy: " in run("fit", "pool.parquet", *options, "--method", "auto")
+    text = run("fit", "pool.parquet", *options[:2], "--method", "vad", "-o", "map.json", "--format", "table")
+    assert text.endswith("next: uncurse evaluate LOG --score s1 --label LABEL --map map.json\n")
+
+
+def test_the_next_command_after_a_fit_to_winners_selects_them_too(run, logs):
+    winners = ["--label", "click", "--request", "request", "--top-k", "2"]
+    run("collect", "labelled.parquet", "--scores", "s1,s2", *winners, "-o", "winners.json")
+    options = ["--labelled", "winners.json", "--selected-by", "served", "-o", "map.json", "--format", "table"]
+    text = run("fit", "pool.parquet", "--scores", "s1,s2", "--method", "tower", *options)
+    assert text.endswith("LOG --score s1 --label click --request request --top-k 2 --map map.json\n")
 
 
 def test_intervals_without_labels_say_what_they_leave_out(run):

@@ -28,7 +28,7 @@ from .options import (
     expand_evidence,
 )
 from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
-from .reading import check_engine, check_same, column_names, is_evidence, read_evidence
+from .reading import check_engine, check_same, column_names, is_evidence, label_options, read_evidence
 
 if TYPE_CHECKING:
     from ..debias import FitRecord
@@ -196,7 +196,7 @@ def fit(
     notes = [] if choice is None else [choice_text(choice)]
     if record.selected_by == "served" and record.remaining_error:
         notes.append("intervals are of the top of the pool; measure winners of requests by evaluate --request --top-k")
-    text = _text(record, score_map, evidence, out, notes)
+    text = _text(record, score_map, evidence, rows, out, notes)
     flat = _flat(record, score_map, evidence, out)
     emit(format, text, documents.dumps("fit", content), [flat], stdout=not is_stdout(out))
 
@@ -236,7 +236,9 @@ def _flat(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> d
     return {**flat, "out": out}
 
 
-def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str, notes: list[str]) -> str:
+def _text(
+    record: FitRecord, score_map: ScoreMap, pool: Evidence, labelled: Evidence | None, out: str, notes: list[str]
+) -> str:
     """Return the result as lines for people."""
     from ..debias.replica_kinds import replica_kind
     from ..maps import Affine
@@ -255,5 +257,6 @@ def _text(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str, note
         span = f", λ from {min(slopes):.4f} to {max(slopes):.4f}" if slopes else ""
         lines.append(f"{len(pool.groups):,} groups with a map each{span}")
     score = pool.spec.scores[0] if replica_kind(record.replicas).served_is_a_column else "MEAN"
-    target = f"{out}; next: uncurse evaluate LOG --score {score} --label LABEL --map {out}"
+    label = "--label LABEL" if labelled is None else label_options(labelled.spec)
+    target = f"{out}; next: uncurse evaluate LOG --score {score} {label} --map {out}"
     return "\n".join([*lines, f"written to {'standard output' if is_stdout(out) else target}"])

@@ -66,6 +66,12 @@ def log_spec(given: LogOptions, scores_option: str = "--scores") -> LogSpec:
     return LogSpec(**fields, top_k=None if request is None else TopK(request, k or 1))
 
 
+def label_options(spec: LogSpec) -> str:
+    """Return the options that read the labels of the same kind of rows from another log."""
+    selection = "" if spec.top_k is None else f" --request {spec.top_k.request} --top-k {spec.top_k.k}"
+    return f"--label {spec.label}{selection}"
+
+
 def check_engine(engine: str | None, sources: Sequence[str]) -> None:
     """Refuse an engine if there is no log for it to read."""
     if engine is not None and all(map(is_evidence, sources)):

@@ -103,7 +103,7 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str) -> str:
         lines += ["", *aligned(parts, left=1), "", "the intervals of the fit no longer hold, so the new map has none"]
     if is_stdout(out):
         return "\n".join([*lines, "written to standard output"])
-    columns = f"--score {rows.spec.scores[0]} --label {rows.spec.label}"
+    columns = f"--score {rows.spec.scores[0]} {reading.label_options(rows.spec)}"
     maps = f"--map {map_file} --map {out}"
     following = f"; next: uncurse evaluate LOG {columns} {maps}" if found.changed else ", unchanged"
     return "\n".join([*lines, f"written to {out}{following}"])
