@@ -187,6 +187,19 @@ def test_the_next_command_after_a_fit_to_winners_selects_them_too(run, logs):
     assert text.endswith("LOG --score s1 --label click --request request --top-k 2 --map map.json\n")
 
 
+def test_a_log_of_labelled_rows_may_have_weights_that_the_collected_pool_has_not(run, logs):
+    _, labelled = logs
+    labelled.with_columns(w=pl.Series(np.arange(4_000) % 3 / 2)).write_parquet("weighted.parquet")
+    run("collect", "pool.parquet", "--scores", "s1,s2", "-o", "pool.json")
+    options = ["--labelled", "weighted.parquet", "--label", "click", "--method", "tower", "-o", "map.json"]
+    text = run("fit", "pool.json", *options, "--weight", "w", "--format", "table")
+    assert text.endswith("LOG --score s1 --label click --weight w --map map.json\n")
+    record = load_record("map.json")
+    assert (record.pool.effective_rows, record.labelled.effective_rows) == (4_000, pytest.approx(2_400, rel=1e-3))
+    error = run("fit", "pool.json", "-o", "map.json", "--weight", "w", code=2)
+    assert "--weight is w in this command, and none in pool.json" in error
+
+
 def test_intervals_without_labels_say_what_they_leave_out(run):
     rng = np.random.default_rng(0)
     noise = np.where(rng.random(20_000) < 0.5, 0.1, 1.0)  # one λ does not describe these replicas

@@ -496,6 +496,7 @@ def test_logits_of_a_thousand_have_finite_maps():
 # ---------------------------------------------------------------------------- the map
 
 
+@pytest.mark.filterwarnings("ignore:the odds of the labels are")  # the rate is not true of these scores
 @pytest.mark.parametrize("kind", ["curve", "chain", "grouped"])
 def test_map_can_be_saved_and_keeps_the_order(kind, tmp_path):
     groups = np.arange(5_000) % 2 if kind == "grouped" else None
@@ -718,6 +719,19 @@ def test_scores_with_a_wrong_level_are_shifted_and_keep_their_slope(level):
     assert intercept == pytest.approx(-level, abs=0.15)
 
 
+def test_a_log_without_most_of_its_negative_rows_is_warned_of_and_weights_mend_it():
+    keep = (LABELS == 1) | (np.arange(len(LABELS)) % 10 == 0)
+    scores, labels = SCORES[keep], LABELS[keep]
+    told = r"the odds of the labels are (9|10|11)\.\d times .* say; if the log keeps only a share of its negative rows"
+    with pytest.warns(UserWarning, match=told):
+        Tower().fit(POOL, labelled=(scores, labels))
+    with pytest.warns(UserWarning, match=r"times as high as the scores say; check negative_rate=0\.2; if the log"):
+        Tower(negative_rate=0.2).fit(POOL, labelled=(SCORES, LABELS))
+    weighted = Tower().fit(POOL, labelled=(scores, labels, np.where(labels == 1, 1.0, 10.0)))
+    expected = Tower().fit(POOL, labelled=(SCORES, LABELS)).map_(X)
+    np.testing.assert_allclose(weighted.map_(X), expected, rtol=0.15)
+
+
 @pytest.mark.parametrize(("slope", "level"), [(4.0, 0.0), (10.0, 5.0), (0.1, 0.0), (0.02, -1.0)])
 def test_scores_with_a_wrong_slope_are_rescaled_to_log_odds(slope, level):
     found, intercept = scaling_of(slope * SCORES + level, LABELS)
@@ -760,6 +774,7 @@ def test_a_floor_and_a_cap_on_scores_do_not_bias_the_map(replicas, floor, cap):
         assert -0.3 < low < high < 0.3
 
 
+@pytest.mark.filterwarnings("ignore:the odds of the labels are")
 @pytest.mark.parametrize("replicas", [2, 3])
 @pytest.mark.parametrize("rows", [2, 10, 60])
 def test_few_rows_give_a_finite_increasing_map(rows, replicas):
@@ -773,6 +788,7 @@ def test_few_rows_give_a_finite_increasing_map(rows, replicas):
         assert np.isfinite(tower.interval(0.5)).all()
 
 
+@pytest.mark.filterwarnings("ignore:the odds of the labels are")
 @pytest.mark.parametrize("offset", [0.0, 0.3, -2.0])
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_columns_that_differ_by_a_constant_show_no_noise(offset, replicas):

@@ -346,7 +346,7 @@ def test_a_line_end_in_a_name_is_escaped_where_a_text_may_not_hold_one():
 
 @pytest.mark.parametrize("engine", ["c", "onnx", "torch"])
 def test_elsewhere_groups_are_refused_with_the_remedy(engine, apply):
-    with pytest.raises(UncurseError, match="has groups; export the map of each group, and the default map, separately"):
+    with pytest.raises(UncurseError, match="has a map for each group, and this form has one; serve it as Python or SQL"):
         apply(engine, GROUPED, [0.0])
 
 
@@ -694,7 +694,7 @@ def test_sql_prints_the_expression_with_the_group_that_the_map_knows(run):
         (["export", "map.json", "-o", "map.py", "--score", "f"], "--score is not for a .py file; leave it out"),
         (["export", "map.json", "-o", "no/map.py"], "cannot write --out no/map.py: No such file or directory"),
         (["export", "map.json", "-o", "map.h", "--name", "a b"], "'a b' cannot name a function in C"),
-        (["export", "grouped.json", "-o", "map.onnx"], "this map has groups; export the map of each group"),
+        (["export", "grouped.json", "-o", "map.onnx"], "this map has a map for each group"),
         (["export", "nothing.json", "-o", "map.py"], "cannot read nothing.json: No such file or directory"),
         (["sql", "map.json", "--dialect", "mysql"], "'--dialect': 'mysql' is not one of 'duckdb', 'spark'"),
     ],

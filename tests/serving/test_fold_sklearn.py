@@ -108,7 +108,7 @@ def test_what_is_no_sum_is_refused(model, classes, reason, world):
         (CURVE, "this map is not a straight line.*uncurse export"),
         (Steps((0.0,), (-1.0, 1.0)), "this map is not a straight line"),
         (Chain((MAP, CURVE)), "this map is not a straight line"),
-        (Grouped(MAP, {"a": MAP}), "one line for each group"),
+        (Grouped(MAP, {"a": MAP}), "has a map for each group, and .* has one sum; serve it as Python or SQL"),
         (Affine(0.0, 1.0), "slope of this map is 0"),
         (Affine(1.0, 0.0, "identity", "probability"), "in the identity link"),
         ({"slope": 1}, "dict is no score map"),

@@ -144,7 +144,9 @@ def fit(
     # A line needs the scores of the pool, and so do intervals.
     counts = method != "vad" or shape == "free" or (straight and scale != "value" and link in (None, "logistic"))
     given: dict[str, Any] = {"scores": None if scores is None else column_names(scores), "scale": scale, "link": link}
-    given |= {"weight": weight, "group": group, "negative_rate": negative_rate}
+    # A log of labelled rows may have weights of its own: the weights of a pool that was collected are in its file.
+    own_weights = is_evidence(pool[0]) and labelled and not is_evidence(labelled[0])
+    given |= {"weight": None if own_weights else weight, "group": group, "negative_rate": negative_rate}
     evidence = read_evidence(pool, given, engine, replica_counts=counts, half_life=periods)
     spec, names = evidence.spec, ", ".join(pool)
     if spec.top_k is not None:

@@ -68,8 +68,9 @@ def log_spec(given: LogOptions, scores_option: str = "--scores") -> LogSpec:
 
 def label_options(spec: LogSpec) -> str:
     """Return the options that read the labels of the same kind of rows from another log."""
+    weight = "" if spec.weight is None else f" --weight {spec.weight}"
     selection = "" if spec.top_k is None else f" --request {spec.top_k.request} --top-k {spec.top_k.k}"
-    return f"--label {spec.label}{selection}"
+    return f"--label {spec.label}{weight}{selection}"
 
 
 def check_engine(engine: str | None, sources: Sequence[str]) -> None:

@@ -24,6 +24,11 @@ from .shapes import Affine, Curve, Steps
 TINY = float(np.finfo(np.float64).tiny)
 MOST = float(np.finfo(np.float64).max)
 BELOW_ONE = float(np.nextafter(1.0, 0.0))
+#: How to serve a map by group.
+SERVE_GROUPS = (
+    "serve it as Python or SQL, which take groups (`uncurse export map.json -o map.py`, `uncurse sql map.json`), or save "
+    "each part: load('map.json').maps['NAME'].save('NAME.json'), and .default for all other groups"
+)
 _FAR = 1e200  # edges beyond are left out: lines overflow there
 
 
@@ -130,7 +135,7 @@ def valid_range(score_map: ScoreMap) -> tuple[float, float]:
 def _operations(score_map: ScoreMap) -> tuple[list[Operation], str]:
     """Return the operations of the maps, each piece found by its own input, and the link of the result."""
     if isinstance(score_map, Grouped):
-        raise UncurseError("this map has groups; export the map of each group, and the default map, separately")
+        raise UncurseError(f"this map has a map for each group, and this form has one; {SERVE_GROUPS}")
     if not isinstance(score_map, Chain):
         return [_operation(score_map)], score_map.link
     steps, link = [], score_map.link

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from ...errors import UncurseError
 from ...maps import Affine, Chain, Grouped, ScoreMap, compose
+from ...maps.compile import SERVE_GROUPS
 
 #: The link of a model that returns its sum itself: a logit, a probability or a value, as the map says.
 RAW = "raw"
@@ -46,7 +47,7 @@ def calling_library(what: str, remedy: str = "save it again") -> Iterator[None]:
 def line_of(score_map: ScoreMap, link: str, model: str) -> tuple[float, float]:
     """Return the slope and intercept of a map on the sum of a model with this link."""
     if isinstance(score_map, Grouped):
-        raise refused(f"this map has one line for each group and {model} has one sum")
+        raise UncurseError(f"this map has a map for each group, and {model} has one sum; {SERVE_GROUPS}")
     score_map = simplified(score_map)
     if not isinstance(score_map, Affine):
         what = f"this map is not a straight line, so the numbers of {model} cannot hold it"

@@ -15,7 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from ..._types import Array
 from ...errors import UncurseError
 from ...maps import Affine, Grouped, ScoreMap
-from ...maps.compile import compile_map, compile_transform
+from ...maps.compile import SERVE_GROUPS, compile_map, compile_transform
 from ...optional import needing
 from ...validation import warn_user
 from ..export.onnx import map_nodes
@@ -37,7 +37,7 @@ _SUMS = (*_LAYERS, "LinearRegressor", "TreeEnsembleRegressor")
 def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = None) -> ModelProto:
     """Fold a map into a model; `output` names the score if there are several outputs."""
     if isinstance(score_map, Grouped):
-        raise UncurseError(f"this map has one line for each group and a graph has one score; {_SEPARATE}")
+        raise UncurseError(f"this map has a map for each group, and a graph has one score; {SERVE_GROUPS}")
     with calling_library(_WHOLE):
         onnx.checker.check_model(model)
     made = copy.deepcopy(model)
