@@ -1,5 +1,4 @@
 import re
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 
@@ -14,7 +13,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneOut, RepeatedStratifiedKFold, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -33,10 +32,8 @@ from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV, UncursedRegressorCV
 from uncurse.estimators.cross_fitting import CrossFitted
 from uncurse.estimators.replicas import Replicas
-from uncurse.estimators.scores import CrossFit, labelled_evidence, pool_evidence, served_quantiles
-from uncurse.estimators.uncursed import CLIP, _target_line
+from uncurse.estimators.scores import CLIP, CrossFit, labelled_evidence, pool_evidence, served_quantiles
 from uncurse.maps import load
-from uncurse.metrics import top_share
 from uncurse.serving import fold
 
 # scikit-learn 1.6 uses an option that SciPy 1.17 deprecates.
@@ -732,7 +729,7 @@ def test_a_regression_line_in_the_true_score_needs_a_lambda_of_thirty_percent(no
     rng = np.random.default_rng(0)
     truth = rng.normal(0, np.sqrt(1 - noise), 4_000)
     scores = truth[:, None] + rng.normal(0, np.sqrt(noise), (4_000, 3))
-    done = CrossFit(Replicas(None, (), "seeds"), scores, None, None, truth, None, (1.0, 0.0), False)
+    done = CrossFit(Replicas(None, (), "seeds"), scores, None, None, truth, None, (1.0, 0.0), False, link="identity")
     score_map, record, _ = UncursedRegressorCV()._fit_map(done, (scores, 2 * truth))
     assert record.method == "line"
     assert score_map.slope == pytest.approx(2 * (1 - noise), rel=0.1)
@@ -754,7 +751,7 @@ def test_cv_false_means_no_labels():
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("_predictions", (None, X)), ("_to_link", (X,)), ("_check_target", (None, Y)), ("_fit_map", (None, None))],
+    [("_predictions", (None, X)), ("_check_target", (None, Y)), ("_fit_map", (None, None))],
 )
 def test_the_common_part_alone_is_no_estimator(name, arguments):
     with pytest.raises(NotImplementedError):
@@ -767,7 +764,7 @@ def test_quantiles_of_the_served_score_are_dense_at_the_top(weighted):
     p = rng.random((10_000, 2))
     weights = rng.integers(1, 4, 10_000).astype(float) if weighted else None
     done = CrossFit(None, p, weights, None, Y, None, (2.0, 0.5), False)
-    served, shares = served_quantiles(done, UncursedClassifierCV._to_link)
+    served, shares = served_quantiles(done)
     assert (len(served), len(shares)) == (500, 500)
     assert shares.sum() == pytest.approx(1)
     start = np.append(0.0, np.cumsum(shares)[:-1])
@@ -777,7 +774,7 @@ def test_quantiles_of_the_served_score_are_dense_at_the_top(weighted):
     np.testing.assert_allclose(served, wanted, atol=0.02)
     np.testing.assert_allclose(served[:450], wanted[:450], atol=2e-3)
     sampled = replace(done, served_pool=p[:, ::-1], labelled=(p, Y))
-    served, _ = served_quantiles(sampled, UncursedClassifierCV._to_link)
+    served, _ = served_quantiles(sampled)
     np.testing.assert_allclose(served[:200], np.quantile(logit(p[:, 1]), start[:200]), atol=0.02)
 
 
@@ -798,88 +795,3 @@ def test_the_line_of_a_regression_is_the_covariance_with_the_served_score_over_i
     true = covariance[0, 0] - float(replica_kind(kind).noise_variance(covariance[:-1, :-1]))
     rises = re.search(r"the target rises by ([\d.]+) per unit", regressor.fit(X, y, pool=pool).reason_).group(1)
     assert float(rises) == pytest.approx(covariance[0, -1] / true, abs=6e-4)
-
-
-def outcomes(rng, rows, noise):
-    x = rng.normal(size=rows)
-    return x, 10 + 2 * x + noise * rng.normal(size=rows) * np.exp(x)
-
-
-def test_the_line_of_a_target_with_unequal_variances_is_better_than_least_squares():
-    rng = np.random.default_rng(0)
-    found, plain, best = [], [], []
-    for _ in range(200):
-        x, y = outcomes(rng, 2_000, 3.0)
-        found.append(_target_line(x, y, np.ones(2_000), 1.0)[1])
-        plain.append(np.polyfit(x, y, 1)[0])
-        best.append(np.polyfit(x, y, 1, w=np.exp(-x))[0])
-    errors = [float(np.std(slopes)) for slopes in (found, plain, best)]
-    assert np.mean(found) == pytest.approx(2, abs=4 * errors[0] / np.sqrt(200))
-    assert errors[2] < errors[0] < 0.45 * errors[1]
-
-
-def test_the_line_of_a_target_that_bends_is_that_of_least_squares():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=3_000)
-    y = np.exp(x) * (1 + 0.3 * rng.normal(size=3_000))
-    level, slope, away, error = _target_line(x, y, np.ones(3_000), 1.0)
-    assert abs(away) > 10 * error
-    wanted = np.polyfit(x, y, 1)
-    assert (slope, level) == pytest.approx(tuple(wanted), rel=0.02)
-    assert abs(slope - np.polyfit(x, y, 1, w=np.exp(-x))[0]) > 0.3 * slope
-
-
-def test_the_line_of_a_target_depends_on_ratios_of_weights_and_on_different_rows_only():
-    x, y = outcomes(np.random.default_rng(0), 1_000, 6.0)
-    weight = np.random.default_rng(1).uniform(0.5, 2, 1_000)
-    line = _target_line(x, y, weight, 1.0)
-    assert _target_line(x, y, 1e6 * weight, 1.0) == pytest.approx(line, rel=1e-9)
-    order = np.random.default_rng(2).permutation(1_000)
-    assert _target_line(x[order], y[order], weight[order], 1.0) == pytest.approx(line, rel=1e-9)
-    twice = _target_line(*(np.repeat(column, 2) for column in (x, y, weight)), 2.0)
-    assert twice == pytest.approx(line, rel=1e-9)
-    # An exact line has no residuals, and few rows do not determine a variance.
-    assert _target_line(x, 3 + 2 * x, weight, 1.0) == pytest.approx((3, 2, 0, 0))
-    few = _target_line(x[:199], y[:199], weight[:199], 1.0)
-    assert few[:2] == pytest.approx(tuple(np.polyfit(x[:199], y[:199], 1, w=np.sqrt(weight[:199]))[::-1]))
-    assert few[2:] == (0, 0)
-    assert min(np.abs(_target_line(x[:200], y[:200], weight[:200], 1.0)[2:])) > 0  # two bins are enough
-    assert few != pytest.approx(_target_line(x[:200], y[:200], weight[:200], 1.0), rel=1e-2)
-
-
-@pytest.mark.theory
-def test_a_regression_of_claims_with_a_log_link_is_not_made_worse():
-    errors = []
-    for seed in range(16):
-        rng = np.random.default_rng(seed)
-        X, pool = rng.normal(0.3, 1, (2_500, 10)), rng.normal(size=(8_000, 10))
-        coefficients = np.linspace(0, 0.5, 10)
-        y = rng.gamma(1.5, np.exp(X @ coefficients) / 1.5)
-        model = GammaRegressor(alpha=0, max_iter=300, solver="newton-cholesky")
-        reg = UncursedRegressorCV(model, random_state=seed).fit(X, y, pool=pool)
-        before, top = reg.estimator_.predict(pool), top_share(reg.estimator_.predict(pool), 0.05)
-        true = np.exp(pool[top] @ coefficients).mean()
-        errors.append((before[top].mean() / true - 1, reg.predict(pool)[top].mean() / true - 1))
-    plain, corrected = np.sqrt(np.square(errors).mean(axis=0))
-    assert corrected < 1.15 * plain  # it was twice as large by least squares
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_very_noisy_claims_under_a_linear_model_are_reported(seed):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(5_000, 8))
-    y = np.exp(X.sum(axis=1) / 4) * rng.gamma(0.7, 1 / 0.7, 5_000)
-    with pytest.warns(UserWarning, match="the target bends and the map is a straight line"):
-        UncursedRegressorCV(cv=3, random_state=0).fit(X, y)
-
-
-@pytest.mark.parametrize("bends", [False, True])
-def test_a_regression_whose_target_bends_is_reported(bends):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3_000, 8))
-    score = X.sum(axis=1) / 4
-    mean = np.exp(score) if bends else 3 + score
-    y = mean * rng.gamma(8, 1 / 8, 3_000)
-    reported = pytest.warns(UserWarning, match=r"of the top 10% differ .* by \+.* the target bends .* log link")
-    with reported if bends else nullcontext():
-        UncursedRegressorCV(cv=3, random_state=0).fit(X, y)

@@ -346,7 +346,7 @@ def test_a_line_end_in_a_name_is_escaped_where_a_text_may_not_hold_one():
 
 @pytest.mark.parametrize("engine", ["c", "onnx", "torch"])
 def test_elsewhere_groups_are_refused_with_the_remedy(engine, apply):
-    with pytest.raises(UncurseError, match="has a map for each group, and this form has one; serve it as Python or SQL"):
+    with pytest.raises(UncurseError, match="a map for each group, and this form has one; serve it as Python or SQL"):
         apply(engine, GROUPED, [0.0])
 
 

@@ -174,7 +174,7 @@ def test_half_precision_and_groups_are_refused():
     half = graph([gemm("l"), SIGMOID], layer(np.float16), kind=TensorProto.FLOAT16)
     with pytest.raises(UncurseError, match="FLOAT16, too coarse"):
         fold(MAP, half)
-    with pytest.raises(UncurseError, match="has a map for each group, and a graph has one score; serve it as Python or SQL"):
+    with pytest.raises(UncurseError, match="for each group, and a graph has one score; serve it as Python or SQL"):
         fold(Grouped(MAP, {"a": MAP}), SHAPES["gemm"]())
 
 

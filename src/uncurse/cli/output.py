@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -137,6 +137,8 @@ def _check_target(option: str, path: str, folder: bool) -> bool:
     """Check that a path can be written to; return False for a device or a pipe."""
     target, problem = Path(path), None
     try:
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.lstat(path)  # since Python 3.14, methods of Path return False for a name that is no name
         parent = target.absolute().parent
         if not parent.is_dir():
             problem = "No such file or directory"

@@ -30,6 +30,7 @@ from .scores import (
     count_rows,
     feature_names,
     is_tree_or_linear,
+    on_link,
     pool_parts,
     pool_record,
     served_quantiles,
@@ -79,10 +80,9 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Predictions of one model, shape (n,)."""
         raise NotImplementedError
 
-    @staticmethod
-    def _to_link(scores: Array) -> Array:
-        """Return scores on the link."""
-        raise NotImplementedError
+    def _link(self, base: Any, scores: Array, target: NDArray[Any]) -> str:
+        """Return the link of the map, given predictions and targets."""
+        return "logistic"
 
     def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
         raise NotImplementedError
@@ -135,12 +135,11 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         score_map, record, intervals = fitted_map
         record = served_record(record, done, uses_labels=labelled is not None)
         if done.alignment != (1.0, 0.0) and record.method != "nothing":
-            link = "logistic" if self._scale == "probability" else "identity"
-            score_map = compose(Affine(*done.alignment, link), score_map, scale=self._scale)
+            score_map = compose(Affine(*done.alignment, done.link), score_map, scale=self._scale)
         self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
         self.map_, self.record_, self._intervals = score_map, record, intervals
         self.method_, self.reason_ = record.method, record.reason
-        self._served_scores = served_quantiles(done, self._to_link)
+        self._served_scores = served_quantiles(done)
         self._feature_names = feature_names(X)
         for attribute in _FEATURES:
             self.__dict__.pop(attribute, None)  # of an earlier fit
@@ -202,7 +201,10 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if not folds:
             scores = served_scores(X if pool is None else pool)
             weights = plan.weights if pool is None else None
-            return CrossFit(fitted, scores, weights, None, plan.y, scores, (1.0, 0.0), all_constant([scores]))
+            link = self._link(base, scores, plan.y)
+            return CrossFit(
+                fitted, scores, weights, None, plan.y, scores, (1.0, 0.0), all_constant([scores]), link=link
+            )
         scored = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
         rows: Rows = np.concatenate([test for _, test in folds])
         by_fold = [np.column_stack([own for own, _ in part]) for part in scored]
@@ -220,16 +222,18 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             weights = fold_weights = None
             pool_repeats = float(times)
             served_pool = served_scores(pool, np.arange(0, pool_rows, max(1, pool_rows // _ALIGNED_ROWS)))
+        every = [out_of_fold, *by_fold, *([] if served_pool is None else [served_pool])]
+        link = self._link(base, np.concatenate(every), plan.y)
         alignment = align(
             replica_kind(fitted.kind),
-            [self._to_link(part) for part in by_fold],
-            None if served_pool is None else self._to_link(served_pool),
+            [on_link(part, link) for part in by_fold],
+            None if served_pool is None else on_link(served_pool, link),
             held_out=len(rows) / len(folds) / different,
             weights=fold_weights,
         )
         return CrossFit(
             fitted, np.concatenate(by_fold), weights, labelled, plan.y, served_pool, alignment, all_constant(by_fold),
-            pool_repeats, repeats,
+            pool_repeats, repeats, link,
         )  # fmt: skip
 
     def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
@@ -363,7 +367,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _unchanged(self, done: CrossFit, reason: str) -> tuple[ScoreMap, FitRecord, Any]:
         warn_user(f"{reason}; predictions are not changed")
-        link = "logistic" if self._scale == "probability" else "identity"
+        link = done.link
         options: Any = {"scale": self._scale, "link": link, "replicas": done.replicas.kind}
         record = FitRecord("nothing", pool_record(done), reason=reason, **options)
         return Affine(1.0, 0.0, link, self._scale), record, None

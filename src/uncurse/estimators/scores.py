@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,13 @@ from ..debias.replica_kinds import ReplicaKind
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, from_arrays
 from ..evidence.from_arrays import column_names
+from ..links import logit
 from ..validation import effective_rows
 from .replicas import Replicas
 from .resampling import Rows
 
+#: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
+CLIP = 1e-6
 _TREES_AND_LINEAR = (
     "lightgbm",
     "xgboost",
@@ -75,6 +78,15 @@ def is_tree_or_linear(estimator: Any) -> bool:
     return any(part.__module__.startswith(_TREES_AND_LINEAR) for part in type(estimator).__mro__)
 
 
+def on_link(scores: Array, link: str) -> Array:
+    """Return predictions as scores of the link."""
+    if link == "identity":
+        return scores
+    if link == "log":
+        return np.asarray(np.log(scores), np.float64)
+    return np.asarray(logit(np.clip(scores, CLIP, 1 - CLIP)), np.float64)
+
+
 def all_constant(parts: list[Array]) -> bool:
     """Return whether each model predicts a single value; parts of one row say nothing."""
     several = [part for part in parts if len(part) > 1] or [np.concatenate(parts)]
@@ -118,13 +130,15 @@ class CrossFit:
     served_pool : ndarray of shape (m', S), or None
         Scores of the pool, or of a sample of it, by `replicas`. None without a pool but with folds.
     alignment : tuple of float
-        Slope and intercept of the line, on the log odds or the values, from a score of the served model to a score out
+        Slope and intercept of the line, on the link, from a score of the served model to a score out
         of fold. Models of folds see fewer rows, so their scores are noisier. A map that is fitted to scores out of
         fold takes served scores after this line.
     constant : bool
         Whether each model predicts a single value.
     pool_repeats, labelled_repeats : float, default=1.0
         k, how often each row of the pool is scored, and the same for the labelled rows.
+    link : {"logistic", "identity", "log"}, default="logistic"
+        Link on which the map is fitted; "log" for regressors that predict the exponential of a sum.
 
     Examples
     --------
@@ -145,6 +159,7 @@ class CrossFit:
     constant: bool
     pool_repeats: float = 1.0
     labelled_repeats: float = 1.0
+    link: str = "logistic"
 
 
 def pool_evidence(done: CrossFit, clip: float = 0.0) -> Evidence:
@@ -164,12 +179,12 @@ def pool_record(done: CrossFit) -> DataRecord:
     return _data_record(done.pool, done.pool_weights, done.pool_repeats)
 
 
-def served_quantiles(done: CrossFit, to_link: Callable[[Array], Array]) -> tuple[Array, Array]:
+def served_quantiles(done: CrossFit) -> tuple[Array, Array]:
     """Return quantiles of the served score on the pool, on the link, and their weights."""
     slope, intercept = done.alignment
-    served = (to_link(done.pool)[:, 0] - intercept) / slope
+    served = (on_link(done.pool, done.link)[:, 0] - intercept) / slope
     if done.served_pool is not None:
-        served = to_link(done.served_pool)[:, 0]
+        served = on_link(done.served_pool, done.link)[:, 0]
     weights = done.pool_weights if done.served_pool is None or done.labelled is None else None
     order = np.argsort(served, kind="stable")
     reached = np.cumsum(np.ones(len(served)) if weights is None else weights[order])

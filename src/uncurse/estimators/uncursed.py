@@ -7,6 +7,7 @@ passed through the map, so the ranking is unchanged.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -26,21 +27,14 @@ from ..errors import UncurseError
 from ..evidence import Moments
 from ..links import logit
 from ..maps import Affine, Curve, ScoreMap, compose
-from ..metrics.selection import top_share
-from ..validation import LARGEST_SCORE, check_finite, check_numbers, is_missing, warn_user
+from ..validation import LARGEST_SCORE, check_finite, check_numbers, is_missing
 from .cross_fitting import CrossFitted
+from .outcome_line import fit_outcome_line, has_log_link, warn_of_a_bend
 from .replicas import ReplicaPlan
-from .scores import CrossFit, evidence_of, labelled_evidence, pool_evidence, pool_record
+from .scores import CLIP, CrossFit, evidence_of, labelled_evidence, on_link, pool_evidence, pool_record
 
-#: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
-CLIP = 1e-6
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
 _LEAST_LABELLED = 0.3  # a smaller λ of the labelled rows does not determine a line in the true score
-# The variance of outcomes is estimated in bins of equal count; the weights that follow converge in a few rounds.
-_VARIANCE_BINS, _VARIANCE_ROWS, _VARIANCE_ROUNDS = 10, 100, 3
-_CHANCE = 4.0  # squared difference of two lines that chance explains, in units of its variance
-_TOP, _LEAST_TOP = 0.1, 30  # share and least number of the rows on which outcomes are compared with a line
-_BEND, _BEND_ERRORS = 0.03, 4.0  # least difference: relative, and in standard errors, which chance does not reach
 
 
 class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
@@ -105,10 +99,6 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     def _predictions(model: Any, X: Any) -> Array:
         return np.asarray(np.asarray(model.predict_proba(X))[:, 1], np.float64)
 
-    @staticmethod
-    def _to_link(scores: Array) -> Array:
-        return np.asarray(logit(np.clip(scores, CLIP, 1 - CLIP)), np.float64)
-
     def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
         if not hasattr(base, "predict_proba"):
             raise UncurseError(
@@ -156,18 +146,21 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         kind = done.replicas.kind
         method: VAD | Tower | Auto
         try:
-            pool = pool_evidence(done, clip)
-            rows = None if labelled is None else labelled_evidence(done, clip)
-            if self.method == "vad":
-                method = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA).fit(pool)
-            elif self.method == "tower":
-                if rows is None:
-                    raise UncurseError("method='tower' needs labels, and there are too few rows for two folds")
-                method = Tower(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
-            else:
-                method = Auto(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
-                if rows is not None and done.served_pool is not None:
-                    count_whole_models(method, evidence_of(done.served_pool, None, None, clip))
+            with warnings.catch_warnings():
+                # The labelled rows are those that the model was trained on, not a log of their own.
+                warnings.filterwarnings("ignore", "the odds of the labels are")
+                pool = pool_evidence(done, clip)
+                rows = None if labelled is None else labelled_evidence(done, clip)
+                if self.method == "vad":
+                    method = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA).fit(pool)
+                elif self.method == "tower":
+                    if rows is None:
+                        raise UncurseError("method='tower' needs labels, and there are too few rows for two folds")
+                    method = Tower(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
+                else:
+                    method = Auto(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
+                    if rows is not None and done.served_pool is not None:
+                        count_whole_models(method, evidence_of(done.served_pool, None, None, clip))
         except UncurseError as error:
             if self.method == "tower":
                 raise
@@ -257,9 +250,9 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
     def _predictions(model: Any, X: Any) -> Array:
         return np.asarray(model.predict(X), np.float64)
 
-    @staticmethod
-    def _to_link(scores: Array) -> Array:
-        return scores
+    def _link(self, base: Any, scores: Array, target: NDArray[Any]) -> str:
+        positive = scores.min() > 0 and target.min() >= 0 and target.max() > 0
+        return "log" if positive and has_log_link(base) else "identity"
 
     def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
         if is_classifier(base):
@@ -274,36 +267,35 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
         return np.asarray(target)
 
     def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, FitRecord, Any]:
-        kind = done.replicas.kind
+        kind, link = done.replicas.kind, done.link
         slope, level, said = 1.0, 0.0, ""
         if labelled is not None:
             scores, y, *more = labelled
             weight = more[0] if more else np.ones(len(y))
-            moments = Moments("identity").update(np.column_stack([scores, y]), scale="value", sample_weight=weight)
-            noise = float(replica_kind(kind).noise_variance(moments.covariance[:-1, :-1]))
+            z = on_link(scores, link)
+            moments = Moments("identity").update(z, scale="value", sample_weight=weight)
+            noise = float(replica_kind(kind).noise_variance(moments.covariance))
             spread, center = float(moments.covariance[0, 0]), float(moments.mean[0])
-            level, by_score = float(moments.mean[-1]), 0.0
-            if spread > 0:
-                x = scores[:, 0] - center
-                level, by_score, away, error = _target_line(x, y, weight, done.labelled_repeats)
-                _warn_of_a_bend(x, y, moments, (away, error))
-            by_score = max(by_score, 0.0)
+            ratio = 1 - noise / spread if noise < (1 - _LEAST_LABELLED) * spread else 0.0
+            curvature = noise * ratio / 2 if link == "log" else 0.0  # of exp, over true scores given a served one
+            outcomes = fit_outcome_line(z[:, 0] - center, y, weight, done.labelled_repeats, link)
+            warn_of_a_bend(z[:, 0], y, outcomes, link)
             # A line in the true score would magnify any difference between pool and labelled rows if noise prevails.
-            noisy = not noise < (1 - _LEAST_LABELLED) * spread
-            slope = by_score if noisy else by_score / (1 - noise / spread)
-            level -= slope * center
-            if noisy:
+            slope = max(outcomes.slope, 0.0) / (ratio or 1.0)
+            level = outcomes.level - slope * center - slope**2 * curvature
+            if not ratio:
                 said = f"most of the variance of the scores is noise; the target rises by {slope:.3f} per unit of them"
-                record = FitRecord(
-                    "line", pool_record(done), reason=said, scale="value", link="identity", replicas=kind
-                )
-                return Affine(slope, level, "identity", "value"), record, None
-            said = f"; the target rises by {slope:.3f} per unit of the true score"
-        vad = VAD(link="identity", scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
+                record = FitRecord("line", pool_record(done), reason=said, scale="value", link=link, replicas=kind)
+                return Affine(slope, level, link, "value"), record, None
+            target = "log of the target" if link == "log" else "target"
+            said = f"; the {target} rises by {slope:.3f} per unit of the true score"
+        vad = VAD(link=link, scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
         vad.fit(done.pool, sample_weight=done.pool_weights)
         record = replace(vad.record_, method="line" if said else "vad", reason=f"λ = {vad.lambda_:.3f}{said}")
         shrinkage, center = vad.lambda_, vad.center_
-        score_map = Affine(slope * shrinkage, level + slope * (1 - shrinkage) * center, "identity", "value")
+        if link == "log":  # the mean of exp(true score) given the served score
+            level += slope**2 * shrinkage * (record.noise_variance or 0.0) / 2
+        score_map = Affine(slope * shrinkage, level + slope * (1 - shrinkage) * center, link, "value")
         return score_map, record, None
 
     def predict(self, X: Any) -> Array:
@@ -320,68 +312,3 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             Predictions.
         """
         return self._mapped(X)
-
-
-def _target_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[float, float, float, float]:
-    """Return level and slope of the target by scores about their mean, then a sign that it bends with its error.
-
-    `repeats` is how often each row occurs. The sign is the difference of two lines on the top.
-
-    If the spread of outcomes grows with their mean, as that of claims, few rows determine a line by least squares.
-    Rows that are weighted by the inverse variance give a better line, but a wrong one where the target bends. So both
-    are averaged: the more they differ on the top, compared with the error of their difference, the more the unweighted
-    one counts.
-    """
-    line, covariance, residual = _weighted_line(x, y, weight, repeats)
-    bins = np.array_split(np.argsort(x, kind="stable"), min(_VARIANCE_BINS, len(x) // _VARIANCE_ROWS) or 1)
-    if len(bins) < 2 or not residual.any():
-        return float(line[0]), float(line[1]), 0.0, 0.0
-    own, own_covariance = line, covariance
-    for _ in range(_VARIANCE_ROUNDS):
-        variance = np.empty(len(x))
-        for rows in bins:
-            variance[rows] = weight[rows] @ np.square(residual[rows]) / max(float(weight[rows].sum()), 1e-300)
-        variance = np.maximum(variance, 1e-3 * variance.mean())
-        own, own_covariance, residual = _weighted_line(x, y, weight / variance, repeats)
-    top = np.array([1.0, x[bins[-1]].mean()])
-    error = max(float(top @ (covariance - own_covariance) @ top), 0.01 * float(top @ covariance @ top))
-    away = float(top @ (line - own))
-    share = max(0.0, 1 - _CHANCE * error / away**2) if away else 0.0
-    level, slope = own + share * (line - own)
-    return float(level), float(slope), away, float(np.sqrt(error))
-
-
-def _weighted_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[Array, Array, Array]:
-    """Return level and slope by weighted least squares, their covariance for any variance of rows, and residuals."""
-    features = np.stack([np.ones_like(x), x])
-    inverse = np.linalg.pinv((features * weight) @ features.T)
-    line = inverse @ (features @ (weight * y))
-    residual = y - line @ features
-    scatter = features * (weight * residual)
-    return line, repeats * inverse @ (scatter @ scatter.T) @ inverse, residual
-
-
-def _warn_of_a_bend(x: Array, y: Array, moments: Moments, bend: tuple[float, float]) -> None:
-    """Warn if outcomes of the highest scores are off the line of outcomes by score, which the map relies on.
-
-    Where the outcomes of high scores are noisy, a difference between two lines shows it better; see `_target_line`.
-    """
-    top = top_share(x, _TOP)
-    if len(top) < _LEAST_TOP:
-        return
-    slope = moments.covariance[0, -1] / moments.covariance[0, 0]
-    line = moments.mean[-1] + slope * x[top]
-    least = _BEND * abs(float(line.mean()))
-    direct = float(np.mean(y[top] - line)), float(np.std(y[top] - line)) / np.sqrt(len(line))
-    what = {
-        f"outcomes of the top {100 * _TOP:g}% differ from a line in the predictions": direct,
-        "lines through noisy and through precise outcomes differ on the top": bend,
-    }
-    for name, (away, error) in what.items():
-        if abs(away) > max(least, _BEND_ERRORS * error):
-            warn_user(
-                f"out of fold, {name} by {away:+.3g} ± {error:.2g}, where the mean is {line.mean():.3g}: the target "
-                "bends and the map is a straight line, so it is off on the top, and may be worse than the plain model; "
-                "use a model whose predictions follow the target, such as one with a log link"
-            )
-            return

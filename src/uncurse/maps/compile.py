@@ -26,8 +26,8 @@ MOST = float(np.finfo(np.float64).max)
 BELOW_ONE = float(np.nextafter(1.0, 0.0))
 #: How to serve a map by group.
 SERVE_GROUPS = (
-    "serve it as Python or SQL, which take groups (`uncurse export map.json -o map.py`, `uncurse sql map.json`), or save "
-    "each part: load('map.json').maps['NAME'].save('NAME.json'), and .default for all other groups"
+    "serve it as Python or SQL, which take groups (`uncurse export map.json -o map.py`, `uncurse sql map.json`), or "
+    "save each part: load('map.json').maps['NAME'].save('NAME.json'), and .default for all other groups"
 )
 _FAR = 1e200  # edges beyond are left out: lines overflow there
 

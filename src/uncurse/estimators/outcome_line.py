@@ -1,0 +1,145 @@
+"""The line of a regression: how outcomes rise with the scores of rows out of fold."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from .._types import Array
+from ..metrics.selection import top_share
+from ..validation import warn_user
+
+# The variance of outcomes is estimated in bins of equal count; the weights that follow converge in a few rounds.
+_VARIANCE_BINS, _VARIANCE_ROWS, _VARIANCE_ROUNDS = 10, 100, 3
+_CHANCE = 4.0  # squared difference of two lines that chance explains, in units of its variance
+_TOP, _LEAST_TOP = 0.1, 30  # share and least number of the rows on which outcomes are compared with a line
+_BEND, _BEND_ERRORS = 0.03, 4.0  # least difference: relative, and in standard errors, which chance does not reach
+_POWERS = (0.0, 3.0)  # of the mean, from equal variances to those of an inverse Gaussian distribution
+_STEPS, _CLOSE, _LARGEST = 50, 1e-10, 600.0  # of Newton's method, and of a logarithm
+_LOG_LOSSES = ("poisson", "gamma", "tweedie")
+
+
+def has_log_link(estimator: Any) -> bool:
+    """Return whether a regressor predicts the exponential of a sum, as models of counts and of amounts do."""
+    while True:
+        if isinstance(estimator, Pipeline):
+            estimator = estimator.steps[-1][1]
+        elif hasattr(estimator, "estimator"):  # a search, or a frozen model
+            estimator = estimator.estimator
+        else:
+            break
+    if type(estimator).__name__ in ("PoissonRegressor", "GammaRegressor"):
+        return True
+    params = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+    if type(estimator).__name__ == "TweedieRegressor":
+        return params["link"] == "log" or (params["link"] == "auto" and params["power"] > 0)
+    losses = [params.get(name) for name in ("loss", "objective", "loss_function")]
+    return any(loss in text.lower() for text in losses if isinstance(text, str) for loss in _LOG_LOSSES)
+
+
+class OutcomeLine(NamedTuple):
+    """Level and slope of outcomes by score; `bend` is a sign that outcomes bend, and its standard error."""
+
+    level: float
+    slope: float
+    fitted: Array  # the outcome of each row by a line that no variance weights
+    bend: tuple[float, float]
+
+
+def fit_outcome_line(x: Array, y: Array, weight: Array, repeats: float, link: str) -> OutcomeLine:
+    """Fit outcomes as a line in scores, or as the exponential of a line if `link` is "log".
+
+    `repeats` is how often each row occurs. `bend` is the difference of two lines on the top.
+
+    If the spread of outcomes grows with their mean, as that of claims, few rows determine a line by least squares.
+    Rows that are weighted by the inverse variance give a better line, but a wrong one where the target bends. So both
+    are averaged: the more they differ on the top, compared with the error of their difference, the more the unweighted
+    one counts.
+    """
+    fit = _log_line if link == "log" else _straight_line
+    line, covariance, unweighted = fit(x, y, weight, repeats)
+    bins = np.array_split(np.argsort(x, kind="stable"), min(_VARIANCE_BINS, len(x) // _VARIANCE_ROWS) or 1)
+    if len(bins) < 2 or not (y - unweighted).any():
+        return OutcomeLine(float(line[0]), float(line[1]), unweighted, (0.0, 0.0))
+    own, own_covariance, fitted = line, covariance, unweighted
+    for _ in range(_VARIANCE_ROUNDS):
+        factor = _inverse_variance(np.square(y - fitted), fitted, weight, bins, link)
+        own, own_covariance, fitted = fit(x, y, weight * factor, repeats)
+    top = np.array([1.0, x[bins[-1]].mean()])
+    error = max(float(top @ (covariance - own_covariance) @ top), 0.01 * float(top @ covariance @ top))
+    away = float(top @ (line - own))
+    share = max(0.0, 1 - _CHANCE * error / away**2) if away else 0.0
+    level, slope = own + share * (line - own)
+    unit = float(np.exp(min(top @ line, _LARGEST))) if link == "log" else 1.0
+    return OutcomeLine(float(level), float(slope), unweighted, (away * unit, float(np.sqrt(error)) * unit))
+
+
+def _inverse_variance(squares: Array, fitted: Array, weight: Array, bins: list[Array], link: str) -> Array:
+    """Return a factor of the weight of each row, such that a line has the smallest error."""
+    variance = np.array([weight[rows] @ squares[rows] / max(float(weight[rows].sum()), 1e-300) for rows in bins])
+    variance = np.maximum(variance, max(1e-3 * variance.mean(), 1e-300))
+    if link == "log":  # the variance is a power of the mean, which differs much inside the highest bin
+        means = np.log([fitted[rows].mean() for rows in bins])
+        spread = float(np.var(means))
+        power = float(np.cov(means, np.log(variance), ddof=0)[0, 1]) / spread if spread > _CLOSE else 1.0
+        return np.asarray(np.power(fitted / fitted.mean(), 1 - np.clip(power, *_POWERS)))
+    factor = np.empty(len(squares))
+    for rows, own in zip(bins, variance, strict=True):
+        factor[rows] = 1 / own
+    return factor
+
+
+def _straight_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[Array, Array, Array]:
+    """Return level and slope by least squares, their covariance for any variance of rows, and fitted outcomes."""
+    features = np.stack([np.ones_like(x), x])
+    inverse = np.linalg.pinv((features * weight) @ features.T)
+    line = inverse @ (features @ (weight * y))
+    fitted = line @ features
+    scatter = features * (weight * (y - fitted))
+    return line, repeats * inverse @ (scatter @ scatter.T) @ inverse, fitted
+
+
+def _log_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[Array, Array, Array]:
+    """Return the same for the exponential of a line, by the score equations of a Poisson regression."""
+    features = np.stack([np.ones_like(x), x])
+    line = np.array([np.log(np.average(y, weights=weight)), 0.0])
+    fitted = np.full(len(x), np.exp(line[0]))
+    for _ in range(_STEPS):
+        inverse = np.linalg.pinv((features * (weight * fitted)) @ features.T)
+        step = inverse @ (features @ (weight * (y - fitted)))
+        line = line + step / max(1.0, float(np.abs(step @ features).max()))  # at most a factor of e at a time
+        fitted = np.exp(np.clip(line @ features, -_LARGEST, _LARGEST))
+        if float(np.abs(step).max()) < _CLOSE:
+            break
+    inverse = np.linalg.pinv((features * (weight * fitted)) @ features.T)
+    scatter = features * (weight * (y - fitted))
+    return line, repeats * inverse @ (scatter @ scatter.T) @ inverse, fitted
+
+
+def warn_of_a_bend(x: Array, y: Array, line: OutcomeLine, link: str) -> None:
+    """Warn if outcomes of the highest scores are off the line of outcomes by score, which the map relies on.
+
+    Where the outcomes of high scores are noisy, a difference between two lines shows it better.
+    """
+    top = np.flatnonzero(top_share(x, _TOP))
+    if len(top) < _LEAST_TOP:
+        return
+    fitted, difference = float(line.fitted[top].mean()), y[top] - line.fitted[top]
+    direct = float(np.mean(difference)), float(np.std(difference)) / np.sqrt(len(top))
+    what = {
+        f"outcomes of the top {100 * _TOP:g}% differ from a line in the predictions": direct,
+        "lines through noisy and through precise outcomes differ on the top": line.bend,
+    }
+    remedy = "compare it with the plain model on rows with outcomes"
+    if link == "identity":
+        remedy = "use a model whose predictions follow the target, such as one with a log link"
+    for name, (away, error) in what.items():
+        if abs(away) > max(_BEND * abs(fitted), _BEND_ERRORS * error):
+            warn_user(
+                f"out of fold, {name} by {away:+.3g} ± {error:.2g}, where the mean is {fitted:.3g}: the target "
+                "bends and the map is a straight line, so it is off on the top, and may be worse than the plain model; "
+                f"{remedy}"
+            )
+            return
