@@ -132,7 +132,7 @@ def run_page(path: Path, update: bool = False) -> list[str]:
             elif block.kind == "shell" and (code := run_commands(block.code)):
                 raise SystemExit(f"{where}: exit code {code}\n{block.code}")
         printed = printed if block.kind == "output" else output[0]
-        stale = [] if printed is None or not compared else stale_lines(block.shown, printed)
+        stale = [] if printed is None or not compared else stale_lines(block.shown, printed, exact=update)
         if stale and update:
             stale = _update(path, block.shown, stale, printed or "")
         if stale:
@@ -181,10 +181,10 @@ _NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 _VARIES = re.compile(r"…|\.\.\.|µs| ms\b|\d s\b")  # cut lines, and times
 
 
-def stale_lines(shown: str, printed: str) -> list[str]:
+def stale_lines(shown: str, printed: str, *, exact: bool = False) -> list[str]:
     """Return the lines that a page shows as output and that were not printed.
 
-    Numbers may differ by 1% or by two units of the last digit, because machines round differently.
+    Unless `exact`, numbers may differ by 1% or by two units of the last digit, because machines round differently.
 
     >>> stale_lines("error +0.68%\\n\\n12 rows in 3 µs", "error  +0.69%\\nmore")
     []
@@ -195,7 +195,7 @@ def stale_lines(shown: str, printed: str) -> list[str]:
 
     def was_printed(line: str) -> bool:
         words, numbers = _words_and_numbers(line)
-        return any(words == w and all(map(_close, numbers, n)) for w, n in lines)
+        return any(words == w and (numbers == n if exact else all(map(_close, numbers, n))) for w, n in lines)
 
     wanted = [line for line in shown.splitlines() if line.strip() and not _VARIES.search(line)]
     return [line for line in wanted if not was_printed(line)]

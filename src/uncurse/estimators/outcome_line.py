@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from .._types import Array
@@ -18,25 +19,20 @@ _TOP, _LEAST_TOP = 0.1, 30  # share and least number of the rows on which outcom
 _BEND, _BEND_ERRORS = 0.03, 4.0  # least difference: relative, and in standard errors, which chance does not reach
 _POWERS = (0.0, 3.0)  # of the mean, from equal variances to those of an inverse Gaussian distribution
 _STEPS, _CLOSE, _LARGEST = 50, 1e-10, 600.0  # of Newton's method, and of a logarithm
-_LOG_LOSSES = ("poisson", "gamma", "tweedie")
 
 
 def has_log_link(estimator: Any) -> bool:
-    """Return whether a regressor predicts the exponential of a sum, as models of counts and of amounts do."""
-    while True:
-        if isinstance(estimator, Pipeline):
-            estimator = estimator.steps[-1][1]
-        elif hasattr(estimator, "estimator"):  # a search, or a frozen model
-            estimator = estimator.estimator
-        else:
-            break
-    if type(estimator).__name__ in ("PoissonRegressor", "GammaRegressor"):
-        return True
-    params = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
-    if type(estimator).__name__ == "TweedieRegressor":
-        return params["link"] == "log" or (params["link"] == "auto" and params["power"] > 0)
-    losses = [params.get(name) for name in ("loss", "objective", "loss_function")]
-    return any(loss in text.lower() for text in losses if isinstance(text, str) for loss in _LOG_LOSSES)
+    """Return whether a regressor is a generalised linear model with a log link, as of counts and of amounts.
+
+    Not trees with such a loss: outcomes follow a line in their over-fitted predictions better than a power.
+    """
+    from sklearn.linear_model import GammaRegressor, PoissonRegressor, TweedieRegressor  # slow to import
+
+    while isinstance(estimator, Pipeline) or hasattr(estimator, "estimator"):  # as a search and a frozen model have
+        estimator = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator.estimator
+    if isinstance(estimator, TweedieRegressor):
+        return bool(estimator.link == "log" or (estimator.link == "auto" and estimator.power > 0))
+    return isinstance(estimator, PoissonRegressor | GammaRegressor)
 
 
 class OutcomeLine(NamedTuple):
@@ -72,20 +68,19 @@ def fit_outcome_line(x: Array, y: Array, weight: Array, repeats: float, link: st
     away = float(top @ (line - own))
     share = max(0.0, 1 - _CHANCE * error / away**2) if away else 0.0
     level, slope = own + share * (line - own)
-    unit = float(np.exp(min(top @ line, _LARGEST))) if link == "log" else 1.0
+    unit = float(np.exp(min(float(top @ line), _LARGEST))) if link == "log" else 1.0
     return OutcomeLine(float(level), float(slope), unweighted, (away * unit, float(np.sqrt(error)) * unit))
 
 
-def _inverse_variance(squares: Array, fitted: Array, weight: Array, bins: list[Array], link: str) -> Array:
+def _inverse_variance(squares: Array, fitted: Array, weight: Array, bins: list[NDArray[np.intp]], link: str) -> Array:
     """Return a factor of the weight of each row, such that a line has the smallest error."""
     variance = np.array([weight[rows] @ squares[rows] / max(float(weight[rows].sum()), 1e-300) for rows in bins])
-    variance = np.maximum(variance, max(1e-3 * variance.mean(), 1e-300))
     if link == "log":  # the variance is a power of the mean, which differs much inside the highest bin
         means = np.log([fitted[rows].mean() for rows in bins])
         spread = float(np.var(means))
-        power = float(np.cov(means, np.log(variance), ddof=0)[0, 1]) / spread if spread > _CLOSE else 1.0
+        power = float(np.cov(means, np.log(variance + 1e-300), ddof=0)[0, 1]) / spread if spread > _CLOSE else 1.0
         return np.asarray(np.power(fitted / fitted.mean(), 1 - np.clip(power, *_POWERS)))
-    factor = np.empty(len(squares))
+    factor, variance = np.empty(len(squares)), np.maximum(variance, 1e-3 * variance.mean())
     for rows, own in zip(bins, variance, strict=True):
         factor[rows] = 1 / own
     return factor
@@ -104,7 +99,7 @@ def _straight_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[A
 def _log_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[Array, Array, Array]:
     """Return the same for the exponential of a line, by the score equations of a Poisson regression."""
     features = np.stack([np.ones_like(x), x])
-    line = np.array([np.log(np.average(y, weights=weight)), 0.0])
+    line = np.array([np.log(max(float(np.average(y, weights=weight)), 1e-300)), 0.0])
     fitted = np.full(len(x), np.exp(line[0]))
     for _ in range(_STEPS):
         inverse = np.linalg.pinv((features * (weight * fitted)) @ features.T)
@@ -134,7 +129,7 @@ def warn_of_a_bend(x: Array, y: Array, line: OutcomeLine, link: str) -> None:
     }
     remedy = "compare it with the plain model on rows with outcomes"
     if link == "identity":
-        remedy = "use a model whose predictions follow the target, such as one with a log link"
+        remedy += ", or use a model that follows the target, such as PoissonRegressor or GammaRegressor"
     for name, (away, error) in what.items():
         if abs(away) > max(_BEND * abs(fitted), _BEND_ERRORS * error):
             warn_user(

@@ -214,6 +214,8 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
 
     With labels the target is a line in the true score: its slope and level follow from the rows scored out of fold,
     and the true score given the served one from the replicas on the pool. Without labels the line is the identity.
+    Around `PoissonRegressor`, `GammaRegressor` and `TweedieRegressor` with a log link, scores are logarithms of
+    predictions, the target is the exponential of the line, and predictions stay positive.
     There are no intervals: compare predictions with outcomes by `uncurse.calibration_error`.
 
     Parameters
@@ -231,7 +233,7 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
     estimator_, replicas_, method_, reason_, record_, n_features_in_, feature_names_in_
         As in `UncursedClassifierCV`.
     map_ : ScoreMap
-        The score map, a straight line. It takes ``estimator_.predict(X)``.
+        The score map, a straight line of the values or of their logarithms. It takes ``estimator_.predict(X)``.
 
     Examples
     --------
