@@ -74,15 +74,16 @@ def refresh(
             fitted = refresh_map(score_map if record is None else debias.Fitted(score_map, record), rows)
     except UncurseError as error:
         raise UncurseError(f"{map_file}, {', '.join(today)}: {error}") from None
+    had_intervals = record is not None and bool(record.remaining_error)
     found = replace(fitted.record.refreshes[-1], command=command_line())
     record = replace(fitted.record, refreshes=(*fitted.record.refreshes[:-1], found))
     write_document(out, fitted.map.to_json(record.to_dict()) + "\n")
     document = documents.dumps("refresh", {**asdict(found), "map": fitted.map.to_dict()})
-    text = _text(found, rows, map_file, out)
+    text = _text(found, rows, map_file, out, had_intervals=had_intervals)
     emit(format, text, document, [_flat(found, fitted.map, out)], stdout=not is_stdout(out))
 
 
-def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str) -> str:
+def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_intervals: bool) -> str:
     """Return the result as lines for people."""
     from ..report.prose import percent, refresh_parts
 
@@ -100,7 +101,8 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str) -> str:
             )
             for one in found.changes
         ]
-        lines += ["", *aligned(parts, left=1), "", "the intervals of the fit no longer hold, so the new map has none"]
+        lines += ["", *aligned(parts, left=1), ""]
+        lines += ["the intervals of the fit no longer hold, so the new map has none"] if had_intervals else []
     if is_stdout(out):
         return "\n".join([*lines, "written to standard output"])
     columns = f"--score {rows.spec.scores[0]} {reading.label_options(rows.spec)}"

@@ -316,34 +316,6 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return straight_line(self.map_, *self._served_scores, alphas)
 
-    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
-        """Return an interval for the calibration error that remains on the top share of the pool.
-
-        It knows the noise of the replicas and of the labels, not a drift after training. Regressions have none.
-
-        Parameters
-        ----------
-        alpha : float
-            Selected share of the pool, in (0, 1].
-        level : float, default=0.9
-            Confidence level.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper bound; +0.05 means that predictions are 5% too high.
-        """
-        if self._scale == "value":
-            raise UncurseError(
-                "regressions have no intervals; compare the sums of predictions and outcomes on rows with outcomes: "
-                "uncurse.calibration_error(outcomes, predictions)"
-            )
-        check_is_fitted(self)
-        if self._intervals is None:  # no method could be fitted, and `reason_` says why
-            raise UncurseError(f"there are no intervals: {self.reason_}")
-        bounds: tuple[float, float] = self._intervals.interval(alpha, level)
-        return bounds
-
     def predict_replicas(self, X: Any) -> Array:
         """Return the predictions of every model before the map.
 

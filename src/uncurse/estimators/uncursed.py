@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted
 
 from .._types import Array
 from ..debias.auto import Auto, count_whole_models
@@ -202,6 +203,29 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         """
         p = self._mapped(X)
         return np.asarray(self.classes_[(p > 0.5).astype(np.intp)])
+
+    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
+        """Return an interval for the calibration error that remains on the top share of the pool.
+
+        It knows the noise of the replicas and of the labels, not a drift after training.
+
+        Parameters
+        ----------
+        alpha : float
+            Selected share of the pool, in (0, 1].
+        level : float, default=0.9
+            Confidence level.
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper bound; +0.05 means that predictions are 5% too high.
+        """
+        check_is_fitted(self)
+        if self._intervals is None:  # no method could be fitted, and `reason_` says why
+            raise UncurseError(f"there are no intervals: {self.reason_}")
+        bounds: tuple[float, float] = self._intervals.interval(alpha, level)
+        return bounds
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -200,6 +200,10 @@ _CONCLUSIONS = {
         "Labelled rows and pool differ, so a calibrator fitted on the labelled rows alone extrapolates. Rely on the "
         "measured errors above.",
     ),
+    "selected": (
+        "The served score selected the labelled rows.",
+        "The served score selected the labelled rows, so they lie above the pool. The fit takes this into account.",
+    ),
     "evaluated": (
         "The map was fitted on scores like those evaluated here.",
         "The map was fitted on other scores than those evaluated here. Fit it on a pool like this log.",
@@ -218,8 +222,10 @@ def drift(report: Report) -> Section | None:
         for method in report.methods:
             summary = _data(method, role)
             if summary is not None and all(summary != known for _, _, known in found):
-                taken = any(known == role for known, _, _ in found)
-                found.append((role, f"{role} scores of {method.name}" if taken else f"{role} scores", summary))
+                taken = any(name.startswith(role) for _, name, _ in found)
+                selected = role == "labelled" and method.record is not None and method.record.selected_by == "served"
+                name = f"{role} scores of {method.name}" if taken else f"{role} scores"
+                found.append(("selected" if selected else role, name, summary))
     evaluated = _evaluated(report)
     if evaluated is not None:
         found.append(("evaluated", "evaluated scores", evaluated))
@@ -244,7 +250,9 @@ def drift(report: Report) -> Section | None:
         Figure("drift", partial(_density_chart, rows, first.scale), " ".join(prose), caption, legend, always=True),
         Table("Distributions of scores", header, [row["cells"] for row in rows]),
     )
-    return Section("drift", "Drift between pool, labelled and evaluated scores", prose, blocks)
+    kinds = [kind for kind in ("pool", "labelled", "evaluated") if any(name.startswith(kind) for _, name, _ in found)]
+    title = f"Drift between {', '.join(kinds[:-1])} and {kinds[-1]} scores" if len(kinds) > 1 else "Drift between pools"
+    return Section("drift", title, prose, blocks)
 
 
 def _drift_sentence(name: str, reference: str, shift: float, ratio: float, conclusions: tuple[str, str]) -> str:

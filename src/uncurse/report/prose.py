@@ -116,7 +116,10 @@ def the_selection(report: Report, place: int) -> str:
     """Name a selection inside a sentence: "the top 2%"."""
     name = selection_name(report, place)
     article = "" if name.startswith(("all ", "the ")) else "the "
-    return article + name + (f" ({report.selection})" if report.selection and name != report.selection else "")
+    if not report.selection or name == report.selection:
+        return article + name
+    within = "all selected rows" if name == "all rows" else f"{article}{name} of the selected rows"
+    return f"{within} ({report.selection})"
 
 
 def has_value(report: Report) -> bool:
