@@ -494,7 +494,10 @@ def test_bars_do_not_count_methods_that_were_left_out():
 def test_json_holds_cells_and_verdicts(little):
     found = arena.run(["small"], ["vanilla", "half"], 2, alphas=[0.05, 1.0], processes=1)
     content = json.loads(found.to_json())
-    assert content["cells"] == [dataclasses.asdict(cell) for cell in found.cells]
+    assert content["cells"] == [cell.to_dict() for cell in found.cells]
+    assert set(content["cells"][0]) == {field.name for field in dataclasses.fields(arena.ArenaCell)} - {"errors"}
+    for cell in found.cells:
+        assert (np.mean(cell.errors), len(cell.errors)) == (pytest.approx(cell.bias), cell.count)
     assert content["verdicts"][-1]["claim"].startswith("half: intervals")
     with pytest.raises(UncurseError, match="no cell for world='small', method='platt', alpha=1"):
         found.cell("small", "platt", 1.0)

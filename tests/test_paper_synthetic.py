@@ -86,6 +86,9 @@ def test_the_golden_header_names_ratios_and_why_lambda_differs():
     words = " ".join(synthetic.golden_text(records).split())
     assert "are ratios Σf/Σy" in words
     assert "because the stream runs on" in words
+    assert words.endswith("16 figures, largest difference 0.0e+00: all agree to four decimals.")
+    records[3] = {**records[3], "ours": records[3]["ours"] - 2e-4}
+    assert synthetic.golden_text(records).endswith("2.0e-04: they do not agree to four decimals.")
 
 
 def test_bad_arguments_are_refused(tables):

@@ -103,7 +103,9 @@ def missing_remedy(name: str, spec: LogSpec, otherwise: str = "drop or fill thos
     if name != spec.label:
         return otherwise
     # Without the best row, the next one of its request would count as selected.
-    rows = "rows that were not shown" if spec.top_k is None else "requests whose best rows have no label"
+    rows = "requests whose best rows have no label"
+    if spec.top_k is None:
+        rows = "rows that were not shown, or collect the best of each request (--request, --top-k)"
     return f"leave out {rows}; do not fill labels with 0"
 
 

@@ -24,7 +24,7 @@ from .worlds import WORLDS, ArenaWorld, Draw, dlrm_worlds
 ALPHAS = (0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
 REPLICATIONS = 100
 LEVEL = 0.9  # of the intervals
-#: As many as a figure can tell apart; and a few more for a quick run.
+#: Methods that the figures show, and those of a quick run.
 MAIN = ("vanilla", "isotonic + VAD", "VAD curved S=3", "free S=3", "Tower S=3", "auto", ORACLE)
 QUICK = (*MAIN, "platt", "platt + VAD", "isotonic", "VAD S=2", "Tower S=2")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -37,9 +38,12 @@ class ArenaCell:
         oracle has no error.
     coverage, coverage_error : float or None
         Share of the replications whose error lies in the interval that the method states at 90%, and its standard
-        error. None if the method states none.
+        error, which is not 0 even if all hold, or none. None if the method states none.
     count : int
         Number of replications.
+    errors : tuple of float
+        The error of each replication. All methods meet the same draws, so two methods can be compared pair by pair. Not
+        in exported files.
     """
 
     world: str
@@ -54,6 +58,11 @@ class ArenaCell:
     coverage: float | None
     coverage_error: float | None
     count: int
+    errors: tuple[float, ...] = field(default=(), repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the errors of each replication."""
+        return {name: value for name, value in vars(self).items() if name != "errors"}
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,8 @@ class Arena:
     def to_json(self) -> str:
         """One JSON document, the verdicts with it."""
         verdicts = [{**asdict(verdict), "met": verdict.met} for verdict in judge(self)]
-        return documents.dumps("arena", {"version": __version__, **asdict(self), "verdicts": verdicts})
+        content = {**asdict(self), "cells": [cell.to_dict() for cell in self.cells]}
+        return documents.dumps("arena", {"version": __version__, **content, "verdicts": verdicts})
 
 
 def summarise(place: tuple[str, str, float], errors: Array, oracle: Array, covered: Array | None) -> ArenaCell:
@@ -171,6 +181,7 @@ def summarise(place: tuple[str, str, float], errors: Array, oracle: Array, cover
         coverage=share,
         coverage_error=None if share is None else _share_error(share, count),
         count=count,
+        errors=tuple(errors.tolist()),
     )
 
 

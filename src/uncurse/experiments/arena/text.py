@@ -19,11 +19,11 @@ _WIDE = 5  # as many α as 120 columns hold; the smallest are in the files
 Table = list[tuple[str, ...]]  # the header first
 _HEAD = (
     "{0.replications} replications, seed {0.seed}. A cell: bias ± standard error and rms, in percent, of Σf/Σp − 1 on "
-    "the top α, with true probabilities p. *: the least rms of methods that serve one model. × oracle: rms over that "
-    "of a smooth map fitted to the true probabilities of the pool, geometric mean from α = 1% to 10%; a parametric map "
-    "of the right form can have a smaller error. 90% held: share of the errors there that lie in the intervals that a "
-    "method states at 90%. S: models used (beside bootstraps, the number of bootstraps); auto uses all models of a "
-    "draw; ensemble of 6 serves six and calibrates their mean logit."
+    "the top α, with true probabilities p. *: the least rms of methods that serve one model, significant or not. "
+    "× oracle: rms over that of a smooth map fitted to the true probabilities of the pool, geometric mean from α = 1% "
+    "to 10%; a parametric map of the right form can have a smaller error. 90% held: share of the errors there that lie "
+    "in the intervals that a method states at 90%. S: number of models; in worlds of bootstraps, of bootstraps. auto "
+    "uses all models of a draw; ensemble of 6 serves six and calibrates their mean logit."
 )
 
 
@@ -71,7 +71,7 @@ def _overview(arena: Arena) -> TextTable:
 
 def records(arena: Arena) -> list[dict[str, Any]]:
     """Return a flat record for each cell."""
-    return [dict(vars(cell)) for cell in arena.cells]
+    return [cell.to_dict() for cell in arena.cells]
 
 
 def world_table(arena: Arena, world: str, *, most: int | None = None) -> Table:
