@@ -52,11 +52,11 @@ FAULTS = {
     "null": (lambda log: nan_in(log, "s1", 7, None), "column 's1', row 7 is missing; drop or fill"),
     "label null": (
         lambda log: nan_in(log, "click", 4, None),
-        "column 'click', row 4 is missing; leave out rows that were not shown, or collect the best of each request (--request, --top-k); do not fill labels with 0",
+        "column 'click', row 4 is missing; leave out rows that were not shown, or collect the best of each request",
     ),
     "label nan": (
         lambda log: nan_in(log.with_columns(pl.col("click").cast(pl.Float64)), "click", 4),
-        "column 'click', row 4 is nan; leave out rows that were not shown, or collect the best of each request (--request, --top-k); do not fill labels with 0",
+        "column 'click', row 4 is nan; leave out rows that were not shown, or collect the best of each request",
     ),
     "all null": (lambda log: log.with_columns(s1=pl.lit(None, pl.Float64)), "column 's1' is all null (1,000 rows)"),
     "null type": (lambda log: log.with_columns(s1=pl.lit(None)), "column 's1' is all null"),
