@@ -125,10 +125,9 @@ def test_categories_are_groups_by_their_names(engine, make):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_without_a_group_column_the_whole_serves_all(engine, make):
-    grouped = MAPS["groups of all kinds"]
-    out = with_prediction(make(engine, log_of(SCORES)), grouped, score="s 1", column="p")
-    np.testing.assert_allclose(arrow(out)["p"].to_numpy(), CURVE(SCORES), rtol=1e-12)
+def test_a_map_by_group_needs_the_column_of_groups(engine, make):
+    with pytest.raises(UncurseError, match="this map has a map for each group; pass group=, their column"):
+        with_prediction(make(engine, log_of(SCORES)), MAPS["groups of all kinds"], score="s 1", column="p")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

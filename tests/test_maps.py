@@ -33,6 +33,11 @@ EXAMPLES = {
 }
 
 
+def one_map(score_map):
+    """The map of rows without a group of their own."""
+    return score_map.default if isinstance(score_map, Grouped) else score_map
+
+
 def scores_for(score_map):
     return {"probability": logistic(GRID), "value": np.exp(GRID), "logit": GRID}[score_map.scale]
 
@@ -137,7 +142,11 @@ def test_groups_use_their_own_map_and_unseen_groups_the_default():
         np.testing.assert_array_equal(predictions[groups == name], grouped.maps[name](GRID[groups == name]))
     unseen = groups == "never seen"
     np.testing.assert_array_equal(predictions[unseen], grouped.default(GRID[unseen]))
-    np.testing.assert_array_equal(grouped(GRID), grouped.default(GRID))
+    for call in (grouped, grouped.at_logits):
+        with pytest.raises(
+            UncurseError, match="has a map for each group; pass groups="
+        ):
+            call(GRID)
     np.testing.assert_array_equal(grouped.transform(GRID), grouped.default.transform(GRID))
 
 
@@ -164,7 +173,7 @@ def test_logit_knots_are_equally_spaced_in_arcsin_root_p():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_single_number_gives_a_single_number(name):
-    score_map = EXAMPLES[name]
+    score_map = one_map(EXAMPLES[name])
     values = scores_for(score_map)
     single = score_map(float(values[2500]))
     assert np.ndim(single) == 0
@@ -173,7 +182,7 @@ def test_a_single_number_gives_a_single_number(name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_predictions_of_a_long_column_do_not_depend_on_chunks(name):
-    score_map = EXAMPLES[name]
+    score_map = one_map(EXAMPLES[name])
     values = scores_for(score_map)
     long = np.tile(values, 40)  # more than two chunks of 2^16
     np.testing.assert_array_equal(score_map(long), np.tile(score_map(values), 40))
@@ -181,7 +190,7 @@ def test_predictions_of_a_long_column_do_not_depend_on_chunks(name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_map_does_not_change_its_input(name):
-    score_map = EXAMPLES[name]
+    score_map = one_map(EXAMPLES[name])
     values = scores_for(score_map)
     before = values.copy()
     score_map(values)
@@ -191,7 +200,7 @@ def test_a_map_does_not_change_its_input(name):
 
 @pytest.mark.parametrize("name", [name for name, m in EXAMPLES.items() if m.scale != "value"])
 def test_logits_give_the_prediction_of_their_score_on_any_scale(name):
-    score_map = EXAMPLES[name]
+    score_map = one_map(EXAMPLES[name])
     expected = score_map(scores_for(score_map))
     # Not next to an edge, which a logit that was converted twice may cross.
     away = np.abs(GRID[:, None] - [-1.0, 0.5, 1.3, 2.8]).min(axis=1) > 0.01
@@ -208,7 +217,7 @@ def test_float32_and_float64_agree(name):
 
 @pytest.mark.parametrize("name", [name for name, m in EXAMPLES.items() if m.scale != "value"])
 def test_predictions_keep_the_order_and_stay_between_0_and_1(name):
-    score_map = EXAMPLES[name]
+    score_map = one_map(EXAMPLES[name])
     ends = [0.0, 1.0] if score_map.scale == "probability" else [-1e3, 1e3, 1e300]
     p = score_map(np.sort(np.concatenate([scores_for(score_map), ends])))
     assert p.dtype == np.float64
@@ -248,7 +257,7 @@ def test_predictions_are_finite_and_in_order_for_numbers_of_extreme_size(name):
     score_map = EXTREME_MAPS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        predictions, transformed = score_map(EXTREME_SCORES), score_map.transform(EXTREME_SCORES)
+        predictions, transformed = one_map(score_map)(EXTREME_SCORES), score_map.transform(EXTREME_SCORES)
     assert np.isfinite(predictions).all()
     assert np.isfinite(transformed).all()
     assert (np.diff(predictions) >= 0).all()
@@ -310,7 +319,7 @@ def test_a_saved_map_predicts_exactly_the_same(name, tmp_path):
     back = uncurse.load(tmp_path / "map.json")
     values = scores_for(score_map)
     assert back == score_map
-    np.testing.assert_array_equal(back(values), score_map(values))
+    np.testing.assert_array_equal(one_map(back)(values), one_map(score_map)(values))
     if isinstance(score_map, Grouped):
         groups = np.array(["a", "ü", "b"] * 1333 + ["a", "b"])
         np.testing.assert_array_equal(back(values, groups), score_map(values, groups))

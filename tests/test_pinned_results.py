@@ -35,7 +35,7 @@ def world(kind, rows, replicas, mean=-2.0, seed=0):
 
 def numbers(method):
     record = method.record_
-    found = [*method.map_(SERVED).tolist()]
+    found = [*getattr(method.map_, "default", method.map_)(SERVED).tolist()]
     found += [x for x in (record.lambda_, record.standard_error, record.center, record.noise_variance) if x is not None]
     found += [x for x in (record.line_probability, record.contrast) if x is not None]
     if record.labelled is not None or record.replicas != "snapshots":  # they have no intervals without labels

@@ -207,7 +207,7 @@ def test_a_group_with_another_distribution_gets_its_own_map():
     top = top_share(served, 0.05)
     true = expit(own[top]).mean()
     of_group = tower.predict_proba(served[top], groups[low][top]).mean()
-    assert abs(of_group / true - 1) < abs(tower.predict_proba(served[top]).mean() / true - 1)
+    assert abs(of_group / true - 1) < abs(tower.map_.default(served[top]).mean() / true - 1)
 
 
 def two_levels(rows, seed):
@@ -260,7 +260,7 @@ def test_the_levels_of_groups_have_their_standard_errors():
 def test_tiny_groups_are_shrunk_to_the_pool():
     groups = np.array(["whole"] * 9_980 + ["tiny"] * 20)
     tower = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups)
-    whole, tiny = tower.predict_proba(X), tower.predict_proba(X, np.full(len(X), "tiny"))
+    whole, tiny = tower.map_.default(X), tower.predict_proba(X, np.full(len(X), "tiny"))
     np.testing.assert_allclose(tiny, whole, rtol=0.03)
     np.testing.assert_array_equal(tower.predict_proba(X, np.full(len(X), "never seen")), whole)
 
@@ -269,7 +269,7 @@ def test_groups_of_zero_weight_get_the_default_map():
     groups = np.arange(10_000) % 3
     tower = Tower().fit(POOL, labelled=(SCORES, LABELS), groups=groups, sample_weight=(groups > 0).astype(float))
     assert sorted(tower.map_.maps) == ["1", "2"]
-    np.testing.assert_array_equal(tower.predict_proba(X, np.zeros(len(X), int)), tower.predict_proba(X))
+    np.testing.assert_array_equal(tower.predict_proba(X, np.zeros(len(X), int)), tower.map_.default(X))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 100])
@@ -507,8 +507,9 @@ def test_map_can_be_saved_and_keeps_the_order(kind, tmp_path):
     again = uncurse.load(tmp_path / "map.json")
     assert again == tower.map_
     x = np.linspace(-30, 30, 2_001)
-    assert (np.diff(again(x)) > 0).all()
-    np.testing.assert_array_equal(again(x), tower.predict_proba(x))
+    for own in (["0"] * len(x), ["other"] * len(x)) if kind == "grouped" else (None,):
+        assert (np.diff(again(x, own) if own else again(x)) > 0).all()
+        np.testing.assert_array_equal(again(x, own) if own else again(x), tower.predict_proba(x, own))
 
 
 def test_a_query_computes_the_same_predictions():

@@ -490,8 +490,9 @@ def test_unseen_groups_get_the_default_map():
     vad, plain = VAD().fit(pool, groups=groups), VAD().fit(pool)
     l = np.linspace(-6, 1, 50)
     np.testing.assert_array_equal(vad.predict_proba(l, ["never"] * 50), plain.predict_proba(l))
-    np.testing.assert_array_equal(vad.predict_proba(l), plain.predict_proba(l))
     assert isinstance(vad.map_, Grouped)
+    with pytest.raises(UncurseError, match="this map has a map for each group; pass groups="):
+        vad.predict_proba(l)
 
 
 @pytest.mark.parametrize("method", ["platt", "histogram", "isotonic"])

@@ -88,7 +88,7 @@ class Debiaser:
         served : array-like of shape (n,)
             Served scores.
         groups : array-like of shape (n,), optional
-            Group of each row, if `fit` had groups. Unseen groups get the default map.
+            Group of each row, which is needed if `fit` had groups. Unseen groups get the default map.
 
         Returns
         -------

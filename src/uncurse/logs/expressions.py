@@ -38,8 +38,7 @@ def with_prediction(frame: Any, score_map: ScoreMap, *, score: str, column: str,
     column : str
         Name of the new column.
     group : str, optional
-        For a map by group: the column of groups, text or whole numbers. Without it the default map is used for every
-        row.
+        For a map by group, which needs it: the column of groups, text or whole numbers.
 
     Returns
     -------
@@ -65,6 +64,8 @@ def with_prediction(frame: Any, score_map: ScoreMap, *, score: str, column: str,
         raise UncurseError(f"this frame has a column {column!r} already; choose another name, or drop it first")
     if group is not None and not isinstance(score_map, Grouped):
         raise UncurseError(f"this map has no groups, yet group={group!r}; leave it out, or fit a map by group")
+    if group is None and isinstance(score_map, Grouped):
+        raise UncurseError("this map has a map for each group; pass group=, their column, or its .default for all rows")
     if isinstance(table, nw.DataFrame):
         return _in_memory(table, score_map, score, column, group)
     if table.implementation.is_polars():

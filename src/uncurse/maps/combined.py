@@ -150,8 +150,9 @@ class Grouped(ScoreMap):
         ----------
         scores : array-like of shape (n,)
             Scores on the scale of the map.
-        groups : array-like of shape (n,), optional
-            Group of each row. Without it the default map is used for every row.
+        groups : array-like of shape (n,)
+            Group of each row. Groups that are not in `maps` get the default map. For the default map of all rows, call
+            `default`.
 
         Returns
         -------
@@ -159,7 +160,7 @@ class Grouped(ScoreMap):
             Predictions.
         """
         if groups is None:
-            return self.default(scores)
+            raise UncurseError("this map has a map for each group; pass groups=, or call its .default for all rows")
         values = check_scores(scores, self.scale, largest=np.inf)
         names, codes = encode_names(groups, len(values), "groups")
         number = {name: i for i, name in enumerate(self.maps)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from uncurse import VAD, Affine, Auto, Evidence, LogSpec, Tower, evidence, information_variance
+from uncurse import VAD, Affine, Auto, Evidence, Grouped, LogSpec, Tower, evidence, information_variance
 from uncurse.calibration import CALIBRATORS
 from uncurse.debias import KINDS, FitRecord, load_record
 from uncurse.evidence.from_arrays import column_names
@@ -38,18 +38,24 @@ def wrap_labelled(call: Call, labelled: Any) -> Any:
     return tuple(call.wrap(part) for part in labelled)
 
 
+def predictor(model: Any) -> Any:
+    """Return what predicts without groups."""
+    return model.map_.default if isinstance(model.map_, Grouped) else model.predict_proba
+
+
 def check_fitted(call: Call, model: Any, pool: np.ndarray, groups: np.ndarray | None) -> None:
     """Check predictions, intervals and the map of a fitted method."""
     check_map(call, model.map_, pool[:, 0])
     served = served_scores(call, model.map_.scale, pool[:, 0])
     probability = model.map_.scale != "value"
-    check_predictions(served, call.call(model.predict_proba, served), probability=probability)
+    check_predictions(served, call.call(predictor(model), served), probability=probability)
     if groups is not None:
         for name in (*np.unique(groups)[:2], "never seen"):
             predictions = call.call(model.predict_proba, served, np.full(len(served), name))
             check_predictions(served, predictions, probability=probability)
     if call.chance(0.3):
-        call.call(model.predict_proba, call.wrap(pool[:, 0]), call.option(None, groups))
+        scores, own = call.wrap(pool[:, 0]), call.option(None, groups)
+        call.call(predictor(model), scores) if own is None else call.call(model.predict_proba, scores, own)
     if call.chance(0.3):
         check_interval(call, model)
 
@@ -81,7 +87,7 @@ def check_method(
 
     def fit(pool: Any, groups: Any, weights: Any, labelled: Any) -> Any:
         model = call.call(make().fit, pool, labelled=labelled, groups=groups, sample_weight=weights)
-        return call.call(model.predict_proba, served)
+        return call.call(predictor(model), served)
 
     def compare(what: str, other: Callable[[], Any]) -> None:
         check_invariant(call, what, lambda: fit(pool, groups, weights, labelled), other, 1e-6)  # iterative fits
@@ -124,7 +130,7 @@ def from_shards(
     if labelled is not None:
         rows = collected(labelled[0], labelled[1], None, labelled[2] if len(labelled) == 3 else None)
     call.call(model.fit, collected(pool, None, groups, weights), labelled=rows)
-    return call.call(model.predict_proba, served)
+    return call.call(predictor(model), served)
 
 
 def check_refit(call: Call, model: Any, pool: np.ndarray) -> None:

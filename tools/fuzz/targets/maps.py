@@ -10,7 +10,7 @@ import numpy as np
 from uncurse import maps
 from uncurse.maps import Affine, Chain, Curve, Grouped, ScoreMap, Steps
 
-from ..checks import check_close, check_map, check_predictions, served_scores
+from ..checks import check_close, check_map, check_predictions, one_map, served_scores
 from ..engine import Call, Fault, target
 from .foundations import damaged_text
 
@@ -73,11 +73,11 @@ def check_made(call: Call, score_map: ScoreMap) -> None:
     check_map(call, score_map, [-1.0, 0.0, 1.0])
     if call.chance(0.3):
         scores = call.wrap(call.scores(call.rows(), scale=score_map.scale))
-        predictions = call.call(score_map, scores)
+        predictions = call.call(one_map(score_map), scores)
         check_predictions(predictions, predictions, probability=score_map.scale != "value", monotone=False)
     if call.chance(0.1):
         number = call.number(0.0, 1.0)
-        if np.ndim(call.call(score_map, number)) and not np.ndim(number):
+        if np.ndim(call.call(one_map(score_map), number)) and not np.ndim(number):
             raise Fault("one number gives an array")
 
 

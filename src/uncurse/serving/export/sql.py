@@ -48,8 +48,8 @@ def to_sql(score_map: ScoreMap, score: str = "score", *, dialect: str = "duckdb"
     dialect : {"duckdb", "spark", "bigquery", "snowflake"}, default="duckdb"
         SQL dialect.
     group : str, optional
-        For a map by group: the column of groups, compared as text. NULL and unknown groups get the default map, as
-        do all rows without `group`.
+        For a map by group, which needs it: the column of groups, compared as text. NULL and unknown groups get the
+        default map.
 
     Returns
     -------
@@ -68,8 +68,10 @@ CASE WHEN CAST("p" AS DOUBLE) < 0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
     low, high = map(form.number, valid_range(score_map))
     if group is not None and not isinstance(score_map, Grouped):
         raise UncurseError(f"this map has no groups, yet group={group!r}; leave it out")
+    if group is None and isinstance(score_map, Grouped):
+        raise UncurseError("this map has a map for each group; pass group=, their column, or its .default for all rows")
     default = score_map.default if isinstance(score_map, Grouped) else score_map
-    maps = score_map.maps if isinstance(score_map, Grouped) and group is not None else {}
+    maps = score_map.maps if isinstance(score_map, Grouped) else {}
     _check_size([default, *maps.values()])
     result = _prediction(default, column, sql)
     if maps:
