@@ -143,9 +143,7 @@ def test_groups_use_their_own_map_and_unseen_groups_the_default():
     unseen = groups == "never seen"
     np.testing.assert_array_equal(predictions[unseen], grouped.default(GRID[unseen]))
     for call in (grouped, grouped.at_logits):
-        with pytest.raises(
-            UncurseError, match="has a map for each group; pass groups="
-        ):
+        with pytest.raises(UncurseError, match="has a map for each group; pass groups="):
             call(GRID)
     np.testing.assert_array_equal(grouped.transform(GRID), grouped.default.transform(GRID))
 

@@ -231,7 +231,7 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
         rate = pool.spec.negative_rate
         check = f"check negative_rate={rate}; " if rate not in (None, 1.0) else ""
         warn_user(
-            f"the odds of the labels are {np.exp(scaling[1]):.1f} times as high as the scores say; {check}if the log "
+            f"the odds of the labels are {np.exp(min(scaling[1], 20.0)):.1f} times as high as the scores say; {check}if the log "
             "keeps only a share of its negative rows, weight each row that it keeps by 1 / share"
         )
     # The same precision for both: the difference between them is what matters.
