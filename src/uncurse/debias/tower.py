@@ -230,9 +230,10 @@ def fit_tower(pool: Evidence, labelled: Evidence, *, replicas: str, selected_by:
     if scaling[0] == 1.0 and scaling[1] > 0:  # scores of a model that was trained on sampled rows would be too high
         rate = pool.spec.negative_rate
         check = f"check negative_rate={rate}; " if rate not in (None, 1.0) else ""
+        times = float(np.exp(min(scaling[1], 20.0)))
         warn_user(
-            f"the odds of the labels are {np.exp(min(scaling[1], 20.0)):.1f} times as high as the scores say; {check}if the log "
-            "keeps only a share of its negative rows, weight each row that it keeps by 1 / share"
+            f"the odds of the labels are {times:.1f} times as high as the scores say; {check}if the log keeps only a "
+            "share of its negative rows, weight each row that it keeps by 1 / share"
         )
     # The same precision for both: the difference between them is what matters.
     least = min(cells.effective_rows, rows.effective_rows)
