@@ -169,6 +169,7 @@ def test_every_method_fits_the_same_map_to_a_log_as_to_arrays(engine, size, coun
             assert found.interval(0.02) == pytest.approx(interval, rel=0, abs=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:the odds of the labels are")
 @pytest.mark.parametrize(
     ("engine", "size", "count"),
     [

@@ -218,7 +218,7 @@ def test_a_chain_that_crosses_links_does_the_same(first, link, second, scale):
 def test_maps_with_groups_are_refused():
     grouped = Grouped(Affine(1.0, 0.0), {"a": Affine(1.0, 1.0)})
     for of in (compile_map, compile_transform):
-        with pytest.raises(UncurseError, match="this map has groups; export the map of each group"):
+        with pytest.raises(UncurseError, match="this map has a map for each group"):
             of(grouped)
 
 

@@ -80,6 +80,7 @@ def test_the_record_of_groups_states_their_estimates():
         assert group == GroupRecord(vad.group_lambda_[name], vad.group_center_[name], int((name == GROUPS).sum()))
 
 
+@pytest.mark.filterwarnings("ignore:the odds of the labels are")
 def test_the_record_of_tower_states_its_estimates():
     tower = Tower(replicas="anchored", negative_rate=0.2).fit(POOL, labelled=LABELLED)
     record = tower.record_
