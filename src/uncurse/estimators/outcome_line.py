@@ -123,12 +123,10 @@ def warn_of_a_bend(x: Array, y: Array, line: OutcomeLine, link: str) -> None:
         return
     fitted, difference = float(line.fitted[top].mean()), y[top] - line.fitted[top]
     direct = float(np.mean(difference)), float(np.std(difference)) / np.sqrt(len(top))
-    what = {
-        f"outcomes of the top {100 * _TOP:g}% differ from a line in the predictions": direct,
-        "lines through noisy and through precise outcomes differ on the top": line.bend,
-    }
+    what = {f"outcomes of the top {100 * _TOP:g}% differ from a line in the predictions": direct}
     remedy = "compare it with the plain model on rows with outcomes"
-    if link == "identity":
+    if link == "identity":  # amounts on the log link would raise false alarms by the second sign
+        what["lines through noisy and through precise outcomes differ on the top"] = line.bend
         remedy += ", or use a model that follows the target, such as PoissonRegressor or GammaRegressor"
     for name, (away, error) in what.items():
         if abs(away) > max(_BEND * abs(fitted), _BEND_ERRORS * error):
