@@ -18,7 +18,7 @@ ROWS, POOL, FEATURES, ALPHA = 2_500, 8_000, 30, 0.05
 
 
 def models() -> dict[str, Callable[[], Any]]:
-    """Return the models by name; the second word is the distribution of the outcomes."""
+    """Return the models by name; the name says which outcomes `draw` makes."""
     from lightgbm import LGBMRegressor
     from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor
 
