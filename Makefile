@@ -24,12 +24,12 @@ test: $(VENV)/.dev
 
 # One process runs the tests of Spark, because each process would start a Java machine of its own.
 test-spark: $(VENV)/.dev
-	$(BIN)/python -m pytest -m spark $$(grep -rlE 'spark|engines' tests --include='test_*.py') -rs -p no:cacheprovider
+	$(BIN)/python -m pytest -m spark $$(grep -rlE 'spark|engines' tests lab/tests --include='test_*.py') -rs -p no:cacheprovider
 
 # The oldest packages that pyproject.toml allows. All tests of the core on them: make test-oldest TESTS=core
 # Left out by default: the demo, whose commands a smaller log goes through; many replications; signals and pipes.
 TESTS ?= $(patsubst %,tests/test_%.py,calibrators cli collect displays estimators from_arrays links logistic maps \
-  shift spline straight_line theory validation) \
+  shift spline straight_line validation) \
   tests/test_logs.py::test_from_a_log_to_a_map_to_predictions_to_a_page \
   -k 'not (demo_writes or over_prediction or smaller_error or interrupted or standard_output_is_one_line or goes_away)'
 LIST_CORE := from pathlib import Path; from tools.mutants.runner import core_tests; print(*core_tests(Path()))
@@ -45,7 +45,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python -m tools.docstrings
 
 theory: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto -m theory tests
+	$(BIN)/python -m pytest -n auto -m theory tests lab/tests
 
 # Random calls of every public name, then the property tests with fresh draws: make fuzz SEED=1 CALLS=100000
 SEED ?= 0
@@ -64,9 +64,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.monitoring
 	$(BIN)/python -m benchmarks.tower
 	$(BIN)/python -m benchmarks.estimators
-	$(BIN)/python -m benchmarks.reading
+	$(BIN)/python -m lab.benchmarks.reading
 	$(BIN)/python -m benchmarks.serving
-	$(BIN)/python -m benchmarks.auction
+	$(BIN)/python -m lab.benchmarks.auction
 
 # The site, in docs/_build/html. Needs no network once the packages are installed; a warning is an error.
 docs: $(VENV)/.docs
@@ -98,7 +98,7 @@ $(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev]' --editable ./lab
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dev

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-MODULES = {"triton": "src/uncurse/deep/kernels.py", "mlflow": "src/uncurse/mlflow.py"}
+MODULES = {"triton": "lab/src/uncurse_lab/deep/kernels.py", "mlflow": "src/uncurse/mlflow.py"}
 collect_ignore = [path for library, path in MODULES.items() if not find_spec(library)]
 
 

@@ -353,7 +353,7 @@ def _draws(x: Inputs) -> None:
 
 
 def _experiment(x: Inputs) -> Any:
-    from uncurse.experiments.paper.synthetic import run
+    from uncurse_lab.paper.synthetic import run
 
     return run(replications=x["replications"], seed=1)
 

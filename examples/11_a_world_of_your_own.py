@@ -9,8 +9,8 @@ function of what may be seen: scores of the pool, scores and labels of the label
 import matplotlib.pyplot as plt
 import numpy as np
 
-from uncurse.experiments.arena import FittedMethod, method, noisy, run, world
 from uncurse.links import logistic
+from uncurse_lab.arena import FittedMethod, method, noisy, run, world
 
 
 @world("weekend", "Few labels, strong noise.")

@@ -1,6 +1,6 @@
 """Draw the picture of the README: calibration error against the share selected, before and after.
 
-Run: uncurse reproduce synthetic --replications 400 --seed 2026 --format json > synthetic.json
+Run: uncurse-lab reproduce synthetic --replications 400 --seed 2026 --format json > synthetic.json
      python examples/problem_picture.py synthetic.json docs/problem.svg
 """
 

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "uncurse"
 LAYERS = (
     "version", "errors", "optional", "_types", "validation", "links", "documents", "text_tables", "threads",
     "evidence", "maps", "calibration", "debias", "metrics", "monitoring", "theory", "estimators", "displays",
-    "logs", "report", "serving", "deep", "mlflow", "experiments", "cli", "__main__",
+    "logs", "report", "serving", "deep", "mlflow", "demo", "cli", "__main__",
 )  # fmt: skip
 #: Layers that take long to import: `import uncurse` must not load them.
 HEAVY = LAYERS[LAYERS.index("estimators") :]

@@ -1,6 +1,5 @@
 """The command line as a user meets it, in a process of its own where that matters."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -32,7 +31,7 @@ def test_demo_writes_logs_runs_the_commands_and_names_the_page(run, tmp_path, mo
 
 def test_an_interrupted_command_stops_at_once(tmp_path):
     # The demo with fewer rows.
-    code = "from uncurse.experiments import demo; demo.SHOWN, demo.CANDIDATES = 4_000, 10_000; "
+    code = "from uncurse import demo; demo.SHOWN, demo.CANDIDATES = 4_000, 10_000; "
     command = [sys.executable, "-c", code + "from uncurse.cli import main; main()", "demo"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stdout:
@@ -81,30 +80,14 @@ def test_demo_says_where_it_cannot_write(tmp_path, run):
     assert "cannot make the folder file/demo" in run("demo", "--out", "file/demo", code=2)
 
 
-def test_reproduce_prints_the_tables(run):
-    said = run("reproduce", "synthetic", "--replications", "3")
-    assert "Calibration error, %" in said
-    assert "[8.55 " in said
-
-
-def test_json_to_standard_output_is_nothing_but_json(run):
-    content = json.loads(run("reproduce", "synthetic", "--replications", "2", "--format", "json"))
-    assert (content["kind"], content["replications"]) == ("synthetic", 2)
-
-
-def test_a_folder_that_is_not_there_is_one_line_and_exit_2(run):
-    said = run("reproduce", "criteo", "--world", "--markdown", "no/such/out.md", code=2)
-    assert said.strip() == "uncurse: cannot write --markdown no/such/out.md: No such file or directory"
-
-
-@pytest.mark.parametrize("arguments", [["reproduce", "synthetic", "--replications", "1"], ["nonsense"]])
+@pytest.mark.parametrize("arguments", [["demo", "--seed", "x"], ["nonsense"]])
 def test_bad_usage_exits_2(arguments, run):
     said = run(*arguments, code=2)
     assert said.startswith("uncurse: ")
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [["demo"], ["reproduce", "synthetic"]])
+@pytest.mark.parametrize("command", [["demo"], ["apply"]])
 def test_help_has_an_example(command, run):
     assert "Example: uncurse " in run(*command, "--help")
 
@@ -117,22 +100,11 @@ def test_version():
     assert result.stdout.strip() == __version__ == version("uncurse")
 
 
-def test_golden_takes_neither_a_seed_nor_a_number_of_replications(run):
-    said = run("reproduce", "synthetic", "--golden", "--seed", "3", code=2)
-    assert "--golden is one fixed stream of 100 replications" in said
-
-
 def test_completion_is_there_for_every_shell(run):
     assert "--install-completion" in run("--help")
 
 
-def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m uncurse reproduce synthetic --replications 2 --format json | head -c 10"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
-    assert "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("arguments", [[], ["reproduce"]])
+@pytest.mark.parametrize("arguments", [[]])
 def test_no_command_prints_the_help(arguments, run):
     assert run(*arguments, code=2) == run(*arguments, "-h")
 
@@ -147,20 +119,10 @@ def test_help_lists_the_commands_in_the_order_of_the_workflow(run):
     help_text = run("-h")
     assert help_text == run("--help")
     listed = [line.split()[0] for line in help_text.split("Commands:")[1].splitlines() if line.startswith("  ")]
-    names = "demo collect fit apply evaluate monitor refresh fold verify sql export arena auction reproduce"
-    assert listed[:14] == names.split()
+    names = "demo collect fit apply evaluate monitor refresh fold verify sql export"
+    assert listed[:11] == names.split()
     for name in names.split()[:11]:
         assert "Example" in run(name, "-h")
-
-
-def test_a_full_or_closed_standard_output_is_one_line():
-    command = f"{sys.executable} -m uncurse reproduce synthetic --replications 2"
-    closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True, timeout=120)
-    assert closed.returncode in (0, 2)
-    assert "Traceback" not in closed.stderr
-    full = subprocess.run(f"{command} >/dev/full", shell=True, capture_output=True, text=True, timeout=120)
-    assert full.returncode == 2
-    assert full.stderr == "uncurse: cannot write to standard output: No space left on device\n"
 
 
 def test_choices_are_the_ones_of_the_library():

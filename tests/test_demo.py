@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from uncurse import VAD
-from uncurse.experiments import demo
+from uncurse import VAD, demo
 
 made = cache(demo.make)
 

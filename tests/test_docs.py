@@ -76,7 +76,7 @@ def test_the_reference_lists_every_public_name_once(reference_pages, tmp_path):
 
     reference_pages.write_pages(tmp_path)
     written = {page.stem: page.read_text() for page in (tmp_path / "api").glob("*.rst")}
-    assert {"uncurse", "uncurse.metrics", "uncurse.serving", "uncurse.experiments.arena"} <= set(written)
+    assert {"uncurse", "uncurse.metrics", "uncurse.serving", "uncurse_lab.arena"} <= set(written)
     listed = re.findall(r"^   (\w+)$", written["uncurse"], re.M)
     assert sorted(listed) == sorted(uncurse.__all__)
     assert not re.findall(r"^   VAD$", written["uncurse.debias"], re.M)
@@ -97,7 +97,7 @@ def test_the_reference_lists_every_command_and_option(reference_pages, tmp_path)
     reference_pages.write_pages(tmp_path)
     text = (tmp_path / "commands.md").read_text()
     assert len(app.registered_commands) >= 9
-    assert {"uncurse", "uncurse fit", "uncurse reproduce"} <= {command for command, _ in reference_pages.commands()}
+    assert {"uncurse", "uncurse fit", "uncurse-lab reproduce"} <= {command for command, _ in reference_pages.commands()}
     for command, value in reference_pages.commands():
         section = text.split(f"\n## {command}\n")[1].split("\n## ")[0]
         assert value.help.split("\n")[0].split(".")[0][:20] in section

@@ -166,7 +166,7 @@ def test_12_a_week_in_production(output):
 
 def test_the_picture_is_drawn_from_the_tables(tmp_path):
     data, picture = tmp_path / "tables.json", tmp_path / "picture.svg"
-    words = [sys.executable, "-m", "uncurse", "reproduce", "synthetic", "--replications", "3", "--format", "json"]
+    words = [sys.executable, "-m", "uncurse_lab", "reproduce", "synthetic", "--replications", "3", "--format", "json"]
     data.write_text(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     subprocess.run([sys.executable, EXAMPLES / "problem_picture.py", data, picture], check=True)
     assert picture.read_text().count("<polyline") == 3

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,16 @@ def test_import_brings_none_of_the_heavy_packages():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_rooms_for_those_who_look_are_there():
-    assert uncurse.theory.best_of() == pytest.approx((0.55, 0.5))
-    assert uncurse.experiments is not None
+def test_the_library_does_not_import_the_lab():
+    found = [path for path in Path(uncurse.__file__).parent.rglob("*.py") if "import uncurse_lab" in path.read_text()]
+    assert not [
+        *found,
+        *(p for p in Path(uncurse.__file__).parent.rglob("*.py") if "from uncurse_lab" in p.read_text()),
+    ]
 
 
 def test_packages_are_there_without_an_import_of_their_own():
-    packages = ("deep", "displays", "estimators", "experiments", "logs", "report", "serving", "theory")
+    packages = ("deep", "displays", "estimators", "logs", "report", "serving")
     code = f"import uncurse; print([getattr(uncurse, name).__name__ for name in {packages}])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
     assert found == str([f"uncurse.{name}" for name in packages])

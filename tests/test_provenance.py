@@ -8,8 +8,8 @@ import pytest
 from scipy.special import expit
 
 from uncurse import Cells, UncurseError
+from uncurse.metrics.normality import gaussianity
 from uncurse.report.provenance import summarize_scores
-from uncurse.theory import gaussianity
 
 
 def test_a_summary_has_the_moments_and_the_histogram_without_the_tails():
@@ -76,7 +76,7 @@ from uncurse.report import Method, Report
 report = Report([Method("as served", uncurse.evaluate([0, 1], [0.2, 0.7], [1.0]))])
 print(report.headline)
 for call in (report.figures, lambda: report.to_html("r.html"), lambda: report.save_figures("figures"),
-             lambda: __import__("uncurse.experiments.arena.page")):
+             lambda: __import__("uncurse_lab.arena.page")):
     try:
         call()
     except uncurse.UncurseError as error:

@@ -14,8 +14,8 @@ from typing import Any
 
 #: Packages that only `uncurse` itself uses. They have an ``__all__``, internal modules have none.
 INTERNAL = {"cli"}
-#: Packages inside packages whose names are public.
-NESTED = ("uncurse.experiments.arena", "uncurse.experiments.auction", "uncurse.experiments.logs")
+#: Packages of the lab whose names are public.
+NESTED = tuple(f"uncurse_lab.{name}" for name in ("arena", "auction", "deep", "logs", "theory"))
 
 
 def public_modules(leave_out: Collection[str] = ()) -> list[ModuleType]:

@@ -51,13 +51,15 @@ def commands() -> Iterator[tuple[str, Any]]:
     import typer
 
     from uncurse.cli import app
+    from uncurse_lab.cli import app as lab
 
     def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield name, command
         for child, value in getattr(command, "commands", {}).items():
             yield from below(f"{name} {child}", value)
 
-    yield from below("uncurse", typer.main.get_command(app))
+    for each in (app, lab):
+        yield from below(str(each.info.name), typer.main.get_command(each))
 
 
 def command_page(name: str, command: Any) -> str:

@@ -39,7 +39,7 @@ _LAZY = {
     "collect": "logs",
     "fold": "serving",
 }
-_MODULES = ("deep", "displays", "estimators", "experiments", "logs", "mlflow", "report", "serving", "theory")
+_MODULES = ("deep", "displays", "estimators", "logs", "mlflow", "report", "serving")
 
 
 def __getattr__(name: str) -> Any:

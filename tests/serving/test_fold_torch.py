@@ -131,7 +131,7 @@ def test_a_module_may_know_how(nets, world):
 @pytest.mark.parametrize("kind", ["DLRM", "XDeepFM"])
 def test_our_own_networks(kind, nets):
     torch = nets[0]
-    from uncurse import deep
+    from uncurse_lab import deep
 
     small = {"DLRM": {"bottom": (8,), "top": (8,)}, "XDeepFM": {"hidden": (8,), "interactions": (4,)}}[kind]
     served = getattr(deep, kind)((5, 7), 3, embedding=4, **small).double()

@@ -12,13 +12,8 @@ from . import refresh as refresh
 from . import fold as fold
 from . import verify as verify
 from . import export as export  # and sql
-from . import arena as arena
-from . import auction as auction
-from . import reproduce
 
 # isort: on
 from .app import app, main
-
-app.add_typer(reproduce.reproduce, name="reproduce")
 
 __all__ = ["app", "main"]

@@ -32,25 +32,25 @@ app = typer.Typer(
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy that typer contains
 
 
-def main() -> None:
+def main(application: typer.Typer = app) -> None:
     """Run the command line of this process."""
     _exit_on_signals()
-    sys.exit(run())
+    sys.exit(run(application))
 
 
 @cache
-def command() -> Any:
+def command(application: typer.Typer = app) -> Any:
     """Return the application as one command. To build it takes longer than a small command runs."""
-    return typer.main.get_command(app)
+    return typer.main.get_command(application)
 
 
-def run() -> int:
+def run(application: typer.Typer = app) -> int:
     """Run the command line in ``sys.argv`` and return its exit code: 0 done, 1 the answer is no, 2 an error."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning
-            return int(command()(prog_name="uncurse", standalone_mode=False) or 0)
+            return int(command(application)(prog_name=application.info.name, standalone_mode=False) or 0)
     except UncurseError as error:
         return _fail(str(error))
     except _UsageError as error:

@@ -28,7 +28,7 @@ def demo(
     """
     import polars as pl
 
-    from ..experiments import demo as world
+    from .. import demo as world
 
     start = time.perf_counter()
     try:

@@ -33,7 +33,7 @@ class ScoreSummary:
         Edges of the histogram, and the weight between them.
     distance, skewness, excess_kurtosis, p_value : float, optional
         Kolmogorov–Smirnov distance from a normal distribution, and its Lilliefors p-value; see
-        `uncurse.theory.gaussianity`. None if there are too few scores.
+        `uncurse.metrics.normality.gaussianity`. None if there are too few scores.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Click models trained as replicas side by side, on a GPU or a CPU.
+"""Replicas of your PyTorch network, trained side by side on a GPU or a CPU.
 
 PyTorch is imported when something here needs it, not before.
 """
@@ -8,11 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .data import Clicks
-
 _HOMES = {
-    "DLRM": "models",
-    "XDeepFM": "models",
     "train_replicas": "training",
     "Replicas": "training",
     "Progress": "run",
@@ -30,4 +26,4 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"uncurse.deep.{name} needs PyTorch: pip install 'uncurse[deep]'") from None
 
 
-__all__ = ["DLRM", "Clicks", "Progress", "Replicas", "XDeepFM", "train_replicas"]
+__all__ = ["Progress", "Replicas", "train_replicas"]

@@ -10,20 +10,30 @@ import torch
 from torch import Tensor
 
 from ..errors import UncurseError
-from .data import Clicks, tensor
 
-Dataset = Clicks | Sequence[Any]
+#: Arrays or tensors (inputs, …, labels), or an object whose `tensors` are these.
+Dataset = Any
+
+
+def tensor(values: Any) -> Any:
+    """An array or a tensor as a tensor."""
+    if isinstance(values, torch.Tensor):
+        return values
+    values = np.asarray(values)
+    if values.dtype.kind not in "biuf":
+        raise UncurseError(
+            f"values of type {values.dtype} ({str(values.flat[0])[:20]!r}, …) are no numbers; pass codes"
+        )
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))  # a file mapped read-only is copied
 
 
 def _parts(dataset: Dataset) -> list[Any]:
     """Inputs, and labels where they are there."""
-    if isinstance(dataset, Clicks):
-        return [part for part in (dataset.dense, dataset.codes, dataset.label) if part is not None]
     if isinstance(dataset, np.ndarray | Tensor):
         return [dataset]
     parts = getattr(dataset, "tensors", dataset)  # of a TensorDataset
     if not isinstance(parts, tuple | list):
-        raise UncurseError(f"a data set is Clicks or (inputs, …, labels), not {type(dataset).__name__}")
+        raise UncurseError(f"a data set is (inputs, …, labels), not {type(dataset).__name__}")
     return list(parts)
 
 
@@ -42,8 +52,8 @@ def inputs_of(dataset: Dataset, widths: list[tuple[int, ...]]) -> list[Any]:
 
 def tensors_of(dataset: Dataset, device: torch.device) -> tuple[list[Tensor], Tensor]:
     """Inputs and labels to train on, on the device."""
-    if isinstance(dataset, Clicks) and dataset.label is None:
-        raise UncurseError("these clicks have no labels; pass some to train on")
+    if getattr(dataset, "label", ()) is None:
+        raise UncurseError("the data set has no labels; pass some to train on")
     parts = [tensor(part).to(device) for part in _parts(dataset)]
     if len(parts) < 2:
         raise UncurseError(f"the data set has {len(parts)} part{'s' * (len(parts) != 1)}; pass (inputs, …, labels)")

@@ -19,7 +19,7 @@ from .checkpoints import Checkpoint
 from .inputs import check_rows
 from .optimisers import Adam, Optimiser, Sgd
 from .plan import Plan
-from .stack import ClickStack, Stack
+from .stack import Stack
 
 _WORKING_MEMORY = 8 << 30  # bytes: scoring takes half of it
 _WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
@@ -93,7 +93,7 @@ class Run:
         stack.widths = [tuple(x.shape[1:]) for x in inputs]
         device, r = stack.device, plan.n_replicas
         if plan.precision == "bf16":
-            if not isinstance(stack, ClickStack):
+            if stack.dtype is None:
                 raise UncurseError("precision='bf16' is for DLRM and XDeepFM; cast inside your network instead")
             stack.dtype = torch.bfloat16
         self.rows = None if rows is None else check_rows(rows, r, len(label), device)

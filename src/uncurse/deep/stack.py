@@ -1,24 +1,34 @@
-"""Train R models of one shape as one: a step of R models launches as many kernels as a step of one."""
+"""Weights of R models of one shape, stacked: a step of R models launches as many kernels as a step of one."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from functools import cache
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..validation import warn_user
-from .models import ClickModel
+from ..errors import UncurseError
+
+_REMEDY = (
+    "a network that reads values to decide what to do (.item(), an if on a tensor), sparse gradients, EmbeddingBag and "
+    "recurrent layers cannot be stacked; train such replicas one after another"
+)
+_UNSTACKABLE = re.compile(r"vmap|\.item\(\)|data-dependent|batching rule|functorch", re.IGNORECASE)
 
 
 class Stack:
     """Stacked weights of R models, and how a step changes them."""
 
     scored = 1 << 17  # rows times replicas that are scored at a time: a gigabyte or two
-    sizes: tuple[int, ...] = ()  # codes of each field, where the models have a table
+    sizes: tuple[int, ...] = ()  # rows of each embedding table, where the models have one
+    dtype: torch.dtype | None = None  # of activations, where the precision can be chosen
     table: Tensor | None = None  # embeddings of all models, (R · codes, width)
     # If set, the backward pass is exact SGD itself: a weight is changed where its gradient is made, which is then never
     # written. If not, weights and looked-up rows are left with gradients for an optimiser.
@@ -36,6 +46,9 @@ class Stack:
     def logits(self, *inputs: Tensor) -> Tensor:
         """Return logits (R, B) of inputs (R or 1, B, …): for training if gradients are enabled, else for scoring."""
         raise NotImplementedError
+
+    def check_inputs(self, *inputs: Tensor) -> None:
+        """Raise UncurseError if a row cannot be scored."""
 
     def module(self, replica: int) -> nn.Module:
         """Return one replica as a module of its own."""
@@ -58,169 +71,113 @@ class Stack:
         return made
 
 
-class ClickStack(Stack):
-    """A stack of click models: weights (R, in, out), biases (R, 1, out), one table with rows of `width` numbers."""
+def stack_modules(model: Any, dataset: Any, seeds: Sequence[int], device: torch.device) -> Stack:
+    """Make one module per seed and stack them.
 
-    table: Tensor
+    A model class may bring a stack: `stack_replicas` returns it, and `arguments_for` returns the arguments that fit the
+    data where `model` is the class itself.
+    """
+    if not callable(model) or isinstance(model, nn.Module):
+        raise UncurseError(
+            f"model is a {type(model).__name__}; pass a function that makes a module, such as lambda: Net(), so that "
+            "every replica has weights of its own"
+        )
+    made = _make_all(model, dataset, seeds, device)
+    first = next(made)
+    if hasattr(first, "stack_replicas"):
+        stack: Stack = first.stack_replicas(chain([first], made), dataset, len(seeds), device)
+        return stack
+    return ModuleStack([first, *made], device)
 
-    def __init__(
-        self, model: ClickModel, width: int, replicas: int, device: torch.device, padded_inputs: dict[str, int]
-    ) -> None:
-        super().__init__(replicas, device)
-        self.model: Any = copy.deepcopy(model).to_empty(device="meta")  # its shape
-        self.sizes, self.dtype = model.sizes, next(model.parameters()).dtype  # of activations
-        place: dict[str, Any] = {"device": device, "dtype": self.dtype}
-        self.table = torch.empty(replicas * sum(self.sizes), width, **place)
-        for name, layer in _linear_layers(model).items():
-            inputs, outputs = padded_inputs.get(name, layer.in_features), layer.out_features  # padding stays zero
-            self.weights[f"{name}.weight"] = torch.zeros(replicas, inputs, outputs, requires_grad=True, **place)
-            if layer.bias is not None:
-                self.weights[f"{name}.bias"] = torch.zeros(replicas, 1, outputs, requires_grad=True, **place)
-        starts = torch.tensor([0, *self.sizes[:-1]]).cumsum(0).to(device)
-        first = torch.arange(replicas, device=device) * sum(self.sizes)
-        self._offsets = starts + first[:, None, None]  # (R, 1, F)
+
+def _make_all(model: Any, dataset: Any, seeds: Sequence[int], device: torch.device) -> Iterator[Any]:
+    """Yield the module of each seed; one at a time, because embedding tables are large."""
+    kind, has_shape = model, False
+    if isinstance(model, partial):
+        kind, has_shape = model.func, bool(model.args) or "sizes" in model.keywords
+    to_fit = hasattr(kind, "arguments_for") and not has_shape
+    arguments = kind.arguments_for(dataset) if to_fit else ()
+    for seed in seeds:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            with device if to_fit else nullcontext():
+                module = model(*arguments)
+        if not isinstance(module, nn.Module):
+            raise UncurseError(f"the function made a {type(module).__name__}, not an nn.Module")
+        yield module.to(device)
+
+
+class ModuleStack(Stack):
+    """A stack of any modules of one shape, by `torch.func`."""
+
+    def __init__(self, modules: list[nn.Module], device: torch.device) -> None:
+        super().__init__(len(modules), device)
+        for part in chain.from_iterable(module.modules() for module in modules):
+            if getattr(part, "sparse", False) or isinstance(part, nn.EmbeddingBag | nn.RNNBase):
+                raise UncurseError(f"{type(part).__name__} cannot be stacked: {_REMEDY}")
+        try:
+            weights, self.buffers = torch.func.stack_module_state([module.train() for module in modules])
+        except RuntimeError as error:
+            message = f"these modules cannot be stacked ({error}): every call must make the same shapes"
+            raise UncurseError(message) from None
+        self.weights = {name: w.detach().requires_grad_(w.requires_grad) for name, w in weights.items()}
+        if not any(w.requires_grad for w in self.weights.values()):
+            raise UncurseError("this network has no weights that want a gradient; there is nothing to train")
+        self._dtype = next(w.dtype for w in self.weights.values() if w.requires_grad)
+        self._stream = 0
+        self._shell = modules[0]  # its own numbers are never used
+        self._blank = copy.deepcopy(modules[0])
 
     def __repr__(self) -> str:
-        return repr(self.model)
+        return repr(self._blank)
 
-    def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each parameter of a plain model with its place in the stack."""
-        for name, layer in _linear_layers(model).items():
-            yield layer.weight, self.weights[f"{name}.weight"].detach()[replica, : layer.in_features].T
-            if layer.bias is not None:
-                yield layer.bias, self.weights[f"{name}.bias"].detach()[replica, 0]
-        mine = self.table.view(self.replicas, sum(self.sizes), -1)[replica]
-        for table, place in zip(model.embeddings, torch.split(mine, list(self.sizes)), strict=True):
-            yield table.weight, place[:, -table.embedding_dim :]
+    def reseed(self, seed: int, step: int) -> None:
+        """Choose the random numbers of a step."""
+        # Dropout draws from the global stream: a step's numbers follow from its place, so a resumed run repeats them.
+        self._stream = int(np.random.SeedSequence([seed, 0, step]).generate_state(1, np.uint64)[0] >> 1)
 
-    @torch.no_grad()
-    def load(self, model: nn.Module, replica: int) -> None:
-        """Copy the weights of a plain model into the stack."""
-        for parameter, place in self.places(model, replica):
-            place.copy_(parameter)
-
-    @torch.no_grad()
     def module(self, replica: int) -> nn.Module:
-        """Return one replica as a plain model."""
-        model: nn.Module = copy.deepcopy(self.model).to_empty(device=self.device)
-        for parameter, place in self.places(model, replica):
-            parameter.copy_(place)
-        return model.eval()
+        """Return one replica as a module of its own."""
+        made = copy.deepcopy(self._blank)
+        places = dict(made.named_parameters()) | dict(made.named_buffers())
+        with torch.no_grad():
+            for name, value in self.state().items():
+                places[name].copy_(value[replica])
+        return made.eval()
 
-    @property
-    def without_gradients(self) -> bool:
-        """Whether no gradient is kept: the backward pass is SGD itself, or rows are only scored."""
-        return self.rate is not None or not torch.is_grad_enabled()
+    def logits(self, *inputs: Tensor) -> Tensor:
+        """Return logits (R, B) of inputs (R or 1, B, …)."""
+        train, rows = torch.is_grad_enabled(), inputs[0].shape[1]
+        self._shell.train(train)
 
-    def linear(self, name: str, x: Tensor, *, relu: bool) -> Tensor:
-        """(R or 1, B, in) to (R, B, out)."""
-        w, b = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
-        if self.without_gradients:
-            y: Tensor = _SgdLinear.apply(x, w, b, relu, self.rate)  # type: ignore[no-untyped-call]
-            return y
-        y = torch.baddbmm(b.to(x.dtype), x.expand(len(w), -1, -1), w.to(x.dtype))
-        return y.relu() if relu else y
+        def one(weights: dict[str, Tensor], buffers: dict[str, Tensor], *x: Tensor) -> Tensor:
+            return torch.func.functional_call(self._shell, (weights, buffers), x)  # type: ignore[no-any-return]
 
-    def index(self, codes: Tensor) -> Tensor:
-        """Where in the table the codes of every model are, (R, B, F)."""
-        return (self._offsets + codes).contiguous()  # the kernels read it row by row, however codes lie in memory
-
-    def lookup(self, codes: Tensor) -> Tensor:
-        """(R or 1, B, F) to rows of the table (R, B, F, width)."""
-        index = self.index(codes)
-        if self.without_gradients:
-            wants_gradient = next(iter(self.weights.values()))  # or autograd would not call the backward
-            rows: Tensor = _SgdRows.apply(wants_gradient, self.table, index, self.rate)  # type: ignore[no-untyped-call]
-        else:
-            rows = self.table[index].requires_grad_()
-            self.touched = index, rows
-        return rows.to(self.dtype)
-
-
-def fused(values: Tensor) -> Any:
-    """Return the kernels for tensors like this one, or None: on a CPU, in float64, or if results must repeat."""
-    if not values.is_cuda or values.dtype == torch.float64 or torch.are_deterministic_algorithms_enabled():
-        return None
-    return _kernels()
-
-
-@cache  # one warning is enough
-def _kernels() -> Any:
-    try:
-        from . import kernels
-    except ImportError as error:
-        warn_user(f"the GPU kernels cannot be loaded ({error}), so training is slower; install triton")
-        return None
-    return kernels
-
-
-def _linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
-    """Return linear layers by the name of their stacked weights: `top.1` is the second of the part `top`."""
-    found: dict[str, nn.Linear] = {}
-    for part, module in model.named_children():
-        layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
-        found |= {part if layer is module else f"{part}.{i}": layer for i, layer in enumerate(layers)}
-    found.pop("out", None)  # of XDeepFM: a bias alone
-    return found
-
-
-def padded(width: int) -> int:
-    """Return the next multiple of eight, which tensor cores want."""
-    return -(-width // 8) * 8
-
-
-class _SgdLinear(torch.autograd.Function):
-    """A stacked linear layer (and ReLU) whose backward is its own SGD step: w ← w − rate · xᵀg, in one kernel."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor, relu: bool, rate: float) -> Tensor:
-        """(R, B, in) to (R, B, out)."""
-        kernels = fused(x)
-        if kernels is not None:
-            y = torch.bmm(x, w.to(x.dtype))
-            kernels.bias_relu(y, b, relu)
-        else:
-            y = torch.baddbmm(b.to(x.dtype), x, w.to(x.dtype))
-            if relu:
-                y.relu_()
-        ctx.save_for_backward(x, y if relu else None)
-        ctx.w, ctx.b, ctx.rate = w, b, rate  # not saved: they are changed in place, and used before that
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (g,) = gradients
-        x, y = ctx.saved_tensors
-        w, b, rate = ctx.w, ctx.b, ctx.rate
-        kernels = fused(g)
-        if kernels is not None:
-            g = kernels.relu_gradient(g, y, b, rate)
-        else:
-            if y is not None:
-                g = torch.ops.aten.threshold_backward(g, y, 0)
-            b.add_(g.sum(1, keepdim=True), alpha=-rate)
-        gx = torch.bmm(g, w.to(g.dtype).transpose(1, 2)) if ctx.needs_input_grad[0] else None
-        if g.dtype == w.dtype:
-            w.baddbmm_(x.transpose(1, 2), g, alpha=-rate)
-        else:
-            w.add_(torch.bmm(x.transpose(1, 2), g), alpha=-rate)
-        return gx, None, None, None, None
-
-
-class _SgdRows(torch.autograd.Function):
-    """Rows of a table; the backward adds −rate · gradient to them, once for each time that they were looked up."""
-
-    @staticmethod
-    def forward(ctx: Any, wants_gradient: Tensor, table: Tensor, index: Tensor, rate: float) -> Tensor:
-        ctx.table, ctx.rate = table, rate
-        ctx.save_for_backward(index)
-        return table.index_select(0, index.view(-1)).view(*index.shape, -1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (index,) = ctx.saved_tensors
-        add_rows(ctx.table, index.view(-1), gradients[0].reshape(index.numel(), -1), -ctx.rate)
-        return None, None, None, None
+        given = [x.to(self._dtype) if x.is_floating_point() else x for x in inputs]
+        if not train:
+            given = [x[0] for x in given]
+        call = torch.vmap(one, in_dims=(0, 0, *[0 if train else None] * len(given)), randomness="different")
+        cuda = self.device.type == "cuda"
+        apart = not (cuda and torch.cuda.is_current_stream_capturing())  # a captured step has a stream of its own
+        try:
+            with torch.random.fork_rng(devices=[self.device] if cuda else [], enabled=apart):
+                if apart:  # not torch.manual_seed, which notes every call for a CUDA that may come
+                    torch.default_generator.manual_seed(self._stream)
+                    if cuda:
+                        torch.cuda.manual_seed(self._stream)
+                z = call(self.weights, self.buffers, *given)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            if _UNSTACKABLE.search(str(error)):
+                raise UncurseError(f"this network cannot be stacked ({reason}): {_REMEDY}") from error
+            raise UncurseError(f"this network failed on a batch of {rows} rows: {reason}") from error
+        if z.dim() == 3 and z.shape[2] == 1:
+            z = z[..., 0]
+        if z.shape != (self.replicas, rows):
+            raise UncurseError(
+                f"the network returned shape {tuple(z.shape[1:])} for {rows} rows; it must return one logit per row"
+            )
+        return z if z.dtype == torch.float64 else z.float()
 
 
 def add_rows(table: Tensor, index: Tensor, rows: Tensor, factor: float) -> None:

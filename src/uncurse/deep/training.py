@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 
 from ..errors import UncurseError
 from ..validation import check_count
-from .data import Clicks, tensor
-from .inputs import Dataset, check_finite, check_weights, inputs_of, pick_device, tensors_of
-from .models import check_codes
-from .modules import stack_modules
+from .inputs import Dataset, check_finite, check_weights, inputs_of, pick_device, tensor, tensors_of
 from .plan import Plan
 from .run import Progress, Run, bar_or
-from .stack import Stack
+from .stack import Stack, stack_modules
 
 
 def train_replicas(
@@ -53,14 +50,13 @@ def train_replicas(
     Parameters
     ----------
     model : callable
-        `DLRM` or `XDeepFM`, made to fit the data (``functools.partial(DLRM, embedding=32)`` changes its shape); or a
-        function without arguments that makes an `nn.Module`: inputs to logits, (B,) or (B, 1). Modules of your own are
-        stacked by `torch.func`, so all of them must have the same shapes. Code that reads values to decide what to do
+        A function without arguments that makes an `nn.Module`: inputs to logits, (B,) or (B, 1). Modules are stacked
+        by `torch.func`, so all of them must have the same shapes. Code that reads values to decide what to do
         (``.item()``, an ``if`` on a tensor), sparse gradients, `nn.EmbeddingBag` and recurrent layers cannot be
         stacked. Embeddings of your own get dense gradients, which is slow if tables are large. Tensors that are neither
         parameters nor buffers are the first replica's for all.
-    dataset : Clicks or sequence of arrays
-        `Clicks`, or arrays or tensors: the inputs, then the labels (0 or 1). It is moved to the device whole.
+    dataset : sequence of arrays
+        Arrays or tensors: the inputs, then the labels (0 or 1). It is moved to the device whole.
     n_replicas, seed : int
         Replica r has the seed ``seed + r``: its own initial weights and its own order of rows. It is the same replica
         whoever trains beside it, except for dropout, which is drawn for all together (on a GPU from PyTorch's global
@@ -68,7 +64,7 @@ def train_replicas(
     epochs, batch_size : int
         Passes over the rows, and rows of a step.
     optimiser : {"sgd", "adam"}
-        As in `torch.optim`. Embeddings of `DLRM` and `XDeepFM` change only where the batch looks them up.
+        As in `torch.optim`.
     rate, momentum, weight_decay : float
         Of the optimiser. Momentum is for SGD.
     final_rate : float, optional
@@ -82,7 +78,7 @@ def train_replicas(
         `Replicas.logits`. Earlier versions of the served replica are replicas without a second training
         (``replicas="snapshots"``). Each takes as much memory as the replicas, on the GPU if there is room.
     precision : {"tf32", "float32", "bf16"}
-        Of matrix products on a GPU; ``"bf16"`` is for `DLRM` and `XDeepFM`, on a CPU too. Weights stay float32.
+        Of matrix products on a GPU; ``"bf16"`` is for the click models of `uncurse_lab`. Weights stay float32.
     deterministic : bool
         If true, the logits are the same to the last bit in every run on the same machine. On a GPU this is slower, and
         PyTorch may ask for the environment variable ``CUBLAS_WORKSPACE_CONFIG``.
@@ -124,8 +120,6 @@ def train_replicas(
     device = pick_device(device)
     try:
         inputs, label = tensors_of(dataset, device)
-        if isinstance(dataset, Clicks):
-            check_codes(inputs[1], dataset.sizes)
         with plan.settings(device):
             stack = stack_modules(model, dataset, plan.seeds, device)
         weight = None if sample_weight is None else check_weights(sample_weight, len(label), device)
@@ -169,7 +163,7 @@ class Replicas:
         return f"Replicas({self.plan.n_replicas}, log loss {last.min():.4f} to {last.max():.4f} in the last epoch)"
 
     def module(self, replica: int = 0, *, snapshot: float | None = None) -> torch.nn.Module:
-        """Return a replica as a plain module: `DLRM`, `XDeepFM` or your own network.
+        """Return a replica as a plain module.
 
         Parameters
         ----------
@@ -193,7 +187,7 @@ class Replicas:
 
         Parameters
         ----------
-        dataset : Clicks or sequence of arrays
+        dataset : sequence of arrays
             Rows of the shape trained on; labels in it are ignored.
         snapshot : float, optional
             One of `snapshots` as given to `train_replicas`: score the replicas as they were after this share of the
@@ -214,8 +208,7 @@ class Replicas:
                 part = [tensor(x[start : start + step]).to(device) for x in inputs]
                 for i, x in enumerate(part):
                     check_finite(x, i)
-                if stack.sizes:
-                    check_codes(part[1], stack.sizes)
+                stack.check_inputs(*part)
                 out[start : start + step] = stack.logits(*(x[None] for x in part)).T.contiguous().cpu().numpy()
         return out
 

@@ -17,7 +17,7 @@ from ..debias.tower import Tower
 from ..debias.vad import VAD
 from ..errors import UncurseError
 from ..evidence import Cells, Evidence
-from ..theory import gaussianity
+from ..metrics.normality import gaussianity
 
 LEVEL = 0.9  # of the intervals of the remaining error
 

@@ -1,0 +1,162 @@
+"""Speed and memory of the auction simulator, and its tables on real prices.
+
+    python -m lab.benchmarks.auction                    # candidate scores a second, and memory
+    python -m lab.benchmarks.auction --data FOLDER      # the tables of docs/results/auction.md, from the iPinYou files
+
+A second counts from the first to the last auction of `simulate`: all candidates are scored, all default policies and
+the truth bid, and the accounts are settled. The fits of the policies are not among the auctions and are timed apart.
+Memory is the peak of a fresh process with a tenth of the auctions, and with all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks import harness
+
+from uncurse.text_tables import markdown_table
+from uncurse_lab.auction import DEFAULT, Landscape, Market, Outcome, Settings, simulate
+from uncurse_lab.auction.replay import AuctionLog, fit_on_log, read_log, replay, replay_table
+
+LEAST_SCORES = 20e6  # a second, with 100 candidates and all default policies
+MOST_GROWTH = 1.1  # of memory, at ten times the auctions
+CAMPAIGNS = (1458, 2259, 2261, 2821, 2997, 3358, 3386, 3427, 3476)
+
+
+def timed(auctions: int) -> tuple[float, float]:
+    """Return seconds of wall time and of processor time from the first to the last auction."""
+    marks: list[tuple[float, float]] = []
+
+    def mark(_: int) -> None:
+        marks.append((time.perf_counter(), time.process_time()))
+
+    # Progress is reported when a chunk is settled. The first chunk warms up, and its end starts the clock.
+    first = 1 << 17
+    simulate(Market(), Settings(auctions=auctions + first, repetitions=1, history=100_000), progress=mark)
+    return marks[-1][0] - marks[0][0], marks[-1][1] - marks[0][1]
+
+
+def peak_megabytes(auctions: int) -> float:
+    """Return the peak resident memory of a fresh process."""
+    words = [sys.executable, "-m", "benchmarks.auction", "--once", str(auctions)]
+    return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1])
+
+
+def speed(auctions: int, rounds: int) -> None:
+    candidates = Market().candidates
+    policies = len(DEFAULT) + 1
+    print(f"{auctions:,} auctions of {candidates} candidates, {policies} policies, load {os.getloadavg()[0]:.1f}")
+    wall, processor = min((timed(auctions) for _ in range(rounds)), key=lambda pair: pair[0])
+    rate = auctions * candidates / wall
+    print(f"  {rate / 1e6:,.1f} million candidate scores a second of wall time")
+    print(f"  {auctions * candidates / processor / 1e6:,.1f} million a second of the time of one core")
+    memory = [peak_megabytes(count) for count in (auctions // 10, auctions)]
+    print(f"  peak memory {memory[0]:,.0f} MB with {auctions // 10:,} auctions, {memory[1]:,.0f} MB with {auctions:,}")
+    bars = (
+        harness.Verdict("auction", "at least 20 million scores a second", rate / 1e6, rate >= LEAST_SCORES),
+        harness.Verdict(
+            "auction",
+            f"memory at most {MOST_GROWTH:g} × at ten times the auctions",
+            memory[1] / memory[0],
+            memory[1] <= MOST_GROWTH * memory[0],
+        ),
+    )
+    for bar in bars:
+        print(f"  {bar.bar + ':':54}  {bar.figure:>8,.2f}  {'met' if bar.met else 'MISSED'}", flush=True)
+
+
+def _peak() -> float:
+    with open("/proc/self/status") as file:
+        return next(float(line.split()[1]) * 1.024e-3 for line in file if line.startswith("VmHWM:"))
+
+
+# ---------------------------------------------------------------------------- real prices
+
+
+def campaigns(folder: Path, labels: str, repetitions: int) -> Iterator[tuple[str, ...]]:
+    """Simulate a market with the prices of each campaign."""
+    policies = ("as served", "multiplier", "platt", "auto")
+    yield ("campaign", "mean price", "won", *(f"{p}: overcharge" for p in policies), "auto removes", "spend", "auto",
+           "surplus", "auto")  # fmt: skip
+    for name in CAMPAIGNS:
+        landscape = Landscape.from_file(folder / f"rlbdp_info_{name}.json")
+        settings = Settings(labels=labels, repetitions=repetitions)
+        found = simulate(Market(landscape=landscape), settings, policies=policies)
+        price = float(landscape.expected_price([landscape.prices[-1]])[0])
+        won = found.mean("as served", lambda account: account.won / account.auctions)[0]
+        removed, error = found.removed("auto")
+        yield (
+            str(name), f"{price:.1f}", f"{100 * won:.0f}%",
+            *(_percent(found, policy) for policy in policies),
+            f"{100 * removed:.1f}% ± {100 * error:.1f}",
+            *(_money(found, policy, figure) for figure in ("spend", "surplus") for policy in ("as served", "auto")),
+        )  # fmt: skip
+
+
+def _percent(found: Outcome, policy: str) -> str:
+    value, error = found.mean(policy, lambda account: account.overcharge_share)
+    return f"{100 * value:+.1f}% ± {100 * error:.1f}"
+
+
+def _money(found: Outcome, policy: str, figure: str) -> str:
+    value, error = found.mean(policy, lambda account: 1000 * float(getattr(account, figure)) / account.auctions)
+    return f"{value:.2f} ± {error:.2f}"
+
+
+def half(log: AuctionLog, first: bool) -> AuctionLog:
+    """Return every second auction of a log."""
+    rows = slice(0 if first else 1, None, 2)
+    return AuctionLog(log.clicks[rows], log.prices[rows], log.scores[rows])
+
+
+def logs(folder: Path) -> None:
+    """Replay the auctions of two campaigns."""
+    train, test = (read_log(folder / f"rtbarbitrage_1458.{part}.txt.gz", "0", "1", "2") for part in ("train", "test"))
+    other = read_log(folder / "rlbdp_2997_test_theta.txt.gz", "0", "1", "2")
+    halves = [half(other, first) for first in (True, False)]
+    print(f"\n{sum(len(log.clicks) for log in (train, test, other)):,} auctions in all")
+    cases = {
+        "1458, calibrators fitted to the training log, replay of the test log": (train, test),
+        "1458, calibrators fitted to the test log, replay of the training log": (test, train),
+        "2997, calibrators fitted to one half, replay of the other": (halves[0], halves[1]),
+        "2997, the same with the halves exchanged": (halves[1], halves[0]),
+    }
+    for title, (fitted, replayed) in cases.items():
+        for price in ("second", "first"):
+            found = replay(replayed, fit_on_log(fitted), price=price)
+            logged = found.logged
+            size = f"{logged.auctions:,} auctions, {logged.clicks:,} clicks, value of a click {logged.value:,.1f}"
+            print(f"\n{title}, {price} price: {size}\n")
+            print(markdown_table(replay_table(found)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.auction", description=__doc__)
+    parser.add_argument("--auctions", type=float, default=1e6)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--data", type=Path, help="folder of the iPinYou files: print the tables of docs/results/auction.md"
+    )
+    parser.add_argument("--repetitions", type=int, default=5, help="of the market of each campaign")
+    parser.add_argument("--once", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.once:
+        simulate(Market(), Settings(auctions=arguments.once, repetitions=1))
+        print(_peak())
+    elif arguments.data is None:
+        speed(int(arguments.auctions), arguments.rounds)
+    else:
+        for labels in ("won", "earlier"):
+            print(f"\nlabels: {labels}\n")
+            print(markdown_table(list(campaigns(arguments.data, labels, arguments.repetitions))), flush=True)
+        logs(arguments.data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Methods of the arena: each is one function from a `Draw` to a `FittedMethod`, or to why it does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from uncurse._types import Array, Float
+from uncurse.calibration.calibrators import CALIBRATORS, calibrate
+from uncurse.calibration.spline import fit_smooth
+from uncurse.debias import VAD, Auto, Tower
+from uncurse.links import logistic
+from uncurse.validation import check_choice
+
+from .dlrm import MODELS
+from .worlds import Draw
+
+Interval = Callable[[float, float], tuple[float, float]]
+#: What a method is, for the bars; see `method`.
+KINDS = ("vanilla", "calibrator", "tandem", "vad", "ours", "costly", "oracle")
+ALONE = KINDS[:5]  # those that serve one model
+PAPER = ("platt", "histogram", "scaling-binning", "isotonic")  # its calibrators
+ORACLE = "oracle"
+REPLICAS = (2, 3, 6)
+_BINS = 50  # of the density ratio
+_OVERLAP = 0.05  # the least share of labelled rows that importance weights may come down to
+
+
+@dataclass(frozen=True)
+class FittedMethod:
+    """What a method returns.
+
+    Parameters
+    ----------
+    predict : callable
+        Function from scores of shape (N, S) to N probabilities.
+    interval : callable, default=None
+        Function from (α, level) to (low, high), between which the error on the top α remains with that probability,
+        such as the method `interval` of a fitted `Auto`, `Tower` or ``VAD(intervals=True)``. It is about the top share
+        of all rows, so it is not counted in worlds with requests.
+
+    Examples
+    --------
+    >>> @method("doctest")
+    ... def doctest(draw):
+    ...     fit = VAD(replicas=draw.replicas, intervals=True).fit(draw.pool)
+    ...     return FittedMethod(lambda scores: fit.predict_proba(scores[:, 0]), interval=fit.interval)
+    >>> from uncurse_lab.arena import noisy
+    >>> low, high = doctest(noisy(np.random.default_rng(0), rows=2_000, labelled=500)).interval(0.1, 0.9)
+    >>> low < high and METHODS.pop("doctest").name
+    'doctest'
+    """
+
+    predict: Callable[[Array], Float]
+    interval: Interval | None = None
+
+
+Fit = Callable[[Draw], FittedMethod | str]  # a text says why the method does not apply
+
+
+@dataclass(frozen=True)
+class ArenaMethod:
+    """A method of the arena: its name, its kind (see `method`), and a function from a `Draw` to a `FittedMethod`."""
+
+    name: str
+    kind: str
+    fit: Fit
+
+
+METHODS: dict[str, ArenaMethod] = {}
+
+
+def method(name: str, kind: str = "ours") -> Callable[[Fit], Fit]:
+    """Register a function as a method: from a `Draw` to a `FittedMethod`, or to a text on why it does not apply.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the tables. Names that end in "S=2" or "S=3" form a family, which can be asked for by one name.
+    kind : str, default="ours"
+        What it is compared with: ``"vanilla"`` (scores as served), ``"calibrator"`` (labels and the served score),
+        ``"tandem"`` (a calibrator and VAD), ``"vad"`` (the paper's VAD), ``"ours"`` (any other map of the served
+        score), ``"costly"`` (serves more than one model, so it is never "the best") or ``"oracle"`` (uses the truth).
+
+    Examples
+    --------
+    >>> @method("doctest")
+    ... def doctest(draw):
+    ...     return FittedMethod(lambda scores: logistic(scores[:, 0] - 0.1))
+    >>> METHODS.pop("doctest").kind
+    'ours'
+    """
+    check_choice("kind", kind, KINDS)
+
+    def register(function: Fit) -> Fit:
+        METHODS[name] = ArenaMethod(name, kind, function)
+        return function
+
+    return register
+
+
+def _of_served(function: Callable[[Array], Any], interval: Interval | None = None) -> FittedMethod:
+    """Return a map of the served score alone."""
+    return FittedMethod(lambda scores: np.asarray(function(scores[:, 0])), interval)
+
+
+def _fit(model: Any, draw: Draw, count: int | None = None, *, labels: bool = True) -> FittedMethod:
+    """Fit a `VAD`, `Tower` or `Auto` to the first `count` models of a draw, all by default."""
+    labelled = (draw.labelled[:, :count], draw.labels) if labels else None
+    model.fit(draw.pool[:, :count], labelled=labelled)
+    without = isinstance(model, VAD) and not model.options.intervals
+    return _of_served(model.predict_proba, None if without else model.interval)
+
+
+def _of_size(s: int, build: Callable[..., Any], labels: bool, draw: Draw) -> FittedMethod | str:
+    """Fit to S models; beside bootstraps the served one comes on top. A text: there are too few."""
+    count, most = s + (draw.replicas == "bootstrap"), draw.pool.shape[1]
+    if count > most:
+        return f"needs {count} models, the served one among them, and there are {most}"
+    return _fit(build(replicas=draw.replicas), draw, count, labels=labels)
+
+
+def every_size(name: str, kind: str, build: Callable[..., Any], *, labels: bool = False) -> None:
+    """Register a method for every S; `build` makes the model, given the kind of the replicas."""
+    for s in REPLICAS:
+        method(f"{name} S={s}", kind)(partial(_of_size, s, build, labels))
+
+
+def calibrated(name: str, draw: Draw) -> FittedMethod:
+    """A calibrator of the served score, fitted where there are labels."""
+    return _of_served(calibrate(name, draw.labelled[:, 0], draw.labels))
+
+
+def tandem(name: str, recentre: bool, draw: Draw) -> FittedMethod:
+    """A calibrator, then VAD, S=2; or VAD first, about the mean of each set."""
+    intervals = recentre and name == "platt"
+    vad = VAD(replicas=draw.replicas, calibrator=name, recentre=recentre, intervals=intervals)
+    return _fit(vad, draw, 2 + (draw.replicas == "bootstrap"))
+
+
+# The paper's.
+method("vanilla", "vanilla")(lambda draw: _of_served(logistic))
+for _name in CALIBRATORS:
+    method(_name, "calibrator")(partial(calibrated, _name))
+for _name in CALIBRATORS:
+    method(f"{_name} + VAD", "tandem")(partial(tandem, _name, False))
+every_size("VAD", "vad", partial(VAD, intervals=True))
+every_size("VAD(p)", "vad", partial(VAD, link="identity"))  # intervals would be those of VAD
+
+# Ours: VAD with other shapes, Tower, and what the library chooses, with all models of the draw.
+for _name in ("platt", "isotonic", "spline"):
+    method(f"{_name} + VAD recentred")(partial(tandem, _name, True))
+every_size("VAD curved", "ours", partial(VAD, curvature=True, intervals=True))
+every_size("free", "ours", partial(VAD, shape="free", intervals=True))
+every_size("Tower", "ours", Tower, labels=True)
+method("auto")(lambda draw: _fit(Auto(replicas=draw.replicas), draw))
+method("auto without labels")(lambda draw: _fit(Auto(replicas=draw.replicas), draw, labels=False))
+
+
+def weighted(name: str, draw: Draw) -> FittedMethod | str:
+    """A calibrator fitted to labelled rows weighted as the pool's: the shift of the served score, undone."""
+    served = draw.labelled[:, 0]
+    edges = np.quantile(served, np.arange(1, _BINS) / _BINS)
+    bins = np.searchsorted(edges, served)
+    shares = [np.bincount(b, minlength=_BINS) / len(b) for b in (np.searchsorted(edges, draw.pool[:, 0]), bins)]
+    ratio = shares[0] / np.maximum(shares[1], 1 / len(served))
+    weight = ratio[bins]
+    share = weight.sum() ** 2 / (len(weight) * np.square(weight).sum())
+    if share < _OVERLAP:
+        return f"the pool hardly overlaps the labelled rows: the weights leave less than {100 * _OVERLAP:g}% of them"
+    return _of_served(calibrate(name, served, draw.labels, sample_weight=weight))
+
+
+for _name in ("platt", "isotonic"):
+    method(f"weighted {_name}", "calibrator")(partial(weighted, _name))
+
+
+@method("double learning", "costly")
+def double_learning(draw: Draw) -> FittedMethod | str:
+    """Two models served: one ranks, the other predicts. A bootstrap is not independent of what it is drawn from."""
+    if draw.replicas != "seeds":
+        return f"needs replicas by seed, and these are {draw.replicas}"
+    return FittedMethod(lambda scores: logistic(scores[:, 1]))
+
+
+@method(f"ensemble of {MODELS}", "costly")
+def ensemble(draw: Draw) -> FittedMethod | str:
+    """Six models served: their mean logit predicts, calibrated by Platt; the first alone ranks."""
+    if draw.pool.shape[1] < MODELS:
+        return f"needs {MODELS} models, and there are {draw.pool.shape[1]}"
+    calibrator = calibrate("platt", draw.labelled[:, :MODELS].mean(axis=1), draw.labels)
+    return FittedMethod(lambda scores: calibrator(scores[:, :MODELS].mean(axis=1)))
+
+
+@method(ORACLE, "oracle")
+def oracle(draw: Draw) -> FittedMethod:
+    """A smooth map of the served score, fitted to the true probabilities of the pool; it has an error of its own."""
+    order = np.argsort(draw.pool[:, 0], kind="stable")
+    score = draw.pool[order, 0]
+    curve = fit_smooth(score, np.ones(len(score)), draw.pool_truth[order].astype(np.float64), scatter=True)
+    return _of_served(lambda served: logistic(curve(served)))
+
+
+#: Names of the methods above; others were registered by a user.
+BUILT_IN = frozenset(METHODS)

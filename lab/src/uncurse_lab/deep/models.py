@@ -1,0 +1,255 @@
+"""The click models of the paper as plain PyTorch modules, to be trained, saved, exported and folded like any other."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from uncurse.deep.inputs import tensor
+from uncurse.deep.stack import ModuleStack
+from uncurse.errors import UncurseError
+from uncurse.validation import check_count
+
+from .clicks import Clicks
+
+
+class ClickModel(nn.Module):
+    """A module that takes numbers (rows, numbers) and codes (rows, fields) and returns logits (rows,)."""
+
+    def __init__(self, sizes: Sequence[int], numbers: int, embedding: int, **widths: Any) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.sizes = tuple(check_count(size, "sizes") for size in sizes)
+        if not self.sizes:
+            raise UncurseError(f"{name} needs fields of categories and sizes is empty; use a network of your own")
+        if not isinstance(numbers, Integral) or numbers < 0:
+            raise UncurseError(f"numbers={numbers!r}; pass how many numeric inputs a row has, 0 or more")
+        self.numbers: int = int(numbers)
+        self.options: dict[str, Any] = {"embedding": check_count(embedding, "embedding"), **widths}
+        for option, value in widths.items():
+            for width in value if isinstance(value, tuple) else ():
+                check_count(width, option)
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value}" for name, value in self.options.items())
+        shape = f"{len(self.sizes)} fields, {sum(self.sizes):,} codes, {self.numbers} numbers"
+        return f"{type(self).__name__}({shape}{options})"
+
+    @classmethod
+    def arguments_for(cls, dataset: Any) -> tuple[tuple[int, ...], int]:
+        """Return the sizes and the count of numbers of the clicks that a model is trained on."""
+        if not isinstance(dataset, Clicks):
+            raise UncurseError(f"{cls.__name__} is trained on Clicks, not on {type(dataset).__name__}")
+        return tuple(dataset.sizes), dataset.dense.shape[1]
+
+    def stack_replicas(self, modules: Iterable[nn.Module], dataset: Any, replicas: int, device: torch.device) -> Any:
+        """Return the stack of these modules, which all have the shape of this one."""
+        from . import click_stack
+
+        name = type(self).__name__
+        if type(self) not in (DLRM, XDeepFM):  # a subclass may compute something else
+            return ModuleStack(list(modules), device)
+        shape = self.arguments_for(dataset)
+        if (self.sizes, self.numbers) != shape:
+            raise UncurseError(
+                f"the {name} is for {len(self.sizes)} fields of {sum(self.sizes):,} codes and {self.numbers} numbers, "
+                f"the clicks have {len(shape[0])} of {sum(shape[0]):,} and {shape[1]}; pass {name} itself, which is "
+                "made to fit"
+            )
+        check_codes(dataset.codes if isinstance(dataset.codes, Tensor) else tensor(dataset.codes), self.sizes)
+        stack = getattr(click_stack, f"{name}Stack")(self, replicas, device)
+        for replica, module in enumerate(modules):
+            stack.load(module, replica)
+        return stack
+
+    def embed(self, tables: nn.ModuleList, codes: Tensor) -> Tensor:
+        """Look up the codes of each field: (rows, fields) to (rows, fields, width)."""
+        return torch.stack([table(codes[:, field]) for field, table in enumerate(tables)], 1)
+
+
+@torch.fx.wrap  # a check is not traced into
+def check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
+    """Raise if a code is outside its field; skipped while PyTorch traces or compiles, which cannot branch on values."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(codes)  # by vmap or grad
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or codes.is_meta or wrapped:
+        return
+    if codes.ndim != 2 or codes.shape[1] != len(sizes):
+        raise UncurseError(f"codes have shape {tuple(codes.shape)}; pass (rows, {len(sizes)}), one column for a field")
+    if codes.is_floating_point() or codes.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64):
+        raise UncurseError(f"codes are {codes.dtype}; pass int32 or int64")
+    if not len(codes):
+        return
+    bounds = torch.stack([codes.amin(0), codes.amax(0)]).tolist()
+    for field, (low, high, size) in enumerate(zip(*bounds, sizes, strict=True)):
+        if low < 0 or high >= size:
+            raise UncurseError(
+                f"field {field} has codes from {low} to {high}, and its size is {size}; pass codes from 0 to {size - 1}"
+            )
+
+
+class DLRM(ClickModel):
+    """Deep learning recommendation model (Naumov et al. 2019), the model of the paper's Criteo experiment.
+
+    The bottom network turns the numbers into one more embedding. The dot products of every two embeddings, and the
+    output of the bottom network, go through the top network to a logit.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of codes of each field.
+    numbers : int, default 0
+        Number of numeric inputs.
+    embedding : int, default 16
+        Width of the embeddings.
+    bottom : tuple of int, default (512, 256, 64)
+        Widths of the hidden layers of the bottom network, which ends in a layer of width `embedding`.
+    top : tuple of int, default (512, 256)
+        Widths of the hidden layers of the top network.
+
+    Examples
+    --------
+    >>> model = DLRM([10, 20], numbers=3, bottom=(8,), top=(8,))
+    >>> model(torch.zeros(5, 3), torch.zeros(5, 2, dtype=torch.long)).shape
+    torch.Size([5])
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        numbers: int = 0,
+        *,
+        embedding: int = 16,
+        bottom: tuple[int, ...] = (512, 256, 64),
+        top: tuple[int, ...] = (512, 256),
+    ) -> None:
+        super().__init__(sizes, numbers, embedding, bottom=tuple(bottom), top=tuple(top))
+        vectors = len(self.sizes) + 1
+        self.pairs: list[list[int]] = torch.tril_indices(vectors, vectors, -1, device="cpu").tolist()
+        self.embeddings = nn.ModuleList(_table(size, embedding, size**-0.5) for size in self.sizes)
+        self.bottom = _network([numbers, *bottom, embedding], last_relu=True)
+        self.top = _network([embedding + vectors * (vectors - 1) // 2, *top, 1], last_relu=False)
+
+    def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
+        """Return the logits of rows."""
+        if not self.training:  # then the caller checks the data once
+            check_codes(codes, self.sizes)
+        x = self.bottom(numbers)
+        vectors = torch.cat([x.unsqueeze(1), self.embed(self.embeddings, codes)], 1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2))
+        rows, columns = self.pairs
+        logits: Tensor = self.top(torch.cat([x, products[:, rows, columns]], 1)).squeeze(1)
+        return logits
+
+
+class XDeepFM(ClickModel):
+    """Extreme deep factorization machine (Lian et al. 2018), the model of the paper's Avazu experiment.
+
+    Layers and initial weights are those of deepctr-torch. The logit is the sum of a linear part, of a network over all
+    embeddings, and of compressed interactions. A layer of interactions makes maps: weighted sums of the products of
+    the fields with the maps of the layer before, element by element. Half of the maps go on to the next layer. Numbers
+    go to the linear part and to the network. The last layer, `out`, adds the bias; its weight is 1 and is not trained,
+    so that a map can be folded into it.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of codes of each field.
+    numbers : int, default 0
+        Number of numeric inputs.
+    embedding : int, default 4
+        Width of the embeddings.
+    hidden : tuple of int, default (256, 256)
+        Widths of the network over all embeddings.
+    interactions : tuple of int, default (256, 128)
+        Number of maps of each layer of interactions; even where another layer follows.
+    deviation : float, default 1e-4
+        Standard deviation of the initial embeddings and of the initial weights of the network.
+
+    Examples
+    --------
+    >>> model = XDeepFM([10, 20], hidden=(8,), interactions=(4,))
+    >>> model(torch.zeros(5, 0), torch.zeros(5, 2, dtype=torch.long)).shape
+    torch.Size([5])
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        numbers: int = 0,
+        *,
+        embedding: int = 4,
+        hidden: tuple[int, ...] = (256, 256),
+        interactions: tuple[int, ...] = (256, 128),
+        deviation: float = 1e-4,
+    ) -> None:
+        if not interactions or any(width % 2 for width in interactions[:-1]):
+            raise UncurseError(
+                f"interactions={interactions}; pass at least one width, even where another layer follows"
+            )
+        widths = {"hidden": tuple(hidden), "interactions": tuple(interactions), "deviation": deviation}
+        super().__init__(sizes, numbers, embedding, **widths)
+        fields = len(self.sizes)
+        self.taken = [width // 2 for width in interactions[:-1]] + [interactions[-1]]  # maps that go to the logit
+        self.embeddings = nn.ModuleList(_table(size, embedding, deviation, normal=True) for size in self.sizes)
+        self.linear = nn.ModuleList(_table(size, 1, deviation, normal=True) for size in self.sizes)
+        taken_in = [fields, *self.taken[:-1]]
+        self.maps = nn.ModuleList(nn.Linear(fields * k, n) for k, n in zip(taken_in, interactions, strict=True))
+        self.hidden = nn.Sequential()
+        inputs = fields * embedding + numbers
+        for outputs in hidden:
+            layer = nn.Linear(inputs, outputs)
+            nn.init.normal_(layer.weight, 0, deviation)
+            self.hidden.extend([layer, nn.ReLU()])
+            inputs = outputs
+        self.hidden_out = nn.Linear(inputs, 1, bias=False)
+        self.maps_out = nn.Linear(sum(self.taken), 1, bias=False)
+        self.linear_numbers = nn.Linear(numbers, 1, bias=False) if numbers else None
+        if self.linear_numbers is not None:
+            nn.init.normal_(self.linear_numbers.weight, 0, deviation)
+        self.out = nn.Linear(1, 1)
+        nn.init.ones_(self.out.weight).requires_grad_(False)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
+        """Return the logits of rows."""
+        if not self.training:  # then the caller checks the data once
+            check_codes(codes, self.sizes)
+        vectors = self.embed(self.embeddings, codes)
+        z = self.embed(self.linear, codes).sum(1)
+        if self.linear_numbers is not None:
+            z = z + self.linear_numbers(numbers)
+        z = z + self.hidden_out(self.hidden(torch.cat([vectors.flatten(1), numbers], 1)))
+        maps, taken = vectors, []
+        for layer, count in zip(self.maps, self.taken, strict=True):
+            products = (vectors.unsqueeze(2) * maps.unsqueeze(1)).flatten(1, 2)
+            made = layer(products.transpose(1, 2)).relu().transpose(1, 2)
+            maps = made[:, : made.shape[1] - count]
+            taken.append(made[:, made.shape[1] - count :].sum(2))
+        logits: Tensor = self.out(z + self.maps_out(torch.cat(taken, 1))).squeeze(1)
+        return logits
+
+
+def _table(size: int, width: int, spread: float, *, normal: bool = False) -> nn.Embedding:
+    """An embedding drawn once; `nn.Embedding` alone would draw it twice."""
+    weight = torch.empty(size, width)
+    weight = weight.normal_(0, spread) if normal else weight.uniform_(-spread, spread)
+    return nn.Embedding(size, width, _weight=weight)
+
+
+def _network(widths: list[int], *, last_relu: bool) -> nn.Sequential:
+    """Linear layers with a ReLU between them, initialised as in DLRM's paper."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        with warnings.catch_warnings():  # of a layer without inputs, where there are no numbers
+            warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+            layer = nn.Linear(inputs, outputs, device="meta")  # without numbers: they are drawn once, here
+        layer.weight = nn.Parameter(torch.empty(outputs, inputs).normal_(0, (2 / (inputs + outputs)) ** 0.5))
+        layer.bias = nn.Parameter(torch.empty(outputs).normal_(0, outputs**-0.5))
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers if last_relu else layers[:-1])

@@ -1,0 +1,48 @@
+import os
+import sys
+
+# Before NumPy is loaded: on small matrices the threads of BLAS and OpenMP wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+
+collect_ignore = ["conftest.py"]  # which the doctests of modules would import under the name of another
+
+
+@pytest.fixture
+def one_torch_thread():
+    """Two test processes share two cores; and sums in another order are other sums."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def one_process(monkeypatch):
+    """Experiments run in this process, as on one core: others would load the libraries again."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """The command `uncurse-lab` in this process, in a folder of its own; returns its standard output."""
+    from uncurse.cli.app import run as run_command
+    from uncurse_lab.cli import app
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, code=0):
+        words = [str(word) for word in arguments]
+        if words[:1] == ["arena"] and "--format" not in words:
+            words += ["--format", "tsv"]
+        monkeypatch.setattr(sys, "argv", ["uncurse-lab", *words])
+        exit_code = run_command(app)
+        call.stdout, call.stderr = capsys.readouterr()
+        assert exit_code == code, call.stderr
+        return call.stdout if code == 0 else call.stderr
+
+    return call

@@ -1,0 +1,219 @@
+"""Worlds with known probabilities: what is asked of them holds within standard errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from uncurse import UncurseError
+
+torch = pytest.importorskip("torch")
+from uncurse_lab.worlds import RESERVED, ClickWorld, _normal, _ranks, _uniform  # noqa: E402
+
+SMALL = 0.003
+SHAPES = {"criteo": ClickWorld.criteo, "avazu": ClickWorld.avazu}
+
+
+@pytest.fixture(scope="module", params=sorted(SHAPES))
+def drawn(request):
+    world = SHAPES[request.param](scale=SMALL)
+    return world, world.draw(30_000, seed=5)
+
+
+def test_shapes_and_kinds_are_those_a_network_takes(drawn):
+    world, clicks = drawn
+    rows = len(clicks)
+    assert clicks.dense.shape == (rows, len(world.numbers))
+    assert clicks.codes.shape == (rows, len(world.fields))
+    kinds = [part.dtype for part in (clicks.dense, clicks.codes, clicks.label, clicks.truth)]
+    assert kinds == [torch.float32, torch.int32, torch.uint8, torch.float32]
+    assert all(low >= 0 and high < size for low, high, size in zip(*_ends(clicks.codes), world.sizes, strict=True))
+    assert not (clicks.codes == 1).any()  # the unknown code is left to the encoder
+    assert torch.isfinite(clicks.dense).all()
+    assert (clicks.dense >= 0).all()
+
+
+def _ends(codes):
+    return codes.amin(0).tolist(), codes.amax(0).tolist()
+
+
+def test_cardinalities_at_full_size():
+    criteo, avazu = ClickWorld.criteo().sizes, ClickWorld.avazu().sizes
+    assert len(criteo) == 26
+    assert len(avazu) == 22
+    assert 8.2e6 < sum(criteo) < 8.4e6
+    assert 3.4e6 < sum(avazu) < 3.7e6
+    assert sum(size > 1e6 for size in criteo) == 4
+    assert max(ClickWorld.criteo(scale=1e-6).sizes) == 200 + RESERVED
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+@pytest.mark.parametrize("rate", [0.006, 0.05, None, 0.3])
+def test_the_rate_is_met(name, rate):
+    world = SHAPES[name](**({} if rate is None else {"rate": rate}), scale=SMALL, seed=3)
+    truth = world.draw(20_000, seed=11).truth.double()
+    # Two samples meet here: this one and that of 2^17 rows which settled the intercept.
+    error = float(truth.std()) * (1 / 20_000 + 1 / 2**17) ** 0.5
+    assert abs(float(truth.mean()) - world.rate) < 4 * error
+    assert abs(float(truth.mean()) - world.rate) < 0.005
+
+
+@pytest.mark.parametrize(("name", "low", "high", "spread"), [("criteo", 0.79, 0.82, 1.4), ("avazu", 0.75, 0.78, 1.1)])
+def test_the_truth_separates_as_good_models_do_on_the_public_logs(name, low, high, spread):
+    world = SHAPES[name](seed=4)  # full vocabularies
+    clicks = world.draw(60_000, seed=2)
+    assert low < roc_auc_score(clicks.label, clicks.truth) < high
+    assert float(torch.logit(clicks.truth).std()) == pytest.approx(spread, rel=0.03)
+
+
+def test_labels_are_flips_of_the_truth(drawn):
+    _, clicks = drawn
+    for rows in torch.tensor_split(torch.argsort(clicks.truth), 20):
+        truth, label = clicks.truth[rows].double(), clicks.label[rows].double()
+        error = float((truth * (1 - truth)).sum()) ** 0.5
+        assert abs(float((label - truth).sum())) < 4 * error
+
+
+def test_interactions_carry_what_main_effects_cannot(drawn):
+    world, clicks = drawn
+    main, mixed = world.parts(clicks.dense, clicks.codes)
+    # The best model of the main effects alone orders rows by them.
+    lost = roc_auc_score(clicks.label, main + mixed) - roc_auc_score(clicks.label, main)
+    assert lost > 0.03
+    assert abs(float(torch.corrcoef(torch.stack([main, mixed]))[0, 1])) < 0.2
+
+
+def test_the_truth_is_a_function_of_the_encoded_row(drawn):
+    world, clicks = drawn
+    again = world.truth(clicks.dense[100:200], clicks.codes[100:200])
+    torch.testing.assert_close(again, clicks.truth[100:200], rtol=1e-5, atol=1e-7)
+
+
+def test_a_longer_draw_begins_with_the_shorter_one_across_chunks():
+    world = ClickWorld.criteo(scale=SMALL)
+    threads = torch.get_num_threads()
+    few, many = world.draw(33_000, seed=3), world.draw(70_000, seed=3)
+    assert torch.get_num_threads() == threads  # one at work, as many as before after it
+    for name in ("dense", "codes", "label"):
+        torch.testing.assert_close(getattr(many, name)[:33_000], getattr(few, name))
+    torch.testing.assert_close(many.truth[:33_000], few.truth)
+
+
+def test_seeds_of_the_draw_change_rows_and_seeds_of_the_world_change_the_function():
+    world, other = ClickWorld.avazu(scale=SMALL), ClickWorld.avazu(scale=SMALL, seed=1)
+    one, same, two = world.draw(5000, seed=0), world.draw(5000, seed=0), world.draw(5000, seed=1)
+    assert torch.equal(one.codes, same.codes)
+    assert torch.equal(one.label, same.label)
+    assert torch.equal(one.codes, world.draw(5000, seed=np.int64(0)).codes)
+    assert (one.codes != two.codes).any(1).float().mean() > 0.99
+    torch.testing.assert_close(world.truth(two.dense, two.codes), two.truth)
+    logits = torch.stack([torch.logit(each.truth(one.dense, one.codes)) for each in (world, other)])
+    assert abs(float(torch.corrcoef(logits)[0, 1])) < 0.3
+
+
+@pytest.mark.parametrize("exponent", [0.7, 1.02, 1.5])
+def test_popularity_is_the_power_law_of_its_exponent(exponent):
+    rows, values = 400_000, 100_000
+    counts = np.bincount(_ranks(_uniform(12345, torch.arange(rows)), values, exponent), minlength=values)
+    edges = np.unique(np.geomspace(1, values + 1, 25).astype(int))
+    mass = np.diff(edges ** (1 - exponent)) / ((values + 1) ** (1 - exponent) - 1)
+    seen = np.add.reduceat(counts, edges[:-1] - 1)
+    error = np.sqrt(rows * mass * (1 - mass)) + 1e-9
+    assert np.abs((seen - rows * mass) / error).max() < 4
+
+
+def test_a_head_shuffled_by_types_keeps_the_slope_of_popularity():
+    world = ClickWorld.criteo()
+    codes = world.draw(100_000, seed=8).codes
+    for place, item in enumerate(world.fields):
+        if item.values > 1000 and not item.parent:
+            counts = np.sort(np.bincount(codes[:, place])[RESERVED:])[::-1][4:200]
+            slope = np.polyfit(np.log(np.arange(5, 201)), np.log(counts), 1)[0]
+            assert -slope == pytest.approx(item.exponent, abs=0.2), item.name
+
+
+def test_values_go_missing_at_their_rates_and_together_by_gate():
+    world = ClickWorld.criteo(scale=SMALL)
+    codes = world.draw(50_000, seed=6).codes
+    gone = {item.name: codes[:, place] == 0 for place, item in enumerate(world.fields)}
+    for item in world.fields:
+        share = item.gone[1] - item.gone[0]
+        if not item.parent:
+            error = (share * (1 - share) / 50_000) ** 0.5
+            assert abs(float(gone[item.name].float().mean()) - share) <= 4 * error, item.name
+    assert torch.equal(gone["C3"], gone["C12"])
+    assert torch.equal(gone["C19"], gone["C20"])  # and with its parent
+    assert not torch.equal(gone["C6"], gone["C22"])
+
+
+def test_an_avazu_row_has_a_site_or_an_app():
+    world = ClickWorld.avazu(scale=SMALL)
+    names = [item.name for item in world.fields]
+    codes = world.draw(5000, seed=6).codes
+    site, app = (codes[:, names.index(name)] > 0 for name in ("site_id", "app_id"))
+    assert (site ^ app).all()
+
+
+def test_fields_depend_on_each_other():
+    world = ClickWorld.avazu(scale=SMALL)
+    names = [item.name for item in world.fields]
+    codes = world.draw(60_000, seed=9).codes.numpy()
+    ad, size, user, other = (codes[:, names.index(name)] for name in ("C14", "C15", "device_model", "device_conn_type"))
+    assert len(np.unique(ad)) == len(np.unique(np.stack([ad, size]), axis=1).T)  # a coarsening has one value for each
+    # Fields of one latent are dependent: χ² far above its degrees of freedom; of two latents, they are not.
+    assert _excess(user, other) > 20
+    assert abs(_excess(ad, other)) < 4
+
+
+def _excess(one, other):
+    """χ² of independence of two columns, in its standard errors above the mean; rare values pooled."""
+    table = np.zeros((22, 6))
+    np.add.at(table, (np.minimum(one, 21), other), 1)
+    table = table[table.sum(1) > 0][:, table.sum(0) > 0]
+    mean = np.outer(table.sum(1), table.sum(0)) / table.sum()
+    freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
+    return (((table - mean) ** 2 / mean).sum() - freedom) / (2 * freedom) ** 0.5
+
+
+def test_numbers_are_skewed_counts_with_a_mass_at_zero_that_move_together():
+    world = ClickWorld.criteo(scale=SMALL)
+    clicks = world.draw(30_000, seed=1)
+    counts = torch.expm1(clicks.dense.double())
+    assert ((counts - counts.round()).abs() < 1e-5 * (1 + counts)).all()
+    zero = (clicks.dense == 0).float().mean(0)
+    assert (zero > torch.tensor([number.gone for number in world.numbers]) - 0.01).all()
+    assert ((zero > 0.01).sum(), (zero > 0.4).sum()) >= (11, 3)
+    mean, median = counts.mean(0), counts.median(0).values
+    assert (mean > 1.2 * median).all()
+    assert torch.corrcoef(clicks.dense.T)[6, 10] > 0.2
+
+
+def test_uniforms_and_normals_of_counters_pass_for_random():
+    rows = 200_000
+    uniforms = _uniform(7, torch.arange(rows))
+    cells = torch.bincount((uniforms * 100).long(), minlength=100).double()
+    assert float(((cells - rows / 100) ** 2 / (rows / 100)).sum()) < 99 + 4 * (2 * 99) ** 0.5
+    normals = torch.stack([_normal(uniforms), _normal(_uniform(8, torch.arange(rows)))])
+    assert abs(float(normals.mean())) < 4 / (2 * rows) ** 0.5
+    assert abs(float(normals.var()) - 1) < 4 * (2 / (2 * rows)) ** 0.5
+    lagged = torch.corrcoef(torch.stack([normals[0, :-1], normals[0, 1:], normals[1, :-1]]))
+    assert (lagged - torch.eye(3)).abs().max() < 4 / rows**0.5
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, 25.6, -0.1, float("nan")])
+def test_a_rate_that_is_no_share_is_refused(rate):
+    with pytest.raises(UncurseError, match=rf"rate={rate}; pass the share of rows with a click"):
+        ClickWorld.criteo(rate)
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, float("inf"), float("nan")])
+def test_a_scale_that_is_not_positive_is_refused(scale):
+    with pytest.raises(UncurseError, match=rf"scale={scale}; pass a positive one"):
+        ClickWorld.avazu(scale=scale)
+
+
+@pytest.mark.parametrize("rows", [0, -5])
+def test_a_draw_of_no_rows_is_refused(rows):
+    with pytest.raises(UncurseError, match=rf"rows={rows}; ask for one row or more"):
+        ClickWorld.avazu(scale=SMALL).draw(rows, seed=0)

@@ -1,0 +1,364 @@
+"""The paper's experiments on click logs from rows to tables: worlds, and the real samples where they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the deep experiments need PyTorch")
+import torch
+
+from uncurse import UncurseError
+from uncurse.links import logistic
+from uncurse_lab import ClickWorld
+from uncurse_lab.deep import Clicks
+from uncurse_lab.logs import Encoded, count_lines
+from uncurse_lab.paper import clicks as clicks_module
+from uncurse_lab.paper import rows as parts
+from uncurse_lab.paper import text
+from uncurse_lab.paper.clicks import Networks, Stages, run
+from uncurse_lab.paper.rows import SETTINGS
+
+SAMPLES = Path(__file__).parents[3] / "shared" / "data"
+
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread", "one_process")
+
+
+@pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out")
+@pytest.mark.parametrize(("name", "rows", "models"), [("criteo", 4_000, 3), ("avazu", 2_400, 2)])
+def test_a_small_world_goes_from_rows_to_every_table(name, rows, models):
+    said: list[str] = []
+    tables = run(name, rows=rows, models=models, epochs=2, say=said.append)
+    assert tables.models == models
+    assert {cell.replicas for cell in tables.cells} == {*range(2, models + 1)}
+    assert tables.get("true_error", 0.1, "Platt Scaling", "vad") is not None  # a world knows the truth
+    assert tables.get("true_error", 1.0, "VAD", "snapshot 90%") is not None
+    assert set(tables.about["seconds"]) == {"rows", "train", "score", "measure"}
+    assert [line.split()[0] for line in said] == ["drew", "trained", "scored,", "measured"]
+    (facts,) = tables.networks
+    assert len(facts["held-out log loss by epoch"]) == len(facts["training log loss by epoch"]) == 2
+    assert (facts["training rows left out"], tables.worlds) == (0, 1)
+    assert "held-out log loss by epoch" in text.text(tables)
+
+
+@pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out", "ignore:.* is left out for")
+def test_worlds_have_rows_and_networks_of_their_own(monkeypatch):
+    few = partial(clicks_module.measure, alphas=[1.0], bins=[50], methods=["VAD"])  # the test above has all figures
+    monkeypatch.setattr(clicks_module, "measure", few)
+    tables = run("criteo", rows=2_000, models=2, epochs=1, worlds=2, thinning="same")
+    first, second = tables.networks
+    assert first["click rate"] != second["click rate"]
+    assert first["training log loss by epoch"] != second["training log loss by epoch"]
+    cell = tables.cell("calibration_error", 1.0)
+    assert (cell.count, tables.worlds) == (4, 2)
+    assert cell.world_error > 0
+    assert "trained on the training rows" in tables.about["thinning network"]
+
+
+def test_settings_are_the_papers():
+    criteo, avazu = SETTINGS["criteo"], SETTINGS["avazu"]
+    assert (criteo.rows, criteo.shares, criteo.models) == (15_000_000, (0.85, 0.015, 0.015, 0.12), 80)
+    assert criteo.training == {"optimiser": "sgd", "rate": 0.1, "batch_size": 128, "epochs": 2}
+    assert (criteo.world_epochs, avazu.world_epochs) == (3, 1)
+    assert (avazu.rows, avazu.shares) == (10_000_000, (0.77, 0.015, 0.015, 0.2))
+    p = np.array([0.0, 0.1, 0.2 - 1e-9, 0.25, 0.3 + 1e-9, 0.9])
+    assert criteo.keep(p) == pytest.approx(1 - p)
+    assert avazu.keep(p) == pytest.approx([1.0, 0.9, 0.8, 0.45, 0.1, 0.1], abs=1e-7)
+
+
+def test_splits_have_the_papers_shares_and_other_rows_come_after():
+    split = parts.split_rows(SETTINGS["criteo"], 200_000, 370_000, seed=3)
+    assert (split[200_000:] == parts.OTHER).all()
+    shares = np.bincount(split[:200_000], minlength=5) / 200_000
+    assert shares[:4] == pytest.approx([0.85, 0.015, 0.015, 0.12], abs=4 * 0.5 / np.sqrt(200_000))
+    assert shares[4] == 0
+    assert (split != parts.split_rows(SETTINGS["criteo"], 200_000, 370_000, seed=4)).any()
+
+
+def test_values_that_no_training_row_has_become_unknown():
+    clicks = ClickWorld.criteo(scale=0.001).draw(3_000, seed=1)
+    before = clicks.codes.clone()
+    parts.hide_unknown(clicks, np.arange(1_000))
+    for field in range(clicks.codes.shape[1]):
+        seen = set(before[:1_000, field].tolist()) | {0, 1}
+        for old, new in zip(before[:, field].tolist(), clicks.codes[:, field].tolist(), strict=True):
+            assert new == (old if old in seen else 1)
+
+
+class Shift:
+    """A thinning network with known logits, and two networks whose logits are the row's number and its negative."""
+
+    def __init__(self, shift):
+        self.shift, self.losses, self.began = shift, np.zeros((1, 3)), 0
+
+    def logits(self, part):
+        rows = part.codes[:, 0].numpy()
+        return np.stack([self.shift[rows], rows, -rows], axis=1).astype(np.float32)
+
+
+def training(fit, began=0.0):
+    """A trainer whose replicas are always these, and which resumes after a share of the steps."""
+
+    def train(model, clicks, *, snapshots, on_snapshot, **options):
+        fit.began, fit.losses = int(100 * began), np.full((options["epochs"], options["n_replicas"]), 0.5)
+        for share in snapshots:
+            if share > began:
+                on_snapshot(share, fit)
+        return fit
+
+    return train
+
+
+def numbered(n):
+    codes = torch.arange(n, dtype=torch.int32)[:, None]
+    label = (torch.arange(n) % 3 == 0).to(torch.uint8)
+    return Clicks(torch.zeros(n, 0), codes, label, (n,), torch.full((n,), 0.3))
+
+
+def networks(clicks, split, *, same=False):
+    plan = {"epochs": 1, "batch_size": 128, "optimiser": "sgd"}
+    return Networks(SETTINGS["criteo"], clicks, split, 0, torch.device("cpu"), plan, same, None, None)
+
+
+def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_rows_are_not(monkeypatch):
+    from uncurse_lab import deep
+
+    n = 40_000
+    shift = np.random.default_rng(0).normal(0, 1, n).astype(np.float32)
+    monkeypatch.setattr(deep, "train_replicas", training(Shift(shift)), raising=False)
+    split = (np.arange(n) % 5).astype(np.int8)
+    made = networks(numbered(n), split)
+    scored = made.train(2, Stages())
+    assert len(scored.labelled) == n // 5  # untouched
+    pool, whole = shift[scored.pool[:, 0].astype(int)], shift[split == parts.POOL]
+    assert len(pool) < 0.6 * len(whole)
+    assert pool.mean() == pytest.approx(np.average(whole, weights=1 - logistic(whole)), abs=4 / np.sqrt(n // 5))
+    expected = 1 - logistic(shift[split == parts.TEST])
+    assert made.facts["test rows kept"] == pytest.approx(expected.mean(), abs=4 * 0.5 / np.sqrt(n // 5))
+    assert len(scored.test) == len(scored.test_y) == len(scored.truth)
+    assert np.array_equal(scored.snapshots[0.8][1], scored.pool)
+
+
+def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log():
+    split = np.repeat(np.arange(5), [600, 100, 100, 100, 250]).astype(np.int8)
+    made = networks(numbered(len(split)), split)
+    assert len(made.thinning_rows) == len(np.unique(made.thinning_rows)) == len(made.train_rows) == 250
+    assert made.facts["training rows left out"] == 350
+    control = networks(numbered(len(split)), split, same=True)
+    assert np.array_equal(control.thinning_rows, control.train_rows)
+    assert control.facts["training rows left out"] == 0
+
+
+def test_the_log_loss_after_each_epoch_is_kept_and_snapshots_before_a_resume_are_reported(monkeypatch):
+    from uncurse_lab import deep
+
+    n = 5_000
+    split = (np.arange(n) % 5).astype(np.int8)
+    for began, missing, losses in ((0.0, None, 2), (0.85, "[0.8]", 0)):
+        monkeypatch.setattr(deep, "train_replicas", training(Shift(np.zeros(n)), began), raising=False)
+        made = networks(numbered(n), split)
+        made.plan["epochs"] = 3
+        scored = made.train(2, Stages())
+        assert np.isfinite(made.held_out).sum() == losses
+        assert list(scored.snapshots) == ([0.9] if missing else [0.8, 0.9])
+        assert made.facts.get("snapshots left out", "").startswith(missing or "")
+        assert scored.snapshots[0.9][0].shape == scored.labelled.shape
+
+
+@pytest.mark.parametrize(
+    ("words", "epochs"),
+    [
+        (["criteo", "--quick"], 2),
+        (["criteo", "--quick", "--epochs", "1"], 1),
+        (["criteo", "--quick", "--epochs", "3"], 3),
+        (["avazu", "--quick"], 1),
+        (["avazu", "--quick", "--epochs", "2"], 2),
+        (["criteo"], 3),
+    ],
+)
+def test_epochs_are_those_asked_for_whatever_the_number_of_rows(words, epochs, monkeypatch, run):
+    seen = {}
+    from uncurse_lab import deep
+
+    def stop(model, clicks, **options):
+        seen.update(options)
+        raise UncurseError("far enough")
+
+    monkeypatch.setattr(deep, "train_replicas", stop, raising=False)
+    said = run("reproduce", *words, "--world", "--rows", "2000", "--models", "2", code=2)
+    assert "far enough" in said
+    assert (seen["epochs"], seen["n_replicas"]) == (epochs, 3)
+    assert not set(seen["rows"][0]) & set(seen["rows"][1])  # the thinning network has rows of its own
+
+
+@pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out", "ignore:.* is left out for")
+def test_the_output_says_why_a_short_log_gives_fewer_rows_than_asked_for(tmp_path, monkeypatch):
+    few = partial(clicks_module.measure, alphas=[1.0], bins=[50], methods=["VAD"])
+    monkeypatch.setattr(clicks_module, "measure", few)
+    log = tmp_path / "train.txt"
+    log.write_text(criteo_lines(3_000))
+    said: list[str] = []
+    tables = run("criteo", data=log, rows=2_000, models=2, epochs=1, say=said.append)
+    reason = (
+        "1,875 rows instead of 2,000: the log has 3,000, and the thinning network needs as many further rows as the "
+        "others train on"
+    )
+    assert said[0] == reason
+    assert tables.about["rows"] == 1_875
+    assert f"fewer rows: {reason}" in text.text(tables)
+    tables = run("criteo", data=log, rows=1_801, models=2, epochs=1)
+    assert tables.about["rows"] == 1_801
+    assert "fewer rows" not in tables.about
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"models": 1}, "models=1; a served model"),
+        ({"rows": 0}, "rows"),
+        ({"vocabulary": "some"}, "vocabulary"),
+        ({"thinning": "none"}, "thinning='none' is unknown"),
+        ({"worlds": 2, "data": "x"}, "worlds=2, and a log is one"),
+        ({"models": 1000}, "models=1000; train fewer"),
+        ({"data": "nowhere.txt"}, "cannot read nowhere.txt"),
+        ({"data": "/dev/null"}, "/dev/null holds no rows; pass Criteo's log"),
+    ],
+)
+def test_bad_arguments_are_named(options, message):
+    with pytest.raises(UncurseError, match=message):
+        run("criteo", **options)
+
+
+def criteo_lines(rows: int, seed: int = 0) -> str:
+    rng = np.random.default_rng(seed)
+    codes, numbers = rng.integers(0, 40, (rows, 26)), rng.integers(0, 9, (rows, 13))
+    lines = zip(rng.integers(0, 2, rows), numbers, codes, strict=True)
+    return "".join("\t".join([str(y), *map(str, x), *(f"{c:08x}" for c in z)]) + "\n" for y, x, z in lines)
+
+
+def test_a_log_is_encoded_by_the_training_rows_of_its_split_and_used_again_only_for_them(tmp_path, monkeypatch):
+    from uncurse_lab import deep
+
+    seen = []
+
+    def stop(model, clicks, **options):
+        seen.append((clicks, options["rows"]))
+        raise UncurseError("far enough")
+
+    monkeypatch.setattr(deep, "train_replicas", stop, raising=False)
+    log, kept = tmp_path / "train.txt", tmp_path / "kept.clicks"
+    log.write_text(criteo_lines(1_600))
+
+    def go(**options):
+        with pytest.raises(UncurseError) as caught:
+            run("criteo", **{"data": log, "encoded": kept, "models": 2, **options})
+        return str(caught.value)
+
+    assert go() == "far enough"
+    (clicks, rows), log_rows = seen[0], Encoded.open(kept)
+    split = parts.split_rows(replace(SETTINGS["criteo"], shares=parts.SMALL_SHARES), 1000, 1600, 0)
+    training = np.flatnonzero(split == parts.TRAIN)
+    assert np.array_equal(rows[1], training[: (split == parts.OTHER).sum()])
+    assert log_rows.training_rows == len(training)
+    for field in range(26):  # no value of other rows is known
+        assert set(clicks.codes[:, field].tolist()) <= {1, *clicks.codes[training, field].tolist()}
+    assert go() == "far enough"  # the same again, from the encoded file
+    assert go(models=80) == "far enough"  # many models of few rows are no work for half a day
+    for options in ({"seed": 1}, {"rows": 500}, {"vocabulary": "all"}):
+        assert "for something else" in go(**options)
+    other = tmp_path / "other.txt"
+    other.write_text(criteo_lines(1_601, seed=1))
+    assert "source_bytes is" in go(data=other)
+    assert "is an encoded log; pass the log itself" in go(data=kept)
+
+
+def test_without_a_gpu_nobody_waits_for_half_a_day_by_accident(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UncurseError, match=r"no GPU here, and 81 models on 15,000,000 rows would take some \d+ hours"):
+        run("criteo")
+
+
+def test_parts_without_a_click_are_told_before_the_training():
+    with pytest.raises(UncurseError, match=r"are \w+ rows, with 0 clicks among them: too few; take more rows"):
+        run("criteo", rows=30, models=2)
+
+
+def test_a_rate_is_for_worlds_only(tmp_path):
+    log = tmp_path / "train.txt"
+    log.write_text("0\t1\n")
+    with pytest.raises(UncurseError, match="a rate is for a world"):
+        run("criteo", data=log, rate=0.1)
+
+
+def test_lines_are_counted_gzipped_or_not(tmp_path):
+    import gzip
+
+    (tmp_path / "a.txt").write_bytes(b"x\n" * 10)
+    with gzip.open(tmp_path / "a.txt.gz", "wb") as stream:
+        stream.write(b"x\n" * 10)
+    (tmp_path / "a.txt.gz").rename(tmp_path / "zipped")  # told by its bytes, not by its name
+    assert count_lines(tmp_path / "a.txt", 99) == count_lines(tmp_path / "zipped", 99) == 10
+    assert count_lines(tmp_path / "a.txt", 7) == 7
+    (tmp_path / "b.txt").write_bytes(b"x\ny")
+    assert count_lines(tmp_path / "b.txt", 99) == 2
+    (tmp_path / "half.gz").write_bytes((tmp_path / "zipped").read_bytes()[:12])
+    with pytest.raises(UncurseError, match=r"half\.gz is not a whole gzip file"):
+        count_lines(tmp_path / "half.gz", 99)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reproduce", "criteo"], "pass --data FILE, or --world"),
+        (["reproduce", "avazu", "--world", "--data", "x"], "--world and --data exclude each other"),
+        (["reproduce", "criteo", "--world", "--markdown", "."], "cannot write --markdown .: Is a directory"),
+        (["reproduce", "criteo", "--world", "--checkpoint", "x", "--markdown", "x"], "x is the file of --markdown too"),
+        (["reproduce", "criteo", "--world", "--precision", "int4"], "precision='int4' is unknown"),
+        (["reproduce", "criteo", "--world", "--device", "tpu"], "device='tpu' is unknown"),
+        (["reproduce", "criteo", "--world", "--encoded", "x"], "--encoded keeps an encoded log"),
+        (["reproduce", "criteo", "--data", "nowhere.txt"], "cannot read nowhere.txt"),
+    ],
+)
+def test_the_command_says_what_is_wrong_in_one_line(words, message, run):
+    said = run(*words, code=2)
+    assert said.startswith("uncurse: ")
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_the_help_says_what_a_quick_run_trains(run):
+    words = " ".join(run("reproduce", "criteo", "--help").split())
+    criteo, avazu = parts.QUICK["criteo"], parts.QUICK["avazu"]
+    assert f"{criteo['models']} networks, {criteo['rows']:,} rows, {criteo['epochs']} epochs" in words
+    assert f"(Avazu: {avazu['models']}, {avazu['rows']:,}, {SETTINGS['avazu'].world_epochs})" in words
+    assert "do not show the paper's findings" in words
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("criteo", "criteo_kaggle_raw/criteo_train_first10k.txt.gz"),
+        ("avazu", "avazu/avazu_train_first10k.csv.gz"),
+        ("avazu", "avazu/avazu_random10k_with_rowindex.csv.gz"),
+    ],
+)
+def test_the_command_runs_through_on_a_real_sample(name, file, tmp_path, run, monkeypatch):
+    sample = SAMPLES / file
+    if "random" in file:  # another file of the same log: other rows and another column, and the same figures
+        monkeypatch.setattr(clicks_module, "measure", partial(clicks_module.measure, methods=["VAD"]))
+    if not sample.exists():
+        pytest.skip(f"the real sample {file} is not here: its owner forbids to ship it")
+    encoded, tables = tmp_path / "log.clicks", tmp_path / "t.md"
+    words = ["reproduce", name, "--data", str(sample), "--models", "2", "--epochs", "1", "--format", "json"]
+    words += ["--encoded", str(encoded), "--device", "cpu", "--rows", "2400"]
+    assert json.loads(run(*words, "--markdown", str(tables)))["kind"] == "clicks"
+    assert encoded.exists()
+    assert "for something else (training_crc is" in run(*words, "--seed", "1", code=2)
+    assert tables.read_text().startswith(name.capitalize())
+    assert "Platt Scaling" in tables.read_text()
