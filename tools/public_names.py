@@ -23,7 +23,7 @@ def public_modules(leave_out: Collection[str] = ()) -> list[ModuleType]:
     package = importlib.import_module("uncurse")
     names = [f"uncurse.{found.name}" for found in pkgutil.iter_modules(package.__path__)]
     left_out = INTERNAL.union(leave_out)
-    names = [name for name in (*names, *NESTED) if name.split(".")[1] not in left_out and "._" not in name]
+    names = [name for name in (*names, *NESTED) if left_out.isdisjoint(name.split(".")) and "._" not in name]
     modules = [package, *(importlib.import_module(name) for name in sorted(names))]
     return [module for module in modules if getattr(module, "__all__", None)]
 
