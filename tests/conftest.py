@@ -15,7 +15,7 @@ from required_options import with_required
 from uncurse import UncurseError
 
 #: Modules that take longest. They start first, so that no process is left with one of them at the end.
-LONG = ("test_docs", "test_examples", "test_fuzz", "test_mlflow", "test_mutants", "test_page", "test_paper")
+LONG = ("test_docs", "test_examples", "test_mlflow", "test_page", "test_paper")
 
 
 @pytest.hookimpl(wrapper=True)
