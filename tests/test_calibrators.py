@@ -15,7 +15,6 @@ from uncurse.calibration.logistic import fit_logistic
 from uncurse.links import logit
 
 BINNED = ("histogram", "scaling-binning")
-STRICT = ("beta", "histogram", "scaling-binning", "isotonic", "bbq")  # calibrators with the option strict
 
 
 def world(rows, *, seed=0, mean=-1.0, sd=1.5, truth=lambda l: 0.7 * l + 0.3, decimals=None):
