@@ -8,7 +8,7 @@ PIP := $(BIN)/python $(INSTALL) --constraint constraints.txt
 # Where this is set, each of the many processes of the tests would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-spark test-oldest lint theory fuzz mutants bench docs package clean
+.PHONY: setup demo test test-spark test-oldest lint theory fuzz bench docs package clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.core
@@ -32,31 +32,30 @@ TESTS ?= $(patsubst %,tests/test_%.py,calibrators cli collect displays estimator
   shift spline straight_line validation) \
   tests/test_logs.py::test_from_a_log_to_a_map_to_predictions_to_a_page \
   -k 'not (demo_writes or over_prediction or smaller_error or interrupted or standard_output_is_one_line or goes_away)'
-LIST_CORE := from pathlib import Path; from tools.mutants.runner import core_tests; print(*core_tests(Path()))
+# The tests and doctests of the core are those of no package or page of these names.
+NOT_CORE := arena auction cli click collect deep demo docs examples experiment expressions faults fitting import log_files \
+  logs mlflow monitor_command page paper release report serving site sources spark top_per_request __ py.typed
+CORE = tests/contracts tests/test_cli.py tests/test_collect.py \
+  $(filter-out $(foreach name,$(NOT_CORE),tests/test_$(name)%),$(wildcard tests/test_*.py)) \
+  $(filter-out $(foreach name,$(NOT_CORE),src/uncurse/$(name)%),$(wildcard src/uncurse/*))
 test-oldest: $(VENV)-oldest/.dev
 	@if [ ! -x $(VENV)-oldest/bin/pytest ]; then echo "skipped: NumPy 2.0 and SciPy 1.13 have no wheels for Python 3.13 and later"; \
 	else $(VENV)-oldest/bin/python -m pytest -p no:cacheprovider \
-	  $(if $(filter core,$(TESTS)),$$($(VENV)-oldest/bin/python -c '$(LIST_CORE)') tests/test_cli.py tests/test_collect.py,$(TESTS)); fi
+	  $(if $(filter core,$(TESTS)),$(CORE),$(TESTS)); fi
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/python -m tools.docstrings
 
 theory: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto -m theory tests lab/tests
 
-# Random calls of every public name, then the property tests with fresh draws: make fuzz SEED=1 CALLS=100000
-SEED ?= 0
-CALLS ?= 100000
+# The property tests with fresh draws, many of each.
 fuzz: $(VENV)/.dev
-	$(BIN)/python -m tools.fuzz --calls $(CALLS) --seed $(SEED) --properties
-
-# How many random changes to the core do the tests notice: make mutants SEED=1 MUTANTS=200
-MUTANTS ?= 200
-mutants: $(VENV)/.dev
-	$(BIN)/python -m tools.mutants --count $(MUTANTS) --seed $(SEED)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto -p no:cacheprovider $$(grep -rl 'from hypothesis' tests --include='test_*.py')
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

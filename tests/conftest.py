@@ -9,13 +9,21 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import settings
 
 from engines import MANY_ROWS, SAMPLE_ROWS
 from required_options import with_required
 from uncurse import UncurseError
 
+collect_ignore = ["conftest.py"]  # which the doctests of modules would import under the name of another
+
+# "ci" draws the same data each time. "nightly" (make fuzz) draws fresh data, and many more.
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, max_examples=20)
+settings.register_profile("nightly", deadline=None, max_examples=1_000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
 #: Modules that take longest. They start first, so that no process is left with one of them at the end.
-LONG = ("test_docs", "test_examples", "test_fuzz", "test_mlflow", "test_mutants", "test_page", "test_paper")
+LONG = ("test_docs", "test_examples", "test_mlflow", "test_page", "test_paper")
 
 
 @pytest.hookimpl(wrapper=True)

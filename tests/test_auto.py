@@ -455,32 +455,6 @@ def test_few_rows_give_a_finite_increasing_map_or_an_error_with_their_number(row
         assert np.isfinite(auto.interval(0.1)).all()
 
 
-def test_a_failed_fit_keeps_the_previous_one():
-    auto = Auto().fit(POOL[:2_000], labelled=(SCORES[:2_000] + 2, LABELS[:2_000]))
-    before, interval = dict(vars(auto)), auto.interval(0.1)
-    for arguments in ((POOL[:, :1],), (np.full((50, 2), 1.5),), (POOL[:10],)):
-        with pytest.raises(UncurseError):
-            auto.fit(*arguments)
-        assert vars(auto).keys() == before.keys()
-        assert all(vars(auto)[name] is value for name, value in before.items())
-    with pytest.raises(UncurseError, match="labels fall as scores rise"):
-        auto.fit(POOL, labelled=(SCORES, 1 - LABELS))
-    assert auto.interval(0.1) == interval
-
-
-@pytest.mark.parametrize("shift", [None, 0.0, 2.0])
-def test_arrays_that_change_after_the_fit_change_nothing(shift):
-    def fit():
-        pool, scores, labels = POOL[:500].copy(), SCORES[:500] + (shift or 0.0), LABELS[:500].copy()
-        return Auto().fit(pool, labelled=None if shift is None else (scores, labels)), (pool, scores, labels)
-
-    (one, _), (other, arrays) = fit(), fit()
-    for array in arrays:
-        array[:] = 0
-    np.testing.assert_array_equal(other.predict_proba(X), one.predict_proba(X))
-    assert other.interval(0.1) == one.interval(0.1)
-
-
 @pytest.mark.parametrize(("mean", "sd"), [(30.0, 3.0), (-1000.0, 40.0)])
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_saturated_logits_have_a_finite_interval_or_an_error(mean, sd, replicas):
@@ -498,25 +472,6 @@ def test_a_share_that_selects_no_row_is_refused():
     auto = Auto().fit(POOL[:2_000])
     with pytest.raises(UncurseError, match=r"alpha=1e-07 of 2,000 rows selects none; use at least 0\.0005"):
         auto.interval(1e-7)
-
-
-@pytest.mark.parametrize("labelled", [False, True])
-def test_equal_weights_of_any_size_equal_no_weights(labelled):
-    groups = np.arange(3_000) % 3
-    plain, weighted = (
-        Auto().fit(
-            POOL[:3_000],
-            labelled=(SCORES[:3_000] + 1, LABELS[:3_000], *([] if w is None else [w])) if labelled else None,
-            groups=groups,
-            sample_weight=w,
-        )
-        for w in (None, np.full(3_000, 1 / 3_000))
-    )
-    assert plain.reason_ == weighted.reason_
-    for group in range(3):
-        names = np.full(len(X), group)
-        np.testing.assert_allclose(weighted.predict_proba(X, names), plain.predict_proba(X, names), rtol=1e-9)
-    np.testing.assert_allclose(weighted.interval(0.1), plain.interval(0.1), rtol=1e-6)
 
 
 def test_outliers_are_judged_by_their_share_of_predictions_on_the_top_percent():

@@ -15,7 +15,6 @@ from uncurse.calibration.logistic import fit_logistic
 from uncurse.links import logit
 
 BINNED = ("histogram", "scaling-binning")
-STRICT = ("beta", "histogram", "scaling-binning", "isotonic", "bbq")  # calibrators with the option strict
 
 
 def world(rows, *, seed=0, mean=-1.0, sd=1.5, truth=lambda l: 0.7 * l + 0.3, decimals=None):
@@ -378,17 +377,6 @@ def test_every_calibrator_corrects_a_model_that_is_too_steep(method):
     l, y, _ = world(50_000, truth=lambda l: 0.6 * l)
     truth = expit(0.6 * l)
     assert np.abs(calibrate(method, l, y)(l) - truth).mean() < 0.2 * np.abs(expit(l) - truth).mean()
-
-
-@pytest.mark.parametrize(
-    ("method", "options"), [(m, {}) for m in CALIBRATORS] + [(m, {"strict": False}) for m in STRICT]
-)
-def test_float32_and_float64_agree(method, options):
-    rng = np.random.default_rng(0)
-    l = rng.normal(-1, 1.5, 20_000).astype(np.float32)
-    y = rng.random(20_000) < expit(l)
-    single, double = (calibrate(method, l.astype(kind), y, **options) for kind in (np.float32, np.float64))
-    np.testing.assert_allclose(single(l), double(l.astype(np.float64)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("method", CALIBRATORS)

@@ -261,34 +261,9 @@ def through_json(cells):
     return Cells.from_dict(json.loads(json.dumps(cells.to_dict(), allow_nan=False)))
 
 
-@pytest.mark.parametrize("exact", [True, False, None])
-@pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize("weighted", [True, False])
-def test_a_json_round_trip_is_exact(exact, labelled, weighted):
-    l, y, w = world(5_000)
-    cells = Cells(exact=exact).update(l, y if labelled else None, sample_weight=w if weighted else None)
-    back = through_json(cells)
-    assert_equal_cells(back, cells, tolerance=0)
-    assert back.to_dict() == cells.to_dict()
-    more = world(100, seed=1)[:2]
-    for each in (back, cells):
-        each.update(more[0], more[1] if labelled else None)
-    assert_equal_cells(back, cells, tolerance=0)
-
-
 def test_empty_cells_make_a_json_round_trip():
     back = through_json(Cells())
     assert (back.rows, len(back)) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    "key", ["scale", "exact", "grid", "rows", "labelled", "cut", "exact_keys", "exact_table", "grid_keys", "grid_table"]
-)
-def test_content_without_a_field_is_refused(key):
-    content = Cells().update([0.0, 1.0], [0, 1]).to_dict()
-    del content[key]
-    with pytest.raises(UncurseError, match=f"not a complete cells document .*{key}"):
-        Cells.from_dict(content)
 
 
 def contents():

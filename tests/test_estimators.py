@@ -269,16 +269,6 @@ def test_the_number_of_fits_is_the_number_of_replicas_times_the_folds_and_one():
 # ---------------------------------------------------------------------------- invariances
 
 
-@pytest.mark.parametrize(
-    ("base", "scale"), [(LOGISTIC, 1e-6), (RandomForestClassifier(10, max_depth=4), 1e6)], ids=["linear", "trees"]
-)
-def test_only_ratios_of_weights_matter(base, scale):
-    weights = np.random.default_rng(1).exponential(size=len(Y))
-    one = UncursedClassifierCV(base, cv=2, random_state=0).fit(X, Y, sample_weight=weights)
-    two = UncursedClassifierCV(base, cv=2, random_state=0).fit(X, Y, sample_weight=scale * weights)
-    np.testing.assert_allclose(one.predict_proba(POOL), two.predict_proba(POOL), rtol=1e-8)
-
-
 def test_rows_of_weight_zero_are_not_used():
     weights = np.where(np.arange(len(Y)) < 100, 0.0, 2.0)
     target = np.where(np.arange(len(Y)) < 100, 1 - Y, Y)

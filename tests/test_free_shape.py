@@ -174,16 +174,6 @@ def test_negative_rate_equals_correcting_the_scores():
     assert thinned.map_.kind == "chain"
 
 
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_the_scale_of_weights_does_not_matter(replicas):
-    _, pool = pool_of(2_000, replicas)
-    w = np.random.default_rng(0).random(2_000)
-    one, other = (VAD(shape="free").fit(pool, sample_weight=k * w) for k in (1.0, 1e6))
-    x = np.linspace(-4, -0.5, 20)
-    np.testing.assert_allclose(other.predict_proba(x), one.predict_proba(x), rtol=1e-6)
-    np.testing.assert_allclose(other.interval(0.1), one.interval(0.1), rtol=1e-5)
-
-
 def test_rows_of_zero_weight_do_not_count():
     truth, pool = pool_of(20_000)
     keep = truth > -2.5

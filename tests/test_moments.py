@@ -352,30 +352,9 @@ def through_json(moments):
     return Moments.from_dict(json.loads(json.dumps(moments.to_dict(), allow_nan=False)))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_json_round_trip_is_exact(weighted):
-    weights = np.random.default_rng(0).exponential(size=5000) if weighted else None
-    moments = Moments("probit").update(pool_of(5000, 3), sample_weight=weights)
-    back = through_json(moments)
-    assert back.link == "probit"
-    assert (back.rows, back.effective_rows) == (moments.rows, moments.effective_rows)
-    assert (back.mean == moments.mean).all()
-    assert (back.covariance == moments.covariance).all()
-    assert back.standard_error(lambda_of) == moments.standard_error(lambda_of)
-    assert back.to_dict() == moments.to_dict()
-
-
 def test_empty_moments_make_a_json_round_trip():
     back = through_json(Moments("log"))
     assert (back.link, back.rows) == ("log", 0)
-
-
-@pytest.mark.parametrize("key", ["link", "rows", "weight", "squares", "mean", "scatter"])
-def test_content_without_a_field_is_refused(key):
-    content = Moments().update(pool_of(50)).to_dict()
-    del content[key]
-    with pytest.raises(UncurseError, match=f"not a complete moments document .*{key}"):
-        Moments.from_dict(content)
 
 
 def replaced(name, *place, value):

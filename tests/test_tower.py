@@ -821,45 +821,6 @@ def test_a_share_that_selects_no_row_is_refused():
         FITTED.interval(1e-7)
 
 
-def test_a_failed_fit_keeps_the_previous_one():
-    tower = Tower().fit(POOL[:500], labelled=(SCORES[:500], LABELS[:500]))
-    before, interval = dict(vars(tower)), tower.interval(0.1)
-    failures = [
-        (POOL, (SCORES, 1 - LABELS)),
-        (np.full_like(POOL, -2.0), (SCORES, LABELS)),
-        (POOL, (SCORES, 0 * LABELS)),
-        (POOL[:, :2], (SCORES, LABELS)),
-    ]
-    for pool, labelled in failures:
-        with pytest.raises(UncurseError):
-            tower.fit(pool, labelled=labelled)
-        assert vars(tower).keys() == before.keys()
-        assert all(vars(tower)[name] is value for name, value in before.items())
-    assert tower.interval(0.1) == interval
-
-
-def test_arrays_that_change_after_the_fit_change_nothing():
-    pool, scores, labels = POOL[:500].copy(), SCORES[:500].copy(), LABELS[:500].copy()
-    one, other = (Tower().fit(pool, labelled=(scores, labels)) for _ in range(2))
-    before = one.interval(0.1)
-    for array in (pool, scores, labels):
-        array[:] = 0
-    np.testing.assert_array_equal(other.predict_proba(X), one.predict_proba(X))
-    assert other.interval(0.1) == before
-
-
-def test_equal_weights_of_any_size_equal_no_weights():
-    groups, w = np.arange(2_000) % 3, np.full(2_000, 1 / 2_000)
-    plain = Tower().fit(POOL[:2_000], labelled=(SCORES[:2_000], LABELS[:2_000]), groups=groups)
-    weighted = Tower().fit(
-        POOL[:2_000], labelled=(SCORES[:2_000], LABELS[:2_000], 1e6 * w), groups=groups, sample_weight=w
-    )
-    for group in range(3):
-        names = np.full(len(X), group)
-        np.testing.assert_allclose(weighted.predict_proba(X, names), plain.predict_proba(X, names), rtol=1e-9)
-    np.testing.assert_allclose(weighted.interval(0.1), plain.interval(0.1), rtol=1e-6)
-
-
 @pytest.mark.parametrize("coarser", ["pool", "labelled"])
 def test_pool_and_labelled_rows_are_compared_on_the_same_grid(coarser):
     # More rows fill more cells, so their grid is coarser. Posteriors on another grid differ by several percent.

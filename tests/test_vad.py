@@ -61,18 +61,6 @@ def algorithm_1(pool):
     return total / rows
 
 
-@pytest.mark.parametrize("replicas", [2, 3, 5])
-@pytest.mark.parametrize("offsets", [0.0, 1.0])
-def test_noise_variance_equals_the_triple_loop_of_algorithm_1(replicas, offsets):
-    pool = pool_of(300, replicas) + offsets * np.arange(replicas)  # replicas with different means
-    V = algorithm_1(pool)
-    np.testing.assert_allclose(KINDS["seeds"].noise_variance(np.cov(pool, rowvar=False, ddof=0)), V, rtol=1e-12)
-    vad = VAD().fit(pool)
-    np.testing.assert_allclose(vad.noise_variance_, V, rtol=1e-12)
-    np.testing.assert_allclose(vad.lambda_, 1 - V / np.var(pool[:, 0]), rtol=1e-12)
-    np.testing.assert_allclose(vad.center_, pool[:, 0].mean(), rtol=1e-12)
-
-
 @pytest.mark.parametrize("replicas", [3, 4, 6])
 def test_bootstrap_noise_variance_is_algorithm_1_without_the_served_column(replicas):
     pool = pool_of(300, replicas)
@@ -275,19 +263,6 @@ def literal_tandem(pool, scores, y, method, served, weights=None, **options):
     calibrated = true_logit(step(pool[:, 0]))
     ratio = literal_lambda(pool) / literal_lambda(scores)
     return expit(ratio * true_logit(step(served)) + (1 - ratio) * calibrated.mean()), ratio
-
-
-@pytest.mark.parametrize("method", CALIBRATORS)
-def test_a_tandem_shrinks_calibrated_scores_by_the_ratio_of_lambdas(method):
-    pool, (scores, y) = pool_of(1000), labelled_of(1500)
-    served = np.linspace(-6, 1, 101)
-    expected, ratio = literal_tandem(pool, scores, y, method, served)
-    vad = VAD(calibrator=method, recentre=False).fit(pool, labelled=(scores, y))
-    np.testing.assert_allclose(vad.lambda_, ratio, rtol=1e-12)
-    np.testing.assert_allclose(vad.predict_proba(served), expected, rtol=1e-9)
-    # λ_pool = .8 and λ_labelled = .862: the ratio is 0.93.
-    reverse = VAD(calibrator=method).fit(scores, labelled=(scores, y))
-    np.testing.assert_allclose(reverse.lambda_, 1.0, rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["histogram", "scaling-binning"])
@@ -693,17 +668,6 @@ def test_evidence_that_was_saved_in_parts_and_merged_gives_the_same_lambda(tmp_p
     np.testing.assert_allclose(VAD().fit(merged).lambda_, VAD().fit(pool).lambda_, rtol=1e-12)
 
 
-def test_float32_and_float64_agree():
-    pool, (scores, y) = pool_of(20_000), labelled_of(20_000)
-    single = [a.astype(np.float32) for a in (pool, scores)]
-    for calibrator in (None, "platt"):
-        labelled = (None, None) if calibrator is None else ((scores, y), (single[1], y))
-        double = VAD(calibrator=calibrator).fit(pool, labelled=labelled[0])
-        float_ = VAD(calibrator=calibrator).fit(single[0], labelled=labelled[1])
-        np.testing.assert_allclose(float_.lambda_, double.lambda_, rtol=1e-5)
-        np.testing.assert_allclose(float_.predict_proba(single[0][:, 0]), double.predict_proba(pool[:, 0]), rtol=1e-5)
-
-
 def test_fitting_again_forgets_the_groups():
     pool = pool_of(500)
     vad = VAD().fit(pool, groups=np.arange(500) % 2).fit(pool)
@@ -728,21 +692,6 @@ def test_a_failed_fit_keeps_the_previous_one():
         assert vars(vad).keys() == before.keys()
         assert all(vars(vad)[name] is value for name, value in before.items())
     assert vad.interval(0.1) == interval
-
-
-@pytest.mark.parametrize("options", [{}, {"shape": "free"}, {"calibrator": "platt"}, {"curvature": True}])
-def test_arrays_that_change_after_the_fit_change_nothing(options):
-    pool, (scores, y) = pool_of(400), labelled_of(400)
-    weights, k = np.ones(400), np.ones(400)
-    vad = VAD(intervals=True, **options)
-    vad.fit(pool, labelled=(scores, y, k) if "calibrator" in options else None, sample_weight=weights)
-    before = vad.predict_proba([-3.0, -1.0]), vad.interval(0.1)
-    fitted = VAD(intervals=True, **options)
-    fitted.fit(pool, labelled=(scores, y, k) if "calibrator" in options else None, sample_weight=weights)
-    for array in (pool, scores, y, weights, k):
-        array[:] = 0
-    np.testing.assert_array_equal(fitted.predict_proba([-3.0, -1.0]), before[0])
-    assert fitted.interval(0.1) == before[1]  # computed on this call
 
 
 # ---------------------------------------------------------------------------- few rows, no noise

@@ -1,1 +1,0 @@
-"""Mutation testing of the core: ``python -m tools.mutants --count 200 --seed 0``."""
