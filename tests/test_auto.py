@@ -1,23 +1,14 @@
 import contextlib
 import pickle
 import re
-from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy import stats
 from scipy.special import expit
 
 import uncurse
 from uncurse import VAD, Auto, LogSpec, Tower, UncurseError
-from uncurse.debias import KINDS
-from uncurse.debias.auto import _cause, _compare_with_labels, _correction, _group_factors
-from uncurse.debias.base import Fitted
-from uncurse.debias.free_shape import Parametric
-from uncurse.debias.latent_scores import ReplicaModel
-from uncurse.debias.remaining_error import compared_shares
 from uncurse.evidence import from_arrays
 from uncurse.evidence.from_arrays import column_names
 from uncurse.metrics.selection import top_share
@@ -323,32 +314,6 @@ def test_replicas_that_contradict_each_other_raise_a_warning():
 # ---------------------------------------------------------------------------- weight of the label-free map
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.2, 0.6])
-def test_the_weight_is_the_posterior_probability_by_integration(shift):
-    _, scores, labels = rows_of(1_000, 2, noise=1e-3, mean=-1.0)
-    tower = Tower().fit(scores, labelled=(scores, labels))
-    record = label_free().record_
-    cells = tower._remaining.labelled.cells
-    moved = replace(tower._remaining.labelled.cells, served=cells.served + shift)
-    fit = replace(tower._remaining, labelled=ReplicaModel(moved, "seeds"))
-    found = _compare_with_labels(Fitted(tower.map_, replace(record, method="nothing"), None), fit)
-    l = scores[:, 0] + shift
-    # Right without an error of its own; wrong by a level and a slope with standard deviation 0.2.
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    level, slope = np.meshgrid(0.2 * nodes, 0.2 * nodes)
-    z = l + level[..., None] + slope[..., None] * (l - l.mean())
-    likelihood = (z * labels - np.logaddexp(0, z)).sum(axis=-1)
-    right = float((l * labels - np.logaddexp(0, l)).sum())
-    wrong = np.log(np.sum(np.outer(weights, weights) * np.exp(likelihood - right)) / (2 * np.pi))
-    assert np.log(found.right / (1 - found.right)) == pytest.approx(-wrong, abs=0.05, rel=0.1)
-    assert found.rarer == pytest.approx(min(labels.sum(), (1 - labels).sum()), rel=1e-9)
-    # A map that is wrong shares its weight with the tower by their errors, unless its probability is below 5%.
-    error = np.mean([fit.log_error(alpha) ** 2 for alpha in compared_shares(fit.cells)])
-    shared = min(1.0, found.right / 0.05)
-    shared *= error / (error + 0.1**2) if shared > 0.01 else 1.0
-    assert found.weight == pytest.approx(found.right + (1 - found.right) * shared, rel=1e-9)
-
-
 def test_an_average_lies_between_its_parts_and_says_so():
     labelled = (SCORES[:1_500] + 0.15, LABELS[:1_500])
     pool = POOL[:5_000] + 0.15
@@ -500,50 +465,6 @@ def test_a_free_shape_corrects_for_the_negative_rate():
     plain, thinned = Auto().fit(scores), Auto(negative_rate=0.1).fit(scores - np.log(0.1))
     assert plain.method_ == thinned.method_ == "free"
     np.testing.assert_allclose(thinned.predict_proba(X - np.log(0.1)), plain.predict_proba(X), rtol=1e-3)
-
-
-def test_the_correction_of_a_share_without_a_row_is_zero():
-    estimate = Parametric(ReplicaModel(from_arrays(POOL[:1_000], replica_counts=True).replica_counts.cells(), "seeds"),
-                          0.8, -2.5, 0.8)  # fmt: skip
-    assert _correction(estimate, 0.00099) == 0
-    top = np.sort(estimate.cells.served)[-10:]
-    moved = np.log(expit(top).mean() / expit(estimate.log_odds(top)).mean())
-    wanted = moved / max(estimate.map_error(0.01), 0.001)
-    assert _correction(estimate, 0.01) == pytest.approx(wanted, rel=0.05)
-
-    class Certain(Parametric):
-        def map_error(self, alpha):
-            return 0.0
-
-    certain = Certain(estimate.model, 0.8, -2.5, 0.8)
-    assert _correction(certain, 0.01) == pytest.approx(moved / 0.001, rel=0.05)  # half of 0.2%
-
-
-@pytest.mark.parametrize(
-    ("level", "rise", "cause"),
-    [
-        (0.41, 1.1, "the odds of that map are 34% too low"),
-        (-0.41, 1.1, "the odds of that map are 51% too high"),
-        (0.41, 0.9, "the odds of that map are 34% too low"),
-        (0.39, 1.1, "labels rise by 1.10 per unit of that map's log odds: the model under-fits"),
-        (-0.39, 0.9, KINDS["seeds"].if_noise_is_hidden),
-    ],
-)
-def test_a_level_is_the_cause_if_it_is_twice_the_tilt_over_one_spread(level, rise, cause):
-    tower = SimpleNamespace(labelled=SimpleNamespace(kind=KINDS["seeds"]))
-    base = SimpleNamespace(record=SimpleNamespace(method="nothing"))
-    assert _cause(level, rise, 2.0, base, tower).endswith(cause)  # a spread of 2, and so a tilt of 0.2
-    base.record.method = "free"
-    noise = ", or the replicas show more noise than the served score has" if "under-fits" in cause else ""
-    assert _cause(level, rise, 2.0, base, tower).endswith(cause + noise)
-
-
-def test_a_group_speaks_against_a_map_by_the_densities_of_its_level():
-    levels = {"right": (0.01, 0.05), "wrong": (0.5, 0.05), "unknown": (0.5, 10.0)}
-    factors = _group_factors(SimpleNamespace(group_levels=levels))
-    for name, (level, error) in levels.items():
-        wrong = stats.norm(0, np.hypot(error, 0.2))
-        assert factors[name] == pytest.approx(stats.norm(0, error).logpdf(level) - wrong.logpdf(level))
 
 
 def weak_scores(spread, noise, rows, seed):

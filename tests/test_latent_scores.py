@@ -3,8 +3,7 @@ import pytest
 from scipy.special import expit, logit
 
 from uncurse import ReplicaCounts, UncurseError
-from uncurse.debias import latent_scores
-from uncurse.debias.latent_scores import ReplicaModel, _chance_of_variance, _Problem
+from uncurse.debias.latent_scores import ReplicaModel, _Problem
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -164,36 +163,6 @@ def test_rows_with_a_larger_variance_are_shrunk_more():
 
 
 # ---------------------------------------------------------------------------- the fit
-
-
-def test_an_em_iteration_never_lowers_the_likelihood(monkeypatch):
-    cells = cells_of(pool_of(5_000, 3))
-    problem = _Problem.of(summarize(cells, "seeds"), cells.effective_rows, cells.effective_rows)
-    counts = np.bincount(problem.place, problem.summary.weight, np.prod(problem.shape)).reshape(problem.shape)
-
-    def likelihood(share):
-        chance = np.einsum("nbl,ln,vn->bv", problem.kernel, share, problem.grid.by_variance)
-        return float((counts * np.log(np.maximum(chance, 1e-300))).sum())
-
-    reached = []
-    for iterations in range(1, 41):
-        monkeypatch.setattr(latent_scores, "_MIN_ITERATIONS", iterations)
-        monkeypatch.setattr(latent_scores, "_MAX_ITERATIONS", iterations)
-        share = problem.solve()[0].share
-        np.testing.assert_allclose(share.sum(), 1, rtol=1e-12)
-        reached.append(likelihood(share))
-    assert (np.diff(reached) > -1e-12).all()
-    assert reached[-1] > reached[0] + 1e-4
-
-
-def test_probabilities_of_variance_bins_are_chi_squared():
-    from scipy.stats import chi2
-
-    edges, noises = np.array([0.0, 0.1, 0.5, np.inf]), np.array([0.3, 1.0])
-    for freedom in (1, 2, 5):
-        expected = np.diff(chi2.cdf(edges[:, None] * freedom / noises**2, freedom), axis=0)
-        np.testing.assert_allclose(_chance_of_variance(edges, noises, freedom), expected, atol=1e-12)
-        np.testing.assert_allclose(_chance_of_variance(edges, noises, freedom).sum(axis=0), 1)
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])

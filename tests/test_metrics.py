@@ -23,8 +23,7 @@ from uncurse.metrics import (
     log_loss_reduction,
     maximum_calibration_error,
 )
-from uncurse.metrics.evaluation import _edge
-from uncurse.metrics.selection import count_of_share, top_share
+from uncurse.metrics.selection import top_share
 
 NAMES = ("ratio", "calibration_error", "ece", "mce", "log_loss", "brier")
 
@@ -840,15 +839,3 @@ def test_number_of_bins_is_limited_before_memory_is_allocated(strategy):
     assert huge.n_bins == 4096
     assert str(huge) == str(evaluate(y, p, [0.1, 1.0], n_bins=4096, strategy=strategy))
     assert np.isfinite(expected_calibration_error(y, p, n_bins=10**12, strategy=strategy, sample_weight=w))
-
-
-def test_the_edge_of_a_selection_counts_rows_whatever_cells_they_are_in():
-    # 1, 3 and 7 rows: the top 30% of 11 rows are 3 rows, rounded, of the 7 at the highest score.
-    cells = Cells(exact=True).update(np.repeat([0.0, 1.0, 2.0], [1, 3, 7]), np.zeros(11))
-    assert _edge(cells, 0.3) == (2.0, pytest.approx(count_of_share(0.3, 11) / 7))
-    # 8 rows: those at the highest score, and one of three.
-    assert _edge(cells, 8 / 11) == (1.0, pytest.approx(1 / 3))
-    assert _edge(cells, 1.0) == (0.0, 1.0)
-    # With weights a share of the weight is selected.
-    weighted = Cells(exact=True).update([0.0, 1.0, 2.0], [0, 0, 1], sample_weight=[1.0, 2.0, 5.0])
-    assert _edge(weighted, 0.3) == (2.0, pytest.approx(0.3 * 8 / 5))

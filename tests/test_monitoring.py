@@ -39,7 +39,6 @@ from uncurse.monitoring import (
     ScoreChange,
     drift,
     judge,
-    sequential,
     verdict,
 )
 from uncurse.monitoring.prometheus import prometheus_text
@@ -690,12 +689,6 @@ def test_the_likely_start_has_the_largest_mixture_of_likelihood_ratios(seed):
     assert likely_start(observed, np.array([one.cumulants] * 6)) == int(np.argmax(weights))
 
 
-def test_probabilities_of_first_days_and_of_no_error_yet_add_up_to_one():
-    for days in (1, 2, 10, 1_000):
-        begun = sum(sequential._start_probability(t) for t in range(days))
-        assert begun + 0.3 / (1 + math.log(days)) == pytest.approx(1)
-
-
 def test_label_sums_that_are_impossible_are_refused():
     content = LabelSums.of([0.1, 0.5], [0, 1]).to_dict()
     assert LabelSums.from_dict({**content, "observed": 2.0}).observed == 2
@@ -771,19 +764,6 @@ def test_an_e_value_of_20_raises_an_alarm(observed, decision):
     found = monitor(IDENTITY, rows, day="2026-11-01")
     assert found.decision == decision
     assert (found.since_fit.e_value >= 5, found.since_fit.e_value >= 20) == (decision != "keep", decision == "refit")
-
-
-def test_positives_that_are_needed_follow_from_the_width_of_the_confidence_sequence():
-    sums = LabelSums.of([0.1], [400.0], [4_000])
-    # The width falls with the root of the positives: ±10% from 400 needs four times as many for ±5%.
-    assert verdict._needed(replace(part_of(), low=-0.09, high=0.11), sums) == 1_200
-    assert verdict._needed(replace(part_of(), low=-0.09, high=0.1101), sums) == 1_202  # 1,201.6
-    assert verdict._needed(replace(part_of(), low=-0.04, high=0.05), sums) == 0
-    # Without a bound, z² for each squared error, with z² = 2 (log 20 + 3).
-    for change in ({"error": None}, {"low": None}, {"high": None}):
-        wanted = math.ceil(2 * (math.log(20) + 3) / 0.05**2 - 400)
-        assert verdict._needed(replace(part_of(), **change), sums) == wanted
-    assert verdict._needed(replace(part_of(), low=None), replace(sums, observed=1e5)) == 0
 
 
 def test_a_tolerance_is_a_share():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.stats import foldnorm
 
 from uncurse.metrics import ranking
 from uncurse.metrics.ranking import Ranked, rank, top_rows
@@ -78,28 +77,6 @@ def test_rows_below_the_exact_ones_are_summarised_without_changing_totals(monkey
         np.testing.assert_array_equal(rank(f, y, w).f, exact.f)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_mean_and_deviation_of_the_largest_absolute_normal_equal_a_simulation(seed):
-    rng = np.random.default_rng(seed)
-    mean, sd = rng.random((2, 5)) * [[1.0], [0.5]]
-    sd[0] = 0.0
-    drawn = np.abs(mean + sd * rng.normal(size=(100_000, 5))).max(axis=1)
-    expected, deviation = ranking._largest(mean[None], sd[None])
-    assert abs(expected[0] - drawn.mean()) < 4 * drawn.std() / np.sqrt(100_000)
-    np.testing.assert_allclose(deviation[0], drawn.std(), rtol=0.02)  # 4 standard errors of a deviation are 0.9%
-
-
-def test_mean_and_variance_of_one_absolute_normal_are_those_of_scipy():
-    mean, sd = np.array([0.0, 0.3, 2.0, 1.5]), np.array([1.0, 0.5, 0.1, 0.0])
-    expected, variance = ranking._folded(mean, sd)
-    oracle = foldnorm(mean[:3] / sd[:3], scale=sd[:3])
-    np.testing.assert_allclose(expected, [*oracle.mean(), 1.5], rtol=1e-9)
-    np.testing.assert_allclose(variance, [*oracle.var(), 0.0], rtol=1e-6, atol=1e-15)
-    # The largest of one is the same.
-    np.testing.assert_allclose(ranking._largest(mean[:3, None], sd[:3, None])[0], expected[:3], rtol=1e-3)
-    np.testing.assert_allclose(ranking._largest(mean[:3, None], sd[:3, None])[1] ** 2, variance[:3], rtol=1e-2)
-
-
 def test_sums_of_a_light_bin_keep_their_digits_next_to_heavy_bins():
     rng = np.random.default_rng(3)
     f = np.sort(rng.random(300))
@@ -118,10 +95,3 @@ def test_zero_of_either_sign_and_denormal_numbers_are_one_prediction():
     f = np.array([0.5, 1e-310, -0.0, 0.0, 1e-299])
     for weights in (None, np.ones(5)):
         np.testing.assert_array_equal(rank(f, np.array([1, 1, 0, 0, 0]), weights).f, [0.5, 1e-299, 0.0])
-
-
-def test_a_mean_prediction_of_one_up_to_rounding_has_a_normal_floor():
-    sd, one = np.array([[1e-9, 0.1]]), np.array([[1.0, 0.3]])
-    mean, largest = ranking._floors(sd, np.array([[50.0, 20.0]]), one)
-    assert mean[0, 0] == pytest.approx(1e-9 * np.sqrt(2 / np.pi))
-    assert np.isfinite(largest).all()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from scipy import integrate, optimize, stats
+from scipy import optimize
 from scipy.special import expit
 
 import uncurse
@@ -17,7 +17,7 @@ from uncurse import VAD, Affine, Chain, Curve, Evidence, Grouped, LogSpec, Steps
 from uncurse.calibration.logistic import fit_logistic
 from uncurse.calibration.spline import make_basis
 from uncurse.cli import main
-from uncurse.debias import DataRecord, ErrorInterval, FitRecord, Fitted, drift_model, load_record
+from uncurse.debias import DataRecord, ErrorInterval, FitRecord, Fitted, load_record
 from uncurse.debias.drift_model import Drift, Known, fit_drift
 from uncurse.evidence import from_arrays, merged
 from uncurse.maps import compose
@@ -536,19 +536,6 @@ def test_without_a_curve_its_prior_probability_is_shared(z, size):
     np.testing.assert_allclose(drift.error_covariance[:size, :size], errors[:size, :size], rtol=0.005)
 
 
-def test_marginal_likelihood_is_the_integral_over_the_level():
-    z, weight, label, sd = np.array([-1.0]), np.array([500.0]), np.array([160.0]), 0.15
-
-    def likelihood(b):
-        return np.exp(160 * b + 160 * z[0] - 500 * np.logaddexp(0, z[0] + b) + 310) * stats.norm.pdf(b, 0, sd)
-
-    total, first, second = (integrate.quad(lambda b, k=k: b**k * likelihood(b), -1, 1)[0] for k in range(3))
-    mean, covariance, found = drift_model._fit(np.ones((1, 1)), weight, label, z, np.array([[sd**2]]))
-    assert found + 310 == pytest.approx(np.log(total), abs=0.01)
-    assert mean[0] == pytest.approx(first / total, abs=0.002)
-    assert covariance[0, 0] == pytest.approx(second / total - (first / total) ** 2, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("probabilities", "supported"),
     [
@@ -562,41 +549,6 @@ def test_marginal_likelihood_is_the_integral_over_the_level():
 def test_a_part_is_supported_from_three_to_one(probabilities, supported):
     drift = Drift(0.0, 1.0, None, np.zeros(2), np.eye(2), np.eye(2), np.array(probabilities))
     assert drift.supported == supported
-
-
-def test_knots_of_the_curve_are_quantiles_that_differ():
-    z = np.linspace(0, 1, 10_001)
-    basis = drift_model._basis(z, np.ones(len(z)), 0.5, 0.25)
-    np.testing.assert_allclose(basis.knots, (np.array([0.01, 0.2, 0.5, 0.8, 0.95, 0.99]) - 0.5) / 0.25, atol=1e-3)
-    for gap, count in ((0.049, 5), (0.051, 6)):  # of the last two knots, in spreads
-        knots = np.array([-2.0, -1.0, 0.0, 1.0, 1.5, 1.5 + gap])
-        values = np.interp(np.linspace(0, 1, 10_001), [0, 0.01, 0.2, 0.5, 0.8, 0.95, 0.99, 1], [-2.01, *knots, 1.56])
-        assert len(drift_model._basis(values, np.ones(10_001), 0.0, 1.0).knots) == count
-    values = np.interp(np.linspace(0, 1, 10_001), [0, 0.01, 0.2, 0.5, 0.8, 0.95, 0.99, 1], [0, 0, 0.04, 1, 2, 3, 4, 4])
-    np.testing.assert_allclose(drift_model._basis(values, np.ones(10_001), 0.0, 1.0).knots, [0, 1, 2, 3, 4], atol=0.01)
-    for knots, count in (([0, 1, 2, 2, 2, 2], None), ([0, 1, 2, 3, 3, 3], 4)):
-        values = np.interp(np.linspace(0, 1, 10_001), [0, 0.01, 0.2, 0.5, 0.8, 0.95, 0.99, 1], [0, *knots, knots[-1]])
-        found = drift_model._basis(values, np.ones(10_001), 0.0, 1.0)
-        assert (None if found is None else len(found.knots)) == count
-    assert drift_model._basis(np.zeros(9), np.ones(9), 0.0, 0.0) is None
-
-
-def test_outliers_are_outside_the_range_of_98_percent_by_three_times_its_distance_to_the_median():
-    z = np.linspace(0, 1, 10_001)
-    # Quantiles 0.01, 0.5 and 0.99, so fences at 0.01 - 3 * 0.49 and 0.99 + 3 * 0.49.
-    tested = np.array([-1.47, -1.45, 2.45, 2.47])
-    inside = drift_model._inside(np.append(tested, z), np.append(np.full(4, 1e-6), np.ones(len(z))))
-    assert inside.tolist() == [False, True, True, False, *[True] * len(z)]
-    assert drift_model._inside(np.array([0.0, 1.0]), np.ones(2)).all()
-    assert drift_model._inside(np.array([0.0]), np.ones(1)).all()
-
-
-def test_cells_in_the_same_interval_are_merged():
-    z, weight, label = np.array([1.3, 0.3, 0.7, 0.9]), np.array([1.0, 2.0, 6.0, 4.0]), np.array([0.5, 1.0, 2.0, 3.0])
-    # Intervals begin at the lowest cell: 0.3 to 0.8, 0.8 to 1.3, 1.3 to 1.8.
-    found = drift_model._merged(z, weight, label, 0.5)
-    np.testing.assert_allclose(found, [[0.6, 0.9, 1.3], [8, 4, 1], [3, 3, 0.5]])
-    np.testing.assert_allclose(drift_model._merged(z, weight, label, 0.0), [[9.7 / 13], [13], [6.5]])
 
 
 def test_uncertainty_about_another_center():

@@ -21,7 +21,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from uncurse.errors import UncurseError
 from uncurse.estimators import fit_replicas
-from uncurse.estimators.replicas import _relative_noise
 from uncurse.estimators.resampling import Bootstrap, row_hashes, take_rows
 
 # scikit-learn 1.6 uses an option that SciPy 1.17 deprecates.
@@ -406,30 +405,6 @@ class Predicting:
 
     def predict_proba(self, rows):
         return self.values[np.asarray(rows, int)[:, 0]]
-
-
-def test_noise_of_seeds_is_relative_to_the_variance_of_all_columns():
-    rng = np.random.default_rng(0)
-    a, noise = rng.normal(size=(50, 2)), 0.1 * rng.normal(size=(50, 2))
-    rows = np.arange(50)[:, None]
-    found = _relative_noise(Predicting(a), Predicting(a + noise), rows, 50)
-    assert found == pytest.approx(noise.var(axis=0).sum() / a.var(axis=0).sum())
-    assert _relative_noise(Predicting(np.ones((50, 2))), Predicting(a), rows, 50) == 0
-
-
-@pytest.mark.parametrize(("count", "read"), [(10_000, 10_000), (10_001, 10_000), (25_000, 10_000)])
-def test_noise_of_seeds_is_measured_on_ten_thousand_rows_from_end_to_end(count, read):
-    class Counting(Predicting):
-        def predict_proba(self, rows):
-            seen.append(rows[:, 0])
-            return super().predict_proba(rows)
-
-    seen = []
-    model = Counting(np.arange(count)[:, None])
-    _relative_noise(model, model, np.arange(count)[:, None], count)
-    for rows in seen:
-        assert (len(rows), rows[0], rows[-1]) == (read, 0, count - 1)
-        assert (np.diff(rows) > 0).all()
 
 
 @pytest.mark.parametrize(("heavy", "refused"), [(45.0, False), (50.0, True)])

@@ -9,8 +9,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from uncurse import UncurseError, calibrate
-from uncurse.calibration import spline as spline_module
-from uncurse.calibration.spline import SmoothCurve, _limited, fit_smooth, make_basis, monotone_curve
+from uncurse.calibration.spline import fit_smooth, make_basis, monotone_curve
 
 KNOTS = np.array([-2.5, -1.1, -0.4, 0.0, 0.3, 0.9, 1.0, 2.2, 3.6])
 
@@ -172,14 +171,6 @@ def test_scatter_scales_errors_by_the_residuals():
         errors.append(float(np.sqrt(at[:, 0] @ smooth.covariance @ at[:, 0])))
     assert 1.5 < errors[1] / errors[0] < 2.7
     assert 0.3 < errors[1] / (0.1 / np.sqrt(20_000 / 2)) < 3  # half of the rows are nearby
-
-
-def test_dispersion_is_the_mean_of_runs_of_64_cells_and_geometric_between():
-    pearson = np.repeat([1.0, 4.0, 16.0], 64) * np.tile([0.5, 1.5], 96)
-    smooth = spline_module._dispersion(np.append(pearson, np.full(10, 16.0)))  # the rest joins the last run
-    assert len(smooth) == 202
-    np.testing.assert_allclose(smooth[[0, 32, 64, 96, 128, 160, 201]], [1, 1, 2, 4, 8, 16, 16], rtol=1e-12)
-    np.testing.assert_allclose(spline_module._dispersion(np.arange(5.0)), 2.0)  # fewer cells than a run
 
 
 def test_known_scatter_divides_the_weight():
@@ -345,39 +336,12 @@ def test_outliers_are_beyond_three_times_the_distance_of_the_tail_to_the_median(
         assert np.isfinite(fit_smooth(x, np.ones(rows), y).limits[side]) == beyond
 
 
-def test_location_and_knots_are_weighted_quantiles_of_the_middle_of_cells():
-    rng = np.random.default_rng(0)
-    t, w = np.linspace(-3, 3, 40), 10 * rng.random(40) + 10
-    x = t**3 + 2 * t
-    middle = (np.cumsum(w) - w / 2) / w.sum()
-    curve = fit_smooth(x, w, w * expit(0.02 * x - 2))
-    low, center, high = np.interp([1 / 6, 1 / 2, 5 / 6], middle, x)
-    np.testing.assert_allclose([curve.center, curve.spread], [center, (high - low) / 2], rtol=1e-12)
-    first, *others = np.interp(spline_module._LEVELS, middle, x)
-    kept = [first]
-    for quantile in others:
-        kept += [quantile] if quantile > kept[-1] + 0.05 * curve.spread else []
-    np.testing.assert_allclose(curve.basis.knots * curve.spread + curve.center, kept, rtol=1e-9, atol=1e-9)
-    assert (np.diff(np.concatenate([[0], spline_module._LEVELS, [1]])) > 0).all()
-
-
 def test_knots_are_distinct_and_at_least_four():
     x = np.append(np.linspace(0, 1e-3, 500), np.linspace(1, 2, 20))
     w = np.ones(520)
     knots = fit_smooth(x, w, w * expit(x - 1)).basis.knots
     assert len(knots) >= 4
     assert (np.diff(knots) > 0.05).all()
-
-
-@pytest.mark.parametrize(("gap", "count"), [(0.048, 11), (0.052, 12)])
-@pytest.mark.parametrize("place", [0, 5, 10])
-def test_knots_differ_by_a_twentieth_of_a_spread(gap, count, place):
-    knots = np.arange(12.0)
-    knots[place + 1 :] += gap - 1
-    z = np.interp(np.linspace(0, 1, 200_001), [0, *spline_module._LEVELS, 1], [knots[0], *knots, knots[-1]])
-    found = spline_module.distinct_knots(spline_module._LEVELS, z, np.ones(200_001))
-    assert len(found) == count
-    np.testing.assert_allclose(found, np.delete(knots, [place + 1] if count == 11 else []), atol=0.02)
 
 
 @pytest.mark.parametrize("rows", [12, 60, 300])
@@ -503,17 +467,3 @@ def test_scatter_of_scores_that_differ_by_rounding_does_not_depend_on_the_roundi
 
     np.testing.assert_allclose(fit(1e-15), fit(1e-12), rtol=1e-9)
     np.testing.assert_allclose(fit(0.0), fit(1e-12), rtol=1e-9)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_levels_of_outliers_keep_their_digits_at_rates_near_one(sign):
-    line = np.array([sign * 40.0, -1.0, 0.0, 0.0])
-    curve = SmoothCurve(
-        0.0, 1.0, (-np.inf, np.inf), (-np.inf, np.inf), make_basis(np.linspace(0, 1, 4)), line, np.eye(4), 1.0
-    )
-    score, label = np.array([-50.0, 0.0, 0.5, 1.0, 60.0]), np.full(5, float(sign > 0))
-    bottom, top = _limited(curve, score, np.ones(5), label, slice(1, 4)).levels
-    # One row like the outlier doubles the odds of the rate at the end, and a low level must not exceed the curve.
-    assert bottom == pytest.approx(40.0 if sign > 0 else -40 - np.log(2), rel=1e-12)
-    shared = np.logaddexp.reduce(-40.0 - np.append([0.0, 0.5, 1.0], 1.0)) - np.log(5)
-    assert top == pytest.approx(39 + np.log(2) if sign > 0 else shared, rel=1e-12)

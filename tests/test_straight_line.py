@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import least_squares, minimize
+from scipy.optimize import minimize
 from scipy.special import expit
 
 from uncurse import VAD, Affine, Auto, Curve, Tower, UncursedClassifierCV, UncurseError
-from uncurse.debias.straight_line import _fit, straight_line
+from uncurse.debias.straight_line import straight_line
 from uncurse.serving import fold
 
 RNG = np.random.default_rng(0)
@@ -154,43 +154,3 @@ def test_fold_takes_a_fitted_estimator_and_offers_a_line():
         fold(line, model, straight=True)
     with pytest.raises(UncurseError, match="no model to fold into"):
         fold(line)
-
-
-@pytest.mark.parametrize("rise", [0.3, 1.0, 3.0])
-@pytest.mark.parametrize("start", [-2.0, 2.0])
-def test_any_start_leads_to_the_minimum_of_the_squares(rise, start):
-    rng = np.random.default_rng(1)
-    x = np.sort(rng.normal(0, 2, 60))[::-1]
-    own = np.tril(np.ones((60, 60)))[[4, 9, 19, 39, 59]]
-    own /= own.sum(axis=1, keepdims=True)
-    target = np.log(own @ expit(np.where(x > 0, 2.5 * np.tanh(x), 0.1 * x)))
-    importance = np.array([1.0, 1.0, 2.0, 1.0, 5.0])
-    found = _fit(x, own, target, rise * x + start, importance)
-
-    def residuals(b):
-        return np.sqrt(importance) * (np.log(own @ expit(b[0] * x + b[1])) - target)
-
-    exact = least_squares(residuals, found, xtol=1e-14, ftol=1e-14).x
-    assert found == pytest.approx(tuple(exact), rel=1e-6)
-
-
-def test_the_line_is_at_the_minimum_of_the_squares():
-    rng = np.random.default_rng(0)
-    x = np.sort(rng.normal(0, 2, 60))[::-1]
-    own = np.tril(np.ones((60, 60)))[[4, 9, 19, 39, 59]]
-    own /= own.sum(axis=1, keepdims=True)
-    log_odds = np.where(x > 0, 2.5 * np.tanh(x), 0.1 * x)
-    target = np.log(own @ expit(log_odds))
-    found = _fit(x, own, target, log_odds, np.ones(len(target)))
-    exact = least_squares(lambda b: np.log(own @ expit(b[0] * x + b[1])) - target, found, xtol=1e-14, ftol=1e-14).x
-    assert found == pytest.approx(tuple(exact), rel=1e-6)
-
-
-def test_the_first_line_goes_through_the_ends_however_close_the_scores_are(monkeypatch):
-    monkeypatch.setattr("uncurse.debias.straight_line._STEPS", 0)
-    for width in (0.5, 1.0, 3.0):
-        x = np.array([-1.0, -1.0 + width / 3, -1.0 + width])
-        slope, intercept = _fit(x, np.eye(3), np.zeros(3), 0.7 * x - 0.2, np.ones(3))
-        assert slope == pytest.approx(0.7)
-        assert intercept == pytest.approx(np.mean(0.7 * x - 0.2) - 0.7 * x.mean())
-    assert _fit(np.full(3, -1.0), np.eye(3), np.zeros(3), np.full(3, -2.0), np.ones(3)) == (1.0, -1.0)

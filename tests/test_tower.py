@@ -14,7 +14,7 @@ from uncurse import VAD, Evidence, LogSpec, Moments, Tower, UncurseError
 from uncurse.calibration.logistic import fit_logistic
 from uncurse.debias.label_model import fit_scaling
 from uncurse.debias.latent_scores import ReplicaModel
-from uncurse.debias.tower import _is_large, fit_tower
+from uncurse.debias.tower import fit_tower
 from uncurse.evidence import from_arrays
 from uncurse.evidence.from_arrays import column_names
 from uncurse.metrics.selection import top_share
@@ -835,11 +835,3 @@ def test_pool_and_labelled_rows_are_compared_on_the_same_grid(coarser):
     pair = (coarse, fine) if coarser == "pool" else (fine, coarse)
     mixed, alike = (fit_tower(*each, replicas="bootstrap").map for each in (pair, (coarse, coarse)))
     assert_allclose(mixed(served), alike(served), rtol=1e-12)
-
-
-@pytest.mark.parametrize(("rows", "large"), [(1_999, False), (2_000, True)])
-def test_a_group_of_two_thousand_rows_with_different_scores_is_large(rows, large):
-    scores = np.random.default_rng(0).normal(size=(rows, 2))
-    cells = from_arrays(scores, replica_counts=True).replica_counts.cells()
-    assert _is_large(ReplicaModel(cells, "seeds")) == large
-    assert not _is_large(ReplicaModel(replace(cells, served=np.zeros_like(cells.served)), "seeds"))
