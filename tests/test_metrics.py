@@ -827,7 +827,7 @@ def test_share_without_a_positive_label_does_not_stop_the_other_shares():
     assert_rows_equal(defined, evaluate(y, p, [0.5]).rows[0])
     content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert content["rows"][0]["ratio"] == {"value": None, "standard_error": None}
-    assert "nan" in str(result)
+    assert "undefined" in str(result)
 
 
 # ---------------------------------------------------------------------------- number of bins

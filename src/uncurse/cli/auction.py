@@ -131,7 +131,7 @@ def auction(
     if days is not None:
         loop = _run_loop(market, settings, days, repetitions or _LOOPS, policy, bootstrap, quick)
     found = results.Results(outcome, varied, loop)
-    emit(format, results.text(found), results.to_json(found), results.records(found))
+    emit(format, lambda: results.text(found), lambda: results.to_json(found))
     if markdown is not None:
         write_file(markdown, results.markdown(found))
     if report is not None:
@@ -200,7 +200,7 @@ def _replay(
             policies[Path(path).name if Path(path).name not in policies else path] = load_map(path)[0].at_logits
         found = replay.replay(auctions, policies, **options)
     parts = replay.replay_parts(found)
-    emit(format, as_text(parts), replay.replay_json(found), replay.replay_records(found))
+    emit(format, lambda: as_text(parts), lambda: replay.replay_json(found))
     if train is None and not maps:
         note("pass --train LOG for calibrators, or --map FILE for a map, to compare them with the scores as served")
     if markdown is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -140,18 +140,12 @@ def evaluate(
                 page.to_html(report)
             if figures is not None:
                 page.save_figures(figures)
-    parts = [
-        {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(m).items()} for m in methods
-    ]
-    document = documents.dumps("evaluations", {"facts": facts, "selection": selection, "methods": parts})
-    records = _records(methods)
-    by_method = [records[i : i + len(alphas)] for i in range(0, len(records), len(alphas))]
-    emit(format, _text(by_method, evidence, value), document, records)
+    emit(format, lambda: _text(methods, evidence, value), lambda: _document(methods, facts, selection))
     for path in (report, figures):
         if path is not None:
             note(f"written to {path}")
     if limit is not None:
-        _gate(by_method[1:] or by_method, limit)
+        _gate(methods[1:] or methods, limit)
 
 
 # ---------------------------------------------------------------------------- maps and options
@@ -274,76 +268,45 @@ def _facts(log: Sequence[str], evidence: Evidence, maps: list[str], state: Path 
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def _records(methods: Sequence[Method]) -> _Records:
-    """Return a flat record for every method and share."""
-    records = []
-    for method in methods:
-        for i, row in enumerate(method.evaluation.rows):
-            record: dict[str, Any] = {"method": method.name}
-            record |= {name: getattr(row, name) for name in ("alpha", "selected", "predicted", "observed")}
-            record |= {
-                "calibration_error": row.calibration_error,
-                "standard_error": row.calibration_error.standard_error,
-            }
-            record |= {"ece": row.ece, "ece_floor": row.ece.floor, "mce": row.mce, "mce_floor": row.mce.floor}
-            record |= {"log_loss": row.log_loss, "brier": row.brier}
-            if method.value is not None:
-                value = method.value.rows[i]
-                record |= {"value_predicted": value.predicted, "value_observed": value.observed}
-                record |= {"value_error": value.calibration_error}
-                record |= {"value_standard_error": value.calibration_error.standard_error}
-            records.append({name: float(x) if isinstance(x, float) else x for name, x in record.items()})
-    return records
+def _document(methods: Sequence[Method], facts: dict[str, Any], selection: str | None) -> str:
+    parts = [
+        {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(m).items()} for m in methods
+    ]
+    return documents.dumps("evaluations", {"facts": facts, "selection": selection, "methods": parts})
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.4g}%"
-
-
-def _signed(value: float, digits: int = 2) -> str:
-    return f"{100 * value:+.{digits}f}%" if value == value else "undefined"
-
-
-def _error(error: float, standard_error: float, digits: int = 2) -> str:
-    return _signed(error, digits) + (f" ± {100 * standard_error:.{digits}f}%" if error == error else "")
-
-
-def _amount(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.6g}"
-
-
-def _text(by_method: Sequence[_Records], log: Evidence, value: str | None) -> str:
+def _text(methods: Sequence[Method], log: Evidence, value: str | None) -> str:
     """Return tables of calibration errors, of ECE and of value: a row for each share, a column for each method."""
-
-    def table(title: str, cell: Callable[[dict[str, Any]], str], **first: str) -> list[str]:
-        rows = [("top", *first, *(records[0]["method"] for records in by_method))]
-        for row in zip(*by_method, strict=True):
-            rows.append((_percent(row[0]["alpha"]), *(_amount(row[0][key]) for key in first.values()), *map(cell, row)))
-        return ["", title, *aligned(rows, left=0)]
-
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
-    title = "Calibration error (predicted / observed − 1) ± standard error"
-    lines += table(title, lambda r: _error(r["calibration_error"], r["standard_error"]), selected="selected")
-    lines += table("ECE (noise floor)", lambda r: f"{r['ece']:.5f} ({r['ece_floor']:.5f})")
+    cells = [[row.cells() for row in method.evaluation.rows] for method in methods]
+    names = [method.name for method in methods]
+    for title, column, first in (
+        ("Calibration error (predicted / observed − 1) ± standard error", "calibration error", ("top", "selected")),
+        ("ECE (noise floor)", "ECE (floor)", ("top",)),
+    ):
+        rows = [(*(row[0][name] for name in first), *(one[column] for one in row)) for row in zip(*cells, strict=True)]
+        lines += ["", title, *aligned([(*first, *names), *rows], left=0)]
     if value is not None:
+        valued = [[row.cells() for row in method.value.rows] for method in methods if method.value is not None]
+        rows = [
+            (row[0]["top"], row[0]["observed"], *(f"{one['predicted']} ({one['calibration error']})" for one in row))
+            for row in zip(*valued, strict=True)
+        ]
         title = f"Sum of {value}: observed, and predicted (difference ± standard error)"
-        lines += table(title, _value_cell, observed="value_observed")
+        lines += ["", title, *aligned([("top", "observed", *names), *rows], left=0)]
     return "\n".join(lines)
 
 
-def _value_cell(record: dict[str, Any]) -> str:
-    return f"{_amount(record['value_predicted'])} ({_error(record['value_error'], record['value_standard_error'], 1)})"
-
-
-def _gate(by_method: Sequence[_Records], limit: float) -> None:
+def _gate(methods: Sequence[Method], limit: float) -> None:
     """Exit with 1 if a calibration error exceeds the limit; NaN, without a positive label, does too."""
-    exceeded = [record for records in by_method for record in records if not abs(record["calibration_error"]) <= limit]
+    above = f"above {100 * limit:.4g}%"
+    exceeded = [
+        f"{method.name}, top {row.cells()['top']}: {row.cells()['calibration error']}"
+        for method in methods
+        for row in method.evaluation.rows
+        if not abs(row.calibration_error) <= limit
+    ]
     if exceeded:
-        errors = [
-            f"{r['method']}, top {_percent(r['alpha'])}: {_error(r['calibration_error'], r['standard_error'])}"
-            for r in exceeded
-        ]
-        typer.echo(f"uncurse: the calibration error is above {_percent(limit)}: {'; '.join(errors)}", err=True)
+        typer.echo(f"uncurse: the calibration error is {above}: {'; '.join(exceeded)}", err=True)
         raise typer.Exit(1)
-    names = ", ".join(records[0]["method"] for records in by_method)
-    note(f"no calibration error of {names} is above {_percent(limit)}")
+    note(f"no calibration error of {', '.join(method.name for method in methods)} is {above}")

@@ -21,12 +21,13 @@ from statistics import median
 from typing import Any
 
 import matplotlib.style
-from matplotlib.figure import Figure as Chart
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from .monitored import ALARM, DAILY, RUNNING, SCORES, Point, e_value_text, error_text, gap, power_of_ten, span_words
 from .prose import clean, number, share, short
 
+Chart = Figure
 Rows = Sequence[Mapping[str, Any]]
 
 STYLESHEET = resources.files(__package__).joinpath("page.css").read_text("utf-8")
@@ -517,7 +518,7 @@ def error_figure(found: Sequence[Point], alarm: str | None, frame: Frame) -> Cha
 def evidence_figure(found: Sequence[Point], frame: Frame) -> Chart:
     """Return the e-value after each day on a log scale, with the lines of "watch" and of the alarm."""
     figure, (ax,) = axes_of(frame, frame.height - 60)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"time": p.time, "value": p.log_e / math.log(10), "text": f"{p.name}: e-value {e_value_text(p.log_e)}"}
         for p in found
     ]
@@ -541,7 +542,7 @@ def evidence_figure(found: Sequence[Point], frame: Frame) -> Chart:
 def score_figure(found: Sequence[Point], frame: Frame) -> Chart:
     """Return the mean of the scores of each day, with one standard deviation on either side."""
     figure, (ax,) = axes_of(frame, frame.height - 60)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for p in found:
         mean, sd = p.day.score_mean, p.day.score_sd
         text = f"{p.name}: mean {number(mean)}, standard deviation {number(sd)}"
@@ -623,8 +624,8 @@ def _svg_tree(figure: Chart, prefix: str = "", **options: Any) -> ET.Element:
         if own in used:
             element.set("id", prefix + own)
         elif own.startswith(_TOOLTIPS):
-            marks = element.iter(f"{_SVG}use")
-            for mark, text in zip(marks, own.removeprefix(_TOOLTIPS).split(_SEPARATOR), strict=False):
+            drawn = element.iter(f"{_SVG}use")
+            for mark, text in zip(drawn, own.removeprefix(_TOOLTIPS).split(_SEPARATOR), strict=False):
                 ET.SubElement(mark, "title").text = text
         for name, value in given.items():
             if name == _XLINK:

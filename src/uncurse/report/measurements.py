@@ -61,8 +61,7 @@ def calibration_error(report: Report) -> Section:
     for at, m in _each(report):
         text, _, bounds = error_words(m.calibration_error)
         described = f"{at['name']}, {share(at['alpha'])}: {text} ({bounds})"
-        sums = [number(one) for one in (m.selected, m.predicted, m.observed)]
-        rows.append({**at, **_with_interval(m.calibration_error), "sums": sums, "text": described})
+        rows.append({**at, **_with_interval(m.calibration_error), "text": described})
     places, several = by_share(report), len(report.methods[0].evaluation.rows) > 1
     caption = (
         "Sum of predictions over number of positive outcomes, minus 1. Above zero, the selected scores predict more "
@@ -81,16 +80,19 @@ def calibration_error(report: Report) -> Section:
         drawings = (Figure("calibration-error", draw, label, caption, _legend(report)),)
     cells = {(row["series"], row["place"]): _plus_minus(row) for row in rows}
     overview = [[m.name, *(cells[series, i] for i in places)] for series, m in enumerate(report.methods)]
-    header = ["method", "share", "selected", "predicted", "observed", "error", "low", "high"]
-    ends = ("value", "low", "high")
-    numbers = [[r["name"], share(r["alpha"]), *r["sums"], *(percent(r[end], 2) for end in ends)] for r in rows]
+    every = [(at["name"], m.cells()) for at, m in _each(report)]
     tables = (
         Table(
             "Calibration error with the half-width of its 95% interval",
             ["method", *(selection_name(report, i) for i in places)],
             overview,
         ),
-        Table("calibration error by method and share", header, numbers, folded=True),
+        Table(
+            "all metrics by method and share",
+            ["method", *every[0][1]],
+            [[name, *row.values()] for name, row in every],
+            folded=True,
+        ),
     )
     title = "Calibration error by selected share" if several else "Calibration error"
     return Section("error", title, (), (*drawings, *tables))
@@ -257,18 +259,10 @@ def binned_errors(report: Report) -> Section:
         "over methods)."
     )
     legend = ((OBSERVED, "noise floor"), *_legend(report)) if _legend(report) else ()
-    header = ["method", "share", "ECE", "floor", "MCE", "floor"]
-    body = [
-        [a["name"], share(a["alpha"]), *(number(row[key]) for row in (a, b) for key in ("value", "floor"))]
-        for a, b in zip(ece, mce, strict=True)
-    ]
     panels = {"ECE": _with_floor("ECE", ece), "MCE": _with_floor("MCE", mce)}
     draw = partial(figures.by_share_figure, panels, selection=report.selection)
-    blocks = (
-        Figure("ece-mce", draw, prose, caption, legend),
-        Table("ECE and MCE with their noise floors", header, body, folded=True),
-    )
-    return Section("binned", "ECE and MCE compared with their noise floor", (prose,), blocks)
+    figure = Figure("ece-mce", draw, prose, caption, legend)
+    return Section("binned", "ECE and MCE compared with their noise floor", (prose,), (figure,))
 
 
 def _binned_row(metric: str, at: dict[str, Any], metrics: SelectionMetrics) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def command_line(call: Call) -> list[str]:
         "--negative-rate": [number(call, "0.1", "1")],
         "--link": [str(call.one_of("logistic", "identity", "log", "probit"))],
         "--engine": [str(call.one_of("polars", "duckdb"))],
-        "--format": [str(call.one_of("table", "tsv", "json"))],
+        "--format": [str(call.one_of("table", "json"))],
         "--quiet": [],
     }
     one = {**log, "--score": ["s1" if call.chance(0.9) else column(call)]}

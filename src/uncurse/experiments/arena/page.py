@@ -83,7 +83,6 @@ def _world(arena: Arena, world: str, place: int, series: dict[str, int]) -> Sect
     title = f"{world}: bias ± standard error, then rms, in percent; * marks the least rms of one served model"
     axes = {"x": ("share selected, α", share), "y": ("rms error", _percent)}
     draw = partial(charts.lines_figure, rows, log_x=True, log_y=True, **axes)
-    figure = Figure(
-        f"world-{place}-rms", draw, label, caption, legend)
+    figure = Figure(f"world-{place}-rms", draw, label, caption, legend)
     blocks = (figure, Table(title, header, body, folded=True))
     return Section(f"world-{place}", world, (arena.worlds[world],), blocks)
