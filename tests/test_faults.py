@@ -201,7 +201,7 @@ def test_a_log_without_rows_and_a_selection_without_rows(engine, run, tmp_path):
     options = ["--score", "s1", "--label", "click", "--alpha", "0.001", "--engine", engine]
     code, _, error = run("evaluate", small, *options)
     assert code == 2
-    assert error == (f"uncurse: {small}, label 'click': --alpha 0.001 of 100 rows selects none; use at least 0.01\n")
+    assert error == (f"uncurse: {small}, label 'click': a share of 0.001 of 100 rows selects none; use at least 0.01\n")
 
 
 def test_shares_without_positives_are_not_a_number_with_a_warning(run, tmp_path, monkeypatch):
@@ -250,7 +250,7 @@ def test_what_is_no_probability(value, message, engine, run, tmp_path):
         ),
         (["collect", "log.parquet", "--scale", "odds"], "'--scale': 'odds' is not one of 'logit'"),
         (["collect", "log.parquet", "--group", "s1"], "the group column 's1' holds Float64; groups are text or whole"),
-        (["collect", "log.parquet", "--negative-rate", "3"], "--negative-rate 3.0; pass the share of negatives kept"),
+        (["collect", "log.parquet", "--negative-rate", "3"], "pass the share of negatives kept"),
         (["collect", "log.parquet", "-o", "no/such/day.json"], "cannot write --out no/such/day.json"),
         (["collect", "log.parquet", "--scores", "s1,s1"], "score column 's1' is named twice; name a different column"),
         (["collect", "log.parquet", "--scores", ","], "--scores is empty; name a column"),

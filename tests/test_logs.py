@@ -330,7 +330,7 @@ def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["log.parquet", "--score", "s9", "-o", "out.parquet"], "log.parquet has no column 's9'; it has 'id', 's1'"),
+        (["log.parquet", "--score", "s9", "-o", "out.parquet"], "fitted to the score column 's1', not to 's9'"),
         (["log.parquet", "--score", "s1", "-o", "out.txt"], "out.txt is neither .parquet nor .csv"),
         (
             ["log.parquet", "--score", "s1", "-o", "no/out.parquet"],
@@ -425,7 +425,7 @@ def test_a_map_by_group_without_its_column(run):
         ),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--negative-rate", "0"],
-            "--negative-rate 0.0; pass the share",
+            "pass the share of negatives kept",
         ),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--report", "no/r.html"],
@@ -613,7 +613,7 @@ def test_a_value_of_zero_on_all_selected_rows_is_undefined(run):
     assert float(second["value_observed"]) > 0
     run("evaluate", "log.parquet", *options, "--report", "r.html", "--format", "table")
     log.with_columns(bid=-pl.col("bid")).write_parquet("log.parquet")
-    assert "values must be 0 or more" in run("evaluate", "log.parquet", *options, code=2)
+    assert "values are weights of the rows: " in run("evaluate", "log.parquet", *options, code=2)
 
 
 def test_a_csv_becomes_a_parquet_without_another_change(run, tmp_path):
@@ -692,7 +692,7 @@ def test_scores_that_look_like_probabilities_are_warned_of(run):
     log.write_parquet("log.parquet")
     run("fit", "log.parquet", "--scores", "p1,p2", "-o", "m.json")
     assert run.stderr.startswith("uncurse: warning: every value of p1 lies in [0, 1]; if these are probabilities")
-    assert run.stderr.endswith("pass --scale probability\n")
+    assert run.stderr.endswith("set the scale to probability\n")
     assert run.stderr.count("\n") == 1
 
 

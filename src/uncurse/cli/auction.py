@@ -11,9 +11,9 @@ import typer
 from ..errors import UncurseError
 from ..text_tables import as_markdown, as_text
 from .app import app
-from .options import MarkdownFile, ReportFile, Seed
+from .options import MarkdownFile, ReportFile, Seed, share
 from .output import Format, Quiet, check_outputs, command_line, emit, note, working, write_file
-from .reading import load_map, share
+from .reading import load_map
 
 if TYPE_CHECKING:
     from ..experiments.auction import Market, Settings

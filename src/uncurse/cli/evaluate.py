@@ -100,7 +100,7 @@ def evaluate(
         suffixes={"--report": (".html", ".htm")},
         folders=["--figures"],
     )
-    limit = None if fail_above is None else reading.share(fail_above, "--fail-above", most=100.0)
+    limit = None if fail_above is None else options.share(fail_above, "--fail-above", most=100.0)
     reading.check_engine(engine, log)
     loaded = _load_maps(maps or [])
     since_fit = _since_fit(state, tolerance, loaded, drawn=report is not None or figures is not None)
@@ -109,10 +109,11 @@ def evaluate(
     columns = {"scores": None if score is None else (score,), "label": label, "weight": weight}
     wanted = {**columns, "request": request, "top_k": top_k, **(given if reading.is_evidence(log[0]) else known)}
     scale_from = loaded[0].path if loaded else None
-    options: Any = {"scores_option": "--score", "need_label": True, "scale_from": scale_from}
-    evidence = reading.read_evidence(log, wanted, engine, **options)
+    evidence = reading.read_evidence(
+        log, wanted, engine, scores_option="--score", need_label=True, scale_from=scale_from
+    )
     _check_maps(loaded, evidence, log, group)
-    alphas = reading.shares(alpha, by_request=evidence.spec.top_k is not None)
+    alphas = options.shares(alpha or ("0.02:0.10:0.01" if evidence.spec.top_k is None else "1"))
     evaluations = _evaluate(log, evidence, loaded, alphas, n_bins=bins)
     values: Sequence[Evaluation | None] = [None] * len(evaluations)
     if value is not None:
@@ -176,7 +177,7 @@ def _since_fit(state: Path | None, tolerance: str | None, maps: Sequence[_Map], 
     if not own:
         names = ", ".join(one.path for one in maps)
         raise UncurseError(f"--state {state} belongs to another map than {names}; pass the map that was monitored")
-    accepted = reading.tolerance(tolerance)
+    accepted = options.share(tolerance or "0", "--tolerance", zero=True)
     return Monitored(judge(content, tolerance=accepted), own[0].name, accepted)
 
 
@@ -253,10 +254,7 @@ def _collect_values(
     try:
         return reading.collect_logs(log, replace(spec, weight=column), False, engine, scale_from=scale_from)
     except UncurseError as error:
-        message = str(error)
-        for phrase in ("weights must be 0", "every weight in", "a positive weight", "and as weight"):
-            message = message.replace(phrase, phrase.replace("weight", "value"))
-        raise UncurseError(message) from None
+        raise UncurseError(f"values are weights of the rows: {error}") from None
 
 
 # ---------------------------------------------------------------------------- results

@@ -89,7 +89,7 @@ def monitor(
     if report is not None:
         check_requirements()  # before these rows are counted
     reading.check_engine(engine, [*log, *(pool or [])])
-    accepted = reading.tolerance(tolerance)
+    accepted = options.share(tolerance or "0", "--tolerance", zero=True)
     score_map, record = reading.load_map(map_file)
     with nullcontext() if state is None else documents.locked(state):
         before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)

@@ -192,7 +192,7 @@ def evaluate_cells(
         score_map = Affine(1.0, 0.0, scale=cells.scale)
     elif score_map.scale != cells.scale:
         raise UncurseError(
-            f"the map takes scale={score_map.scale!r}, the cells hold scale={cells.scale!r}; use one scale, "
+            f"the map takes the scale {score_map.scale}, the cells hold the scale {cells.scale}; use one scale, "
             "or `evaluate_log` for the cells of evidence, which are always logits"
         )
     shares = _check_shares(alphas)
