@@ -12,5 +12,5 @@ def with_required(arguments):
     if words[:1] == ["fit"]:
         missing |= {"--replicas": "seeds", "--method": "vad"}
     if words[:1] in (["collect"], ["fit"], ["apply"], ["evaluate"], ["arena"]):
-        missing["--format"] = "tsv"
+        missing["--format"] = "json"
     return words + [word for name, value in missing.items() if name not in words for word in (name, value)]

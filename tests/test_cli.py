@@ -142,22 +142,3 @@ def test_choices_are_the_ones_of_the_library():
     }  # fmt: skip
     for literal, names in choices.items():
         assert get_args(literal) == tuple(names)
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("negative_rate=3; pass the share", "--negative-rate 3; pass the share"),
-        ("use scale='value' or link='log'", "use --scale value or --link log"),
-        ("collect with replica_counts=True\nfirst", "collect with --replica-counts first"),
-        ("replica_counts=False", "--no-replica-counts"),
-        ("n_bins=0 is not positive", "--bins 0 is not positive"),
-        ("λ=3 and rows=5 stay", "λ=3 and rows=5 stay"),
-        ("negative_rate=None; use one negative_rate", "--negative-rate none; use one --negative-rate"),
-        ("column 'None' and 'negative_rate' stay", "column 'None' and 'negative_rate' stay"),
-    ],
-)
-def test_messages_name_options_instead_of_python_arguments(message, expected):
-    from uncurse.cli.app import in_options
-
-    assert in_options(message) == expected

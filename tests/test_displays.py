@@ -33,7 +33,7 @@ def test_errors_by_share_are_those_of_evaluate(predictions):
     display = SelectionErrorDisplay.from_predictions(y, sets, alphas=[0.02, 0.1])
     drawn = {line.get_label(): line.get_ydata() for line in display.ax_.lines}
     for name, p in sets.items():
-        np.testing.assert_allclose(drawn[name], 100 * evaluate(y, p, [0.02, 0.1]).column("calibration_error"))
+        np.testing.assert_allclose(drawn[name], evaluate(y, p, [0.02, 0.1]).column("calibration_error"))
     assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == list(sets)
     assert display.figure_ is display.ax_.figure
 
@@ -107,13 +107,13 @@ def test_notebooks_show_tables(predictions):
 def test_bands_are_95_percent_of_the_default_shares(predictions):
     y, sets = predictions
     ax = SelectionErrorDisplay.from_predictions(y, sets["truth"]).ax_
-    assert any(list(line.get_ydata()) == [0, 0] and line.get_color() == "gray" for line in ax.lines)
+    assert list(ax.lines[0].get_ydata()) == [0, 0]
     rows = evaluate(y, sets["truth"], [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]).rows
-    np.testing.assert_allclose(ax.lines[0].get_xdata(), [1, 2, 5, 10, 20, 50, 100])
+    np.testing.assert_allclose(ax.lines[-1].get_xdata(), [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
     (band,) = (one.get_paths()[0].vertices for one in ax.collections)
     for row in rows:
-        ends = band[np.isclose(band[:, 0], 100 * row.alpha), 1]
-        wanted = 100 * (row.calibration_error + 1.96 * row.calibration_error.standard_error * np.array([-1, 1]))
+        ends = band[np.isclose(band[:, 0], row.alpha), 1]
+        wanted = row.calibration_error + 1.96 * row.calibration_error.standard_error * np.array([-1, 1])
         np.testing.assert_allclose([ends.min(), ends.max()], wanted, rtol=1e-3)
 
 

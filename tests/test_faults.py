@@ -1,5 +1,6 @@
 """Bad logs: one line that names the file and the column, exit 2, and nothing written."""
 
+import json
 import sys
 import warnings
 
@@ -176,7 +177,7 @@ def test_a_csv_may_say_true_and_false_and_pad_its_numbers(engine, run, tmp_path)
     path.write_text("s1,s2,click\n" + "\n".join(f" {i / 7} ,{i / 6},{'True' if i % 2 else 'false'}" for i in range(50)))
     code, out, error = run("evaluate", path, "--score", "s1", "--label", "click", "--alpha", "1", "--engine", engine)
     assert code == 0, error
-    assert "\t25.0\t" in out
+    assert '"observed": 25.0' in out
 
 
 def test_text_in_a_csv_is_named_with_its_line(run, tmp_path):
@@ -200,7 +201,7 @@ def test_a_log_without_rows_and_a_selection_without_rows(engine, run, tmp_path):
     options = ["--score", "s1", "--label", "click", "--alpha", "0.001", "--engine", engine]
     code, _, error = run("evaluate", small, *options)
     assert code == 2
-    assert error == (f"uncurse: {small}, label 'click': --alpha 0.001 of 100 rows selects none; use at least 0.01\n")
+    assert error == (f"uncurse: {small}, label 'click': a share of 0.001 of 100 rows selects none; use at least 0.01\n")
 
 
 def test_shares_without_positives_are_not_a_number_with_a_warning(run, tmp_path, monkeypatch):
@@ -213,9 +214,8 @@ def test_shares_without_positives_are_not_a_number_with_a_warning(run, tmp_path,
     assert code == 0
     assert error.startswith("uncurse: warning: the top 2% (20 rows) has no positive label, so its ratio and calibrat")
     assert error.count("\n") == 9  # one line for each share
-    rows = [line.split("\t") for line in said.strip().splitlines()]
-    assert len(rows) == 10
-    assert {row[rows[0].index("calibration_error")] for row in rows[1:]} == {"nan"}
+    rows = json.loads(said)["methods"][0]["evaluation"]["rows"]
+    assert [row["calibration_error"]["value"] for row in rows] == [None] * 9
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_what_is_no_probability(value, message, engine, run, tmp_path):
         ),
         (["collect", "log.parquet", "--scale", "odds"], "'--scale': 'odds' is not one of 'logit'"),
         (["collect", "log.parquet", "--group", "s1"], "the group column 's1' holds Float64; groups are text or whole"),
-        (["collect", "log.parquet", "--negative-rate", "3"], "--negative-rate 3.0; pass the share of negatives kept"),
+        (["collect", "log.parquet", "--negative-rate", "3"], "pass the share of negatives kept"),
         (["collect", "log.parquet", "-o", "no/such/day.json"], "cannot write --out no/such/day.json"),
         (["collect", "log.parquet", "--scores", "s1,s1"], "score column 's1' is named twice; name a different column"),
         (["collect", "log.parquet", "--scores", ","], "--scores is empty; name a column"),

@@ -311,7 +311,7 @@ def test_replica_counts_need_two_columns_of_logits_or_probabilities():
 def test_logits_that_look_like_probabilities_raise_a_warning():
     p = logistic(arrays()[0])
     with pytest.warns(
-        UserWarning, match=r"every value of the scores lies in \[0, 1\].*pass scale='probability'"
+        UserWarning, match=r"every value of the scores lies in \[0, 1\].*set the scale to probability"
     ) as seen:
         from_arrays(p)
     assert [warning.filename for warning in seen] == [__file__]

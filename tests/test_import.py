@@ -10,7 +10,7 @@ import uncurse
 
 
 def test_import_brings_none_of_the_heavy_packages():
-    heavy = ("sklearn", "pandas", "polars", "altair", "torch", "typer", "rich", "mlflow")
+    heavy = ("sklearn", "pandas", "polars", "matplotlib", "torch", "typer", "rich", "mlflow")
     code = f"import sys, uncurse; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 

@@ -59,8 +59,14 @@ def prepared(run, tmp_path, tmp_path_factory):
 
 
 def records(text):
-    header, *lines = text.strip().splitlines()
-    return [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
+    """Return the metrics of each method and share, with the sums of value."""
+    rows = []
+    for method in json.loads(text)["methods"]:
+        for i, row in enumerate(method["evaluation"]["rows"]):
+            error = {"method": method["name"], "calibration_error": row["calibration_error"]["value"]}
+            valued = {} if method["value"] is None else method["value"]["rows"][i]
+            rows.append({**row, **error, **{f"value_{name}": sums for name, sums in valued.items()}})
+    return rows
 
 
 def a_log_its_evidence_and_its_map(run):
@@ -98,9 +104,9 @@ def evidence_of_other_options(run):
 def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
     log = make()
     log.write_parquet("log.parquet")
-    (collected,) = records(run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json"))
-    assert collected["rows"] == "8000"
-    (fitted,) = records(run("fit", "day.json", "-o", "map.json"))
+    collected = json.loads(run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json"))
+    assert collected["rows"] == 8000
+    fitted = json.loads(run("fit", "day.json", "-o", "map.json"))
     expected = VAD().fit(log.select("s1", "s2").to_numpy())
     assert float(fitted["lambda"]) == pytest.approx(expected.lambda_, abs=1e-12)
     assert load("map.json").slope == pytest.approx(expected.lambda_, abs=1e-12)
@@ -116,7 +122,7 @@ def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
     said = records(run("evaluate", "log.parquet", *options))
     assert len(said) == 2 * 9
     truth = evaluate(log["click"].to_numpy(), out["prediction"].to_numpy(), [0.02])
-    corrected = next(r for r in said if r["method"] == "map.json" and r["alpha"] == "0.02")
+    corrected = next(r for r in said if r["method"] == "map.json" and r["alpha"] == 0.02)
     assert float(corrected["calibration_error"]) == pytest.approx(float(truth.rows[0].calibration_error), abs=1e-9)
     options += ["--alpha", "2%,10%", "--report", "r.html"]
     content = json.loads(run("evaluate", "log.parquet", *options, "--format", "json"))
@@ -132,8 +138,8 @@ def test_evidence_may_stand_for_its_log(run):
     run("fit", "log.parquet", "--scores", "s1,s2", "-o", "a.json")
     run("fit", "day.json", "-o", "b.json")
     assert load("a.json") == load("b.json")
-    direct = run("evaluate", "log.parquet", "--score", "s1", "--label", "click", "--map", "a.json")
-    assert run("evaluate", "day.json", "--map", "a.json") == direct
+    direct = records(run("evaluate", "log.parquet", "--score", "s1", "--label", "click", "--map", "a.json"))
+    assert records(run("evaluate", "day.json", "--map", "a.json")) == direct
 
 
 def test_evidence_of_several_days_is_merged(run):
@@ -186,7 +192,7 @@ def test_the_best_of_each_request(run, engine, k):
     said = records(run("evaluate", "log.parquet", "--score", "s1", "--label", "click", *options))
     chosen = top_k(log["s1"].to_numpy(), log["request"].to_numpy(), k)
     p = logistic(log["s1"].to_numpy())[chosen]
-    assert [r["alpha"] for r in said] == ["1.0"]
+    assert [r["alpha"] for r in said] == [1.0]
     assert float(said[0]["selected"]) == chosen.sum()
     assert float(said[0]["predicted"]) == pytest.approx(p.sum(), rel=1e-9)
     assert float(said[0]["observed"]) == log["click"].to_numpy()[chosen].sum()
@@ -324,7 +330,7 @@ def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["log.parquet", "--score", "s9", "-o", "out.parquet"], "log.parquet has no column 's9'; it has 'id', 's1'"),
+        (["log.parquet", "--score", "s9", "-o", "out.parquet"], "fitted to the score column 's1', not to 's9'"),
         (["log.parquet", "--score", "s1", "-o", "out.txt"], "out.txt is neither .parquet nor .csv"),
         (
             ["log.parquet", "--score", "s1", "-o", "no/out.parquet"],
@@ -419,7 +425,7 @@ def test_a_map_by_group_without_its_column(run):
         ),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--negative-rate", "0"],
-            "--negative-rate 0.0; pass the share",
+            "pass the share of negatives kept",
         ),
         (
             ["evaluate", "log.parquet", "--score", "s1", "--label", "click", "--report", "no/r.html"],
@@ -441,12 +447,12 @@ def test_the_map_knows_its_negative_rate(run):
     run("collect", "log.parquet", *options, "-o", "plain.json")
     run("fit", "day.json", "-o", "map.json")
     options = ["--score", "s1", "--label", "click", "--map", "map.json", "--alpha", "2%,10%"]
-    expected = run("evaluate", "log.parquet", *options, "--negative-rate", "0.5")
-    assert run("evaluate", "log.parquet", *options) == expected
-    assert run("evaluate", "day.json", "--map", "map.json", "--alpha", "2%,10%") == expected
+    expected = records(run("evaluate", "log.parquet", *options, "--negative-rate", "0.5"))
+    assert records(run("evaluate", "log.parquet", *options)) == expected
+    assert records(run("evaluate", "day.json", "--map", "map.json", "--alpha", "2%,10%")) == expected
     error = run("evaluate", "log.parquet", *options, "--negative-rate", "0.1", code=2)
     assert "--negative-rate is 0.1 in this command, and 0.5 in map.json" in error
-    assert run("evaluate", "log.parquet", *options, "--negative-rate", "50%") == expected
+    assert records(run("evaluate", "log.parquet", *options, "--negative-rate", "50%")) == expected
     for text in ("half", "%", "1e999999999%"):
         assert "--negative-rate" in run("evaluate", "log.parquet", *options, "--negative-rate", text, code=2)
     error = run("evaluate", "plain.json", "--map", "map.json", code=2)
@@ -592,10 +598,10 @@ def test_a_glob_does_not_read_hidden_files(run, tmp_path, name):
     log.write_parquet("logs/0.parquet")
     log.write_parquet(f"logs/{name}")
     for pattern in ("logs/*.parquet", "logs/**/*.parquet", "logs"):
-        (said,) = records(run("collect", pattern, "--scores", "s1,s2", "-o", "day.json"))
-        assert said["rows"] == "500"
-    (said,) = records(run("collect", f"logs/{name[:-8]}?parquet", "--scores", "s1,s2", "-o", "day.json"))
-    assert said["rows"] == "500"  # asked for by name
+        said = json.loads(run("collect", pattern, "--scores", "s1,s2", "-o", "day.json"))
+        assert said["rows"] == 500
+    said = json.loads(run("collect", f"logs/{name[:-8]}?parquet", "--scores", "s1,s2", "-o", "day.json"))
+    assert said["rows"] == 500  # asked for by name
 
 
 def test_a_value_of_zero_on_all_selected_rows_is_undefined(run):
@@ -603,11 +609,11 @@ def test_a_value_of_zero_on_all_selected_rows_is_undefined(run):
     log.write_parquet("log.parquet")
     options = ["--score", "s1", "--label", "click", "--alpha", "1%,50%", "--value", "bid"]
     first, second = records(run("evaluate", "log.parquet", *options))
-    assert (first["value_predicted"], first["value_observed"]) == ("0.0", "0.0")
+    assert (first["value_predicted"], first["value_observed"]) == (0.0, 0.0)
     assert float(second["value_observed"]) > 0
     run("evaluate", "log.parquet", *options, "--report", "r.html", "--format", "table")
     log.with_columns(bid=-pl.col("bid")).write_parquet("log.parquet")
-    assert "values must be 0 or more" in run("evaluate", "log.parquet", *options, code=2)
+    assert "values are weights of the rows: " in run("evaluate", "log.parquet", *options, code=2)
 
 
 def test_a_csv_becomes_a_parquet_without_another_change(run, tmp_path):
@@ -686,7 +692,7 @@ def test_scores_that_look_like_probabilities_are_warned_of(run):
     log.write_parquet("log.parquet")
     run("fit", "log.parquet", "--scores", "p1,p2", "-o", "m.json")
     assert run.stderr.startswith("uncurse: warning: every value of p1 lies in [0, 1]; if these are probabilities")
-    assert run.stderr.endswith("pass --scale probability\n")
+    assert run.stderr.endswith("set the scale to probability\n")
     assert run.stderr.count("\n") == 1
 
 

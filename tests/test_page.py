@@ -181,7 +181,7 @@ def colors(page):
             const style = e => getComputedStyle(e);
             return {ground: light(style(document.body).backgroundColor), text: light(style(document.body).color),
                     label: light(style(figure.querySelector('text')).fill),
-                    line: light(style(figure.querySelector('path[stroke-width="2"]')).stroke)};
+                    line: light(style(figure.querySelector('path[style*="stroke-width: 2"]')).stroke)};
         }"""
     )
 

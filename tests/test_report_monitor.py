@@ -1,6 +1,5 @@
 """The report on a map since its fit: numbers, sentences, charts and the page."""
 
-import json
 import math
 import re
 import subprocess
@@ -17,7 +16,7 @@ from uncurse.evidence import from_arrays
 from uncurse.monitoring import Day, LabelSums, LambdaChange, MonitorState, ScoreChange, judge
 from uncurse.monitoring.sequential import intervals
 from uncurse.monitoring.state import map_digest
-from uncurse.report import Monitored, MonitorReport, charts, monitor_charts, monitored, since_fit
+from uncurse.report import Monitored, MonitorReport, figures, monitored, since_fit
 
 MAP = Affine(1.0, 0.0)
 F, N = np.array([0.01, 0.03, 0.1]), np.array([4_000, 1_000, 300])
@@ -46,11 +45,6 @@ def written(report, path):
     return path.read_text(encoding="utf-8")
 
 
-def layers(chart):
-    """The data of the layers of a chart."""
-    return [json.loads(layer.data.to_dict()["values"]) for layer in chart.layer]
-
-
 # ---------------------------------------------------------------------------- numbers
 
 
@@ -65,11 +59,13 @@ def test_every_day_has_its_own_interval_and_the_confidence_sequence_of_all_days_
         assert point.own == pytest.approx(intervals([one], fixed=True)[0])
         assert point.sequence == pytest.approx(intervals([total])[0])
     assert math.exp(found[-1].log_e) == pytest.approx(judge(state).since_fit.e_value)
-    rows = layers(monitor_charts.error_chart(found, monitor_charts.error_domain(found), None, charts.WIDE))
-    bars, band = rows[0], rows[2]
-    assert [(row["low"], row["high"]) for row in bars] == [pytest.approx(one) for one in intervals(sums, fixed=True)]
-    assert (band[-1]["low"], band[-1]["high"]) == pytest.approx(intervals([total])[0])
-    assert band[-1]["value"] == pytest.approx(total.error)
+    (ax,) = figures.error_figure(found, None, figures.WIDE).axes
+    bars, band = ax.collections
+    np.testing.assert_allclose([bar[:, 1] for bar in bars.get_segments()], intervals(sums, fixed=True))
+    ends = band.get_paths()[0].vertices
+    ends = ends[ends[:, 0] == found[-1].time, 1]
+    assert (min(ends), max(ends)) == pytest.approx(intervals([total])[0])
+    assert ax.lines[-1].get_ydata()[-1] == pytest.approx(total.error)
 
 
 def test_more_days_than_pixels_are_added_up():
@@ -89,11 +85,11 @@ def test_a_day_of_few_rows_does_not_stretch_the_axis():
     days["2026-11-20"] = Day(LabelSums.of(F, [0, 0, 9], [3, 3, 12]), -3.0, 1.0)  # an error of −86%
     days["2026-11-21"] = Day(LabelSums.of(F, [1, 0, 0], [500, 3, 3]), -3.0, 1.0)  # +440%
     found = monitored.points(shown(replace(state, days=days)))
-    low, high = monitor_charts.error_domain(found)
+    low, high = figures.error_domain(found)
     assert -0.7 < low < 0 < high < 1
-    dots = layers(monitor_charts.error_chart(found, (low, high), None, charts.WIDE))[1]
-    assert [row["marker"] for row in dots[-2:]] == ["triangle-down", "triangle-up"]
-    assert [row["value"] for row in dots[-2:]] == [low, high]
+    lines = figures.error_figure(found, None, figures.WIDE).axes[0].lines
+    beyond = {line.get_marker(): list(line.get_ydata()) for line in lines}
+    assert (beyond["v"], beyond["^"]) == ([low], [high])
     caption = since_fit.sections(shown(replace(state, days=days)))[0].blocks[0].caption
     assert caption.endswith("Triangles: 2 days outside of the axis.")
 
@@ -101,34 +97,32 @@ def test_a_day_of_few_rows_does_not_stretch_the_axis():
 @pytest.mark.parametrize(
     ("days", "hours", "frame", "labels", "title"),
     [
-        (1, 24, charts.WIDE, ["2026-11-01"], "day (2026, UTC)"),
-        (7, 24, charts.NARROW, ["2026-11-01", "2026-11-03", "2026-11-05", "2026-11-07"], "day (2026, UTC)"),
-        (30, 24, charts.WIDE, [f"2026-11-{day:02}" for day in range(1, 30, 4)], "day (2026, UTC)"),
-        (365, 24, charts.NARROW, ["2026-11-01", "2027-02-01", "2027-05-01", "2027-08-01"], "day (2026–2027, UTC)"),
-        (6, 8, charts.NARROW, ["2026-11-01", "2026-11-02"], "time (2026, UTC)"),
+        (1, 24, figures.WIDE, ["2026-11-01"], "day (2026, UTC)"),
+        (7, 24, figures.NARROW, ["2026-11-01", "2026-11-03", "2026-11-05", "2026-11-07"], "day (2026, UTC)"),
+        (30, 24, figures.WIDE, [f"2026-11-{day:02}" for day in range(1, 30, 4)], "day (2026, UTC)"),
+        (365, 24, figures.NARROW, ["2026-11-01", "2027-02-01", "2027-05-01", "2027-08-01"], "day (2026–2027, UTC)"),
+        (6, 8, figures.NARROW, ["2026-11-01", "2026-11-02"], "time (2026, UTC)"),
     ],
 )  # fmt: skip
 def test_the_axis_of_time_has_a_tick_at_days_that_were_seen(days, hours, frame, labels, title):
     found = monitored.points(shown(state_of(days, rows=0.1, hours=hours)))
-    chart = monitor_charts.score_chart(found, frame).to_dict(validate=False)
-    axis = chart["layer"][0]["encoding"]["x"]["axis"]
-    assert [date.fromtimestamp(tick / 1000 + 43_200).isoformat() for tick in axis["values"]] == labels
-    assert axis["title"] == title
-    low, high = chart["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    (ax,) = figures.score_figure(found, frame).axes
+    assert [date.fromtimestamp(tick / 1000 + 43_200).isoformat() for tick in ax.get_xticks()] == labels
+    assert ax.get_xlabel() == title
+    low, high = ax.get_xlim()
     assert low < found[0].time <= found[-1].time < high
 
 
 def test_the_evidence_has_a_line_at_20_and_a_log_scale():
     found = monitored.points(shown(state_of(3)))
-    chart = monitor_charts.evidence_chart(found, charts.WIDE)
-    alarm, _, watch, _, line, _ = layers(chart)
-    assert [alarm[0]["at"], watch[0]["at"]] == pytest.approx([math.log10(20), math.log10(5)])
-    assert [row["value"] for row in line] == pytest.approx([point.log_e / math.log(10) for point in found])
+    (ax,) = figures.evidence_figure(found, figures.WIDE).axes
+    alarm, watch, line, _ = (line.get_ydata() for line in ax.lines)
+    assert [alarm[0], watch[0]] == pytest.approx([math.log10(20), math.log10(5)])
+    np.testing.assert_allclose(line, [point.log_e / math.log(10) for point in found])
     wrong = monitored.points(shown(state_of(20, lambda day: 0.5)))
-    rows = layers(monitor_charts.evidence_chart(wrong, charts.WIDE))
-    assert len(rows) == 4  # so much evidence leaves no room for the line of "watch"
-    ticks = monitor_charts.evidence_chart(wrong, charts.WIDE).to_dict(validate=False)["layer"][0]["encoding"]["y"]
-    assert "'10" in ticks["axis"]["labelExpr"]
+    (ax,) = figures.evidence_figure(wrong, figures.WIDE).axes
+    assert len(ax.lines) == 3  # so much evidence leaves no room for the line of "watch"
+    assert any(label.get_text().startswith("10") for label in ax.get_yticklabels())
 
 
 # ---------------------------------------------------------------------------- sentences
@@ -299,7 +293,7 @@ def test_evaluate_shows_the_state_of_one_of_its_maps(run, logs):
 
 WITHOUT = """
 import sys
-for name in ("altair", "vl_convert", "jinja2", "markupsafe"):
+for name in ("matplotlib", "jinja2", "markupsafe"):
     sys.modules[name] = None
 from uncurse.cli import main
 sys.argv = ["uncurse", *sys.argv[1:]]
@@ -311,7 +305,7 @@ def test_without_the_packages_of_the_report_no_row_is_counted(logs):
     words = ["monitor", "map.json", "1.parquet", "--label", "click", "--state", "s.json", "--report", "r.html"]
     done = subprocess.run([sys.executable, "-c", WITHOUT, *words], capture_output=True, text=True, cwd=logs)
     assert done.returncode == 2
-    assert "the report needs altair, vl-convert-python and jinja2; pip install 'uncurse[report]'" in done.stderr
+    assert "the report needs matplotlib and jinja2; pip install 'uncurse[report]'" in done.stderr
     assert not (logs / "s.json").exists()
 
 

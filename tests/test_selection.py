@@ -76,7 +76,7 @@ def test_top_k_takes_lists():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: top_share([0.1, 0.2], 0.1), r"alpha=0\.1 of 2 rows selects none; use at least 0\.5"),
+        (lambda: top_share([0.1, 0.2], 0.1), r"0\.1 of 2 rows selects none; use at least 0\.5"),
         (lambda: top_share([0.1, 0.2], 0.0), r"alpha=0\.0 is not a share; pass a number above 0 and at most 1"),
         (lambda: top_share([0.1, 0.2], 1.1), r"alpha=1\.1 is not a share"),
         (lambda: top_share([0.1, 0.2], np.nan), "alpha=nan is not a share"),

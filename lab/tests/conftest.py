@@ -38,7 +38,7 @@ def run(monkeypatch, capsys, tmp_path):
     def call(*arguments, code=0):
         words = [str(word) for word in arguments]
         if words[:1] == ["arena"] and "--format" not in words:
-            words += ["--format", "tsv"]
+            words += ["--format", "json"]
         monkeypatch.setattr(sys, "argv", ["uncurse-lab", *words])
         exit_code = run_command(app)
         call.stdout, call.stderr = capsys.readouterr()

@@ -538,7 +538,7 @@ def test_the_page_draws_every_world_and_takes_no_name_for_markup(registries):
     assert "<i>half" not in page
     assert "<b>bold" not in page
     assert "&lt;i&gt;half&lt;/i&gt;" in page
-    assert not re.search(r"(src|href)=", page)
+    assert not re.search(r"src=|href=\"[^#]", page)
     assert "light-dark(" in page
     for drawn in re.findall(r"<svg .*?</svg>", page, re.DOTALL):
         ET.fromstring(drawn)
@@ -550,12 +550,8 @@ def test_the_page_draws_every_world_and_takes_no_name_for_markup(registries):
 def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_process, little):
     words = ["--world", "small", "--method", "vanilla", "--method", "vad", "--replications", "2"]
     files = ["--markdown", "r.md", "--report", "r.html"]
-    head, *rows = (line.split("\t") for line in run("arena", *words, *files, "--format", "tsv").splitlines())
-    assert head[:5] == ["world", "method", "alpha", "bias", "bias_error"]
-    assert {row[1] for row in rows} == {"vanilla", "VAD S=2", "VAD S=3", "VAD S=6", "oracle"}
-    assert all(len(row) == len(head) for row in rows)
-    found = json.loads(run("arena", *words, "--format", "json"))
-    assert len(found["cells"]) == len(rows)
+    found = json.loads(run("arena", *words, *files, "--format", "json"))
+    assert {cell["method"] for cell in found["cells"]} == {"vanilla", "VAD S=2", "VAD S=3", "VAD S=6", "oracle"}
     assert "### small" in (tmp_path / "r.md").read_text()
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
 

@@ -264,11 +264,9 @@ def test_the_command_prints_records_and_writes_every_file(tmp_path, run, one_pro
         return once.found
 
     monkeypatch.setattr(real, "run", once)
-    lines = run("arena", *words, "--markdown", tmp_path / "r.md").splitlines()
+    run("arena", *words, "--markdown", tmp_path / "r.md")
     assert "read as a log like Avazu's: the label is click, each of " in run.stderr
     assert f"skipped 1 bad line, first line {ROWS + 2} of log.csv: click is 'broken', not a number" in run.stderr
-    assert lines[0].split("\t")[:4] == ["log", "model", "shift", "method"]
-    assert len(lines) == 1 + 7 * 4
     assert "| Auto |" in (tmp_path / "r.md").read_text()
     found = json.loads(run("arena", *words, "--format", "json"))
     assert found["log"] == "avazu"

@@ -395,7 +395,7 @@ def test_the_default_kind_of_the_process_does_not_matter_for_shapes_of_ours():
         torch.set_default_dtype(kind)
 
 
-HEAVY = ("polars", "altair", "vl_convert", "typer", "duckdb", "pandas")
+HEAVY = ("polars", "matplotlib", "vl_convert", "typer", "duckdb", "pandas")
 
 
 def run_python(code):

@@ -484,7 +484,7 @@ def test_a_table_without_contradictions_says_so(tables):
 
 
 def test_neither_torch_nor_anything_for_tables_and_drawing_is_imported():
-    heavy = ("torch", "polars", "altair", "pandas")
+    heavy = ("torch", "polars", "matplotlib", "pandas")
     code = "import sys, uncurse_lab.paper.measure, uncurse_lab.paper.text\n"
     code += f"print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

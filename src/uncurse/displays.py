@@ -143,15 +143,16 @@ class SelectionErrorDisplay(_Display):
         return cls(found).plot(ax=ax)
 
     def _draw(self, ax: Any) -> None:
-        for name, evaluation in self.evaluations.items():
-            shares = 100 * evaluation.column("alpha")
-            error = 100 * evaluation.column("calibration_error")
-            margin = 100 * _Z * np.array([row.calibration_error.standard_error for row in evaluation.rows])
-            (line,) = ax.plot(shares, error, marker="o", label=name or None)
-            ax.fill_between(shares, error - margin, error + margin, alpha=0.2, color=line.get_color(), lw=0)
-        ax.axhline(0, color="gray", lw=1, zorder=0)
-        ax.set(xscale="log", xlabel="selected share, %", ylabel="predicted / observed − 1, %")
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        from .report.figures import draw_by_share, signed_percent
+
+        rows = []
+        for series, (name, evaluation) in enumerate(self.evaluations.items()):
+            for row in evaluation.rows:
+                error = row.calibration_error
+                margin = _Z * error.standard_error
+                ends = {"low": error - margin, "high": error + margin}
+                rows.append({"series": series, "name": name, "alpha": row.alpha, "value": float(error), **ends})
+        draw_by_share(ax, rows, "calibration error", labels=signed_percent, zero=True)
 
 
 class SelectedReliabilityDisplay(_Display):
@@ -219,18 +220,20 @@ class SelectedReliabilityDisplay(_Display):
         return cls({key: evaluate(y, values, alpha, **options) for key, values in sets.items()}).plot(ax=ax)
 
     def _draw(self, ax: Any) -> None:
-        ends: list[float] = []
-        for name, evaluation in self.evaluations.items():
+        from .report.figures import draw_reliability
+
+        for series, (name, evaluation) in enumerate(self.evaluations.items()):
             bins: Sequence[Bin] = evaluation.rows[0].bins
             if evaluation.strategy == "quantile":
                 bins = _merge_small(bins, evaluation.n_bins)
-            predicted, observed = (np.array([getattr(one, end) for one in bins]) for end in ("predicted", "observed"))
-            margin = _Z * np.array([one.standard_error for one in bins])
-            inside = np.minimum(margin, [observed, 1 - observed])  # rates lie between 0 and 1
-            ax.errorbar(predicted, observed, yerr=np.maximum(inside, 0), marker="o", capsize=2, label=name or None)
-            ends += [*predicted, *observed]
-        low, high = min(ends), max(ends)
-        ax.plot([low, high], [low, high], color="gray", lw=1, zorder=0)
+            rows = []
+            for one in bins:
+                margin = _Z * one.standard_error
+                ends = {"low": max(one.observed - margin, 0.0), "high": min(one.observed + margin, 1.0)}
+                rows.append(
+                    {"series": series, "name": name, "predicted": one.predicted, "observed": one.observed, **ends}
+                )
+            draw_reliability(ax, rows)
         share = 100 * next(iter(self.evaluations.values())).rows[0].alpha
         ax.set(xlabel=f"predicted rate of the top {share:g}%", ylabel="observed rate")
 

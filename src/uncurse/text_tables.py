@@ -1,12 +1,11 @@
-"""Tables of text: aligned for a terminal, in Markdown, and tab-separated."""
+"""Tables of text: aligned for a terminal, in Markdown, and in HTML."""
 
 from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 _WIDTH = 118
 
@@ -104,18 +103,3 @@ def html_table(table: Sequence[Sequence[str]], *, caption: str = "") -> str:
     header, *rows = table
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return f"<table>{title}{row(header, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
-
-
-def tab_separated(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return a header and one line per record; tabs and line ends inside a value become spaces, and None is empty.
-
-    >>> print(tab_separated([{"alpha": 0.02, "method": "as served"}]).expandtabs(8))
-    alpha   method
-    0.02    as served
-    """
-
-    def cell(value: Any) -> str:
-        return "" if value is None else " ".join(str(value).split())
-
-    lines = ["\t".join(records[0])] if records else []
-    return "\n".join(lines + ["\t".join(map(cell, record.values())) for record in records])

@@ -176,7 +176,7 @@ def warn_if_probabilities(logits: Float, name: str) -> None:
     """Warn if at least 100 values that should be logits all lie in [0, 1]; about 1,000 rows are inspected."""
     sample = logits[:: max(1, len(logits) // 1024)]
     if len(sample) >= 100 and sample.min() >= 0 and sample.max() <= 1:
-        warn_user(f"every value of {name} lies in [0, 1]; if these are probabilities, pass scale='probability'")
+        warn_user(f"every value of {name} lies in [0, 1]; if these are probabilities, set the scale to probability")
 
 
 def check_length(values: NDArray[Any], rows: int, name: str) -> None:

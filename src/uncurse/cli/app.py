@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
-import threading
 import warnings
 from functools import cache
 from typing import Annotated, Any
 
 import typer
 
-from .. import documents
 from ..errors import UncurseError
 from ..version import __version__
-from .reading import option_name, without_temporary_path
+from .reading import without_temporary_path
 
 app = typer.Typer(
     name="uncurse",
@@ -80,9 +77,14 @@ def _usage(error: Any) -> str:
     return f"{message[:1].lower()}{message[1:]}; see {command} -h"
 
 
+def one_line(message: str) -> str:
+    """Return a message without line breaks."""
+    return " ".join(message.split())
+
+
 def _fail(message: str) -> int:
     """Print one line and return the exit code."""
-    typer.echo(f"uncurse: {in_options(without_temporary_path(message))}", err=True)
+    typer.echo(f"uncurse: {one_line(without_temporary_path(message))}", err=True)
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -91,72 +93,26 @@ def _fail(message: str) -> int:
     return 2
 
 
-# Python arguments that have an option, and options of another name.
-_OPTIONS = (
-    "scale|link|replicas|shape|method|calibrator|engine|negative_rate|lambda_floor|alpha|group|labelled|curvature|"
-    "replica_counts|straight|n_bins|alphas|selected_by"
-)
-_RENAMED = {"n_bins": "--bins", "alphas": "--alpha"}
-
-
-def in_options(message: str) -> str:
-    """Return a message of the library in one line, with the options of the command line for Python arguments.
-
-    Examples
-    --------
-    >>> in_options("pass scale='probability'; or collect with replica_counts=True")
-    'pass --scale probability; or collect with --replica-counts'
-    >>> in_options("say it by selected_by='served' or 'other'")
-    "say it by --selected-by served or 'other'"
-    """
-
-    def replaced(match: re.Match[str]) -> str:
-        name, value = match[1], match[2]
-        option = _RENAMED.get(name, option_name(name))
-        flags = {"True": option, "False": option.replace("--", "--no-", 1)}
-        return flags.get(value, f"{option} {value.strip(chr(39))}")
-
-    text = re.sub(rf"\b({_OPTIONS})=('[^']*'|[^\s;,)]+)", replaced, " ".join(message.split()))
-    text = re.sub(r"(?<!['-])\b(negative_rate|replica_counts|lambda_floor)\b(?!')", lambda m: option_name(m[1]), text)
-    return re.sub(r"(?<!['\w])None\b(?!')", "none", text)
-
-
 _shown: set[str] = set()
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     if not issubclass(category, UserWarning) or issubclass(category, FutureWarning | DeprecationWarning):
         return
-    text = in_options(str(message))
+    text = one_line(str(message))
     if text not in _shown:
         _shown.add(text)
         typer.echo(f"uncurse: warning: {text}", err=True)
 
 
 def _exit_on_signals() -> None:
-    """On SIGINT and SIGTERM remove temporary files and exit with 130 or 143, even if an engine is at work.
+    """On SIGINT and SIGTERM exit with 130 or 143; context managers remove temporary files on the way."""
 
-    A Python handler would wait until the engine returns. The number of a signal is written to a pipe at once, and a
-    thread waits for it.
-    """
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # the process has its own handlers
-        return
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write)
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-
-    def wait() -> None:
-        while True:
-            number = os.read(read, 1)[0]
-            if number in (signal.SIGINT, signal.SIGTERM):
-                documents.remove_temporaries()
-                if sys.stderr.isatty():
-                    os.write(2, b"\x1b[?25h\n")  # show the cursor that a progress bar hides
-                os._exit(128 + number)
-
-    threading.Thread(target=wait, daemon=True).start()
+        signal.signal(number, stop)
 
 
 @app.callback(invoke_without_command=True)

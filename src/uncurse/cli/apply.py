@@ -77,5 +77,5 @@ def apply(
     where = "standard output" if is_stdout(out) else written[0] if len(written) == 1 else out
     result = {"column": column, "files": len(written), "out": where}
     text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
-    document = documents.dumps("applied", {**result, "written": written})
-    emit(format, text, document, [result], stdout=not is_stdout(out))
+    document = {**result, "written": written}
+    emit(format, lambda: text, lambda: documents.dumps("applied", document), stdout=not is_stdout(out))

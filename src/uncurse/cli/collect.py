@@ -88,12 +88,12 @@ def collect(
     record: dict[str, Any] = {
         "out": target,
         "rows": evidence.rows,
-        "columns": ",".join(spec.scores),
+        "columns": list(spec.scores),
         "groups": len(evidence.groups),
         "selection": str(spec.top_k or "all rows"),
         "replica_counts": 0 if evidence.replica_counts is None else len(evidence.replica_counts),
         "added_rows": added,
-        "as_of": evidence.as_of or "",
+        "as_of": evidence.as_of,
         "effective_rows": evidence.effective_rows,
     }
     text = f"{added:,} rows of {', '.join(spec.scores)}"
@@ -103,7 +103,7 @@ def collect(
         text = f"{text}: written to {'standard output' if is_stdout(target) else target}"
     else:
         text = f"{text}: added to {target}, now {evidence.rows:,} rows, {evidence.effective_rows:,.0f} in effect"
-    emit(format, text, documents.dumps("collected", record), [record], stdout=not is_stdout(out))
+    emit(format, lambda: text, lambda: documents.dumps("collected", record), stdout=not is_stdout(out))
 
 
 def _check_options(out: str | None, into: str | None, half_life: str | None) -> tuple[str, float | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -100,7 +100,7 @@ def evaluate(
         suffixes={"--report": (".html", ".htm")},
         folders=["--figures"],
     )
-    limit = None if fail_above is None else reading.share(fail_above, "--fail-above", most=100.0)
+    limit = None if fail_above is None else options.share(fail_above, "--fail-above", most=100.0)
     reading.check_engine(engine, log)
     loaded = _load_maps(maps or [])
     since_fit = _since_fit(state, tolerance, loaded, drawn=report is not None or figures is not None)
@@ -109,10 +109,11 @@ def evaluate(
     columns = {"scores": None if score is None else (score,), "label": label, "weight": weight}
     wanted = {**columns, "request": request, "top_k": top_k, **(given if reading.is_evidence(log[0]) else known)}
     scale_from = loaded[0].path if loaded else None
-    options: Any = {"scores_option": "--score", "need_label": True, "scale_from": scale_from}
-    evidence = reading.read_evidence(log, wanted, engine, **options)
+    evidence = reading.read_evidence(
+        log, wanted, engine, scores_option="--score", need_label=True, scale_from=scale_from
+    )
     _check_maps(loaded, evidence, log, group)
-    alphas = reading.shares(alpha, by_request=evidence.spec.top_k is not None)
+    alphas = options.shares(alpha or ("0.02:0.10:0.01" if evidence.spec.top_k is None else "1"))
     evaluations = _evaluate(log, evidence, loaded, alphas, n_bins=bins)
     values: Sequence[Evaluation | None] = [None] * len(evaluations)
     if value is not None:
@@ -140,18 +141,12 @@ def evaluate(
                 page.to_html(report)
             if figures is not None:
                 page.save_figures(figures)
-    parts = [
-        {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(m).items()} for m in methods
-    ]
-    document = documents.dumps("evaluations", {"facts": facts, "selection": selection, "methods": parts})
-    records = _records(methods)
-    by_method = [records[i : i + len(alphas)] for i in range(0, len(records), len(alphas))]
-    emit(format, _text(by_method, evidence, value), document, records)
+    emit(format, lambda: _text(methods, evidence, value), lambda: _document(methods, facts, selection))
     for path in (report, figures):
         if path is not None:
             note(f"written to {path}")
     if limit is not None:
-        _gate(by_method[1:] or by_method, limit)
+        _gate(methods[1:] or methods, limit)
 
 
 # ---------------------------------------------------------------------------- maps and options
@@ -182,7 +177,7 @@ def _since_fit(state: Path | None, tolerance: str | None, maps: Sequence[_Map], 
     if not own:
         names = ", ".join(one.path for one in maps)
         raise UncurseError(f"--state {state} belongs to another map than {names}; pass the map that was monitored")
-    accepted = reading.tolerance(tolerance)
+    accepted = options.share(tolerance or "0", "--tolerance", zero=True)
     return Monitored(judge(content, tolerance=accepted), own[0].name, accepted)
 
 
@@ -259,10 +254,7 @@ def _collect_values(
     try:
         return reading.collect_logs(log, replace(spec, weight=column), False, engine, scale_from=scale_from)
     except UncurseError as error:
-        message = str(error)
-        for phrase in ("weights must be 0", "every weight in", "a positive weight", "and as weight"):
-            message = message.replace(phrase, phrase.replace("weight", "value"))
-        raise UncurseError(message) from None
+        raise UncurseError(f"values are weights of the rows: {error}") from None
 
 
 # ---------------------------------------------------------------------------- results
@@ -274,76 +266,45 @@ def _facts(log: Sequence[str], evidence: Evidence, maps: list[str], state: Path 
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def _records(methods: Sequence[Method]) -> _Records:
-    """Return a flat record for every method and share."""
-    records = []
-    for method in methods:
-        for i, row in enumerate(method.evaluation.rows):
-            record: dict[str, Any] = {"method": method.name}
-            record |= {name: getattr(row, name) for name in ("alpha", "selected", "predicted", "observed")}
-            record |= {
-                "calibration_error": row.calibration_error,
-                "standard_error": row.calibration_error.standard_error,
-            }
-            record |= {"ece": row.ece, "ece_floor": row.ece.floor, "mce": row.mce, "mce_floor": row.mce.floor}
-            record |= {"log_loss": row.log_loss, "brier": row.brier}
-            if method.value is not None:
-                value = method.value.rows[i]
-                record |= {"value_predicted": value.predicted, "value_observed": value.observed}
-                record |= {"value_error": value.calibration_error}
-                record |= {"value_standard_error": value.calibration_error.standard_error}
-            records.append({name: float(x) if isinstance(x, float) else x for name, x in record.items()})
-    return records
+def _document(methods: Sequence[Method], facts: dict[str, Any], selection: str | None) -> str:
+    parts = [
+        {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(m).items()} for m in methods
+    ]
+    return documents.dumps("evaluations", {"facts": facts, "selection": selection, "methods": parts})
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.4g}%"
-
-
-def _signed(value: float, digits: int = 2) -> str:
-    return f"{100 * value:+.{digits}f}%" if value == value else "undefined"
-
-
-def _error(error: float, standard_error: float, digits: int = 2) -> str:
-    return _signed(error, digits) + (f" ± {100 * standard_error:.{digits}f}%" if error == error else "")
-
-
-def _amount(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.6g}"
-
-
-def _text(by_method: Sequence[_Records], log: Evidence, value: str | None) -> str:
+def _text(methods: Sequence[Method], log: Evidence, value: str | None) -> str:
     """Return tables of calibration errors, of ECE and of value: a row for each share, a column for each method."""
-
-    def table(title: str, cell: Callable[[dict[str, Any]], str], **first: str) -> list[str]:
-        rows = [("top", *first, *(records[0]["method"] for records in by_method))]
-        for row in zip(*by_method, strict=True):
-            rows.append((_percent(row[0]["alpha"]), *(_amount(row[0][key]) for key in first.values()), *map(cell, row)))
-        return ["", title, *aligned(rows, left=0)]
-
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
-    title = "Calibration error (predicted / observed − 1) ± standard error"
-    lines += table(title, lambda r: _error(r["calibration_error"], r["standard_error"]), selected="selected")
-    lines += table("ECE (noise floor)", lambda r: f"{r['ece']:.5f} ({r['ece_floor']:.5f})")
+    cells = [[row.cells() for row in method.evaluation.rows] for method in methods]
+    names = [method.name for method in methods]
+    for title, column, first in (
+        ("Calibration error (predicted / observed − 1) ± standard error", "calibration error", ("top", "selected")),
+        ("ECE (noise floor)", "ECE (floor)", ("top",)),
+    ):
+        rows = [(*(row[0][name] for name in first), *(one[column] for one in row)) for row in zip(*cells, strict=True)]
+        lines += ["", title, *aligned([(*first, *names), *rows], left=0)]
     if value is not None:
+        valued = [[row.cells() for row in method.value.rows] for method in methods if method.value is not None]
+        rows = [
+            (row[0]["top"], row[0]["observed"], *(f"{one['predicted']} ({one['calibration error']})" for one in row))
+            for row in zip(*valued, strict=True)
+        ]
         title = f"Sum of {value}: observed, and predicted (difference ± standard error)"
-        lines += table(title, _value_cell, observed="value_observed")
+        lines += ["", title, *aligned([("top", "observed", *names), *rows], left=0)]
     return "\n".join(lines)
 
 
-def _value_cell(record: dict[str, Any]) -> str:
-    return f"{_amount(record['value_predicted'])} ({_error(record['value_error'], record['value_standard_error'], 1)})"
-
-
-def _gate(by_method: Sequence[_Records], limit: float) -> None:
+def _gate(methods: Sequence[Method], limit: float) -> None:
     """Exit with 1 if a calibration error exceeds the limit; NaN, without a positive label, does too."""
-    exceeded = [record for records in by_method for record in records if not abs(record["calibration_error"]) <= limit]
+    above = f"above {100 * limit:.4g}%"
+    exceeded = [
+        f"{method.name}, top {row.cells()['top']}: {row.cells()['calibration error']}"
+        for method in methods
+        for row in method.evaluation.rows
+        if not abs(row.calibration_error) <= limit
+    ]
     if exceeded:
-        errors = [
-            f"{r['method']}, top {_percent(r['alpha'])}: {_error(r['calibration_error'], r['standard_error'])}"
-            for r in exceeded
-        ]
-        typer.echo(f"uncurse: the calibration error is above {_percent(limit)}: {'; '.join(errors)}", err=True)
+        typer.echo(f"uncurse: the calibration error is {above}: {'; '.join(exceeded)}", err=True)
         raise typer.Exit(1)
-    names = ", ".join(records[0]["method"] for records in by_method)
-    note(f"no calibration error of {names} is above {_percent(limit)}")
+    note(f"no calibration error of {', '.join(method.name for method in methods)} is {above}")

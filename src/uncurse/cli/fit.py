@@ -198,9 +198,12 @@ def fit(
     notes = [] if choice is None else [choice_text(choice)]
     if record.selected_by == "served" and record.remaining_error:
         notes.append("intervals are of the top of the pool; measure winners of requests by evaluate --request --top-k")
-    text = _text(record, score_map, evidence, rows, out, notes)
-    flat = _flat(record, score_map, evidence, out)
-    emit(format, text, documents.dumps("fit", content), [flat], stdout=not is_stdout(out))
+    emit(
+        format,
+        lambda: _text(record, score_map, evidence, rows, out, notes),
+        lambda: documents.dumps("fit", content),
+        stdout=not is_stdout(out),
+    )
 
 
 def _check_method(method: str, labelled: Sequence[str] | None, label: str | None, only_vad: dict[str, Any]) -> None:
@@ -219,23 +222,6 @@ def _check_method(method: str, labelled: Sequence[str] | None, label: str | None
     if not labelled and (calibrator is not None or method == "tower"):
         option = "--method tower" if calibrator is None else f"--calibrator {calibrator}"
         raise UncurseError(f"{option} needs --labelled, a log with labels, and --label, their column")
-
-
-def _flat(record: FitRecord, score_map: ScoreMap, pool: Evidence, out: str) -> dict[str, Any]:
-    """Return the result as one flat record; what a method does not have is empty."""
-    names = ("standard_error", "center", "noise_variance", "score_variance", "line_probability", "straight_loss")
-    flat: dict[str, Any] = {"method": record.method, "reason": record.reason, "rows": pool.rows}
-    flat |= {"labelled_rows": record.labelled.rows if record.labelled else 0, "groups": len(pool.groups)}
-    flat |= {
-        "half_life": record.half_life,
-        "lambda": record.lambda_,
-        **{name: getattr(record, name) for name in names},
-        "map": score_map.kind,
-    }
-    flat |= {name: getattr(score_map, name, None) for name in ("slope", "intercept")}
-    for one in record.remaining_error:
-        flat |= {f"remaining_error_{end}_{one.alpha:g}": getattr(one, end) for end in ("low", "high")}
-    return {**flat, "out": out}
 
 
 def _text(

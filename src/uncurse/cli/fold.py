@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UncurseError
 from .app import app
 from .options import MapFile, ModelOutput
 from .output import Quiet, check_outputs, note
@@ -32,11 +31,7 @@ def fold(
     Example: uncurse fold line.json model.txt -o model2.txt
     """
     from .. import serving
-    from ..serving.fold.line import USE_THE_LINE
 
     check_outputs({"--out": out}, [model, map_file])
-    try:
-        kind = serving.fold_file(load_map(map_file)[0], model, out, layer=layer, output=output)
-    except UncurseError as error:
-        raise UncurseError(str(error).replace(USE_THE_LINE, "fit again with `uncurse fit --straight`")) from None
+    kind = serving.fold_file(load_map(map_file)[0], model, out, layer=layer, output=output)
     note(f"{map_file} folded into {model} ({kind}): written to {out}")

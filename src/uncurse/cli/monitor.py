@@ -89,7 +89,7 @@ def monitor(
     if report is not None:
         check_requirements()  # before these rows are counted
     reading.check_engine(engine, [*log, *(pool or [])])
-    accepted = reading.tolerance(tolerance)
+    accepted = options.share(tolerance or "0", "--tolerance", zero=True)
     score_map, record = reading.load_map(map_file)
     with nullcontext() if state is None else documents.locked(state):
         before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)
@@ -111,8 +111,11 @@ def monitor(
         documents.write(prometheus, prometheus_text(verdict, os.path.basename(map_file)))
     if report is not None:
         _write_report(report, verdict, accepted, map_file, record, reading.log_facts(log, rows))
-    document = documents.dumps("verdict", {"map": map_file, **verdict.to_dict()})
-    emit("json" if json else format, _text(verdict, pool is not None), document, _records(verdict))
+    emit(
+        "json" if json else format,
+        lambda: _text(verdict, pool is not None),
+        lambda: documents.dumps("verdict", {"map": map_file, **verdict.to_dict()}),
+    )
     for path in (state, prometheus, report):
         if path is not None:
             note(f"written to {path}")
@@ -252,16 +255,3 @@ def _text(verdict: Verdict, pool: bool) -> str:
         labels = f"about {needed:,} more positive labels are needed" if needed else "there are enough labels"
         lines.append(f"{labels} to find an error of 5%")
     return "\n".join(lines)
-
-
-def _records(verdict: Verdict) -> list[dict[str, Any]]:
-    parts = [("since the fit", verdict.since_fit)]
-    parts += [] if verdict.wrong_since is None else [(verdict.wrong_since.name, verdict.wrong_since)]
-    parts += [("these rows", verdict.latest)]
-    parts += [(f"predictions {part.name}", part) for part in verdict.buckets]
-    parts += [(f"group {part.name}", part) for part in verdict.groups]
-    records = []
-    for name, part in parts:
-        record = {"decision": verdict.decision, **vars(part), "name": name}
-        records.append(record)
-    return records

@@ -17,12 +17,13 @@ LinkName = Literal["logistic", "identity", "log", "probit"]
 ReplicasName = Literal["seeds", "bootstrap", "anchored", "ensemble", "snapshots"]
 EngineName = Literal["polars", "duckdb", "spark"]
 DialectName = Literal["duckdb", "spark", "bigquery", "snowflake"]
+_MAX_SHARES = 1_000
 
 
-def share_or_percent(text: str) -> float:
+def parse_share(text: str) -> float:
     """Return a share written as 0.1 or 10%; which shares are valid is checked where it is used.
 
-    >>> share_or_percent("0.7%"), share_or_percent("0.1")
+    >>> parse_share("0.7%"), parse_share("0.1")
     (0.007, 0.1)
     """
     number = text.strip()
@@ -30,6 +31,36 @@ def share_or_percent(text: str) -> float:
         return float(Decimal(number.removesuffix("%")) / (100 if number.endswith("%") else 1))
     except ArithmeticError:  # of Decimal
         raise typer.BadParameter(f"{text!r} is not a share such as 10% or 0.1") from None
+
+
+def share(text: str, option: str, most: float = 1.0, *, zero: bool = False) -> float:
+    """Return the share of an option: above 0, or 0 with `zero`, and at most 1; a percentage at most `most`."""
+    try:
+        value = parse_share(text)
+    except typer.BadParameter:
+        value = float("nan")
+    if not (0 < value <= (most if text.strip().endswith("%") else 1) or (zero and value == 0)):
+        raise UncurseError(f"{option} is {text!r}; pass a share such as 2% or 0.02")
+    return value
+
+
+def shares(text: str) -> list[float]:
+    """Return the shares of ``--alpha``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas."""
+    found: list[float] = []
+    for part in text.split(","):
+        ends = part.split(":")
+        if len(ends) not in (1, 3):
+            raise UncurseError(f"--alpha is {text!r}; pass shares such as 2%,5%, or first:last:step")
+        first, *rest = [share(end, "--alpha") for end in ends]
+        if not rest:
+            found.append(first)
+            continue
+        last, step = rest
+        count = int((last - first) / step + 1e-9) + 1 if last >= first else 0
+        if not 0 < count <= _MAX_SHARES:
+            raise UncurseError(f"--alpha is {text!r}, {count:,} shares; use between 1 and {_MAX_SHARES:,}")
+        found += [round(first + i * step, 12) for i in range(count)]
+    return found
 
 
 def expand_evidence(sources: list[str] | None) -> list[str] | None:
@@ -74,7 +105,7 @@ TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="Rows kept per 
 NegativeRate = Annotated[
     float | None,
     typer.Option(
-        parser=share_or_percent,
+        parser=parse_share,
         metavar="SHARE",
         help="Negative-sampling rate used in training, such as 10%; scores are corrected for it.",
     ),

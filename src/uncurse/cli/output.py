@@ -17,11 +17,8 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from ..text_tables import tab_separated
 
-Format = Annotated[
-    Literal["table", "tsv", "json"], typer.Option("--format", help="Format of the result on standard output.")
-]
+Format = Annotated[Literal["table", "json"], typer.Option("--format", help="Format of the result on standard output.")]
 
 
 def _set_quiet(quiet: bool) -> bool:
@@ -35,15 +32,15 @@ Quiet = Annotated[
 _state: dict[str, Any] = {"quiet": False, "command": None}
 
 
-def emit(format: str, text: str, document: str, records: Sequence[Mapping[str, Any]], *, stdout: bool = True) -> None:
-    """Print a result as text for people ("table"), tab-separated records ("tsv"), or a JSON document ("json").
+def emit(format: str, text: Callable[[], str], document: Callable[[], str], *, stdout: bool = True) -> None:
+    """Print a result as text for people ("table") or as a JSON document ("json").
 
     If standard output holds a file already, `stdout` is False, and the text goes to standard error.
     """
     if not stdout:
-        note(text)
+        note(text())
     else:
-        typer.echo({"table": text, "tsv": tab_separated(records), "json": document}[format])
+        typer.echo(document() if format == "json" else text())
 
 
 def note(text: str) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import documents
 from ..errors import UncurseError
-from ..validation import warn_user
 from .output import working
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from ..evidence import Evidence, LogSpec
     from ..logs import Settled
     from ..maps import ScoreMap
-
-_MAX_SHARES = 1_000
 
 #: Options that describe a log, by the fields of `LogSpec` (and "request"); None where an option is not given.
 LogOptions = Mapping[str, Any]
@@ -257,7 +254,7 @@ def load_map(path: str) -> tuple[ScoreMap, FitRecord | None]:
 
 
 def check_served(path: str, record: FitRecord, score: str) -> None:
-    """Check that a map is used on the score that it was fitted to; warn if the column has another name."""
+    """Check that a map is used on the score that it was fitted to."""
     from ..debias.replica_kinds import replica_kind
     from ..evidence.from_arrays import column_names as names_of_arrays
 
@@ -268,25 +265,10 @@ def check_served(path: str, record: FitRecord, score: str) -> None:
                 f"{path} takes the mean of {', '.join(columns)}, and {score} is one of them; use a column of the mean"
             )
     elif score != columns[0] and columns[:1] != names_of_arrays(1):  # arrays have no names
-        warn_user(f"{path} was fitted to the score column {columns[0]!r}, and is used on {score!r}")
-
-
-def share(text: str, option: str, most: float = 1.0) -> float:
-    """Return a share written as 0.02 or 2%."""
-    number = text.strip()
-    percent = number.endswith("%")
-    try:
-        value = float(number.removesuffix("%")) / (100 if percent else 1)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value <= (most if percent else 1):
-        raise UncurseError(f"{option} is {text!r}; pass a share such as 2% or 0.02")
-    return value
-
-
-def tolerance(text: str | None) -> float:
-    """Return the share of ``--tolerance``, which may be 0."""
-    return 0.0 if text is None or text.strip() in ("0", "0%") else share(text, "--tolerance")
+        raise UncurseError(
+            f"{path} was fitted to the score column {columns[0]!r}, not to {score!r}; rename the column if it is the "
+            "same score, or fit a map to it"
+        )
 
 
 def log_facts(sources: Sequence[str], evidence: Evidence) -> dict[str, str | list[str] | None]:
@@ -302,24 +284,3 @@ def log_facts(sources: Sequence[str], evidence: Evidence) -> dict[str, str | lis
         "Negative-sampling rate": None if spec.negative_rate is None else f"{spec.negative_rate:g}",
         "Selection": None if spec.top_k is None else str(spec.top_k),
     }
-
-
-def shares(text: str | None, *, by_request: bool) -> list[float]:
-    """Return the shares of ``--alpha``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas."""
-    if text is None:
-        text = "1" if by_request else "0.02:0.10:0.01"
-    found: list[float] = []
-    for part in text.split(","):
-        ends = part.split(":")
-        if len(ends) not in (1, 3):
-            raise UncurseError(f"--alpha is {text!r}; pass shares such as 2%,5%, or first:last:step")
-        first, *rest = [share(end, "--alpha") for end in ends]
-        if not rest:
-            found.append(first)
-            continue
-        last, step = rest
-        count = int((last - first) / step + 1e-9) + 1 if last >= first else 0
-        if not 0 < count <= _MAX_SHARES:
-            raise UncurseError(f"--alpha is {text!r}, {count:,} shares; use between 1 and {_MAX_SHARES:,}")
-        found += [round(first + i * step, 12) for i in range(count)]
-    return found

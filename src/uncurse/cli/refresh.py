@@ -17,7 +17,6 @@ from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout,
 if TYPE_CHECKING:
     from ..debias import RefreshRecord
     from ..evidence import Evidence
-    from ..maps import ScoreMap
 
 
 @app.command()
@@ -78,9 +77,12 @@ def refresh(
     found = replace(fitted.record.refreshes[-1], command=command_line())
     record = replace(fitted.record, refreshes=(*fitted.record.refreshes[:-1], found))
     write_document(out, fitted.map.to_json(record.to_dict()) + "\n")
-    document = documents.dumps("refresh", {**asdict(found), "map": fitted.map.to_dict()})
-    text = _text(found, rows, map_file, out, had_intervals=had_intervals)
-    emit(format, text, document, [_flat(found, fitted.map, out)], stdout=not is_stdout(out))
+    emit(
+        format,
+        lambda: _text(found, rows, map_file, out, had_intervals=had_intervals),
+        lambda: documents.dumps("refresh", {**asdict(found), "map": fitted.map.to_dict()}),
+        stdout=not is_stdout(out),
+    )
 
 
 def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_intervals: bool) -> str:
@@ -109,17 +111,3 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_
     maps = f"--map {map_file} --map {out}"
     following = f"; next: uncurse evaluate LOG {columns} {maps}" if found.changed else ", unchanged"
     return "\n".join([*lines, f"written to {out}{following}"])
-
-
-def _flat(found: RefreshRecord, score_map: ScoreMap, out: str) -> dict[str, Any]:
-    """Return the result as one flat record; what is not known is empty."""
-    names = ("number", "rows", "positives", "supported", "reason", "changed", "center")
-    flat: dict[str, Any] = {name: getattr(found, name) for name in names}
-    flat |= {name: getattr(found, name) for name in ("level", "level_error", "slope", "slope_error", "curve")}
-    probabilities = found.probabilities or ("", "", "")
-    flat |= {
-        f"{part}_probability": value for part, value in zip(("level", "slope", "curve"), probabilities, strict=True)
-    }
-    for one in found.changes:
-        flat |= {f"change_{one.alpha:g}": one.change, f"change_error_{one.alpha:g}": one.standard_error}
-    return {**flat, "map": score_map.kind, "out": out}

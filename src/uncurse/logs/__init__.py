@@ -99,7 +99,7 @@ def collect_spec(
     engine: str = "polars",
     progress: Progress | None = None,
     settled: Settled | None = None,
-    scale_remedy: str = "pass scale='probability'",
+    scale_remedy: str = "set the scale to probability",
 ) -> Evidence:
     """Collect the evidence of a log that a `LogSpec` describes, of all its rows or of those that `settled` keeps.
 

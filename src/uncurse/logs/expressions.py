@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 #: What to do if a map of logits is applied to probabilities.
-PROBABILITY_REMEDY = "apply the map to their logits, or fit it with scale='probability'"
+PROBABILITY_REMEDY = "apply the map to their logits, or fit it on the scale probability"
 
 
 def with_prediction(frame: Any, score_map: ScoreMap, *, score: str, column: str, group: str | None = None) -> Any:

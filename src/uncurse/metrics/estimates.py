@@ -119,3 +119,35 @@ class SelectionMetrics:
     log_loss: Estimate
     brier: Estimate
     bins: tuple[Bin, ...]
+
+    def cells(self) -> dict[str, str]:
+        """Return the metrics as text, by name of the column.
+
+        Returns
+        -------
+        dict of str to str
+            With ± standard errors, and noise floors in parentheses.
+        """
+        error = "undefined"
+        if self.observed > 0:
+            error = f"{100 * self.calibration_error:+.2f}% ± {100 * self.calibration_error.standard_error:.2f}%"
+        return {
+            "top": f"{100 * self.alpha:.4g}%",
+            "selected": amount(self.selected),
+            "predicted": amount(self.predicted),
+            "observed": amount(self.observed),
+            "calibration error": error,
+            "ECE (floor)": f"{self.ece:.5f} ({self.ece.floor:.5f})",
+            "MCE (floor)": f"{self.mce:.5f} ({self.mce.floor:.5f})",
+            "log loss": f"{self.log_loss:.5f}",
+            "Brier": f"{self.brier:.5f}",
+        }
+
+
+def amount(value: float) -> str:
+    """Return a sum as text: an integer from 100,000 on, else with six digits.
+
+    >>> amount(1234567.8), amount(12.5)
+    ('1,234,568', '12.5')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.6g}"

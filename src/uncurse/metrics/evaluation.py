@@ -15,7 +15,7 @@ from ..evidence import Cells, Evidence
 from ..evidence.evidence import cells_of
 from ..maps import Affine, Grouped, ScoreMap
 from ..maps.combined import predicted_cells
-from ..text_tables import html_table
+from ..text_tables import aligned, html_table
 from ..validation import (
     check_choice,
     check_labels,
@@ -56,29 +56,21 @@ class Evaluation:
     n_bins: int
     strategy: str
 
+    def table(self) -> list[tuple[str, ...]]:
+        """Return the metrics as text, one row per share.
+
+        Returns
+        -------
+        list of tuple of str
+            Names of the columns, then the cells of each share.
+        """
+        return [tuple(self.rows[0].cells()), *(tuple(row.cells().values()) for row in self.rows)]
+
     def __str__(self) -> str:
-        header = f"{'top':>6}  {'selected':>10}  {'predicted/observed':>20}  {'calibration error':>18}  "
-        header += f"{'ECE (floor)':>16}  {'MCE (floor)':>16}  {'log loss':>8}  {'Brier':>8}"
-        lines = [header]
-        for row in self.rows:
-            error = f"{100 * row.calibration_error:+.2f}% ± {100 * row.calibration_error.standard_error:.2f}%"
-            ratio = f"{row.ratio:.4f} ± {row.ratio.standard_error:.4f}"
-            ece, mce = f"{row.ece:.4f} ({row.ece.floor:.4f})", f"{row.mce:.4f} ({row.mce.floor:.4f})"
-            lines.append(
-                f"{100 * row.alpha:>5.4g}%  {row.selected:>10,.0f}  {ratio:>20}  {error:>18}  {ece:>16}  {mce:>16}  "
-                f"{row.log_loss:>8.5f}  {row.brier:>8.5f}"
-            )
-        return "\n".join(lines)
+        return "\n".join(aligned(self.table(), left=0))
 
     def _repr_html_(self) -> str:
-        header = ("top", "selected", "predicted", "observed", "calibration error", "ECE (floor)", "log loss")
-        rows = []
-        for row in self.rows:
-            error = f"{100 * row.calibration_error:+.2f}% ± {100 * row.calibration_error.standard_error:.2f}%"
-            counts = (f"{row.selected:,.0f}", f"{row.predicted:,.1f}", f"{row.observed:,.0f}")
-            ece = f"{row.ece:.4f} ({row.ece.floor:.4f})"
-            rows.append((f"{100 * row.alpha:.4g}%", *counts, error, ece, f"{row.log_loss:.5f}"))
-        return html_table([header, *rows], caption="Calibration of the top-scored rows")
+        return html_table(self.table(), caption="Calibration of the top-scored rows")
 
     def column(self, name: str) -> Array:
         """Return one metric of all shares as an array.
@@ -200,7 +192,7 @@ def evaluate_cells(
         score_map = Affine(1.0, 0.0, scale=cells.scale)
     elif score_map.scale != cells.scale:
         raise UncurseError(
-            f"the map takes scale={score_map.scale!r}, the cells hold scale={cells.scale!r}; use one scale, "
+            f"the map takes the scale {score_map.scale}, the cells hold the scale {cells.scale}; use one scale, "
             "or `evaluate_log` for the cells of evidence, which are always logits"
         )
     shares = _check_shares(alphas)

@@ -13,7 +13,7 @@ def count_of_share(alpha: float, rows: int) -> int:
     """Return the number of rows in a share, rounded to the nearest integer; a share without a row is an error."""
     count = int(np.floor(check_share(alpha) * rows + 0.5))
     if count == 0:
-        raise UncurseError(f"alpha={alpha:g} of {rows} rows selects none; use at least {1 / rows:.2g}")
+        raise UncurseError(f"a share of {alpha:g} of {rows} rows selects none; use at least {1 / rows:.2g}")
     return count
 
 

@@ -18,11 +18,11 @@ from . import monitored, prose
 from .monitored import Monitored
 
 if TYPE_CHECKING:
-    from .charts import Chart
+    from .figures import Chart
     from .page import Section
 
 #: Beginning of the error if the extra ``report`` is not installed.
-REQUIREMENT = "the report needs altair, vl-convert-python and jinja2"
+REQUIREMENT = "the report needs matplotlib and jinja2"
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,13 @@ class _Page:
 
         Returns
         -------
-        dict of str to altair.Chart
+        dict of str to matplotlib.figure.Figure
             Charts by name.
         """
-        figures = [figure for section in self._sections() for figure in section.figures()]
-        from .charts import WIDE
+        sections = self._sections()
+        from .figures import WIDE
 
-        return {figure.name: figure.chart(WIDE) for figure in figures}
+        return {figure.name: figure.chart(WIDE) for section in sections for figure in section.figures()}
 
     def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write every chart as SVG and PNG. Files of the same name are replaced, all of them or none.
@@ -109,7 +109,7 @@ class _Page:
             Written files.
         """
         charts = self.figures()
-        from .charts import to_png, to_svg
+        from .figures import to_png, to_svg
 
         contents = {}
         for name, chart in charts.items():

@@ -8,11 +8,9 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-import altair as alt
-
 from ..debias.records import DataRecord, FitRecord, ScoreSummary
-from . import charts
-from .charts import OBSERVED, AxisSpec, Frame, Rows
+from . import figures
+from .figures import OBSERVED
 from .page import Facts, Figure, Section, Table
 from .prose import Z95, fit_words, fixed, interval, number, percent, share
 
@@ -44,7 +42,7 @@ def _data(method: Method, role: str) -> ScoreSummary | None:
     return None if data is None else _drawable(data.scores)
 
 
-def _histogram(summary: ScoreSummary) -> Rows:
+def _histogram(summary: ScoreSummary) -> list[dict[str, Any]]:
     """Return the density of each bin, and the normal density with the same mean and standard deviation."""
     normal = NormalDist(summary.mean, summary.sd) if summary.sd > 0 else None
     rows = []
@@ -55,22 +53,6 @@ def _histogram(summary: ScoreSummary) -> Rows:
              "normal": 0.0 if normal is None else normal.pdf(middle)}
         )  # fmt: skip
     return rows
-
-
-def _density_chart(rows: Rows, scale: str, frame: Frame) -> Any:
-    """Draw a line over the "bins" of each row, and a marker at its "mean"."""
-    bins = [{**one, "series": row["series"]} for row in rows for one in row["bins"]]
-    means = [{"series": row["series"], "mean": row["mean"], "zero": 0.0, "text": row["text"]} for row in rows]
-    axis = alt.Axis(grid=False, title=f"score ({scale})", labelExpr=charts.SIGNED, tickCount=8 if frame.wide else 5)
-    x = AxisSpec((min(one["left"] for one in bins), max(one["right"] for one in bins)), axis)
-    y = AxisSpec((0.0, 1.05 * max(one["density"] for one in bins)), None)
-    curves = charts.chart(bins).mark_line(strokeWidth=2).encode(x=x.x("middle:Q"), y=y.y("density:Q"))
-    markers = charts.chart(means).mark_point(filled=True, size=80, opacity=1).encode(x=x.x("mean:Q"), y=y.y("zero:Q"))
-    layers = (
-        curves.encode(**charts.encoded(bins, "color", "strokeDash")),
-        markers.encode(**charts.encoded(bins, "color", "shape"), description=alt.Description("text:N")),
-    )
-    return charts.layered(layers).properties(width=frame.width - 30, height=frame.height - 60)
 
 
 # ---------------------------------------------------------------------------- distribution of the scores
@@ -93,7 +75,7 @@ def distribution(report: Report) -> Section | None:
     caption = f"Densities of the scores of {name}, {summary.rows:,} rows ({moments}), and of the normal distribution."
     bins = _histogram(summary)
     normal = [{**one, "density": one["normal"]} for one in bins]
-    rows: Rows = [
+    rows: list[dict[str, Any]] = [
         {"series": series, "name": title, "bins": own, "mean": summary.mean, "text": f"{title}: {moments}"}
         for series, title, own in ((1, "scores", bins), (OBSERVED, "normal distribution", normal))
     ]
@@ -103,7 +85,7 @@ def distribution(report: Report) -> Section | None:
         for one in bins
     ]  # fmt: skip
     legend = tuple((row["series"], row["name"]) for row in rows)
-    draw = partial(_density_chart, rows, summary.scale)
+    draw = partial(figures.density_figure, rows, summary.scale)
     blocks = (
         Figure("scores", draw, f"Densities of scores. {prose}", caption, legend, always=True),
         Table("histogram of the scores", ["score", "share", "density", "normal density"], body, folded=True),
@@ -138,7 +120,7 @@ def normality_words(summary: ScoreSummary, smallest: float | None) -> str:
 
 def shrinkage(report: Report) -> Section | None:
     """λ of each method with its interval, and λ of each group."""
-    rows: Rows = []
+    rows: list[dict[str, Any]] = []
     for series, method in enumerate(report.methods):
         value = None if method.record is None else method.record.lambda_
         if method.record is None or value is None:
@@ -154,7 +136,7 @@ def shrinkage(report: Report) -> Section | None:
             "A map multiplies the distance of a score from the center by λ: 1 (dashed) changes nothing, 0.8 reduces it "
             "by a fifth. The interval covers the sampling of pool rows only; training again changes λ by more."
         )
-        draw = partial(charts.dot_plot, rows, "λ, 95% interval", line=1.0)
+        draw = partial(figures.dots_figure, rows, "λ, 95% interval", line=1.0)
         ends = ("value", "low", "high")
         body = [[r["name"], *("" if r[end] is None else fixed(r[end], 4) for end in ends)] for r in rows]
         blocks = [
@@ -172,7 +154,7 @@ def shrinkage(report: Report) -> Section | None:
 def _groups(series: int, name: str, record: FitRecord) -> list[Figure | Table]:
     """Return chart and table of λ of the largest groups, by ascending λ."""
     largest = sorted(record.groups.items(), key=lambda item: -item[1].rows)[:MAX_GROUPS]
-    rows: Rows = [
+    rows: list[dict[str, Any]] = [
         {"series": series, "name": key, "rows": f"{group.rows:,}", "value": group.lambda_, "low": None, "high": None,
          "text": f"{key}: λ = {number(group.lambda_)}, {group.rows:,} rows"}
         for key, group in sorted(largest, key=lambda item: item[1].lambda_)
@@ -182,7 +164,7 @@ def _groups(series: int, name: str, record: FitRecord) -> list[Figure | Table]:
     label = f"{name}: λ of {shown}, from {number(rows[0]['value'])} to {number(rows[-1]['value'])}."
     caption = f"{name}: λ by {record.group or 'group'}, {shown}."
     caption += "" if record.lambda_ is None else " Dashed: λ of all rows."
-    draw = partial(charts.dot_plot, rows, "λ of the group", line=record.lambda_, step=18)
+    draw = partial(figures.dots_figure, rows, "λ of the group", line=record.lambda_, step=18)
     body = [[row["name"], row["rows"], fixed(row["value"], 4)] for row in rows]
     return [
         Figure(f"lambda-groups-{series}", draw, label, caption),
@@ -233,7 +215,7 @@ def drift(report: Report) -> Section | None:
     if len(found) < 2:
         return None
     (_, reference, first), sd = found[0], found[0][2].sd or 1.0
-    rows: Rows = []
+    rows: list[dict[str, Any]] = []
     for i, (role, name, one) in enumerate(found):
         shift, ratio = (one.mean - first.mean) / sd, one.sd / sd
         cells = [f"{one.rows:,}", fixed(one.mean, 3), fixed(one.sd, 3), fixed(shift, 2, sign=True), fixed(ratio, 2)]
@@ -247,7 +229,9 @@ def drift(report: Report) -> Section | None:
     legend = tuple((row["series"], row["name"]) for row in rows)
     header = ["scores", "rows", "mean", "sd", "shift in sd", "sd ratio"]
     blocks = (
-        Figure("drift", partial(_density_chart, rows, first.scale), " ".join(prose), caption, legend, always=True),
+        Figure(
+            "drift", partial(figures.density_figure, rows, first.scale), " ".join(prose), caption, legend, always=True
+        ),
         Table("Distributions of scores", header, [row["cells"] for row in rows]),
     )
     kinds = [kind for kind in ("pool", "labelled", "evaluated") if any(name.startswith(kind) for _, name, _ in found)]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-import altair as alt
-
 from ..metrics import Estimate, SelectionMetrics
-from . import charts
-from .charts import OBSERVED, AxisSpec, Frame, Rows
+from . import figures
+from .figures import OBSERVED
 from .page import Choice, Figure, Section, Table
 from .prose import (
     by_share,
@@ -23,13 +22,13 @@ from .prose import (
     percent,
     selection_name,
     share,
-    short,
     the_selection,
 )
 
 if TYPE_CHECKING:
     from . import Report
 
+Rows = list[dict[str, Any]]
 _MILLION = 1e6
 
 
@@ -62,8 +61,7 @@ def calibration_error(report: Report) -> Section:
     for at, m in _each(report):
         text, _, bounds = error_words(m.calibration_error)
         described = f"{at['name']}, {share(at['alpha'])}: {text} ({bounds})"
-        sums = [number(one) for one in (m.selected, m.predicted, m.observed)]
-        rows.append({**at, **_with_interval(m.calibration_error), "sums": sums, "text": described})
+        rows.append({**at, **_with_interval(m.calibration_error), "text": described})
     places, several = by_share(report), len(report.methods[0].evaluation.rows) > 1
     caption = (
         "Sum of predictions over number of positive outcomes, minus 1. Above zero, the selected scores predict more "
@@ -72,29 +70,32 @@ def calibration_error(report: Report) -> Section:
     if len(report.methods) > 2:
         caption += " With several maps, the smallest error is partly due to chance."
     drawn = [row for row in rows if row["value"] == row["value"]]  # NaN without a positive label
-    figures: tuple[Figure, ...] = ()
+    drawings: tuple[Figure, ...] = ()
     if drawn:
         label = "Calibration error by selected share. " + _ranges(drawn)
         draw = partial(
-            charts.by_share_chart, drawn, "calibration error", labels=charts.SIGNED_PERCENT, zero=True,
-            selection=report.selection, band={"opacity": 0.14},
+            figures.by_share_figure, {"calibration error": drawn}, labels=figures.signed_percent, zero=True,
+            selection=report.selection,
         )  # fmt: skip
-        figures = (Figure("calibration-error", draw, label, caption, _legend(report)),)
+        drawings = (Figure("calibration-error", draw, label, caption, _legend(report)),)
     cells = {(row["series"], row["place"]): _plus_minus(row) for row in rows}
     overview = [[m.name, *(cells[series, i] for i in places)] for series, m in enumerate(report.methods)]
-    header = ["method", "share", "selected", "predicted", "observed", "error", "low", "high"]
-    ends = ("value", "low", "high")
-    numbers = [[r["name"], share(r["alpha"]), *r["sums"], *(percent(r[end], 2) for end in ends)] for r in rows]
+    every = [(at["name"], m.cells()) for at, m in _each(report)]
     tables = (
         Table(
             "Calibration error with the half-width of its 95% interval",
             ["method", *(selection_name(report, i) for i in places)],
             overview,
         ),
-        Table("calibration error by method and share", header, numbers, folded=True),
+        Table(
+            "all metrics by method and share",
+            ["method", *every[0][1]],
+            [[name, *row.values()] for name, row in every],
+            folded=True,
+        ),
     )
     title = "Calibration error by selected share" if several else "Calibration error"
-    return Section("error", title, (), (*figures, *tables))
+    return Section("error", title, (), (*drawings, *tables))
 
 
 def _plus_minus(row: dict[str, Any]) -> str:
@@ -122,10 +123,8 @@ def outcomes(report: Report) -> Section:
     caption = "Predicted outcomes of each method, and observed outcomes with their 95% interval."
     label = "Predicted and observed outcomes per million selected rows. " + " ".join(sentences)
     legend = ((OBSERVED, "observed"), *_legend(report)) if _legend(report) else ()
-    draw = partial(
-        charts.by_share_chart, _outcome_lines(rows), "outcomes per million", labels=charts.COUNT, zero=False,
-        selection=report.selection, band={"opacity": 0.7, "color": charts.light("floor")},
-    )  # fmt: skip
+    panels = {"outcomes per million": _outcome_lines(rows)}
+    draw = partial(figures.by_share_figure, panels, selection=report.selection)
     blocks: list[Figure | Table] = [Figure("outcomes", draw, label, caption, legend)]
     blocks.append(_table(report, "Outcomes per million selected rows", rows))
     if has_value(report):
@@ -208,7 +207,7 @@ def reliability(report: Report) -> Section:
         title = selection_name(report, place)
         caption = f"Bins of {the_selection(report, place)}."
         label = f"Observed rate against mean prediction in bins, one panel per method. {caption}"
-        figure = Figure(f"reliability-{name}", partial(_panels, rows), label, caption)
+        figure = Figure(f"reliability-{name}", partial(figures.reliability_figure, rows), label, caption)
         header = ["method", "rows", "predicted", "observed", "low", "high"]
         body = [[r["name"], *(number(r[key]) for key in ("weight", *header[2:]))] for r in rows]
         options.append((title, (figure, Table(f"bins of the selection: {title}", header, body, folded=True))))
@@ -245,32 +244,6 @@ def _bins(report: Report, place: int) -> Rows:
     return rows
 
 
-def _panels(rows: Rows, frame: Frame) -> Any:
-    ends = [v for row in rows for v in (row["predicted"], row["low"], row["high"])]
-    domain = charts.domain_of(ends, zero=min(ends) < 0.25 * max(ends))
-    series = sorted({row["series"] for row in rows})
-    columns = {1: 1, 2: 2, 4: 2}.get(len(series), 3) if frame.wide else min(len(series), 2)
-    side = min((frame.width - 40 - 52 * columns) // columns + 24, 270)
-    panels = []
-    for i, one in enumerate(series):
-        own, style = [row for row in rows if row["series"] == one], charts.style_of(one)
-        ticks = 4 if side >= 160 else 3
-        x = AxisSpec(domain, alt.Axis(tickCount=ticks, title="predicted"))
-        y = AxisSpec(domain, alt.Axis(tickCount=ticks, title="observed" if i % columns == 0 else None))
-        corners = charts.chart([{"predicted": end, "observed": end} for end in domain])
-        diagonal = corners.mark_line(color=charts.light("rule"), strokeWidth=1.2, strokeDash=[4, 3])
-        bars = charts.chart(own).mark_rule(color=style.color, strokeWidth=1.5)
-        points = charts.chart(own).mark_point(filled=True, size=40, opacity=1, color=style.color, shape=style.marker)
-        layers = (
-            diagonal.encode(x=x.x("predicted:Q"), y=y.y("observed:Q")),
-            bars.encode(x=x.x("predicted:Q"), y=y.y("low:Q"), y2=alt.Y2("high:Q")),
-            points.encode(x=x.x("predicted:Q"), y=y.y("observed:Q"), description=alt.Description("text:N")),
-        )
-        title = alt.TitleParams(short(own[0]["name"], max(side // 10, 10)), color=style.color)
-        panels.append(charts.layered(layers).properties(width=side, height=side, title=title))
-    return alt.concat(*panels, columns=columns, spacing=22)
-
-
 # ---------------------------------------------------------------------------- ECE and MCE
 
 
@@ -286,16 +259,10 @@ def binned_errors(report: Report) -> Section:
         "over methods)."
     )
     legend = ((OBSERVED, "noise floor"), *_legend(report)) if _legend(report) else ()
-    header = ["method", "share", "ECE", "floor", "MCE", "floor"]
-    body = [
-        [a["name"], share(a["alpha"]), *(number(row[key]) for row in (a, b) for key in ("value", "floor"))]
-        for a, b in zip(ece, mce, strict=True)
-    ]
-    blocks = (
-        Figure("ece-mce", partial(_binned_chart, {"ECE": ece, "MCE": mce}, report.selection), prose, caption, legend),
-        Table("ECE and MCE with their noise floors", header, body, folded=True),
-    )
-    return Section("binned", "ECE and MCE compared with their noise floor", (prose,), blocks)
+    panels = {"ECE": _with_floor("ECE", ece), "MCE": _with_floor("MCE", mce)}
+    draw = partial(figures.by_share_figure, panels, selection=report.selection)
+    figure = Figure("ece-mce", draw, prose, caption, legend)
+    return Section("binned", "ECE and MCE compared with their noise floor", (prose,), (figure,))
 
 
 def _binned_row(metric: str, at: dict[str, Any], metrics: SelectionMetrics) -> dict[str, Any]:
@@ -317,16 +284,12 @@ def _floor_words(row: dict[str, Any]) -> str:
     return f"{many} times its noise floor"
 
 
-def _binned_chart(by_metric: dict[str, Rows], selection: str | None, frame: Frame) -> Any:
-    panels = []
-    for metric, rows in by_metric.items():
-        floors: Rows = []
-        for alpha in sorted({row["alpha"] for row in rows}):
-            own = [row["floor"] for row in rows if row["alpha"] == alpha]
-            value = sum(own) / len(own)
-            text = f"noise floor of {metric}, {share(alpha)}: {number(value)}"
-            floor = {"series": OBSERVED, "name": "noise floor", "alpha": alpha, "value": value, "text": text}
-            floors.append({**floor, "low": None, "high": None})
-        options: dict[str, Any] = {"labels": charts.SIGNED, "selection": selection, "band": {"opacity": 0.14}}
-        panels.append(charts.by_share_chart(floors + rows, metric, frame, zero=False, **options))
-    return alt.vconcat(*panels, spacing=24)
+def _with_floor(metric: str, rows: Rows) -> Rows:
+    """Return the rows after those of the noise floor, an average over methods."""
+    floors = []
+    for alpha in sorted({row["alpha"] for row in rows}):
+        value = mean(row["floor"] for row in rows if row["alpha"] == alpha)
+        text = f"noise floor of {metric}, {share(alpha)}: {number(value)}"
+        floor = {"series": OBSERVED, "name": "noise floor", "alpha": alpha, "value": value, "text": text}
+        floors.append({**floor, "low": None, "high": None})
+    return floors + rows

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 import jinja2
-from altair.utils import schemapi
 from markupsafe import Markup
 
 from ..version import __version__
-from . import charts
-from .charts import NARROW, WIDE, Chart, Frame
+from . import figures
+from .figures import NARROW, WIDE, Chart, Frame
 from .prose import Headline, clean
 
 # The page may load nothing and run nothing: even if a name became markup, it would do nothing.
@@ -24,12 +22,12 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-ur
 class Figure:
     """A chart with its description, caption and legend.
 
-    >>> Figure("error", lambda frame: charts.chart([{}]).mark_point(), "An empty chart").name
+    >>> Figure("error", lambda frame: figures.axes_of(frame, 100)[0], "An empty chart").name
     'error'
     """
 
     name: str  # unique: the file name of `Report.save_figures`
-    draw: Callable[[Frame], Any]
+    draw: Callable[[Frame], Chart]
     label: str  # for people who cannot see it
     caption: str = ""
     legend: tuple[tuple[int, str], ...] = ()  # series and their names
@@ -37,15 +35,15 @@ class Figure:
     kind = "figure"
 
     def chart(self, frame: Frame) -> Chart:
-        """Return the chart with the fonts and colours of the page."""
-        with schemapi.debug_mode(False):  # checks of Altair's schema for every part take longer than the drawing
-            return charts.styled(self.draw(frame), frame)
+        """Return the chart with the fonts and colors of the page."""
+        with figures.page_style():
+            return self.draw(frame)
 
     @property
     def svg(self) -> Markup:
         """The chart for wide screens and for phones; the style sheet shows one of them."""
         return Markup("").join(
-            Markup(charts.inline_svg(self.chart(frame), prefix=f"{self.name}-{kind}-", label=self.label, kind=kind))
+            Markup(figures.inline_svg(self.chart(frame), prefix=f"{self.name}-{kind}-", label=self.label, kind=kind))
             for kind, frame in (("wide", WIDE), ("narrow", NARROW))
         )
 
@@ -138,7 +136,7 @@ def render(title: str, headline: Headline, sections: Sequence[Section]) -> str:
     template = environment.from_string(resources.files(__package__).joinpath("page.html.jinja").read_text("utf-8"))
     text = template.render(
         title=title, headline=headline, sections=sections, policy=_POLICY, version=__version__,
-        stylesheet=Markup(charts.STYLESHEET), colors=charts.COLORS, style_of=charts.style_of,
+        stylesheet=Markup(figures.STYLESHEET), style_of=figures.style_of,
     )  # fmt: skip
     return text.lstrip() + "\n"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Half the width of a 95% interval in standard errors.
 Z95 = NormalDist().inv_cdf(0.975)
 
-# Characters that XML 1.0 does not allow: vl-convert ends the process on some of them.
+# Characters that XML 1.0 does not allow.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..monitoring import Calibration
-from . import monitor_charts
+from . import figures
 from .monitored import (
     ALARM,
     DAILY,
@@ -75,11 +75,11 @@ def _errors(monitored: Monitored, found: Sequence[Point]) -> Section:
         "the map is valid, one day in 20 misses zero by chance. Line and band: all days since the fit with their 95% "
         "confidence sequence. If the error stays the same, the band covers it on all days with probability 95%."
     ) + _blocks_words(found, monitored.verdict.days)
-    domain = monitor_charts.error_domain(found)
+    domain = figures.error_domain(found)
     outside = sum(not domain[0] <= point.day.sums.error <= domain[1] for point in found if point.day.sums.observed)
     if outside:
         caption += f" Triangles: {days_words(outside)} outside of the axis."
-    draw = partial(monitor_charts.error_chart, found, domain, monitored.verdict.alarm)
+    draw = partial(figures.error_figure, found, monitored.verdict.alarm)
     label = f"Calibration error by day since the fit. {prose}"
     legend = ((DAILY, "each day, 95% interval"), (RUNNING, "since the fit, 95% confidence sequence"))
     header = ["day", "rows", "predicted", "observed", "error", "95% interval", "since the fit",
@@ -117,7 +117,7 @@ def _evidence(monitored: Monitored, found: Sequence[Point]) -> Section:
     label = f"Evidence against the map by day, as e-values on a log scale. {prose}"
     return Section(
         "evidence", "Evidence against the map", (prose,),
-        (Figure("evidence", partial(monitor_charts.evidence_chart, found), label, caption),),
+        (Figure("evidence", partial(figures.evidence_figure, found), label, caption),),
     )  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def _scores(monitored: Monitored, found: Sequence[Point]) -> Section:
     rows = [[p.name, fixed(p.day.score_mean, 4), fixed(p.day.score_sd, 4)] for p in found]
     label = f"Mean and standard deviation of the served scores by day. {prose[0]}"
     blocks = (
-        Figure("daily-scores", partial(monitor_charts.score_chart, found), label, caption),
+        Figure("daily-scores", partial(figures.score_figure, found), label, caption),
         Table("scores by day", ["day", "mean", "standard deviation"], rows, folded=True),
     )
     return Section("served-scores", "Served scores by day", tuple(prose), blocks)

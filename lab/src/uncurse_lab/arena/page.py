@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -15,11 +14,11 @@ from .tables import Arena, Verdict, few_replications, judge
 from .text import number, sentence, shown, summary, summary_alpha, world_table
 
 with needing("report", REQUIREMENT):
-    from uncurse.report import charts
+    from uncurse.report import figures as charts
     from uncurse.report.page import Facts, Figure, Section, Table
     from uncurse.report.page import render as render_page
 
-_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
+_LEAST = 0.01  # percent
 _NOTE = (
     "The top share α of the rows is selected by score. The error is the sum of the predictions of the selected rows "
     "divided by the sum of their true probabilities, which are known here, minus 1. The oracle is a smooth map of the "
@@ -56,6 +55,10 @@ def render(arena: Arena, command: str = "") -> str:
     return render_page("The arena: worlds with known probabilities", headline, parts)
 
 
+def _percent(value: float, _: object = None) -> str:
+    return f"{value:g}%"
+
+
 def _fact(verdict: Verdict) -> tuple[str, tuple[str, ...], str]:
     tally = "" if verdict.met else f"Missed in {verdict.missed} of {verdict.count}. "
     lines = (verdict.claim, f"{tally}Worst: {verdict.worst}")
@@ -63,13 +66,13 @@ def _fact(verdict: Verdict) -> tuple[str, tuple[str, ...], str]:
 
 
 def _world(arena: Arena, world: str, place: int, series: dict[str, int]) -> Section:
-    """Draw a point for each method and α, at the logarithm of its rms, so that names at the ends can be spread."""
-    rows: charts.Rows = []
+    """Draw a point for each method and α, at its rms in percent."""
+    rows: list[dict[str, Any]] = []
     for name, color in series.items():
         for alpha in arena.alphas:
             if (cell := arena.get(world, name, alpha)) is not None:
                 figures = f"rms {number(100 * cell.rms)}%, bias {number(100 * cell.bias, '+')}%"
-                value = math.log10(max(100 * cell.rms, _TICKS[0]))
+                value = max(100 * cell.rms, _LEAST)
                 text = f"{name}, top {share(alpha)}: {figures}"
                 rows.append({"series": color, "name": name, "alpha": alpha, "value": value, "text": text})
     if not rows:
@@ -79,12 +82,8 @@ def _world(arena: Arena, world: str, place: int, series: dict[str, int]) -> Sect
     caption = f"Root mean square error on the top α over {arena.replications} replications; lower is better."
     header, *body = world_table(arena, world)
     title = f"{world}: bias ± standard error, then rms, in percent; * marks the least rms of one served model"
-    figure = Figure(f"world-{place}-rms", partial(_chart, rows), label, caption, legend)
+    axes = {"x": ("share selected, α", share), "y": ("rms error", _percent)}
+    draw = partial(charts.lines_figure, rows, log_x=True, log_y=True, **axes)
+    figure = Figure(f"world-{place}-rms", draw, label, caption, legend)
     blocks = (figure, Table(title, header, body, folded=True))
     return Section(f"world-{place}", world, (arena.worlds[world],), blocks)
-
-
-def _chart(rows: charts.Rows, frame: charts.Frame) -> Any:
-    values = [row["value"] for row in rows]
-    y = charts.log10_axis((min(values) - 0.08, max(values) + 0.08), _TICKS, "rms error")
-    return charts.line_chart(rows, charts.share_axis(rows), y, frame)

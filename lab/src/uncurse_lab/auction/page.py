@@ -17,9 +17,7 @@ from .simulate import TRUTH, Outcome
 from .theory import expected_account
 
 with needing("report", REQUIREMENT):
-    import altair as alt
-
-    from uncurse.report import charts
+    from uncurse.report import figures as charts
     from uncurse.report.page import Facts, Figure, Section, Table
     from uncurse.report.page import render as render_page
 
@@ -67,21 +65,21 @@ def _interval(value: float, error: float, outcome: Outcome) -> tuple[float, floa
 
 
 def _policies(outcome: Outcome) -> Section:
-    def dots(name: str, title: str, labels: str, line: float | None) -> Any:
+    def dots(name: str, title: str, labels: Any, line: float | None) -> Any:
         rows = [_dot(outcome, policy, place, name) for policy, place in _series(outcome.accounts).items()]
-        return partial(charts.dot_plot, rows, title, labels=labels, line=line)
+        return partial(charts.dots_figure, rows, title, labels=labels, line=line)
 
     blocks = (
         Figure(
             "overcharge",
-            dots("overcharge_share", "overcharge, share of the value", charts.SIGNED_PERCENT, 0.0),
+            dots("overcharge_share", "overcharge, share of the value", charts.signed_percent, 0.0),
             "Overcharge of each policy with its 95% interval.",
             "Overcharge: value of the predicted clicks of the impressions won over the value of their clicks, minus 1. "
             "Bars are 95% intervals over repetitions.",
         ),
         Figure(
             "surplus",
-            dots("surplus", "surplus for 1,000 requests", charts.SIGNED, None),
+            dots("surplus", "surplus for 1,000 requests", charts.plain, None),
             "Surplus of each policy with its 95% interval.",
             "Surplus: value of the clicks minus payments to the exchange. All policies bid in the same auctions, so "
             "their differences are more certain than the bars suggest.",
@@ -163,25 +161,8 @@ def _line_figure(
             text = f"{policy}, {axis} {place:g}: {percent(value)}"
             rows.append({"series": series, "name": policy, "alpha": place, "value": value, "text": text})
     legend = tuple((series, policy) for policy, series in order.items())
-    return Figure(name, partial(_lines, rows, axis, logarithmic), *captions, legend)
-
-
-def _lines(rows: charts.Rows, title: str, logarithmic: bool, frame: charts.Frame) -> Any:
-    places = sorted({row["alpha"] for row in rows})
-    values = [row["value"] for row in rows]
-    y = charts.AxisSpec(
-        charts.domain_of(values, zero=True),
-        alt.Axis(title="over-prediction", labelExpr=charts.SIGNED_PERCENT, tickCount=6),
-    )
-    ticks = {"values": places} if len(places) < 8 else {"tickCount": 8}
-    axis = alt.Axis(title=title, labelExpr=charts.COUNT, grid=False, labelOverlap="greedy", **ticks)
-    if logarithmic:
-        x = charts.AxisSpec((places[0] / 1.1, places[-1] * 1.1), axis, "log")
-    else:
-        room = 0.02 * (places[-1] - places[0]) or 1.0
-        x = charts.AxisSpec((places[0] - room, places[-1] + room), axis)
-    zero = charts.chart([{"zero": 0}]).mark_rule(color=charts.light("ink"), strokeWidth=1.2).encode(y=y.y("zero:Q"))
-    return charts.line_chart(rows, x, y, frame, under=[zero])
+    labels = {"x": (axis, charts.plain), "y": ("over-prediction", charts.signed_percent)}
+    return Figure(name, partial(charts.lines_figure, rows, log_x=logarithmic, **labels), *captions, legend)
 
 
 def _folded(title: str, table: Sequence[tuple[str, ...]]) -> Table:

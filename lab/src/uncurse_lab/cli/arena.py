@@ -97,7 +97,7 @@ def arena(
         found = worlds.run(world or None, methods, count, seed, dlrm=dlrm, progress=partial(progress_over, "draws"))
         for line in found.notes():
             note(line)
-    emit(format, text.text(found), found.to_json(), text.records(found))
+    emit(format, lambda: text.text(found), found.to_json)
     if markdown is not None:
         write_file(markdown, text.markdown(found))
     if report is not None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from uncurse.cli.options import MarkdownFile, ReportFile, Seed
+from uncurse.cli.options import MarkdownFile, ReportFile, Seed, share
 from uncurse.cli.output import Format, Quiet, check_outputs, command_line, emit, note, working, write_file
-from uncurse.cli.reading import load_map, share
+from uncurse.cli.reading import load_map
 from uncurse.errors import UncurseError
 from uncurse.text_tables import as_markdown, as_text
 
@@ -132,7 +132,7 @@ def auction(
     if days is not None:
         loop = _run_loop(market, settings, days, repetitions or _LOOPS, policy, bootstrap, quick)
     found = results.Results(outcome, varied, loop)
-    emit(format, results.text(found), results.to_json(found), results.records(found))
+    emit(format, lambda: results.text(found), lambda: results.to_json(found))
     if markdown is not None:
         write_file(markdown, results.markdown(found))
     if report is not None:
@@ -201,7 +201,7 @@ def _replay(
             policies[Path(path).name if Path(path).name not in policies else path] = load_map(path)[0].at_logits
         found = replay.replay(auctions, policies, **options)
     parts = replay.replay_parts(found)
-    emit(format, as_text(parts), replay.replay_json(found), replay.replay_records(found))
+    emit(format, lambda: as_text(parts), lambda: replay.replay_json(found))
     if train is None and not maps:
         note("pass --train LOG for calibrators, or --map FILE for a map, to compare them with the scores as served")
     if markdown is not None:

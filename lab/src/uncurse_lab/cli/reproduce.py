@@ -41,12 +41,12 @@ def synthetic(
         raise UncurseError("--golden is one fixed stream of 100 replications; leave out --seed and --replications")
     if golden:
         figures = experiment.golden_records(experiment.run_golden(progress=progress_over("authors' stream", 100)))
-        document = documents.dumps("golden", {"version": __version__, "figures": figures})
-        emit(format, experiment.golden_text(figures), document, figures)
+        document = {"version": __version__, "figures": figures}
+        emit(format, lambda: experiment.golden_text(figures), lambda: documents.dumps("golden", document))
         return
     count = 100 if replications is None else replications
     tables = experiment.run(count, seed or 0, progress=progress_over("replications", count))
-    emit(format, experiment.text(tables), tables.to_json(), tables.records())
+    emit(format, lambda: experiment.text(tables), tables.to_json)
 
 
 @reproduce.command(
@@ -155,7 +155,7 @@ def clicks(
         progress=lambda total: progress_over("networks", total),
         **given,
     )
-    emit(format, text.text(tables, everything=all_tables), tables.to_json(), tables.records())
+    emit(format, lambda: text.text(tables, everything=all_tables), tables.to_json)
     if markdown is not None:
         write_file(markdown, text.markdown(tables))
 
