@@ -82,8 +82,8 @@ def _world(arena: Arena, world: str, place: int, series: dict[str, int]) -> Sect
     caption = f"Root mean square error on the top α over {arena.replications} replications; lower is better."
     header, *body = world_table(arena, world)
     title = f"{world}: bias ± standard error, then rms, in percent; * marks the least rms of one served model"
-    axes = {"x": ("share selected, α", share), "y": ("rms error", _percent)}
-    draw = partial(charts.lines_figure, rows, log_x=True, log_y=True, **axes)
+    x, y = ("share selected, α", share), ("rms error", _percent)
+    draw = partial(charts.lines_figure, rows, x=x, y=y, log_x=True, log_y=True)
     figure = Figure(f"world-{place}-rms", draw, label, caption, legend)
     blocks = (figure, Table(title, header, body, folded=True))
     return Section(f"world-{place}", world, (arena.worlds[world],), blocks)

@@ -161,8 +161,8 @@ def _line_figure(
             text = f"{policy}, {axis} {place:g}: {percent(value)}"
             rows.append({"series": series, "name": policy, "alpha": place, "value": value, "text": text})
     legend = tuple((series, policy) for policy, series in order.items())
-    labels = {"x": (axis, charts.plain), "y": ("over-prediction", charts.signed_percent)}
-    return Figure(name, partial(charts.lines_figure, rows, log_x=logarithmic, **labels), *captions, legend)
+    x, y = (axis, charts.plain), ("over-prediction", charts.signed_percent)
+    return Figure(name, partial(charts.lines_figure, rows, x=x, y=y, log_x=logarithmic), *captions, legend)
 
 
 def _folded(title: str, table: Sequence[tuple[str, ...]]) -> Table:
