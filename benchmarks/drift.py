@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uncurse import Tower, refresh
-from uncurse.calibration import choose_half_life
 from uncurse.debias import Fitted
 from uncurse.evidence import Evidence, from_arrays, merged
 from uncurse.links import logistic
@@ -117,13 +116,6 @@ def fit_map(windows: Sequence[Window], half_life: float | None = None) -> Predic
         return Tower(replicas=REPLICAS).fit(labelled, labelled=labelled).predict_proba
 
 
-def fit_auto(windows: Sequence[Window]) -> Predict:
-    """Fit a tower with the half-life that predicts the windows so far best; fewer than three do not decay."""
-    if len(windows) < 3:
-        return fit_map(windows)
-    return fit_map(windows, choose_half_life([window.evidence for window in windows]).half_life)
-
-
 def errors(predict: Predict, window: Window) -> Array:
     """Return Σf / Σy − 1 on each top share of a window."""
     served = window.scores[:, 0]
@@ -145,7 +137,6 @@ POLICIES: dict[str, Callable[[Sequence[Window]], Predict]] = {
     "last window": lambda past: fit_map(past[-1:]),
     "half-life 1": lambda past: fit_map(past, 1.0),
     "half-life 2": lambda past: fit_map(past, 2.0),
-    "half-life auto": fit_auto,
 }
 
 

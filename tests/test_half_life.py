@@ -1,8 +1,7 @@
-"""The choice of a half-life, and the command line: `fit --half-life` and `collect --into --half-life`."""
+"""Half-lives on the command line: `fit --half-life` and `collect --into --half-life`."""
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import signal
@@ -15,8 +14,7 @@ import polars as pl
 import pytest
 
 import processes
-from uncurse import Auto, Tower, UncurseError, load
-from uncurse.calibration import choose_half_life, fit_calibrator
+from uncurse import Tower, load
 from uncurse.debias import FitRecord, load_record
 from uncurse.evidence import Evidence, from_arrays, merged
 from uncurse.links import logistic
@@ -45,129 +43,6 @@ def days(levels, rows=20_000, seed=0, decimals=None, replica_counts=False):
         from_arrays(scores if decimals is None else scores.round(decimals), labels, replica_counts=replica_counts)
         for scores, labels in drawn
     ]
-
-
-# ---------------------------------------------------------------------------- the choice
-
-
-def test_a_sudden_change_prefers_a_short_half_life_and_steady_rows_prefer_none():
-    sudden = choose_half_life(days([0.0] * 4 + [0.8] * 4, decimals=1))
-    assert sudden.half_life == 0.5
-    assert [one.half_life for one in sudden.candidates] == [math.inf, 4.0, 2.0, 1.0, 0.5]
-    losses = [one.log_loss for one in sudden.candidates]
-    assert losses == sorted(losses, reverse=True)
-    # Without drift, more rows are better; differences are small, so take the sum over several logs.
-    differences = np.zeros(5)
-    for seed in range(5):
-        found = choose_half_life(days([0.0] * 8, 3_000, seed, decimals=1), calibrator="platt")
-        losses = np.array([one.log_loss for one in found.candidates])
-        differences += losses - losses[0]
-    assert (np.diff(differences) > 0).all()
-
-
-def test_a_random_walk_prefers_a_half_life_between_the_extremes():
-    # Steps of 0.1, and 1,500 rows a day, which show the level with a standard error of about 0.06.
-    total = {}
-    for seed in range(5):
-        walk = np.cumsum(np.random.default_rng(seed).normal(0, 0.1, 16))
-        for one in choose_half_life(days(walk, 1_500, seed, decimals=1), calibrator="platt").candidates:
-            total[one.half_life] = total.get(one.half_life, 0.0) + one.log_loss
-    assert min(total, key=total.get) in (1.0, 2.0)
-
-
-def test_the_table_holds_the_log_losses_of_calibrators_of_the_days_before():
-    parts = days([0.0, 0.1, -0.1, 0.3], 2_000)
-    found = choose_half_life(parts, calibrator="platt", half_lives=[1.0, math.inf])
-    assert (found.periods, found.rows) == (2, 4_000)
-    losses = {}
-    for half_life in (1.0, math.inf):
-        each = []
-        for t in (2, 3):
-            score_map = fit_calibrator("platt", merged(parts[:t], half_life).cells)
-            scores, labels = scored(2_000, [0, t], [0.0, 0.1, -0.1, 0.3][t])
-            p = score_map(scores[:, 0])
-            each.append(-np.sum(np.log(np.where(labels == 1, p, 1 - p))))
-        losses[half_life] = np.array(each)
-    best = min(losses, key=lambda h: losses[h].sum())
-    assert found.half_life == best
-    for one in found.candidates:
-        difference = losses[one.half_life] - losses[best]
-        assert one.log_loss == pytest.approx(losses[one.half_life].sum() / 4_000, rel=1e-9)
-        assert one.difference == pytest.approx(difference.sum() / 4_000, abs=1e-12)
-        assert one.standard_error == pytest.approx(math.sqrt(2) * difference.std(ddof=1) / 4_000, abs=1e-12)
-
-
-@pytest.mark.parametrize("periods", [3, 4, 8])
-def test_chance_does_not_choose_a_decay(periods):
-    # Without drift, differences are noise: the smallest loss would choose a decay in about 40% of the logs.
-    drawn = [days([0.0] * periods, 2_000, seed, decimals=1) for seed in range(20, 40)]
-    found = [choose_half_life(parts, calibrator="platt") for parts in drawn]
-    smallest = [min(one.candidates, key=lambda each: each.log_loss).half_life for one in found]
-    assert sum(map(math.isfinite, smallest)) >= 7
-    assert sum(math.isfinite(one.half_life) for one in found) <= 4
-    moved = choose_half_life(days([0.0, 0.5, 0.5], 20_000, decimals=1), calibrator="platt")
-    assert moved.half_life == 0.5  # a change that labels of one day show
-
-
-def test_standard_errors_of_a_single_judged_day_are_those_of_its_labels():
-    parts = days([0.0, 0.3, 0.0], 2_000, decimals=1)
-    found = choose_half_life(parts, calibrator="platt", half_lives=[0.5, math.inf])
-    one, best = sorted(found.candidates, key=lambda each: each.half_life == found.half_life)
-    assert best.standard_error == 0
-    maps = [fit_calibrator("platt", merged(parts[:2], h.half_life).cells) for h in (best, one)]
-    scores = scored(2_000, [0, 2])[0][:, 0].round(1)
-    rate, other = (score_map(scores) for score_map in maps)
-    labels = np.random.default_rng(0).random((4_000, 2_000)) < rate
-    losses = [np.where(labels, -np.log(p), -np.log1p(-p)).mean(axis=1) for p in (rate, other)]
-    assert one.standard_error == pytest.approx(np.std(losses[1] - losses[0]), rel=0.05)
-
-
-def test_equal_losses_prefer_the_longest_half_life():
-    (day,) = days([0.0], 2_000)
-    found = choose_half_life([day, day, day])
-    assert found.half_life == math.inf
-    content = found.to_dict()
-    assert content["half_life"] is None
-    assert content["candidates"][0]["half_life"] is None
-    assert content["candidates"][0]["standard_error"] == 0
-    json.dumps(content, allow_nan=False)
-
-
-def test_progress_counts_the_fits():
-    counted = []
-    choose_half_life(days([0.0] * 5, 1_000, decimals=1), progress=counted.append)
-    assert counted == [1] * (3 * 5)  # 4, 2, 1, ½ and none
-
-
-@pytest.mark.parametrize(
-    ("labelled", "options", "message"),
-    [
-        (days([0.0] * 2, 100), {}, "labels of 2 periods, and a half-life is chosen from 3 or more"),
-        ([from_arrays(np.zeros((4, 2)))] * 3, {}, "holds no labels"),
-        ([1, 2, 3], {}, "a period is a int; pass Evidence"),
-        (3, {}, "labelled is a int; pass a list"),
-        (days([0.0] * 3, 100), {"half_lives": 2.0}, "half_lives is a float; pass a list"),
-        (days([0.0] * 3, 100), {"half_lives": []}, "no half-life to compare"),
-        (days([0.0] * 3, 100), {"half_lives": [0.0]}, "half_life=0.0; pass a positive number of periods"),
-        (days([0.0] * 3, 100), {"calibrator": "magic"}, "calibrator"),
-    ],
-)
-def test_other_input_is_refused(labelled, options, message):
-    with pytest.raises(UncurseError, match=message):
-        choose_half_life(labelled, **options)
-
-
-# ---------------------------------------------------------------------------- fit
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """Evidence of five days, whose rates rise on the last days, and the folder of its files."""
-    folder = tmp_path_factory.mktemp("week")
-    parts = days([0.0, 0.0, 0.0, 0.7, 0.7], 8_000, decimals=2, replica_counts=True)
-    for i, part in enumerate(parts):
-        part.save(folder / f"{i}.json")
-    return folder, [replace(part, sources=()) for part in parts]
 
 
 @pytest.fixture
@@ -200,27 +75,6 @@ def test_lists_of_different_length_decay_each_by_itself(run, week):
     np.testing.assert_allclose(load("map.json")(PROBE), expected.map_(PROBE), rtol=1e-9)
 
 
-def test_auto_reports_its_choice(run, week):
-    options = [*FILES, *LABELLED, "--method", "auto", "--half-life", "auto", "-o", "map.json"]
-    found = json.loads(run("fit", *options, "--format", "json"))
-    expected = choose_half_life(week)
-    assert found["half_life"] == found["half_life_choice"]["half_life"] == expected.half_life == 0.5
-    assert found["half_life_choice"] == expected.to_dict()
-    total = merged(week, 0.5)
-    assert load("map.json")(PROBE) == pytest.approx(Auto().fit(total, labelled=total).map_(PROBE), rel=1e-9)
-
-
-def test_auto_may_choose_no_decay(run):
-    (day,) = days([0.0], 4_000, replica_counts=True)
-    for i in range(3):
-        replace(day, sources=(str(i),)).save(f"{i}.json")
-    options = ["--labelled", "0.json", "--labelled", "1.json", "--labelled", "2.json", "--method", "tower"]
-    found = json.loads(run("fit", "0.json", *options, "--half-life", "auto", "-o", "map.json", "--format", "json"))
-    assert found["half_life"] is None
-    assert found["half_life_choice"]["half_life"] is None
-    assert load_record("map.json").half_life is None
-
-
 def test_a_quoted_glob_names_evidence_files_in_order_of_their_names(run, week):
     run("fit", "[0-4].json", "--labelled", "?.json", "--method", "tower", "--half-life", "1.5", "-o", "glob.json")
     run("fit", *FILES, *LABELLED, "--method", "tower", "--half-life", "1.5", "-o", "map.json")
@@ -239,25 +93,6 @@ def test_a_quoted_glob_names_evidence_files_in_order_of_their_names(run, week):
     assert "--out 3.json is an input of this command" in run("fit", "[34].json", "-o", "3.json", code=2)
 
 
-def test_auto_says_that_a_smaller_loss_may_be_chance(run):
-    for i, day in enumerate(days([0.0] * 3, 2_000, seed=5, replica_counts=True)):
-        day.save(f"{i}.json")
-    words = ["--labelled", "0.json", "--labelled", "1.json", "--labelled", "2.json", "--calibrator", "platt"]
-    said = run("fit", "0.json", *words, "--half-life", "auto", "-o", "map.json", "--format", "table")
-    assert "auto chose no decay: no other log loss on the next file (2,000 labelled rows of 1 file) is lower by" in said
-    assert "in effect" not in said
-
-
-def test_a_tandem_is_judged_by_its_calibrator(run, week):
-    options = [*LABELLED, "--calibrator", "platt", "--half-life", "auto", "-o", "map.json", "--format", "json"]
-    found = json.loads(run("fit", *FILES, *options))
-    assert found["half_life_choice"] == choose_half_life(week, calibrator="platt").to_dict()
-    said = run("fit", *FILES, *options[:-1], "table")
-    assert "auto chose a half-life of 0.5 files, which has the smallest log loss on the next file" in said
-    assert "(24,000 labelled rows of 3 files); others are higher by, in thousandths: no decay" in said
-    assert f"rows count half after 0.5 files; {merged(week, 0.5).effective_rows:,.0f} pool and" in said
-
-
 def test_a_report_shows_the_half_life(run, week):
     run("fit", *FILES, "--half-life", "1", "-o", "map.json")
     (entry,) = fits.record_entries("map.json", load_record("map.json"))[:1]
@@ -267,21 +102,15 @@ def test_a_report_shows_the_half_life(run, week):
 @pytest.mark.parametrize("value", ["0", "-2", "nan", "inf", "often", ""])
 def test_half_lives_of_fit_are_positive_numbers(run, week, value):
     said = run("fit", "0.json", "1.json", "--half-life", value, "-o", "map.json", code=2)
-    assert f"--half-life is {value!r}; pass a positive number of files such as 3, or auto" in said
+    assert "half-life" in said
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("0.json 1.json --half-life 3d", "--half-life is '3d'; fit counts files: pass a positive number"),
         ("0.json --half-life 2", "--half-life 2 weights files by their order, and there is one"),
         ("log.parquet log2.parquet --scores s0,s1 --half-life 2", "and log.parquet is a log; collect"),
-        ("log.parquet --scores s0,s1 --half-life 2", "and there is one; name an evidence file for each period"),
-        ("0.json 1.json --half-life auto", "--half-life auto needs --labelled: labels show how fast"),
-        (
-            "0.json --labelled 0.json --labelled 1.json --method tower --half-life auto",
-            "--half-life auto needs three or more files with --labelled, not 2; pass a number",
-        ),
+        ("log.parquet --scores s0,s1 --half-life 2", "and there is one file; name an evidence file for each period"),
         (
             "0.json --labelled log.parquet --labelled log2.parquet --label click --method tower --half-life 1",
             "and --labelled log.parquet is a log; collect each period first",
@@ -301,15 +130,6 @@ def test_files_whose_times_go_backwards_are_refused(run, week):
     assert "1.json is as of 2026-11-15T00:00:00+00:00 and comes after 0.json" in said
     run("fit", "1.json", "0.json", "--half-life", "2", "-o", "map.json")
     run("fit", "0.json", "1.json", "-o", "map.json")  # without a half-life the order does not matter
-
-
-def test_auto_names_the_files_whose_labels_do_not_suffice(run, week):
-    scores, labels = scored(500, 0)
-    for i in range(3):
-        from_arrays(scores, np.zeros_like(labels), replica_counts=True).save(f"{i}.json")
-    words = ["--labelled", "0.json", "--labelled", "1.json", "--labelled", "2.json", "--method", "tower"]
-    said = run("fit", "0.json", *words, "--half-life", "auto", "-o", "map.json", code=2)
-    assert "--half-life auto on 0.json, 1.json, 2.json: the labels have no positives" in said
 
 
 # ---------------------------------------------------------------------------- collect --into

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +13,6 @@ from .. import documents
 from ..errors import UncurseError
 from ..validation import warn_user
 from .app import app
-from .half_life import check_files, choice_text, choose
 from .options import (
     Engine,
     Group,
@@ -90,12 +90,8 @@ def fit(
     ] = None,
     link: Link = None,
     half_life: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILES|auto",
-            help="Files, named from the oldest to the newest, after which a row counts half; auto chooses it by the "
-            "log loss on the next labelled file.",
-        ),
+        float | None,
+        typer.Option(metavar="FILES", help="Files, from the oldest to the newest, after which a row counts half."),
     ] = None,
     straight: Annotated[
         bool,
@@ -139,15 +135,14 @@ def fit(
             f"--selected-by {selected_by} is for --labelled rows of --method auto or tower; leave it out"
         )
     check_engine(engine, [*pool, *(labelled or [])])
-    check_files(half_life, pool, labelled or [])
-    periods, choice = choose(half_life, labelled or [], calibrator)
+    _check_half_life(half_life, pool, labelled or [])
     # A line needs the scores of the pool, and so do intervals.
     counts = method != "vad" or shape == "free" or (straight and scale != "value" and link in (None, "logistic"))
     given: dict[str, Any] = {"scores": None if scores is None else column_names(scores), "scale": scale, "link": link}
     # A log of labelled rows may have weights of its own: the weights of a pool that was collected are in its file.
     own_weights = is_evidence(pool[0]) and labelled and not is_evidence(labelled[0])
     given |= {"weight": None if own_weights else weight, "group": group, "negative_rate": negative_rate}
-    evidence = read_evidence(pool, given, engine, replica_counts=counts, half_life=periods)
+    evidence = read_evidence(pool, given, engine, replica_counts=counts, half_life=half_life)
     spec, names = evidence.spec, ", ".join(pool)
     if spec.top_k is not None:
         raise UncurseError(
@@ -166,7 +161,7 @@ def fit(
         if of_pool and method != "vad":
             of_pool["group"] = spec.group
         given = {**of_pool, "label": label, "weight": weight}
-        rows = read_evidence(labelled, given, engine, need_label=True, replica_counts=counts, half_life=periods)
+        rows = read_evidence(labelled, given, engine, need_label=True, replica_counts=counts, half_life=half_life)
         for name in fields:
             held = {names: getattr(spec, name), f"--labelled {', '.join(labelled)}": getattr(rows.spec, name)}
             check_same(name, held, "collect both with the same options")
@@ -185,7 +180,7 @@ def fit(
     try:
         with working("fitting"):
             fitted = kinds[method](**settings).fit(evidence, labelled=rows)
-            record = replace(record_of(fitted, evidence, rows, command=command_line()), half_life=periods)
+            record = replace(record_of(fitted, evidence, rows, command=command_line()), half_life=half_life)
             score_map = fitted.map_
             if straight:
                 score_map, loss = fitted.line()
@@ -194,8 +189,7 @@ def fit(
         raise UncurseError(f"{names}, columns {', '.join(spec.scores)}: {error}") from None
     write_document(out, score_map.to_json(record.to_dict()) + "\n")
     content = {**record.to_dict(), "map": score_map.to_dict()}
-    content |= {} if choice is None else {"half_life_choice": choice.to_dict()}
-    notes = [] if choice is None else [choice_text(choice)]
+    notes = []
     if record.selected_by == "served" and record.remaining_error:
         notes.append("intervals are of the top of the pool; measure winners of requests by evaluate --request --top-k")
     emit(
@@ -222,6 +216,25 @@ def _check_method(method: str, labelled: Sequence[str] | None, label: str | None
     if not labelled and (calibrator is not None or method == "tower"):
         option = "--method tower" if calibrator is None else f"--calibrator {calibrator}"
         raise UncurseError(f"{option} needs --labelled, a log with labels, and --label, their column")
+
+
+def _check_half_life(half_life: float | None, pool: Sequence[str], labelled: Sequence[str]) -> None:
+    """Check that the half-life is positive and that there are evidence files that can decay."""
+    if half_life is None:
+        return
+    if not 0 < half_life < math.inf:
+        raise UncurseError(f"--half-life is {half_life:g}; pass a positive number of files, such as 3")
+    for option, sources in (("", pool), ("--labelled ", labelled)):
+        if len(sources) > 1 and not all(map(is_evidence, sources)):
+            raise UncurseError(
+                f"--half-life {half_life:g} weights evidence files by their order, and {option}{sources[0]} is a log; "
+                "collect each period first: uncurse collect LOG -o day.json"
+            )
+    if max(len(pool), len(labelled)) < 2:
+        raise UncurseError(
+            f"--half-life {half_life:g} weights files by their order, and there is one file; name an evidence file for "
+            "each period"
+        )
 
 
 def _text(
