@@ -45,6 +45,16 @@ def days(levels, rows=20_000, seed=0, decimals=None, replica_counts=False):
     ]
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Evidence of five days, whose rates rise on the last days, and the folder of its files."""
+    folder = tmp_path_factory.mktemp("week")
+    parts = days([0.0, 0.0, 0.0, 0.7, 0.7], 8_000, decimals=2, replica_counts=True)
+    for i, part in enumerate(parts):
+        part.save(folder / f"{i}.json")
+    return folder, [replace(part, sources=()) for part in parts]
+
+
 @pytest.fixture
 def week(run, written):
     """Evidence of five days, and its files in the folder of `run`."""
