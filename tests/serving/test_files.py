@@ -217,7 +217,7 @@ def test_a_curve_is_appended_to_an_onnx_model_and_refused_elsewhere(models, tmp_
     curve.save(tmp_path / "curve.json")
     words = ["fold", str(tmp_path / "curve.json"), str(models / "m.txt"), "-o", str(tmp_path / "no")]
     error = str(CliRunner().invoke(app, words).exception)
-    assert "cannot hold it; fit again with `uncurse fit --straight`. Or serve the map behind the model" in error
+    assert "`uncurse fit --straight`" in error
     assert "fold(" not in error
 
 

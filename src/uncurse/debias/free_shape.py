@@ -104,7 +104,7 @@ def _dispersion(weight: Array, mean: Array, square: Array) -> Array:
         np.bincount(place, weights=rows * x) for x in (np.ones_like(rows), within, mean * (1 - mean), reached)
     )
     ratio, binomial = spread / np.maximum(binomial, 1e-300), np.maximum(binomial / total, 1e-300)
-    noise = np.minimum(ratio / binomial, _MOST_NOISE)  # variance of the logit
+    noise = np.minimum(ratio, _MOST_NOISE * binomial) / binomial  # variance of the logit
     ratio = np.maximum(noise, _LEAST_NOISE * max(float(noise.max()), 0.01)) * binomial
     reached = np.cumsum(weight) / weight.sum()
     return np.asarray(np.exp(np.interp(reached, position / total, np.log(np.maximum(ratio, 1e-300)))))
