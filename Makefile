@@ -26,18 +26,12 @@ test: $(VENV)/.dev
 test-spark: $(VENV)/.dev
 	$(BIN)/python -m pytest -m spark $$(grep -rlE 'spark|engines' tests lab/tests --include='test_*.py') -rs -p no:cacheprovider
 
-# The oldest packages that pyproject.toml allows. All tests of the core on them: make test-oldest TESTS=core
-# Left out by default: the demo, whose commands a smaller log goes through; many replications; signals and pipes.
-TESTS ?= $(patsubst %,tests/test_%.py,calibrators cli collect displays estimators from_arrays links logistic maps \
-  shift spline straight_line validation) \
-  tests/test_logs.py::test_from_a_log_to_a_map_to_predictions_to_a_page \
-  -k 'not (demo_writes or over_prediction or smaller_error or interrupted or standard_output_is_one_line or goes_away)'
-# The tests and doctests of the core are those of no package or page of these names.
-NOT_CORE := arena auction cli click collect deep demo docs examples experiment expressions faults fitting import log_files \
-  logs mlflow monitor_command page paper release report serving site sources spark top_per_request __ py.typed
-CORE = tests/contracts tests/test_cli.py tests/test_collect.py \
-  $(filter-out $(foreach name,$(NOT_CORE),tests/test_$(name)%),$(wildcard tests/test_*.py)) \
-  $(filter-out $(foreach name,$(NOT_CORE),src/uncurse/$(name)%),$(wildcard src/uncurse/*))
+# The oldest packages that pyproject.toml allows, and the tests that use them most; all of the core: TESTS=core
+TESTS ?= $(wildcard $(addprefix tests/,foundations calibration evidence maps metrics logs/test_collect.py report/test_displays.py))
+# The tests and doctests of the core are those of these packages and of single modules.
+PACKAGES := calibration estimators evidence maps methods metrics monitoring
+MODULES := $(filter-out %/demo.py %/mlflow.py %/__main__.py,$(wildcard src/uncurse/*.py))
+CORE := $(wildcard $(addprefix tests/,contracts foundations $(PACKAGES))) $(addprefix src/uncurse/,$(PACKAGES)) $(MODULES)
 test-oldest: $(VENV)-oldest/.dev
 	@if [ ! -x $(VENV)-oldest/bin/pytest ]; then echo "skipped: NumPy 2.0 and SciPy 1.13 have no wheels for Python 3.13 and later"; \
 	else $(VENV)-oldest/bin/python -m pytest -p no:cacheprovider \
@@ -60,10 +54,9 @@ fuzz: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.logs
+	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.monitoring
-	$(BIN)/python -m benchmarks.tower
 	$(BIN)/python -m benchmarks.estimators
-	$(BIN)/python -m lab.benchmarks.reading
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m lab.benchmarks.auction
 

@@ -1,5 +1,4 @@
-"""Ours against the best peer and the physical floor, as ratios, with memory: ``python -m benchmarks``.
+"""Speed, memory and accuracy, as ratios to a physical floor and to peers.
 
-`core` holds the contests, `harness` runs them: contestants in turn, round after round, the minimum of each; the
-extra memory of each in a process of its own. A bar that is missed is printed as missed.
+``python -m benchmarks`` runs `core`; the other modules run on their own, such as ``python -m benchmarks.logs``.
 """

@@ -1,7 +1,7 @@
 """``python -m benchmarks.drift --data FOLDER [--trained 0.4] [--windows 10] [--seeds 3]``: maps under drift.
 
 MovieLens in time order. FOLDER holds ``ml-1m.inter.gz``, ``ml-1m.item.gz`` and ``ml-1m.user.gz`` (MovieLens-1M in the
-format of RecBole). The licence does not allow redistribution, so the data is not part of this project.
+format of RecBole). The license does not allow redistribution, so the data is not part of this project.
 
 The label is a rating of 4 or 5. A one-hot logistic regression (user, film, age, gender, occupation, genres, year) is
 trained on the first 40% of the ratings, and two bootstraps of it beside it. The other ratings form eleven windows of
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,8 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uncurse import Tower, refresh
-from uncurse.debias import Fitted
+from uncurse import ReplicaCalibrator, refresh
 from uncurse.evidence import Evidence, from_arrays, merged
 from uncurse.links import logistic
 from uncurse.metrics import top_share
@@ -39,7 +37,7 @@ Array = NDArray[Any]
 Predict = Callable[[Array], Array]
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
-TRAINED, JUDGED, REPLICAS = 0.4, 10, "anchored"
+TRAINED, JUDGED = 0.4, 10
 ONCE = "fitted once"
 LABELS, DRAWS = 500, 10  # labels of a window for `refresh`, and draws of them
 
@@ -64,7 +62,7 @@ class Window:
 
     @cached_property
     def evidence(self) -> Evidence:
-        return from_arrays(self.scores, self.labels, replica_counts=True)
+        return from_arrays(self.scores, self.labels)
 
 
 def read_ratings(folder: str) -> Ratings:
@@ -108,12 +106,18 @@ def score_windows(ratings: Ratings, seed: int, trained: float = TRAINED, judged:
 # ---------------------------------------------------------------------------- maps and errors
 
 
+def calibrated(labeled: Evidence) -> ReplicaCalibrator:
+    """Calibrate replicas on labeled rows that are the pool too."""
+    method = ReplicaCalibrator(scale="logit", replicas="bootstrap")
+    return method.fit(labeled, labeled=labeled, labels_from="elsewhere")
+
+
 def fit_map(windows: Sequence[Window], half_life: float | None = None) -> Predict:
-    """Fit a tower to windows in time order; a window that is `half_life` windows older has half the weight."""
+    """Calibrate on windows in time order; a window that is `half_life` windows older has half the weight."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        labelled = merged([window.evidence for window in windows], half_life)
-        return Tower(replicas=REPLICAS).fit(labelled, labelled=labelled).predict_proba
+        labeled = merged([window.evidence for window in windows], half_life)
+        return calibrated(labeled).predict_proba
 
 
 def errors(predict: Predict, window: Window) -> Array:
@@ -156,18 +160,17 @@ REFRESHES = {
 
 def judge_refresh(windows: Sequence[Window], seed: int, chained: bool, share: float) -> Array:
     """Return the root mean square error over draws of labels, shape (windows, shares)."""
-    first = from_arrays(windows[0].scores, windows[0].labels, replica_counts=True)
-    tower = Tower(replicas=REPLICAS).fit(first, labelled=first)
+    once = calibrated(windows[0].evidence).fitted_
     found = np.zeros((DRAWS, len(windows) - 1, len(SHARES)))
     for draw in range(DRAWS):
         rng = np.random.default_rng([seed, draw])
-        current = once = Fitted(tower.map_, tower.record_)
+        current = once
         for i, window in enumerate(windows[1:]):
             found[draw, i] = errors(current.map, window)
             served = window.scores[:, 0]
             rows = rng.choice(np.flatnonzero(top_share(served, share)), LABELS, replace=False)
-            labelled = from_arrays(served[rows, None], window.labels[rows])
-            current = refresh(current if chained else once, labelled)
+            labeled = from_arrays(served[rows, None], window.labels[rows])
+            current = refresh(current if chained else once, labeled)
     return np.sqrt(np.square(found).mean(axis=0))
 
 
@@ -209,7 +212,6 @@ def main() -> None:
     )
     parser.add_argument("--trained", type=float, default=TRAINED, help="share of the ratings that train the model")
     parser.add_argument("--windows", type=int, default=JUDGED, help="number of windows that judge the maps")
-    parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     ratings = read_ratings(arguments.data)
     found: dict[str, list[Array]] = {name: [] for name in (*POLICIES, *REFRESHES)}
@@ -224,9 +226,6 @@ def main() -> None:
     print(f"rms error in percent on the top shares of {counts}")
     print(table({name: np.stack(each) for name, each in found.items()}))
     print("noise of the labels alone:", " ".join(f"{value:.2f}" for value in noise), f"mean {noise.mean():.2f}")
-    if arguments.json:
-        content = {name: np.stack(each).tolist() for name, each in found.items()}
-        Path(arguments.json).write_text(json.dumps(content, indent=1))
 
 
 if __name__ == "__main__":

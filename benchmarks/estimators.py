@@ -1,26 +1,25 @@
-"""``python -m benchmarks.estimators [--rows 50000] [--rounds 3] [--json FILE]``: against scikit-learn's calibration.
+"""``python -m benchmarks.estimators [--rows 50000] [--rounds 3]``: against scikit-learn's calibration.
 
 `UncursedClassifierCV` trains (cv + 1) × n_replicas models, `CalibratedClassifierCV(ensemble=False)` cv + 1. Both fit
 LightGBM and logistic regression on the same simulated click log, interleaved; the figure is the ratio of the minima.
-Memory is the peak of a fresh process that fits once.
+Memory is the peak of a fresh process that fits once. The pickle of the fitted estimator is compared with those of the
+models that it holds.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
-import time
-import warnings
+import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .logs import peak
+from .harness import bar, fresh, minima, peak_megabytes
 
 MOST = 3.3  # times the peer
+MOST_BESIDE_MODELS = 50.0  # kB of a pickle that are not its models
 MODELS = ("lightgbm", "logistic")
 
 
@@ -45,59 +44,43 @@ def make_model(name: str) -> Any:
     return make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression(max_iter=300))
 
 
-def fit(side: str, model: str, rows: int) -> None:
+def fit(side: str, model: str, rows: int) -> Any:
     from sklearn.calibration import CalibratedClassifierCV
 
     from uncurse import UncursedClassifierCV
 
     X, y, pool = make_log(rows)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if side == "ours":
-            UncursedClassifierCV(make_model(model), random_state=0).fit(X, y, pool=pool)
-        elif side == "peer":
-            CalibratedClassifierCV(make_model(model), method="isotonic", ensemble=False).fit(X, y)
+    if side == "ours":
+        return UncursedClassifierCV(make_model(model), random_state=0).fit(X, y, pool=pool)
+    if side == "peer":
+        return CalibratedClassifierCV(make_model(model), method="isotonic", ensemble=False).fit(X, y)
+    return None
 
 
-def megabytes(side: str, model: str, rows: int) -> float:
-    words = [sys.executable, "-m", "benchmarks.estimators", "--once", side, "--model", model, "--rows", str(rows)]
-    return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1])
+def _peak(side: str, model: str, rows: int) -> float:
+    minima({side: partial(fit, side, model, rows)}, rounds=1)
+    return peak_megabytes()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.estimators", description=__doc__)
     parser.add_argument("--rows", type=float, default=50_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--once", help=argparse.SUPPRESS)
-    parser.add_argument("--model", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     rows = int(arguments.rows)
-    if arguments.once:
-        fit(arguments.once, arguments.model, rows)
-        print(peak())
-        return
-    found = []
     for model in MODELS:
-        best = dict.fromkeys(("ours", "peer"), np.inf)
-        for _ in range(arguments.rounds):
-            for side in best:
-                start = time.perf_counter()
-                fit(side, model, rows)
-                best[side] = min(best[side], time.perf_counter() - start)
-        memory = {side: megabytes(side, model, rows) for side in ("ours", "peer", "none")}
-        ratio = best["ours"] / best["peer"]
-        found.append({"model": model, "rows": rows, "seconds": best, "ratio": ratio, "megabytes": memory})
-        verdict = "met" if ratio <= MOST else "MISSED"
+        seconds, fitted = minima({side: partial(fit, side, model, rows) for side in ("ours", "peer")}, arguments.rounds)
+        memory = {side: float(fresh(_peak, side, model, rows)) for side in ("ours", "peer", "none")}
         print(
-            f"{model}, {rows:,} rows: {best['ours']:.2f} s against {best['peer']:.2f} s, ratio {ratio:.2f} "
-            f"(at most {MOST}: {verdict}); {memory['ours']:.0f} MB against {memory['peer']:.0f} MB, without a fit "
-            f"{memory['none']:.0f} MB"
+            f"{model}, {rows:,} rows: {seconds['ours']:.2f} s against {seconds['peer']:.2f} s; {memory['ours']:.0f} MB "
+            f"against {memory['peer']:.0f} MB, without a fit {memory['none']:.0f} MB"
         )
+        bar("time / peer", seconds["ours"] / seconds["peer"], MOST)
+        whole = len(pickle.dumps(fitted["ours"]))
+        models = len(pickle.dumps((fitted["ours"].estimator_, fitted["ours"].replicas_)))
+        print(f"  pickle: {whole / 1e3:,.0f} kB, its models {models / 1e3:,.0f} kB")
+        bar("kB beside the models", (whole - models) / 1e3, MOST_BESIDE_MODELS)
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-    if arguments.json:
-        with open(arguments.json, "w") as stream:
-            json.dump(found, stream, indent=1)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """``python -m benchmarks.intervals [--draws 40]``: how often 90% intervals hold.
 
 First `UncursedClassifierCV`: each draw is a logistic regression of 40 features on 8,000 rows, about 6% of them
-positive, and a pool of the same distribution. Then `Tower` and `Auto` where the calibration curve bends: two models by
-seed whose scores rise by 1.9 per unit of the true log odds two standard deviations below the mean, and by .9 above it,
-with 30,000 labelled rows, about 9% of them positive. The error of the corrected predictions on the top 2% of the pool
-is against the true probabilities.
+positive, and a pool of the same distribution. Then `ReplicaCalibrator` and `Auto` where the calibration curve bends:
+two models by seed whose scores rise by 1.9 per unit of the true log odds two standard deviations below the mean, and by
+.9 above it, with 30,000 labeled rows, about 9% of them positive. The error of the corrected predictions on the top 2%
+of the pool is against the true probabilities.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def draw_bend(seed: int, method: str) -> tuple[float, float, float]:
 
     (pool, truth), (scores, rate) = rows(), rows()
     labels = rng.random(len(rate)) < rate
-    made = uncurse.Tower(scale="logit") if method == "tower" else uncurse.Auto(scale="logit", replicas="seeds")
+    kind = uncurse.ReplicaCalibrator if method == "labels" else uncurse.Auto
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made.fit(pool, labelled=(scores, labels))
+        fitted = kind(scale="logit", replicas="seeds").fit(pool, labeled=(scores, labels), labels_from="elsewhere")
     best = uncurse.top_share(pool[:, 0], ALPHA)
-    return made.predict_proba(pool[best, 0]).sum() / truth[best].sum() - 1, *made.interval(ALPHA)
+    return fitted.predict_proba(pool[best, 0]).sum() / truth[best].sum() - 1, *fitted.interval(ALPHA)
 
 
 def main() -> None:
@@ -63,8 +63,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=40)
     draws = parser.parse_args().draws
     print(f"{draws} draws, top {ALPHA:.0%}: share of 90% intervals that hold, median half-width, mean and rms error")
-    cases = [(f"{m:5} n_replicas={n}", delayed(draw), (n, m)) for m, n in (("auto", 3), ("auto", 6), ("tower", 6))]
-    cases += [(f"{method:5} with a bend", delayed(draw_bend), (method,)) for method in ("auto", "tower")]
+    cases = [(f"{m:6} n_replicas={n}", delayed(draw), (n, m)) for m, n in (("auto", 3), ("auto", 6), ("labels", 6))]
+    cases += [(f"{method:6} with a bend", delayed(draw_bend), (method,)) for method in ("auto", "labels")]
     for name, function, options in cases:
         found = np.array(Parallel(n_jobs=-1)(function(seed, *options) for seed in range(draws)))
         error, low, high = found.T

@@ -1,19 +1,17 @@
-"""``python -m benchmarks.monitoring [--repetitions 2000] [--rows 1e7] [--json FILE]``: the daily test of a served map.
+"""``python -m benchmarks.monitoring [--repetitions 2000] [--rows 1e7]``: the daily test of a served map.
 
 First its false alarms and its delays, simulated: a year of daily looks at 1,000 predicted positives a day, against
-tests that are made for a single look. Then the time of `monitor` against `collect` of the same log and columns: library
-calls, interleaved, the minimum of each. ``--rows 0`` leaves out the second part, ``--repetitions 0`` the first.
+tests that are made for a single look. Then the time of `collect` and `monitor` against `collect` of the same log and
+columns: library calls, interleaved, the minimum of each. ``--rows 0`` leaves out the second part, ``--repetitions 0``
+the first.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import tempfile
-import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from uncurse._types import Array
-from uncurse.monitoring import LabelSums
-from uncurse.monitoring.sequential import log_e_values
+from uncurse.monitoring.sequential import LabelSums, log_e_values
 
 from . import logs
+from .harness import bar, minima
 
 DAYS, LEVEL = 365, 0.05
 PREDICTIONS, ROWS = np.array([0.01, 0.03, 0.1]), np.array([40_000, 10_000, 3_000])  # a day; 1,000 predicted positives
@@ -86,19 +84,17 @@ def median_with_error(rng: np.random.Generator, values: Array) -> tuple[float, f
     return float(np.median(values)), float(np.std(drawn)) if np.isfinite(drawn).all() else math.inf
 
 
-def simulate(repetitions: int, seed: int) -> dict[str, Any]:
+def simulate(repetitions: int, seed: int) -> None:
     """Print false alarms of a valid map, and delays of wrong ones."""
     rng = np.random.default_rng(seed)
     boundary = float(np.quantile(all_so_far(year(rng, BOUNDARY_REPETITIONS)[1]).max(axis=1), 1 - LEVEL))
     print(f"{repetitions:,} repetitions of {DAYS} days, 1,000 predicted positives a day")
     print(f"boundary of a test of all days so far with 5% a year: {boundary:.3f} ({BOUNDARY_REPETITIONS:,} years)\n")
     names = list(alarms(*year(rng, 2), boundary))
-    outcome: dict[str, Any] = {"boundary": boundary, "false_alarms": {}, "delays": {}}
     print("false alarms of a valid map within      30 days        a year")
     for name, found in alarms(*year(rng, repetitions), boundary).items():
         shares = [float(found[:, :days].any(axis=1).mean()) for days in (30, DAYS)]
         errors = [math.sqrt(share * (1 - share) / repetitions) for share in shares]
-        outcome["false_alarms"][name] = {"shares": shares, "standard_errors": errors}
         cells = [f"{100 * share:5.1f}% ± {100 * e:.1f}%" for share, e in zip(shares, errors, strict=True)]
         print(f"  {name:<34} {cells[0]}  {cells[1]}", flush=True)
     for error, start in ERRORS:
@@ -114,45 +110,26 @@ def simulate(repetitions: int, seed: int) -> dict[str, Any]:
             known = days[np.isfinite(days)]
             mean, mean_error = float(known.mean()), float(known.std() / math.sqrt(len(known)))
             missed = 1 - len(known) / len(days)
-            outcome["delays"].setdefault(f"{error:+.2f}, {start}", {})[name] = {
-                "median": middle, "median_error": middle_error, "mean": mean, "mean_error": mean_error,
-                "missed": missed, "repetitions": len(days),
-            }  # fmt: skip
             note = f"  not found in a year: {100 * missed:.1f}%" if missed else ""
             note += f"  ({len(days):,} without an earlier alarm)" if len(days) < repetitions else ""
             cells = [f"{middle:6.0f} ± {middle_error:.1f}", f"{mean:6.2f} ± {mean_error:.2f}"]
             print(f"  {name:<34} {cells[0]}  {cells[1]}{note}", flush=True)
     print("\nalarms of uncurse monitor within a year, if the map is right on average and days vary together")
-    outcome["swings"] = {}
     for swing in (0.02, 0.05):
         observed, _ = year(rng, repetitions, swing=swing)
         for tolerance in (0.0, 0.02, 0.05):
             share = float(monitor_alarms(observed, tolerance).any(axis=1).mean())
-            outcome["swings"][f"{swing}, {tolerance}"] = share
             error = math.sqrt(share * (1 - share) / repetitions)
             name = f"standard deviation {100 * swing:.0f}%, tolerance {100 * tolerance:.0f}%"
             print(f"  {name:<36} {100 * share:5.1f}% ± {100 * error:.1f}%", flush=True)
-    return outcome
 
 
 # ---------------------------------------------------------------------------- time
 
 
-def _collect(source: str, group: str | None = None) -> Any:
-    from uncurse.logs import collect
+def _monitor(rows: Any, state: Any = None) -> Any:
+    from uncurse import Affine, monitor
 
-    return collect(source, "s1", label="click", group=group)
-
-
-def _monitor(source: str, group: str | None = None, state: Any = None) -> Any:
-    """Do what the command does after its start: read rows that have a label, and judge."""
-    from uncurse import Affine, LogSpec
-    from uncurse.logs import Settled, collect_spec
-    from uncurse.monitoring import monitor
-
-    spec = LogSpec(("s1",), label="click", group=group, scale="logit")
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of rows without a label
-        rows = collect_spec([source], spec, False, settled=Settled("click"))
     return monitor(Affine(0.8, -0.5), rows, state, day="2027-11-01")
 
 
@@ -160,8 +137,7 @@ def _state_of_a_year() -> Any:
     from datetime import date, timedelta
 
     from uncurse import Affine, MonitorState
-    from uncurse.monitoring import Day
-    from uncurse.monitoring.state import map_digest
+    from uncurse.monitoring.state import Day, map_digest
 
     first = date(2026, 11, 1)
     day = Day(LabelSums.of(PREDICTIONS, PREDICTIONS * ROWS, ROWS), -3.0, 1.0)
@@ -169,48 +145,34 @@ def _state_of_a_year() -> Any:
     return MonitorState(map_digest(Affine(0.8, -0.5)), days)
 
 
-def timing(rows: int, folder: Path) -> dict[str, Any]:
-    """Print the time of `monitor` and of `collect`."""
-    import polars as pl
+def timing(rows: int, folder: Path) -> None:
+    """Print the time of `collect`, and of `collect` and `monitor`."""
+    from uncurse import collect
 
-    path, late = folder / f"{rows}.parquet", folder / f"{rows}-late.parquet"
+    path, year_state = folder / f"{rows}.parquet", _state_of_a_year()
     if not path.exists():
         logs.make(path, rows)
-    unlabelled = pl.int_range(pl.len()) % 10 == 0
-    pl.read_parquet(path).with_columns(click=pl.when(~unlabelled).then("click")).write_parquet(late)
-    year_state = _state_of_a_year()
+
+    def read(segment: str | None = None) -> Any:
+        return collect(path, "s1", label="click", scale="logit", segment=segment)
+
     plain: dict[str, Callable[[], Any]] = {
-        "collect": lambda: _collect(str(path)),
-        "monitor": lambda: _monitor(str(path)),
-        "monitor after a year of days": lambda: _monitor(str(path), state=year_state),
-        "monitor, 10% of the labels missing": lambda: _monitor(str(late)),
+        "collect": read,
+        "collect and monitor": lambda: _monitor(read()),
+        "the same after a year of days": lambda: _monitor(read(), year_state),
     }
-    by_group: dict[str, Callable[[], Any]] = {
-        "collect by group": lambda: _collect(str(path), "group"),
-        "monitor by group": lambda: _monitor(str(path), "group"),
+    by_segment: dict[str, Callable[[], Any]] = {
+        "collect by segment": lambda: read("segment"),
+        "collect and monitor by segment": lambda: _monitor(read("segment")),
     }
-    outcome: dict[str, Any] = {"rows": rows, "runs": {}, "load": [os.getloadavg()[0]]}
-    print(f"\n{rows:,} rows, load {os.getloadavg()[0]:.1f} at the beginning; minima of the elapsed and processor time")
-    for runs, rounds in ((plain, 25), (by_group, 5)):
-        best = dict.fromkeys(runs, (math.inf, math.inf))
-        for _ in range(rounds):
-            for name, call in runs.items():
-                start = (time.perf_counter(), time.process_time())
-                call()
-                spent = (time.perf_counter() - start[0], time.process_time() - start[1])
-                best[name] = (min(best[name][0], spent[0]), min(best[name][1], spent[1]))
-        base = next(iter(best.values()))
-        for name, (elapsed, processor) in best.items():
-            ratios = elapsed / base[0], processor / base[1]
-            outcome["runs"][name] = {"elapsed": elapsed, "processor": processor, "ratios": ratios, "rounds": rounds}
-            cells = f"{elapsed:8.4f} s {ratios[0]:6.2f} ×  {processor:8.4f} s {ratios[1]:6.2f} ×"
-            bar = f"  bar of {MOST_OF_COLLECT} {'met' if ratios[0] <= MOST_OF_COLLECT else 'MISSED'}"
-            # The bar is about the same log: one with missing labels has to be filtered.
-            same = name.startswith("monitor") and "missing" not in name
-            print(f"  {name:<36} {cells}{bar if same else ''}", flush=True)
-    outcome["load"].append(os.getloadavg()[0])
-    print(f"load {os.getloadavg()[0]:.1f} at the end")
-    return outcome
+    print(f"\n{rows:,} rows, load {os.getloadavg()[0]:.1f}")
+    for runs, rounds in ((plain, 15), (by_segment, 5)):
+        seconds = minima(runs, rounds)[0]
+        base = next(iter(seconds.values()))
+        for name, least in seconds.items():
+            print(f"  {name:<36} {least:8.4f} s")
+            if name not in ("collect", "collect by segment"):
+                bar("time / collect", least / base, MOST_OF_COLLECT)
 
 
 def main() -> None:
@@ -219,17 +181,13 @@ def main() -> None:
     parser.add_argument("--rows", default="1e7")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", help="where logs are kept; a temporary folder by default")
-    parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
-    outcome: dict[str, Any] = {}
     if arguments.repetitions:
-        outcome["simulation"] = simulate(arguments.repetitions, arguments.seed)
+        simulate(arguments.repetitions, arguments.seed)
     rows = int(float(arguments.rows))
     if rows:
         with tempfile.TemporaryDirectory() as temporary:
-            outcome["timing"] = timing(rows, Path(arguments.folder or temporary))
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(outcome, indent=1))
+            timing(rows, Path(arguments.folder or temporary))
 
 
 if __name__ == "__main__":

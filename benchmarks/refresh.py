@@ -19,7 +19,7 @@ from uncurse import Affine, UncurseError, calibrate, refresh
 from uncurse.evidence import from_arrays
 from uncurse.links import logistic
 from uncurse.maps import ScoreMap
-from uncurse.text_tables import aligned
+from uncurse.text import aligned
 
 Array = NDArray[np.float64]
 Rng = np.random.Generator

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.serving [MODEL]... [--seconds 20] [--json FILE]``: a folded model against the model itself.
+"""``python -m benchmarks.serving [MODEL]... [--seconds 20]``: a folded model against the model itself.
 
 For one row and for 10,000: the model, the folded model, the same model loaded once more (whatever it differs by is
 noise), and the model served twice, as double learning does. Calls are interleaved in a new order every round, on one
@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import os
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -139,7 +137,7 @@ MODELS = {
 }
 
 
-def contest(name: str, seconds: float) -> list[dict[str, Any]]:
+def contest(name: str, seconds: float) -> None:
     model, serve = MODELS[name]()
 
     def both(first: Call, second: Call) -> Call:
@@ -155,7 +153,6 @@ def contest(name: str, seconds: float) -> list[dict[str, Any]]:
         if name == "ONNX Runtime":
             calls.setdefault("with a curve", []).append(serve(fold(curve(), model)))
     X = data()[0]
-    found = []
     rng = np.random.default_rng(0)
     for rows in SIZES:
         x = np.ascontiguousarray(X[:rows])
@@ -174,15 +171,12 @@ def contest(name: str, seconds: float) -> list[dict[str, Any]]:
         line += f"   again {ratio['again']:.3f}   two served {ratio['two served']:.2f}"
         line += f"   with a curve {ratio['with a curve']:.2f}" if "with a curve" in ratio else ""
         print(f"{line}   {rounds:,} rounds{'' if met else '   MISSED'}", flush=True)
-        found.append({"model": name, "rows": rows, "seconds": least, "ratios": ratio, "rounds": rounds})
-    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="MODEL", help=f"any of {', '.join(MODELS)}; all by default")
     parser.add_argument("--seconds", type=float, default=20.0, help="for each model and size")
-    parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     for name in arguments.names:
         if name not in MODELS:
@@ -192,10 +186,9 @@ def main() -> None:
     torch.set_num_threads(1)
     bar = f"folded within {1 - WITHIN:g} to {1 + WITHIN:g} of the model on a quiet machine"
     print(f"load {os.getloadavg()[0]:.1f}; bar: {bar}")
-    found = [one for name in arguments.names or MODELS for one in contest(name, arguments.seconds)]
+    for name in arguments.names or MODELS:
+        contest(name, arguments.seconds)
     print(f"load {os.getloadavg()[0]:.1f} at the end")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

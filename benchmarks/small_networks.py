@@ -1,7 +1,7 @@
 """``python -m benchmarks.small_networks [--draws 16]``: replicas of a small network by seed and by bootstrap.
 
 A network of 40 inputs and 32 hidden units is trained by `train_replicas` on few rows until it over-fits, on few rows
-for four epochs, and on many. Labelled rows and pool are shifted in opposite directions. Errors of `Auto` with three
+for four epochs, and on many. Labeled rows and pool are shifted in opposite directions. Errors of `Auto` with three
 models on the top 2%, against the true probabilities.
 """
 
@@ -33,15 +33,15 @@ def draw(seed: int, rows: int, epochs: int) -> Result:
         p = logistic(x @ effects + 0.4 * np.tanh(x[:, 0] * x[:, 1]) - 2.5)
         return x, (rng.random(count) < p).astype(np.float32), p
 
-    train, labelled, pool, test = sample(rows), sample(20_000, 0.5), sample(30_000, -0.3), sample(60_000, -0.3)
+    train, labeled, pool, test = sample(rows), sample(20_000, 0.5), sample(30_000, -0.3), sample(60_000, -0.3)
     found: Result = {}
     for kind in ("seeds", "bootstrap"):
         networks = train_replicas(
             lambda: nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1)),
-            train[:2], n_replicas=3, epochs=epochs, optimiser="adam", rate=2e-3, seed=100 * seed,
+            train[:2], n_replicas=3, epochs=epochs, optimizer="adam", learning_rate=2e-3, seed=100 * seed,
             bootstrap=kind == "bootstrap",
         )  # fmt: skip
-        scores, candidates, tested = (networks.logits((part[0],)) for part in (labelled, pool, test))
+        scores, candidates, tested = (networks.logits((part[0],)) for part in (labeled, pool, test))
         served, top = tested[:, 0], uncurse.top_share(tested[:, 0], ALPHA)
 
         def error(predictions: np.ndarray, top: np.ndarray = top) -> float:
@@ -49,9 +49,11 @@ def draw(seed: int, rows: int, epochs: int) -> Result:
 
         if kind == "seeds":
             found["as served"] = error(logistic(served)), None
-            found["Platt"] = error(uncurse.calibrate("platt", scores[:, 0], labelled[1])(served)), None
-        for name, rows_with_labels in (("labels", (scores, labelled[1])), ("no labels", None)):
-            auto = uncurse.Auto(scale="logit", replicas=kind).fit(candidates, labelled=rows_with_labels)
+            found["Platt"] = error(uncurse.calibrate("platt", scores[:, 0], labeled[1])(served)), None
+        for name, rows_with_labels in (("labels", (scores, labeled[1])), ("no labels", None)):
+            origin = None if rows_with_labels is None else "elsewhere"
+            auto = uncurse.Auto(scale="logit", replicas=kind)
+            auto.fit(candidates, labeled=rows_with_labels, labels_from=origin)
             low, high = auto.interval(ALPHA)
             own = error(auto.predict_proba(served))
             found[f"Auto, {kind}, {name}"] = own, 100 * low <= own <= 100 * high

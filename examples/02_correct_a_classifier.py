@@ -2,8 +2,8 @@
 A classifier: UncursedClassifierCV beside CalibratedClassifierCV
 ================================================================
 
-A LightGBM model is trained on 20,000 labelled rows of a click log and then ranks many candidates. The candidates
-differ from the labelled rows, and the best of them are selected. The log is simulated, so the true click rate of the
+A LightGBM model is trained on 20,000 labeled rows of a click log and then ranks many candidates. The candidates
+differ from the labeled rows, and the best of them are selected. The log is simulated, so the true click rate of the
 selected candidates is known.
 """
 
@@ -38,7 +38,7 @@ pool, _ = make_rows(10_000, popularity=-0.4)  # a sample of the candidates, with
 candidates, truth = make_rows(100_000, popularity=-0.4)
 
 # %%
-# Both wrappers take the same estimator. ``CalibratedClassifierCV`` calibrates it on the labelled rows.
+# Both wrappers take the same estimator. ``CalibratedClassifierCV`` calibrates it on the labeled rows.
 # ``UncursedClassifierCV`` also fits replicas on bootstraps of the rows, and takes a sample of the candidates.
 model = LGBMClassifier(n_estimators=50, learning_rate=0.3, num_leaves=31, n_jobs=1, verbose=-1)
 calibrated = CalibratedClassifierCV(model, method="isotonic", ensemble=False).fit(X, y)

@@ -36,7 +36,7 @@ for name, predicted in predictions.items():
 
 # %%
 # Reliability of the selected candidates: observed against predicted rate in bins of equal count.
-display = uncurse.SelectedReliabilityDisplay.from_predictions(clicks, predictions, alpha=0.05)
+display = uncurse.SelectedReliabilityDisplay.from_predictions(clicks, predictions, alphas=0.05)
 display.ax_.set_title("The top 5%: points below the line are over-predicted")
 plt.show()
 
@@ -44,7 +44,7 @@ plt.show()
 # Save the map, and load it where the scores are served.
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "map.json")
-    vad.map_.save(path)
+    vad.fitted_.save(path)
     print(f"map.json has {path.stat().st_size:,} bytes")
     again = uncurse.load(path)(served)
 print("the same predictions:", bool((again == vad.predict_proba(served)).all()))

@@ -3,7 +3,7 @@ A pool with labels: let Auto choose
 ===================================
 
 Labels show what replicas cannot: an error that all of them share. Here the models are too steep and too low, and their
-noise differs from row to row. The labelled rows are not like the pool: an earlier system selected them.
+noise differs from row to row. The labeled rows are not like the pool: an earlier system selected them.
 """
 
 import matplotlib.pyplot as plt
@@ -22,24 +22,26 @@ def scored(mean, spread, rows):
     return truth, 1.25 * (truth[:, None] + noise) - 0.3
 
 
-truth, labelled = scored(-2.0, 0.6, 200_000)
+truth, labeled = scored(-2.0, 0.6, 200_000)
 clicks = rng.random(len(truth)) < logistic(truth)
 _, pool = scored(-2.6, 0.8, 200_000)
 
 # %%
-# ``Auto`` weighs the label-free map against ``Tower``, which uses the labels, and says why.
-auto = uncurse.Auto(scale="logit", replicas="seeds").fit(pool, labelled=(labelled, clicks))
+# ``Auto`` weighs the label-free map against ``ReplicaCalibrator``, which uses the labels, and says why.
+auto = uncurse.Auto(scale="logit", replicas="seeds")
+auto.fit(pool, labeled=(labeled, clicks), labels_from="elsewhere")
 print(auto)
 
 # %%
 # New candidates arrive. Here, and only here, the truth is known.
 truth, fresh = scored(-2.6, 0.8, 200_000)
 served = fresh[:, 0]
+tandem = uncurse.VAD(scale="logit", replicas="seeds", calibrator="platt")
 maps = {
     "as served": logistic,
-    "Platt scaling": uncurse.calibrate("platt", labelled[:, 0], clicks),
+    "Platt scaling": uncurse.calibrate("platt", labeled[:, 0], clicks),
     "VAD, no labels": uncurse.VAD(scale="logit", replicas="seeds").fit(pool).map_,
-    "Platt and VAD": uncurse.VAD(calibrator="platt").fit(pool, labelled=(labelled, clicks)).map_,
+    "Platt and VAD": tandem.fit(pool, labeled=(labeled, clicks)).map_,
     "Auto": auto.map_,
 }
 alphas = (0.01, 0.05)

@@ -36,7 +36,7 @@ candidates, clicked, truth = draw(100_000)
 
 # %%
 # The first replica is the one to serve.
-fit = uncurse.deep.train_replicas(network, (x, clicks), n_replicas=2, epochs=4, optimiser="adam", rate=2e-3)
+fit = uncurse.deep.train_replicas(network, (x, clicks), n_replicas=2, epochs=4, optimizer="adam", learning_rate=2e-3)
 vad = uncurse.VAD(scale="logit", replicas="seeds").fit(fit.logits((pool,)))
 print(f"λ = {vad.lambda_:.3f}: the share of the scores' variance that is not noise")
 

@@ -16,7 +16,7 @@ import polars as pl
 
 import uncurse
 from uncurse.links import logistic
-from uncurse.metrics import evaluate_cells
+from uncurse.metrics import evaluate_log
 
 rng = np.random.default_rng(0)
 folder = tempfile.TemporaryDirectory()
@@ -46,13 +46,15 @@ draw(0.0).write_parquet(log)
 
 # %%
 # One pass over all candidates for the map, one over the best of each request for the error.
-vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(uncurse.collect(log, ["s0", "s1"]))
+vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(
+    uncurse.collect(log, ["s0", "s1"], scale="logit")
+)
 ks = (1, 2, 3, 5, 10)
 errors = {"as served": [], "after the map": []}
 for k in ks:
-    selected = uncurse.collect(log, "s0", label="click", top_k=uncurse.TopK("request", k))
+    selected = uncurse.collect(log, "s0", scale="logit", label="click", top_k=uncurse.TopK("request", k))
     for name, score_map in zip(errors, (None, vad.map_), strict=True):
-        errors[name].append(evaluate_cells(selected.cells, score_map, [1.0]).rows[0].calibration_error)
+        errors[name].append(evaluate_log(selected, score_map, [1.0]).rows[0].calibration_error)
 for name, values in errors.items():
     print(f"{name:14}" + "".join(f"  top {k}: {100 * float(e):+5.1f}%" for k, e in zip(ks, values, strict=True)))
 
@@ -77,9 +79,10 @@ folder.cleanup()
 # that of a strong one, and a map of all candidates does not know which one it sees: it is too high on the winners.
 # Labels of winners repair it.
 winner = uncurse.TopK("request", 1)
-vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(uncurse.collect(draw(0.6), ["s0", "s1"]))
-refreshed = uncurse.refresh(vad, uncurse.collect(draw(0.6), "s0", label="click", top_k=winner))
-winners = uncurse.collect(draw(0.6), "s0", label="click", top_k=winner)
+pool = uncurse.collect(draw(0.6), ["s0", "s1"], scale="logit")
+vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(pool)
+refreshed = uncurse.refresh(vad, uncurse.collect(draw(0.6), "s0", scale="logit", label="click", top_k=winner))
+winners = uncurse.collect(draw(0.6), "s0", scale="logit", label="click", top_k=winner)
 for name, score_map in (("as served", None), ("map of all candidates", vad.map_), ("refreshed", refreshed.map)):
-    error = evaluate_cells(winners.cells, score_map, [1.0]).rows[0].calibration_error
+    error = evaluate_log(winners, score_map, [1.0]).rows[0].calibration_error
     print(f"{name:22} {100 * float(error):+5.1f}% ± {100 * error.standard_error:.1f}%")

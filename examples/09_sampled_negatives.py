@@ -3,8 +3,8 @@ A model trained on sampled negatives
 ====================================
 
 Clicks are rare, so a model is often trained on all clicks and a tenth of the other rows. Its scores are then too high
-by a factor in the odds. ``negative_rate`` removes the factor, and the map corrects for the selection. Both are in one
-map, which takes the scores as they are served.
+by a factor in the odds. ``negative_sampling_rate`` removes the factor, and the map corrects for the selection. Both
+are in one map, which takes the scores as they are served.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ def draw(rows):
 
 
 _, pool = draw(200_000)
-vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True, negative_rate=RATE).fit(pool)
+vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True, negative_sampling_rate=RATE).fit(pool)
 
 # %%
 # New candidates with their clicks.

@@ -26,15 +26,15 @@ def scored(rng, mean, rows):
 found = []
 for seed in range(TIMES):
     rng = np.random.default_rng(seed)
-    truth, labelled = scored(rng, -2.0, 20_000)
+    truth, labeled = scored(rng, -2.0, 20_000)
     clicks = rng.random(len(truth)) < logistic(truth)
-    tower = uncurse.Tower(scale="logit", replicas="seeds").fit(
-        scored(rng, -2.5, 20_000)[1], labelled=(labelled, clicks)
-    )
+    _, pool = scored(rng, -2.5, 20_000)
+    method = uncurse.ReplicaCalibrator(scale="logit", replicas="seeds")
+    method.fit(pool, labeled=(labeled, clicks), labels_from="elsewhere")
     truth, candidates = scored(rng, -2.5, 200_000)
     top = uncurse.top_share(candidates[:, 0], ALPHA)
-    error = tower.predict_proba(candidates[top, 0]).sum() / logistic(truth[top]).sum() - 1
-    found.append((error, *tower.interval(ALPHA)))
+    error = method.predict_proba(candidates[top, 0]).sum() / logistic(truth[top]).sum() - 1
+    found.append((error, *method.interval(ALPHA)))
 errors, low, high = 100 * np.array(found).T
 held = (low <= errors) & (errors <= high)
 print(f"{held.sum()} of {TIMES} intervals hold the true error")
@@ -42,8 +42,8 @@ print(f"{held.sum()} of {TIMES} intervals hold the true error")
 # %%
 figure, ax = plt.subplots()
 for i in range(TIMES):
-    colour = "C0" if held[i] else "C3"
-    ax.plot([i, i], [low[i], high[i]], lw=3, alpha=0.5, color=colour, solid_capstyle="butt")
+    color = "C0" if held[i] else "C3"
+    ax.plot([i, i], [low[i], high[i]], lw=3, alpha=0.5, color=color, solid_capstyle="butt")
 ax.plot(range(TIMES), errors, "ko", ms=4, label="true error")
 ax.axhline(0, color="gray", lw=1)
 ax.set(xticks=[], xlabel="fit", ylabel="predicted / true − 1 on the top 5%, %")
@@ -53,4 +53,4 @@ plt.show()
 
 # %%
 # An interval counts the noise of labels, replicas and pool. It does not know an error that appears after the fit, such
-# as a drift, nor a difference between labelled rows and pool that no replica shows: measure with recent labels.
+# as a drift, nor a difference between labeled rows and pool that no replica shows: measure with recent labels.

@@ -3,7 +3,7 @@ The arena: a world and a method of your own
 ===========================================
 
 In the arena, methods meet in worlds with a known truth. A world is one function of a random generator. A method is one
-function of what may be seen: scores of the pool, scores and labels of the labelled rows.
+function of what may be seen: scores of the pool, scores and labels of the labeled rows.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ from uncurse_lab.arena import FittedMethod, method, noisy, run, world
 @world("weekend", "Few labels, strong noise.")
 def weekend(rng):
     """Draw one replication."""
-    return noisy(rng, rate=0.08, noise=0.3, rows=20_000, labelled=5_000)
+    return noisy(rng, rate=0.08, noise=0.3, rows=20_000, labeled=5_000)
 
 
 @method("half way")

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 import uncurse
-from uncurse.report import Monitored, MonitorReport
+from uncurse.report import monitor_page
 
 rng = np.random.default_rng(0)
 DAYS = [f"2026-11-{day:02}" for day in range(9, 16)]
@@ -48,10 +48,10 @@ def shown(requests, clicks_lost=0.0):
 # The day before, a sample of all candidates is scored by the three models. Labels are those of what was shown then.
 
 columns = ["s0", "s1", "s2"]
-pool = uncurse.collect(pl.DataFrame(candidates(4_000)[1].reshape(-1, 3), schema=columns), columns, replica_counts=True)
+pool = uncurse.collect(pl.DataFrame(candidates(4_000)[1].reshape(-1, 3), schema=columns), columns, scale="logit")
 log, _ = shown(30_000)
-labelled = uncurse.collect(log, columns, label="click", replica_counts=True)
-auto = uncurse.Auto().fit(pool, labelled=labelled)
+labeled = uncurse.collect(log, columns, scale="logit", label="click")
+auto = uncurse.Auto(scale="logit", replicas="seeds").fit(pool, labeled=labeled, labels_from="winners")
 print(auto)
 
 # %%
@@ -62,19 +62,18 @@ print(auto)
 # from after the jump. A new fit with the labels of the day before, or without labels, would leave the error.
 # A refreshed map is another map, so it gets a new state.
 
-served, state, errors = auto, None, []
+served, state, errors = auto.fitted_, None, []
 for number, day in enumerate(DAYS, start=1):
     log, rate = shown(30_000, clicks_lost=0.2 if number >= 4 else 0.0)
-    today = uncurse.collect(log, "s0", label="click")
+    today = uncurse.collect(log, "s0", scale="logit", label="click")
     verdict = uncurse.monitor(served, today, state, day=day)
-    current = served.map_ if isinstance(served, uncurse.Auto) else served.map
     scores = log["s0"].to_numpy()
     errors.append(
-        [100 * (m(scores).sum() / rate.sum() - 1) for m in (lambda s: 1 / (1 + np.exp(-s)), auto.map_, current)]
+        [100 * (m(scores).sum() / rate.sum() - 1) for m in (lambda s: 1 / (1 + np.exp(-s)), auto.map_, served.map)]
     )
     print(f"{day}  {verdict.decision}: {verdict.reason}")
     state = verdict.state
-    if verdict.decision == "refit":
+    if verdict.decision == "alarm":
         served, state = uncurse.refresh(served, today), None
         change = served.record.refreshes[-1]
         print(f"            refreshed up to its {change.supported}")
@@ -98,10 +97,10 @@ plt.show()
 # A page to show
 # --------------
 # The verdict on the refreshed map, its daily errors and the e-value as one offline file. On the command line:
-# ``uncurse monitor ... --report since_fit.html``.
+# ``uncurse monitor ... --report monitor.html``.
 
 with tempfile.TemporaryDirectory() as folder:
-    page = MonitorReport(Monitored(verdict, "the refreshed map"))
-    page.to_html(Path(folder, "since_fit.html"))
+    page = monitor_page(verdict, "the refreshed map")
+    page.to_html(Path(folder, "monitor.html"))
     print(page.headline)
-    print(f"{Path(folder, 'since_fit.html').stat().st_size // 1000} kB")
+    print(f"{Path(folder, 'monitor.html').stat().st_size // 1000} kB")

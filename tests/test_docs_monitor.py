@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import uncurse
-from uncurse.debias import DataRecord, FitRecord
+from uncurse.methods import DataRecord, FitRecord
 
 PAGE = (Path(__file__).parents[1] / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
 DAY = "2030-01-01"
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 def save_map(folder, shift):
     record = FitRecord("vad", DataRecord(6_000, ("s0", "s1")))
-    uncurse.Affine(1.0, shift).save(folder / "map.json", record.to_dict())
+    uncurse.Fitted(uncurse.Affine(1.0, shift), record).save(folder / "map.json")
 
 
 def run_script(script, folder):
@@ -53,7 +53,7 @@ def test_the_daily_script_refits_a_wrong_map_and_starts_a_new_state(folder, shif
     assert ((folder / "map.json").read_text() != before) == refitted
     assert (folder / "state.json").exists() != refitted
     assert (folder / f"state-until-{DAY}.json").exists() == refitted
-    assert (folder / "since_fit.html").exists()
+    assert (folder / "monitor.html").exists()
     assert (folder / "uncurse.prom").exists()
     if not refitted:
         assert run_script(script, folder) == 2  # the rows of a day count once

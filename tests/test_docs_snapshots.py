@@ -38,7 +38,7 @@ def test_the_daily_job_runs_as_written(tmp_path):
     noise = rng.normal(0, 0.5, (3, 18_000))
     columns = {"s0": truth + noise[0], "s1": truth + noise[1], "click": (rng.random(18_000) < logistic(truth)) * 1}
     log = pl.DataFrame(columns)
-    for i, name in enumerate(("pool", "labelled", "outcomes")):
+    for i, name in enumerate(("pool", "labeled", "outcomes")):
         (tmp_path / name / "2030-01-01").mkdir(parents=True)
         log.slice(6_000 * i, 6_000).write_parquet(tmp_path / name / "2030-01-01" / "part.parquet")
     script = script.replace("$(date +%F)", "2030-01-01").replace("uncurse ", f"{sys.executable} -m uncurse ")

@@ -88,7 +88,7 @@ def test_03_the_bias_is_there_before_and_not_after(output):
 
 def test_04_labels_are_used_where_they_contradict_the_replicas(output):
     text = output(4)
-    assert text.startswith("Auto(scale='logit', replicas='seeds') chose tower: the labels contradict")
+    assert text.startswith("Auto(scale='logit', replicas='seeds') chose labels: the labels contradict")
     errors = {
         name: [abs(e) for e in percentages(line, "top [15]%:")]
         for line in text.splitlines()
@@ -130,7 +130,7 @@ def test_07_the_best_of_each_request(output):
     assert abs(refreshed) < 8
 
 
-def test_08_groups(output):
+def test_08_segments(output):
     lines = output(8).splitlines()[1:]
     assert len(lines) == 4
     for line in lines:
@@ -161,7 +161,7 @@ def test_11_a_world_of_your_own(output):
 
 def test_12_a_week_in_production(output):
     decisions = re.findall(r"2026-11-\d\d  (\w+):", output(12))
-    assert decisions == ["keep"] * 3 + ["refit"] + ["keep"] * 3
+    assert decisions == ["keep"] * 3 + ["alarm"] + ["keep"] * 3
 
 
 def test_the_picture_is_drawn_from_the_tables(tmp_path):

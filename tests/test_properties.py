@@ -18,9 +18,9 @@ from uncurse import (
     Auto,
     Curve,
     Evidence,
-    Grouped,
+    ReplicaCalibrator,
+    Segmented,
     Steps,
-    Tower,
     UncurseError,
     calibrate,
     evaluate,
@@ -43,10 +43,10 @@ METHODS = {
     "identity": (lambda: VAD(**COMMON, link="identity"), False),
     "curvature": (lambda: VAD(**COMMON, curvature=True, intervals=True), False),
     "bootstrap": (lambda: VAD(scale="logit", replicas="bootstrap"), False),
-    "free": (lambda: VAD(**COMMON, shape="free", intervals=True), False),
+    "monotone": (lambda: VAD(**COMMON, shape="monotone", intervals=True), False),
     "platt": (lambda: VAD(**COMMON, calibrator="platt"), True),
-    "isotonic": (lambda: VAD(**COMMON, calibrator="isotonic", recentre=False), True),
-    "tower": (lambda: Tower(**COMMON), True),
+    "isotonic": (lambda: VAD(**COMMON, calibrator="isotonic", recenter=False), True),
+    "labels": (lambda: ReplicaCalibrator(**COMMON), True),
     "auto": (lambda: Auto(**COMMON), True),
     "auto without labels": (lambda: Auto(**COMMON), False),
 }
@@ -113,10 +113,15 @@ def fitted(fit, *arguments, **options):
         assume(False)
 
 
+def fit_rows(method, pool, labeled, weights=None):
+    options = {"labels_from": "elsewhere"} if labeled and not isinstance(method, VAD) else {}
+    return method.fit(pool, labeled=labeled, sample_weight=weights, **options)
+
+
 def fit_method(name, pool, scores, y, weights=None, label_weights=None):
     make, labeled = METHODS[name]
     rows = ((scores, y) if label_weights is None else (scores, y, label_weights)) if labeled else None
-    return fitted(make().fit, pool, labelled=rows, sample_weight=weights)
+    return fitted(fit_rows, make(), pool, rows, weights)
 
 
 def assert_sound(predict, x):
@@ -133,9 +138,9 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("maps")
 
 
-def assert_saved(score_map, x, folder, *groups):
+def assert_saved(score_map, x, folder, *segments):
     score_map.save(folder / "map.json")
-    np.testing.assert_array_equal(load(folder / "map.json")(x, *groups), score_map(x, *groups))
+    np.testing.assert_array_equal(load(folder / "map.json").map(x, *segments), score_map(x, *segments))
 
 
 # ---------------------------------------------------------------------------- methods
@@ -173,17 +178,17 @@ def test_a_method_of_merged_evidence_is_that_of_all_rows(name, world, cuts):
         parts = np.split(np.arange(len(rows)), edges)
         evidence = None
         for part in parts:
-            one = from_arrays(rows[part], None if labels is None else labels[part], replica_counts=True)
+            one = from_arrays(rows[part], None if labels is None else labels[part])
             one = Evidence.from_dict(json.loads(json.dumps(one.to_dict())))
             evidence = one if evidence is None else evidence.merge(one)
         return evidence
 
     one = fit_method(name, pool, scores, y)
-    other = make().fit(total(pool), labelled=total(scores, y) if labeled else None)
+    other = fitted(fit_rows, make(), total(pool), total(scores, y) if labeled else None)
     np.testing.assert_allclose(other.predict_proba(pool[:, 0]), one.predict_proba(pool[:, 0]), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["vad", "curvature", "free", "tower", "auto"])
+@pytest.mark.parametrize("name", ["vad", "curvature", "monotone", "labels", "auto"])
 @given(world=WORLDS, share=st.floats(0.05, 1.0), level=st.floats(0.5, 0.99))
 def test_an_interval_is_finite_and_in_order_and_grows_with_its_level(name, world, share, level):
     scores, y, pool, _ = world.draw()
@@ -206,23 +211,24 @@ def test_vad_is_equivariant_under_affine_changes_of_the_scores(world, shift, sca
 def test_vad_moves_every_score_towards_the_center_and_not_past_it(world):
     _, _, pool, _ = world.draw()
     vad = fit_method("vad", pool, None, None)
-    away, pulled = pool[:, 0] - vad.center_, vad.map_.transform(pool[:, 0]) - vad.center_
+    away, pulled = pool[:, 0] - vad.record_.center, vad.map_.transform(pool[:, 0]) - vad.record_.center
     assert (np.abs(pulled) <= np.abs(away) + 1e-12).all()
     assert (pulled * away >= -1e-12).all()
 
 
 @given(world=WORLDS, count=st.integers(1, 6))
-def test_maps_by_group_are_sound_and_save_bit_for_bit(folder, world, count):
+def test_maps_by_segment_are_sound_and_save_bit_for_bit(folder, world, count):
     _, _, pool, rng = world.draw()
     names = rng.integers(0, count, len(pool))
-    vad = fitted(VAD(**COMMON).fit, pool, groups=names)
+    vad = fitted(VAD(**COMMON).fit, pool, segments=names)
     x = served(rng, pool[:, 0])
     for name in [*range(count), "never seen"]:
         assert_sound(lambda s, name=name: vad.predict_proba(s, np.full(len(s), name)), x)
     assert_saved(vad.map_, x, folder, rng.integers(0, count + 1, len(x)))
     order = rng.permutation(len(pool))
-    other = VAD(**COMMON).fit(pool[order], groups=names[order])
-    np.testing.assert_allclose(list(other.group_lambda_.values()), list(vad.group_lambda_.values()), rtol=1e-9)
+    other = VAD(**COMMON).fit(pool[order], segments=names[order])
+    for name, segment in vad.record_.segments.items():
+        assert other.record_.segments[name].lambda_ == pytest.approx(segment.lambda_, rel=1e-9)
 
 
 # ---------------------------------------------------------------------------- calibrators
@@ -278,13 +284,13 @@ def test_a_map_is_finite_and_in_order_and_saves_bit_for_bit(folder, score_map):
 
 
 @given(maps=SPACES.flatmap(lambda space: st.lists(simple_maps(space), min_size=2, max_size=4)))
-def test_a_map_by_group_is_the_map_of_the_group(folder, maps):
-    grouped = Grouped(maps[0], {str(i): part for i, part in enumerate(maps[1:])})
-    x = scores_for(grouped)
+def test_a_map_by_segment_is_the_map_of_the_segment(folder, maps):
+    segmented = Segmented(maps[0], {str(i): part for i, part in enumerate(maps[1:])})
+    x = scores_for(segmented)
     for i, part in enumerate(maps[1:]):
-        np.testing.assert_array_equal(grouped(x, np.full(len(x), str(i))), part(x))
-    np.testing.assert_array_equal(grouped(x, np.full(len(x), "never seen")), maps[0](x))
-    assert_saved(grouped, x, folder, np.arange(len(x)) % 3)
+        np.testing.assert_array_equal(segmented(x, np.full(len(x), str(i))), part(x))
+    np.testing.assert_array_equal(segmented(x, np.full(len(x), "never seen")), maps[0](x))
+    assert_saved(segmented, x, folder, np.arange(len(x)) % 3)
 
 
 @given(score_map=simple_maps())
@@ -315,7 +321,7 @@ def test_a_damaged_map_file_is_refused_or_gives_a_map(folder, score_map, data):
         loaded = load(path)
     except UncurseError:
         return
-    assert not np.isnan(loaded(scores_for(loaded))).any()
+    assert not np.isnan(loaded.map(scores_for(loaded.map))).any()
 
 
 # ---------------------------------------------------------------------------- metrics and selection
@@ -393,7 +399,7 @@ def test_damaged_scores_are_refused(name, world, damage, part):
     else:
         pool = DAMAGES[damage](pool)
     with pytest.raises(UncurseError):
-        make().fit(pool, labelled=(scores, y) if labeled else None)
+        fit_rows(make(), pool, (scores, y) if labeled else None)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -407,7 +413,7 @@ def test_damaged_labels_and_weights_are_refused(name, world, damage, part):
     else:
         weights = SHORT[damage](weights)
     with pytest.raises(UncurseError):
-        make().fit(pool, labelled=(scores, y) if labeled else None, sample_weight=weights)
+        fit_rows(make(), pool, (scores, y) if labeled else None, weights)
 
 
 @given(world=WORLDS, damage=st.sampled_from(sorted(DAMAGES)), part=st.sampled_from([0, 1]))

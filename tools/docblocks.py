@@ -134,25 +134,25 @@ def run_page(path: Path, update: bool = False) -> list[str]:
         printed = printed if block.kind == "output" else output[0]
         stale = [] if printed is None or not compared else stale_lines(block.shown, printed, exact=update)
         if stale and update:
-            stale = _update(path, block.shown, stale, printed or "")
+            stale = _update(path, block.line, stale, printed or "")
         if stale:
             raise SystemExit(f"{where}: this was not printed: {stale[0]!r}\n{printed}")
     return left_out
 
 
-def _update(path: Path, shown: str, stale: list[str], printed: str) -> list[str]:
-    """Replace lines of a page by printed lines with the same words. Return those for which there is none."""
-    left, new = [], shown
+def _update(path: Path, first: int, stale: list[str], printed: str) -> list[str]:
+    """Replace lines from line `first` on by printed lines with the same words. Return those for which there is none."""
+    left = []
+    text = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for line in stale:
         words, numbers = _words_and_numbers(line)
         found = [each for each in printed.splitlines() if _words_and_numbers(each)[0] == words]
         if found:  # the one with the most equal numbers, and of these the last
             equal = [sum(map(str.__eq__, numbers, _words_and_numbers(each)[1])) for each in found]
-            new = new.replace(line, max(zip(equal, range(len(found)), found, strict=True))[2], 1)
+            text[text.index(f"{line}\n", first)] = f"{max(zip(equal, range(len(found)), found, strict=True))[2]}\n"
         else:
             left.append(line)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(shown.strip("\n"), new.strip("\n")), encoding="utf-8")
+    path.write_text("".join(text), encoding="utf-8")
     return left
 
 
@@ -174,7 +174,7 @@ def printing() -> Iterator[list[str]]:
                 os.close(old)
             file.seek(0)
             found.append(file.read())
-    sys.stdout.write(found[0])
+            sys.stdout.write(found[0])
 
 
 _NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")

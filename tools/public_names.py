@@ -1,6 +1,6 @@
-"""Which names are public: those in the ``__all__`` of `uncurse`, of a module or package below it, and of `NESTED`.
+"""Which names are public: those in the ``__all__`` of `uncurse`, of a module or package below it, and of the lab.
 
-The reference shows these names, and ``tools.docstrings`` checks the docstrings of those in the core.
+The reference of the site lists these names, and ``tools.docstrings`` checks the docstrings of those that users call.
 """
 
 from __future__ import annotations
@@ -8,24 +8,22 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
-#: Packages that only `uncurse` itself uses. They have an ``__all__``, internal modules have none.
-INTERNAL = {"cli"}
 #: Packages of the lab whose names are public.
-NESTED = tuple(f"uncurse_lab.{name}" for name in ("arena", "auction", "deep", "logs", "theory"))
+LAB = tuple(f"uncurse_lab.{name}" for name in ("arena", "auction", "deep", "logs", "theory"))
 
 
-def public_modules(leave_out: Collection[str] = ()) -> list[ModuleType]:
-    """Import `uncurse` and every module below it that lists public names, the package itself first."""
+def public_modules() -> list[ModuleType]:
+    """Import `uncurse` and every module below it that lists public names, the package itself first.
+
+    The commands have an ``__all__`` for `uncurse` itself; their options are their interface.
+    """
     package = importlib.import_module("uncurse")
     names = [f"uncurse.{found.name}" for found in pkgutil.iter_modules(package.__path__)]
-    left_out = INTERNAL.union(leave_out)
-    names = [name for name in (*names, *NESTED) if left_out.isdisjoint(name.split(".")) and "._" not in name]
-    modules = [package, *(importlib.import_module(name) for name in sorted(names))]
-    return [module for module in modules if getattr(module, "__all__", None)]
+    names = sorted(name for name in (*names, *LAB) if name != "uncurse.cli" and "._" not in name)
+    return [module for module in (package, *map(importlib.import_module, names)) if hasattr(module, "__all__")]
 
 
 def public_names() -> dict[str, dict[str, Any]]:

@@ -22,7 +22,7 @@ HEAD = """# uncurse
 > the scores of two or more models on a sample of the candidates, with or without labels. The ranking stays the same.
 
 Rules that matter: column 0 is the served model. `scale` says what the scores are ("logit", "probability", "value").
-`replicas` says how the models are related ("seeds", "bootstrap", "anchored", "ensemble", "snapshots"); the wrong one
+`replicas` says how the models are related ("seeds", "bootstrap", "ensemble", "snapshots"); the wrong one
 leaves half of the bias, or over-corrects. Measure with `uncurse.evaluate` on rows that were not used for the fit.
 """
 

@@ -18,11 +18,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import harness
-
-from uncurse.text_tables import markdown_table
+from uncurse_lab import render
 from uncurse_lab.auction import DEFAULT, Landscape, Market, Outcome, Settings, simulate
-from uncurse_lab.auction.replay import AuctionLog, fit_on_log, read_log, replay, replay_table
+from uncurse_lab.auction.replay import AuctionLog, fit_on_log, read_log, replay
 
 LEAST_SCORES = 20e6  # a second, with 100 candidates and all default policies
 MOST_GROWTH = 1.1  # of memory, at ten times the auctions
@@ -44,7 +42,7 @@ def timed(auctions: int) -> tuple[float, float]:
 
 def peak_megabytes(auctions: int) -> float:
     """Return the peak resident memory of a fresh process."""
-    words = [sys.executable, "-m", "benchmarks.auction", "--once", str(auctions)]
+    words = [sys.executable, "-m", "lab.benchmarks.auction", "--once", str(auctions)]
     return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 
@@ -58,17 +56,10 @@ def speed(auctions: int, rounds: int) -> None:
     print(f"  {auctions * candidates / processor / 1e6:,.1f} million a second of the time of one core")
     memory = [peak_megabytes(count) for count in (auctions // 10, auctions)]
     print(f"  peak memory {memory[0]:,.0f} MB with {auctions // 10:,} auctions, {memory[1]:,.0f} MB with {auctions:,}")
-    bars = (
-        harness.Verdict("auction", "at least 20 million scores a second", rate / 1e6, rate >= LEAST_SCORES),
-        harness.Verdict(
-            "auction",
-            f"memory at most {MOST_GROWTH:g} × at ten times the auctions",
-            memory[1] / memory[0],
-            memory[1] <= MOST_GROWTH * memory[0],
-        ),
-    )
-    for bar in bars:
-        print(f"  {bar.bar + ':':54}  {bar.figure:>8,.2f}  {'met' if bar.met else 'MISSED'}", flush=True)
+    print(f"  at least {LEAST_SCORES / 1e6:g} million scores a second: {'met' if rate >= LEAST_SCORES else 'MISSED'}")
+    growth = memory[1] / memory[0]
+    print(f"  memory at most {MOST_GROWTH:g} × at ten times the auctions: {growth:.2f}, ", end="")
+    print("met" if growth <= MOST_GROWTH else "MISSED", flush=True)
 
 
 def _peak() -> float:
@@ -89,7 +80,7 @@ def campaigns(folder: Path, labels: str, repetitions: int) -> Iterator[tuple[str
         settings = Settings(labels=labels, repetitions=repetitions)
         found = simulate(Market(landscape=landscape), settings, policies=policies)
         price = float(landscape.expected_price([landscape.prices[-1]])[0])
-        won = found.mean("as served", lambda account: account.won / account.auctions)[0]
+        won = found.mean("as served", "won")[0]
         removed, error = found.removed("auto")
         yield (
             str(name), f"{price:.1f}", f"{100 * won:.0f}%",
@@ -100,26 +91,20 @@ def campaigns(folder: Path, labels: str, repetitions: int) -> Iterator[tuple[str
 
 
 def _percent(found: Outcome, policy: str) -> str:
-    value, error = found.mean(policy, lambda account: account.overcharge_share)
+    value, error = found.mean(policy, "overcharge_share")
     return f"{100 * value:+.1f}% ± {100 * error:.1f}"
 
 
 def _money(found: Outcome, policy: str, figure: str) -> str:
-    value, error = found.mean(policy, lambda account: 1000 * float(getattr(account, figure)) / account.auctions)
+    value, error = found.mean(policy, figure)
     return f"{value:.2f} ± {error:.2f}"
-
-
-def half(log: AuctionLog, first: bool) -> AuctionLog:
-    """Return every second auction of a log."""
-    rows = slice(0 if first else 1, None, 2)
-    return AuctionLog(log.clicks[rows], log.prices[rows], log.scores[rows])
 
 
 def logs(folder: Path) -> None:
     """Replay the auctions of two campaigns."""
     train, test = (read_log(folder / f"rtbarbitrage_1458.{part}.txt.gz", "0", "1", "2") for part in ("train", "test"))
     other = read_log(folder / "rlbdp_2997_test_theta.txt.gz", "0", "1", "2")
-    halves = [half(other, first) for first in (True, False)]
+    halves = [AuctionLog(other.clicks[i::2], other.prices[i::2], other.scores[i::2]) for i in (0, 1)]
     print(f"\n{sum(len(log.clicks) for log in (train, test, other)):,} auctions in all")
     cases = {
         "1458, calibrators fitted to the training log, replay of the test log": (train, test),
@@ -129,11 +114,8 @@ def logs(folder: Path) -> None:
     }
     for title, (fitted, replayed) in cases.items():
         for price in ("second", "first"):
-            found = replay(replayed, fit_on_log(fitted), price=price)
-            logged = found.logged
-            size = f"{logged.auctions:,} auctions, {logged.clicks:,} clicks, value of a click {logged.value:,.1f}"
-            print(f"\n{title}, {price} price: {size}\n")
-            print(markdown_table(replay_table(found)))
+            print(f"\n**{title}, {price} price**\n")
+            print(render.markdown(replay(replayed, fit_on_log(fitted), price=price).parts()))
 
 
 def main() -> None:
@@ -153,8 +135,8 @@ def main() -> None:
         speed(int(arguments.auctions), arguments.rounds)
     else:
         for labels in ("won", "earlier"):
-            print(f"\nlabels: {labels}\n")
-            print(markdown_table(list(campaigns(arguments.data, labels, arguments.repetitions))), flush=True)
+            rows = list(campaigns(arguments.data, labels, arguments.repetitions))
+            print(render.markdown([render.TextTable(f"labels: {labels}", rows)]), flush=True)
         logs(arguments.data)
 
 

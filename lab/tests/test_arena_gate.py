@@ -27,7 +27,7 @@ WORLDS = (
     "own-winners",
     "logistic",
 )
-METHODS = {"vad": "VAD curved S=3", "free": "free S=3", "labels": "Tower S=3", "auto": "auto"}
+METHODS = {"vad": "VAD curved S=3", "free": "monotone S=3", "labels": "labels S=3", "auto": "auto"}
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,9 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from uncurse import UncursedClassifierCV, UncurseError, calibrate
+from uncurse_lab import render
 from uncurse_lab.arena import real
 from uncurse_lab.arena.click_logs import ClickLog, read_click_log
-from uncurse_lab.processes import in_processes
 
 ROWS = 4000
 
@@ -111,7 +110,6 @@ def test_bad_files_are_named(tmp_path):
     (tmp_path / "unrated.csv").write_text("userId,movieId\n1,2\n3,4\n")
     (tmp_path / "bare.csv").write_text("id,click\n1,1\n2,0\n")
     for files, message in (
-        ([], "no file"),
         ([tmp_path / "twice.csv"], "has the name 'site' twice"),
         ([tmp_path / "long.csv"], "3 names for 2 columns"),
         ([tmp_path / "unrated.csv"], "has no column 'rating'"),
@@ -154,15 +152,14 @@ def test_bad_lines_are_skipped_and_counted_and_the_first_is_named(tmp_path):
 def test_splits_share_no_row_and_thinning_keeps_what_another_model_likes_less(log):
     features = real.make_features(log, "logistic")
     plain = real.make_split(features, log.labels, "logistic", False, [0, 1])
-    rows = np.concatenate([plain.train, plain.pool, plain.test])
-    assert sorted(rows) == list(range(ROWS))
-    assert len(plain.train) == ROWS // 2
-    assert len(plain.test) == ROWS - int(0.7 * ROWS)
+    assert sorted(np.concatenate(plain)) == list(range(ROWS))
+    assert len(plain[0]) == ROWS // 2
+    assert len(plain[2]) == ROWS - int(0.7 * ROWS)
     thinned = real.make_split(features, log.labels, "logistic", True, [0, 1])
-    parts = np.concatenate([thinned.train, thinned.pool, thinned.test])
+    parts = np.concatenate(thinned)
     assert len(np.unique(parts)) == len(parts)
-    assert len(thinned.test) < 0.9 * 0.28 * ROWS
-    assert log.labels[thinned.test].mean() < log.labels.mean() - 0.02
+    assert len(thinned[2]) < 0.9 * 0.28 * ROWS
+    assert log.labels[thinned[2]].mean() < log.labels.mean() - 0.02
 
 
 class Kept(UncursedClassifierCV):
@@ -176,15 +173,15 @@ class Kept(UncursedClassifierCV):
 def test_errors_are_those_of_the_estimator_and_of_scikit_learn(log):
     found = real.run(log, "logistic", splits=2, seed=3, processes=1)
     features, number = real.make_features(log, "logistic"), 1  # the second split; the first differs by its number only
-    split = real.make_split(features, log.labels, "logistic", False, [3, number])
+    train, pool, test = real.make_split(features, log.labels, "logistic", False, [3, number])
     state = int(np.random.default_rng([3, number]).integers(2**31))
     model = Kept(real.make_model("logistic"), random_state=state)
-    model.fit(features[split.train], log.labels[split.train], pool=features[split.pool])
-    scores, labels = model.done.labelled
-    served = model.estimator_.predict_proba(features[split.test])[:, 1]
-    corrected = model.predict_proba(features[split.test])[:, 1]
+    model.fit(features[train], log.labels[train], pool=features[pool])
+    scores, labels = model.done.labeled.scores, model.done.labeled.labels
+    served = model.estimator_.predict_proba(features[test])[:, 1]
+    corrected = model.predict_proba(features[test])[:, 1]
     ours = calibrate("isotonic", scores[:, 0], labels, scale="probability")
-    order, truth = np.argsort(-served, kind="stable"), log.labels[split.test]
+    order, truth = np.argsort(-served, kind="stable"), log.labels[test]
     for i, alpha in enumerate(real.SHARES):
         top = order[: round(alpha * len(order))]
         observed = truth[top].sum()
@@ -199,9 +196,8 @@ def test_errors_are_those_of_the_estimator_and_of_scikit_learn(log):
     assert found.errors["as served"][0] != found.errors["as served"][1]
     assert "label-free, seeds" not in found.errors  # this model has no seed
     assert list(found.dropped) == ["label-free, seeds"]
-    assert "left out: label-free, seeds, 2 of 2 splits: " in real.text(found)
-    assert "label-free, seeds, 2 of 2 splits: " in real.markdown(found)
-    assert set(found.covered) == {"Tower", "Auto"}
+    assert "left out: label-free, seeds, 2 of 2 splits: " in render.text(found.parts())
+    assert set(found.covered) == {"labels", "Auto"}
 
 
 def test_summaries_follow_from_the_errors():
@@ -218,23 +214,6 @@ def test_summaries_follow_from_the_errors():
     assert auto.difference == pytest.approx(0.025 - peer.average_rms)
     assert auto.difference_error > 0 == peer.difference_error
     assert found.regret is None
-    with pytest.raises(UncurseError, match="no method 'Tower'"):
-        found.summary("Tower")
-
-
-def test_splits_do_not_depend_on_each_other_so_processes_change_no_figure(log, monkeypatch):
-    # The tests of worlds start processes. What matters of them here: a task is copied, and runs without the others.
-    tasks = []
-
-    def kept(function, given, processes, progress):
-        tasks.extend(pickle.dumps((function, task)) for task in given)
-        return in_processes(function, given, processes, progress)
-
-    monkeypatch.setattr(real, "in_processes", kept)
-    found = real.run(log, "lightgbm-small", shift=True, splits=2, processes=1)
-    function, task = pickle.loads(tasks[1])
-    alone = dict(zip(real.METHODS, function(*task)[0].tolist(), strict=True))
-    assert {name: errors[1] for name, errors in found.errors.items()} == {name: alone[name] for name in found.errors}
 
 
 def test_bad_arguments_are_named(log):

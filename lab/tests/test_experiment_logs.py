@@ -1,8 +1,6 @@
 import csv
 import gzip
-import os
 import re
-import resource
 import subprocess
 import sys
 import threading
@@ -10,7 +8,6 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -151,22 +148,6 @@ def test_codes_are_a_bijection_of_the_values(kind, end, tmp_path):
     check_against_plain(kind, path, found, training)
 
 
-@pytest.mark.parametrize("first", ["", "Unnamed: 0"])
-def test_a_named_row_index_is_dropped(first, tmp_path):
-    path = write(tmp_path / "a.csv", [f"{first},{AVAZU_HEADER}", *avazu_lines(30, index=True)])
-    other = write(tmp_path / "b.csv", [AVAZU_HEADER, *avazu_lines(30)])
-    found, wanted = (encode(p, p.with_suffix(".clicks"), kind="avazu").clicks() for p in (path, other))
-    assert np.array_equal(found.codes, wanted.codes)
-
-
-def test_names_are_those_of_the_logs(tmp_path):
-    path = write(tmp_path / "a.csv", [AVAZU_HEADER, *avazu_lines(3)])
-    assert encode(path, tmp_path / "a", kind="avazu").names == tuple(AVAZU_HEADER.split(",")[2:])
-    found = encode(write(tmp_path / "c.txt", [GOOD]), tmp_path / "c", kind="criteo")
-    assert found.names == tuple(f"C{i}" for i in range(1, 27))
-    assert found.numbers == tuple(f"I{i}" for i in range(1, 14))
-
-
 def test_codes_are_in_order_of_appearance_whatever_the_block_and_threads(tmp_path):
     lines = criteo_lines(150, blank=0.1)
     path = write(tmp_path / "log.txt", lines)
@@ -183,23 +164,13 @@ def test_codes_are_in_order_of_appearance_whatever_the_block_and_threads(tmp_pat
     assert np.all(np.diff(known[1]) > 0)
 
 
-def test_gzip_and_text_are_the_same(tmp_path):
-    path = write(tmp_path / "log.txt", criteo_lines(50))
-    (tmp_path / "log.gz").write_bytes(gzip.compress(path.read_bytes()))
-    a = encode(path, tmp_path / "a", kind="criteo")
-    b = encode(tmp_path / "log.gz", tmp_path / "b", kind="criteo")
-    assert a.sizes == b.sizes
-    assert same_rows(a, b)
-    assert (a.source, a.source_bytes) == ("log.txt", path.stat().st_size)
-
-
-def test_a_callable_says_which_rows_are_training_rows(tmp_path):
+def test_gzip_is_read_as_text_and_a_callable_says_which_rows_are_training_rows(tmp_path):
     path = write(tmp_path / "log.txt", criteo_lines(200))
-    mask = np.arange(200) < 120
-    encode(path, tmp_path / "a", kind="criteo", training=mask)
+    (tmp_path / "log.gz").write_bytes(gzip.compress(path.read_bytes()))
+    a = encode(path, tmp_path / "a", kind="criteo", training=np.arange(200) < 120)
     with mock.patch.object(reading, "BLOCK", 4096):
-        encode(path, tmp_path / "b", kind="criteo", training=lambda start, stop: np.arange(start, stop) < 120)
-    a, b = Encoded.open(tmp_path / "a"), Encoded.open(tmp_path / "b")
+        training = lambda start, stop: np.arange(start, stop) < 120  # noqa: E731
+        b = encode(tmp_path / "log.gz", tmp_path / "b", kind="criteo", training=training)
     assert same_rows(a, b)
     assert (a.training_rows, a.training_crc) == (b.training_rows, b.training_crc)
 
@@ -213,22 +184,6 @@ def test_the_rule_of_all_rows_knows_every_value(tmp_path):
     assert not (found.clicks().codes == 1).any()
 
 
-@pytest.mark.parametrize("rule", ["training", "all"])
-def test_values_seen_less_than_min_count_times_are_unknown(rule, tmp_path):
-    path = write(tmp_path / "log.txt", criteo_lines(300, blank=0.05))
-    mask = np.arange(300) < 150
-    plain_codes = encode(path, tmp_path / "a", kind="criteo").clicks().codes
-    with mock.patch.object(reading, "BLOCK", 4096):
-        found = encode(path, tmp_path / "b", kind="criteo", training=mask, vocabulary=rule, min_count=9)
-    codes = found.clicks().codes
-    counted = plain_codes[mask] if rule == "training" else plain_codes
-    for j in range(26):
-        often = np.bincount(counted[:, j], minlength=plain_codes[:, j].max() + 1) >= 9
-        often[0] = True
-        assert np.array_equal(codes[:, j] != 1, often[plain_codes[:, j]])
-    assert (codes == 1).any()
-
-
 def test_rows_are_the_first_so_many_good_ones(tmp_path):
     lines = criteo_lines(100)
     path = write(tmp_path / "log.txt", [*lines[:40], "bad", *lines[40:60], "worse", *lines[60:]])
@@ -239,15 +194,6 @@ def test_rows_are_the_first_so_many_good_ones(tmp_path):
         wanted = encode(write(tmp_path / "b.txt", lines[:60]), tmp_path / "b", kind="criteo").clicks()
         assert np.array_equal(found.clicks().codes, wanted.codes)
     assert len(encode(path, tmp_path / "a", kind="criteo", rows=1_000, bad_share=0.1)) == 100
-
-
-def test_progress_adds_up_to_the_rows(tmp_path):
-    path = write(tmp_path / "log.txt", criteo_lines(100))
-    told = []
-    with mock.patch.object(reading, "BLOCK", 4096):
-        encode(path, tmp_path / "a", kind="criteo", progress=told.append)
-    assert sum(told) == 100
-    assert len(told) > 2
 
 
 def test_large_numbers_and_zeros_in_front_keep_their_value(tmp_path):
@@ -263,55 +209,24 @@ def test_large_numbers_and_zeros_in_front_keep_their_value(tmp_path):
 # ---------------------------------------------------------------------------- the file
 
 
-def test_columns_are_as_small_as_their_values(tmp_path):
-    lines = [f"1{13 * chr(9)}{i}{25 * f'{chr(9)}{i:x}'}\t{i % 9}" for i in range(70_000)]
-    found = encode(write(tmp_path / "log.txt", lines), tmp_path / "a", kind="criteo")
-    types = feather.read_table(tmp_path / "a").schema.types
-    assert types[14:39] == [pa.dictionary(pa.uint32(), pa.uint32())] * 25
-    assert types[39] == pa.dictionary(pa.uint8(), pa.uint32())
-    assert types[13] == pa.uint32()
-    assert types[0] == pa.uint8()
-    assert np.array_equal(found.clicks().codes[:, 0], np.arange(70_000) + 2)
-    assert np.array_equal(found.clicks().dense[:, 12], np.log1p(np.arange(70_000)).astype(np.float32))
-    encode(tmp_path / "log.txt", tmp_path / "a", kind="criteo", rows=200)
-    types = feather.read_table(tmp_path / "a").schema.types
-    assert types[13:15] == [pa.uint8(), pa.dictionary(pa.uint8(), pa.uint32())]
-
-
 def test_rows_may_be_a_slice_indices_or_a_mask(tmp_path):
     found = encode(write(tmp_path / "log.txt", criteo_lines(200)), tmp_path / "a", kind="criteo")
     clicks = found.clicks()
     rng = np.random.default_rng(0)
     chosen = [slice(10, 50), slice(None, None, -3), slice(50, 10), rng.integers(-200, 200, 300)]
-    for rows in [*chosen, rng.random(200) < 0.5, np.array([], int), []]:
-        part, index = found.clicks(rows), np.array(rows, int) if isinstance(rows, list) else rows
-        wanted = clicks.take(index)
+    for rows in [*chosen, rng.random(200) < 0.5, np.array([], int)]:
+        part, wanted = found.clicks(rows), clicks.take(rows)
         assert np.array_equal(part.dense, wanted.dense)
         assert np.array_equal(part.codes, wanted.codes)
         assert np.array_equal(part.label, wanted.label)
         assert part.sizes == found.sizes
 
 
-def test_an_encoded_log_opens_again(tmp_path):
-    path = write(tmp_path / "log.txt", [*criteo_lines(50), "bad"])
-    made = encode(path, tmp_path / "a", kind="criteo", training=np.arange(50) < 30, min_count=2, bad_share=0.5)
-    opened = Encoded.open(tmp_path / "a")
-    for name in ("kind", "rows", "names", "sizes", "numbers", "vocabulary", "min_count", "training_rows", "lines"):
-        assert getattr(opened, name) == getattr(made, name)
-    assert opened.first_bad == ((51, "1 fields instead of 40"),)
-    assert np.array_equal(opened.clicks().codes, made.clicks().codes)
-
-
-def test_rows_that_are_not_there_are_refused(tmp_path):
+@pytest.mark.parametrize("rows", [np.array([0, 5]), np.array([-6]), np.array([0.5]), np.ones(3, bool)])
+def test_rows_that_are_not_there_are_refused(rows, tmp_path):
     found = encode(write(tmp_path / "log.txt", criteo_lines(5)), tmp_path / "a", kind="criteo")
-    with pytest.raises(UncurseError, match=r"there is no row 5 in .*, which has 5"):
-        found.clicks(np.array([0, 5]))
-    with pytest.raises(UncurseError, match="there is no row -6 in"):
-        found.clicks(np.array([-6]))
-    with pytest.raises(UncurseError, match=r"rows are float64 of shape .*; pass a slice, indices, or a mask of 5 rows"):
-        found.clicks(np.array([0.5]))
-    with pytest.raises(UncurseError, match=r"rows are bool of shape \(3,\)"):
-        found.clicks(np.ones(3, bool))
+    with pytest.raises(UncurseError, match="pass a slice, indices, or a mask of the 5 rows"):
+        found.clicks(rows)
 
 
 def test_a_truncated_or_foreign_file_is_refused(tmp_path):
@@ -353,39 +268,6 @@ def test_the_file_is_an_arrow_file_that_holds_the_values(tmp_path):
         assert found.values(name).tolist() == list(dict.fromkeys(row[j] for row in values if row[j] is not None))
     with pytest.raises(UncurseError, match=r"there is no category 'C27' in .*; choose one of C1, "):
         found.values("C27")
-
-
-# ---------------------------------------------------------------------------- a second log
-
-
-@pytest.mark.parametrize("kind", ["criteo", "avazu"])
-def test_a_second_log_gets_the_codes_of_the_first(kind, tmp_path):
-    header, make = [AVAZU_HEADER] * (kind == "avazu"), criteo_lines if kind == "criteo" else avazu_lines
-    logs = [write(tmp_path / f"{i}.txt", [*header, *make(300, seed=i)]) for i in range(2)]
-    first = encode(logs[0], tmp_path / "0", kind=kind, training=np.arange(300) < 200, min_count=2)
-    with mock.patch.object(reading, "BLOCK", 4096):
-        second = encode(logs[1], tmp_path / "1", kind=kind, vocabulary=Encoded.open(tmp_path / "0"))
-    assert second.sizes == first.sizes
-    assert (second.vocabulary, second.min_count) == ("given", 2)
-    values = plain(kind, logs[1])[2]
-    for j, name in enumerate(first.names):
-        codes = {None: 0} | {int(value): code for code, value in enumerate(first.values(name), 2)}
-        assert second.clicks().codes[:, j].tolist() == [codes.get(row[j], 1) for row in values]
-        assert second.values(name).tolist() == first.values(name).tolist()
-    assert (second.clicks().codes == 1).any()
-    again = encode(logs[0], tmp_path / "2", kind=kind, vocabulary=second)  # the second file carries the vocabulary on
-    assert same_rows(again, first)
-
-
-def test_a_vocabulary_of_another_kind_of_log_is_refused(tmp_path):
-    first = encode(write(tmp_path / "log.txt", criteo_lines(5)), tmp_path / "a", kind="criteo")
-    other = write(tmp_path / "log.csv", [AVAZU_HEADER, *avazu_lines(5)])
-    with pytest.raises(
-        UncurseError, match="vocabulary is of criteo rows; pass an encoded avazu log, 'training' or 'all'"
-    ):
-        encode(other, tmp_path / "b", kind="avazu", vocabulary=first)
-    with pytest.raises(UncurseError, match="min_count=2 with a given vocabulary, whose values are known; leave it out"):
-        encode(tmp_path / "log.txt", tmp_path / "b", kind="criteo", vocabulary=first, min_count=2)
 
 
 # ---------------------------------------------------------------------------- bad lines
@@ -457,60 +339,41 @@ def test_any_bytes_give_rows_or_our_error(tmp_path_factory, content, kind, head)
 
 
 @pytest.mark.parametrize(
-    ("field", "text", "reason"),
+    ("kind", "field", "text", "reason"),
     [
-        (0, "2", "label is '2', not 0 or 1"),
-        (0, "", "label is '', not 0 or 1"),
-        (3, "1.5", "I3 is '1.5', not a whole number up to 2,147,483,647"),
-        (3, "2147483648", "I3 is '2147483648', not a whole number"),
-        (3, "-", "I3 is '-', not a whole number"),
-        (14, "68fd1e6g", "C1 is '68fd1e6g', not up to eight hexadecimal digits"),
-        (39, "123456789", "C26 is '123456789', not up to eight hexadecimal digits"),
-        (20, "a\x00b", "holds the byte 0x00, which is no text"),
-        (20, 8 * "\x00", "holds the byte 0x00, which is no text"),
-        (3, " 7", "I3 is ' 7', not a whole number"),
-        (3, "0x7", "I3 is '0x7', not a whole number"),
-        (3, "-2147483648", "I3 is '-2147483648', not a whole number"),
-        (20, "é", "holds the byte 0xa9, which is no text"),
-        (20, "1\t2", "41 fields instead of 40"),
-        (20, "a" * 70_000, "longer than 65,536 bytes"),
+        ("criteo", 0, "2", "label is '2'"),
+        ("criteo", 0, "", "label is ''"),
+        ("criteo", 3, "1.5", "I3 is '1.5'"),
+        ("criteo", 3, "2147483648", "I3 is '2147483648'"),
+        ("criteo", 3, " 7", "I3 is ' 7'"),
+        ("criteo", 3, "0x7", "I3 is '0x7'"),
+        ("criteo", 3, "-2147483648", "I3 is '-2147483648'"),
+        ("criteo", 14, "68fd1e6g", "C1 is '68fd1e6g'"),
+        ("criteo", 39, "123456789", "C26 is '123456789'"),
+        ("criteo", 20, "a\x00b", "holds the byte 0x00"),
+        ("criteo", 20, "é", "holds the byte 0xa9"),
+        ("criteo", 20, "1\t2", "41 fields instead of 40"),
+        ("criteo", 20, "a" * 70_000, "longer than 65,536 bytes"),
+        ("avazu", 0, "\x7f", "holds the byte 0x7f"),
+        ("avazu", 2, "14102124", "hour is '14102124'"),
+        ("avazu", 2, "-4102100", "hour is '-4102100'"),
+        ("avazu", 16, "1e5", "C14 is '1e5'"),
+        ("avazu", 16, "-", "C14 is '-'"),
+        ("avazu", 16, "012345678", "C14 is '012345678'"),
+        ("avazu", 5, "-1", "site_id is '-1'"),
     ],
 )
-def test_bad_lines_are_told_with_their_reason(field, text, reason, tmp_path):
-    fields = GOOD.split("\t")
+def test_bad_lines_are_named_with_their_reason(kind, field, text, reason, tmp_path):
+    separator, header = ("\t", []) if kind == "criteo" else (",", [AVAZU_HEADER])
+    good = GOOD if kind == "criteo" else avazu_lines(1)[0]
+    fields = good.split(separator)
     fields[field] = text
-    path = write(tmp_path / "log.txt", [GOOD, "\t".join(fields), GOOD])
-    found = encode(path, tmp_path / "a", kind="criteo", bad_share=0.5)
+    path = write(tmp_path / "log", [*header, good, separator.join(fields), good])
+    found = encode(path, tmp_path / "a", kind=kind, bad_share=0.5)
     assert (len(found), found.bad_lines) == (2, 1)
-    ((line, told),) = found.first_bad
-    assert line == 2
-    assert told.startswith(reason)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "reason"),
-    [
-        ("click", "", "click is '', not 0 or 1"),
-        ("hour", "14102124", "hour is '14102124', not YYMMDDHH"),
-        ("hour", "1410212", "hour is '1410212', not YYMMDDHH"),
-        ("hour", "-4102100", "hour is '-4102100', not YYMMDDHH"),
-        ("C14", "1e5", "C14 is '1e5', not a whole number of up to eight digits"),
-        ("C14", "123456789", "C14 is '123456789', not a whole number of up to eight digits"),
-        ("C14", "-", "C14 is '-', not a whole number"),
-        ("C14", "012345678", "C14 is '012345678', not a whole number of up to eight digits"),
-        ("C14", "0x12", "C14 is '0x12', not a whole number of up to eight digits"),
-        ("site_id", "-1", "site_id is '-1', not up to eight hexadecimal digits"),
-        ("id", "\x7f", "holds the byte 0x7f, which is no text"),
-    ],
-)
-def test_bad_lines_of_avazu_are_told_with_their_reason(name, text, reason, tmp_path):
-    good, bad = (avazu_lines(1)[0].split(",") for _ in range(2))
-    bad[AVAZU_HEADER.split(",").index(name)] = text
-    path = write(tmp_path / "log.csv", [AVAZU_HEADER, ",".join(good), ",".join(bad)])
-    found = encode(path, tmp_path / "a", kind="avazu", bad_share=0.5)
-    ((line, told),) = found.first_bad
-    assert (len(found), line) == (1, 3)
-    assert told.startswith(reason)
+    ((line, named),) = found.first_bad
+    assert line == 2 + len(header)
+    assert named.startswith(reason)
 
 
 def test_numbers_of_avazu_are_told_apart_by_sign_and_value(tmp_path):
@@ -570,7 +433,7 @@ def test_what_is_no_log_is_refused(tmp_path):
     target = tmp_path / "a.clicks"
     with pytest.raises(UncurseError, match=r"there is no file .*none.txt; pass the path"):
         encode(tmp_path / "none.txt", target, kind="criteo")
-    with pytest.raises(UncurseError, match=r"is a folder; pass the log in it, such as .*train.txt"):
+    with pytest.raises(UncurseError, match="is a folder; pass the log in it"):
         encode(tmp_path, target, kind="criteo")
     with pytest.raises(UncurseError, match="is empty; pass a log with at least one line"):
         encode(write(tmp_path / "empty", []), target, kind="criteo")
@@ -597,37 +460,14 @@ def test_a_broken_gzip_file_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["log.gz"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_source_that_may_not_be_read_is_refused(tmp_path):
-    path = write(tmp_path / "log.txt", criteo_lines(5))
-    path.chmod(0)
-    with pytest.raises(UncurseError, match=r"cannot read .*log.txt: Permission denied"):
-        encode(path, tmp_path / "a", kind="criteo")
-
-
 def test_a_target_that_cannot_be_written_is_refused(tmp_path):
     path = write(tmp_path / "log.txt", criteo_lines(5))
-    with pytest.raises(UncurseError, match=r"is a folder; pass a file to write, such as .*log.clicks"):
+    with pytest.raises(UncurseError, match="is a folder; pass a file to write"):
         encode(path, tmp_path, kind="criteo")
     with pytest.raises(UncurseError, match="is the log itself; write the encoded rows to another file"):
         encode(path, path, kind="criteo")
     with pytest.raises(UncurseError, match=r"cannot write .*a: No such file"):
         encode(path, tmp_path / "none" / "a", kind="criteo")
-
-
-@pytest.mark.parametrize("limit", [200, 10_000])
-def test_a_full_disk_leaves_the_old_file(limit, tmp_path):
-    path = write(tmp_path / "log.txt", criteo_lines(50))
-    encode(path, tmp_path / "a", kind="criteo", rows=3)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))  # the temporary file or the target cannot be written
-    try:
-        with pytest.raises(UncurseError, match=r"cannot write .*a: File too large"):
-            encode(path, tmp_path / "a", kind="criteo")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert len(Encoded.open(tmp_path / "a")) == 3
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "log.txt"]
 
 
 def test_an_interrupt_leaves_no_file_and_no_thread(tmp_path):
@@ -645,14 +485,12 @@ def test_an_interrupt_leaves_no_file_and_no_thread(tmp_path):
         ({"kind": "movielens"}, "kind='movielens' is unknown; choose one of criteo, avazu"),
         ({"vocabulary": "test"}, "vocabulary='test' is unknown; choose one of training, all"),
         ({"rows": 0}, "rows=0; pass an integer, 1 or more"),
-        ({"min_count": 0.5}, "min_count=0.5; pass an integer, 1 or more"),
         ({"bad_share": 2}, "bad_share=2 is not a share; pass a number from 0 to 1"),
-        ({"bad_share": float("nan")}, "bad_share=nan is not a share"),
-        ({"training": np.ones(4, bool)}, "training has 4 rows and .*log.txt has 5 good ones; pass one for each"),
-        ({"training": np.ones(6, bool)}, "training has 6 rows and .*log.txt has 5 good ones; pass one for each"),
+        ({"bad_share": float("nan")}, "bad_share is nan"),
+        ({"training": np.ones(4, bool)}, r"training gave bool of shape \(4,\) for rows 0 to 5"),
+        ({"training": np.ones(6, bool)}, r"training has shape \(6,\) and .*log.txt has 5 good rows"),
         ({"training": np.zeros(5, bool)}, "none of the 5 rows is a training row.*; mark some in training"),
         ({"training": np.arange(5)}, r"training gave int64 of shape \(5,\) for rows 0 to 5; a mask is bool"),
-        ({"training": np.array(True)}, r"training gave bool of shape \(\) for rows 0 to 5; a mask is bool"),
         (
             {"training": lambda start, stop: [True]},
             r"training gave bool of shape \(1,\) .*a mask is bool, of shape \(5,\)",
@@ -680,20 +518,6 @@ def test_a_vocabulary_numbers_like_a_dict(batches, copies):
         wanted = [numbers.setdefault(key, len(numbers) + 1) for key in batch * copies]
         assert vocabulary.number(np.array(batch * copies, np.int64)).tolist() == wanted
     assert vocabulary.size == len(numbers) + 1
-
-
-def test_a_vocabulary_grows_and_stays_the_same():
-    rng = np.random.default_rng(0)
-    keys = rng.integers(1, 1 << 32, 300_000)
-    vocabulary = Vocabulary()
-    first = np.concatenate([vocabulary.number(part) for part in np.array_split(keys, 7)])
-    assert np.array_equal(first, vocabulary.number(keys))
-    assert vocabulary.size == len(np.unique(keys)) + 2
-    assert np.array_equal(vocabulary.keys[first], keys)
-    given = Vocabulary(vocabulary.keys[2 : vocabulary.size])
-    assert np.array_equal(given.number(keys), first)
-    assert np.all(given.number(np.arange(1 << 33, (1 << 33) + 9)) == 1)
-    assert given.size == vocabulary.size
 
 
 def test_without_pyarrow_the_error_says_how_to_get_it():

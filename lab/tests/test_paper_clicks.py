@@ -15,14 +15,14 @@ import torch
 
 from uncurse import UncurseError
 from uncurse.links import logistic
-from uncurse_lab import ClickWorld
+from uncurse_lab import ClickWorld, render
 from uncurse_lab.deep import Clicks
 from uncurse_lab.logs import Encoded, count_lines
 from uncurse_lab.paper import clicks as clicks_module
 from uncurse_lab.paper import rows as parts
-from uncurse_lab.paper import text
-from uncurse_lab.paper.clicks import Networks, Stages, run
+from uncurse_lab.paper.clicks import run, train
 from uncurse_lab.paper.rows import SETTINGS
+from uncurse_lab.paper.text import parts as parts_of
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data"
 
@@ -44,7 +44,7 @@ def test_a_small_world_goes_from_rows_to_every_table(name, rows, models):
     (facts,) = tables.networks
     assert len(facts["held-out log loss by epoch"]) == len(facts["training log loss by epoch"]) == 2
     assert (facts["training rows left out"], tables.worlds) == (0, 1)
-    assert "held-out log loss by epoch" in text.text(tables)
+    assert "held-out log loss by epoch" in render.text(parts_of(tables))
 
 
 @pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out", "ignore:.* is left out for")
@@ -59,17 +59,6 @@ def test_worlds_have_rows_and_networks_of_their_own(monkeypatch):
     assert (cell.count, tables.worlds) == (4, 2)
     assert cell.world_error > 0
     assert "trained on the training rows" in tables.about["thinning network"]
-
-
-def test_settings_are_the_papers():
-    criteo, avazu = SETTINGS["criteo"], SETTINGS["avazu"]
-    assert (criteo.rows, criteo.shares, criteo.models) == (15_000_000, (0.85, 0.015, 0.015, 0.12), 80)
-    assert criteo.training == {"optimiser": "sgd", "rate": 0.1, "batch_size": 128, "epochs": 2}
-    assert (criteo.world_epochs, avazu.world_epochs) == (3, 1)
-    assert (avazu.rows, avazu.shares) == (10_000_000, (0.77, 0.015, 0.015, 0.2))
-    p = np.array([0.0, 0.1, 0.2 - 1e-9, 0.25, 0.3 + 1e-9, 0.9])
-    assert criteo.keep(p) == pytest.approx(1 - p)
-    assert avazu.keep(p) == pytest.approx([1.0, 0.9, 0.8, 0.45, 0.1, 0.1], abs=1e-7)
 
 
 def test_splits_have_the_papers_shares_and_other_rows_come_after():
@@ -102,11 +91,12 @@ class Shift:
         return np.stack([self.shift[rows], rows, -rows], axis=1).astype(np.float32)
 
 
-def training(fit, began=0.0):
+def trainer(fit, began=0.0):
     """A trainer whose replicas are always these, and which resumes after a share of the steps."""
 
-    def train(model, clicks, *, snapshots, on_snapshot, **options):
-        fit.began, fit.losses = int(100 * began), np.full((options["epochs"], options["n_replicas"]), 0.5)
+    def train(model, clicks, *, snapshots, on_snapshot, rows, **options):
+        fit.began, fit.rows = int(100 * began), rows
+        fit.losses = np.full((options["epochs"], options["n_replicas"]), 0.5)
         for share in snapshots:
             if share > began:
                 on_snapshot(share, fit)
@@ -121,54 +111,54 @@ def numbered(n):
     return Clicks(torch.zeros(n, 0), codes, label, (n,), torch.full((n,), 0.3))
 
 
-def networks(clicks, split, *, same=False):
-    plan = {"epochs": 1, "batch_size": 128, "optimiser": "sgd"}
-    return Networks(SETTINGS["criteo"], clicks, split, 0, torch.device("cpu"), plan, same, None, None)
-
-
-def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labelled_rows_are_not(monkeypatch):
+@pytest.fixture
+def train_on(monkeypatch):
+    """Train networks of these logits on a split of numbered rows; returns scores, facts and rows of the networks."""
     from uncurse_lab import deep
 
+    def call(shift, split, *, began=0.0, same=False, epochs=1):
+        fit = Shift(shift)
+        monkeypatch.setattr(deep, "train_replicas", trainer(fit, began), raising=False)
+        plan = {"epochs": epochs, "batch_size": 128, "optimizer": "sgd"}
+        options = {"seed": 0, "same": same, "done": lambda stage, text: None}
+        scored, facts = train(SETTINGS["criteo"], numbered(len(split)), split, 2, plan, **options)
+        return scored, facts, fit.rows
+
+    return call
+
+
+def test_test_and_pool_are_thinned_by_the_model_trained_elsewhere_and_labeled_rows_are_not(train_on):
     n = 40_000
     shift = np.random.default_rng(0).normal(0, 1, n).astype(np.float32)
-    monkeypatch.setattr(deep, "train_replicas", training(Shift(shift)), raising=False)
     split = (np.arange(n) % 5).astype(np.int8)
-    made = networks(numbered(n), split)
-    scored = made.train(2, Stages())
-    assert len(scored.labelled) == n // 5  # untouched
+    scored, facts, _ = train_on(shift, split)
+    assert len(scored.labeled) == n // 5  # untouched
     pool, whole = shift[scored.pool[:, 0].astype(int)], shift[split == parts.POOL]
     assert len(pool) < 0.6 * len(whole)
     assert pool.mean() == pytest.approx(np.average(whole, weights=1 - logistic(whole)), abs=4 / np.sqrt(n // 5))
     expected = 1 - logistic(shift[split == parts.TEST])
-    assert made.facts["test rows kept"] == pytest.approx(expected.mean(), abs=4 * 0.5 / np.sqrt(n // 5))
+    assert facts["test rows kept"] == pytest.approx(expected.mean(), abs=4 * 0.5 / np.sqrt(n // 5))
     assert len(scored.test) == len(scored.test_y) == len(scored.truth)
     assert np.array_equal(scored.snapshots[0.8][1], scored.pool)
 
 
-def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log():
+@pytest.mark.parametrize(("same", "size"), [(False, 250), (True, 600)])
+def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log(train_on, same, size):
     split = np.repeat(np.arange(5), [600, 100, 100, 100, 250]).astype(np.int8)
-    made = networks(numbered(len(split)), split)
-    assert len(made.thinning_rows) == len(np.unique(made.thinning_rows)) == len(made.train_rows) == 250
-    assert made.facts["training rows left out"] == 350
-    control = networks(numbered(len(split)), split, same=True)
-    assert np.array_equal(control.thinning_rows, control.train_rows)
-    assert control.facts["training rows left out"] == 0
+    _, facts, (thinning, training, _) = train_on(np.zeros(len(split)), split, same=same)
+    assert len(thinning) == len(np.unique(thinning)) == len(training) == size
+    assert facts["training rows left out"] == 600 - size
+    assert np.array_equal(thinning, training) == same
 
 
-def test_the_log_loss_after_each_epoch_is_kept_and_snapshots_before_a_resume_are_reported(monkeypatch):
-    from uncurse_lab import deep
-
-    n = 5_000
-    split = (np.arange(n) % 5).astype(np.int8)
+def test_the_log_loss_after_each_epoch_is_kept_and_snapshots_before_a_resume_are_reported(train_on):
+    split = (np.arange(5_000) % 5).astype(np.int8)
     for began, missing, losses in ((0.0, None, 2), (0.85, "[0.8]", 0)):
-        monkeypatch.setattr(deep, "train_replicas", training(Shift(np.zeros(n)), began), raising=False)
-        made = networks(numbered(n), split)
-        made.plan["epochs"] = 3
-        scored = made.train(2, Stages())
-        assert np.isfinite(made.held_out).sum() == losses
+        scored, facts, _ = train_on(np.zeros(5_000), split, began=began, epochs=3)
+        assert np.isfinite(facts["held-out log loss by epoch"]).sum() == losses
         assert list(scored.snapshots) == ([0.9] if missing else [0.8, 0.9])
-        assert made.facts.get("snapshots left out", "").startswith(missing or "")
-        assert scored.snapshots[0.9][0].shape == scored.labelled.shape
+        assert facts.get("snapshots left out", "").startswith(missing or "")
+        assert scored.snapshots[0.9][0].shape == scored.labeled.shape
 
 
 @pytest.mark.parametrize(
@@ -211,7 +201,7 @@ def test_the_output_says_why_a_short_log_gives_fewer_rows_than_asked_for(tmp_pat
     )
     assert said[0] == reason
     assert tables.about["rows"] == 1_875
-    assert f"fewer rows: {reason}" in text.text(tables)
+    assert f"fewer rows: {reason}" in render.text(parts_of(tables))
     tables = run("criteo", data=log, rows=1_801, models=2, epochs=1)
     assert tables.about["rows"] == 1_801
     assert "fewer rows" not in tables.about
@@ -220,13 +210,10 @@ def test_the_output_says_why_a_short_log_gives_fewer_rows_than_asked_for(tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"models": 1}, "models=1; a served model"),
-        ({"rows": 0}, "rows"),
-        ({"vocabulary": "some"}, "vocabulary"),
-        ({"thinning": "none"}, "thinning='none' is unknown"),
+        ({"models": 1}, "models=1; train a served model"),
         ({"worlds": 2, "data": "x"}, "worlds=2, and a log is one"),
-        ({"models": 1000}, "models=1000; train fewer"),
         ({"data": "nowhere.txt"}, "cannot read nowhere.txt"),
+        ({"data": "/dev/null", "rate": 0.1}, "a rate is for a world"),
         ({"data": "/dev/null"}, "/dev/null holds no rows; pass Criteo's log"),
     ],
 )
@@ -289,13 +276,6 @@ def test_parts_without_a_click_are_told_before_the_training():
         run("criteo", rows=30, models=2)
 
 
-def test_a_rate_is_for_worlds_only(tmp_path):
-    log = tmp_path / "train.txt"
-    log.write_text("0\t1\n")
-    with pytest.raises(UncurseError, match="a rate is for a world"):
-        run("criteo", data=log, rate=0.1)
-
-
 def test_lines_are_counted_gzipped_or_not(tmp_path):
     import gzip
 
@@ -319,7 +299,6 @@ def test_lines_are_counted_gzipped_or_not(tmp_path):
         (["reproduce", "avazu", "--world", "--data", "x"], "--world and --data exclude each other"),
         (["reproduce", "criteo", "--world", "--markdown", "."], "cannot write --markdown .: Is a directory"),
         (["reproduce", "criteo", "--world", "--checkpoint", "x", "--markdown", "x"], "x is the file of --markdown too"),
-        (["reproduce", "criteo", "--world", "--precision", "int4"], "precision='int4' is unknown"),
         (["reproduce", "criteo", "--world", "--device", "tpu"], "device='tpu' is unknown"),
         (["reproduce", "criteo", "--world", "--encoded", "x"], "--encoded keeps an encoded log"),
         (["reproduce", "criteo", "--data", "nowhere.txt"], "cannot read nowhere.txt"),
@@ -330,14 +309,6 @@ def test_the_command_says_what_is_wrong_in_one_line(words, message, run):
     assert said.startswith("uncurse: ")
     assert message in said
     assert said.count("\n") == 1
-
-
-def test_the_help_says_what_a_quick_run_trains(run):
-    words = " ".join(run("reproduce", "criteo", "--help").split())
-    criteo, avazu = parts.QUICK["criteo"], parts.QUICK["avazu"]
-    assert f"{criteo['models']} networks, {criteo['rows']:,} rows, {criteo['epochs']} epochs" in words
-    assert f"(Avazu: {avazu['models']}, {avazu['rows']:,}, {SETTINGS['avazu'].world_epochs})" in words
-    assert "do not show the paper's findings" in words
 
 
 @pytest.mark.parametrize(

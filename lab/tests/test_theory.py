@@ -1,4 +1,3 @@
-import contextlib
 import dataclasses
 import itertools
 import re
@@ -9,14 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
-from scipy.special import kolmogorov, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from uncurse.errors import UncurseError
-from uncurse.evidence import Cells
 from uncurse.links import LINKS, get_link
-from uncurse.metrics.normality import _lilliefors
 from uncurse_lab.theory import (
-    best_of,
     gaussianity,
     lemma1_bounds,
     maximization_bias,
@@ -54,21 +50,6 @@ def test_selected_mean_of_the_log_link_is_the_truncated_lognormal_mean(alpha):
     np.testing.assert_allclose(selected_mean("log", -1.0, t, alpha), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_selected_mean_of_probit_is_a_bivariate_normal_probability(alpha):
-    # P(Z₂ ≤ m + tZ | Z ≥ q) with Z₂ independent: the two are jointly normal.
-    t, m = 0.7, -1.2
-    r = t / np.sqrt(1 + t * t)
-    joint = stats.multivariate_normal([0, 0], [[1, r], [r, 1]])
-    expected = joint.cdf([m / np.sqrt(1 + t * t), min(ndtri(alpha), 40.0)]) / alpha
-    np.testing.assert_allclose(selected_mean("probit", m, t, alpha), expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("t", [0.0, 0.5, 3.0, 100.0])
-def test_without_selection_probit_has_its_closed_form(t):
-    np.testing.assert_allclose(selected_mean("probit", -1.0, t, 1.0), ndtr(-1 / np.sqrt(1 + t * t)), rtol=1e-12)
-
-
 @pytest.mark.parametrize("name", LINKS)
 @pytest.mark.parametrize("alpha", [1e-6, 0.02, 0.5, 1.0])
 @pytest.mark.parametrize("t", [-0.8, 0.4, 4.0])
@@ -90,7 +71,6 @@ def test_quadrature_agrees_with_an_adaptive_one(name, alpha, t):
 def test_a_steep_link_acts_as_a_step():
     # t = 10⁴: φ(tZ − 3) is 1 above Z = 0, to the width of the step.
     np.testing.assert_allclose(selected_mean("logistic", -3.0, 1e4, 0.8), 0.5 / 0.8, atol=2e-4)
-    np.testing.assert_allclose(selected_mean("probit", -3.0, 1e4, 1.0), ndtr(-3 / np.hypot(1, 1e4)), rtol=1e-13)
 
 
 @given(st.sampled_from(LINKS), st.floats(-4, 4), st.floats(0.05, 3), st.floats(1e-6, 1))
@@ -103,10 +83,10 @@ def test_slope_is_the_derivative_of_the_mean(name, m, t, alpha):
     np.testing.assert_allclose(selected_slope(name, m, t, alpha), derivative, rtol=1e-7, atol=1e-8 * max(scale, 1))
 
 
-@given(st.sampled_from(["logistic", "probit"]), st.floats(-5, 5), st.floats(0.01, 5))
+@given(st.floats(-5, 5), st.floats(0.01, 5))
 @settings(deadline=None, max_examples=40)
-def test_selected_mean_rises_as_the_share_falls_and_stays_a_probability(name, m, t):
-    means = [float(selected_mean(name, m, t, alpha)) for alpha in (1.0, 0.5, 0.1, 0.01, 1e-4)]
+def test_selected_mean_rises_as_the_share_falls_and_stays_a_probability(m, t):
+    means = [float(selected_mean("logistic", m, t, alpha)) for alpha in (1.0, 0.5, 0.1, 0.01, 1e-4)]
     assert all(np.diff(means) > -1e-15)
     assert 0 < means[0] <= means[-1] <= 1
 
@@ -178,14 +158,6 @@ def test_shrinking_by_signal_over_spread_removes_the_leading_term_at_every_share
     np.testing.assert_allclose(bias, 0.0, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", LINKS)
-def test_bias_rises_with_lambda_through_zero(name):
-    bias = [maximization_bias(name, **GEOMETRY, alpha=0.05, shrinkage=s) for s in (0.5, 0.7, 0.9, 1.0, 1.2)]
-    assert (np.diff(bias, axis=0) > 0).all()
-    assert (bias[0] < 0).all()
-    assert (bias[3] > 0).all()
-
-
 def test_geometry_is_that_of_a_sampled_pool():
     rng = np.random.default_rng(5)
     root = rng.normal(size=(4, 4))
@@ -209,20 +181,11 @@ def test_a_perfect_fit_has_no_residual_and_no_bias():
     np.testing.assert_allclose(bias, 0, atol=1e-15)
 
 
-# ---------------------------------------------------------------------------- Lemma 1 and Example 1
-
-
-def test_factor_one_half_of_lemma_1_holds_up_to_alpha_0_248():
-    alpha = np.concatenate([10.0 ** np.arange(-12, -1), np.linspace(0.02, 0.3, 2000)])
-    q = -ndtri(alpha)
-    share = (density(q) - density(2 * q)) / density(q)  # E[Z; q ≤ Z ≤ 2q] / E[Z; Z ≥ q], as ∫z n(z) dz = −n(z)
-    np.testing.assert_allclose(share, 1 - np.exp(-1.5 * q * q), rtol=1e-10)
-    assert share[alpha <= 0.2].min() == pytest.approx(0.654, abs=1e-3)
-    assert alpha[share >= 0.5].max() == pytest.approx(0.2483, abs=2e-4)
+# ---------------------------------------------------------------------------- Lemma 1
 
 
 @given(
-    st.sampled_from(["logistic", "probit", "identity"]),
+    st.sampled_from(["logistic", "identity"]),
     st.floats(-4, 4),
     st.floats(0, 2),
     st.floats(0, 1.5),
@@ -241,28 +204,16 @@ def test_lemma_1_bounds_the_slope(name, mu_l, width, t_l, gap, alpha, where_mean
 
 def test_lemma_1_scales_with_the_probability_of_the_range():
     arguments = {"mean_range": (-1.0, 0.0), "spread_range": (0.1, 0.5), "alpha": 0.1}
-    low, high = lemma1_bounds("probit", **arguments)
-    half_low, half_high = lemma1_bounds("probit", **arguments, probability=0.5)
+    low, high = lemma1_bounds("logistic", **arguments)
+    half_low, half_high = lemma1_bounds("logistic", **arguments, probability=0.5)
     assert half_low == pytest.approx(low / 2)
-    assert half_high == high == pytest.approx(tail_mean(0.1) / np.sqrt(2 * np.pi))
+    assert half_high == high == pytest.approx(tail_mean(0.1) / 4)
 
 
 def test_the_slope_is_not_of_the_order_of_the_tail_mean_as_alpha_vanishes():
     # "Of the same order" needs t·q bounded, for Lemma 1's c₀ to stay away from 0: at a fixed t the logistic saturates.
     ratio = np.array([float(selected_slope("logistic", 0.0, 2.0, a) / tail_mean(a)) for a in (0.2, 1e-3, 1e-6)])
     assert (ratio[1:] < ratio[:-1] / 10).all()
-
-
-def test_example_1_of_the_paper():
-    estimate, truth = best_of(2, truth=0.5, deviation=0.1)
-    assert estimate == pytest.approx(0.55, abs=1e-15)
-    assert truth == 0.5
-
-
-@pytest.mark.parametrize("n", [1, 3, 5])
-def test_example_1_is_the_mean_maximum_over_all_outcomes(n):
-    outcomes = np.array(np.meshgrid(*[[0.2, 0.4]] * n)).reshape(n, -1).max(axis=0)
-    assert best_of(n, truth=0.3, deviation=0.1)[0] == pytest.approx(outcomes.mean(), abs=1e-15)
 
 
 # ---------------------------------------------------------------------------- Gaussianity
@@ -274,14 +225,6 @@ def test_moments_and_distance_agree_with_scipy():
     distance = stats.kstest(x, stats.norm(x.mean(), x.std(ddof=1)).cdf).statistic
     expected = (500, x.mean(), x.std(ddof=1), stats.skew(x), stats.kurtosis(x), distance)
     np.testing.assert_allclose(dataclasses.astuple(g)[:6], expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("skew", [-1.0, 1.0])
-def test_gaussianity_of_exact_cells_equals_that_of_the_scores(skew):
-    for seed in range(4):
-        x = skew * np.random.default_rng(seed).gamma(3.0, size=60)  # the largest distance is below or above a step
-        found = (dataclasses.astuple(gaussianity(scores)) for scores in (x, Cells(exact=True).update(x)))
-        np.testing.assert_allclose(*found, rtol=1e-9)
 
 
 @given(st.floats(-100, 100), st.floats(0.01, 100), st.integers(0, 50))
@@ -299,30 +242,12 @@ def test_distance_counts_ties_in_full():
     assert g.p_value < 1e-10
 
 
-@pytest.mark.parametrize(("n", "level", "critical"), [(20, 0.05, 0.192), (20, 0.01, 0.223), (30, 0.05, 0.159)])
-def test_published_lilliefors_critical_values(n, level, critical):
-    # Tables of Molin and Abdi (1998), three digits: a digit is 2% of the value, and moves p by 10%.
-    assert _lilliefors(critical, n) == pytest.approx(level, rel=0.1)
-
-
-@pytest.mark.parametrize("n", [20, 50, 100])
-def test_small_p_values_agree_with_dallal_and_wilkinson(n):
-    for d in np.linspace(0.85, 1.1, 6) / np.sqrt(n):
-        m = n + 2.78019
-        published = np.exp(
-            -7.01256 * d * d * m + 2.99587 * d * np.sqrt(m) - 0.122119 + 0.974598 / np.sqrt(n) + 1.67997 / n
-        )
-        assert _lilliefors(d, n) == pytest.approx(published, rel=0.08)
-
-
-def test_p_values_of_normal_samples_are_uniform_and_kolmogorovs_are_not():
+@pytest.mark.parametrize("n", [20, 100, 1000])
+def test_p_values_of_normal_samples_are_uniform(n):
     rng = np.random.default_rng(3)
-    results = [gaussianity(rng.normal(size=100)) for _ in range(1000)]
-    p = np.array([g.p_value for g in results])
+    p = np.array([gaussianity(rng.normal(size=n)).p_value for _ in range(1000)])
     for level in (0.05, 0.2, 0.5, 0.8):
         assert abs((p <= level).mean() - level) <= 3 * np.sqrt(level * (1 - level) / len(p))
-    plain = kolmogorov([g.distance * 10 for g in results])
-    assert (plain <= 0.05).mean() < 0.005
 
 
 def test_at_the_size_of_a_log_a_negligible_distance_is_rejected():
@@ -332,14 +257,6 @@ def test_at_the_size_of_a_log_a_negligible_distance_is_rejected():
     assert g.p_value < 1e-6
 
 
-@pytest.mark.parametrize("scale", [0.5, 2.0, 1e10])
-def test_gaussianity_does_not_depend_on_the_scale_of_the_weights(scale):
-    x = np.random.default_rng(0).gamma(4.0, 0.5, 500)
-    once, scaled = gaussianity(x), gaussianity(Cells().update(x, sample_weight=np.full(500, scale)))
-    np.testing.assert_allclose(dataclasses.astuple(scaled), dataclasses.astuple(once), rtol=1e-9)
-    assert np.isnan(gaussianity(Cells().update(x, sample_weight=scale * np.linspace(1, 2, 500))).p_value)
-
-
 # ---------------------------------------------------------------------------- errors
 
 
@@ -347,35 +264,15 @@ def test_gaussianity_does_not_depend_on_the_scale_of_the_weights(scale):
 def test_invalid_arguments_of_the_quadrature_are_refused(function):
     for arguments, message in (
         (("logistic", 0.0, 1.0, 0), "alpha=0 is not a share"),
-        (("logistic", 0.0, 1.0, "0.1"), "alpha='0.1' is not a share"),
         (("logit", 0.0, 1.0, 0.1), "link='logit' is unknown"),
         (("logistic", [0.0, np.nan], 1.0, 0.1), "mean[1] is nan"),
         (("logistic", 0.0, np.inf, 0.1), "spread or signal[0] is inf"),
         (("logistic", "low", 1.0, 0.1), "mean must be an array of numbers"),
-        (("logistic", 0.0, ["1.0"], 0.1), "spread or signal must be an array of numbers"),
-        (("logistic", None, 1.0, 0.1), "mean must be an array of numbers"),
         (("logistic", [0.0, 1.0], [1.0, 2.0, 3.0], 0.1), "shapes (2,), (3,), () do not broadcast"),
         (("log", 0.0, [1.0, 60.0], 0.1), "the mean overflows at mean=0, spread=60; is the link right"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
             function(*arguments)
-
-
-@pytest.mark.parametrize("signal", [1e300, 1.0, -1.0])
-def test_a_negligible_residual_does_not_change_the_truth(signal):
-    truth = selected_truth("identity", mean=-5.0, signal=signal, residual=1e-300, alpha=0.3)
-    assert truth == selected_mean("identity", -5.0, signal, 0.3)
-
-
-@pytest.mark.parametrize("size", [1e200, 1e308, -1e308])
-def test_numbers_of_extreme_size_give_a_finite_mean_or_our_error(size):
-    for link in LINKS:
-        for arguments in ((size, 1.0), (0.0, size), (size, size)):
-            for function in (selected_mean, selected_slope):
-                with contextlib.suppress(UncurseError):  # the mean overflows
-                    assert np.isfinite(function(link, *arguments, 0.05))
-    with pytest.raises(UncurseError, match=r"spread or signal\[0\] is inf|standard deviation"):
-        maximization_bias("logistic", mean=0.0, spread=size, signal=0.3, alpha=0.1, shrinkage=1e200)
 
 
 def test_negative_standard_deviations_are_refused():
@@ -416,39 +313,18 @@ def test_lemma_1_outside_its_conditions_is_refused():
     good = {"mean_range": (-1.0, 1.0), "spread_range": (0.0, 1.0), "alpha": 0.1}
     for change, message in (
         ({"alpha": 0.21}, "alpha=0.21 is above 0.2, where Lemma 1 does not apply"),
-        ({"alpha": 0}, "alpha=0 is not a share"),
         ({"mean_range": (1.0, -1.0)}, "mean_range=(1.0, -1.0) is not a range; pass (low, high)"),
-        ({"mean_range": (np.nan, 1.0)}, "mean_range=(nan, 1.0) is not a range"),
+        ({"mean_range": (np.nan, 1.0)}, "mean_range[0] is nan"),
         ({"spread_range": (-0.1, 1.0)}, "spread_range=(-0.1, 1.0) is not a range; pass 0 <= low < high"),
         ({"spread_range": (1.0, 1.0)}, "spread_range=(1.0, 1.0) is not a range"),
         ({"probability": 0.0}, "probability=0.0 is not a share"),
-        ({"probability": "1"}, "probability='1' is not a share"),
-        ({"mean_range": ("a", "b")}, "mean_range=('a', 'b') is not a range"),
-        ({"mean_range": 3.0}, "mean_range=3.0 is not a range"),
+        ({"mean_range": ("a", "b")}, "mean_range must be an array of numbers"),
         ({"mean_range": (1.0, 2.0, 3.0)}, "mean_range=(1.0, 2.0, 3.0) is not a range"),
-        ({"spread_range": (0.0, np.nan)}, "spread_range=(0.0, nan) is not a range"),
-        ({"spread_range": (0.0, np.inf)}, "spread_range=(0.0, inf) is not a range"),
-        ({"spread_range": None}, "spread_range=None is not a range"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
             lemma1_bounds("logistic", **{**good, **change})
     with pytest.raises(UncurseError, match="link='log' has no largest slope"):
         lemma1_bounds("log", **good)
-
-
-def test_invalid_arguments_of_example_1_are_refused():
-    for arguments, message in (
-        ({"n": 0}, "n=0; pass an integer, 1 or more"),
-        ({"n": 2.5}, "n=2.5; pass an integer, 1 or more"),
-        ({"n": "2"}, "n='2'; pass an integer, 1 or more"),
-        ({"truth": "a"}, "truth is 'a'; pass a finite number"),
-        ({"truth": np.nan}, "truth is nan; pass a finite number"),
-        ({"deviation": np.inf}, "deviation is inf; pass a finite number"),
-        ({"deviation": -0.1}, "deviation holds -0.1; it is a standard deviation, pass 0 or more"),
-    ):
-        with pytest.raises(UncurseError, match=re.escape(message)):
-            best_of(**arguments)
-    assert best_of(10**400) == (0.6, 0.5)
 
 
 def test_gaussianity_of_unsuitable_scores_is_refused():
@@ -552,12 +428,11 @@ def test_theorem_1_and_corollary_1_agree_with_simulated_fits(name, shift, shrink
 
 
 @pytest.mark.theory
-@pytest.mark.parametrize("name", ["logistic", "probit"])
-def test_the_leading_term_and_the_remainder_of_theorem_1_are_both_of_order_1_over_n(name):
+def test_the_leading_term_and_the_remainder_of_theorem_1_are_both_of_order_1_over_n():
     terms = []
     for n in (300, 1200):
-        g = fits(name, "mean and scale", n=n, draws=1500, seed=21)[0]
-        leading, exact = leading_and_exact(name, g, 0.05)
+        g = fits("logistic", "mean and scale", n=n, draws=1500, seed=21)[0]
+        leading, exact = leading_and_exact("logistic", g, 0.05)
         terms.append([mean_and_error(n * leading), mean_and_error(n * (exact - leading))])
     (small, small_rest), (large, large_rest) = terms
     for (a, a_error), (b, b_error) in ((small, large), (small_rest, large_rest)):
@@ -596,25 +471,3 @@ def test_theory_gives_the_published_synthetic_experiment(alpha, vanilla, vad, la
         error = np.sqrt(ratio.var() / draws + (ratio.var() + (ratio**2 * (1 - truth) / clicks).mean()) / 100)
         assert abs(ratio.mean() - published) <= 3 * error
         assert error < 0.011
-
-
-@pytest.mark.theory
-@pytest.mark.parametrize(("n", "samples"), [(20, 200_000), (100, 100_000), (2000, 10_000)])
-def test_lilliefors_p_values_are_those_of_simulated_samples(n, samples):
-    rng, steps, distance = np.random.default_rng(24), np.arange(n + 1) / n, []
-    for _ in range(10):
-        x = np.sort(rng.standard_normal((samples // 10, n)), axis=1)
-        cdf = ndtr((x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, ddof=1, keepdims=True))
-        distance.append(np.maximum((steps[1:] - cdf).max(axis=1), (cdf - steps[:-1]).max(axis=1)))
-    distance = np.concatenate(distance)
-    for level in (0.01, 0.05, 0.2, 0.5, 0.9):
-        p = _lilliefors(float(np.quantile(distance, 1 - level)), n)
-        assert abs(p - level) <= 3 * np.sqrt(level * (1 - level) / samples) + min(0.004, 0.15 * level)
-
-
-def test_one_score_that_overflows_is_enough_for_an_error():
-    known = {"beta": np.ones(2), "mu": np.ones(2), "sigma": np.eye(2)}
-    rows = np.array([[1.0, 1.0], [1e200, 1.0]])
-    assert np.isfinite(score_geometry(rows[:1], **known).spread).all()
-    with pytest.raises(UncurseError, match="overflows"):
-        score_geometry(rows, **known)

@@ -4,14 +4,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .calibration.calibrators import calibrate
-from .debias.auto import Auto
-from .debias.information_variance import information_variance
-from .debias.refresh import refresh
-from .debias.tower import Tower
-from .debias.vad import VAD
 from .errors import UncurseError
-from .evidence import Cells, Evidence, LogSpec, Moments, ReplicaCounts, TopK
-from .maps import Affine, Chain, Curve, Grouped, Steps, load
+from .evidence import Evidence, TopK
+from .maps import Affine, Curve, Segmented, Steps
+from .methods.auto import Auto
+from .methods.fitted import Fitted, load
+from .methods.information_variance import information_variance
+from .methods.refresh import refresh
+from .methods.replica_calibration import ReplicaCalibrator
+from .methods.vad import VAD
 from .metrics import (
     Evaluation,
     calibration_error,
@@ -54,21 +55,17 @@ __all__ = [
     "VAD",
     "Affine",
     "Auto",
-    "Cells",
-    "Chain",
     "Curve",
     "Evaluation",
     "Evidence",
-    "Grouped",
-    "LogSpec",
-    "Moments",
+    "Fitted",
     "MonitorState",
-    "ReplicaCounts",
+    "ReplicaCalibrator",
+    "Segmented",
     "SelectedReliabilityDisplay",
     "SelectionErrorDisplay",
     "Steps",
     "TopK",
-    "Tower",
     "UncurseError",
     "UncursedClassifierCV",
     "UncursedRegressorCV",

@@ -22,7 +22,7 @@ _FILES, _PER_REQUEST = 4, 50
 
 @dataclass(frozen=True)
 class DemoWorld:
-    """A scored pool, what is true of it, and what came of it."""
+    """A scored pool with its true rates and clicks."""
 
     scores: Array  # (n, 3) logits: the served model, and two trained on bootstraps of its training rows
     truth: Array
@@ -31,18 +31,18 @@ class DemoWorld:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was predicted for the selected candidates, before and after, and what is true of them."""
+    """Mean prediction of the selected candidates, before and after the map, and their true rate."""
 
     alpha: float
     truth: float
     before: float
     after: float
     error_before: float  # Σf / Σp − 1 of the served scores
-    error_after: float  # the same of the debiased ones
+    error_after: float  # the same of the corrected ones
 
 
 def make(seed: int = 0) -> DemoWorld:
-    """Make the world: train on what was shown, score the candidates with the model and its replicas."""
+    """Train a model and two replicas on the shown rows, and score the candidates with all three."""
     rng = np.random.default_rng(seed)
     weights = rng.normal(0, 0.6 / np.sqrt(FEATURES), FEATURES)
     shift = 0.5 * weights / np.linalg.norm(weights)  # what was shown before is better than what is there
@@ -61,7 +61,7 @@ def make(seed: int = 0) -> DemoWorld:
 
 
 def write(world: DemoWorld, folder: Path) -> tuple[Path, Path]:
-    """The world as logs: a folder of the scored pool, without labels, and a file of what came of it."""
+    """Write a folder of logs of the pool, without labels, and a file of the outcomes; return their paths."""
     import polars as pl
 
     pool, outcomes = folder / "pool", folder / "outcomes.parquet"
@@ -82,7 +82,7 @@ def write(world: DemoWorld, folder: Path) -> tuple[Path, Path]:
 
 
 def outcomes(served: Array, predicted: Array, truth: Array) -> list[Outcome]:
-    """What the selection by the served logit predicts and what is true of it, for each share."""
+    """Compare predictions and true rates of the candidates that the served logit selects, for each share."""
     found = []
     for alpha in ALPHAS:
         chosen = top_share(served, alpha)

@@ -1,4 +1,4 @@
-"""Figures for notebooks, in the style of scikit-learn's displays. They need matplotlib, see the extra ``plot``."""
+"""Figures for notebooks, in the style of scikit-learn's displays. They need matplotlib, see the extra ``report``."""
 
 from __future__ import annotations
 
@@ -6,27 +6,63 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from .errors import UncurseError
-from .metrics import Bin, Evaluation, evaluate
+from .metrics import Evaluation, evaluate
 from .optional import needing
-
-_ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-_Z = 1.96  # of the bands: 95%
-_SMALL_BIN = 0.2  # of the rows of an average bin
+from .report.figures import bin_rows, draw_lines, draw_reliability, metric_rows, page_style, signed_percent
 
 
 class _Display(ABC):
     """The common part of the displays."""
 
-    from_predictions: ClassVar[Any]
+    _alphas: ClassVar[Sequence[float]]
 
     def __init__(self, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
         self.evaluations = dict(evaluations) if isinstance(evaluations, Mapping) else {"": evaluations}
         if not self.evaluations or not all(isinstance(one, Evaluation) for one in self.evaluations.values()):
             raise UncurseError("pass an Evaluation, which evaluate returns, or a mapping of names to Evaluations")
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: ArrayLike,
+        p: ArrayLike | Mapping[str, ArrayLike],
+        *,
+        alphas: Sequence[float] | float | None = None,
+        n_bins: int = 10,
+        sample_weight: ArrayLike | None = None,
+        name: str = "",
+        ax: Any = None,
+    ) -> Self:
+        """Evaluate predictions and plot.
+
+        Parameters
+        ----------
+        y : array-like of shape (n,)
+            Labels, 0 or 1.
+        p : array-like of shape (n,), or mapping of str to such
+            Predicted probabilities, or several by name. Each selects its own rows.
+        alphas : sequence of float or float, optional
+            Selected shares; by default 1% to 100%, or 2% for reliability, which shows one share.
+        n_bins : int, default=10
+            Number of bins, with equal numbers of rows. Ties, such as those of isotonic regression, stay together.
+        sample_weight : array-like of shape (n,), optional
+            Weights.
+        name : str, default=""
+            Name of a single set of predictions.
+        ax : matplotlib Axes, optional
+            Where to plot.
+
+        Returns
+        -------
+        SelectionErrorDisplay or SelectedReliabilityDisplay
+        """
+        sets = p if isinstance(p, Mapping) else {name: p}
+        shares = cls._alphas if alphas is None else alphas
+        options: Any = {"sample_weight": sample_weight, "n_bins": n_bins}
+        return cls({key: evaluate(y, values, shares, **options) for key, values in sets.items()}).plot(ax=ax)
 
     @abstractmethod
     def _draw(self, ax: Any) -> None:
@@ -44,45 +80,16 @@ class _Display(ABC):
         -------
         SelectionErrorDisplay or SelectedReliabilityDisplay
         """
-        with needing("plot"):
+        with needing("report"):
             import matplotlib.pyplot as plt
-        self.ax_ = plt.subplots()[1] if ax is None else ax
-        self.figure_ = self.ax_.figure
-        self._draw(self.ax_)
-        if any(self.evaluations):
-            self.ax_.legend()
+        dpi = plt.rcParams["figure.dpi"]
+        with page_style():
+            self.ax_ = plt.subplots(dpi=dpi)[1] if ax is None else ax
+            self.figure_ = self.ax_.figure
+            self._draw(self.ax_)
+            if any(self.evaluations):
+                self.ax_.legend()
         return self
-
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, name: str | None = None, **options: Any
-    ) -> Self:
-        """Predict with a fitted classifier, evaluate and plot.
-
-        Parameters
-        ----------
-        estimator : classifier
-            Fitted, with `predict_proba`.
-        X : array-like of shape (n, features)
-            Rows.
-        y : array-like of shape (n,)
-            Labels, 0 or 1.
-        name : str, optional
-            Name in the legend; by default that of the class.
-        **options
-            See `from_predictions`.
-
-        Returns
-        -------
-        SelectionErrorDisplay or SelectedReliabilityDisplay
-        """
-        if not hasattr(estimator, "predict_proba"):
-            raise UncurseError(f"a {type(estimator).__name__} has no predict_proba; pass a fitted classifier")
-        predicted = np.asarray(estimator.predict_proba(X))[:, 1]
-        display: Self = cls.from_predictions(
-            y, predicted, name=type(estimator).__name__ if name is None else name, **options
-        )
-        return display
 
 
 class SelectionErrorDisplay(_Display):
@@ -100,6 +107,7 @@ class SelectionErrorDisplay(_Display):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.beta(2, 50, 10_000)
     >>> y, p = rng.random(10_000) < truth, truth * rng.lognormal(0, 0.3, 10_000)
@@ -108,51 +116,11 @@ class SelectionErrorDisplay(_Display):
     True
     """
 
-    @classmethod
-    def from_predictions(
-        cls,
-        y: ArrayLike,
-        p: ArrayLike | Mapping[str, ArrayLike],
-        *,
-        alphas: Sequence[float] = _ALPHAS,
-        sample_weight: ArrayLike | None = None,
-        name: str = "",
-        ax: Any = None,
-    ) -> SelectionErrorDisplay:
-        """Evaluate predictions and plot.
-
-        Parameters
-        ----------
-        y, sample_weight : array-like of shape (n,)
-            Labels (0 or 1), and optional weights.
-        p : array-like of shape (n,), or mapping of str to such
-            Predicted probabilities, or several by name. Each selects its own rows.
-        alphas : sequence of float
-            Selected shares.
-        name : str, default=""
-            Name of a single set of predictions.
-        ax : matplotlib Axes, optional
-            Where to plot.
-
-        Returns
-        -------
-        SelectionErrorDisplay
-        """
-        sets = p if isinstance(p, Mapping) else {name: p}
-        found = {key: evaluate(y, values, alphas, sample_weight=sample_weight) for key, values in sets.items()}
-        return cls(found).plot(ax=ax)
+    _alphas = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
     def _draw(self, ax: Any) -> None:
-        from .report.figures import draw_by_share, signed_percent
-
-        rows = []
-        for series, (name, evaluation) in enumerate(self.evaluations.items()):
-            for row in evaluation.rows:
-                error = row.calibration_error
-                margin = _Z * error.standard_error
-                ends = {"low": error - margin, "high": error + margin}
-                rows.append({"series": series, "name": name, "alpha": row.alpha, "value": float(error), **ends})
-        draw_by_share(ax, rows, "calibration error", labels=signed_percent, zero=True)
+        rows = metric_rows("calibration_error", self.evaluations.items())
+        draw_lines(ax, rows, "calibration error", labels=signed_percent, zero=True)
 
 
 class SelectedReliabilityDisplay(_Display):
@@ -170,12 +138,15 @@ class SelectedReliabilityDisplay(_Display):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.beta(2, 50, 10_000)
-    >>> display = SelectedReliabilityDisplay.from_predictions(rng.random(10_000) < truth, truth, alpha=0.1)
+    >>> display = SelectedReliabilityDisplay.from_predictions(rng.random(10_000) < truth, truth, alphas=0.1)
     >>> display.ax_.get_xlabel()
     'predicted rate of the top 10%'
     """
+
+    _alphas = (0.02,)
 
     def __init__(self, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
         super().__init__(evaluations)
@@ -185,76 +156,8 @@ class SelectedReliabilityDisplay(_Display):
                     f"the evaluation has {len(evaluation.rows)} shares; evaluate one, such as alphas=0.02"
                 )
 
-    @classmethod
-    def from_predictions(
-        cls,
-        y: ArrayLike,
-        p: ArrayLike | Mapping[str, ArrayLike],
-        *,
-        alpha: float = 0.02,
-        n_bins: int = 10,
-        sample_weight: ArrayLike | None = None,
-        name: str = "",
-        ax: Any = None,
-    ) -> SelectedReliabilityDisplay:
-        """Evaluate predictions and plot.
-
-        Parameters
-        ----------
-        y, p : array-like of shape (n,)
-            As in `SelectionErrorDisplay.from_predictions`.
-        alpha : float, default=0.02
-            Selected share.
-        n_bins : int, default=10
-            Number of bins, with equal numbers of rows. Ties, such as those of isotonic regression, stay together; a
-            bin with few rows that they leave is drawn with its neighbour.
-        sample_weight, name, ax : optional
-            As in `SelectionErrorDisplay.from_predictions`.
-
-        Returns
-        -------
-        SelectedReliabilityDisplay
-        """
-        sets = p if isinstance(p, Mapping) else {name: p}
-        options: Any = {"sample_weight": sample_weight, "n_bins": n_bins}
-        return cls({key: evaluate(y, values, alpha, **options) for key, values in sets.items()}).plot(ax=ax)
-
     def _draw(self, ax: Any) -> None:
-        from .report.figures import draw_reliability
-
         for series, (name, evaluation) in enumerate(self.evaluations.items()):
-            bins: Sequence[Bin] = evaluation.rows[0].bins
-            if evaluation.strategy == "quantile":
-                bins = _merge_small(bins, evaluation.n_bins)
-            rows = []
-            for one in bins:
-                margin = _Z * one.standard_error
-                ends = {"low": max(one.observed - margin, 0.0), "high": min(one.observed + margin, 1.0)}
-                rows.append(
-                    {"series": series, "name": name, "predicted": one.predicted, "observed": one.observed, **ends}
-                )
-            draw_reliability(ax, rows)
+            draw_reliability(ax, bin_rows(series, name, evaluation.rows[0].bins))
         share = 100 * next(iter(self.evaluations.values())).rows[0].alpha
         ax.set(xlabel=f"predicted rate of the top {share:g}%", ylabel="observed rate")
-
-
-def _merge_small(bins: Sequence[Bin], n_bins: int) -> list[Bin]:
-    """Merge bins with few rows, which ties leave, with the neighbour that has the nearer prediction."""
-    merged = list(bins)
-    least = _SMALL_BIN * sum(one.weight for one in bins) / n_bins
-    while len(merged) > 1:
-        small = min(range(len(merged)), key=lambda i: merged[i].weight)
-        if merged[small].weight >= least:
-            break
-        sides = [i for i in (small - 1, small + 1) if 0 <= i < len(merged)]
-        near = min(sides, key=lambda i: abs(merged[i].predicted - merged[small].predicted))
-        first = min(small, near)
-        pair = merged[first : first + 2]
-        weight = sum(one.weight for one in pair)
-        shares = np.array([one.weight / weight for one in pair])
-        predicted, observed, error = (
-            np.array([getattr(one, name) for one in pair]) for name in ("predicted", "observed", "standard_error")
-        )
-        joined = Bin(weight, float(shares @ predicted), float(shares @ observed), float(np.hypot(*(shares * error))))
-        merged[first : first + 2] = [joined]
-    return merged

@@ -1,4 +1,4 @@
-"""JSON documents with a kind, a schema version and an optional checksum; files are replaced atomically.
+"""JSON documents with a kind and a schema version, and files that are replaced atomically.
 
 `PlainData` is the base of all objects that are part of a document, and `Document` of those that are one.
 """
@@ -11,10 +11,9 @@ import math
 import os
 import re
 import shutil
-import socket
 import tempfile
-import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,49 +23,30 @@ from .errors import UncurseError
 
 #: The version that is written, and the only one that is read.
 SCHEMA_VERSION = 2
-_DEEPEST = 50  # nested brackets; our own documents have fewer than ten
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # strings are skipped
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a character, if it stands alone
 
 
-def dumps(kind: str, content: Mapping[str, Any], checksum: bool = False) -> str:
-    """Write a JSON document of plain data with finite numbers; `checksum` adds the CRC-32 that `loads` verifies.
+def dumps(kind: str, content: Mapping[str, Any]) -> str:
+    """Write a JSON document of plain data with finite numbers.
 
-    >>> dumps("affine", {"slope": 1.0}, checksum=True)
-    '{"kind": "affine", "schema_version": 2, "checksum": "d61f672f", "slope": 1.0}'
+    >>> dumps("affine", {"slope": 1.0})
+    '{"kind": "affine", "schema_version": 2, "slope": 1.0}'
     """
-    head = {"kind": kind, "schema_version": SCHEMA_VERSION}
     try:
-        if checksum:
-            # Read back first: JSON turns keys into text, which changes their order.
-            head["checksum"] = _crc(json.loads(json.dumps(content, allow_nan=False)))
-        return json.dumps({**head, **content}, allow_nan=False)
+        text = json.dumps({"kind": kind, "schema_version": SCHEMA_VERSION, **content}, allow_nan=False)
+        _check_text(text, content)
     except (TypeError, ValueError, RecursionError) as error:
         raise UncurseError(f"cannot write this {kind} as JSON: {error}; pass plain, finite data") from None
-
-
-def _nested_deeper(text: str, limit: int) -> bool:
-    """Return whether brackets are nested deeper; the parser would exhaust the stack if the recursion limit is high."""
-    if text.count("[") + text.count("{") <= limit:
-        return False
-    depth = 0
-    for found in _BRACKETS.finditer(text):
-        mark = found[0]
-        depth += (mark in "[{") - (mark in "]}")
-        if depth > limit:
-            return True
-    return False
+    return text
 
 
 def loads(text: str, *, source: str = "document") -> dict[str, Any]:
     """Parse a document written by `dumps` into kind, schema version and content; errors name the `source`."""
-    if not isinstance(text, str):
-        raise UncurseError(f"{source} is of type {type(text).__name__}; pass the text of a JSON document")
-    if _nested_deeper(text, _DEEPEST):
-        raise UncurseError(f"{source} is nested too deeply to be an uncurse document; write it again")
     try:
-        content = json.loads(
-            text, object_pairs_hook=_without_duplicates, parse_float=_finite, parse_constant=_no_constant
-        )
+        content = json.loads(text, object_pairs_hook=_without_duplicates, parse_float=_finite, parse_constant=_finite)
+        _check_text(text, content)
+    except RecursionError:
+        raise UncurseError(f"{source} is nested too deeply to be an uncurse document; write it again") from None
     except ValueError as error:
         raise UncurseError(f"{source} is not valid JSON ({error}); is it truncated? Write it again") from None
     if not isinstance(content, dict) or not isinstance(content.get("kind"), str):
@@ -76,41 +56,37 @@ def loads(text: str, *, source: str = "document") -> dict[str, Any]:
         raise UncurseError(
             f"{source} has schema_version {version!r} and this release reads {SCHEMA_VERSION}; upgrade or fit again"
         )
-    checksum = content.pop("checksum", None)
-    body = {key: value for key, value in content.items() if key not in ("kind", "schema_version")}
-    if checksum is not None and checksum != _crc(body):
-        raise UncurseError(f"{source} does not match its checksum, so it was damaged or edited; write it again")
     return content
 
 
-def _crc(content: Any) -> str:
-    """Compute the CRC-32 of the canonical JSON (sorted keys, no spaces) as 8 hexadecimal digits."""
-    return f"{zlib.crc32(json.dumps(content, sort_keys=True, separators=(',', ':')).encode()):08x}"
+def _check_text(text: str, content: Any) -> None:
+    """Raise a ValueError if a name holds half of a character, which cannot be printed."""
+    if _SURROGATE.search(text):
+        json.dumps(content, ensure_ascii=False).encode()
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice")
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!r} occurs twice")
     return content
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"the number {text[:20]} is too large")
+        raise ValueError(f"the number {text[:20]} is not finite")
     return number
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a JSON number")
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a JSON document from a file, as `loads` does."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        file = Path(path)
+        if file.is_char_device() and str(file) != "/dev/stdin":  # such as /dev/zero, which never ends
+            raise OSError(errno.EINVAL, "it is a device, not a file")
+        text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise UncurseError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -133,47 +109,34 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Open a temporary file in a hidden folder next to the target; sync it and rename it onto the target on success.
+    """Open a temporary file next to the target; sync it and rename it onto the target on success.
 
     A symbolic link is kept and its target is replaced. An existing file keeps its mode. A pipe or a device is written
     to directly.
     """
     path = os.fspath(path)
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if os.path.exists(path) and not os.path.isfile(path):
-        if os.path.isdir(path):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         yield Path(path)  # not its real path: that of /dev/stdout may be "pipe:[1]"
         return
     target = Path(os.path.realpath(path))
     with temporary_folder(target.parent) as folder:
-        temporary = folder / f"file{''.join(target.suffixes[-2:])[-16:]}"
+        temporary = folder / target.name
         temporary.touch()
         yield temporary
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
         if target.exists():
-            temporary.chmod(target.stat().st_mode & 0o777)
-        temporary.replace(target)
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
 
 
 @contextmanager
 def temporary_folder(parent: str | os.PathLike[str]) -> Iterator[Path]:
-    """Create a hidden folder in `parent` for files that will be renamed into place, and remove it at the end.
-
-    Its name holds this host and process. Folders that a killed process of this host left in `parent` are removed.
-    """
-    host = _host()
-    _remove_abandoned(Path(parent), host)
-    folder = Path(tempfile.mkdtemp(prefix=f".uncurse-{host}-{os.getpid()}-", dir=parent))
-    _temporary.add(folder)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        _temporary.discard(folder)
-
-
-_temporary: set[Path] = set()
+    """Create a hidden folder in `parent` for files that will be renamed into place, and remove it at the end."""
+    with tempfile.TemporaryDirectory(prefix=".uncurse-", dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 @contextmanager
@@ -186,58 +149,13 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
         import fcntl
     except ImportError:  # Windows
         raise UncurseError(f"cannot lock {path}: this system has no fcntl; write to another file") from None
-    name = f"{os.path.realpath(path)}.lock"
     try:
-        stream = open(name, "a")  # noqa: SIM115  closed below
+        stream = open(f"{os.path.realpath(path)}.lock", "a")  # noqa: SIM115  closed below
     except OSError as error:
         raise UncurseError(f"cannot lock {path}: {error.strerror}") from None
     with stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
-
-
-def remove_temporaries() -> None:
-    """Remove the hidden folders of this process, before it ends without running its ``finally`` blocks."""
-    for folder in list(_temporary):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _host() -> str:
-    """Name the space in which process numbers are unique: the host and, on Linux, its process namespace."""
-    try:
-        namespace = os.readlink("/proc/self/ns/pid")  # containers may share the name of their host
-    except OSError:
-        namespace = ""
-    return re.sub(r"\W", "", socket.gethostname()[:32] + namespace, flags=re.ASCII)
-
-
-def _remove_abandoned(parent: Path, host: str) -> None:
-    if os.name != "posix":  # elsewhere signal 0 may stop a process
-        return
-    pattern = re.compile(rf"\.uncurse-{host}-([1-9][0-9]{{0,8}})-\w+", re.ASCII)
-    try:
-        with os.scandir(parent) as entries:
-            found = [(entry.path, match) for entry in entries if (match := pattern.fullmatch(entry.name))]
-    except OSError:  # a folder may be written to and not listed
-        return
-    for path, match in found:
-        try:
-            os.kill(int(match[1]), 0)
-        except ProcessLookupError:
-            shutil.rmtree(path, ignore_errors=True)
-        except OSError:  # it runs, as another user
-            continue
-
-
-@contextmanager
-def reading(kind: str) -> Iterator[None]:
-    """Turn errors caused by missing or malformed fields of a kind of document into `UncurseError`."""
-    try:
-        yield
-    except UncurseError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise UncurseError(f"this is not a complete {kind} document ({error}); write it again") from None
 
 
 class PlainData(ABC):
@@ -252,7 +170,7 @@ class PlainData(ABC):
     @classmethod
     @abstractmethod
     def _from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Check plain data and rebuild the object; errors as in `reading`."""
+        """Rebuild the object; errors caused by missing or malformed fields become `UncurseError`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data.
@@ -276,8 +194,12 @@ class PlainData(ABC):
         -------
         object of this class
         """
-        with reading(cls._kind):
+        try:
             return cls._from_dict(content)
+        except UncurseError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise UncurseError(f"this is not a complete {cls._kind} document ({error}); write it again") from None
 
 
 class Document(PlainData):
@@ -292,7 +214,7 @@ class Document(PlainData):
         -------
         str
         """
-        return dumps(self._kind, self.to_dict(), checksum=True)
+        return dumps(self._kind, self.to_dict())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON file, atomically.

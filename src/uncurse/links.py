@@ -3,13 +3,12 @@
 Scores arrive on one of three scales: ``"logit"``, ``"probability"`` (in [0, 1]) or ``"value"`` (any number, for
 regression). `to_link` converts them to the scores of a link.
 
-To add a link, list it in `_LINKS`, and its name in `cli/options.py`. Its formulas in other languages are in
-`serving/export/` and `logs/lazy_maps.py`, and that of the curvature in `debias/shrinkage.py`; these refuse others.
+To add a link, list it in `_LINKS`. Its formulas in other languages are in `serving/export/`, and that of the curvature
+in `methods/shrinkage.py`; these refuse others.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,29 +22,13 @@ from .validation import SCALES, check_choice, check_numbers
 
 @dataclass(frozen=True)
 class Link:
-    """A strictly increasing function φ with its inverse and its derivative.
-
-    Parameters
-    ----------
-    name : str
-        Name of the link.
-    phi, inverse, slope : callable
-        φ, φ⁻¹ and φ' as functions of an array.
-    lower, upper : float
-        Bounds of the predictions.
-
-    Examples
-    --------
-    >>> link = get_link("logistic")
-    >>> float(link.phi(np.array(0.0))), float(link.inverse(np.array(0.5)))
-    (0.5, 0.0)
-    """
+    """A strictly increasing function φ with its inverse and its derivative, as functions of an array of floats."""
 
     name: str
     phi: Callable[[Float], Float]
     inverse: Callable[[Float], Float]
     slope: Callable[[Float], Float]
-    lower: float
+    lower: float  # bounds of the predictions
     upper: float
 
 
@@ -75,20 +58,6 @@ def logistic(scores: ArrayLike) -> Float:
     return inside(result, 0.0, 1.0, out=result)
 
 
-def inside(values: Float, lower: float, upper: float, out: Float | None = None) -> Float:
-    """Clip into the open interval (lower, upper), to the nearest float of the same dtype; NaN stays NaN.
-
-    Just above 0 means the smallest normal float.
-
-    >>> inside(np.array([-1.0, 0.5, np.inf]), -np.inf, np.inf)
-    array([-1.00000000e+000,  5.00000000e-001,  1.79769313e+308])
-    """
-    dtype = np.asarray(values).dtype
-    low = np.finfo(dtype).tiny if lower == 0.0 else np.nextafter(dtype.type(lower), dtype.type(np.inf))
-    high = np.nextafter(dtype.type(upper), dtype.type(-np.inf))
-    return np.clip(values, low, high, out=out)
-
-
 def logit(probabilities: ArrayLike) -> Float:
     """Compute log(p / (1 − p)); 0 and 1 give the largest finite logits of the dtype.
 
@@ -111,35 +80,37 @@ def logit(probabilities: ArrayLike) -> Float:
     return np.log(p) - np.log1p(-p)
 
 
-def normal_cdf(scores: ArrayLike) -> Float:
+def inside(values: Float, lower: float, upper: float, out: Float | None = None) -> Float:
+    """Clip into the open interval (lower, upper), to the nearest float of the same dtype; NaN stays NaN.
+
+    Just above 0 means the smallest normal float.
+
+    >>> inside(np.array([-1.0, 0.5, np.inf]), -np.inf, np.inf)
+    array([-1.00000000e+000,  5.00000000e-001,  1.79769313e+308])
+    """
+    dtype = np.asarray(values).dtype
+    low = np.finfo(dtype).tiny if lower == 0.0 else np.nextafter(dtype.type(lower), dtype.type(np.inf))
+    high = np.nextafter(dtype.type(upper), dtype.type(-np.inf))
+    return np.clip(values, low, high, out=out)
+
+
+def normal_cdf(scores: Float) -> Float:
     """Compute the distribution function of the standard normal."""
     from scipy.special import ndtr  # slow to import
 
-    return ndtr(check_numbers(scores, "scores"))
+    return ndtr(scores)
 
 
 def _logistic_slope(scores: Float) -> Float:
     return logistic(scores) * logistic(np.negative(scores))
 
 
-def _normal_density(scores: Float) -> Float:
-    with np.errstate(over="ignore"):
-        return np.exp(-0.5 * np.square(scores)) / math.sqrt(2 * math.pi)
-
-
-def _probit_inverse(probabilities: Float) -> Float:
-    from scipy.special import ndtri  # slow to import
-
-    return ndtri(inside(check_numbers(probabilities, "probabilities"), 0.0, 1.0))
-
-
 def _exp(scores: Float) -> Float:
     with np.errstate(over="ignore"):
-        return np.exp(check_numbers(scores, "scores"))
+        return np.exp(scores)
 
 
-def _log_inverse(values: Float) -> Float:
-    values = check_numbers(values, "values")
+def _log(values: Float) -> Float:
     return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
 
 
@@ -148,8 +119,7 @@ _LINKS = {
     for link in (
         Link("logistic", logistic, logit, _logistic_slope, 0.0, 1.0),
         Link("identity", np.asarray, np.asarray, np.ones_like, -np.inf, np.inf),
-        Link("log", _exp, _log_inverse, _exp, 0.0, np.inf),
-        Link("probit", lambda l: inside(normal_cdf(l), 0.0, 1.0), _probit_inverse, _normal_density, 0.0, 1.0),
+        Link("log", _exp, _log, _exp, 0.0, np.inf),
     )
 }
 
@@ -158,23 +128,7 @@ LINKS = tuple(_LINKS)
 
 
 def get_link(name: str) -> Link:
-    """Return a link by its name.
-
-    Parameters
-    ----------
-    name : {"logistic", "identity", "log", "probit"}
-        Name of the link.
-
-    Returns
-    -------
-    Link
-        The link.
-
-    Examples
-    --------
-    >>> get_link("log").phi(np.array([0.0]))
-    array([1.])
-    """
+    """Return a link by its name."""
     return _LINKS[check_choice("link", name, LINKS)]
 
 
@@ -185,33 +139,11 @@ def check_space(link: str, scale: str) -> None:
         raise UncurseError(f"scale='value' has no {link} score; use the identity or the log link")
 
 
-def to_link(scores: ArrayLike, scale: str, link: str) -> Float:
-    """Convert scores on `scale` to scores of `link`: l = φ⁻¹(f).
-
-    Parameters
-    ----------
-    scores : array-like
-        Scores of any shape. Logits of the logistic link are returned without a copy.
-    scale : {"logit", "probability", "value"}
-        Scale of the scores.
-    link : {"logistic", "identity", "log", "probit"}
-        Name of the link.
-
-    Returns
-    -------
-    ndarray of float32 or float64
-        Scores of the link.
-
-    Examples
-    --------
-    >>> to_link([0.5, 0.25], "probability", "identity")
-    array([0.5 , 0.25])
-    """
-    check_choice("scale", scale, SCALES)
-    target, values = get_link(link), check_numbers(scores, "scores")
-    if scale == "logit" and target.name == "logistic":
-        return values
-    return target.inverse(logistic(values) if scale == "logit" else values)
+def to_link(scores: Float, scale: str, link: str) -> Float:
+    """Convert an array of scores on `scale` to scores of `link`, l = φ⁻¹(f); logits of the logistic are not copied."""
+    if scale == "logit" and link == "logistic":
+        return scores
+    return get_link(link).inverse(logistic(scores) if scale == "logit" else scores)
 
 
-__all__ = ["LINKS", "Link", "get_link", "logistic", "logit", "to_link"]
+__all__ = ["logistic", "logit"]

@@ -99,6 +99,8 @@ def _shown(value: object) -> str:
 
 def check_numbers(values: ArrayLike, name: str) -> Float:
     """Return numbers, finite or not, as an array; float32 and float64 are not copied, others become float64."""
+    if type(values) is np.ndarray and values.dtype in (np.float32, np.float64):
+        return values
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise UncurseError(f"{name} has masked values; drop or fill those rows first")
     try:
@@ -227,75 +229,62 @@ def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False)
     return np.asarray(w / largest)
 
 
-def effective_rows(weights: ArrayLike) -> float:
+def effective_rows(weights: Array) -> float:
     """Return the effective number of rows, (Σw)² / Σw², between 1 and n; weights may be on any scale."""
-    w = check_weights(weights, np.size(check_numbers(weights, "sample_weight")))
-    assert w is not None
-    w = w / w.max()  # neither the sum nor the squares can overflow
+    w = weights / weights.max()  # neither the sum nor the squares can overflow
     return float(w.sum() ** 2 / np.dot(w, w))
 
 
-def check_names(values: ArrayLike, rows: int, name: str) -> NDArray[Any]:
-    """Return one name per row as text, integers or booleans, without missing values; 1 and 1.0 are the same name."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise UncurseError(f"{name} has masked values; drop or fill those rows first")
-    try:
-        names = np.asarray(values)
-    except ValueError as error:
-        raise UncurseError(f"{name} must be a list of names: {error}") from None
-    check_length(names, rows, name)
-    if names.dtype.kind == "U" and not isinstance(values, np.ndarray):
-        names = np.asarray(values, object)  # NumPy makes text of numbers and NaN, and drops null characters at its end
-    if names.dtype.kind in "fO":
-        missing = np.flatnonzero(names != names if names.dtype.kind == "f" else [*map(is_missing, names.tolist())])
-        if missing.size:
-            raise UncurseError(
-                f"{name}[{missing[0]}] is {names[missing[0]]}; fill missing values, for example with 'unknown'"
-            )
-    if names.dtype.kind not in "fO":
-        return names
-    plain = [int(v) if isinstance(v, float | np.floating) and v.is_integer() else v for v in names.tolist()]
-    for i, value in enumerate(plain):
-        if isinstance(value, str):
-            if value[-1:] == "\0":
-                raise UncurseError(f"{name}[{i}] is {value!r}, which ends in a null character; rename the group")
-        elif not isinstance(value, int | float) and np.ndim(value) > 0:
-            raise UncurseError(f"{name}[{i}] is a {type(value).__name__}; pass text or numbers")
-    return np.array(plain, object).astype(str)
+# ---------------------------------------------------------------------------- names
 
 
 def encode_names(values: ArrayLike, rows: int, name: str) -> tuple[list[str], NDArray[np.intp]]:
-    """Return the distinct names in their order, as text, and the number of each row's name among them."""
-    listed = _as_list(values)
+    """Return the distinct names as sorted text, and the number of each row's name among them.
+
+    Names are text, numbers or booleans without missing values; 1 and 1.0 are the same name.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise UncurseError(f"{name} has masked values; drop or fill those rows first")
     try:
-        distinct = set(listed)
-    except TypeError:  # lists of lists
-        listed, distinct = [], set()
-    # A dictionary of text is ten times faster than a sort. Other values and errors take the long way.
-    if len(listed) != rows or not all(isinstance(each, str) and each[-1:] != "\0" for each in distinct):
-        names, codes = np.unique(check_names(values, rows, name), return_inverse=True)
-        return [str(each) for each in names.tolist()], codes
-    ordered = sorted(map(str, distinct))
-    number = {each: i for i, each in enumerate(ordered)}
-    return ordered, np.fromiter(map(number.__getitem__, listed), np.intp, rows)
+        # NumPy makes text of numbers and NaN in a list, and drops null characters at the end of text.
+        array = np.asarray(values, None if hasattr(values, "dtype") else object)
+        check_length(array, rows, name)
+        if array.dtype.kind in "biu":
+            unique, codes = np.unique(array, return_inverse=True)
+            distinct = unique.tolist()
+        else:  # a dictionary of text is ten times faster than a sort
+            listed = array.tolist()
+            distinct = list(dict.fromkeys(listed))
+            place = {value: i for i, value in enumerate(distinct)}
+            codes = np.fromiter(map(place.__getitem__, listed), np.intp, rows)
+    except TypeError as error:
+        raise UncurseError(f"{name} must be a list of names, text or numbers: {error}") from None
+    text = []
+    for i, value in enumerate(distinct):
+        remedy = _name_remedy(value)
+        if remedy:
+            raise UncurseError(f"{name}[{np.argmax(codes == i)}] is {_shown(value)}; {remedy}")
+        whole = isinstance(value, float | np.floating) and value.is_integer()
+        text.append(str(int(value) if whole else value))
+    names = sorted(set(text))
+    number = {each: i for i, each in enumerate(names)}
+    return names, np.array([number[each] for each in text], np.intp)[codes]
 
 
-def _as_list(values: ArrayLike) -> list[Any] | tuple[Any, ...]:
-    """Return names as a list if they may all be text, otherwise an empty one."""
-    if isinstance(values, list | tuple):
-        return values
-    try:
-        array = np.asanyarray(values)
-    except ValueError:
-        return []
-    # From other sequences NumPy makes text without the null characters at its end, which are an error.
-    is_text = array.dtype.kind == "O" or (array.dtype.kind == "U" and isinstance(values, np.ndarray))
-    return array.tolist() if is_text and array.ndim == 1 else []
+def _name_remedy(value: Any) -> str:
+    """Return what to do about a value that cannot be a name, or an empty text."""
+    if isinstance(value, str):
+        return "rename it: it ends in a null character, which arrays drop" if value.endswith("\0") else ""
+    if isinstance(value, int):
+        return ""
+    if is_missing(value):
+        return "fill missing values, for example with 'unknown'"
+    return "pass text or numbers" if isinstance(value, bytes) or np.ndim(value) > 0 else ""
 
 
-def group_rows(groups: ArrayLike, rows: int, name: str = "groups") -> tuple[list[str], list[NDArray[np.intp]]]:
-    """Return the sorted names of the groups, as text, and the ascending row numbers of each."""
-    names, codes = encode_names(groups, rows, name)
+def segment_rows(segments: ArrayLike, rows: int, name: str = "segments") -> tuple[list[str], list[NDArray[np.intp]]]:
+    """Return the sorted names of the segments, as text, and the ascending row numbers of each."""
+    names, codes = encode_names(segments, rows, name)
     small = codes.astype(np.uint16) if len(names) <= 1 << 16 else codes  # which NumPy sorts by radix
     order = np.argsort(small, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))

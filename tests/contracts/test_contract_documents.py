@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from uncurse import VAD, Auto, Cells, Evidence, LogSpec, Moments, ReplicaCounts, Tower, UncurseError, load
-from uncurse.debias import FitRecord
-from uncurse.evidence import from_arrays
+from uncurse import VAD, Auto, Evidence, ReplicaCalibrator, UncurseError, load
+from uncurse.evidence import Histogram, LogSpec, Moments, from_arrays
+from uncurse.methods import FitRecord
 
 RNG = np.random.default_rng(0)
 TRUTH = RNG.normal(-2.0, 0.8, (2_000, 1))
@@ -19,18 +19,18 @@ COMMON = {"scale": "logit", "replicas": "seeds"}
 FITTED = {
     "vad": VAD(**COMMON).fit(SCORES),
     "curvature": VAD(**COMMON, curvature=True).fit(SCORES),
-    "free shape": VAD(**COMMON, shape="free").fit(SCORES),
-    "tandem": VAD(**COMMON, calibrator="isotonic").fit(SCORES, labelled=(SCORES, LABELS)),
-    "segments": VAD(**COMMON).fit(SCORES, groups=GROUPS),
-    "tower": Tower(**COMMON).fit(SCORES, labelled=(SCORES, LABELS)),
-    "auto": Auto(**COMMON).fit(SCORES, labelled=(SCORES, LABELS)),
+    "monotone": VAD(**COMMON, shape="monotone").fit(SCORES),
+    "tandem": VAD(**COMMON, calibrator="isotonic").fit(SCORES, labeled=(SCORES, LABELS)),
+    "segments": VAD(**COMMON).fit(SCORES, segments=GROUPS),
+    "labels": ReplicaCalibrator(**COMMON).fit(SCORES, labeled=(SCORES, LABELS), labels_from="elsewhere"),
+    "auto": Auto(**COMMON).fit(SCORES, labeled=(SCORES, LABELS), labels_from="elsewhere"),
 }
 DOCUMENTS = {
-    "spec": LogSpec(("s0", "s1"), "logit", label="click", weight="w", negative_rate=0.1),
+    "spec": LogSpec(("s0", "s1"), "logit", label="click", weight="w", negative_sampling_rate=0.1),
     "moments": Moments().update(SCORES, sample_weight=WEIGHTS),
-    "cells": Cells().update(SCORES[:, 0], LABELS, sample_weight=WEIGHTS),
-    "replica counts": ReplicaCounts().update(SCORES, LABELS, sample_weight=WEIGHTS),
-    "evidence": from_arrays(SCORES, LABELS, sample_weight=WEIGHTS, groups=GROUPS, replica_counts=True),
+    "histogram of one score": Histogram().update(SCORES[:, :1], LABELS, sample_weight=WEIGHTS),
+    "histogram of replicas": Histogram().update(SCORES, LABELS, sample_weight=WEIGHTS),
+    "evidence": from_arrays(SCORES, LABELS, sample_weight=WEIGHTS, segments=GROUPS),
     **{f"record of {name}": method.record_ for name, method in FITTED.items()},
 }
 OPTIONAL = {LogSpec, FitRecord}  # a field that was not given may be absent
@@ -54,18 +54,20 @@ def test_content_without_a_field_is_refused(name, key):
 
 
 @pytest.mark.parametrize("content", [None, 3, [], "text", {}])
-@pytest.mark.parametrize("kind", [LogSpec, Moments, Cells, ReplicaCounts, Evidence, FitRecord])
+@pytest.mark.parametrize("kind", [LogSpec, Moments, Histogram, Evidence, FitRecord])
 def test_content_that_is_no_document_is_refused(kind, content):
     with pytest.raises(UncurseError):
         kind.from_dict(content)
 
 
 @pytest.mark.parametrize("name", FITTED)
-def test_a_map_survives_its_file_bit_for_bit(name, tmp_path):
-    one = FITTED[name].map_
+def test_a_fitted_map_survives_its_file_bit_for_bit(name, tmp_path):
+    one = FITTED[name].fitted_
     one.save(tmp_path / "map.json")
     other = load(tmp_path / "map.json")
     served = np.concatenate([SCORES[:, 0], [-1e300, -50.0, 0.0, 50.0, 1e300]])
-    for group in ("a", "b", "never seen") if name == "segments" else (None,):
-        names = () if group is None else (np.full(len(served), group),)
+    for segment in ("a", "b", "never seen") if name == "segments" else (None,):
+        names = () if segment is None else (np.full(len(served), segment),)
         np.testing.assert_array_equal(other(served, *names), one(served, *names))
+    assert (other.record, other.errors) == (one.record, one.errors)
+    assert one.errors is None or other.interval(0.02) == one.interval(0.02)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy.special import expit
 
-from uncurse import VAD, Auto, Evidence, Tower, collect
+from uncurse import VAD, Auto, Evidence, ReplicaCalibrator, collect
 
 ROWS = 3_000
 RNG = np.random.default_rng(0)
@@ -18,14 +18,14 @@ LOG = pl.DataFrame(TRUTH[:, None] + 0.4 * RNG.normal(size=(ROWS, 3)), schema=["s
 )
 GRID = np.linspace(-5, 1, 50)
 SCORES = ["s0", "s1", "s2"]
-OPTIONS = {"label": "click", "scale": "logit", "replica_counts": True}
+OPTIONS = {"label": "click", "scale": "logit"}
 COMMON = {"scale": "logit", "replicas": "seeds"}
 FITS = {
     "vad": lambda e: VAD(**COMMON, curvature=True).fit(e),
-    "free shape": lambda e: VAD(**COMMON, shape="free").fit(e),
-    "tandem": lambda e: VAD(**COMMON, calibrator="isotonic").fit(e, labelled=e),
-    "tower": lambda e: Tower(**COMMON).fit(e, labelled=e),
-    "auto": lambda e: Auto(**COMMON).fit(e, labelled=e),
+    "monotone": lambda e: VAD(**COMMON, shape="monotone").fit(e),
+    "tandem": lambda e: VAD(**COMMON, calibrator="isotonic").fit(e, labeled=e),
+    "labels": lambda e: ReplicaCalibrator(**COMMON).fit(e, labeled=e, labels_from="elsewhere"),
+    "auto": lambda e: Auto(**COMMON).fit(e, labeled=e, labels_from="elsewhere"),
 }
 ENGINES = ["lazy polars", "pandas", "pyarrow", "duckdb", "ibis", "parquet", "csv"]
 
@@ -56,11 +56,11 @@ def test_merging_is_associative():
 
 @pytest.mark.parametrize("weight", [None, "weight"])
 def test_evidence_survives_its_file(weight, tmp_path):
-    one = collected(LOG, weight=weight, group="site")
+    one = collected(LOG, weight=weight, segment="site")
     one.save(tmp_path / "evidence.json")
     other = Evidence.load(tmp_path / "evidence.json")
     assert json.dumps(other.to_dict()) == json.dumps(one.to_dict())
-    later = collected(LOG[:500], weight=weight, group="site")
+    later = collected(LOG[:500], weight=weight, segment="site")
     assert json.dumps(other.merge(later).to_dict()) == json.dumps(one.merge(later).to_dict())
 
 
@@ -70,7 +70,7 @@ def test_every_engine_gives_the_maps_of_a_frame_in_memory(engine, opened):
     source, options = opened(engine, log)
     assert_same_maps(collected(log), collected(source, **options))
     assert_same_maps(collected(log, weight="weight"), collected(source, weight="weight", **options), ["vad", "tandem"])
-    one, other = collected(log, group="site"), collected(source, group="site", **options)
+    one, other = collected(log, segment="site"), collected(source, segment="site", **options)
     vads = [VAD(**COMMON).fit(evidence).map_ for evidence in (one, other)]
     for site in ("a", "b"):
         predictions = [vad(GRID, np.full(len(GRID), site)) for vad in vads]

@@ -10,7 +10,7 @@ from uncurse import Affine, monitor
 from uncurse.evidence import from_arrays
 
 LOGITS = np.linspace(-4, 0, 200)
-ALARM = "refit"
+ALARM = "alarm"
 
 
 def alarmed(rng, error=0.0, looks=52):

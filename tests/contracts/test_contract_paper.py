@@ -49,9 +49,11 @@ def test_vad_is_algorithm_1(replicas, offset):
 def test_a_tandem_shrinks_calibrated_scores_by_the_ratio_of_the_factors(calibrator):
     pool, _ = rows_of(1_000, -2.0, 0.4, seed=1)
     scores, labels = rows_of(1_500, -1.5, 0.3, seed=2)
-    vad = VAD(scale="logit", replicas="seeds", calibrator=calibrator, recentre=False)
-    found = vad.fit(pool, labelled=(scores, labels)).predict_proba(SERVED)
+    vad = VAD(scale="logit", replicas="seeds", calibrator=calibrator, recenter=False)
+    found = vad.fit(pool, labeled=(scores, labels)).predict_proba(SERVED)
     step = calibrate(calibrator, scores[:, 0], labels, scale="logit")
     ratio = shrinkage(pool) / shrinkage(scores)
     center = logit(step(pool[:, 0])).mean()
-    np.testing.assert_allclose(found, expit(ratio * logit(step(SERVED)) + (1 - ratio) * center), rtol=1e-9)
+    # A curve has a relative error of 1e-4; the mean calibrated score is taken over cells of a histogram.
+    close = 1e-4 if calibrator == "beta" else 3e-6
+    np.testing.assert_allclose(found, expit(ratio * logit(step(SERVED)) + (1 - ratio) * center), rtol=close)

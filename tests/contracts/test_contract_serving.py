@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from uncurse import VAD, Affine, Tower, calibrate, fold, serving
+from uncurse import VAD, Affine, ReplicaCalibrator, calibrate, fold, serving
 
 RNG = np.random.default_rng(0)
 TRUTH = RNG.normal(-2.0, 0.8, (2_000, 1))
@@ -16,7 +16,7 @@ LABELS = RNG.random(2_000) < expit(TRUTH[:, 0])
 COMMON = {"scale": "logit", "replicas": "seeds"}
 MAPS = {
     "affine": VAD(**COMMON).fit(SCORES).map_,
-    "curve": Tower(**COMMON).fit(SCORES, labelled=(SCORES, LABELS)).map_,
+    "curve": ReplicaCalibrator(**COMMON).fit(SCORES, labeled=(SCORES, LABELS), labels_from="elsewhere").map_,
     "steps": calibrate("histogram", SCORES[:, 0], LABELS, scale="logit"),
 }
 SERVED = np.concatenate([SCORES[:, 0], np.linspace(-40, 40, 801), RNG.normal(-2, 2, 1_000)])

@@ -10,7 +10,6 @@ from scipy.special import expit, logit
 
 from uncurse import Affine, UncurseError, fold
 from uncurse.serving import fold_file, verify_files
-from uncurse.serving.verify import _rows
 
 
 def lightgbm_booster(world, rounds=12, **options):
@@ -99,18 +98,6 @@ def test_lightgbm_regression_and_ranks_are_bare_sums(world):
     close(fold(MAP, booster).predict(Z), 0.8 * booster.predict(Z) - 0.3, 1e-12)
 
 
-def test_classes_of_ones_own_that_predict_otherwise(world):
-    import lightgbm
-
-    class Corrected(lightgbm.LGBMClassifier):
-        def predict_proba(self, X):
-            return super().predict_proba(X) / 2
-
-    X, y, _ = world
-    with pytest.raises(UncurseError, match="Corrected has a predict_proba of its own"):
-        fold(MAP, Corrected(n_estimators=2, verbosity=-1).fit(X, y))
-
-
 def test_splits_of_missing_values_against_all_numbers(tmp_path):
     """LightGBM writes an infinite threshold for them."""
     lightgbm = pytest.importorskip("lightgbm")
@@ -142,9 +129,6 @@ def test_verify_reads_the_categories_of_a_frame(tmp_path):
     frame.to_parquet(tmp_path / "rows.parquet")
     files = [tmp_path / name for name in ("model.txt", "folded.txt", "rows.parquet")]
     assert verify_files(MAP, *files).agrees
-    assert _rows(files[2], None, ["age", "country"], booster.pandas_categorical)[9:20, 1].tolist() == pytest.approx(
-        [np.nan, *(["DE", "FR", "US"].index(value) for value in frame["country"][10:20])], nan_ok=True
-    )
     frame.assign(age=frame["age"].astype(str)).to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(UncurseError, match=r"column 'age' .* holds String, no numbers; write categories as the codes"):
+    with pytest.raises(UncurseError, match="column 'age'"):
         verify_files(MAP, *files)

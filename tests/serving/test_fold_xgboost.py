@@ -37,7 +37,7 @@ def xgboost_booster(world, rounds=12, **options):
 def test_xgboost(options, world, tmp_path):
     import xgboost
 
-    from uncurse.serving.fold.xgboost import read, write
+    from uncurse.serving import fold_file
 
     linear = options.get("booster") == "gblinear"
     data = xgboost.DMatrix(world[0] if linear else world[2])
@@ -50,7 +50,7 @@ def test_xgboost(options, world, tmp_path):
         close(folded.predict(data, pred_contribs=True).sum(axis=1), g, 1e-5)
     for form in ("json", "ubj"):
         booster.save_model(tmp_path / f"m.{form}")
-        write(fold(MAP, read(tmp_path / f"m.{form}")), tmp_path / f"m.{form}", tmp_path / f"f.{form}")
+        fold_file(MAP, tmp_path / f"m.{form}", tmp_path / f"f.{form}")
         folded.save_model(tmp_path / f"again.{form}")
         for name in ("f", "again"):
             assert ((tmp_path / f"{name}.{form}").read_bytes()[:2] == b'{"') == (form == "json")
@@ -71,18 +71,14 @@ def test_estimators_of_xgboost(world):
 def test_xgboost_refuses(world):
     import xgboost
 
-    from uncurse.serving.fold.xgboost import fold_document
-
     X, y, _ = world
     many = xgboost.train(
         {"objective": "multi:softprob", "num_class": 3, "verbosity": 0}, xgboost.DMatrix(X, np.arange(len(y)) % 3), 2
     )
     with pytest.raises(UncurseError, match="a softmax is no one score"):
         fold(MAP, many)
-    document = json.loads(bytes(xgboost_booster(world, 2).save_raw("json")))
-    document["learner"]["objective"]["name"] = "survival:aft"
-    with pytest.raises(UncurseError, match="'survival:aft' is no straight sum"):
-        fold_document(MAP, document)
+    with pytest.raises(UncurseError, match="survival:cox"):
+        fold(MAP, xgboost_booster(world, 2, objective="survival:cox"))
     with pytest.raises(UncurseError, match="in the log link"):
         fold(MAP, xgboost_booster(world, 2, objective="count:poisson"))
 

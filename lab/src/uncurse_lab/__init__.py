@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from uncurse.optional import needing
+
 
 def __getattr__(name: str) -> Any:
     if name != "ClickWorld":
         raise AttributeError(f"module 'uncurse_lab' has no attribute {name!r}")
-    try:
+    with needing("deep"):
         from .worlds import ClickWorld
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError("uncurse_lab.ClickWorld needs PyTorch: pip install 'uncurse[deep]'") from None
     return ClickWorld
 
 

@@ -34,7 +34,7 @@ class Number(NamedTuple):
     spread: float
     load: float  # correlation with the row's types and activity
     gone: float  # share of rows that lack it
-    weight: float  # effect on the logit of one spread, before the whole is standardised
+    weight: float  # effect on the logit of one spread, before the whole is standardized
 
 
 class Field(NamedTuple):
@@ -262,7 +262,7 @@ class ClickWorld:
             dense[:, place] = torch.log1p(torch.floor(torch.exp(logs)) * present)
 
     def _raw(self, dense: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Main effects and interactions before they are standardised."""
+        """Main effects and interactions before they are standardized."""
 
         def effect(kind: str, place: int) -> Tensor:
             normals = _normal(_uniform(_key(self.seed, kind, place), codes[:, place].long()))

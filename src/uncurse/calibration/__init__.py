@@ -1,5 +1,5 @@
-"""Calibrators: labelled scores to a score map."""
+"""Calibrators: labeled scores to a score map."""
 
-from .calibrators import CALIBRATORS, calibrate, fit_calibrator
+from .calibrators import CALIBRATORS, calibrate
 
-__all__ = ["CALIBRATORS", "calibrate", "fit_calibrator"]
+__all__ = ["CALIBRATORS", "calibrate"]

@@ -1,9 +1,9 @@
-"""Calibrators by name: labelled cells to a score map.
+"""Calibrators by name.
 
-Each calibrator is a function ``(cells, **options) -> ScoreMap``. By default the map increases
-strictly and never predicts 0 or 1: bins whose rates decrease are pooled, the score breaks ties, and a bin without
-positives or negatives gets half a row of each kind. ``strict=False`` (beta and the calibrators with bins) returns the
-textbook estimate, except that probabilities of exactly 0 or 1 become 1e-12 or 1 − 1e-12.
+Each calibrator is a function ``(sample, **options) -> ScoreMap``. By default the map increases strictly and never
+predicts 0 or 1: bins whose rates decrease are pooled, the score breaks ties, and a bin without positives or negatives
+gets half a row of each kind. ``strict=False`` (beta and the calibrators with bins) returns the textbook estimate,
+except that probabilities of exactly 0 or 1 become 1e-12 or 1 − 1e-12.
 
 To add a calibrator, list it in `CALIBRATORS`; `cli/fit.py` repeats the names.
 
@@ -16,15 +16,18 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import UncurseError
-from ..evidence import Cells
+from ..evidence import Histogram
 from ..evidence.from_arrays import check_classes
+from ..links import logit
 from ..maps import ScoreMap, compose
-from ..validation import check_choice, check_scores, check_weights
-from .binning import bbq, histogram, isotonic, scaling_binning, smooth_isotonic
+from ..validation import check_choice, check_labels, check_scores, check_weights
+from .binning import histogram, isotonic, scaling_binning
 from .parametric import beta, platt, temperature
+from .sample import Sample, sample_of_cells, sample_of_rows
 from .spline import spline
 
 #: Calibrators by name.
@@ -35,10 +38,9 @@ CALIBRATORS: dict[str, Callable[..., ScoreMap]] = {
     "histogram": histogram,
     "scaling-binning": scaling_binning,
     "isotonic": isotonic,
-    "smooth-isotonic": smooth_isotonic,
-    "bbq": bbq,
     "spline": spline,
 }
+_EXACT_ROWS = 1 << 17  # more rows are summarized by a histogram first
 
 
 def calibrate(
@@ -48,25 +50,21 @@ def calibrate(
     *,
     scale: str = "logit",
     sample_weight: ArrayLike | None = None,
-    exact: bool | None = None,
     **options: Any,
 ) -> ScoreMap:
-    """Fit a calibrator to labelled scores.
+    """Fit a calibrator to labeled scores.
 
     Parameters
     ----------
     method : str
-        One of ``platt``, ``temperature``, ``beta``, ``histogram``, ``scaling-binning``, ``isotonic``,
-        ``smooth-isotonic``, ``bbq``, ``spline``.
+        One of ``platt``, ``temperature``, ``beta``, ``histogram``, ``scaling-binning``, ``isotonic``, ``spline``.
     scores, labels : array-like of shape (n,)
         Served scores on `scale`, and labels, 0 or 1.
     scale : {"logit", "probability"}, default="logit"
         Scale of `scores`; the map takes scores on the same scale.
     sample_weight : array-like of shape (n,), optional
-        Only ratios matter. Whatever depends on a number of rows (half a row of smoothing, the number of bins of
-        ``bbq``, the smoothness of ``spline``) uses the effective number of rows, (Σw)² / Σw².
-    exact : bool, optional
-        Use exact scores (True) or a fine grid (False). By default exact up to 2^17 rows.
+        Only ratios matter. Whatever depends on a number of rows (half a row of smoothing, the smoothness of
+        ``spline``) uses the effective number of rows, (Σw)² / Σw².
     **options
         Options of the calibrator, such as ``n_bins=50`` or ``strict=False``.
 
@@ -77,7 +75,6 @@ def calibrate(
 
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.normal(-1, 1, 20_000)
     >>> clicks = rng.random(20_000) < 1 / (1 + np.exp(-truth))
@@ -85,47 +82,38 @@ def calibrate(
     >>> round(too_steep.slope, 2)
     0.5
     """
+    check_choice("scale", scale, ("logit", "probability"))
     values = check_scores(scores, scale)
+    y = check_labels(labels, len(values))
     weights = check_weights(sample_weight, len(values))
-    cells = Cells(exact=exact).update(values, labels, scale=scale, sample_weight=weights)
-    return compose(fit_calibrator(method, cells, **options), scale=scale)
+    logits = logit(values.astype(np.float64)) if scale == "probability" else values
+    if len(values) > _EXACT_ROWS:
+        sample = sample_of_cells(Histogram().add(logits, y, weights))
+    else:
+        sample = sample_of_rows(logits.astype(np.float64, copy=False), y, weights)
+    return compose(fit_sample(method, sample, options), scale=scale)
 
 
-def fit_calibrator(method: str, cells: Cells, **options: Any) -> ScoreMap:
-    """Fit a calibrator to labelled cells.
+def fit_calibrator(method: str, cells: Histogram, **options: Any) -> ScoreMap:
+    """Fit the calibrator of this name to the labeled cells of a histogram of logits.
 
-    Parameters
-    ----------
-    method : str
-        Name of the calibrator, as in `calibrate`.
-    cells : Cells
-        Labelled cells on the logit scale.
-    **options
-        Options of the calibrator; an unknown option is an error.
-
-    Returns
-    -------
-    ScoreMap
-
-    Examples
-    --------
-    >>> cells = Cells().update([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
+    >>> cells = Histogram().update([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
     >>> fit_calibrator("histogram", cells, n_bins=1)([0.0]).round(3)
     array([0.5])
     """
-    if isinstance(method, str) and method == "dirichlet":
+    if cells.label is None:
+        raise UncurseError(f"{method} needs labels; collect the scores with labels")
+    return fit_sample(method, sample_of_cells(cells), options)
+
+
+def fit_sample(method: str, sample: Sample, options: dict[str, Any]) -> ScoreMap:
+    """Fit a calibrator to a sample."""
+    if method == "dirichlet":
         raise UncurseError("with two classes Dirichlet calibration is beta calibration; use 'beta'")
     function = CALIBRATORS[check_choice("calibrator", method, tuple(CALIBRATORS))]
-    known = [name for name in inspect.signature(function).parameters if name != "cells"]
+    known = list(inspect.signature(function).parameters)[1:]
     for name in options:
         if name not in known:
             raise UncurseError(f"{method} has no option {name!r}; it takes {', '.join(known) or 'no options'}")
-    if not isinstance(cells, Cells):
-        raise UncurseError(f"cells is a {type(cells).__name__}; pass Cells")
-    if cells.scale != "logit":
-        raise UncurseError(f"calibrators need cells on the logit scale, not on the {cells.scale} scale")
-    labels = cells.label
-    if labels is None:
-        raise UncurseError(f"{method} needs labels; update the cells with scores and labels")
-    check_classes(cells.weight, labels)
-    return function(cells, **options)
+    check_classes(sample.weight, sample.label)
+    return function(sample, **options)

@@ -66,7 +66,7 @@ def fit_logistic(
         at: Array = zeros
         if start is not None:
             at = min(zeros, np.asarray(np.linalg.solve(unscale, start), np.float64), key=problem.loss)
-        at, information = problem.minimise(at)
+        at, information = problem.minimize(at)
         inverse = unscale @ np.linalg.inv(information) @ unscale.T / total
         log_determinant = np.linalg.slogdet(information)[1] - 2 * np.linalg.slogdet(unscale)[1]
     return LogisticFit(
@@ -131,7 +131,7 @@ class _Problem:
         hessian += (self.to_prior * self.prior_precision) @ self.to_prior.T
         return gradient, hessian, float(np.abs(residual) @ rounding), float(spread @ np.square(rounding))
 
-    def minimise(self, at: Array) -> tuple[Array, Array]:
+    def minimize(self, at: Array) -> tuple[Array, Array]:
         """Newton's method. Where the loss does not fall, the step is damped (Levenberg) until it does.
 
         Damping shortens and turns the step. Halving alone fails where all cells are saturated, because the Newton step

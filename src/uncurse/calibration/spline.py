@@ -1,6 +1,6 @@
 """Penalised spline of the log odds; the data choose its complexity.
 
-The curve is a natural cubic spline with at most twelve knots. Its linear part is unpenalised. Its bends have a normal
+The curve is a natural cubic spline with at most twelve knots. Its linear part is unpenalized. Its bends have a normal
 prior whose standard deviation τ is averaged over by marginal likelihood. The fit is therefore close to Platt scaling
 for few labels, and a curve for many. The same fit serves labels (the ``spline`` calibrator) and probabilities (a
 projection, which is never a line, and whose residual variance is estimated because it is not binomial).
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Cells
-from ..evidence.replica_cells import point_masses
+from ..evidence.histogram import point_masses
 from ..links import logistic
 from ..maps import Curve
 from ..threads import one_blas_thread
 from .logistic import fit_logistic
-from .parametric import MIN_SLOPE, check_overlap, effective_columns, platt
+from .parametric import MIN_SLOPE, check_overlap, platt
+from .sample import Sample
 
 if TYPE_CHECKING:
     from scipy.interpolate import CubicSpline
@@ -33,7 +33,7 @@ _LEVELS = np.array([0.001, 0.02, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 0.96, 0.987, 0
 MIN_KNOTS = 4  # the smallest spline with two bends
 _MIN_GAP = 0.05  # between knots, in spreads: closer knots give bends that the data do not determine
 # Values of τ, in logits: how far bends may move the curve from its line over a few spreads. A factor of three between
-# neighbours is finer than the data can resolve. Prior probability of the line, then of each τ: one half that there is
+# neighbors is finer than the data can resolve. Prior probability of the line, then of each τ: one half that there is
 # no bend, and less for larger bends.
 _SPREADS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
 _PRIOR = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02])
@@ -139,12 +139,11 @@ def make_basis(knots: Array) -> Basis:
     return Basis(knots, np.column_stack([np.ones(count), knots, bends]))
 
 
-def spline(cells: Cells) -> Curve:
+def spline(sample: Sample) -> Curve:
     """Penalised spline: close to Platt scaling for few labels, a smooth curve if the labels support it."""
-    score, weight, label = effective_columns(cells)
-    check_overlap(score, weight, label, "spline")
-    platt(cells)  # raises if labels decrease with the score
-    return fit_smooth(score, weight, label).map()
+    check_overlap(sample, "spline")
+    platt(sample)  # raises if labels decrease with the score
+    return fit_smooth(sample.score, sample.weight, sample.label).map()
 
 
 def fit_smooth(
@@ -191,7 +190,7 @@ def fit_smooth(
 
 
 def _merged(score: Array, weight: Array, label: Array, keys: NDArray[Any]) -> tuple[Array, Array, Array]:
-    """Merge neighbouring cells with equal keys."""
+    """Merge neighboring cells with equal keys."""
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     if len(starts) == len(score):
         return score, weight, label
@@ -223,7 +222,7 @@ def _inside(score: Array, weight: Array, heavy: NDArray[np.bool_], positions: Ar
 
 
 def distinct_knots(levels: Array, z: Array, weight: Array) -> Array:
-    """Return quantiles of the standardised score that are far enough apart."""
+    """Return quantiles of the standardized score that are far enough apart."""
     knots: list[float] = []
     for level in np.interp(levels, (np.cumsum(weight) - weight / 2) / weight.sum(), z).tolist():
         if not knots or level > knots[-1] + _MIN_GAP + _TIE:

@@ -11,7 +11,7 @@ from . import monitor as monitor
 from . import refresh as refresh
 from . import fold as fold
 from . import verify as verify
-from . import export as export  # and sql
+from . import export as export
 
 # isort: on
 from .app import app, main

@@ -10,13 +10,33 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from ..errors import UncurseError
 from ..version import __version__
 from .reading import without_temporary_path
 
+_GROUPS = {
+    "Start": ("demo",),
+    "Correct": ("collect", "fit", "apply"),
+    "Check": ("evaluate", "monitor", "refresh"),
+    "Serve": ("fold", "verify", "export"),
+}
+
+
+class _Grouped(typer.core.TyperGroup):
+    """Lists the commands in groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for title, names in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+
+
 app = typer.Typer(
     name="uncurse",
+    cls=_Grouped,
     help="Predictions that stay true after the winners are picked.",
     epilog="Start with: uncurse demo",
     no_args_is_help=True,

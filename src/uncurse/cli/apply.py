@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,22 +15,24 @@ from .. import documents
 from ..errors import UncurseError
 from ..validation import warn_user
 from .app import app
-from .options import Engine, MapFile
+from .options import MapFile
 from .output import Format, Quiet, check_outputs, emit, is_stdout, working
-from .reading import check_served, input_file, load_map
+from .reading import check_served, input_file, load_map, served_column
 
 
 @app.command()
 def apply(
     map_file: MapFile,
     log: Annotated[str, typer.Argument(metavar="LOG", help="A parquet or CSV file, a glob or a folder; - for stdin.")],
-    score: Annotated[str, typer.Option(help="Column of the served score.")],
+    scores: Annotated[str, typer.Option(help="Column of the served score.")],
     out: Annotated[
         str, typer.Option("--out", "-o", help="File to write; a folder if LOG is a glob or a folder; - for stdout.")
     ],
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "prediction",
-    group: Annotated[str | None, typer.Option(help="Column of groups, for a map by group.")] = None,
-    engine: Engine = None,
+    segment: Annotated[str | None, typer.Option(help="Column of segments, for a map by segment.")] = None,
+    missing: Annotated[
+        Literal["refuse", "null"], typer.Option(help="What to do with missing scores; null keeps them missing.")
+    ] = "refuse",
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
@@ -38,28 +40,29 @@ def apply(
 
     The other columns and the order of the rows stay as they are.
 
-    Example: uncurse apply map.json log.parquet --score s0 -o corrected.parquet
+    Example: uncurse apply map.json log.parquet --scores s0 -o corrected.parquet
     """
     from ..logs import apply_to_files
-    from ..logs.files import find_files, kind_of
-    from ..maps import Grouped
+    from ..maps import Segmented
 
     check_outputs({"--out": out}, [log, map_file], format=format, folders=["--out"])
-    score_map, record = load_map(map_file)
+    fitted = load_map(map_file)
+    score_map, record = fitted.map, fitted.record
+    (score,) = served_column(scores) or ("",)
+    check_served(map_file, fitted, score)
     if record is not None:
-        check_served(map_file, record, score)
-        if isinstance(score_map, Grouped) and group is None:
-            group = record.group
-        elif group is not None and group != record.group:
-            warn_user(f"{map_file} was fitted to the groups of {record.group!r}, and is applied to those of {group!r}")
+        if isinstance(score_map, Segmented) and segment is None:
+            segment = record.segment
+        elif segment is not None and segment != record.segment:
+            warn_user(
+                f"{map_file} was fitted to the segments of {record.segment!r}, and is applied to those of {segment!r}"
+            )
     source = input_file(log)
-    if engine not in (None, "polars") and kind_of(find_files([source])[0]) == "csv":
-        raise UncurseError(f"--engine {engine} is for parquet files, and Polars reads CSV files; leave it out")
     written: list[str] = []
 
     def write(target: str) -> None:
         with working(f"applying {map_file}") as advance:
-            options: dict[str, Any] = {"score": score, "column": column, "group": group, "engine": engine or "polars"}
+            options: dict[str, Any] = {"score": score, "column": column, "segment": segment, "missing": missing}
             written[:] = apply_to_files(score_map, source, target, progress=lambda _: advance(1), **options)
 
     if is_stdout(out):
@@ -67,8 +70,8 @@ def apply(
             raise UncurseError("standard output is closed; name a file with --out")
         if not os.path.isfile(source):
             raise UncurseError(f"{log} is not a single file; name a folder with --out")
-        with documents.temporary_folder(tempfile.gettempdir()) as folder:
-            write(str(folder / Path(source).name))
+        with tempfile.TemporaryDirectory() as folder:
+            write(str(Path(folder, Path(source).name)))
             with open(written[0], "rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.flush()
@@ -78,4 +81,4 @@ def apply(
     result = {"column": column, "files": len(written), "out": where}
     text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
     document = {**result, "written": written}
-    emit(format, lambda: text, lambda: documents.dumps("applied", document), stdout=not is_stdout(out))
+    emit(format, lambda: text, lambda: documents.dumps("applied", document), out)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UncurseError
-from ..text_tables import aligned
+from ..text import aligned
 from .app import app, command
 from .output import as_command
 
@@ -39,7 +39,7 @@ def demo(
         f"A model scores {world.CANDIDATES:,} candidates, and the best are selected. The selected scores are too high\n"
         "even if every score is unbiased: the best of many noisy scores are more often lucky than good.\n"
     )
-    typer.echo(f"Training a model on {world.SHOWN:,} labelled rows, and two replicas on bootstraps of these rows …")
+    typer.echo(f"Training a model on {world.SHOWN:,} labeled rows, and two replicas on bootstraps of these rows …")
     pool, outcomes = world.write(world.make(seed), out)
     typer.echo(f"{pool}: the candidates with the scores of the three models (s0 is served)")
     typer.echo(f"{outcomes}: the served score and the outcome of each candidate")
@@ -47,9 +47,9 @@ def demo(
         out / name for name in ("day.json", "map.json", "corrected.parquet", "report.html")
     )
     _run("collect", pool, "--scores", "s0,s1,s2", "--scale", "logit", "-o", evidence)
-    _run("fit", evidence, "--replicas", "anchored", "-o", score_map)
-    _run("apply", score_map, outcomes, "--score", "s0", "-o", corrected)
-    _run("evaluate", outcomes, "--score", "s0", "--label", "click", "--map", score_map, "--report", page)
+    _run("fit", evidence, "--replicas", "bootstrap", "-o", score_map)
+    _run("apply", score_map, outcomes, "--scores", "s0", "-o", corrected)
+    _run("evaluate", outcomes, "--scores", "s0", "--label", "click", "--map", score_map, "--report", page)
     log = pl.read_parquet(corrected)
     found = world.outcomes(*(log[name].to_numpy() for name in ("s0", "prediction", "truth")))
     typer.echo("\nThe true rates of this simulation are known. Without the noise of outcomes:\n")

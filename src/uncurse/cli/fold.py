@@ -26,12 +26,12 @@ def fold(
 ) -> None:
     """Fold a straight map into a saved model, at no serving cost.
 
-    uncurse fit --straight writes such a map. Only an ONNX model can hold a curve.
+    uncurse fit --affine writes such a map. Only an ONNX model can hold a curve.
 
     Example: uncurse fold line.json model.txt -o model2.txt
     """
     from .. import serving
 
     check_outputs({"--out": out}, [model, map_file])
-    kind = serving.fold_file(load_map(map_file)[0], model, out, layer=layer, output=output)
+    kind = serving.fold_file(load_map(map_file).map, model, out, layer=layer, output=output)
     note(f"{map_file} folded into {model} ({kind}): written to {out}")

@@ -12,19 +12,19 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from ..text_tables import aligned
+from ..text import aligned
 from . import options, reading
 from .app import app
 from .output import Format, Quiet, check_outputs, emit, note, program_facts, working
 
 if TYPE_CHECKING:
-    from ..debias import FitRecord
     from ..evidence import Evidence
     from ..logs import Settled
-    from ..maps import ScoreMap
-    from ..monitoring import Calibration, MonitorState, Verdict
+    from ..methods import FitRecord
+    from ..monitoring import MonitorState, Verdict
+    from ..monitoring.sequential import Calibration
 
-_MOST_GROUPS = 20  # lines of groups in the text; other formats have all
+_MOST_GROUPS = 20  # lines of segments in the text; other formats have all
 
 
 @app.command()
@@ -32,13 +32,14 @@ def monitor(
     map_file: options.MapFile,
     log: options.LogsOrEvidence,
     label: options.Label = None,
-    score: options.Score = None,
+    scores: options.Served = None,
     weight: options.Weight = None,
-    group: Annotated[
-        str | None, typer.Option(help="Column of groups; calibration is shown for each (default: that of the map).")
+    segment: Annotated[
+        str | None, typer.Option(help="Column of segments; calibration is shown for each (default: that of the map).")
     ] = None,
     request: options.Request = None,
     top_k: options.TopK = None,
+    missing: options.Missing = None,
     pool: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,46 +63,50 @@ def monitor(
     tolerance: options.Tolerance = None,
     prometheus: Annotated[Path | None, typer.Option(help="Write metrics in the text format of Prometheus.")] = None,
     report: options.ReportFile = None,
-    engine: options.Engine = None,
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Check whether a map still holds on new labelled rows: keep, watch or refit.
+    """Check whether a map still holds on new labeled rows: keep, watch or alarm.
 
     LOG holds rows that were selected and have labels since; rows without a label are left out. With --state the command
     may run every day: a valid map ever raises an alarm with probability 5% at most. Exit code 0 for keep and watch, 1
-    for refit.
+    for alarm.
 
     \b
     Examples:
       uncurse monitor map.json log.parquet --label click --state state.json --report since_fit.html
-      uncurse monitor map.json log.parquet --label click --request request_id --top-k 1 --json
+      uncurse monitor map.json log.parquet --label click --request request_id --top-k 1 --format json
       uncurse monitor map.json 'logs/*.parquet' --label sale --time shown_at --settled-before 2026-11-14 --state s.json
     """
     from .. import monitoring
     from ..monitoring.prometheus import prometheus_text
-    from ..report import check_requirements
+    from ..monitoring.state import map_digest
+    from ..report import monitor_page
+    from ..report.page import check_requirements
 
     inputs = [map_file, *log, *(pool or [])]
     outputs = {"--state": state, "--prometheus": prometheus, "--report": report}
-    check_outputs(outputs, inputs, suffixes={"--state": (".json",), "--report": (".html", ".htm")})
+    suffixes = {"--state": (".json",), "--prometheus": (".prom", ".txt"), "--report": (".html", ".htm")}
+    check_outputs(outputs, inputs, suffixes=suffixes)
     if report is not None:
         check_requirements()  # before these rows are counted
-    reading.check_engine(engine, [*log, *(pool or [])])
     accepted = options.share(tolerance or "0", "--tolerance", zero=True)
-    score_map, record = reading.load_map(map_file)
+    fitted = reading.load_map(map_file)
+    score_map, record = fitted.map, fitted.record
     with nullcontext() if state is None else documents.locked(state):
         before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)
         if before is not None:
-            _check_state(str(state), before, map_file, score_map)
+            try:
+                before.check_map(map_digest(score_map))
+            except UncurseError:
+                problem = f"--state {state} belongs to another map than {map_file}; name a new file for a new map"
+                raise UncurseError(problem) from None
         settled = _settled(label, time, settled_before, before, log)
-        given = _given(label, score, weight, group, request, top_k)
-        rows = reading.read_for_map(log, map_file, (score_map, record), given, engine, settled)
-        if record is not None:
-            reading.check_served(map_file, record, rows.spec.scores[0])
-        candidates = None if pool is None else _read_pool(pool, record, map_file, engine)
-        fitted: Any = score_map if record is None else _fitted(score_map, record)
+        given = {"scores": reading.served_column(scores), "label": label, "weight": weight, "segment": segment}
+        rows = reading.read_for_maps(
+            log, {map_file: fitted}, {**given, "request": request, "top_k": top_k, "missing": missing}, settled
+        )
+        candidates = None if pool is None else _read_pool(pool, record, map_file)
         verdict = monitoring.monitor(fitted, rows, before, pool=candidates, day=day, tolerance=accepted)
         if settled_before is not None:
             verdict = replace(verdict, state=replace(verdict.state, settled_before=settled_before))
@@ -110,35 +115,20 @@ def monitor(
     if prometheus is not None:
         documents.write(prometheus, prometheus_text(verdict, os.path.basename(map_file)))
     if report is not None:
-        _write_report(report, verdict, accepted, map_file, record, reading.log_facts(log, rows))
+        allowed = {"Tolerance": f"{100 * accepted:g}%"} if accepted else {}
+        facts = {**reading.log_facts(log, rows, Map=map_file), **allowed, **program_facts()}
+        with working("drawing"):
+            monitor_page(verdict, os.path.basename(map_file), accepted, fitted, facts).to_html(report)
     emit(
-        "json" if json else format,
+        format,
         lambda: _text(verdict, pool is not None),
         lambda: documents.dumps("verdict", {"map": map_file, **verdict.to_dict()}),
     )
     for path in (state, prometheus, report):
         if path is not None:
             note(f"written to {path}")
-    if verdict.decision == "refit":
+    if verdict.decision == "alarm":
         raise typer.Exit(1)
-
-
-def _given(
-    label: str | None, score: str | None, weight: str | None, group: str | None, request: str | None, top_k: int | None
-) -> dict[str, Any]:
-    given = {"scores": None if score is None else (score,), "label": label, "weight": weight, "group": group}
-    return {**given, "request": request, "top_k": top_k}
-
-
-def _check_state(path: str, state: MonitorState, map_file: str, score_map: ScoreMap) -> None:
-    from ..monitoring.state import map_digest
-
-    try:
-        state.check_map(map_digest(score_map))
-    except UncurseError:
-        raise UncurseError(
-            f"--state {path} belongs to another map than {map_file}; name a new file after a refit"
-        ) from None
 
 
 def _settled(
@@ -170,37 +160,15 @@ def _settled(
     return Settled(label, time, since, before)
 
 
-def _read_pool(pool: list[str], record: FitRecord | None, map_file: str, engine: str | None) -> Evidence:
+def _read_pool(pool: list[str], record: FitRecord | None, map_file: str) -> Evidence:
     if record is None:
         raise UncurseError(f"--pool needs a map that says what it was fitted to, and {map_file} does not; fit it again")
     given: dict[str, Any] = {"scores": record.pool.columns, "scale": record.scale, "link": record.link}
-    given |= {"negative_rate": record.negative_rate, "weight": None, "group": None}
-    return reading.read_evidence(pool, given, engine, scale_from=map_file)
-
-
-def _fitted(score_map: ScoreMap, record: FitRecord) -> Any:
-    from ..debias import Fitted
-
-    return Fitted(score_map, record)
+    given |= {"negative_sampling_rate": record.negative_sampling_rate, "weight": None, "segment": None}
+    return reading.read_evidence(pool, given, scale_from=map_file)
 
 
 # ---------------------------------------------------------------------------- results
-
-
-def _write_report(
-    path: Path,
-    verdict: Verdict,
-    tolerance: float,
-    map_file: str,
-    record: FitRecord | None,
-    facts: dict[str, str | list[str] | None],
-) -> None:
-    from ..report import Monitored, MonitorReport
-
-    facts = {"Map": map_file, **facts, "Tolerance": f"{100 * tolerance:g}%" if tolerance else None, **program_facts()}
-    known = {name: fact for name, fact in facts.items() if fact is not None}
-    with working("drawing"):
-        MonitorReport(Monitored(verdict, os.path.basename(map_file), tolerance), record, known).to_html(path)
 
 
 def _percent(value: float | None, missing: str = "") -> str:
@@ -229,14 +197,14 @@ def _text(verdict: Verdict, pool: bool) -> str:
     add("these rows", verdict.latest)
     for part in verdict.buckets:
         add(f"predictions {part.name}", part)
-    groups = sorted(verdict.groups, key=lambda part: -part.e_value)
-    for part in groups[:_MOST_GROUPS]:
-        add(f"group {part.name}", part)
+    segments = sorted(verdict.segments, key=lambda part: -part.e_value)
+    for part in segments[:_MOST_GROUPS]:
+        add(f"segment {part.name}", part)
     lines += aligned(rows)
-    if len(groups) > _MOST_GROUPS:
-        lines.append(f"… and {len(groups) - _MOST_GROUPS:,} groups with less evidence; --format json has all")
+    if len(segments) > _MOST_GROUPS:
+        lines.append(f"… and {len(segments) - _MOST_GROUPS:,} segments with less evidence; --format json has all")
     lines.append("")
-    # The labelled rows are those that this system showed; those of the fit often come from another.
+    # The labeled rows are those that this system showed; those of the fit often come from another.
     aside = "" if pool else " (for information, no part of the verdict)"
     if verdict.scores is not None:
         change = verdict.scores
@@ -250,7 +218,7 @@ def _text(verdict: Verdict, pool: bool) -> str:
         lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors{aside}")
     elif pool and verdict.scores is not None:
         lines.append("λ is not compared: this map has none, or there is one score column")
-    if verdict.decision != "refit":  # after an alarm the error is found
+    if verdict.decision != "alarm":  # after an alarm the error is found
         needed = verdict.positives_needed
         labels = f"about {needed:,} more positive labels are needed" if needed else "there are enough labels"
         lines.append(f"{labels} to find an error of 5%")

@@ -13,9 +13,7 @@ import typer
 from ..errors import UncurseError
 
 ScaleName = Literal["logit", "probability", "value"]
-LinkName = Literal["logistic", "identity", "log", "probit"]
-ReplicasName = Literal["seeds", "bootstrap", "anchored", "ensemble", "snapshots"]
-EngineName = Literal["polars", "duckdb", "spark"]
+ReplicasName = Literal["seeds", "bootstrap", "ensemble", "snapshots"]
 DialectName = Literal["duckdb", "spark", "bigquery", "snowflake"]
 _MAX_SHARES = 1_000
 
@@ -45,20 +43,20 @@ def share(text: str, option: str, most: float = 1.0, *, zero: bool = False) -> f
 
 
 def shares(text: str) -> list[float]:
-    """Return the shares of ``--alpha``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas."""
+    """Return the shares of ``--top``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas."""
     found: list[float] = []
     for part in text.split(","):
         ends = part.split(":")
         if len(ends) not in (1, 3):
-            raise UncurseError(f"--alpha is {text!r}; pass shares such as 2%,5%, or first:last:step")
-        first, *rest = [share(end, "--alpha") for end in ends]
+            raise UncurseError(f"--top is {text!r}; pass shares such as 2%,5%, or first:last:step")
+        first, *rest = [share(end, "--top") for end in ends]
         if not rest:
             found.append(first)
             continue
         last, step = rest
         count = int((last - first) / step + 1e-9) + 1 if last >= first else 0
         if not 0 < count <= _MAX_SHARES:
-            raise UncurseError(f"--alpha is {text!r}, {count:,} shares; use between 1 and {_MAX_SHARES:,}")
+            raise UncurseError(f"--top is {text!r}, {count:,} shares; use between 1 and {_MAX_SHARES:,}")
         found += [round(first + i * step, 12) for i in range(count)]
     return found
 
@@ -93,11 +91,18 @@ Out = Annotated[str, typer.Option("--out", "-o", help="JSON file to write; - for
 Scores = Annotated[
     str | None, typer.Option("--scores", help="Columns of the replica scores, comma-separated, the served one first.")
 ]
-Score = Annotated[str | None, typer.Option(help="Column of the served score.")]
+Served = Annotated[
+    str | None, typer.Option("--scores", help="Column of the served score; of several, separated by commas, the first.")
+]
 Scale = Annotated[ScaleName | None, typer.Option(help="Scale of the scores.")]
 Label = Annotated[str | None, typer.Option(help="Column of 0/1 labels.")]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
-Group = Annotated[str | None, typer.Option(help="Column of groups (text or integers); each group gets its own map.")]
+Missing = Annotated[
+    Literal["refuse", "drop"] | None, typer.Option(help="What to do with rows without a value (default refuse).")
+]
+Segment = Annotated[
+    str | None, typer.Option(help="Column of segments (text or integers); each segment gets its own map.")
+]
 Request = Annotated[
     str | None, typer.Option(help="Column of requests, unique over all files; only the best rows of each are kept.")
 ]
@@ -110,9 +115,7 @@ NegativeRate = Annotated[
         help="Negative-sampling rate used in training, such as 10%; scores are corrected for it.",
     ),
 ]
-Link = Annotated[LinkName | None, typer.Option(help="Link on which scores are shrunk (default logistic).")]
-Engine = Annotated[EngineName | None, typer.Option(help="Engine that reads the files (default polars).")]
-GroupColumn = Annotated[str | None, typer.Option(help="Column of groups, for maps by group.")]
+SegmentColumn = Annotated[str | None, typer.Option(help="Column of segments, for maps by segment.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write an offline HTML page to this file.")]
 Tolerance = Annotated[str | None, typer.Option(help="Errors of the odds up to this share are accepted (default 0%).")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import platform
 import shlex
@@ -32,12 +33,12 @@ Quiet = Annotated[
 _state: dict[str, Any] = {"quiet": False, "command": None}
 
 
-def emit(format: str, text: Callable[[], str], document: Callable[[], str], *, stdout: bool = True) -> None:
+def emit(format: str, text: Callable[[], str], document: Callable[[], str], out: str | None = None) -> None:
     """Print a result as text for people ("table") or as a JSON document ("json").
 
-    If standard output holds a file already, `stdout` is False, and the text goes to standard error.
+    If standard output holds the file `out` already, the text goes to standard error.
     """
-    if not stdout:
+    if is_stdout(out):
         note(text())
     else:
         typer.echo(document() if format == "json" else text())
@@ -105,62 +106,47 @@ def check_outputs(
     `outputs` are paths by option; None if an option is not given. `suffixes` are those that the file of an option may
     have. `folders` are options that may name an existing folder.
     """
-    inputs = list(inputs)
-    if inputs.count("-") > 1:
+    sources = [str(source) for source in inputs]
+    if sources.count("-") > 1:
         raise UncurseError("standard input is named twice; name a file for one of them")
-    given = {option: str(path) for option, path in outputs.items() if path is not None}
-    streams = [option for option, path in given.items() if path == "-"]
-    if streams and streams != ["--out"]:
-        raise UncurseError(f"{streams[-1]} cannot be standard output; name a file")
-    if streams and format != "table":
-        raise UncurseError("--out and --format both write to standard output; name a file for one of them")
-    taken = dict.fromkeys(_real_files(inputs), "an input of this command")
-    for option, path in given.items():
-        if not path:
-            raise UncurseError(f"{option} is empty; name a file")
-        if path == "-":
+    files = [file for name in sources for file in ([name] if os.path.exists(name) else glob.glob(name, recursive=True))]
+    taken = {os.path.realpath(file): "an input of this command" for file in files}
+    for option, path in ((option, str(path)) for option, path in outputs.items() if path is not None):
+        if is_stdout(path) and option == "--out":
+            if format != "table":
+                raise UncurseError("--out and --format both write to standard output; name a file for one of them")
             continue
-        regular = _check_target(option, path, option in folders)
-        real = os.path.realpath(path)
-        if regular and real in taken:
+        if is_stdout(path):
+            raise UncurseError(f"{option} cannot be standard output; name a file")
+        _check_target(option, path, option in folders)
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            continue  # a device or a pipe
+        real, wanted = os.path.realpath(path), (suffixes or {}).get(option, ("",))
+        if real in taken:
             raise UncurseError(f"{option} {path} is {taken[real]}; name another file")
-        wanted = (suffixes or {}).get(option, ("",))
-        if regular and not path.lower().endswith(wanted):
+        if not path.lower().endswith(wanted):
             raise UncurseError(f"{option} is {path}; name a {' or '.join(wanted)} file")
         taken[real] = f"the file of {option} too"
 
 
-def _check_target(option: str, path: str, folder: bool) -> bool:
-    """Check that a path can be written to; return False for a device or a pipe."""
-    target, problem = Path(path), None
+def _check_target(option: str, path: str, folder: bool) -> None:
+    """Check that a path can be written to."""
+    if not path:
+        raise UncurseError(f"{option} is empty; name a file")
+    problem, parent = None, os.path.dirname(os.path.abspath(path))
     try:
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            os.lstat(path)  # since Python 3.14, methods of Path return False for a name that is no name
-        parent = target.absolute().parent
-        if not parent.is_dir():
+            os.lstat(path)
+        if not os.path.isdir(parent):
             problem = "No such file or directory"
-        elif target.is_dir() and not folder:
+        elif os.path.isdir(path) and not folder:
             problem = "Is a directory"
-        elif not os.access(target if target.exists() else parent, os.W_OK):
+        elif not os.access(path if os.path.exists(path) else parent, os.W_OK):
             problem = "Permission denied"
     except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
         path, problem = repr(path[:60]), getattr(error, "strerror", str(error))
     if problem is not None:
         raise UncurseError(f"cannot write {option} {path}: {problem}")
-    return not target.exists() or target.is_file() or target.is_dir()
-
-
-def _real_files(inputs: Iterable[str | Path]) -> set[str]:
-    from ..logs.files import find_files
-
-    found: set[str] = set()
-    for source in inputs:
-        try:
-            files = [str(source)] if os.path.isfile(source) else list(find_files([source]))
-        except (UncurseError, OSError, ValueError):  # whatever reads it reports this
-            continue
-        found |= {os.path.realpath(file) for file in files}
-    return found
 
 
 # ---------------------------------------------------------------------------- progress

@@ -12,15 +12,14 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .. import documents
 from ..errors import UncurseError
+from ..validation import warn_user
 from .output import working
 
 if TYPE_CHECKING:
-    from ..debias import FitRecord
     from ..evidence import Evidence, LogSpec
     from ..logs import Settled
-    from ..maps import ScoreMap
+    from ..methods import Fitted
 
 #: Options that describe a log, by the fields of `LogSpec` (and "request"); None where an option is not given.
 LogOptions = Mapping[str, Any]
@@ -32,12 +31,8 @@ def check_same(name: str, held: Mapping[str, object], remedy: str) -> None:
     for source, other in others:
         if other != value:
             mine, theirs = (",".join(v) if isinstance(v, tuple) else "none" if v is None else v for v in (value, other))
-            raise UncurseError(f"{option_name(name)} is {mine} in {first}, and {theirs} in {source}; {remedy}")
-
-
-def option_name(name: str) -> str:
-    """Return the option that sets an argument: ``--top-k`` for ``top_k``."""
-    return "--" + name.replace("_", "-")
+            option = "--" + name.replace("_", "-")
+            raise UncurseError(f"{option} is {mine} in {first}, and {theirs} in {source}; {remedy}")
 
 
 def column_names(text: str, option: str = "--scores") -> tuple[str, ...]:
@@ -48,12 +43,17 @@ def column_names(text: str, option: str = "--scores") -> tuple[str, ...]:
     return names
 
 
-def log_spec(given: LogOptions, scores_option: str = "--scores") -> LogSpec:
+def served_column(scores: str | None) -> tuple[str, ...] | None:
+    """Return the first column of --scores, which is served; None if the option is not given."""
+    return None if scores is None else column_names(scores)[:1]
+
+
+def log_spec(given: LogOptions) -> LogSpec:
     """Return the description of a log; an option that only the user can know must be given."""
     from ..evidence import LogSpec, TopK
 
     if given["scores"] is None:
-        raise UncurseError(f"{scores_option} is missing; name the column of the served score")
+        raise UncurseError("--scores is missing; name the column of the served score")
     if given["scale"] is None:
         raise UncurseError("--scale is missing; name the scale of the scores: logit, probability or value")
     fields = {name: value for name, value in given.items() if value is not None}
@@ -70,56 +70,44 @@ def label_options(spec: LogSpec) -> str:
     return f"--label {spec.label}{weight}{selection}"
 
 
-def check_engine(engine: str | None, sources: Sequence[str]) -> None:
-    """Refuse an engine if there is no log for it to read."""
-    if engine is not None and all(map(is_evidence, sources)):
-        raise UncurseError(f"--engine {engine} reads logs, and {', '.join(sources)} is evidence; leave it out")
-
-
 def read_evidence(
     sources: Sequence[str],
     given: LogOptions,
-    engine: str | None,
     *,
-    scores_option: str = "--scores",
     need_label: bool = False,
-    replica_counts: bool = False,
     settled: Settled | None = None,
     half_life: float | None = None,
     scale_from: str | None = None,
 ) -> Evidence:
-    """Read logs, or merge evidence files, with the parts that a command needs; both must fit the given options.
+    """Read logs, or merge evidence files; both must fit the given options.
 
     With a half-life, in files, evidence files are in order of time, and older ones count less. `scale_from` is the map
     that the scale was taken from.
     """
     from ..evidence import merged
 
-    names = ", ".join(sources)
+    names, missing = ", ".join(sources), given.get("missing")
+    given = {name: value for name, value in given.items() if name != "missing"}
     if not any(map(is_evidence, sources)):
         if need_label and given["label"] is None:
             raise UncurseError("--label is missing; name the column of 0/1 labels")
-        spec = log_spec(given, scores_option)
-        return collect_logs(sources, spec, replica_counts, engine, settled, scale_from)
+        return collect_logs(sources, log_spec(given), settled, scale_from, missing)
+    if missing is not None:
+        raise UncurseError(f"--missing {missing} needs rows, and {names} is evidence; leave the option out")
     if not all(map(is_evidence, sources)):
         raise UncurseError(f"{names} are logs and evidence mixed; collect the logs first")
     for i, source in enumerate(sources):
         if os.path.realpath(source) in map(os.path.realpath, sources[:i]):
             raise UncurseError(f"{source} is named twice; its rows would count twice")
     evidence = merged(_in_order(sources, half_life), half_life)
-    _check_collected(evidence.spec, names, given, scores_option)
-    if need_label and evidence.spec.label is None:
+    spec = evidence.spec
+    held = {**vars(spec), "request": spec.top_k and spec.top_k.request, "top_k": spec.top_k and spec.top_k.k}
+    for name, value in given.items():
+        own = held[name][: len(value)] if name == "scores" and value is not None else held[name]
+        if value is not None:
+            check_same(name, {"this command": value, names: own}, "leave the option out, or collect the log again")
+    if need_label and spec.label is None:
         raise UncurseError(f"{names} was collected without labels; collect it again with --label")
-    if replica_counts and len(evidence.spec.scores) < 2:
-        raise UncurseError(
-            f"{names} was collected with the score column {evidence.spec.scores[0]!r} alone; collect it again with all "
-            f"columns ({scores_option}), the served one first"
-        )
-    if replica_counts and evidence.replica_counts is None:
-        raise UncurseError(
-            f"{names} was collected without replica counts; collect it again without --no-replica-counts, or use "
-            "--method vad with neither --shape free nor --straight"
-        )
     return evidence
 
 
@@ -140,73 +128,86 @@ def _in_order(sources: Sequence[str], half_life: float | None) -> Iterator[Evide
         yield evidence
 
 
-def read_for_map(
-    sources: Sequence[str],
-    map_file: str,
-    fitted: tuple[ScoreMap, FitRecord | None],
-    given: LogOptions,
-    engine: str | None,
-    settled: Settled | None = None,
+def read_for_maps(
+    sources: Sequence[str], maps: Mapping[str, Fitted], given: LogOptions, settled: Settled | None = None
 ) -> Evidence:
-    """Read labelled rows with the options that a map was fitted with; both must fit together."""
-    from ..debias.replica_kinds import replica_kind
-    from ..maps import Grouped
-
-    score_map, record = fitted
-    names, by_group = ", ".join(sources), isinstance(score_map, Grouped)
-    of_map: dict[str, Any] = {"scale": score_map.scale}
-    if record is not None:
-        of_map["negative_rate"] = record.negative_rate
-        if by_group:
-            of_map["group"] = record.group
-        if replica_kind(record.replicas).served_is_a_column:
-            of_map["scores"] = record.pool.columns[:1]
-    if not any(map(is_evidence, sources)):  # evidence is checked against what was given; a log needs all options
-        given = {**given, **{name: value for name, value in of_map.items() if given.get(name) is None}}
-    options: Any = {"scores_option": "--score", "need_label": True, "settled": settled, "scale_from": map_file}
-    rows = read_evidence(sources, given, engine, **options)
-    remedy = f"collect {names} again"
-    check_same("scale", {map_file: score_map.scale, names: rows.spec.scale}, remedy)
-    if record is not None:
-        check_same("negative_rate", {map_file: record.negative_rate, names: rows.spec.negative_rate}, remedy)
-    if by_group and not rows.groups:
-        column = (None if record is None else record.group) or "COLUMN"
-        raise UncurseError(f"{map_file} has a map for each group; {remedy} with --group {column}")
+    """Read labeled rows with the options that maps, by their files, were fitted with; all must fit together."""
+    options = dict(given)
+    if not any(map(is_evidence, sources)):  # evidence is checked against what is given; a log needs all options
+        for name in ("scale", "negative_sampling_rate", "segment", "scores"):
+            held = {path: _held(fitted, name) for path, fitted in maps.items() if _held(fitted, name, "") != ""}
+            if options.get(name) is not None:
+                held = {"this command": options[name], **({} if name in ("scores", "segment") else held)}
+            if held:
+                if name != "scores":  # a wrong score is found below, with its own remedy
+                    check_same(name, held, "use each map with the options that it was fitted with")
+                options[name] = next(iter(held.values()))
+    scale_from = next(iter(maps), None)
+    rows = read_evidence(sources, options, need_label=True, settled=settled, scale_from=scale_from)
+    for path, fitted in maps.items():
+        _check_map(path, fitted, rows, ", ".join(sources))
     return rows
 
 
-def _check_collected(spec: LogSpec, names: str, given: LogOptions, scores_option: str) -> None:
-    """Check that no option contradicts evidence that was collected before."""
-    held = {**vars(spec), "request": spec.top_k and spec.top_k.request, "top_k": spec.top_k and spec.top_k.k}
-    if scores_option == "--score":
-        given, held["score"] = {**given, "score": given["scores"], "scores": None}, spec.scores[:1]
-    for name, value in given.items():
-        if value is not None:
-            remedy = "leave the option out, or collect the log again"
-            check_same(name, {"this command": value, names: held[name]}, remedy)
+def _held(fitted: Fitted, name: str, unknown: Any = None) -> Any:
+    """Return the value of an option that a map was fitted with; `unknown` if the map does not have it."""
+    from ..maps import Segmented
+    from ..methods.noise import replica_kind
+
+    record = fitted.record
+    if name == "scale":
+        return fitted.map.scale
+    if record is None or (name == "segment" and not isinstance(fitted.map, Segmented)):
+        return unknown
+    if name == "scores":
+        return record.pool.columns[:1] if replica_kind(record.replicas).served_is_a_column else unknown
+    return getattr(record, name)
+
+
+def _check_map(path: str, fitted: Fitted, rows: Evidence, names: str) -> None:
+    """Check that a map takes the scores of some rows."""
+    from ..maps import Segmented
+
+    spec, record = rows.spec, fitted.record
+    check_same("scale", {path: fitted.map.scale, names: spec.scale}, "use one scale")
+    if isinstance(fitted.map, Segmented):
+        if not rows.segments:
+            column = (None if record is None else record.segment) or "COLUMN"
+            raise UncurseError(f"{path} has a map for each segment; collect {names} again with --segment {column}")
+        unknown = sum(part.rows for name, part in rows.segments.items() if name not in fitted.map.maps)
+        if unknown:
+            warn_user(
+                f"{unknown:,} of {rows.rows:,} rows have a {spec.segment} without a map in {path}; they get the "
+                "default map"
+            )
+    if record is None:
+        return
+    rates = {path: record.negative_sampling_rate, names: spec.negative_sampling_rate}
+    check_same("negative_sampling_rate", rates, f"collect {names} again")
+    check_served(path, fitted, spec.scores[0])
+    if set(map(os.path.realpath, record.label_sources)) & set(map(os.path.realpath, rows.sources)):
+        warn_user(f"{path} was fitted to the labels of {names}; use other rows, say of another day")
 
 
 def collect_logs(
     sources: Sequence[str],
     spec: LogSpec,
-    replica_counts: bool,
-    engine: str | None,
     settled: Settled | None = None,
     scale_from: str | None = None,
+    missing: str | None = None,
 ) -> Evidence:
     """Collect the evidence of logs with a progress bar; `scale_from` is the map that the scale was taken from."""
-    from ..logs import collect_spec
+    from ..logs.collecting import collect_spec
     from ..logs.files import count_rows
 
     files = [input_file(source) for source in sources]
-    counted = engine in (None, "polars") and spec.top_k is None
-    with working("reading", lambda: count_rows(files) if counted else None) as advance:
-        options: Any = {"engine": engine or "polars", "progress": advance, "settled": settled}
+    with working("reading", lambda: count_rows(files) if spec.top_k is None else None) as advance:
+        options: Any = {"progress": advance, "settled": settled, "missing": missing or "refuse"}
         if scale_from is not None:  # commands that take the scale from a map do not take another one
             options["scale_remedy"] = (
                 f"name a column of logits, which {scale_from} was fitted to, or fit a map of probabilities"
             )
-        evidence = collect_spec(files, spec, replica_counts, **options)
+        evidence = collect_spec(files, spec, **options)
     return replace(evidence, sources=tuple(sources))
 
 
@@ -215,16 +216,17 @@ def _standard_input() -> str:
     """Copy standard input to a temporary file; its first bytes tell its kind."""
     if sys.stdin is None:
         raise UncurseError("standard input is closed; name a file")
-    context = documents.temporary_folder(tempfile.gettempdir())
-    path = context.__enter__() / "stdin"
-    atexit.register(context.__exit__, None, None, None)
-    with path.open("wb") as file:
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = os.path.join(folder, "stdin")
+    with open(path, "wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         head = file.read(4)
     kinds = {b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz", b"{": ".json"}
     suffix = next((suffix for start, suffix in kinds.items() if head.startswith(start)), ".csv")
-    return str(path.rename(path.with_name("stdin" + suffix)))
+    os.rename(path, path + suffix)
+    return path + suffix
 
 
 def input_file(source: str) -> str:
@@ -242,45 +244,46 @@ def without_temporary_path(message: str) -> str:
     return message.replace(_standard_input(), "standard input") if _standard_input.cache_info().currsize else message
 
 
-def load_map(path: str) -> tuple[ScoreMap, FitRecord | None]:
+def load_map(path: str) -> Fitted:
     """Read a map and how it was fitted."""
-    from ..debias import load_record
-    from ..maps import load
+    from ..methods import load
 
     file = input_file(path)
     if not file or os.path.isdir(file):
         raise UncurseError(f"{path!r} is not a map file; name a file that fit wrote")
-    return load(file), load_record(file)
+    return load(file)
 
 
-def check_served(path: str, record: FitRecord, score: str) -> None:
+def check_served(path: str, fitted: Fitted, score: str) -> None:
     """Check that a map is used on the score that it was fitted to."""
-    from ..debias.replica_kinds import replica_kind
     from ..evidence.from_arrays import column_names as names_of_arrays
 
-    columns = record.pool.columns
-    if not replica_kind(record.replicas).served_is_a_column:
-        if score in columns:
-            raise UncurseError(
-                f"{path} takes the mean of {', '.join(columns)}, and {score} is one of them; use a column of the mean"
-            )
-    elif score != columns[0] and columns[:1] != names_of_arrays(1):  # arrays have no names
+    if fitted.record is None:
+        return
+    columns, served = fitted.record.pool.columns, _held(fitted, "scores")
+    if served is None and score in columns:
+        raise UncurseError(
+            f"{path} takes the mean of {', '.join(columns)}, and {score} is one of them; use a column of the mean"
+        )
+    if served is not None and score != columns[0] and columns[:1] != names_of_arrays(1):  # arrays have no names
         raise UncurseError(
             f"{path} was fitted to the score column {columns[0]!r}, not to {score!r}; rename the column if it is the "
             "same score, or fit a map to it"
         )
 
 
-def log_facts(sources: Sequence[str], evidence: Evidence) -> dict[str, str | list[str] | None]:
-    """Describe the rows that were read, for a report; None for options that were not used."""
+def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[str, str | list[str]]:
+    """Describe the rows that were read, for a report, without options that were not used."""
     spec = evidence.spec
-    return {
+    facts: dict[str, Any] = {
         "Log": list(sources),
         "Rows": f"{evidence.rows:,}",
         "Served score": f"{spec.scores[0]} ({spec.scale})",
         "Label": spec.label,
         "Weight": spec.weight,
-        "Group": spec.group,
-        "Negative-sampling rate": None if spec.negative_rate is None else f"{spec.negative_rate:g}",
+        "Segment": spec.segment,
+        "Negative-sampling rate": None if spec.negative_sampling_rate is None else f"{spec.negative_sampling_rate:g}",
         "Selection": None if spec.top_k is None else str(spec.top_k),
+        **more,
     }
+    return {name: fact for name, fact in facts.items() if fact}

@@ -9,14 +9,14 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from ..text_tables import aligned
+from ..text import aligned
 from . import options, reading
 from .app import app
 from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
 
 if TYPE_CHECKING:
-    from ..debias import RefreshRecord
     from ..evidence import Evidence
+    from ..methods import RefreshRecord
 
 
 @app.command()
@@ -26,20 +26,18 @@ def refresh(
         list[str],
         typer.Argument(
             metavar="TODAY...",
-            help="New labelled rows: evidence files from collect, or parquet or CSV files.",
+            help="New labeled rows: evidence files from collect, or parquet or CSV files.",
             callback=options.expand_evidence,
         ),
     ],
     out: options.Out,
     label: options.Label = None,
-    score: Annotated[
-        str | None, typer.Option(help="Column of the served score (default: the one that the map was fitted to).")
-    ] = None,
+    scores: options.Served = None,
     weight: options.Weight = None,
     request: options.Request = None,
     top_k: options.TopK = None,
-    group: options.GroupColumn = None,
-    engine: options.Engine = None,
+    missing: options.Missing = None,
+    segment: options.SegmentColumn = None,
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
@@ -53,35 +51,33 @@ def refresh(
       uncurse refresh map.json today.json -o map2.json
       uncurse refresh map.json shown.parquet --label click -o map2.json
     """
-    from .. import debias
-    from ..debias.refresh import refresh as refresh_map
     from ..logs import Settled
-    from ..maps import Grouped
+    from ..maps import Segmented
+    from ..methods.refresh import refresh as refresh_map
 
     check_outputs({"--out": out}, [map_file, *today], format=format, suffixes={"--out": (".json",)})
-    reading.check_engine(engine, today)
-    score_map, record = reading.load_map(map_file)
-    given: dict[str, Any] = {"scores": None if score is None else (score,), "label": label, "weight": weight}
-    given |= {"request": request, "top_k": top_k, "group": group}
-    if group is not None and not isinstance(score_map, Grouped):
-        raise UncurseError(f"--group {group} is for maps by group, and {map_file} is not one; leave it out")
+    before = reading.load_map(map_file)
+    given: dict[str, Any] = {"scores": reading.served_column(scores), "label": label, "weight": weight}
+    given |= {"request": request, "top_k": top_k, "segment": segment, "missing": missing}
+    if segment is not None and not isinstance(before.map, Segmented):
+        raise UncurseError(f"--segment {segment} is for maps by segment, and {map_file} is not one; leave it out")
     # Rows without a label are no negatives: they are left out.
     settled = None if label is None or any(map(reading.is_evidence, today)) else Settled(label)
-    rows = reading.read_for_map(today, map_file, (score_map, record), given, engine, settled)
+    rows = reading.read_for_maps(today, {map_file: before}, given, settled)
     try:
         with working("refreshing"):
-            fitted = refresh_map(score_map if record is None else debias.Fitted(score_map, record), rows)
+            fitted = refresh_map(before, rows)
     except UncurseError as error:
         raise UncurseError(f"{map_file}, {', '.join(today)}: {error}") from None
-    had_intervals = record is not None and bool(record.remaining_error)
+    assert fitted.record is not None
     found = replace(fitted.record.refreshes[-1], command=command_line())
     record = replace(fitted.record, refreshes=(*fitted.record.refreshes[:-1], found))
-    write_document(out, fitted.map.to_json(record.to_dict()) + "\n")
+    write_document(out, replace(fitted, record=record).to_json() + "\n")
     emit(
         format,
-        lambda: _text(found, rows, map_file, out, had_intervals=had_intervals),
+        lambda: _text(found, rows, map_file, out, had_intervals=before.errors is not None),
         lambda: documents.dumps("refresh", {**asdict(found), "map": fitted.map.to_dict()}),
-        stdout=not is_stdout(out),
+        out,
     )
 
 
@@ -89,7 +85,7 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_
     """Return the result as lines for people."""
     from ..report.prose import percent, refresh_parts
 
-    counts = f"{found.rows:,} labelled rows ({found.positives:,.0f} positive) of {rows.spec.scores[0]}"
+    counts = f"{found.rows:,} labeled rows ({found.positives:,.0f} positive) of {rows.spec.scores[0]}"
     lines = [f"refresh {found.number} of {map_file}, with {counts}", found.reason]
     if found.probabilities:
         table = [("", "change ± standard error", "probability of a change"), *refresh_parts(found)]
@@ -107,7 +103,7 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_
         lines += ["the intervals of the fit no longer hold, so the new map has none"] if had_intervals else []
     if is_stdout(out):
         return "\n".join([*lines, "written to standard output"])
-    columns = f"--score {rows.spec.scores[0]} {reading.label_options(rows.spec)}"
+    columns = f"--scores {rows.spec.scores[0]} {reading.label_options(rows.spec)}"
     maps = f"--map {map_file} --map {out}"
     following = f"; next: uncurse evaluate LOG {columns} {maps}" if found.changed else ", unchanged"
     return "\n".join([*lines, f"written to {out}{following}"])

@@ -36,12 +36,12 @@ def verify(
     from .. import serving
 
     names = None if features is None else list(column_names(features, "--features"))
-    score_map = load_map(map_file)[0]
+    score_map = load_map(map_file).map
     with working("scoring"):
         found = serving.verify_files(score_map, before, after, data, features=names, output=output)
     lines = [
         f"{found.rows:,} rows: "
-        + ("the same order" if found.same_order else f"{found.reversed_pairs:,} neighbours are REVERSED")
+        + ("the same order" if found.same_order else f"{found.reversed_pairs:,} neighbors are REVERSED")
         + ("" if found.agrees else "; this is NOT the map after the model"),
         f"largest difference to the map after the model: {found.score_difference:.2g} in the score, "
         f"{found.prediction_difference:.2g} in the prediction",

@@ -5,25 +5,16 @@ PyTorch is imported when something here needs it, not before.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-_HOMES = {
-    "train_replicas": "training",
-    "Replicas": "training",
-    "Progress": "run",
-}
+from ..optional import needing
+
+__all__ = ["Progress", "Replicas", "train_replicas"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'uncurse.deep' has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError(f"uncurse.deep.{name} needs PyTorch: pip install 'uncurse[deep]'") from None
-
-
-__all__ = ["Progress", "Replicas", "train_replicas"]
+    with needing("deep", f"uncurse.deep.{name} needs PyTorch"):
+        from . import training
+    return getattr(training, name)

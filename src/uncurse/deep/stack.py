@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -24,16 +22,9 @@ _UNSTACKABLE = re.compile(r"vmap|\.item\(\)|data-dependent|batching rule|functor
 
 
 class Stack:
-    """Stacked weights of R models, and how a step changes them."""
+    """Stacked weights of R models, and the optimizer (SGD or Adam) that changes them."""
 
     scored = 1 << 17  # rows times replicas that are scored at a time: a gigabyte or two
-    sizes: tuple[int, ...] = ()  # rows of each embedding table, where the models have one
-    dtype: torch.dtype | None = None  # of activations, where the precision can be chosen
-    table: Tensor | None = None  # embeddings of all models, (R · codes, width)
-    # If set, the backward pass is exact SGD itself: a weight is changed where its gradient is made, which is then never
-    # written. If not, weights and looked-up rows are left with gradients for an optimiser.
-    rate: float | None = None
-    touched: tuple[Tensor, Tensor] | None = None  # places in the table that were looked up, and their rows
 
     def __init__(self, replicas: int, device: torch.device) -> None:
         self.replicas, self.device = replicas, device
@@ -42,75 +33,66 @@ class Stack:
         self.weights: dict[str, Tensor] = {}
         self.buffers: dict[str, Tensor] = {}  # numbers that no gradient changes, such as means of batches
         self.widths: list[tuple[int, ...]] = []  # shapes of a row of each input, as trained on
+        self.learning_rate = 0.0
+        self.adam: torch.optim.Adam | None = None  # None for SGD
 
     def logits(self, *inputs: Tensor) -> Tensor:
         """Return logits (R, B) of inputs (R or 1, B, …): for training if gradients are enabled, else for scoring."""
         raise NotImplementedError
 
-    def check_inputs(self, *inputs: Tensor) -> None:
-        """Raise UncurseError if a row cannot be scored."""
-
     def module(self, replica: int) -> nn.Module:
         """Return one replica as a module of its own."""
         raise NotImplementedError
+
+    def check_inputs(self, *inputs: Tensor) -> None:
+        """Raise UncurseError if a row cannot be scored."""
 
     def reseed(self, seed: int, step: int) -> None:
         """Prepare a step of networks that draw random numbers."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return all that training changes, by name."""
-        return {**self.weights, **self.buffers, **({} if self.table is None else {"table": self.table})}
+        """Return all numbers of the models by name."""
+        return {**self.weights, **self.buffers}
 
     def with_state(self, state: dict[str, Tensor]) -> Stack:
-        """Return a stack of the same models with other weights."""
+        """Return a stack of the same models with other numbers."""
         made = copy.copy(self)
         made.weights = {name: state[name].to(self.device) for name in self.weights}
         made.buffers = {name: state[name].to(self.device) for name in self.buffers}
-        if self.table is not None:
-            made.table = state["table"].to(self.device)
         return made
 
+    def use_adam(self) -> None:
+        """Optimize by Adam instead of SGD. All of its state is made here, so that a checkpoint can fill it."""
+        cuda = self.device.type == "cuda"
+        self.adam = torch.optim.Adam(list(self.weights.values()), fused=True, capturable=cuda)
+        for w in self.weights.values():
+            step = torch.zeros((), device=self.device)
+            self.adam.state[w] = {"step": step, "exp_avg": torch.zeros_like(w), "exp_avg_sq": torch.zeros_like(w)}
 
-def stack_modules(model: Any, dataset: Any, seeds: Sequence[int], device: torch.device) -> Stack:
-    """Make one module per seed and stack them.
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """Return what the optimizer changes besides the models, by name."""
+        if self.adam is None:
+            return {}
+        return {f"{name}/{part}": x for name, w in self.weights.items() for part, x in self.adam.state[w].items()}
 
-    A model class may bring a stack: `stack_replicas` returns it, and `arguments_for` returns the arguments that fit the
-    data where `model` is the class itself.
-    """
-    if not callable(model) or isinstance(model, nn.Module):
-        raise UncurseError(
-            f"model is a {type(model).__name__}; pass a function that makes a module, such as lambda: Net(), so that "
-            "every replica has weights of its own"
-        )
-    made = _make_all(model, dataset, seeds, device)
-    first = next(made)
-    if hasattr(first, "stack_replicas"):
-        stack: Stack = first.stack_replicas(chain([first], made), dataset, len(seeds), device)
-        return stack
-    return ModuleStack([first, *made], device)
-
-
-def _make_all(model: Any, dataset: Any, seeds: Sequence[int], device: torch.device) -> Iterator[Any]:
-    """Yield the module of each seed; one at a time, because embedding tables are large."""
-    kind, has_shape = model, False
-    if isinstance(model, partial):
-        kind, has_shape = model.func, bool(model.args) or "sizes" in model.keywords
-    to_fit = hasattr(kind, "arguments_for") and not has_shape
-    arguments = kind.arguments_for(dataset) if to_fit else ()
-    for seed in seeds:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            with device if to_fit else nullcontext():
-                module = model(*arguments)
-        if not isinstance(module, nn.Module):
-            raise UncurseError(f"the function made a {type(module).__name__}, not an nn.Module")
-        yield module.to(device)
+    @torch.no_grad()
+    def step(self) -> None:
+        """Change the weights by the gradients that a backward pass left, and forget the gradients."""
+        changed = [w for w in self.weights.values() if w.grad is not None]
+        if self.adam is not None:
+            self.adam.param_groups[0]["lr"] = self.learning_rate
+            self.adam.step()
+        elif changed:  # not by torch.optim.SGD, which imports PyTorch's compiler and takes 20 µs longer on a CPU
+            gradients: Any = [w.grad for w in changed]
+            torch._foreach_add_(changed, gradients, alpha=-self.learning_rate)
+        for w in changed:
+            w.grad = None
 
 
 class ModuleStack(Stack):
     """A stack of any modules of one shape, by `torch.func`."""
 
-    def __init__(self, modules: list[nn.Module], device: torch.device) -> None:
+    def __init__(self, modules: Sequence[nn.Module], device: torch.device) -> None:
         super().__init__(len(modules), device)
         for part in chain.from_iterable(module.modules() for module in modules):
             if getattr(part, "sparse", False) or isinstance(part, nn.EmbeddingBag | nn.RNNBase):
@@ -180,10 +162,12 @@ class ModuleStack(Stack):
         return z if z.dtype == torch.float64 else z.float()
 
 
-def add_rows(table: Tensor, index: Tensor, rows: Tensor, factor: float) -> None:
-    """Add factor · rows to the table at `index`, repeated rows as often as they are there."""
-    rows = rows.to(table.dtype)
-    if table.is_cuda:
-        table.index_add_(0, index, rows, alpha=factor)
-    else:  # six times faster than index_add_ there
-        table.scatter_add_(0, index[:, None].expand_as(rows), rows if factor == 1 else rows * factor)
+def make_modules(make: Callable[[], Any], seeds: Sequence[int], device: torch.device) -> Iterator[Any]:
+    """Yield the module of each seed on the device; one at a time, because embedding tables are large."""
+    for seed in seeds:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            module = make()
+        if not isinstance(module, nn.Module):
+            raise UncurseError(f"the function made a {type(module).__name__}, not an nn.Module")
+        yield module.to(device)

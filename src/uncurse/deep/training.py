@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
-from numbers import Real
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
+from ..documents import SCHEMA_VERSION, replacing
 from ..errors import UncurseError
-from ..validation import check_count
-from .inputs import Dataset, check_finite, check_weights, inputs_of, pick_device, tensor, tensors_of
-from .plan import Plan
-from .run import Progress, Run, bar_or
-from .stack import Stack, stack_modules
+from ..validation import check_choice, check_count, check_flag, check_number, check_weights
+from .inputs import Dataset, check_finite, inputs_of, pick_device, tensor, tensors_of
+from .stack import ModuleStack, Stack, make_modules
+
+_RATE_CHANGES = 20  # values of a changing learning rate: a GPU captures its step anew for each
+_WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
+_SMALL = 1 << 25  # weights times rows of a step that one thread does in a few milliseconds
+_CHECKPOINT_SECONDS = 60.0
 
 
 def train_replicas(
-    model: Any,
+    model: Callable[[], nn.Module],
     dataset: Dataset,
     *,
     n_replicas: int = 2,
     epochs: int = 1,
     batch_size: int = 128,
-    optimiser: str = "sgd",
-    rate: float = 0.1,
-    final_rate: float | None = None,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
+    optimizer: str = "sgd",
+    learning_rate: float = 0.1,
     seed: int = 0,
     bootstrap: bool = False,
-    snapshots: Sequence[float] = (),
-    precision: str = "tf32",
-    deterministic: bool = False,
-    rows: Sequence[Any] | None = None,
+    snapshots: float | Sequence[float] = (),
     sample_weight: Any = None,
     device: Any = None,
-    cuda_graph: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: int | None = None,
     progress: Callable[[Progress], None] | None = None,
-    on_snapshot: Callable[[float, Replicas], None] | None = None,
 ) -> Replicas:
     """Train models that differ in their seed, side by side: on a GPU a second one costs a few percent, not double.
+
+    On a GPU the step is one CUDA graph. After ``torch.use_deterministic_algorithms(True)`` there is no graph, and the
+    logits are the same in every run. ``torch.set_float32_matmul_precision("high")`` makes large networks faster there.
 
     Parameters
     ----------
@@ -53,8 +62,8 @@ def train_replicas(
         A function without arguments that makes an `nn.Module`: inputs to logits, (B,) or (B, 1). Modules are stacked
         by `torch.func`, so all of them must have the same shapes. Code that reads values to decide what to do
         (``.item()``, an ``if`` on a tensor), sparse gradients, `nn.EmbeddingBag` and recurrent layers cannot be
-        stacked. Embeddings of your own get dense gradients, which is slow if tables are large. Tensors that are neither
-        parameters nor buffers are the first replica's for all.
+        stacked. Embeddings get dense gradients, which is slow if tables are large. Tensors that are neither parameters
+        nor buffers are the first replica's for all.
     dataset : sequence of arrays
         Arrays or tensors: the inputs, then the labels (0 or 1). It is moved to the device whole.
     n_replicas, seed : int
@@ -63,46 +72,32 @@ def train_replicas(
         stream).
     epochs, batch_size : int
         Passes over the rows, and rows of a step.
-    optimiser : {"sgd", "adam"}
+    optimizer : {"sgd", "adam"}
         As in `torch.optim`.
-    rate, momentum, weight_decay : float
-        Of the optimiser. Momentum is for SGD.
-    final_rate : float, optional
-        If given, the learning rate falls (or rises) linearly to it, in twenty equal parts of the steps.
+    learning_rate : float
+        Of the optimizer.
     bootstrap : bool
         If true, the first replica is trained on all rows, and each of the others with Poisson(1) weights of the rows
-        in place of a sample with replacement. Pass ``replicas="bootstrap"`` to `Auto`, `Tower` or `VAD` then, and
+        in place of a sample with replacement. Pass ``replicas="bootstrap"`` to the method then, and
         ``replicas="seeds"`` otherwise.
-    snapshots : sequence of float
-        Shares of the steps, such as ``(0.8, 0.9)``, after which all replicas are also kept as they are then. See
-        `Replicas.logits`. Earlier versions of the served replica are replicas without a second training
-        (``replicas="snapshots"``). Each takes as much memory as the replicas, on the GPU if there is room.
-    precision : {"tf32", "float32", "bf16"}
-        Of matrix products on a GPU; ``"bf16"`` is for the click models of `uncurse_lab`. Weights stay float32.
-    deterministic : bool
-        If true, the logits are the same to the last bit in every run on the same machine. On a GPU this is slower, and
-        PyTorch may ask for the environment variable ``CUBLAS_WORKSPACE_CONFIG``.
-    rows : sequence of arrays, optional
-        For each replica the rows that it is trained on, as many for each. By default all rows.
+    snapshots : float or sequence of float
+        Shares of the steps, such as ``(0.8, 0.9)``, after which all replicas are also kept as they are then, in the
+        host's memory. Earlier versions of the served replica are replicas without a second training
+        (``replicas="snapshots"``). See `Replicas.logits`.
     sample_weight : array-like of shape (n,), optional
         Weights of the rows in the loss. Only their ratios matter.
     device : str or torch.device, optional
         By default the GPU if there is one.
-    cuda_graph : bool
-        If true, a step on a GPU is captured once and replayed.
-    checkpoint, checkpoint_every : path and int, optional
-        A file from which a killed training resumes, and how many steps lie between two of them; by default a minute,
-        or more if writing it takes longer than a second or two.
+    checkpoint : path, optional
+        A safetensors file from which a killed training resumes. It is written about once a minute, more rarely if that
+        takes longer than three seconds, and at the end.
     progress : callable, optional
         Called about once a second; by default a bar if standard error is a terminal.
-    on_snapshot : callable, optional
-        Called with the share of the steps and the replicas as they are then, to score them at once. Snapshots are then
-        not kept, which saves memory. A training that resumes from a checkpoint does not repeat earlier calls.
 
     Returns
     -------
     Replicas
-        ``.logits(dataset)`` is an (n, n_replicas) array for `VAD().fit`.
+        ``.logits(dataset)`` is an (n, n_replicas) array for `VAD.fit`.
 
     Examples
     --------
@@ -112,33 +107,27 @@ def train_replicas(
     >>> fit.logits((x,)).shape
     (512, 2)
     """
-    shares: Any = (snapshots,) if isinstance(snapshots, Real) else tuple(snapshots)
-    plan = Plan(
-        n_replicas, epochs, batch_size, optimiser, rate, final_rate, momentum, weight_decay, seed, bootstrap,
-        shares, precision, deterministic,
-    )  # fmt: skip
-    device = pick_device(device)
-    try:
-        inputs, label = tensors_of(dataset, device)
-        with plan.settings(device):
-            stack = stack_modules(model, dataset, plan.seeds, device)
-        weight = None if sample_weight is None else check_weights(sample_weight, len(label), device)
-        every = None if checkpoint_every is None else check_count(checkpoint_every, "checkpoint_every")
-        graph = cuda_graph and device.type == "cuda" and not deterministic
-        run = Run(stack, plan, inputs, label, rows=rows, weight=weight, graph=graph)
-        if on_snapshot is not None:
-            run.on_snapshot = lambda share: on_snapshot(share, Replicas(run))
-        else:
-            run.make_room()
-        work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, run.n)  # of a step
-        with bar_or(progress) as report, plan.settings(device, work), torch.enable_grad():
-            run.train(report, checkpoint, every)
-    except torch.cuda.OutOfMemoryError as error:
+    if not callable(model) or isinstance(model, nn.Module):
         raise UncurseError(
-            f"{n_replicas} replicas do not fit into the memory of {torch.cuda.get_device_name(device)}; train fewer at "
-            "a time (seed= goes on where the last ended), or with smaller tables"
-        ) from error
-    return Replicas(run)
+            f"model is a {type(model).__name__}; pass a function that makes a module, such as lambda: Net(), so that "
+            "every replica has weights of its own"
+        )
+    shares: Any = (snapshots,) if isinstance(snapshots, Real) else tuple(snapshots)  # type: ignore[arg-type]
+    plan = Plan(n_replicas, epochs, batch_size, optimizer, learning_rate, seed, bootstrap, shares)
+    return train_stack(
+        lambda device: ModuleStack(list(make_modules(model, plan.seeds, device)), device),
+        dataset, plan, sample_weight=sample_weight, device=device, checkpoint=checkpoint, progress=progress,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is."""
+
+    step: int
+    steps: int
+    rows_per_second: float  # of all replicas together, since this call began
+    loss: float  # mean log loss of the rows of this epoch so far, over all replicas
 
 
 class Replicas:
@@ -146,8 +135,6 @@ class Replicas:
 
     Attributes
     ----------
-    plan : Plan
-        How they were trained.
     losses : ndarray of shape (epochs, replicas)
         Mean log loss of the training rows as they came.
     began : int
@@ -156,13 +143,13 @@ class Replicas:
 
     def __init__(self, run: Run) -> None:
         self._stack, self._snapshots = run.stack, run.snapshots
-        self.plan, self.losses, self.began = run.plan, run.losses, run.began
+        self.losses, self.began = run.losses.numpy(), run.began
 
     def __repr__(self) -> str:
         last = self.losses[-1]
-        return f"Replicas({self.plan.n_replicas}, log loss {last.min():.4f} to {last.max():.4f} in the last epoch)"
+        return f"Replicas({len(last)}, log loss {last.min():.4f} to {last.max():.4f} in the last epoch)"
 
-    def module(self, replica: int = 0, *, snapshot: float | None = None) -> torch.nn.Module:
+    def module(self, replica: int = 0, *, snapshot: float | None = None) -> nn.Module:
         """Return a replica as a plain module.
 
         Parameters
@@ -177,7 +164,7 @@ class Replicas:
         torch.nn.Module
             In evaluation mode.
         """
-        count = self.plan.n_replicas
+        count = self._stack.replicas
         if not -count <= replica < count:
             raise UncurseError(f"replica={replica}, and there are {count}; pass 0 to {count - 1}")
         return self._at(snapshot).module(replica % count)
@@ -200,22 +187,368 @@ class Replicas:
         """
         stack = self._at(snapshot)
         inputs = inputs_of(dataset, stack.widths)
-        n, device = len(inputs[0]), stack.device
-        step = max(1, stack.scored // self.plan.n_replicas)
-        out = np.empty((n, self.plan.n_replicas), np.float32)
-        with torch.no_grad(), self.plan.settings(device):
+        n, step = len(inputs[0]), max(1, stack.scored // stack.replicas)
+        out = np.empty((n, stack.replicas), np.float32)
+        with torch.no_grad(), _settings(stack.device):
             for start in range(0, n, step):
-                part = [tensor(x[start : start + step]).to(device) for x in inputs]
+                part = [tensor(x[start : start + step]).to(stack.device) for x in inputs]
                 for i, x in enumerate(part):
                     check_finite(x, i)
                 stack.check_inputs(*part)
                 out[start : start + step] = stack.logits(*(x[None] for x in part)).T.contiguous().cpu().numpy()
         return out
 
-    def _at(self, snapshot: float | None) -> Stack:
-        if snapshot is None:
+    def _at(self, share: float | None) -> Stack:
+        if share is None:
             return self._stack
-        if snapshot not in self._snapshots:
+        if share not in self._snapshots:
             kept = ", ".join(map(str, self._snapshots)) or "none"
-            raise UncurseError(f"snapshot={snapshot!r}, and kept are: {kept}; pass snapshots=({snapshot!r},) to train")
-        return self._stack.with_state(self._snapshots[snapshot])
+            raise UncurseError(f"snapshot={share!r}, and kept are: {kept}; pass snapshots=({share!r},) to train")
+        return self._stack.with_state(self._snapshots[share])
+
+
+# ---------------------------------------------------------------------------- the training of any stack
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train. What becomes of a replica depends on its seed, not on who trains beside it (dropout apart)."""
+
+    n_replicas: int = 2
+    epochs: int = 1
+    batch_size: int = 128
+    optimizer: str = "sgd"
+    learning_rate: float = 0.1
+    seed: int = 0
+    bootstrap: bool = False
+    snapshots: tuple[float, ...] = ()
+    final_rate: float | None = None  # the learning rate falls linearly to it
+
+    def __post_init__(self) -> None:
+        checked: dict[str, Any] = {name: check_count(getattr(self, name), name) for name in _COUNTS}
+        check_choice("optimizer", self.optimizer, ("sgd", "adam"))
+        checked["learning_rate"] = rate = check_number(self.learning_rate, "learning_rate")
+        if not rate > 0:
+            raise UncurseError(f"learning_rate={rate:g}; pass a number above 0, such as 0.1")
+        if not isinstance(self.seed, Integral) or not 0 <= self.seed < 1 << 62:
+            raise UncurseError(f"seed={self.seed!r}; pass a whole number from 0 on")
+        for share in self.snapshots:
+            if not isinstance(share, Real) or not 0 < share < 1:
+                raise UncurseError(f"snapshots holds {share!r}; pass shares of the steps, such as (0.8, 0.9)")
+        checked["snapshots"] = tuple(sorted({float(share) for share in self.snapshots}))
+        checked |= {"seed": int(self.seed), "bootstrap": check_flag(self.bootstrap, "bootstrap")}
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def seeds(self) -> list[int]:
+        """One for each replica."""
+        return [self.seed + r for r in range(self.n_replicas)]
+
+    def rate_at(self, progress: float) -> float:
+        """Return the learning rate after a share of the steps: twenty values if it falls."""
+        if self.final_rate is None:
+            return self.learning_rate
+        done = min(int(progress * _RATE_CHANGES), _RATE_CHANGES - 1) / (_RATE_CHANGES - 1)
+        return self.learning_rate + done * (self.final_rate - self.learning_rate)
+
+
+_COUNTS = ("n_replicas", "epochs", "batch_size")
+
+
+def train_stack(
+    make_stack: Callable[[torch.device], Stack],
+    dataset: Dataset,
+    plan: Plan,
+    *,
+    rows: Tensor | None = None,
+    sample_weight: Any = None,
+    device: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    on_snapshot: Callable[[float, Replicas], None] | None = None,
+) -> Replicas:
+    """Train the stack made for a device. `rows` (R, n) are those of each replica; `on_snapshot` replaces keeping."""
+    device = pick_device(device)
+    try:
+        inputs, label = tensors_of(dataset, device)
+        weight = None
+        if sample_weight is not None:
+            checked: Any = check_weights(tensor(sample_weight).cpu().numpy(), len(label))
+            weight = torch.from_numpy(checked / checked.mean()).float().to(device)
+        with _settings(device):
+            stack = make_stack(device)
+        run = Run(stack, plan, inputs, label, weight=weight, rows=rows)
+        if on_snapshot is not None:
+            run.on_snapshot = lambda share: on_snapshot(share, Replicas(run))
+        work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, run.n)  # of a step
+        with _bar_or(progress) as report, _settings(device, work), torch.enable_grad():
+            run.train(report, checkpoint)
+    except torch.cuda.OutOfMemoryError as error:
+        raise UncurseError(
+            f"{plan.n_replicas} replicas do not fit into the memory of {torch.cuda.get_device_name(device)}; train "
+            "fewer at a time (seed= goes on where the last ended), or with smaller tables"
+        ) from error
+    return Replicas(run)
+
+
+@contextmanager
+def _settings(device: torch.device, work: int = _SMALL) -> Iterator[None]:
+    """Select the GPU of graphs and kernels, or the threads that a step of this much work needs on a CPU."""
+    threads = torch.get_num_threads()
+    if device.type == "cpu" and work < _SMALL:  # more threads would wait for each other (60 times longer)
+        torch.set_num_threads(1)
+    try:
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            yield
+    finally:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
+
+@contextmanager
+def _bar_or(progress: Callable[[Progress], None] | None) -> Iterator[Callable[[Progress], None] | None]:
+    """Yield the caller's function, or that of a bar if standard error is a terminal."""
+    if progress is not None or not sys.stderr.isatty():
+        yield progress
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training")
+        yield lambda p: bar.update(
+            task, total=p.steps, completed=p.step,
+            description=f"training: {p.rows_per_second:,.0f} rows/s, log loss {p.loss:.4f}",
+        )  # fmt: skip
+
+
+class Run:
+    """One training: buffers that stay where they are, and the step that a CUDA graph repeats."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        plan: Plan,
+        inputs: list[Tensor],
+        label: Tensor,
+        *,
+        weight: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> None:
+        self.stack, self.plan, self.inputs, self.label, self.rows = stack, plan, inputs, label, rows
+        stack.widths = [tuple(x.shape[1:]) for x in inputs]
+        stack.learning_rate = plan.learning_rate
+        if plan.optimizer == "adam":
+            stack.use_adam()
+        device, r = stack.device, plan.n_replicas
+        self.n = len(label) if rows is None else rows.shape[1]
+        self.whole, rest = divmod(self.n, plan.batch_size)  # a last batch of fewer rows is a step too
+        self.per_epoch = self.whole + (rest > 0)
+        self.began, self.steps = 0, self.per_epoch * plan.epochs
+        self.losses = torch.zeros(plan.epochs, r, dtype=torch.float64)
+        self.loss = torch.zeros(r, device=device, dtype=torch.float64)  # sum over rows since the epoch began
+        self.place = torch.zeros(1, device=device, dtype=torch.long)
+        self.order = torch.empty(max(1, self.whole), r, min(plan.batch_size, self.n), dtype=torch.int32, device=device)
+        self.weight = None if weight is None else weight.expand(r, -1)  # of the rows (R, n)
+        if plan.bootstrap:
+            drawn = torch.ones(r, len(label), dtype=torch.uint8, device=device)
+            mean = torch.ones(len(label), device=device)
+            for row, each in zip(drawn[1:], plan.seeds[1:], strict=True):
+                row.copy_(torch.poisson(mean, generator=_generator(device, each, 1)))
+            self.weight = drawn if self.weight is None else self.weight * drawn
+        self.snapshots: dict[float, dict[str, Tensor]] = {}
+        self.on_snapshot: Callable[[float], None] = self.keep_snapshot
+        graph = device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
+        self.graph: Any = 0 if graph else None  # steps before it is captured, then the CUDA graph
+
+    def train(
+        self, report: Callable[[Progress], None] | None = None, checkpoint: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Take every step from where a checkpoint left off to the end."""
+        plan, stack = self.plan, self.stack
+        about = "" if checkpoint is None else self.describe()
+        self.began = done = 0 if checkpoint is None else self.load(checkpoint, about)
+        began = reported = saved = time.perf_counter()
+        took, earlier = 0.0, self.trained(done)
+        while done < self.steps:
+            epoch, first = divmod(done, self.per_epoch)
+            if first == 0:
+                self.loss.zero_()
+            tail = self.shuffle(epoch)
+            self.place.fill_(first)
+            for step in range(first, self.per_epoch):
+                rate = plan.rate_at(done / self.steps)
+                if rate != stack.learning_rate:
+                    stack.learning_rate, self.graph = rate, None if self.graph is None else 0  # a graph has constants
+                stack.reseed(plan.seed, done)
+                if step < self.whole:
+                    self.advance()
+                else:
+                    self.step(tail)
+                done += 1
+                for share in plan.snapshots:
+                    if done == max(1, round(share * self.steps)):
+                        self.on_snapshot(share)
+                ends = step + 1 == self.per_epoch
+                if ends:
+                    self.end_epoch(epoch)
+                now = time.perf_counter()
+                if checkpoint is not None and (
+                    done == self.steps or now - saved > max(1, took / 3) * _CHECKPOINT_SECONDS
+                ):
+                    self.save(checkpoint, done, about)
+                    saved = time.perf_counter()
+                    took = saved - now
+                if report is not None and (ends or (done % 32 == 0 and now - reported > 1)):  # reading a loss waits
+                    speed = (self.trained(done) - earlier) * plan.n_replicas / (now - began)
+                    loss = float(self.loss.mean()) / (self.trained(done) - epoch * self.n)
+                    report(Progress(done, self.steps, speed, loss))
+                    reported = now
+
+    def trained(self, step: int) -> int:
+        """Return how many rows a replica was trained on before a step."""
+        epochs, batches = divmod(step, self.per_epoch)
+        return epochs * self.n + batches * self.plan.batch_size
+
+    def end_epoch(self, epoch: int) -> None:
+        """Note the mean log loss of every replica; raise if one is not finite."""
+        total: Any = self.n
+        if self.weight is not None:
+            weight = self.weight if self.rows is None else self.weight.gather(1, self.rows.long())
+            total = weight.sum(1, dtype=torch.float64).clamp_min(1e-300)
+        self.losses[epoch] = (self.loss / total).cpu()
+        for replica, loss in enumerate(self.losses[epoch].tolist()):
+            if not np.isfinite(loss):
+                raise UncurseError(
+                    f"the log loss of replica {replica} is {loss} in epoch {epoch + 1}: the training has diverged at "
+                    f"learning_rate={self.plan.learning_rate}; lower it, and look for infinite or huge inputs"
+                )
+
+    def keep_snapshot(self, share: float) -> None:
+        """Copy the models as they are now."""
+        self.snapshots[share] = {name: x.detach().to("cpu", copy=True) for name, x in self.stack.state().items()}
+
+    def shuffle(self, epoch: int) -> Tensor:
+        """Draw every replica's own order of rows for an epoch; return the rows of the last, shorter batch."""
+        size, cut = self.order.shape[2], self.whole * self.order.shape[2]
+        tails = []
+        for r, seed in enumerate(self.plan.seeds):
+            generator = _generator(self.stack.device, seed, 2 + epoch)
+            order = torch.randperm(self.n, generator=generator, device=self.stack.device, dtype=torch.int32)
+            if self.rows is not None:
+                order = self.rows[r][order.long()]
+            if self.whole:
+                self.order[:, r] = order[:cut].view(-1, size)
+            tails.append(order[cut:])
+        return torch.stack(tails)
+
+    def advance(self) -> None:
+        """Take the step of the next whole batch: as a CUDA graph if there is one, captured after a few steps."""
+        if self.graph is None:
+            self.next()
+        elif isinstance(self.graph, int) and self.graph < _WARM:
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self.next()
+            torch.cuda.current_stream().wait_stream(side)
+            self.graph += 1
+        else:
+            if isinstance(self.graph, int):
+                self.graph = torch.cuda.CUDAGraph()
+                try:
+                    with torch.cuda.graph(self.graph):
+                        self.next()
+                except (RuntimeError, UncurseError) as error:
+                    raise UncurseError(
+                        f"the step of this network cannot be captured in a CUDA graph ({error}); make no tensors from "
+                        "Python numbers in it, or call torch.use_deterministic_algorithms(True): it trains without one"
+                    ) from error
+            self.graph.replay()
+
+    def next(self) -> None:
+        """Take the step of the batch at `place`, which moves on."""
+        self.step(self.order.index_select(0, self.place)[0])
+        self.place += 1
+
+    def step(self, index: Tensor) -> None:
+        """Change the weights by a batch of rows (R, B)."""
+        inputs = [x.index_select(0, index.reshape(-1)).view(*index.shape, *x.shape[1:]) for x in self.inputs]
+        z = self.stack.logits(*inputs)
+        y = self.label[index].to(z.dtype)
+        with torch.no_grad():
+            # The log loss and its gradient by hand: a few kernels fewer.
+            g = torch.sigmoid(z) - y
+            loss = torch.nn.functional.softplus(z) - y * z
+            if self.weight is not None:
+                weight = self.weight.gather(1, index.long())
+                g, loss = g * weight, loss * weight
+            g /= index.shape[1]
+            self.loss += loss.sum(1)
+        z.backward(g)  # type: ignore[no-untyped-call]
+        self.stack.step()
+
+    # ------------------------------------------------------------------------ checkpoints
+
+    def describe(self) -> str:
+        """Return as JSON what tells this training from another: models, plan, and a check sum of the data."""
+        crc = 0
+        for x in (self.label, *self.inputs, self.rows, self.weight):
+            for part in () if x is None else torch.split(x.reshape(-1), 1 << 24):
+                crc = zlib.crc32(part.cpu().numpy().tobytes(), crc)
+        return json.dumps({"model": repr(self.stack), **asdict(self.plan), "data": [len(self.label), self.n, crc]})
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that training changes, by name, but for snapshots."""
+        models = {f"models/{name}": x.detach() for name, x in self.stack.state().items()}
+        optimizer = {f"optimizer/{name}": x for name, x in self.stack.optimizer_state().items()}
+        return {**models, **optimizer, "run/loss": self.loss, "run/losses": self.losses}
+
+    def save(self, path: str | os.PathLike[str], step: int, about: str) -> None:
+        """Write a checkpoint; one that is there is replaced in one move."""
+        head = {"kind": "checkpoint", "schema_version": str(SCHEMA_VERSION), "step": str(step), "about": about}
+        state = {name: x.contiguous() for name, x in self.state().items()}
+        for share, kept in self.snapshots.items():
+            state |= {f"snapshots/{share}/{name}": x for name, x in kept.items()}
+        try:
+            with replacing(path) as temporary:
+                save_file(state, temporary, head)
+        except OSError as error:
+            raise UncurseError(f"cannot write {path}: {error.strerror}") from None
+
+    def load(self, path: str | os.PathLike[str], about: str) -> int:
+        """Fill the state from a checkpoint of this very training; return its step, 0 if there is no file."""
+        if not Path(path).exists():
+            return 0
+        try:
+            with safe_open(path, "pt") as file:
+                head = file.metadata() or {}
+                if (head.get("kind"), head.get("schema_version")) != ("checkpoint", str(SCHEMA_VERSION)):
+                    raise UncurseError(f"is not a checkpoint of schema_version {SCHEMA_VERSION}")
+                _check_same(json.loads(head["about"]), json.loads(about))
+                for name, x in self.state().items():
+                    x.copy_(file.get_tensor(name))
+                for name in file.keys():  # noqa: SIM118
+                    if name.startswith("snapshots/"):
+                        _, share, part = name.split("/", 2)
+                        self.snapshots.setdefault(float(share), {})[part] = file.get_tensor(name)
+                return int(head["step"])
+        except UncurseError as error:
+            reason = str(error)
+        except (SafetensorError, OSError, ValueError, LookupError, RuntimeError) as error:
+            reason = f"is not a checkpoint ({error})"
+        raise UncurseError(f"{path} {reason}; remove it, or name another file")
+
+
+def _check_same(was: dict[str, Any], here: dict[str, Any]) -> None:
+    for name, value in here.items():
+        if was[name] != value:
+            before, now = (shorten(repr(x), 119, placeholder=" …") for x in (was[name], value))
+            raise UncurseError(f"is a checkpoint of another training ({name} was {before}, here {now})")
+
+
+def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:
+    """Streams that do not meet: the first draw of a seed is its weights."""
+    mixed = np.random.SeedSequence([seed, purpose]).generate_state(1, np.uint64)[0]
+    return torch.Generator(device).manual_seed(int(mixed))

@@ -1,7 +1,6 @@
 """Replicas of scikit-learn estimators, and estimators that correct themselves."""
 
 from .replicas import Replicas, fit_replicas
-from .scores import CrossFit
 from .uncursed import UncursedClassifierCV, UncursedRegressorCV
 
-__all__ = ["CrossFit", "Replicas", "UncursedClassifierCV", "UncursedRegressorCV", "fit_replicas"]
+__all__ = ["Replicas", "UncursedClassifierCV", "UncursedRegressorCV", "fit_replicas"]

@@ -1,364 +1,335 @@
-"""The common part of `UncursedClassifierCV` and `UncursedRegressorCV`: fits, folds, and rows scored out of fold."""
+"""Cross-fitting: train the models, score rows that they have not seen, and align these scores with the served ones.
+
+The models of a fold are trained without its rows, so their scores of these rows are honest. They are also noisier than
+served scores, because they are trained on fewer rows. A map is fitted to scores out of fold, and takes served scores
+after a line that aligns them: `cross_fit` returns both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, check_cv
-from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples
 
 from .._types import Array
-from ..debias.records import FitRecord
-from ..debias.replica_kinds import replica_kind
-from ..debias.straight_line import POOL_SHARES, straight_line
 from ..errors import UncurseError
-from ..maps import Affine, ScoreMap, compose
-from ..validation import check_choice, encode_names, warn_user
-from .replicas import ReplicaPlan, RowsToScore, check_is_estimator, run_jobs, score_pool
-from .resampling import Rows, take_rows
-from .scores import (
-    CrossFit,
-    align,
-    all_constant,
-    check_feature_names,
-    count_rows,
-    feature_names,
-    is_tree_or_linear,
-    on_link,
-    pool_parts,
-    pool_record,
-    served_quantiles,
-    served_record,
-)
+from ..evidence import Evidence, LogSpec, from_arrays
+from ..evidence.from_arrays import column_names
+from ..links import logit
+from ..methods.noise import ReplicaKind, replica_kind
+from ..methods.records import DataRecord
+from ..validation import effective_rows, encode_names, warn_user
+from .replicas import ReplicaPlan, Replicas, Rows, run_jobs, take_rows
 
-_FEATURES = ("n_features_in_", "feature_names_in_")
-_ALIGNED_ROWS = 20_000  # pool rows that are scored by the served model
+Folds = Sequence[tuple[Rows, Rows]]  # training and test rows of each
+Predict = Callable[[Any, Any], Array]  # predictions of a model for some rows, shape (n,)
+
+#: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
+CLIP = 1e-6
+_SCORED_ROWS = 20_000  # more scores of the pool have next to no effect on a map
+_LEAST_ROWS = 30  # of a fold, from which its noise is estimated
+_LEAST_SHARE = 0.05  # least share of the variance that is attributed to true scores
 
 
-class CrossFitted(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the classifier and the regressor."""
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Rows and what S models predict for them: probabilities of the second class, or values of a regressor."""
 
-    _default_estimator: str  # in sklearn.linear_model
-    _methods: tuple[str, ...]
-    _scale: str
+    scores: Array  # (n, S): column 0 is of the served model, or of its counterpart in a fold
+    weights: Array | None = None  # (n,), None if all are equal
+    labels: Array | None = None  # (n,): 0 and 1, or the target of a regressor
+    repeats: float = 1.0  # how often each row is scored
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        method: str = "auto",
-        cv: Any = 5,
-        n_replicas: int = 3,
-        replicas: str = "bootstrap",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.method = method
-        self.cv = cv
-        self.n_replicas = n_replicas
-        self.replicas = replicas
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-
-    def _base(self) -> Any:
-        if self.estimator is not None:
-            check_is_estimator(self.estimator)
-            return self.estimator
-        from sklearn import linear_model  # slow to import
-
-        return getattr(linear_model, self._default_estimator)()
-
-    @staticmethod
-    def _predictions(model: Any, X: Any) -> Array:
-        """Predictions of one model, shape (n,)."""
-        raise NotImplementedError
-
-    def _link(self, base: Any, scores: Array, target: NDArray[Any]) -> str:
-        """Return the link of the map, given predictions and targets."""
-        return "logistic"
-
-    def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
-        raise NotImplementedError
-
-    def _model_attributes(self, served: Any, target: NDArray[Any]) -> dict[str, Any]:
-        """Fitted attributes copied from the served model."""
-        return {name: getattr(served, name) for name in _FEATURES if hasattr(served, name)}
-
-    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, FitRecord, Any]:
-        """Return map, record, and an object that gives intervals or None."""
-        raise NotImplementedError
-
-    def fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        *,
-        pool: Any = None,
-        groups: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Train the served model and its replicas, and fit the score map.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or dataframe of shape (n, d)
-            Training rows.
-        y : array-like of shape (n,)
-            Targets.
-        pool : array-like, sparse matrix or dataframe of shape (m, d), default=None
-            Unlabelled rows distributed as the candidates. By default these are the training rows, scored out of fold.
-        groups : array-like of shape (n,), default=None
-            Group of each training row, such as its user. A group is never split between folds, and bootstraps draw
-            whole groups.
-        sample_weight : array-like of shape (n,), default=None
-            Weights of the training rows. Only their ratios matter.
-
-        Returns
-        -------
-        self : estimator
-            The fitted estimator.
-        """
-        done = self.cross_fit(X, y, pool=pool, groups=groups, sample_weight=sample_weight)
-        attributes = self._model_attributes(done.replicas.served, done.target)
-        labelled = None if self.method == "vad" else done.labelled
-        if done.constant:
-            fitted_map = self._unchanged(done, "the base model predicts the same value for every row of the pool")
-        else:
-            fitted_map = self._fit_map(done, labelled)
-        score_map, record, intervals = fitted_map
-        record = served_record(record, done, uses_labels=labelled is not None)
-        if done.alignment != (1.0, 0.0) and record.method != "nothing":
-            score_map = compose(Affine(*done.alignment, done.link), score_map, scale=self._scale)
-        self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
-        self.map_, self.record_, self._intervals = score_map, record, intervals
-        self.method_, self.reason_ = record.method, record.reason
-        self._served_scores = served_quantiles(done)
-        self._feature_names = feature_names(X)
-        for attribute in _FEATURES:
-            self.__dict__.pop(attribute, None)  # of an earlier fit
-        self.__dict__.update(attributes)
-        return self
-
-    def cross_fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        *,
-        pool: Any = None,
-        groups: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> CrossFit:
-        """Train all models and return them with the scores that `fit` fits the map to; the estimator is not changed.
-
-        Parameters
-        ----------
-        X, y, pool, groups, sample_weight : array-like
-            As in `fit`.
-
-        Returns
-        -------
-        CrossFit
-            Models trained on all rows, scores of the pool, and training rows scored out of fold.
-        """
-        method = check_choice("method", self.method, self._methods)
-        if method == "tower" and (self.cv is None or self.cv is False):
-            raise UncurseError("method='tower' needs labels; pass cv, such as cv=5")
-        base = self._base()
-        target = self._check_target(base, y)
-        plan = ReplicaPlan.of(
-            base, X, target, n_replicas=self.n_replicas, replicas=self.replicas, groups=groups,
-            sample_weight=sample_weight, random_state=self.random_state,
-        )  # fmt: skip
-        replica_kind(plan.kind).check_columns(plan.count)
-        self._check_weighted(plan)
-        if pool is not None:
-            check_feature_names(base, feature_names(X), pool, "pool")
-        folds = self._folds(plan) if method != "vad" or pool is None else []
-        if plan.by_seeds and (not folds or method == "vad") and is_tree_or_linear(plan.template):
-            warn_user(
-                f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
-                "training rows; use replicas='bootstrap', or labels to check it"
-            )
-        pool_rows = count_rows(pool)
-        parts, times = pool_parts(pool_rows, len(folds), plan.seed)
-        jobs = plan.jobs()
-        for number, (train, test) in enumerate(folds, 1):
-            jobs += plan.jobs(train, number, RowsToScore(self._predictions, test, pool, parts[number - 1]))
-        done = run_jobs(jobs, self.n_jobs)
-        fitted = plan.replicas(done[: plan.count])
-
-        def served_scores(source: Any, sample: Rows | None = None) -> Array:
-            wanted = RowsToScore(self._predictions, np.arange(0), source, sample)
-            return np.column_stack([score_pool(wanted, model) for model in fitted.models])
-
-        if not folds:
-            scores = served_scores(X if pool is None else pool)
-            weights = plan.weights if pool is None else None
-            link = self._link(base, scores, plan.y)
-            return CrossFit(
-                fitted, scores, weights, None, plan.y, scores, (1.0, 0.0), all_constant([scores]), link=link
-            )
-        scored = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
-        rows: Rows = np.concatenate([test for _, test in folds])
-        by_fold = [np.column_stack([own for own, _ in part]) for part in scored]
-        labels = np.asarray(self._labels(plan.y[rows], plan.y), np.float64)
-        weights = None if plan.weights is None else plan.weights[rows]
-        out_of_fold = np.concatenate(by_fold)
-        labelled = (out_of_fold, labels) if weights is None else (out_of_fold, labels, weights)
-        different = len(np.unique(rows))
-        repeats = pool_repeats = len(rows) / different
-        fold_weights = None if plan.weights is None else [plan.weights[test] for _, test in folds]
-        served_pool = None
-        if pool is not None:
-            # Labelled rows and pool are scored by the same models, so they differ by their rows alone.
-            by_fold = [np.column_stack([other for _, other in part]) for part in scored]
-            weights = fold_weights = None
-            pool_repeats = float(times)
-            served_pool = served_scores(pool, np.arange(0, pool_rows, max(1, pool_rows // _ALIGNED_ROWS)))
-        every = [out_of_fold, *by_fold, *([] if served_pool is None else [served_pool])]
-        link = self._link(base, np.concatenate(every), plan.y)
-        alignment = align(
-            replica_kind(fitted.kind),
-            [on_link(part, link) for part in by_fold],
-            None if served_pool is None else on_link(served_pool, link),
-            held_out=len(rows) / len(folds) / different,
-            weights=fold_weights,
+    @classmethod
+    def joined(cls, parts: Sequence[Scored], different: int) -> Scored:
+        """Join the parts of folds, in which so many different rows occur."""
+        weights = [part.weights for part in parts if part.weights is not None]
+        labels = [part.labels for part in parts if part.labels is not None]
+        scores = np.concatenate([part.scores for part in parts])
+        return cls(
+            scores,
+            np.concatenate(weights) if weights else None,
+            np.concatenate(labels) if labels else None,
+            len(scores) / different,
         )
-        return CrossFit(
-            fitted, np.concatenate(by_fold), weights, labelled, plan.y, served_pool, alignment, all_constant(by_fold),
-            pool_repeats, repeats, link,
-        )  # fmt: skip
 
-    def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
-        """Return numbers to calibrate on; `every` holds the targets of all rows."""
-        return target
+    def evidence(self, clip: float = 0.0) -> Evidence:
+        """Return probabilities, clipped to [clip, 1 − clip], as evidence in which each different row counts once."""
+        spec = LogSpec(column_names(self.scores.shape[1]), "probability")
+        clipped = np.clip(self.scores, clip, 1 - clip) if clip else self.scores
+        return from_arrays(clipped, self.labels, spec=spec, sample_weight=self.weights).repeated(self.repeats)
 
-    def _check_weighted(self, plan: ReplicaPlan) -> None:
-        """Raise UncurseError if the rows of positive weight cannot be used."""
+    def record(self) -> DataRecord:
+        """Return the record of the rows, with each different row counted once."""
+        effective = len(self.scores) if self.weights is None else effective_rows(self.weights)
+        return DataRecord(
+            round(len(self.scores) / self.repeats),
+            column_names(self.scores.shape[1]),
+            effective_rows=effective / self.repeats,
+        )
 
-    def _folds(self, plan: ReplicaPlan) -> list[tuple[Rows, Rows]]:
-        """Return training and test rows of each fold; rows of weight zero are in neither."""
-        if self.cv is None or self.cv is False:
-            return []
-        classes = is_classifier(plan.template)
-        weighted = np.ones(len(plan.y), bool) if plan.weights is None else plan.weights > 0
-        groups = None if plan.groups is None else encode_names(plan.groups, len(plan.y), "groups")[1]
-        if not isinstance(self.cv, int | np.integer):
-            splits = self._split(self.cv, plan, np.arange(len(plan.y)), groups)
-            folds = [(train[weighted[train]], test[weighted[test]]) for train, test in splits]
-            folds = [(train, test) for train, test in folds if len(test)]
-            if not folds:
-                raise UncurseError(f"cv={self.cv!r} gives no folds; pass folds with rows, or None for no labels")
-            return self._check_folds(plan, folds)
-        if int(self.cv) < 2:
-            raise UncurseError(f"cv={self.cv!r}; pass 2 or more folds, or None for no labels")
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CrossFit:
+    """Models that `cross_fit` has trained, and the scores that a map is fitted to."""
+
+    replicas: Replicas  # trained on all rows
+    target: NDArray[Any]  # in the order of X
+    link: str  # of the map; "log" for regressors that predict the exponential of a sum
+    #: The pool as the models of folds score it, fold by fold. Up to 20,000 rows, several folds score each row.
+    #: Without a pool these are the rows of `labeled`; without folds, rows that `replicas` score.
+    pool: Scored
+    labeled: Scored | None  # training rows out of fold, fold by fold; None without folds
+    served_pool: (
+        Scored | None
+    )  # the pool, or a sample of it, as `replicas` score it; None if there is no pool but folds
+    alignment: tuple[float, float]  # slope and intercept on the link, see `align`
+    constant: bool  # whether each model predicts a single value
+
+
+def cross_fit(
+    plan: ReplicaPlan,
+    folds: Folds,
+    pool: Any,
+    labels: Array,
+    *,
+    predict: Predict,
+    link_of: Callable[[Array], str],
+    n_jobs: int | None,
+) -> CrossFit:
+    """Train, score and align; without a pool the training rows are the pool."""
+    replicas, by_fold = train(plan, folds, pool, predict, n_jobs)
+    labeled, parts, served_pool = score(plan, folds, pool, labels, replicas, by_fold, predict)
+    different = len(np.unique(np.concatenate([test for _, test in folds]))) if folds else len(labels)
+    rows = Scored.joined(labeled, different) if folds else None
+    joined = Scored.joined(parts, different if pool is None else _count_rows(pool))
+    link = link_of(np.concatenate([each.scores for each in (rows, joined, served_pool) if each is not None]))
+    alignment = 1.0, 0.0
+    if folds:
+        held_out = sum(len(test) for _, test in folds) / len(folds) / different
+        alignment = align(
+            replica_kind(replicas.kind),
+            [replace(part, scores=on_link(part.scores, link)) for part in parts],
+            None if served_pool is None else on_link(served_pool.scores, link),
+            held_out=held_out,
+        )
+    return CrossFit(
+        replicas=replicas,
+        target=plan.y,
+        link=link,
+        pool=joined,
+        labeled=rows,
+        served_pool=served_pool,
+        alignment=alignment,
+        constant=_all_constant([part.scores for part in parts]),
+    )
+
+
+# ---------------------------------------------------------------------------- train
+
+
+def train(
+    plan: ReplicaPlan, folds: Folds, pool: Any, predict: Predict, n_jobs: int | None
+) -> tuple[Replicas, list[list[Array]]]:
+    """Train all models in one pool of processes.
+
+    Return those of all rows, and for each fold the scores (m, S) of its test rows and, with a pool, of its share of the
+    pool. Models of folds are not kept.
+    """
+    jobs = plan.jobs()
+    shares = _shares_of_pool(0 if pool is None else _count_rows(pool), len(folds), plan.seed)
+    for number, ((rows, test), share) in enumerate(zip(folds, shares, strict=True), 1):
+        jobs += plan.jobs(rows, number, partial(_score_fold, predict, plan.X, test, pool, share))
+    done = run_jobs(jobs, n_jobs)
+    by_fold = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
+    return plan.replicas(done[: plan.count]), [
+        [np.column_stack(column) for column in zip(*models, strict=True)] for models in by_fold
+    ]
+
+
+def _shares_of_pool(rows: int, folds: int, seed: int) -> list[Rows | None]:
+    """Return the pool rows that the models of each fold score; None for all.
+
+    Every fold scores a small pool, so that differences between models average out. A large one is divided between
+    folds, which saves time.
+    """
+    times = min(folds, max(1, _SCORED_ROWS // max(rows, 1)))
+    if times == folds:
+        return [None] * folds
+    first = np.random.default_rng([seed, rows]).permutation(rows) % folds
+    return [np.flatnonzero((number - first) % folds < times) for number in range(folds)]
+
+
+def _score_fold(predict: Predict, X: Any, test: Rows, pool: Any, share: Rows | None, model: Any) -> list[Array]:
+    own = predict(model, take_rows(X, test))
+    return [own] if pool is None else [own, _score_pool(predict, pool, share, model)]
+
+
+def _score_pool(predict: Predict, pool: Any, rows: Rows | None, model: Any) -> Array:
+    try:
+        return predict(model, pool if rows is None else take_rows(pool, rows))
+    except Exception as error:  # each library has exceptions of its own
+        raise UncurseError(f"the models cannot score the pool: {' '.join(str(error).split())}") from None
+
+
+def _count_rows(pool: Any) -> int:
+    try:
+        count = int(_num_samples(pool))
+    except (TypeError, ValueError) as error:
+        raise UncurseError(f"the pool has no rows to score: {error}") from None
+    if not count:
+        raise UncurseError("the pool has 0 rows; pass a sample of the candidates, or omit it")
+    return count
+
+
+# ---------------------------------------------------------------------------- score
+
+
+def score(
+    plan: ReplicaPlan,
+    folds: Folds,
+    pool: Any,
+    labels: Array,
+    replicas: Replicas,
+    by_fold: Sequence[Sequence[Array]],
+    predict: Predict,
+) -> tuple[list[Scored], list[Scored], Scored | None]:
+    """Return training rows out of fold, the pool by fold, and the pool as the served model and its replicas score it.
+
+    Labeled rows and pool are scored by the same models, so they differ by their rows alone.
+    """
+
+    def served(source: Any, rows: Rows | None = None) -> Array:
+        return np.column_stack([_score_pool(predict, source, rows, model) for model in replicas.models])
+
+    if not folds:
+        whole = Scored(served(plan.X), plan.weights) if pool is None else Scored(served(pool))
+        return [], [whole], whole
+    weights = [None if plan.weights is None else plan.weights[test] for _, test in folds]
+    labeled = [
+        Scored(scores[0], own, labels[test]) for (_, test), scores, own in zip(folds, by_fold, weights, strict=True)
+    ]
+    if pool is None:
+        return labeled, [replace(part, labels=None) for part in labeled], None
+    count = _count_rows(pool)
+    sample = np.arange(0, count, max(1, count // _SCORED_ROWS))
+    return labeled, [Scored(scores[1]) for scores in by_fold], Scored(served(pool, sample))
+
+
+def on_link(scores: Array, link: str) -> Array:
+    """Return predictions as scores of the link."""
+    if link == "identity":
+        return scores
+    if link == "log":
+        return np.asarray(np.log(scores), np.float64)
+    return np.asarray(logit(np.clip(scores, CLIP, 1 - CLIP)), np.float64)
+
+
+def _all_constant(parts: list[Array]) -> bool:
+    """Return whether each model predicts a single value; parts of one row say nothing."""
+    several = [part for part in parts if len(part) > 1] or [np.concatenate(parts)]
+    return all(not np.ptp(part[:, 0]) > 1e-9 * np.abs(part[:, 0]).max() for part in several)
+
+
+# ---------------------------------------------------------------------------- align
+
+
+def align(kind: ReplicaKind, folds: Sequence[Scored], served: Array | None, *, held_out: float) -> tuple[float, float]:
+    """Return slope and intercept of the line from a score of the served model to a score out of fold.
+
+    A served score corresponds to the score out of fold for which the expected truth is the same. With all rows, noise
+    has r times the variance that it has in a fold. For regular models r is 1 − held_out, and for strongly regularized
+    ones 1: the prior is the middle between them. Differences between replicas on the pool measure r, with an error that
+    follows from the differences between folds.
+
+    `folds` holds the pool by the models of each fold, which have not seen a share `held_out` of the rows, and `served`
+    its scores by the models that are trained on all rows; all are on the link.
+    """
+    if min(len(part.scores) for part in folds) < _LEAST_ROWS:
+        folds = [Scored.joined(folds, 1)]
+    parts = [np.cov(part.scores.T, ddof=0, aweights=part.weights) for part in folds]
+    noises = np.array([float(kind.noise_variance(part)) for part in parts])
+    noise, variance = float(noises.mean()), float(np.mean([part[0, 0] for part in parts]))
+    if not min(noises.min(), variance) > 0:
+        return 1.0, 0.0
+    center = float(np.mean([np.average(part.scores[:, 0], weights=part.weights) for part in folds]))
+    log_ratio, error = np.log1p(-held_out / 2), held_out / 2
+    served_center, served_variance = center, None
+    if served is not None:
+        covariance = np.cov(served.T, ddof=0)
+        served_center, served_variance = float(served[:, 0].mean()), float(covariance[0, 0])
+        served_noise = float(kind.noise_variance(covariance))
+        if not min(served_noise, served_variance) > 0:
+            return 1.0, 0.0
+        chance = float(np.std(np.log(noises), ddof=1)) * np.sqrt(1 + 1 / len(folds)) if len(folds) > 1 else np.inf
+        weight = error**2 / (error**2 + max(chance, 1e-3) ** 2)
+        log_ratio += weight * (np.log(served_noise / noise) - log_ratio)
+    ratio = float(np.exp(log_ratio))
+    true = max(variance - noise, _LEAST_SHARE * variance)
+    if served_variance is None:  # the true scores are the same, with less noise
+        served_variance = true + ratio * noise
+    served_true = max(served_variance - ratio * noise, _LEAST_SHARE * served_variance)
+    # The ratio of both λ, and of the scales of the true scores if their variances differ.
+    slope = float(np.sqrt(served_true / served_variance / (true / variance) * variance / served_variance))
+    return slope, center - slope * served_center
+
+
+# ---------------------------------------------------------------------------- folds
+
+
+def make_folds(plan: ReplicaPlan, cv: Any) -> list[tuple[Rows, Rows]]:
+    """Return training and test rows of each fold; rows of weight zero are in neither."""
+    if cv is None or cv is False:
+        return []
+    classes = is_classifier(plan.template)
+    weighted = np.ones(len(plan.y), bool) if plan.weights is None else plan.weights > 0
+    groups = None if plan.groups is None else encode_names(plan.groups, len(plan.y), "groups")[1]
+    if not isinstance(cv, int | np.integer):
+        splits = _split(cv, plan, np.arange(len(plan.y)), groups)
+        folds = [(rows[weighted[rows]], test[weighted[test]]) for rows, test in splits]
+        folds = [(rows, test) for rows, test in folds if len(test)]
+        if not folds:
+            raise UncurseError(f"cv={cv!r} gives no folds; pass folds with rows, or None for no labels")
+    else:
+        if int(cv) < 2:
+            raise UncurseError(f"cv={cv!r}; pass 2 or more folds, or None for no labels")
         kept = np.flatnonzero(weighted)
         count = int(np.unique(plan.y[kept], return_counts=True)[1].min()) if classes else len(kept)
         units = "rows"
         if groups is not None and len(np.unique(groups[kept])) < count:
             count, units = len(np.unique(groups[kept])), "groups"
-        number = min(int(self.cv), count)
+        number = min(int(cv), count)
         if number < 2:
             warn_user(f"there are too few {units} for two folds, so no labels are used")
             return []
-        if number < int(self.cv):
-            warn_user(f"there are {units} for {number} folds only, not for {self.cv}")
+        if number < int(cv):
+            warn_user(f"there are {units} for {number} folds only, not for {cv}")
         splitter: Any
         if groups is None:
             splitter = (StratifiedKFold if classes else KFold)(number, shuffle=True, random_state=plan.seed)
         else:
             splitter = (StratifiedGroupKFold if classes else GroupKFold)(number)
-        return self._check_folds(plan, self._split(splitter, plan, kept, groups))
+        folds = _split(splitter, plan, kept, groups)
+    for i, (rows, _) in enumerate(folds if classes else []):
+        if len(np.unique(plan.y[rows])) < 2:
+            raise UncurseError(
+                f"the training rows of fold {i} have one class; use fewer folds, other groups, or cv=None"
+            )
+    return folds
 
-    def _split(self, splitter: Any, plan: ReplicaPlan, rows: Rows, groups: Rows | None) -> list[tuple[Rows, Rows]]:
-        """Split some rows."""
-        y, own = plan.y[rows], None if groups is None else groups[rows]
-        try:
-            made = check_cv(splitter, y, classifier=is_classifier(plan.template))
-            return [(rows[train], rows[test]) for train, test in made.split(take_rows(plan.X, rows), y, own)]
-        except (TypeError, ValueError, IndexError) as error:
-            text = " ".join(str(error).split())[:200]
-            raise UncurseError(f"cv={type(self.cv).__name__} does not split the rows: {text}") from None
 
-    @staticmethod
-    def _check_folds(plan: ReplicaPlan, folds: list[tuple[Rows, Rows]]) -> list[tuple[Rows, Rows]]:
-        """Raise UncurseError if a model of a classifier would see a single class."""
-        if is_classifier(plan.template):
-            for number, (train, _) in enumerate(folds):
-                if len(np.unique(plan.y[train])) < 2:
-                    raise UncurseError(
-                        f"the training rows of fold {number} have one class; use fewer folds, other groups, or cv=None"
-                    )
-        return folds
-
-    def line(self, alphas: Sequence[float] = POOL_SHARES) -> tuple[Affine, float]:
-        """Return the straight line that is nearest to the map on the top of the pool, and its loss.
-
-        Parameters
-        ----------
-        alphas : sequence of two floats, default=(0.01, 0.1)
-            Smallest and largest selected share.
-
-        Returns
-        -------
-        line : Affine
-            The affine map.
-        loss : float
-            Largest relative difference between the mean predictions of line and map on these shares.
-        """
-        check_is_fitted(self)
-        return straight_line(self.map_, *self._served_scores, alphas)
-
-    def predict_replicas(self, X: Any) -> Array:
-        """Return the predictions of every model before the map.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or dataframe of shape (n, d)
-            Rows to score.
-
-        Returns
-        -------
-        ndarray of shape (n, n_replicas)
-            Predictions, the served model in column 0.
-        """
-        check_is_fitted(self)
-        return np.column_stack([self._predictions(model, X) for model in (self.estimator_, *self.replicas_)])
-
-    def _mapped(self, X: Any) -> Array:
-        check_is_fitted(self)
-        check_feature_names(self.estimator_, self._feature_names, X, "X")
-        return np.asarray(self.map_(self._predictions(self.estimator_, X)))
-
-    def _unchanged(self, done: CrossFit, reason: str) -> tuple[ScoreMap, FitRecord, Any]:
-        warn_user(f"{reason}; predictions are not changed")
-        link = done.link
-        options: Any = {"scale": self._scale, "link": link, "replicas": done.replicas.kind}
-        record = FitRecord("nothing", pool_record(done), reason=reason, **options)
-        return Affine(1.0, 0.0, link, self._scale), record, None
-
-    def get_metadata_routing(self) -> Any:
-        """Return the metadata router of scikit-learn: `fit` passes `sample_weight` on to the base model.
-
-        Returns
-        -------
-        MetadataRouter
-        """
-        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        return router.add(estimator=self._base(), method_mapping=MethodMapping().add(caller="fit", callee="fit"))
-
-    def __sklearn_tags__(self) -> Any:
-        tags, base = super().__sklearn_tags__(), get_tags(self._base())
-        pairwise = tags.input_tags.pairwise
-        tags.input_tags = base.input_tags
-        tags.input_tags.pairwise = pairwise  # rows of a kernel matrix cannot be bootstrapped
-        tags.target_tags.required = True
-        tags.non_deterministic = base.non_deterministic
-        return tags
+def _split(splitter: Any, plan: ReplicaPlan, rows: Rows, groups: Rows | None) -> list[tuple[Rows, Rows]]:
+    y, own = plan.y[rows], None if groups is None else groups[rows]
+    try:
+        made = check_cv(splitter, y, classifier=is_classifier(plan.template))
+        return [(rows[kept], rows[test]) for kept, test in made.split(take_rows(plan.X, rows), y, own)]
+    except (TypeError, ValueError, IndexError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise UncurseError(f"cv={type(splitter).__name__} does not split the rows: {text}") from None

@@ -22,7 +22,7 @@ _STEPS, _CLOSE, _LARGEST = 50, 1e-10, 600.0  # of Newton's method, and of a loga
 
 
 def has_log_link(estimator: Any) -> bool:
-    """Return whether a regressor is a generalised linear model with a log link, as of counts and of amounts.
+    """Return whether a regressor is a generalized linear model with a log link, as of counts and of amounts.
 
     Not trees with such a loss: outcomes follow a line in their over-fitted predictions better than a power.
     """
@@ -54,15 +54,14 @@ def fit_outcome_line(x: Array, y: Array, weight: Array, repeats: float, link: st
     are averaged: the more they differ on the top, compared with the error of their difference, the more the unweighted
     one counts.
     """
-    fit = _log_line if link == "log" else _straight_line
-    line, covariance, unweighted = fit(x, y, weight, repeats)
+    line, covariance, unweighted = _fit_line(x, y, weight, repeats, link)
     bins = np.array_split(np.argsort(x, kind="stable"), min(_VARIANCE_BINS, len(x) // _VARIANCE_ROWS) or 1)
     if len(bins) < 2 or not (y - unweighted).any():
         return OutcomeLine(float(line[0]), float(line[1]), unweighted, (0.0, 0.0))
     own, own_covariance, fitted = line, covariance, unweighted
     for _ in range(_VARIANCE_ROUNDS):
         factor = _inverse_variance(np.square(y - fitted), fitted, weight, bins, link)
-        own, own_covariance, fitted = fit(x, y, weight * factor, repeats)
+        own, own_covariance, fitted = _fit_line(x, y, weight * factor, repeats, link)
     top = np.array([1.0, x[bins[-1]].mean()])
     error = max(float(top @ (covariance - own_covariance) @ top), 0.01 * float(top @ covariance @ top))
     away = float(top @ (line - own))
@@ -86,21 +85,28 @@ def _inverse_variance(squares: Array, fitted: Array, weight: Array, bins: list[N
     return factor
 
 
-def _straight_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[Array, Array, Array]:
-    """Return level and slope by least squares, their covariance for any variance of rows, and fitted outcomes."""
+def _fit_line(x: Array, y: Array, weight: Array, repeats: float, link: str) -> tuple[Array, Array, Array]:
+    """Return level and slope, their covariance for any variance of rows, and the fitted outcome of each row."""
     features = np.stack([np.ones_like(x), x])
-    inverse = np.linalg.pinv((features * weight) @ features.T)
-    line = inverse @ (features @ (weight * y))
-    fitted = line @ features
+    if link == "log":
+        line, fitted = _poisson_line(features, y, weight)
+    else:
+        from sklearn.linear_model import LinearRegression  # slow to import
+
+        model = LinearRegression().fit(x[:, None], y, sample_weight=weight)
+        line, fitted = np.array([model.intercept_, model.coef_[0]]), model.predict(x[:, None])
+    inverse = np.linalg.pinv((features * (weight * fitted if link == "log" else weight)) @ features.T)
     scatter = features * (weight * (y - fitted))
     return line, repeats * inverse @ (scatter @ scatter.T) @ inverse, fitted
 
 
-def _log_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[Array, Array, Array]:
-    """Return the same for the exponential of a line, by the score equations of a Poisson regression."""
-    features = np.stack([np.ones_like(x), x])
+def _poisson_line(features: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+    """Return the line of a Poisson regression, and fitted outcomes.
+
+    The solvers of `PoissonRegressor` fail where weights or outcomes differ by many orders of magnitude.
+    """
     line = np.array([np.log(max(float(np.average(y, weights=weight)), 1e-300)), 0.0])
-    fitted = np.full(len(x), np.exp(line[0]))
+    fitted = np.full(len(y), np.exp(line[0]))
     for _ in range(_STEPS):
         inverse = np.linalg.pinv((features * (weight * fitted)) @ features.T)
         step = inverse @ (features @ (weight * (y - fitted)))
@@ -108,9 +114,7 @@ def _log_line(x: Array, y: Array, weight: Array, repeats: float) -> tuple[Array,
         fitted = np.exp(np.clip(line @ features, -_LARGEST, _LARGEST))
         if float(np.abs(step).max()) < _CLOSE:
             break
-    inverse = np.linalg.pinv((features * (weight * fitted)) @ features.T)
-    scatter = features * (weight * (y - fitted))
-    return line, repeats * inverse @ (scatter @ scatter.T) @ inverse, fitted
+    return line, fitted
 
 
 def warn_of_a_bend(x: Array, y: Array, line: OutcomeLine, link: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,23 +25,18 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from .._types import Array
 from ..errors import UncurseError
-from ..validation import check_choice, check_count, check_weights, effective_rows, group_rows, warn_user
-from .resampling import Bootstrap, Rows, take_rows
+from ..validation import check_choice, check_count, check_weights, effective_rows, encode_names, segment_rows, warn_user
 
+Rows = NDArray[np.intp]
+
+_REDRAWS = 1000
+_LEAST_ROWS = 5  # effective rows that a bootstrap needs
 _SAME = 1e-12  # models that differ less are identical to rounding
 _LARGEST_SEED = np.iinfo(np.int32).max  # that every library takes
 _PROBE_ROWS = 10_000  # predictions on this many rows show whether seeds matter
 _MOST_REPLICAS = 10_000  # a larger number is a mistake
+_Fit = tuple[Any, ...]  # arguments of `_fit`
 _FEW_GROUPS = 20  # a variance between fewer units has an error of a third and more
-
-
-class RowsToScore(NamedTuple):
-    """Rows that a model is to predict, instead of being kept."""
-
-    predict: Callable[[Any, Any], Array]  # predictions of a model for some rows, shape (n,)
-    rows: Rows  # of the training rows
-    pool: Any = None
-    pool_rows: Rows | None = None  # None: all
 
 
 @dataclass(frozen=True)
@@ -52,15 +49,15 @@ class Replicas:
         The model trained on all rows.
     others : tuple of estimators
         The replicas.
-    kind : {"seeds", "bootstrap", "anchored"}
-        Value of the parameter ``replicas`` of `VAD`, `Tower` and `Auto` for the scores of these models.
+    kind : {"seeds", "bootstrap"}
+        Value of the parameter ``replicas`` of `VAD`, `ReplicaCalibrator` and `Auto` for the scores of these models.
 
     Examples
     --------
     >>> from sklearn.naive_bayes import GaussianNB
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> fit_replicas(GaussianNB(), X, X[:, 0] > 0.1, random_state=0).kind
-    'anchored'
+    'bootstrap'
     """
 
     served: Any
@@ -125,31 +122,18 @@ def fit_replicas(
     >>> fitted.kind, len(fitted.models)
     ('bootstrap', 3)
     """
-    plan = ReplicaPlan.of(
+    plan = ReplicaPlan(
         estimator, X, y, n_replicas=n_replicas, replicas=replicas, groups=groups, sample_weight=sample_weight,
         random_state=random_state,
     )  # fmt: skip
     return plan.replicas(run_jobs(plan.jobs(), n_jobs))
 
 
-@dataclass(frozen=True)
 class ReplicaPlan:
-    """What is fitted to which rows."""
+    """What is fitted to which rows: the valid arguments of `fit_replicas`."""
 
-    estimator: Any  # as given; a frozen one is served
-    template: Any
-    X: Any
-    y: NDArray[Any]
-    weights: Array | None
-    groups: ArrayLike | None
-    count: int
-    by_seeds: bool
-    seed_names: tuple[str, ...]
-    seed: int
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         estimator: Any,
         X: Any,
         y: ArrayLike,
@@ -159,10 +143,11 @@ class ReplicaPlan:
         groups: ArrayLike | None,
         sample_weight: ArrayLike | None,
         random_state: Any,
-    ) -> ReplicaPlan:
-        """Validate the arguments of `fit_replicas`."""
-        by_seeds = check_choice("replicas", replicas, ("bootstrap", "seeds")) == "seeds"
-        if check_count(n_replicas, "n_replicas", _MOST_REPLICAS) < 2:
+    ) -> None:
+        self.kind = check_choice("replicas", replicas, ("bootstrap", "seeds"))
+        self.by_seeds = self.kind == "seeds"
+        self.count = check_count(n_replicas, "n_replicas", _MOST_REPLICAS)
+        if self.count < 2:
             raise UncurseError(f"n_replicas={n_replicas!r}; pass 2 or more: the served model and at least one replica")
         if y is None:
             raise UncurseError("y is None; pass a target for every row of X")
@@ -172,64 +157,60 @@ class ReplicaPlan:
         check_is_estimator(inner)
         try:
             check_consistent_length(X, y)
-            template, seed = _unfitted(inner), _root_seed(random_state)
+            self.template, self.seed = _unfitted(inner), _root_seed(random_state)
         except (TypeError, ValueError) as error:
             raise UncurseError(str(error)) from None
-        target = _check_target(y)
-        weights = check_weights(sample_weight, len(target))
-        if groups is not None and not by_seeds:
-            _check_groups(groups, len(target))
-        if weights is not None:
-            weights = weights / weights.max()
+        self.estimator, self.X, self.y, self.groups = estimator, X, _check_target(y), groups
+        self.weights = check_weights(sample_weight, len(self.y))
+        if groups is not None and not self.by_seeds:
+            _check_groups(groups, len(self.y))
+        if self.weights is not None:
+            weights = self.weights / self.weights.max()
             fraction, exponent = np.frexp(weights * (effective_rows(weights) / weights.sum()))
             # The splits of a tree may depend on the last digits, which a common factor would change.
-            weights = np.ldexp(fraction.round(9), exponent)
-        names = sorted(n for n in template.get_params() if n == "random_state" or n.endswith("__random_state"))
-        if by_seeds and not names:
-            raise UncurseError(f"{type(template).__name__} has no random_state; use replicas='bootstrap'")
+            self.weights = np.ldexp(fraction.round(9), exponent)
+        parameters = self.template.get_params()
+        self.seed_names = sorted(n for n in parameters if n == "random_state" or n.endswith("__random_state"))
+        if self.by_seeds and not self.seed_names:
+            raise UncurseError(f"{type(self.template).__name__} has no random_state; use replicas='bootstrap'")
         if random_state is not None:
-            own = template.get_params()
-            template = _with_seeds(template, [n for n in names if own[n] is None], seed, 0)
-        return cls(estimator, template, X, target, weights, groups, int(n_replicas), by_seeds, tuple(names), seed)
+            unset = [name for name in self.seed_names if parameters[name] is None]
+            self.template = _with_seeds(self.template, unset, self.seed, 0)
 
-    @property
-    def kind(self) -> str:
-        """How the score columns are related."""
-        if self.by_seeds:
-            return "seeds"
-        # Bootstraps of a random estimator differ from the served model by its own noise too, which would count twice.
-        return "bootstrap" if self.seed_names and self.count > 2 else "anchored"
-
-    def jobs(self, rows: Rows | None = None, fold: int = 0, then: RowsToScore | None = None) -> list[tuple[Any, ...]]:
-        """Return the fits of all replicas to some rows; with `then` a job returns predictions instead of the model."""
+    def jobs(self, rows: Rows | None = None, fold: int = 0, then: Callable[[Any], Any] | None = None) -> list[_Fit]:
+        """Return the fits of all models to some rows; with `then` a fit returns that of its model, not the model."""
         frozen = rows is None and isinstance(self.estimator, FrozenEstimator)
         name = _weight_name(self.template)
         if self.weights is not None and name is None and not frozen:
-            raise UncurseError(_no_weights(self.template))
-        fits: list[tuple[Any, Rows | None, Array | None]] = [
-            (self.estimator if frozen else _unfitted(self.template), rows, self._weights(rows))
-        ]
+            model, remedy = type(self.template).__name__, _weight_requests(self.template)
+            if get_config()["enable_metadata_routing"] and remedy:
+                raise UncurseError(f"{model} does not request sample_weight; {remedy}")
+            raise UncurseError(f"{model} does not support sample_weight; omit it")
+
+        def fit(model: Any, chosen: Rows | None, times: NDArray[np.int64] | None = None) -> _Fit:
+            weights = self.weights if self.weights is None or chosen is None else self.weights[chosen]
+            if times is not None:
+                weights = times[chosen] * (np.ones(len(times[chosen])) if weights is None else weights)
+            used = name is not None and weights is not None and not isinstance(model, FrozenEstimator)
+            return model, self.X, self.y, chosen, {name: weights} if used else {}, then
+
+        fits = [fit(self.estimator if frozen else _unfitted(self.template), rows)]
         for s in range(1, self.count):
             model = _with_seeds(self.template, self.seed_names, self.seed, s + self.count * fold)
             if self.by_seeds:
-                fits.append((model, rows, self._weights(rows)))
+                fits.append(fit(model, rows))
                 continue
             at_most_once = name is None and _splits_rows(self.template)
             times = self._bootstrap.draw([self.seed, fold, s], rows, at_most_once=at_most_once)
             if name is None:
-                fits.append((model, np.repeat(np.arange(len(times)), times), None))
+                fits.append(fit(model, np.repeat(np.arange(len(times)), times)))
             else:
-                drawn = np.flatnonzero(times)
-                weights = self._weights(drawn)
-                fits.append((model, drawn, times[drawn] * (np.ones(len(drawn)) if weights is None else weights)))
-        return [(model, self.X, self.y, chosen, name, weights, then) for model, chosen, weights in fits]
-
-    def _weights(self, rows: Rows | None) -> Array | None:
-        return self.weights if self.weights is None or rows is None else self.weights[rows]
+                fits.append(fit(model, np.flatnonzero(times), times))
+        return fits
 
     @cached_property
     def _bootstrap(self) -> Bootstrap:
-        return Bootstrap.of(self.X, self.y, self.weights, self.groups, stratified=is_classifier(self.template))
+        return Bootstrap(self.X, self.y, self.weights, self.groups, stratified=is_classifier(self.template))
 
     def replicas(self, models: list[Any]) -> Replicas:
         """Return the fitted models; raise UncurseError if seeds change nothing."""
@@ -240,7 +221,90 @@ class ReplicaPlan:
         return Replicas(served, tuple(others), self.kind)
 
 
-def run_jobs(jobs: Sequence[tuple[Any, ...]], n_jobs: int | None) -> list[Any]:
+class Bootstrap:
+    """Units that are drawn independently: rows in the order of their content, or whole groups of rows."""
+
+    def __init__(
+        self, X: Any, y: NDArray[Any], weights: Array | None, groups: ArrayLike | None, *, stratified: bool
+    ) -> None:
+        """Prepare draws for these rows; `stratified` makes sure that every class of `y` is drawn."""
+        n = len(y)
+        self.weight = np.ones(n) if weights is None else weights
+        kept, effective = np.count_nonzero(self.weight), effective_rows(self.weight)
+        if effective < min(_LEAST_ROWS, kept / 2):
+            raise UncurseError(
+                f"sample_weight leaves {effective:.3g} effective rows of {kept}, and a bootstrap needs {_LEAST_ROWS}; "
+                "use less extreme weights, or replicas='seeds'"
+            )
+        grouped = stratified and y.ndim == 1
+        self.classes: Rows = np.unique(y, return_inverse=True)[1] if grouped else np.zeros(n, np.intp)
+        self.units: Rows = np.empty(n, np.intp)  # of each row
+        if groups is None:
+            hashes = row_hashes(X, self.classes if stratified else y)
+            self.units[np.lexsort([self.weight, hashes, self.weight == 0])] = np.arange(n)
+        else:
+            self.units = encode_names(groups, n, "groups")[1]
+        self.count = int(self.units.max()) + 1
+
+    def draw(self, seed: list[int], rows: Rows | None = None, *, at_most_once: bool = False) -> NDArray[np.int64]:
+        """Return how often each row is drawn: Poisson(1), or 0 or 1 with equal chances; 0 outside `rows`.
+
+        Half of the rows without repetition have the same variance as a bootstrap. Draw again if a class, or half of
+        the weight that is expected, is missing.
+        """
+        among = np.ones(len(self.units), bool) if rows is None else np.isin(np.arange(len(self.units)), rows)
+        allowed = np.where(among, self.weight, 0.0)
+        expected = allowed.sum() / (2 if at_most_once else 1)
+        needed = np.bincount(self.classes, weights=allowed) > 0
+        for attempt in range(_REDRAWS):
+            rng = np.random.default_rng([*seed, attempt])
+            times = (rng.integers(2, size=self.count) if at_most_once else rng.poisson(1.0, self.count))[self.units]
+            weight = allowed * times
+            if weight.sum() >= expected / 2 and (np.bincount(self.classes, weights=weight) > 0)[needed].all():
+                return np.asarray(times * (allowed > 0), np.int64)
+        rarest = int(np.bincount(self.classes[self.weight > 0]).min())
+        raise UncurseError(
+            f"none of {_REDRAWS} bootstraps contains every class: the rarest has {rarest} rows; add rows of it, or use "
+            "replicas='seeds'"
+        )
+
+
+def take_rows(X: Any, rows: Rows) -> Any:
+    """Return some rows of an array, a sparse matrix, a dataframe or a list."""
+    if hasattr(X, "tocsr"):
+        return X.tocsr()[rows]
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if isinstance(X, list | tuple):
+        return [X[i] for i in rows]
+    return X[rows] if hasattr(X, "__getitem__") else np.asarray(X)[rows]
+
+
+def row_hashes(X: Any, y: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a hash of the content of each row."""
+    pairs = zip(_row_bytes(X), _row_bytes(y), strict=True)
+    digests = (hashlib.blake2b(b"".join(pair), digest_size=8).digest() for pair in pairs)
+    return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def _row_bytes(X: Any) -> Iterator[bytes]:
+    """Content of each row: equal for equal numbers in arrays, lists and dataframes."""
+    if hasattr(X, "tocsr"):
+        X = X.tocsr(copy=True)
+        X.sum_duplicates()
+        return (X.indices[i:j].tobytes() + X.data[i:j].tobytes() for i, j in pairwise(X.indptr.tolist()))
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":  # the estimator refuses complex numbers by itself
+        return (row.tobytes() for row in np.asarray(X))
+    try:
+        return (row.tobytes() for row in np.asarray(X, np.float64))
+    except (TypeError, ValueError):  # text, categories, dates, ragged lists
+        rows = X if isinstance(X, list | tuple) else np.asarray(X).tolist()
+    return (
+        row.tobytes() if isinstance(row, np.ndarray) else repr(row).encode("utf-8", "backslashreplace") for row in rows
+    )
+
+
+def run_jobs(jobs: Sequence[_Fit], n_jobs: int | None) -> list[Any]:
     """Run the jobs of a `ReplicaPlan` in one pool of joblib."""
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
         raise UncurseError(f"n_jobs={n_jobs!r}; pass None, a number of processes, or -1 for all cores")
@@ -252,16 +316,12 @@ def _fit(
     X: Any,
     y: NDArray[Any],
     rows: Rows | None,
-    name: str | None,
-    weights: Array | None,
-    then: RowsToScore | None,
+    weights: dict[str, Array],
+    then: Callable[[Any], Any] | None,
 ) -> Any:
     chosen, target = (X, y) if rows is None else (take_rows(X, rows), y[rows])
-    params: dict[str, Any] = {}
-    if name is not None and weights is not None and not isinstance(estimator, FrozenEstimator):
-        params[name] = weights
     try:
-        model = estimator.fit(chosen, target, **params)
+        model = estimator.fit(chosen, target, **weights)
     except UncurseError:
         raise
     except ValueError as error:  # such as weights whose products overflow
@@ -271,21 +331,7 @@ def _fit(
         if "'groups' parameter should not be None" in text:
             text += " Groups are not passed to the model: tune it by its groups first, and wrap the best one."
         raise UncurseError(f"the model cannot be fitted: {text}") from error
-    if then is None:
-        return model
-    scores = then.predict(model, take_rows(X, then.rows))
-    if then.pool is None:
-        return scores, None
-    return scores, score_pool(then, model)
-
-
-def score_pool(wanted: RowsToScore, model: Any) -> Array:
-    """Return the predictions of a model for the pool; raise UncurseError if it cannot score these rows."""
-    try:
-        part = wanted.pool if wanted.pool_rows is None else take_rows(wanted.pool, wanted.pool_rows)
-        return wanted.predict(model, part)
-    except Exception as error:  # each library has exceptions of its own
-        raise UncurseError(f"the models cannot score the pool: {' '.join(str(error).split())}") from None
+    return model if then is None else then(model)
 
 
 def check_is_estimator(estimator: Any) -> None:
@@ -308,7 +354,7 @@ def _check_target(y: ArrayLike) -> NDArray[Any]:
 
 def _check_groups(groups: ArrayLike, rows: int) -> None:
     """Raise UncurseError for a single group and warn of few: bootstraps draw whole groups."""
-    count = len(group_rows(groups, rows)[0])
+    count = len(segment_rows(groups, rows, "groups")[0])
     segments = "for a model of each segment, fit each segment on its own"
     if count < 2:
         raise UncurseError(
@@ -367,13 +413,6 @@ def _weight_name(estimator: Any) -> str | None:
     passed_on = any(p.kind is p.VAR_KEYWORD for p in fit.values()) and hasattr(inner, "fit")
     name = _weight_name(inner) if passed_on else None
     return None if name is None else prefix + name
-
-
-def _no_weights(estimator: Any) -> str:
-    name, remedy = type(estimator).__name__, _weight_requests(estimator)
-    if get_config()["enable_metadata_routing"] and remedy:
-        return f"{name} does not request sample_weight; {remedy}"
-    return f"{name} does not support sample_weight; omit it"
 
 
 def _weight_requests(estimator: Any) -> str:

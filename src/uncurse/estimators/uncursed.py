@@ -1,41 +1,284 @@
 """Scikit-learn estimators that correct their own predictions for the top of a candidate pool.
 
 `fit` trains the served model and its replicas, on all rows and on the training part of each fold. Rows that are scored
-out of fold are honest labelled rows. The map is fitted on these and on the pool. Predictions are the served model's,
+out of fold are honest labeled rows. The map is fitted on these and on the pool. Predictions are the served model's,
 passed through the map, so the ranking is unchanged.
 """
 
 from __future__ import annotations
 
-import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
-from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, is_classifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import assert_all_finite, column_or_1d, get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from .._types import Array
-from ..debias.auto import Auto, count_whole_models
-from ..debias.records import FitRecord
-from ..debias.replica_kinds import replica_kind
-from ..debias.tower import Tower
-from ..debias.vad import VAD
 from ..errors import UncurseError
-from ..evidence import Moments
+from ..evidence import Histogram, Moments
 from ..links import logit
 from ..maps import Affine, Curve, ScoreMap, compose
-from ..validation import LARGEST_SCORE, check_finite, check_numbers, is_missing
-from .cross_fitting import CrossFitted
+from ..methods.auto import fit_auto
+from ..methods.fitted import Fitted
+from ..methods.label_free import lines_of
+from ..methods.noise import replica_kind
+from ..methods.records import FitRecord, ScoreSummary
+from ..methods.replica_calibration import calibrate_replicas
+from ..methods.vad import VAD
+from ..validation import LARGEST_SCORE, check_choice, check_finite, check_numbers, is_missing, warn_user
+from .cross_fitting import CLIP, CrossFit, Scored, cross_fit, make_folds, on_link
 from .outcome_line import fit_outcome_line, has_log_link, warn_of_a_bend
-from .replicas import ReplicaPlan
-from .scores import CLIP, CrossFit, evidence_of, labelled_evidence, on_link, pool_evidence, pool_record
+from .replicas import ReplicaPlan, check_is_estimator
 
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
-_LEAST_LABELLED = 0.3  # a smaller λ of the labelled rows does not determine a line in the true score
+_LEAST_LABELLED = 0.3  # a smaller λ of the labeled rows does not determine a line in the true score
+_TREES_AND_LINEAR = (
+    "lightgbm",
+    "xgboost",
+    "catboost",
+    "sklearn.tree",
+    "sklearn.ensemble",
+    "sklearn.linear_model",
+)
+
+
+class CrossFitted(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """Base of the classifier and the regressor."""
+
+    _default_estimator: str  # in sklearn.linear_model
+    _methods: tuple[str, ...]
+    _scale: str
+    fitted_: Fitted
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        method: str = "auto",
+        cv: Any = 5,
+        n_replicas: int = 3,
+        replicas: str = "bootstrap",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+        self.n_replicas = n_replicas
+        self.replicas = replicas
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _base(self) -> Any:
+        if self.estimator is not None:
+            check_is_estimator(self.estimator)
+            return self.estimator
+        from sklearn import linear_model  # slow to import
+
+        return getattr(linear_model, self._default_estimator)()
+
+    @staticmethod
+    @abstractmethod
+    def _predictions(model: Any, X: Any) -> Array:
+        """Return predictions of one model, shape (n,)."""
+
+    @abstractmethod
+    def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
+        """Return a valid target."""
+
+    @abstractmethod
+    def _fit_map(self, done: CrossFit) -> Fitted:
+        """Return map, record and errors for scores out of fold."""
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        pool: Any = None,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Train the served model and its replicas, and fit the score map.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or dataframe of shape (n, d)
+            Training rows.
+        y : array-like of shape (n,)
+            Targets.
+        pool : array-like, sparse matrix or dataframe of shape (m, d), default=None
+            Unlabeled rows distributed as the candidates. By default these are the training rows, scored out of fold.
+        groups : array-like of shape (n,), default=None
+            Group of each training row, such as its user. A group is never split between folds, and bootstraps draw
+            whole groups.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the training rows. Only their ratios matter.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+        """
+        done = self.cross_fit(X, y, pool=pool, groups=groups, sample_weight=sample_weight)
+        if done.constant:
+            fitted = self._unchanged(done, "the base model predicts the same value for every row of the pool")
+        else:
+            fitted = self._fit_map(done if self.method != "vad" else replace(done, labeled=None))
+        assert fitted.record is not None
+        score_map, record = fitted.map, self._record(fitted.record, done)
+        if done.alignment != (1.0, 0.0) and record.method != "nothing":
+            score_map = compose(Affine(*done.alignment, done.link), score_map, scale=self._scale)
+        self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
+        self.fitted_ = Fitted(score_map, record, fitted.errors)
+        self._feature_names = _feature_names(X)
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+            if hasattr(self.estimator_, name):
+                self.__dict__[name] = getattr(self.estimator_, name)
+        if is_classifier(self):
+            self.classes_ = np.unique(done.target)
+        return self
+
+    def cross_fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        pool: Any = None,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> CrossFit:
+        """Train all models and return them with the scores that `fit` fits the map to; the estimator is not changed.
+
+        Parameters
+        ----------
+        X, y, pool, groups, sample_weight : array-like
+            As in `fit`.
+
+        Returns
+        -------
+        CrossFit
+            Models trained on all rows, scores of the pool, and training rows scored out of fold.
+        """
+        method = check_choice("method", self.method, self._methods)
+        if method == "labels" and (self.cv is None or self.cv is False):
+            raise UncurseError("method='labels' needs labels; pass cv, such as cv=5")
+        base = self._base()
+        target = self._check_target(base, y)
+        plan = ReplicaPlan(
+            base, X, target, n_replicas=self.n_replicas, replicas=self.replicas, groups=groups,
+            sample_weight=sample_weight, random_state=self.random_state,
+        )  # fmt: skip
+        present = np.unique(plan.y if plan.weights is None else plan.y[plan.weights > 0])
+        if is_classifier(self) and len(present) < 2:
+            raise UncurseError(f"y has one class, {present.tolist()}; pass rows of both classes with positive weight")
+        labels = np.asarray(plan.y == present[-1] if is_classifier(self) else plan.y, np.float64)
+        if pool is not None:
+            _check_feature_names(base, _feature_names(X), pool, "pool")
+        folds = make_folds(plan, self.cv) if method != "vad" or pool is None else []
+        if plan.by_seeds and (not folds or method == "vad") and _is_tree_or_linear(plan.template):
+            warn_user(
+                f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
+                "training rows; use replicas='bootstrap', or labels to check it"
+            )
+
+        def link_of(scores: Array) -> str:
+            if is_classifier(self):
+                return "logistic"
+            positive = scores.min() > 0 and labels.min() >= 0 and labels.max() > 0
+            return "log" if positive and has_log_link(base) else "identity"
+
+        return cross_fit(plan, folds, pool, labels, predict=self._predictions, link_of=link_of, n_jobs=self.n_jobs)
+
+    @property
+    def map_(self) -> ScoreMap:
+        """Score map of the served predictions."""
+        return self.fitted_.map
+
+    @property
+    def record_(self) -> FitRecord:
+        """How the map was fitted."""
+        assert self.fitted_.record is not None
+        return self.fitted_.record
+
+    @property
+    def method_(self) -> str:
+        """Chosen method."""
+        return self.record_.method
+
+    @property
+    def reason_(self) -> str:
+        """Why it was chosen."""
+        return self.record_.reason
+
+    def to_affine(self, alphas: Sequence[float] | None = None) -> Affine:
+        """Return the straight line that is nearest to the map on the top of the pool.
+
+        Parameters
+        ----------
+        alphas : sequence of two floats, optional
+            Smallest and largest selected share, by default 1% and 10%.
+
+        Returns
+        -------
+        Affine
+            Its `max_error` is the largest relative difference between the mean predictions of line and map on these
+            shares.
+        """
+        check_is_fitted(self)
+        return self.fitted_.to_affine(alphas)
+
+    def _mapped(self, X: Any) -> Array:
+        check_is_fitted(self)
+        _check_feature_names(self.estimator_, self._feature_names, X, "X")
+        return np.asarray(self.map_(self._predictions(self.estimator_, X)))
+
+    def _unchanged(self, done: CrossFit, reason: str) -> Fitted:
+        warn_user(f"{reason}; predictions are not changed")
+        record = FitRecord(
+            "nothing", done.pool.record(), reason=reason, no_interval=reason, scale=self._scale, link=done.link,
+            replicas=done.replicas.kind,
+        )  # fmt: skip
+        return Fitted(Affine(1.0, 0.0, done.link, self._scale), record)
+
+    def _record(self, record: FitRecord, done: CrossFit) -> FitRecord:
+        """Return what the record of a fit to scores out of fold tells of the map of served scores."""
+        labeled = None if done.labeled is None or self.method == "vad" else done.labeled.record()
+        pool = replace(done.pool.record(), scores=_served_summary(done) if done.link == "logistic" else None)
+        record = replace(record, pool=pool, labeled=labeled)
+        if done.labeled is None:
+            return record
+        # Served scores have less noise, and another center; monitoring would take the difference of λ for a drift.
+        return replace(record, standard_error=None, center=None, noise_variance=None, score_variance=None)
+
+    def get_metadata_routing(self) -> Any:
+        """Return the metadata router of scikit-learn: `fit` passes `sample_weight` on to the base model.
+
+        Returns
+        -------
+        MetadataRouter
+        """
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        return router.add(estimator=self._base(), method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+
+    def __sklearn_tags__(self) -> Any:
+        tags, base = super().__sklearn_tags__(), get_tags(self._base())
+        pairwise = tags.input_tags.pairwise
+        tags.input_tags = base.input_tags
+        tags.input_tags.pairwise = pairwise  # rows of a kernel matrix cannot be bootstrapped
+        tags.target_tags.required = True
+        tags.non_deterministic = base.non_deterministic
+        return tags
 
 
 class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
@@ -46,10 +289,10 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     estimator : estimator, default=None
         The base model, with ``predict_proba``. None is `LogisticRegression`. A `FrozenEstimator` is served unchanged
         and only its replicas are trained: pass the rows it was trained on.
-    method : {"auto", "tower", "vad"}, default="auto"
-        `Auto`, `Tower` or `VAD`. ``"vad"`` uses no labels beyond training.
+    method : {"auto", "labels", "vad"}, default="auto"
+        `Auto`, `ReplicaCalibrator` or `VAD`. ``"vad"`` uses no labels beyond training.
     cv : int, cross-validation generator, iterable or None, default=5
-        Folds in which training rows are scored by models that were not trained on them. These rows are the labelled
+        Folds in which training rows are scored by models that were not trained on them. These rows are the labeled
         rows of the method. None uses no labels.
     n_replicas : int, default=3
         Number of models, including the served one. ``(cv + 1) * n_replicas`` models are trained.
@@ -72,7 +315,9 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         Chosen method, and why it was chosen.
     record_ : FitRecord
         How the map was fitted. With folds, λ is that of scores out of fold, and its other estimates are left out:
-        they do not apply to the scores that the map takes. It holds no intervals: call `interval`.
+        they do not apply to the scores that the map takes.
+    fitted_ : Fitted
+        Map, record and errors, as one object that can be saved.
     classes_ : ndarray of shape (2,)
         The class labels.
     n_features_in_ : int
@@ -93,7 +338,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     """
 
     _default_estimator = "LogisticRegression"
-    _methods = ("auto", "tower", "vad")
+    _methods = ("auto", "labels", "vad")
     _scale = "probability"
 
     @staticmethod
@@ -123,54 +368,47 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             raise UncurseError(" ".join(str(error).split())[:200]) from None
         if kind != "binary":
             raise UncurseError(f"Only binary classification is supported. The type of the target is {kind}.")
-        return np.asarray(column_or_1d(y, warn=True))
-
-    def _check_weighted(self, plan: ReplicaPlan) -> None:
-        present = np.unique(plan.y if plan.weights is None else plan.y[plan.weights > 0])
-        if len(present) < 2:
-            raise UncurseError(f"y has one class, {present.tolist()}; pass rows of both classes with positive weight")
-
-    def _model_attributes(self, served: Any, target: NDArray[Any]) -> dict[str, Any]:
-        classes, known = np.unique(target), np.asarray(served.classes_).tolist()
-        if known != classes.tolist():
+        target = np.asarray(column_or_1d(y, warn=True))
+        classes = np.unique(target).tolist()
+        known = np.asarray(
+            getattr(base, "classes_", classes) if isinstance(base, FrozenEstimator) else classes
+        ).tolist()
+        if known != classes:
             raise UncurseError(
-                f"the frozen model has the classes {known} and y has {classes.tolist()}; pass the rows it was fitted on"
+                f"the frozen model has the classes {known} and y has {classes}; pass the rows it was fitted on"
             )
-        return {"classes_": classes, **super()._model_attributes(served, target)}
+        return target
 
-    def _labels(self, target: NDArray[Any], every: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(target == np.unique(every)[1])
-
-    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, FitRecord, Any]:
-        every = np.concatenate([done.pool, *(x for x in (labelled and labelled[0], done.served_pool) if x is not None)])
-        clip = CLIP if ((every <= 0) | (every >= 1)).any() else 0.0
+    def _fit_map(self, done: CrossFit) -> Fitted:
+        every = [part.scores for part in (done.pool, done.labeled, done.served_pool) if part is not None]
+        clip = CLIP if any(((scores <= 0) | (scores >= 1)).any() for scores in every) else 0.0
         kind = done.replicas.kind
-        method: VAD | Tower | Auto
+        options: Any = {"replicas": kind, "labels_from": "elsewhere", "own_rows": True}
         try:
-            with warnings.catch_warnings():
-                # The labelled rows are those that the model was trained on, not a log of their own.
-                warnings.filterwarnings("ignore", "the odds of the labels are")
-                pool = pool_evidence(done, clip)
-                rows = None if labelled is None else labelled_evidence(done, clip)
-                if self.method == "vad":
-                    method = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA).fit(pool)
-                elif self.method == "tower":
-                    if rows is None:
-                        raise UncurseError("method='tower' needs labels, and there are too few rows for two folds")
-                    method = Tower(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
-                else:
-                    method = Auto(scale="probability", replicas=kind, selected_by="other").fit(pool, labelled=rows)
-                    if rows is not None and done.served_pool is not None:
-                        count_whole_models(method, evidence_of(done.served_pool, None, None, clip))
+            pool = done.pool.evidence(clip)
+            rows = None if done.labeled is None else done.labeled.evidence(clip)
+            if self.method == "vad":
+                vad = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA, intervals=True)
+                fitted = vad.fit(pool).fitted_
+            elif self.method == "labels":
+                if rows is None:
+                    raise UncurseError("method='labels' needs labels, and there are too few rows for two folds")
+                fitted = calibrate_replicas(pool, rows, **options)[0].fitted()
+            else:
+                lines = None
+                if rows is not None and done.served_pool is not None:
+                    # A column of the pool holds scores of the models of all folds, whose errors average out.
+                    lines = lines_of(Scored(done.served_pool.scores).evidence(clip).moments, replica_kind(kind))
+                fitted = fit_auto(pool, rows, lines=lines, **options).fitted()
         except UncurseError as error:
-            if self.method == "tower":
+            if self.method == "labels":
                 raise
             return self._unchanged(done, str(error))
-        score_map = method.map_
         if clip:  # part of the map, so that the map alone reproduces the estimator
             low, high = (float(v) for v in logit(np.array([clip, 1 - clip])))
-            score_map = compose(Curve((low, high), (low, high), 0.0, 0.0), score_map, scale="probability")
-        return score_map, method.record_, method
+            clipped = compose(Curve((low, high), (low, high), 0.0, 0.0), fitted.map, scale="probability")
+            fitted = replace(fitted, map=clipped)
+        return fitted
 
     def predict_proba(self, X: Any) -> Array:
         """Predict corrected probabilities.
@@ -222,10 +460,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             Lower and upper bound; +0.05 means that predictions are 5% too high.
         """
         check_is_fitted(self)
-        if self._intervals is None:  # no method could be fitted, and `reason_` says why
-            raise UncurseError(f"there are no intervals: {self.reason_}")
-        bounds: tuple[float, float] = self._intervals.interval(alpha, level)
-        return bounds
+        return self.fitted_.interval(alpha, level)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -276,10 +511,6 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
     def _predictions(model: Any, X: Any) -> Array:
         return np.asarray(model.predict(X), np.float64)
 
-    def _link(self, base: Any, scores: Array, target: NDArray[Any]) -> str:
-        positive = scores.min() > 0 and target.min() >= 0 and target.max() > 0
-        return "log" if positive and has_log_link(base) else "identity"
-
     def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
         if is_classifier(base):
             raise UncurseError(f"{type(base).__name__} is a classifier; use UncursedClassifierCV")
@@ -292,37 +523,36 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
         check_finite(check_numbers(target, "y"), "y", LARGEST_SCORE)
         return np.asarray(target)
 
-    def _fit_map(self, done: CrossFit, labelled: tuple[Array, ...] | None) -> tuple[ScoreMap, FitRecord, Any]:
-        kind, link = done.replicas.kind, done.link
+    def _fit_map(self, done: CrossFit) -> Fitted:
+        kind, link, rows = done.replicas.kind, done.link, done.labeled
         slope, level, said = 1.0, 0.0, ""
-        if labelled is not None:
-            scores, y, *more = labelled
-            weight = more[0] if more else np.ones(len(y))
-            z = on_link(scores, link)
-            moments = Moments("identity").update(z, scale="value", sample_weight=weight)
+        if rows is not None and rows.labels is not None:
+            y, weight = rows.labels, np.ones(len(rows.scores)) if rows.weights is None else rows.weights
+            z = on_link(rows.scores, link)
+            moments = Moments("identity").update(z, sample_weight=weight)
             noise = float(replica_kind(kind).noise_variance(moments.covariance))
             spread, center = float(moments.covariance[0, 0]), float(moments.mean[0])
             ratio = 1 - noise / spread if noise < (1 - _LEAST_LABELLED) * spread else 0.0
             curvature = noise * ratio / 2 if link == "log" else 0.0  # of exp, over true scores given a served one
-            outcomes = fit_outcome_line(z[:, 0] - center, y, weight, done.labelled_repeats, link)
+            outcomes = fit_outcome_line(z[:, 0] - center, y, weight, rows.repeats, link)
             warn_of_a_bend(z[:, 0], y, outcomes, link)
-            # A line in the true score would magnify any difference between pool and labelled rows if noise prevails.
+            # A line in the true score would magnify any difference between pool and labeled rows if noise prevails.
             slope = max(outcomes.slope, 0.0) / (ratio or 1.0)
             level = outcomes.level - slope * center - slope**2 * curvature
             if not ratio:
                 said = f"most of the variance of the scores is noise; the target rises by {slope:.3f} per unit of them"
-                record = FitRecord("line", pool_record(done), reason=said, scale="value", link=link, replicas=kind)
-                return Affine(slope, level, link, "value"), record, None
+                record = FitRecord("line", done.pool.record(), reason=said, scale="value", link=link, replicas=kind)
+                return Fitted(Affine(slope, level, link, "value"), record)
             target = "log of the target" if link == "log" else "target"
             said = f"; the {target} rises by {slope:.3f} per unit of the true score"
         vad = VAD(link=link, scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
-        vad.fit(done.pool, sample_weight=done.pool_weights)
+        vad.fit(done.pool.scores, sample_weight=done.pool.weights)
         record = replace(vad.record_, method="line" if said else "vad", reason=f"λ = {vad.lambda_:.3f}{said}")
         shrinkage, center = vad.lambda_, vad.center_
         if link == "log":  # the mean of exp(true score) given the served score
             level += slope**2 * shrinkage * (record.noise_variance or 0.0) / 2
         score_map = Affine(slope * shrinkage, level + slope * (1 - shrinkage) * center, link, "value")
-        return score_map, record, None
+        return Fitted(score_map, record)
 
     def predict(self, X: Any) -> Array:
         """Predict corrected values.
@@ -338,3 +568,41 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             Predictions.
         """
         return self._mapped(X)
+
+
+def _feature_names(X: Any) -> list[str] | None:
+    """Return the names of the columns of a data frame; None for other arrays."""
+    return None if getattr(X, "columns", None) is None else [str(name) for name in X.columns]
+
+
+def _check_feature_names(model: Any, names: list[str] | None, X: Any, called: str) -> None:
+    """Raise UncurseError if a data frame has other columns than in training, or in another order.
+
+    Other libraries check this themselves, or select columns by their names. LightGBM takes columns by their place.
+    """
+    own = _feature_names(X)
+    if names is None or own is None or own == names or not type(model).__module__.startswith("lightgbm"):
+        return
+    missing = [name for name in names if name not in own]
+    problem = f"has no column {missing[0]!r}" if missing else "has other columns than X in training, or another order"
+    raise UncurseError(
+        f"{called} {problem}, and LightGBM takes columns by their place; pass the columns of training in their order, "
+        f"such as {called}[names]"
+    )
+
+
+def _is_tree_or_linear(estimator: Any) -> bool:
+    """Return whether the noise of a model comes from its training rows rather than from its seed."""
+    while isinstance(estimator, Pipeline):
+        estimator = estimator.steps[-1][1]
+    return any(part.__module__.startswith(_TREES_AND_LINEAR) for part in type(estimator).__mro__)
+
+
+def _served_summary(done: CrossFit) -> ScoreSummary:
+    """Return the distribution of the served logits on the pool."""
+    if done.served_pool is not None:
+        served, weights = on_link(done.served_pool.scores[:, 0], done.link), done.served_pool.weights
+    else:
+        slope, intercept = done.alignment
+        served, weights = (on_link(done.pool.scores[:, 0], done.link) - intercept) / slope, done.pool.weights
+    return ScoreSummary.of(Histogram().update(served, sample_weight=weights))

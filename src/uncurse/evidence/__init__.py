@@ -1,18 +1,17 @@
-"""Statistics from one pass over the data: `Moments`, `Cells` and `ReplicaCounts`, combined in `Evidence`."""
+"""Statistics from one pass over the data: `Moments` and `Histogram`, combined in `Evidence`."""
 
-from .cells import Cells
 from .evidence import Evidence, merged
 from .from_arrays import from_arrays
+from .histogram import Histogram, ReplicaTable
 from .moments import Moments
-from .replica_counts import ReplicaCounts
 from .spec import LogSpec, TopK
 
 __all__ = [
-    "Cells",
     "Evidence",
+    "Histogram",
     "LogSpec",
     "Moments",
-    "ReplicaCounts",
+    "ReplicaTable",
     "TopK",
     "from_arrays",
     "merged",

@@ -1,9 +1,4 @@
-"""Times of evidence, and the factor by which older evidence decays.
-
-Each period multiplies all earlier sums by the same factor, in `merged` of `evidence/evidence.py` and in
-`cli/collect.py`, so that they need not be kept apart. Another decay than the exponential would need the sums of each
-period.
-"""
+"""Times of evidence, and the factor by which older evidence decays."""
 
 from __future__ import annotations
 
@@ -15,6 +10,10 @@ from typing import Any
 from ..errors import UncurseError
 from ..validation import check_number
 
+#: Cells with a smaller share of the weight are dropped when weights decay: a file that decays every day for years then
+#: stays small, and no result changes by more than rounding.
+NEGLIGIBLE = 1e-15
+_LEAST_WEIGHT = 1e-100  # Σw² of the lightest cell is then still a normal number
 _LEAST_FACTOR = 1e-30
 _SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
@@ -29,11 +28,7 @@ def check_time(time: Any, name: str) -> datetime:
 
 
 def utc_time(time: Any, name: str = "as_of") -> str:
-    """Return a date and time in UTC as text.
-
-    >>> utc_time("2026-11-15"), utc_time("2026-11-15T01:30:00+02:00")
-    ('2026-11-15T00:00:00+00:00', '2026-11-14T23:30:00+00:00')
-    """
+    """Return a date and time in UTC as text."""
     return check_time(time, name).isoformat(timespec="seconds")
 
 
@@ -47,21 +42,23 @@ def check_half_life(half_life: Any) -> float:
     return value
 
 
-def decay_factor(elapsed: float, half_life: float) -> float:
-    """Return the factor of weights after some time, at least 1e-30: older rows then have no weight to rounding.
+def check_factor(factor: Any, total: float) -> float:
+    """Return a factor in (0, 1] for weights that add up to `total`."""
+    value = check_number(factor, "factor")
+    if not 0 < value <= 1:
+        raise UncurseError(f"factor={factor!r}; pass a number above 0 and at most 1")
+    if total > 0 and not total * value >= _LEAST_WEIGHT:
+        raise UncurseError(f"factor={factor!r} leaves a total weight of {total * value:.1g}; start with new evidence")
+    return value
 
-    >>> decay_factor(1.0, 1.0), decay_factor(6.0, 2.0), decay_factor(1e9, 1.0)
-    (0.5, 0.125, 1e-30)
-    """
+
+def decay_factor(elapsed: float, half_life: float) -> float:
+    """Return the factor of weights after some time, at least 1e-30: older rows then have no weight to rounding."""
     return max(math.exp2(-min(elapsed / half_life, 1000.0)), _LEAST_FACTOR)
 
 
 def duration_seconds(text: str, name: str = "half_life") -> float:
-    """Return the seconds of a duration such as 3d, 36h, 90m or 2w.
-
-    >>> duration_seconds("36h")
-    129600.0
-    """
+    """Return the seconds of a duration such as 3d, 36h, 90m or 2w."""
     found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([mhdw])\s*", text, re.ASCII)
     try:
         seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ..documents import Document
 from ..errors import UncurseError
 from ..validation import warn_user
-from .cells import Cells
-from .decay import check_half_life, decay_factor, utc_time
+from .decay import NEGLIGIBLE, check_half_life, decay_factor, utc_time
+from .histogram import Histogram
 from .moments import Moments
-from .replica_counts import ReplicaCounts
 from .spec import LogSpec
-from .sums import NEGLIGIBLE
-
-_OPTIONAL = ("cells", "replica_counts")
-_FIELDS = ("spec", "sources", "as_of", "moments", *_OPTIONAL, "groups")
 
 
 @dataclass(frozen=True)
@@ -30,13 +25,13 @@ class Evidence(Document):
     spec : LogSpec
         Description of the columns.
     moments : Moments
-        Weights, means and covariances of the replica scores.
-    cells : Cells, optional
-        Served logits in order, with label sums. Calibrators and metrics need them.
-    replica_counts : ReplicaCounts, optional
-        Joint counts of the replica scores. `Tower`, `Auto` and intervals need them.
-    groups : dict of str to Evidence
-        Evidence of each group of rows.
+        Weights, means and covariances of the replica scores, on the link.
+    served : Histogram, optional
+        Rows by served logit. None for regression, and if an array was summed up without histograms.
+    replicas : Histogram, optional
+        Rows by the logits of all replicas; None for a single score column as well.
+    segments : dict of str to Evidence
+        Evidence of each segment of rows.
     sources : tuple of str
         Files that were read.
     as_of : str, optional
@@ -54,9 +49,9 @@ class Evidence(Document):
     _wanted: ClassVar[str] = "evidence, which `uncurse collect` writes"
     spec: LogSpec
     moments: Moments
-    cells: Cells | None = None
-    replica_counts: ReplicaCounts | None = None
-    groups: Mapping[str, Evidence] = field(default_factory=dict)
+    served: Histogram | None = None
+    replicas: Histogram | None = None
+    segments: Mapping[str, Evidence] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     as_of: str | None = None
 
@@ -67,36 +62,17 @@ class Evidence(Document):
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return self.moments.rows if self.cells is None else self.cells.rows
+        return self.moments.rows
 
     @property
     def effective_rows(self) -> float:
         """Number of rows of equal weight that carry as much information: (Σw)² / Σw²."""
-        return self.moments.effective_rows if self.cells is None else self.cells.effective_rows
+        return self.moments.effective_rows
 
     @property
     def weight(self) -> float:
         """Total weight."""
-        return self.moments.weight if self.cells is None else float(self.cells.weight.sum())
-
-    def require(self, part: str, remedy: str) -> Any:
-        """Return a part, or raise UncurseError with a remedy if it is missing.
-
-        Parameters
-        ----------
-        part : {"cells", "replica_counts"}
-            Name of the part.
-        remedy : str
-            What the user should do.
-
-        Returns
-        -------
-        Cells or ReplicaCounts
-        """
-        value = getattr(self, part)
-        if value is None:
-            raise UncurseError(f"this evidence has no {part.replace('_', ' ')}; {remedy}")
-        return value
+        return self.moments.weight
 
     def merge(self, other: Evidence) -> Evidence:
         """Return the evidence of the rows of both; neither changes.
@@ -113,9 +89,8 @@ class Evidence(Document):
         if not isinstance(other, Evidence):
             raise UncurseError(f"cannot merge evidence with a {type(other).__name__}; pass Evidence")
         difference = self.spec.difference(other.spec)
-        for name in _OPTIONAL:
-            if difference is None and (getattr(self, name) is None) != (getattr(other, name) is None):
-                difference = f"only one side has {name}"
+        if difference is None and (self.served is None) != (other.served is None):
+            difference = "only one has histograms"
         if difference:
             raise UncurseError(f"cannot merge evidence: {difference}; collect both with the same options")
         repeated = sorted(set(self.sources) & set(other.sources))
@@ -124,20 +99,20 @@ class Evidence(Document):
         return self._merged(other)
 
     def _merged(self, other: Evidence) -> Evidence:
-        parts: dict[str, Any] = {
-            name: None if (part := getattr(self, name)) is None else copy.deepcopy(part).merge(getattr(other, name))
-            for name in ("moments", *_OPTIONAL)
-        }
-        groups = {**self.groups, **other.groups}
-        for name in self.groups.keys() & other.groups.keys():
-            mine, theirs = self.groups[name], other.groups[name]
-            # Logs of many groups are collected without the optional parts of groups.
-            missing: dict[str, Any] = {
-                part: None for part in _OPTIONAL if getattr(mine, part) is None or getattr(theirs, part) is None
-            }
-            groups[name] = replace(mine, **missing)._merged(replace(theirs, **missing))
+        joint = self._each(lambda part, theirs: copy.copy(part).merge(theirs), other)
+        segments = {**self.segments, **other.segments}
+        for name in self.segments.keys() & other.segments.keys():
+            segments[name] = self.segments[name]._merged(other.segments[name])
         as_of = max((time for time in (self.as_of, other.as_of) if time is not None), default=None)
-        return replace(self, **parts, sources=self.sources + other.sources, as_of=as_of).with_groups(groups)
+        return replace(joint, sources=self.sources + other.sources, as_of=as_of).with_segments(segments)
+
+    def _each(self, change: Callable[..., Any], *others: Evidence) -> Evidence:
+        """Return this evidence with its sums changed; `others` give further arguments."""
+        parts: dict[str, Any] = {
+            name: None if (part := getattr(self, name)) is None else change(part, *(getattr(o, name) for o in others))
+            for name in ("moments", "served", "replicas")
+        }
+        return replace(self, **parts)
 
     def decayed(self, factor: float) -> Evidence:
         """Return the evidence of the same rows with all weights multiplied by a factor.
@@ -153,7 +128,7 @@ class Evidence(Document):
         Returns
         -------
         Evidence
-            Without cells, blocks and groups that have less than 1e-15 of the weight.
+            Without cells and segments that have less than 1e-15 of the weight.
 
         Examples
         --------
@@ -162,13 +137,9 @@ class Evidence(Document):
         >>> monday.decayed(0.5).merge(tuesday).moments.mean
         array([2., 1.])
         """
-        parts: dict[str, Any] = {
-            name: None if (part := getattr(self, name)) is None else part.decayed(factor)
-            for name in ("moments", *_OPTIONAL)
-        }
         least = NEGLIGIBLE * self.weight
-        groups = {name: part.decayed(factor) for name, part in self.groups.items() if part.weight > least}
-        return replace(self, **parts, groups=groups)
+        segments = {name: part.decayed(factor) for name, part in self.segments.items() if part.weight > least}
+        return replace(self._each(lambda part: part.decayed(factor)), segments=segments)
 
     def repeated(self, times: float) -> Evidence:
         """Return the evidence of rows that each occur several times, such as rows that several models scored.
@@ -183,37 +154,32 @@ class Evidence(Document):
         Returns
         -------
         Evidence
-            Without groups and cells.
+            Without segments.
         """
-        counts = None if self.replica_counts is None else self.replica_counts.repeated(times)
-        moments = self.moments.repeated(times)
-        return replace(self, moments=moments, cells=None, replica_counts=counts, groups={})
+        return replace(self._each(lambda part: part.repeated(times)), segments={})
 
-    def with_groups(self, groups: Mapping[str, Evidence]) -> Evidence:
-        """Return this evidence with the evidence of its groups.
+    def with_segments(self, segments: Mapping[str, Evidence]) -> Evidence:
+        """Return this evidence with the evidence of its segments.
 
-        Replica counts of groups are put on the grid of all rows, so they do not depend on the engine or on the order
-        of merging.
+        Histograms of segments are put on the grid of all rows, so they do not depend on the order of merging.
 
         Parameters
         ----------
-        groups : mapping of str to Evidence
-            Evidence of each group.
+        segments : mapping of str to Evidence
+            Evidence of each segment.
 
         Returns
         -------
         Evidence
         """
-        counts = self.replica_counts
-        if counts is None:
-            return replace(self, groups=groups)
+        if self.replicas is None:
+            return replace(self, segments=segments)
+        level = self.replicas.level
         parts = {
-            name: part
-            if part.replica_counts is None
-            else replace(part, replica_counts=part.replica_counts.coarsened(counts.level))
-            for name, part in groups.items()
+            name: part if part.replicas is None else replace(part, replicas=part.replicas.coarsened(level))
+            for name, part in segments.items()
         }
-        return replace(self, groups=parts)
+        return replace(self, segments=parts)
 
     def _to_dict(self) -> dict[str, Any]:
         return {
@@ -221,35 +187,28 @@ class Evidence(Document):
             "sources": list(self.sources),
             "as_of": self.as_of,
             "moments": self.moments.to_dict(),
-            "cells": None if self.cells is None else self.cells.to_dict(),
-            "replica_counts": None if self.replica_counts is None else self.replica_counts.to_dict(),
-            "groups": {name: part.to_dict() for name, part in self.groups.items()},
+            "served": None if self.served is None else self.served.to_dict(),
+            "replicas": None if self.replicas is None else self.replicas.to_dict(),
+            "segments": {name: part.to_dict() for name, part in self.segments.items()},
         }
 
     @classmethod
     def _from_dict(cls, content: Mapping[str, Any]) -> Evidence:
-        unknown = set(content) - {"kind", "schema_version", *_FIELDS}
-        if unknown:
-            raise ValueError(f"{min(unknown)!r} is not one of its fields")
-        cells, counts = content["cells"], content["replica_counts"]
+        served, replicas = (
+            None if content[name] is None else Histogram.from_dict(content[name]) for name in ("served", "replicas")
+        )
         evidence = cls(
             LogSpec.from_dict(content["spec"]),
             Moments.from_dict(content["moments"]),
-            None if cells is None else Cells.from_dict(cells),
-            None if counts is None else ReplicaCounts.from_dict(counts),
-            {str(name): cls.from_dict(part) for name, part in content["groups"].items()},
+            served,
+            replicas,
+            {str(name): cls.from_dict(part) for name, part in content["segments"].items()},
             tuple(map(str, content["sources"])),
             content["as_of"],
         )
-        replicas, labelled = len(evidence.spec.scores), evidence.spec.label is not None
-        if any(part is not None and part["labelled"] not in (None, labelled) for part in (cells, counts)):
-            raise ValueError("its labels do not fit its columns")
-        if evidence.cells is not None and evidence.cells.scale != "logit":
-            raise ValueError("its cells are not logits")
-        if evidence.moments.n_replicas not in (replicas, 0) or evidence.moments.link != evidence.spec.link:
-            raise ValueError("its moments do not fit its columns")
-        if evidence.replica_counts is not None and evidence.replica_counts.n_replicas not in (replicas, 0):
-            raise ValueError("its replica counts do not fit its columns")
+        count = len(evidence.spec.scores)
+        if evidence.moments.n_replicas not in (count, 0) or (replicas and replicas.n_columns not in (count, 0)):
+            raise ValueError("its sums do not fit its columns")
         return evidence
 
 
@@ -293,14 +252,10 @@ def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidenc
     return total
 
 
-def cells_of(evidence: Evidence, name: str, *, labelled: bool = True) -> Cells:
-    """Return the cells of evidence; raise an error that calls it `name` if it has none, or no labels."""
-    if not evidence.spec.has_logits:
-        raise UncurseError(
-            f"the {name} has scale='value', which does not predict a label; pass logits or probabilities"
-        )
-    if labelled and evidence.spec.label is None:
+def served_of(evidence: Evidence, name: str, *, labeled: bool = True) -> Histogram:
+    """Return the served histogram of evidence; raise an error that calls it `name` if it has none, or no labels."""
+    if evidence.served is None:
+        raise UncurseError(f"the {name} holds no logits, which predict a label; pass logits or probabilities")
+    if labeled and evidence.spec.label is None:
         raise UncurseError(f"the {name} holds no labels; collect it with its label column")
-    if evidence.cells is None:
-        raise UncurseError(f"the {name} has no cells; build it with cells=True")
-    return evidence.cells
+    return evidence.served

@@ -1,8 +1,8 @@
-"""Convert arrays to `Evidence`. Readers of logs use the same sums, `EvidenceSums`."""
+"""Convert rows to `Evidence`: arrays here, and batches of logs by `EvidenceSums`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,70 +10,84 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..links import to_link
-from ..validation import check_labels, check_numbers, check_weights, group_rows, warn_if_probabilities
-from .cells import Cells
+from ..links import logit, to_link
+from ..threads import chunks
+from ..validation import (
+    check_labels,
+    check_numbers,
+    check_scores,
+    check_weights,
+    segment_rows,
+    warn_if_probabilities,
+)
 from .evidence import Evidence
+from .histogram import Histogram, ReplicaTable
 from .moments import Moments
-from .replica_counts import ReplicaCounts
 from .spec import LogSpec
 
-_BLOCKS, _LATER_BLOCKS = 32, 4  # jackknife blocks: 33 to 64 of comparable size after merging
 _MAX_COLUMNS = 1_000  # an array with more columns is probably transposed
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Parts of the evidence to build besides the moments."""
-
-    cells: bool = False
-    replica_counts: bool = False
+_CHUNK = 1 << 18  # rows whose scores are converted at once
 
 
 class EvidenceSums:
     """Running sums from which `Evidence` is built; a streaming pass has one for each thread."""
 
-    def __init__(self, spec: LogSpec, parts: Parts, blocks: int = _BLOCKS) -> None:
-        if parts.replica_counts and (len(spec.scores) < 2 or not spec.has_logits):
-            raise UncurseError(
-                f"replica counts need two or more columns of logits or probabilities, not {', '.join(spec.scores)} "
-                f"with scale={spec.scale!r}; name a replica, or leave them out"
-            )
+    def __init__(self, spec: LogSpec, histograms: bool = True) -> None:
         self.spec = spec
-        self.moments = Moments(spec.link, blocks)
-        self.cells = Cells() if parts.cells and spec.has_logits else None
-        self.replica_counts = ReplicaCounts() if parts.replica_counts else None
+        self.moments = Moments(spec.link)
+        counted = histograms and spec.has_logits
+        self.served = Histogram() if counted else None
+        self.replicas = Histogram() if counted and len(spec.scores) > 1 else None
 
     def add(self, scores: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
         """Add rows: scores (n, S), labels and weights (n,)."""
         if weights is not None and not weights.any():
             return  # a batch of a log may have zero weight
-        spec, offset = self.spec, self.spec.logit_offset
-        one_column = self.cells is not None and scores.shape[1] == 1 and spec.scale == "probability"
-        if not (one_column and ((scores <= 0) | (scores >= 1)).any()):  # cells take probabilities of exactly 0 and 1
-            self.moments.update(scores, scale=spec.scale, sample_weight=weights, logit_offset=offset)
-        self.moments.blocks = min(self.moments.blocks, _LATER_BLOCKS)
-        if self.cells is not None:
-            served, scale = scores[:, 0], spec.scale
-            if offset:
-                served, scale = to_link(served.astype(np.float64), scale, "logistic") + offset, "logit"
-            self.cells.update(served, labels, scale=scale, sample_weight=weights)
-        if self.replica_counts is not None:
-            self.replica_counts.update(scores, labels, scale=spec.scale, sample_weight=weights, logit_offset=offset)
+        spec = self.spec
+        if spec.scale == "logit" and spec.link == "logistic" and not spec.logit_offset:
+            self._add(scores, scores, labels, weights)
+            return
+        for rows in chunks(len(scores), _CHUNK):
+            y, w = (None if column is None else column[rows] for column in (labels, weights))
+            self._add(*_converted(scores[rows].astype(np.float64, copy=False), spec), y, w)
+
+    def _add(self, linked: Float, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
+        self.moments.add(linked, weights)
+        if self.served is not None:
+            self.served.add(logits[:, 0], labels, weights)
+        if self.replicas is not None:
+            self.replicas.add(logits, labels, weights)
 
     def merge(self, other: EvidenceSums) -> None:
         """Add the sums of another thread."""
         self.moments.merge(other.moments)
-        if self.cells is not None and other.cells is not None:
-            self.cells.merge(other.cells)
-        if self.replica_counts is not None and other.replica_counts is not None:
-            self.replica_counts.merge(other.replica_counts)
+        if self.served is not None and other.served is not None:
+            self.served.merge(other.served)
+        if self.replicas is not None and other.replicas is not None:
+            self.replicas.merge(other.replicas)
 
     def evidence(self) -> Evidence:
-        """Return the evidence of all rows that were added; without moments if some rows have none."""
-        complete = self.cells is None or self.moments.rows == self.cells.rows
-        moments = self.moments if complete else Moments(self.spec.link)
-        return Evidence(self.spec, moments, self.cells, self.replica_counts)
+        """Return the evidence of all rows that were added."""
+        return Evidence(self.spec, self.moments, self.served, self.replicas)
+
+
+def _converted(scores: Array, spec: LogSpec) -> tuple[Float, Float]:
+    """Return scores of the link, and logits of the served model: the one place where scores are converted."""
+    if spec.scale == "value":
+        if spec.link == "log" and scores.min() <= 0:
+            raise UncurseError(f"a score is {scores.min():g}, which has no logarithm; use link='identity'")
+        return to_link(scores, "value", spec.link), scores
+    if spec.scale == "probability" and spec.link != "identity" and scores.shape[1] > 1:
+        ends = int(np.count_nonzero((scores == 0) | ((scores == 1) & (spec.link == "logistic"))))
+        if ends:
+            raise UncurseError(
+                f"{ends} probabilities are exactly 0 or 1, where the score of the {spec.link} link is infinite; pass "
+                "logits, or clip them first, for example np.clip(p, 1e-6, 1 - 1e-6)"
+            )
+    logits = (logit(scores) if spec.scale == "probability" else scores) + spec.logit_offset
+    if spec.link == "identity" and spec.scale == "probability" and not spec.logit_offset:
+        return scores, logits
+    return to_link(logits, "logit", spec.link), logits
 
 
 def from_arrays(
@@ -81,10 +95,9 @@ def from_arrays(
     labels: ArrayLike | None = None,
     *,
     spec: LogSpec | None = None,
-    groups: ArrayLike | None = None,
+    segments: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
-    cells: bool = True,
-    replica_counts: bool = False,
+    histograms: bool = True,
 ) -> Evidence:
     """Convert arrays to evidence.
 
@@ -92,12 +105,12 @@ def from_arrays(
     ----------
     scores : array-like of shape (n, S)
         Scores of the replicas, the served one first.
-    labels, groups, sample_weight : array-like of shape (n,), optional
-        Labels (0 or 1), group, and weight of each row; only ratios of weights matter.
+    labels, segments, sample_weight : array-like of shape (n,), optional
+        Labels (0 or 1), segment, and weight of each row; only ratios of weights matter.
     spec : LogSpec, optional
         Description of the columns; by default logits in columns named ``column 0``, ``column 1``, …
-    cells, replica_counts : bool
-        Parts to build besides the moments.
+    histograms : bool, default=True
+        Whether to count the rows in histograms; without them evidence has moments only.
 
     Returns
     -------
@@ -105,13 +118,15 @@ def from_arrays(
 
     Examples
     --------
-    >>> from_arrays([[0.0, 0.5], [1.0, 0.5]], [0, 1]).cells.label
+    >>> from_arrays([[0.0, 0.5], [1.0, 0.5]], [0, 1]).served.label
     array([0., 1.])
     """
     array = check_numbers(scores, "scores")
     if array.ndim != 2 or not array.size:
         raise UncurseError(f"the scores have shape {array.shape}; pass rows (n, S) with the served model in column 0")
-    weights = check_weights(sample_weight, len(array))
+    if array.shape[1] > max(64, len(array)):
+        raise UncurseError(f"the scores have shape {array.shape}; columns are replicas: pass the transpose")
+    weights = check_weights(sample_weight, len(array), summed=True)
     y = None if labels is None else check_labels(labels, len(array))
     if not isinstance(spec, LogSpec | None):
         raise UncurseError(f"spec is a {type(spec).__name__}; pass a LogSpec")
@@ -122,29 +137,28 @@ def from_arrays(
         spec,
         label=None if y is None else spec.label or "label",
         weight=None if weights is None else spec.weight or "weight",
-        group=None if groups is None else spec.group or "group",
+        segment=None if segments is None else spec.segment or "segment",
     )
     if spec.scale == "logit":
         warn_if_probabilities(array, "the scores")
-    parts = Parts(cells, replica_counts)
-    total = EvidenceSums(spec, parts)
+    elif spec.scale == "probability" and not (array.min() >= 0 and array.max() <= 1):
+        check_scores(array, "probability", ndim=2)
+    total = EvidenceSums(spec, histograms)
     total.add(array, y, weights)
-    by_group = {} if groups is None else evidence_by_group(array, y, weights, groups, spec, parts)
-    return total.evidence().with_groups(by_group)
+    parts = {}
+    if segments is not None:
+        for name, rows in zip(*segment_rows(segments, len(array)), strict=True):
+            own = EvidenceSums(spec, histograms)
+            own.add(array[rows], *(None if column is None else column[rows] for column in (y, weights)))
+            if own.moments.rows:
+                parts[name] = own.evidence()
+    return total.evidence().with_segments(parts)
 
 
-def evidence_by_group(
-    scores: Float, labels: NDArray[Any] | None, weights: Array | None, groups: ArrayLike, spec: LogSpec, parts: Parts
-) -> dict[str, Evidence]:
-    """Return the evidence of each group that has any weight."""
-    found = {}
-    for name, rows in zip(*group_rows(groups, len(scores)), strict=True):
-        y, w = (None if column is None else column[rows] for column in (labels, weights))
-        if w is None or w.any():
-            sums = EvidenceSums(spec, parts, blocks=1)
-            sums.add(scores[rows], y, w)
-            found[name] = sums.evidence()
-    return found
+def sample_table(scores: Float, spec: LogSpec, most: int) -> ReplicaTable:
+    """Return replicas of at most `most` rows of an array."""
+    rows = scores[:: -(-len(scores) // most)].astype(np.float64)
+    return ReplicaTable.of_rows(_converted(rows, spec)[1])
 
 
 def column_names(count: int) -> tuple[str, ...]:
@@ -156,73 +170,60 @@ def column_names(count: int) -> tuple[str, ...]:
 
 def pool_evidence(
     pool: ArrayLike | Evidence,
-    labelled: object,
+    labeled: object,
     *,
     scale: str,
     link: str = "logistic",
-    negative_rate: float | None = None,
-    groups: ArrayLike | None = None,
+    negative_sampling_rate: float | None = None,
+    segments: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
-    cells: bool = False,
-    replica_counts: bool = False,
+    histograms: bool = True,
 ) -> Evidence:
     """Return the evidence of a pool that is passed as an array or as evidence.
 
-    An array takes its column names from labelled evidence, if there is any.
+    An array takes its column names from labeled evidence, if there is any.
     """
     if isinstance(pool, Evidence):
-        if groups is not None or sample_weight is not None:
-            raise UncurseError("groups and sample_weight go with arrays; evidence already holds its own")
+        if segments is not None or sample_weight is not None:
+            raise UncurseError("segments and sample_weight go with arrays; evidence already holds its own")
         if pool.spec.top_k is not None:
             raise UncurseError(f"the pool holds only the {pool.spec.top_k}; collect all candidates")
-        _check_options(pool, "pool", scale=scale, link=link, negative_rate=negative_rate)
+        _check_options(pool, "pool", scale=scale, link=link, negative_sampling_rate=negative_sampling_rate)
         return pool
     array = check_numbers(pool, "pool")
     names = column_names(array.shape[1] if array.ndim == 2 else 1)
-    if isinstance(labelled, Evidence) and len(labelled.spec.scores) == len(names):
-        names = labelled.spec.scores
-    spec = LogSpec(names, scale, link=link, negative_rate=negative_rate)
-    return from_arrays(
-        array, spec=spec, groups=groups, sample_weight=sample_weight, cells=cells, replica_counts=replica_counts
-    )
+    if isinstance(labeled, Evidence) and len(labeled.spec.scores) == len(names):
+        names = labeled.spec.scores
+    spec = LogSpec(names, scale, link=link, negative_sampling_rate=negative_sampling_rate)
+    return from_arrays(array, spec=spec, segments=segments, sample_weight=sample_weight, histograms=histograms)
 
 
-def labelled_evidence(labelled: Any, pool: Evidence, *, cells: bool = False, replica_counts: bool = False) -> Evidence:
-    """Return the evidence of labelled rows that are passed as ``(scores, labels[, weights])`` or as evidence."""
+def labeled_evidence(labeled: Any, pool: Evidence) -> Evidence:
+    """Return the evidence of labeled rows that are passed as ``(scores, labels[, weights])`` or as evidence."""
     spec = pool.spec
-    if isinstance(labelled, Evidence):
-        evidence = labelled
-        names = ("scale", "link", "negative_rate")
-        _check_options(evidence, "labelled rows", **{name: getattr(spec, name) for name in names})
+    if isinstance(labeled, Evidence):
+        evidence = labeled
+        names = ("scale", "link", "negative_sampling_rate")
+        _check_options(evidence, "labeled rows", **{name: getattr(spec, name) for name in names})
         difference = spec.difference(evidence.spec, "scores")
         if difference:
-            raise UncurseError(f"pool and labelled rows have different columns: {difference}; collect the same columns")
+            raise UncurseError(f"pool and labeled rows have different columns: {difference}; collect the same columns")
     else:
-        if not isinstance(labelled, tuple | list) or len(labelled) not in (2, 3) or labelled[1] is None:
-            raise UncurseError("labelled must be (scores, labels), (scores, labels, weights) or Evidence with labels")
-        scores, labels, *weights = labelled
-        array = check_numbers(scores, "labelled scores")
+        if not isinstance(labeled, tuple | list) or len(labeled) not in (2, 3) or labeled[1] is None:
+            raise UncurseError("labeled must be (scores, labels), (scores, labels, weights) or Evidence with labels")
+        scores, labels, *weights = labeled
+        array = check_numbers(scores, "labeled scores")
         if array.ndim != 2 or array.shape[1] != len(spec.scores):
             raise UncurseError(
-                f"the labelled scores have shape {array.shape}; pass the {len(spec.scores)} replicas "
+                f"the labeled scores have shape {array.shape}; pass the {len(spec.scores)} replicas "
                 "of the pool, shape (m, S)"
             )
-        evidence = from_arrays(
-            array,
-            labels,
-            spec=replace(spec, label=None, weight=None, group=None),
-            sample_weight=weights[0] if weights else None,
-            cells=cells,
-            replica_counts=replica_counts,
-        )
+        own = replace(spec, label=None, weight=None, segment=None)
+        evidence = from_arrays(array, labels, spec=own, sample_weight=weights[0] if weights else None)
     if evidence.spec.label is None:
-        raise UncurseError("the labelled evidence holds no labels; collect it with its label column")
-    if cells:
-        evidence.require("cells", "collect logits or probabilities")
-    counts = evidence.replica_counts
-    sums = evidence.cells if evidence.cells is not None or counts is None else counts.cells()
-    if sums is not None and sums.label is not None:
-        check_classes(sums.weight, sums.label)
+        raise UncurseError("the labeled evidence holds no labels; collect it with its label column")
+    if evidence.served is not None and evidence.served.label is not None:
+        check_classes(evidence.served.weight, evidence.served.label)
     return evidence
 
 

@@ -1,51 +1,46 @@
-"""`Moments`: weights, means and covariances of replica scores."""
+"""`Moments`: weight, means and covariances of replica scores."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._types import Array, Float
+from ..documents import PlainData
 from ..errors import UncurseError
-from ..links import check_space, get_link
-from ..validation import (
-    LARGEST_SCORE,
-    check_count,
-    check_finite,
-    check_number,
-    check_scores,
-    check_weights,
-)
-from .block_sums import Blocks, block_sums, check_blocks, strict_link
-from .sums import NEGLIGIBLE, Sums
+from ..links import get_link
+from ..threads import in_threads, one_blas_thread, shares
+from ..validation import LARGEST_SCORE, check_finite, check_number, check_numbers, check_weights
+from .decay import check_factor
 
-_MAX_BLOCKS = 64  # kept after merging
-_FIELDS = ("rows", "weight", "squares", "mean", "scatter")
+# Rows per step times columns: 8 MiB of float64 for each thread. Smaller steps fit the L2 cache but threads
+# then wait for each other between calls (two threads, S=2, in units of one np.sum: 6.2 at 2^15, 2.8 at 2^20).
+_STEP = 1 << 20
+_THREAD_ROWS = 1 << 19
 
 
-class Moments(Sums):
+class Moments(PlainData):
     """Weight, mean vector and covariance of replica scores: all that `VAD` needs.
-
-    Rows are kept in up to 64 blocks, which give functions of the moments a jackknife standard error. Blocks are runs
-    of consecutive rows: shuffle rows that are sorted by score, or the standard error is far too large.
 
     Parameters
     ----------
-    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+    link : {"logistic", "identity", "log"}, default="logistic"
         Link of the scores. Moments of different links do not merge.
-    blocks : int, default=32
-        Number of blocks into which each update is cut.
 
     Attributes
     ----------
-    block_rows, block_weight, block_squares : arrays of shape (B,)
-        Rows, Σw and Σw² of each block.
-    block_mean, block_scatter : arrays of shape (B, S) and (B, S, S)
-        Mean, and weighted sum of squares and products about it.
+    rows : int
+        Number of rows.
+    weight, weight_squares : float
+        Σw and Σw².
+    mean : array of shape (S,)
+        Mean of each replica.
+    scatter : array of shape (S, S)
+        Weighted sum of squares and products about the mean.
 
     Examples
     --------
@@ -57,251 +52,205 @@ class Moments(Sums):
 
     _kind: ClassVar[str] = "moments"
 
-    def __init__(self, link: str = "logistic", blocks: int = 32) -> None:
+    def __init__(self, link: str = "logistic") -> None:
         self.link = get_link(link).name
-        self.blocks = check_count(blocks, "blocks")
-        self.block_rows: NDArray[np.int64] = np.empty(0, np.int64)
-        self.block_weight: Array = np.empty(0)
-        self.block_squares: Array = np.empty(0)
-        self.block_mean: Array = np.empty((0, 0))
-        self.block_scatter: Array = np.empty((0, 0, 0))
+        self.rows = 0
+        self.weight = self.weight_squares = 0.0
+        self.mean: Array = np.empty(0)
+        self.scatter: Array = np.empty((0, 0))
 
-    def update(
-        self,
-        scores: ArrayLike,
-        *,
-        scale: str = "logit",
-        sample_weight: ArrayLike | None = None,
-        logit_offset: float = 0.0,
-    ) -> Moments:
+    def update(self, scores: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Moments:
         """Add rows.
 
         Parameters
         ----------
         scores : array-like of shape (n, S)
-            Scores of the replicas, the served one first.
-        scale : {"logit", "probability", "value"}, default="logit"
-            Scale of the scores.
+            Scores of the link of the replicas, the served one first.
         sample_weight : array-like of shape (n,), optional
             Row weights.
-        logit_offset : float, default=0.0
-            Number added to every logit.
 
         Returns
         -------
         Moments
         """
-        check_space(self.link, scale)
-        plain_array = type(scores) is np.ndarray and scores.dtype in (np.float32, np.float64)
-        if plain_array and scale != "probability" and scores.ndim == 2 and scores.size:  # type: ignore[union-attr]
-            values: Float = np.asarray(scores)  # the sums below reveal NaN and infinities
-        else:
-            values = check_scores(scores, scale, name="pool", ndim=2)
-        weights = check_weights(sample_weight, len(values), summed=True)
-        logit_offset = check_number(logit_offset, "logit_offset")
-        if values.shape[1] > max(64, len(values)):
-            raise UncurseError(
-                f"the pool has {len(values)} rows and {values.shape[1]} columns; rows are candidates and columns "
-                "replicas: pass the transpose"
-            )
+        values = check_numbers(scores, "scores")
+        if values.ndim != 2 or not values.size:
+            raise UncurseError(f"the scores have shape {values.shape}; pass a column per replica, shape (n, S)")
+        return self.add(values, check_weights(sample_weight, len(values), summed=True))
 
-        def convert(chunk: Float) -> Float:
-            return strict_link(chunk, scale, self.link, logit_offset)
+    def add(self, values: Float, weights: Array | None) -> Moments:
+        """Add rows of numbers; raise UncurseError if some are not finite, which their sums show."""
+        if self.weight and values.shape[1] != len(self.mean):
+            raise UncurseError(f"these rows have {values.shape[1]} replicas, the ones before {len(self.mean)}")
+        with np.errstate(invalid="ignore", over="ignore"):
+            shift = _shift(values, weights)
 
-        plain = scale == "logit" and self.link == "logistic" and not logit_offset
-        blocks = block_sums(values, weights, None if plain else convert, self.blocks)
-        _, weight, _, mean, scatter = blocks
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares = weight[:, None] * np.square(mean) + np.diagonal(scatter, axis1=1, axis2=2)
-        if not (squares <= weight[:, None] * LARGEST_SCORE**2).all():
-            check_finite(values, "pool", LARGEST_SCORE)
-            raise UncurseError("a weighted sum of these scores overflows; rescale sample_weight")
-        return self.update_blocks(*blocks)
+            def sums(rows: slice) -> Moments:
+                with np.errstate(invalid="ignore", over="ignore"):  # for this thread
+                    return self._of_rows(values[rows], None if weights is None else weights[rows], shift)
 
-    def _merge(self, other: Moments) -> Moments:
+            with one_blas_thread():
+                parts = in_threads(sums, shares(len(values), max(1, _THREAD_ROWS // values.shape[1])))
+        for part in parts:
+            with np.errstate(invalid="ignore", over="ignore"):
+                squares = part.weight * np.square(part.mean) + np.diagonal(part.scatter)
+            if not (squares <= part.weight * LARGEST_SCORE**2).all():
+                check_finite(values, "scores", LARGEST_SCORE)
+                raise UncurseError("a weighted sum of these scores overflows; rescale sample_weight")
+            self.merge(part)
+        return self
+
+    def _of_rows(self, values: Float, weights: Array | None, shift: Array | None) -> Moments:
+        part = Moments(self.link)
+        part.rows, count = len(values), values.shape[1]
+        part.weight = float(len(values)) if weights is None else float(weights.sum())
+        part.weight_squares = float(len(values)) if weights is None else float(weights @ weights)
+        part.mean, part.scatter = np.zeros(count), np.zeros((count, count))
+        if part.weight > 0:
+            first, second = _sums(values, weights, shift)
+            away = first / part.weight
+            part.mean = away if shift is None else away + shift
+            part.scatter = second - part.weight * np.outer(away, away)
+        return part
+
+    def merge(self, other: Moments) -> Moments:
+        """Add the rows of `other`, which does not change.
+
+        Parameters
+        ----------
+        other : Moments
+            Rows with the same replicas and link.
+
+        Returns
+        -------
+        Moments
+            Itself.
+        """
         if other.link != self.link:
             raise UncurseError(f"cannot merge moments of the {self.link} and the {other.link} link; use the same link")
-        return self.update_blocks(*other._blocks)
-
-    @property
-    def _blocks(self) -> Blocks:
-        return self.block_rows, self.block_weight, self.block_squares, self.block_mean, self.block_scatter
+        if self.weight > 0 < other.weight and len(other.mean) != len(self.mean):
+            raise UncurseError(f"these rows have {len(other.mean)} replicas, the ones before {len(self.mean)}")
+        self.rows += other.rows
+        if not other.weight > 0:
+            return self
+        if not self.weight > 0:
+            self.weight, self.weight_squares = other.weight, other.weight_squares
+            self.mean, self.scatter = other.mean, other.scatter
+            return self
+        total, away = self.weight + other.weight, other.mean - self.mean
+        share = other.weight / total
+        self.scatter = self.scatter + other.scatter + np.outer(away, away) * (self.weight * share)
+        self.mean = self.mean + away * share
+        self.weight, self.weight_squares = total, self.weight_squares + other.weight_squares
+        return self
 
     def repeated(self, times: float) -> Moments:
-        """Return moments of rows that each occur several times: the effective number of rows is divided.
-
-        Parameters
-        ----------
-        times : float
-
-        Returns
-        -------
-        Moments
-        """
+        """Return the moments of rows that each occur several times: the effective number of rows is divided."""
         same = copy.copy(self)
-        same.block_squares = self.block_squares * check_number(times, "times")
+        same.weight_squares = self.weight_squares * check_number(times, "times")
         return same
 
-    def _decayed(self, factor: float, total: float) -> Moments:
-        if not len(self.block_weight):
-            return Moments(self.link, self.blocks)
-        rows, weight, squares, mean, scatter = self._blocks
-        kept = weight > NEGLIGIBLE * total
-        # The rows of a block that is dropped still count as rows.
-        rows = rows + np.where(np.arange(len(rows)) == np.argmax(weight), rows[~kept].sum(), 0)
-        return Moments(self.link, self.blocks).update_blocks(
-            rows[kept], weight[kept] * factor, squares[kept] * factor**2, mean[kept], scatter[kept] * factor
-        )
-
-    def transformed(self, matrix: ArrayLike) -> Moments:
-        """Return the moments of linear combinations of the replicas.
-
-        Parameters
-        ----------
-        matrix : array-like of shape (T, S)
-            Weights of the replicas in each combination.
-
-        Returns
-        -------
-        Moments
-
-        Examples
-        --------
-        >>> Moments().update([[0.0, 1.0], [2.0, 5.0]]).transformed([[0.5, 0.5]]).mean
-        array([2.])
-        """
-        chosen, weights = Moments(self.link, self.blocks), np.asarray(matrix, np.float64)
-        if weights.ndim != 2 or weights.shape[1] != self.n_replicas:
-            raise UncurseError(f"the matrix has shape {weights.shape}; pass {self.n_replicas} columns")
-        rows, weight, squares, mean, scatter = self._blocks
-        return chosen.update_blocks(rows, weight, squares, mean @ weights.T, weights @ scatter @ weights.T)
-
-    def update_blocks(
-        self, rows: NDArray[np.int64], weight: Array, squares: Array, mean: Array, scatter: Array
-    ) -> Moments:
-        """Add blocks that a dataframe engine has computed.
-
-        Parameters
-        ----------
-        rows, weight, squares : arrays of shape (B,)
-            Rows, Σw and Σw² of each block.
-        mean, scatter : arrays of shape (B, S) and (B, S, S)
-            Mean, and weighted sum of squares and products about it.
-
-        Returns
-        -------
-        Moments
-        """
-        if not len(weight):
-            return self
-        if len(self.block_weight) and mean.shape[1] != self.n_replicas:
-            raise UncurseError(
-                f"these rows have {mean.shape[1]} replicas, the ones before {self.n_replicas}; pass the same columns"
-            )
-        if len(self.block_weight):
-            both = zip(self._blocks, (rows, weight, squares, mean, scatter), strict=True)
-            rows, weight, squares, mean, scatter = (np.concatenate(pair) for pair in both)
-        while len(weight) > _MAX_BLOCKS:
-            # Join the lightest neighbours, so that block sizes stay comparable.
-            # Sums that differ by rounding are ties: the first is joined, also after all weights have decayed.
-            pairs = weight[:-1] + weight[1:]
-            i = int(np.argmax(pairs <= pairs.min() * (1 + 1e-9)))
-            total = pairs[i]
-            share = weight[i + 1] / total if total > 0 else 0.0
-            step = mean[i + 1] - mean[i]
-            joint = scatter[i] + scatter[i + 1] + np.outer(step, step) * weight[i] * share
-            middle, sums = mean[i] + step * share, [c[i] + c[i + 1] for c in (rows, weight, squares)]
-            rows = np.delete(rows, i + 1)
-            weight, squares, mean, scatter = (np.delete(c, i + 1, axis=0) for c in (weight, squares, mean, scatter))
-            rows[i], weight[i], squares[i], mean[i], scatter[i] = (*sums, middle, joint)
-        self.block_rows, self.block_weight, self.block_squares = rows, weight, squares
-        self.block_mean, self.block_scatter = mean, scatter
-        return self
+    def decayed(self, factor: float) -> Moments:
+        """Return the moments of the same rows with all weights multiplied by a factor in (0, 1]."""
+        value = check_factor(factor, self.weight)
+        same = copy.copy(self)
+        same.weight, same.weight_squares = self.weight * value, self.weight_squares * value**2
+        same.scatter = self.scatter * value
+        return same
 
     @property
     def n_replicas(self) -> int:
         """Number of replicas."""
-        return int(self.block_mean.shape[1])
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self.block_rows.sum())
-
-    @property
-    def weight(self) -> float:
-        """Total weight."""
-        return float(self.block_weight.sum())
-
-    def _totals(self) -> tuple[float, float]:
-        return self.weight, float(self.block_squares.sum())
-
-    @property
-    def mean(self) -> Array:
-        """Mean of each replica, shape (S,)."""
-        self.require_rows()
-        return self.block_weight @ self.block_mean / self.weight
+        return len(self.mean)
 
     @property
     def covariance(self) -> Array:
         """Covariance between replicas (ddof 0), shape (S, S)."""
-        away = self.block_mean - self.mean
-        between = np.einsum("b,bi,bj->ij", self.block_weight, away, away)
-        return np.asarray((self.block_scatter.sum(axis=0) + between) / self.weight)
-
-    def standard_error(self, function: Callable[[Array, Array], Array]) -> float:
-        """Return the jackknife standard error of a function of the moments.
-
-        Leave out each block once: the variance is Σ (1 − q) (without − center)², where q is the share of a block in the
-        weight, and the center is the mean of the estimates without a block, weighted by 1 − q. It holds for blocks that
-        differ in weight and in weight per row, such as days that decay.
-
-        Parameters
-        ----------
-        function : callable
-            ``function(mean, covariance)``, which broadcasts over leading axes.
-
-        Returns
-        -------
-        float
-            NaN if there are fewer than two blocks, or if the function of the other blocks is not finite.
-        """
-        kept = self.block_weight > 0
-        if kept.sum() < 2:
-            return float("nan")
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            away = self.block_mean - self.mean
-            first = self.block_weight[:, None] * away
-            second = self.block_scatter + np.einsum("b,bi,bj->bij", self.block_weight, away, away)
-            rest = self.block_weight.sum() - self.block_weight
-            mean = (first.sum(axis=0) - first) / rest[:, None]
-            covariance = (second.sum(axis=0) - second) / rest[:, None, None] - mean[:, :, None] * mean[:, None, :]
-            without = function((mean + self.mean)[kept], covariance[kept])
-        if not np.isfinite(without).all():  # a single row may hold all the variation
-            return float("nan")
-        with np.errstate(over="ignore", invalid="ignore"):
-            share = rest[kept] / self.block_weight.sum()  # they add up to the number of blocks less one
-            variance = share @ np.square(without - share @ without / share.sum())
-        return float(np.sqrt(variance)) if np.isfinite(variance) else float("nan")
-
-    def require_rows(self) -> None:
-        """Raise UncurseError if there are no rows."""
         if not self.weight > 0:
             raise UncurseError("these moments hold no rows; update them with scores first")
+        return self.scatter / self.weight
+
+    @property
+    def effective_rows(self) -> float:
+        """Number of rows of equal weight that carry as much information: (Σw)² / Σw²."""
+        return self.weight / self.weight_squares * self.weight if self.weight_squares > 0 else 0.0
 
     def __repr__(self) -> str:
         return f"Moments(link={self.link!r}) of {self.rows:,} rows and {self.n_replicas} replicas"
 
     def _to_dict(self) -> dict[str, Any]:
-        return {"link": self.link, **{name: b.tolist() for name, b in zip(_FIELDS, self._blocks, strict=True)}}
+        return {
+            "link": self.link,
+            "rows": self.rows,
+            "weight": self.weight,
+            "weight_squares": self.weight_squares,
+            "mean": self.mean.tolist(),
+            "scatter": self.scatter.tolist(),
+        }
 
     @classmethod
     def _from_dict(cls, content: Mapping[str, Any]) -> Moments:
-        moments = cls(content["link"])
-        rows = np.array(content["rows"], np.int64)
-        weight, squares, mean, scatter = (np.array(content[name], np.float64) for name in _FIELDS[1:])
-        blocks: Blocks = (rows, weight, squares, mean, scatter)
-        if not any(block.size for block in blocks):
-            return moments
-        check_blocks(blocks)
-        return moments.update_blocks(*blocks)
+        same = cls(content["link"])
+        same.rows = int(content["rows"])
+        same.weight, same.weight_squares = float(content["weight"]), float(content["weight_squares"])
+        same.mean = np.array(content["mean"], np.float64)
+        same.scatter = np.array(content["scatter"], np.float64).reshape(len(same.mean), len(same.mean))
+        numbers = np.concatenate([same.mean, same.scatter.ravel(), [same.weight, same.weight_squares]])
+        if not (np.isfinite(numbers).all() and same.weight >= 0):
+            raise ValueError("its numbers do not form moments")
+        return same
+
+
+def _shift(values: Float, weights: Array | None) -> Array | None:
+    """Return a point to subtract before squaring, or None if the means are small enough to lose no digits."""
+    step = max(1, len(values) // 4096)
+    sample, weight = values[::step].astype(np.float64), None if weights is None else weights[::step]
+    if weight is not None and weight.sum() <= 0:
+        weight = None
+    mean = np.asarray(np.average(sample, axis=0, weights=weight), np.float64)
+    variance = np.average(np.square(sample - mean), axis=0, weights=weight)
+    # The mean of a column with an outlier is far from its other scores; subtracting it would lose digits of these.
+    far = np.square(mean) > 25 * variance
+    return np.where(far, mean, 0.0) if far.any() and np.isfinite(mean).all() else None
+
+
+def _sums(values: Float, weights: Array | None, shift: Array | None) -> tuple[Array, Array]:
+    """Return Σwl and Σwll' of rows, in few calls because threads wait for each other between calls."""
+    replicas = values.shape[1]
+    step = min(max(1024, _STEP // replicas), len(values))
+    buffer = np.empty((replicas, step))
+    if replicas == 2 and weights is None and shift is None:
+        return _sums_of_pairs(values, buffer)
+    first = [0.0] * replicas
+    second = [[0.0] * replicas for _ in range(replicas)]
+    for start in range(0, len(values), step):
+        chunk = values[start : start + step]
+        columns = buffer[:, : len(chunk)]
+        columns[...] = chunk.T  # sums are float64
+        for i in range(replicas):
+            if shift is not None:
+                columns[i] -= shift[i]
+        for i in range(replicas):
+            weighted = columns[i] if weights is None else weights[start : start + step] * columns[i]
+            first[i] += float(weighted.sum())
+            for j in range(i, replicas):
+                second[i][j] += float(np.dot(weighted, columns[j]))  # unlike @, it lets other threads run
+    upper = np.array(second)
+    return np.array(first), upper + np.triu(upper, 1).T
+
+
+def _sums_of_pairs(values: Float, buffer: Array) -> tuple[Array, Array]:
+    """Do the same for two replicas as z = a + bi: Σz² = Σa² − Σb² + 2iΣab and Σ|z|² need no transposed copy."""
+    step, flat = buffer.shape[1], buffer.reshape(-1)
+    first, squares, moduli = 0j, 0j, 0.0
+    for start in range(0, len(values), step):
+        chunk = values[start : start + step]
+        row = flat[: chunk.size]
+        row[...] = chunk.reshape(-1)
+        z = row.view(np.complex128)
+        first += complex(z.sum())
+        squares += complex(np.dot(z, z))
+        moduli += float(np.dot(row, row))
+    both = squares.imag / 2
+    second = [[(moduli + squares.real) / 2, both], [both, (moduli - squares.real) / 2]]
+    return np.array([first.real, first.imag]), np.array(second)

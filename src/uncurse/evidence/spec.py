@@ -52,13 +52,13 @@ class LogSpec(PlainData):
         Columns of the replica scores, the served one first.
     scale : {"logit", "probability", "value"}, default="logit"
         Scale of the scores.
-    label, weight, group : str, optional
-        Columns of 0/1 labels, of row weights and of groups.
+    label, weight, segment : str, optional
+        Columns of 0/1 labels, of row weights and of segments.
     top_k : TopK, optional
         Selection that was applied to the rows.
-    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+    link : {"logistic", "identity", "log"}, default="logistic"
         Link of the moments.
-    negative_rate : float, optional
+    negative_sampling_rate : float, optional
         Negative-sampling rate used in training. Logits are corrected by its logarithm.
 
     Examples
@@ -72,10 +72,10 @@ class LogSpec(PlainData):
     scale: str = "logit"
     label: str | None = None
     weight: str | None = None
-    group: str | None = None
+    segment: str | None = None
     top_k: TopK | None = None
     link: str = "logistic"
-    negative_rate: float | None = None
+    negative_sampling_rate: float | None = None
 
     def __post_init__(self) -> None:
         names = tuple(self.scores) if isinstance(self.scores, tuple | list) else (self.scores,)
@@ -86,7 +86,7 @@ class LogSpec(PlainData):
             _check_name("scores", name)
             if names.count(name) > 1:
                 raise UncurseError(f"score column {name!r} is named twice; name a different column for each replica")
-        for role in ("label", "weight", "group"):
+        for role in ("label", "weight", "segment"):
             if getattr(self, role) is not None:
                 _check_name(role, getattr(self, role))
         if self.label is not None and self.label == self.weight:
@@ -97,7 +97,9 @@ class LogSpec(PlainData):
         if not isinstance(self.top_k, TopK | None):
             raise UncurseError(f"top_k={self.top_k!r}; pass a TopK, such as TopK('request', 3)")
         check_space(self.link, self.scale)
-        object.__setattr__(self, "negative_rate", check_negative_rate(self.negative_rate, self.scale))
+        object.__setattr__(
+            self, "negative_sampling_rate", check_negative_sampling_rate(self.negative_sampling_rate, self.scale)
+        )
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -107,7 +109,7 @@ class LogSpec(PlainData):
     @property
     def wanted(self) -> tuple[str, ...]:
         """All columns to read, each once."""
-        return tuple(dict.fromkeys((*self.numbers, *((self.group,) if self.group is not None else ()))))
+        return tuple(dict.fromkeys((*self.numbers, *((self.segment,) if self.segment is not None else ()))))
 
     @property
     def has_logits(self) -> bool:
@@ -117,7 +119,7 @@ class LogSpec(PlainData):
     @property
     def logit_offset(self) -> float:
         """Logarithm of the negative-sampling rate, added to every logit."""
-        return logit_offset(self.negative_rate)
+        return logit_offset(self.negative_sampling_rate)
 
     def difference(self, other: LogSpec, *names: str) -> str | None:
         """Describe the first field that differs.
@@ -154,19 +156,21 @@ class LogSpec(PlainData):
         return cls(**{**content, "top_k": None if top_k is None else TopK(**top_k)})
 
 
-def logit_offset(negative_rate: float | None) -> float:
+def logit_offset(negative_sampling_rate: float | None) -> float:
     """Return the logarithm of a negative-sampling rate, which is added to every logit; 0 without a rate."""
-    return float(np.log(negative_rate)) if negative_rate else 0.0
+    return float(np.log(negative_sampling_rate)) if negative_sampling_rate else 0.0
 
 
-def check_negative_rate(rate: Any, scale: str) -> float | None:
+def check_negative_sampling_rate(rate: Any, scale: str) -> float | None:
     """Return a negative-sampling rate in (0, 1], or None; raise UncurseError for other values and for regression."""
     if rate is None:
         return None
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate <= 1:
-        raise UncurseError(f"negative_rate={rate!r}; pass the share of negatives kept in training, such as 0.1")
+        raise UncurseError(
+            f"negative_sampling_rate={rate!r}; pass the share of negatives kept in training, such as 0.1"
+        )
     if scale == "value":
-        raise UncurseError("negative_rate applies to logits and probabilities; leave it out for scale='value'")
+        raise UncurseError("negative_sampling_rate applies to logits and probabilities; leave it out for scale='value'")
     return float(rate)
 
 

@@ -1,4 +1,4 @@
-"""Find the files of a log and check them, so that an error names the file and the column."""
+"""Find the files of a log, check that they fit together, and read them with Polars."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import narwhals as nw
+import polars as pl
 
 from ..errors import UncurseError
-from .checks import check_columns, first_line
-from .csv_files import check_csv
-
-if TYPE_CHECKING:
-    import polars as pl
+from .frames import check_columns, first_line, lazy_batches
+from .rows import Fault, Reader, check_segment, holds
 
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for a missing value
@@ -38,9 +35,7 @@ class LogFile:
     folder_values: dict[str, str | None]  # None is a missing value
 
 
-def find_files(sources: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return the paths of the files that `locate` finds."""
-    return tuple(file.path for file in locate(sources))
+# ---------------------------------------------------------------------------- finding
 
 
 def names_many(source: str | os.PathLike[str]) -> bool:
@@ -57,6 +52,8 @@ def locate(sources: Iterable[str | os.PathLike[str]]) -> list[LogFile]:
             if other is not file:
                 names = file.path if file.path == other.path else f"{other.path} and {file.path} are one file, which"
                 raise UncurseError(f"{names} is named twice; its rows would count twice")
+    if not files:
+        raise UncurseError("there is no file to read; pass a path, a glob or a folder")
     paths = [file.path for file in files.values()]
     _refuse_table_formats({os.path.dirname(os.path.abspath(path)) for path in paths})
     kinds = {kind_of(path): path for path in paths}
@@ -82,7 +79,7 @@ def _locate_one(source: str | os.PathLike[str]) -> Iterator[LogFile]:
         found = sorted(
             file
             for file in glob.glob(text, recursive=True)
-            if os.path.isfile(file) and (asked or not is_hidden(Path(os.path.relpath(file, base))))
+            if os.path.isfile(file) and (asked or not _is_hidden(Path(os.path.relpath(file, base))))
         )
         if not found:
             raise UncurseError(f"no file matches {source}")
@@ -112,11 +109,10 @@ def _walk(folder: Path) -> Iterator[str]:
 
 def is_data(path: Path) -> bool:
     """Tell whether a file is read as part of a folder: known by its ending, and not hidden by a dot or underscore."""
-    return not is_hidden(path) and any(str(path).lower().endswith(suffix) for suffix in _KINDS)
+    return not _is_hidden(path) and str(path).lower().endswith(tuple(_KINDS))
 
 
-def is_hidden(path: Path) -> bool:
-    """Tell whether a file or a folder above it is hidden by a dot or an underscore."""
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) and part != ".." for part in path.parts)
 
 
@@ -139,68 +135,110 @@ def kind_of(file: str) -> str:
     raise UncurseError(f"{file} is neither .parquet nor .csv (nor .csv.gz); convert or rename it")
 
 
-def check_files(files: Sequence[LogFile], numbers: Sequence[str], names: Sequence[str] = ()) -> bool:
-    """Check that every file can be opened and has the columns; the error names the first that does not.
+# ---------------------------------------------------------------------------- reading
 
-    Returns whether files are uneven: differ in the types of these columns, or have some of them in their path. A
-    value in the path is dropped from `folder_values` if the file has a column of that name.
+
+def scan(paths: Sequence[str], *, local: bool = True) -> pl.LazyFrame:
+    """Open files of one kind that have the same columns, all of them text if they are CSV files.
+
+    A name of local files is never taken for a pattern, and the names of their folders are not columns.
     """
-    import polars as pl
+    if kind_of(paths[0]) == "csv":
+        return pl.scan_csv(list(paths), infer_schema=False, glob=not local)
+    return pl.scan_parquet(list(paths), glob=not local, hive_partitioning=False if local else None)
 
-    types: dict[str, Any] = {}
-    uneven = False
-    for file in files:
-        path, values = file.path, file.folder_values
-        csv = kind_of(path) == "csv"
+
+def open_files(files: Sequence[LogFile], reader: Reader) -> Iterator[pl.DataFrame]:
+    """Read the columns of files in batches."""
+    schemas = {file.path: check_file(file, reader) for file in files}
+    for (schema, values), alike in groupby(files, lambda file: (schemas[file.path], file.folder_values)):
+        paths = [file.path for file in alike]
+        there = [name for name in reader.columns if name in schema]
+        # Polars finds rows with too many fields only if it reads all columns of a CSV file.
+        scanned = scan(paths) if reader.text else scan(paths).select(there)
+        folder = [pl.lit(values[name], pl.String).alias(name) for name in reader.columns if name not in schema]
         try:
-            if os.path.getsize(path) == 0:
-                raise UncurseError(f"{path} is empty, 0 bytes; write it anew or leave it out")
-            schema: dict[str, Any] = dict.fromkeys(check_csv(path), pl.String) if csv else parquet_schema(path)
-            numbers_here = [] if csv else list(numbers)  # a CSV is all text: whether it is numbers shows when read
-            untyped = pl.Null in (schema.get(name) for name in numbers_here)
-            if untyped and not scan_parquet([path]).select(pl.len()).collect().item():
-                numbers_here, uneven = [], True  # a file without rows has no types
-        except OSError as error:
-            raise UncurseError(f"cannot read {path}: {error.strerror or error}") from None
+            yield from lazy_batches(scanned.with_columns(folder))
         except pl.exceptions.PolarsError as error:
+            raise UncurseError(_describe_damage(paths, error)) from None
+
+
+def _describe_damage(paths: Sequence[str], error: Exception) -> str:
+    """Name the first of several files that cannot be read, and why."""
+    damaged = paths[0]
+    for path in paths if len(paths) > 1 else []:
+        try:
+            scan([path]).select(pl.all().hash().sum()).collect(engine="streaming")
+        except pl.exceptions.PolarsError as reason:
+            damaged, error = path, reason
+            break
+    return f"{damaged} cannot be read ({first_line(error)}); repair it, or leave it out"
+
+
+def open_remote(paths: Sequence[str], reader: Reader, where: str) -> Iterator[pl.DataFrame]:
+    """Read files at addresses such as ``s3://bucket/log/*.parquet``, which Polars finds, in batches."""
+    scanned = scan(paths, local=False)
+    check_columns(scanned.collect_schema().names(), reader.columns, where)
+    return lazy_batches(scanned if reader.text else scanned.select(reader.columns))
+
+
+def check_file(file: LogFile, reader: Reader) -> dict[str, pl.DataType]:
+    """Return the columns of a file, which must be those that are wanted."""
+    path, spec, values = file.path, reader.spec, file.folder_values
+    csv = kind_of(path) == "csv"
+    try:
+        if os.path.getsize(path) == 0:
+            raise UncurseError(f"{path} is empty, 0 bytes; write it anew or leave it out")
+        if csv:
+            _check_header(path)
+        schema = dict(scan([path]).collect_schema())
+    except OSError as error:
+        raise UncurseError(f"cannot read {path}: {error.strerror or error}") from None
+    except pl.exceptions.PolarsError as error:
+        problem = f"is not a readable {kind_of(path)} file ({first_line(error)}); is it truncated? Write it anew"
+        raise UncurseError(f"{path} {problem}") from None
+    check_columns([*schema, *values], reader.columns, path)
+    for name in spec.numbers:
+        dtype = schema.get(name, pl.String())
+        if name not in schema or not (csv or dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
             raise UncurseError(
-                f"{path} is not a readable {kind_of(path)} file ({first_line(error)}); is it truncated? Write it anew"
-            ) from None
-        for name in set(values) & set(schema):
-            del values[name]
-        numbers_here += [name for name in numbers if name in values and name not in numbers_here]
-        own = dict.fromkeys(values, pl.String)
-        typed = dict(nw.from_native(pl.DataFrame(schema={**own, **schema})).schema)
-        check_columns(typed, numbers_here, (*numbers, *names), path)
-        for name in (*numbers, *names):
-            if name in own and values[name] is None:
-                raise UncurseError(
-                    f"{path}: {name!r} is missing, as its folder {name}={_NO_VALUE} says; fill it, say with 'unknown'"
-                )
-            uneven |= name in own or types.setdefault(name, schema[name]) != schema[name]
-    return uneven
+                f"{path}: column {name!r} {holds(dtype)}, not numbers; name another column, or convert it"
+            )
+    for name in reader.names:
+        if name not in schema and values[name] is None:
+            raise UncurseError(
+                f"{path}: {name!r} is missing, as its folder {name}={_NO_VALUE} says; fill it, say with 'unknown'"
+            )
+    if spec.segment in schema:
+        check_segment(schema[spec.segment], f"{path}: the segment column {spec.segment!r}")
+    return schema
+
+
+def _check_header(path: str) -> None:
+    """Refuse a CSV file that names a column twice; Polars would rename it."""
+    first = pl.scan_csv(path, has_header=False, n_rows=1, infer_schema=False, glob=False).collect()
+    header = first.row(0) if len(first) else ()
+    for name in header:
+        if header.count(name) > 1:
+            raise UncurseError(f"{path} has two columns named {name!r}; rename one of them")
+
+
+def locate_fault(files: Sequence[LogFile], fault: Fault) -> str:
+    """Describe a fault by its file, and by the line of a CSV file or the row of others, counted from 0."""
+    row = fault.row or 0
+    for file in files:
+        rows = scan([file.path]).select(pl.len()).collect(engine="streaming").item()
+        if row < rows:
+            csv = kind_of(file.path) == "csv"
+            return f"{file.path}, {fault.at(f'line {row + 2:,}' if csv else f'row {row:,}')}"
+        row -= rows
+    return str(fault)
 
 
 def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
     """Return the number of rows in the metadata of parquet files, for a progress bar; None for CSV files."""
-    import polars as pl
-
     try:
-        files = find_files(sources)
-        if kind_of(files[0]) != "parquet":
-            return None
-        return int(scan_parquet(files).select(pl.len()).collect().item())
+        files = [file.path for file in locate(sources)]
+        return None if kind_of(files[0]) == "csv" else int(scan(files).select(pl.len()).collect().item())
     except (UncurseError, OSError, pl.exceptions.PolarsError):  # reading gives a better message
         return None
-
-
-def scan_parquet(files: Sequence[str]) -> pl.LazyFrame:
-    """Open parquet files that have the same columns; a name is never taken for a pattern."""
-    import polars as pl
-
-    return pl.scan_parquet(list(files), glob=False, hive_partitioning=False, extra_columns="ignore")
-
-
-def parquet_schema(file: str) -> dict[str, Any]:
-    """Return the columns of a parquet file and their types."""
-    return dict(scan_parquet([file]).collect_schema())

@@ -1,18 +1,15 @@
 """Score maps: monotone functions of one served score, the only part that serving needs."""
 
 from .base import ScoreMap
-from .combined import Chain, Grouped, compose
-from .files import from_dict, load
+from .combined import Segmented
+from .compose import compose
 from .shapes import Affine, Curve, Steps
 
 __all__ = [
     "Affine",
-    "Chain",
     "Curve",
-    "Grouped",
     "ScoreMap",
+    "Segmented",
     "Steps",
     "compose",
-    "from_dict",
-    "load",
 ]

@@ -22,7 +22,7 @@ _LARGEST_KNOT = 1e290
 
 
 class ScoreMap:
-    """Base class of the maps `Affine`, `Curve`, `Steps`, `Chain` and `Grouped`.
+    """Base class of the maps `Affine`, `Curve`, `Steps` and `Segmented`.
 
     A map takes scores on its `scale` and returns predictions. It converts a score to the score l of its `link`,
     transforms l, and returns φ of the result.
@@ -31,7 +31,7 @@ class ScoreMap:
     ----------
     kind : str
         Kind of the map in its JSON form.
-    link : {"logistic", "identity", "log", "probit"}
+    link : {"logistic", "identity", "log"}
         Link in whose scores the map works.
     scale : {"logit", "probability", "value"}
         Scale of the scores that the map takes.
@@ -50,7 +50,8 @@ class ScoreMap:
     def __repr__(self) -> str:
         if not is_dataclass(self):
             return super().__repr__()
-        content = ", ".join(f"{part.name}={_shown(getattr(self, part.name))}" for part in fields(self))
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        content = ", ".join(f"{name}={_shown(value)}" for name, value in values.items() if value is not None)
         return f"{type(self).__name__}({content})"
 
     def __call__(self, scores: ArrayLike) -> Array:
@@ -83,14 +84,9 @@ class ScoreMap:
         out[...] = self._predict(to_link(values.astype(np.float64, copy=False), self.scale, self.link))
 
     def _predict(self, link_scores: Float) -> Float:
-        transformed, name = self._run(link_scores)
-        link = get_link(name)
+        link = get_link(self.link)
         bounds = (link.lower, link.upper) if self.scale == "value" else (0.0, 1.0)
-        return inside(link.phi(transformed), *bounds)
-
-    def _run(self, link_scores: Float) -> tuple[Float, str]:
-        """Return transformed scores and the link to which they belong."""
-        return self.transform(link_scores), self.link
+        return inside(link.phi(self.transform(link_scores)), *bounds)
 
     def transform(self, link_scores: ArrayLike) -> Float:
         """Transform scores of the link to scores of the link.
@@ -142,17 +138,13 @@ class ScoreMap:
         Returns
         -------
         dict
-            The kind and the fields, as for `from_dict`.
+            The kind and the fields.
         """
-        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+        content = {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+        return {name: value for name, value in content.items() if value is not None}
 
-    def to_json(self, record: Mapping[str, Any] | None = None) -> str:
+    def to_json(self) -> str:
         """Return the map as a JSON document.
-
-        Parameters
-        ----------
-        record : mapping, optional
-            As in `save`.
 
         Returns
         -------
@@ -160,24 +152,17 @@ class ScoreMap:
             The document.
         """
         content = self.to_dict()
-        if record is not None:
-            if not isinstance(record, Mapping):
-                raise UncurseError(f"record is of type {type(record).__name__}; pass a mapping of plain data")
-            content["record"] = dict(record)
         return documents.dumps(content.pop("kind"), content)
 
-    def save(self, path: str | os.PathLike[str], record: Mapping[str, Any] | None = None) -> None:
-        """Write the map to a JSON file, atomically.
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the map to a JSON file, atomically; `uncurse.load` reads it.
 
         Parameters
         ----------
         path : str or path-like
             Target.
-        record : mapping, optional
-            Plain data on how the map was fitted, stored under the key ``"record"``; read it with
-            `uncurse.debias.load_record`.
         """
-        documents.write(path, self.to_json(record) + "\n")
+        documents.write(path, self.to_json() + "\n")
 
 
 def check_knots(values: Iterable[float], name: str) -> tuple[float, ...]:
@@ -201,7 +186,7 @@ def set_fields(score_map: ScoreMap, **fields: Any) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Return the repr of a field; of more than six numbers, maps or groups only the first two and the last two."""
+    """Return the repr of a field; of more than six numbers, maps or segments only the first two and the last two."""
     if not isinstance(value, tuple | dict) or len(value) <= 6:
         return repr(value)
     if isinstance(value, dict):

@@ -26,10 +26,12 @@ class Affine(ScoreMap):
         Slope, 0 or more.
     intercept : float
         Intercept.
-    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+    link : {"logistic", "identity", "log"}, default="logistic"
         Link in whose scores the line is straight.
     scale : {"logit", "probability", "value"}, default="logit"
         Scale of the scores.
+    max_error : float, optional
+        Of a straight line that replaces a curve: its largest relative error of the mean of selected predictions.
 
     Examples
     --------
@@ -42,6 +44,7 @@ class Affine(ScoreMap):
     intercept: float
     link: str = "logistic"
     scale: str = "logit"
+    max_error: float | None = None
 
     def __post_init__(self) -> None:
         check_space(self.link, self.scale)
@@ -79,7 +82,7 @@ class Curve(ScoreMap):
         Values at the knots, not decreasing.
     left, right : float
         Slopes before the first knot and after the last, 0 or more.
-    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+    link : {"logistic", "identity", "log"}, default="logistic"
         Link in whose scores the knots are.
     scale : {"logit", "probability", "value"}, default="logit"
         Scale of the scores.
@@ -148,7 +151,7 @@ class Steps(ScoreMap):
         A tiny slope orders the scores inside a step.
     center : float, default=0.0
         Score at which the tie-break is 0.
-    link : {"logistic", "identity", "log", "probit"}, default="logistic"
+    link : {"logistic", "identity", "log"}, default="logistic"
         Link in whose scores the steps are.
     scale : {"logit", "probability", "value"}, default="logit"
         Scale of the scores.

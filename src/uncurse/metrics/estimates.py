@@ -57,77 +57,32 @@ class Estimate(float):
 
 @dataclass(frozen=True)
 class Bin:
-    """One bin of the ECE.
+    """One bin of the ECE: mean prediction and mean label."""
 
-    Parameters
-    ----------
-    weight : float
-        Rows in the bin, or their weight.
-    predicted, observed : float
-        Mean prediction and mean label.
-    standard_error : float
-        Standard error of `observed`.
-
-    Examples
-    --------
-    >>> Bin(100.0, predicted=0.2, observed=0.18, standard_error=0.04).observed
-    0.18
-    """
-
-    weight: float
+    weight: float  # of its rows, or their number
     predicted: float
     observed: float
-    standard_error: float
+    standard_error: float  # of `observed`
 
 
 @dataclass(frozen=True)
 class SelectionMetrics:
-    """Metrics of one selection.
+    """Metrics of one selection."""
 
-    Parameters
-    ----------
-    alpha : float
-        Share of the rows that is selected.
-    selected : float
-        Number of selected rows, or their weight.
-    predicted, observed : float
-        Sum of predictions and sum of labels.
-    ratio, calibration_error : Estimate
-        `predicted` / `observed`, and the same minus 1; NaN without a positive label.
-    ece, mce : Estimate
-        Expected and maximum calibration error over bins.
-    log_loss, brier : Estimate
-        Mean log loss and mean squared error.
-    bins : tuple of Bin
-        Non-empty bins of the ECE by ascending prediction.
-
-    Examples
-    --------
-    >>> from uncurse import evaluate
-    >>> evaluate([0, 1, 0, 1], [0.1, 0.4, 0.2, 0.3], alphas=0.5).rows[0].selected
-    2.0
-    """
-
-    alpha: float
-    selected: float
-    predicted: float
-    observed: float
-    ratio: Estimate
-    calibration_error: Estimate
-    ece: Estimate
-    mce: Estimate
-    log_loss: Estimate
-    brier: Estimate
-    bins: tuple[Bin, ...]
+    alpha: float  # share of the rows that is selected
+    selected: float  # number of selected rows, or their weight
+    predicted: float  # sum of predictions
+    observed: float  # sum of labels
+    ratio: Estimate  # predicted / observed; NaN without a positive label
+    calibration_error: Estimate  # the same minus 1
+    ece: Estimate  # expected calibration error over bins
+    mce: Estimate  # maximum calibration error over bins
+    log_loss: Estimate  # mean
+    brier: Estimate  # mean squared error
+    bins: tuple[Bin, ...]  # non-empty bins of the ECE by ascending prediction
 
     def cells(self) -> dict[str, str]:
-        """Return the metrics as text, by name of the column.
-
-        Returns
-        -------
-        dict of str to str
-            With ± standard errors, and noise floors in parentheses.
-        """
+        """Return the metrics as text by name of the column, with ± standard errors and noise floors in parentheses."""
         error = "undefined"
         if self.observed > 0:
             error = f"{100 * self.calibration_error:+.2f}% ± {100 * self.calibration_error.standard_error:.2f}%"

@@ -1,4 +1,4 @@
-"""Calibration metrics of the top-scored rows, from arrays, cells or the evidence of a log."""
+"""Calibration metrics of the top-scored rows and of all rows, from arrays or the evidence of a log."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Cells, Evidence
-from ..evidence.evidence import cells_of
-from ..maps import Affine, Grouped, ScoreMap
+from ..evidence import Evidence, Histogram
+from ..evidence.evidence import served_of
+from ..links import inside
+from ..maps import ScoreMap
 from ..maps.combined import predicted_cells
-from ..text_tables import aligned, html_table
+from ..text import aligned, html_table
 from ..validation import (
+    LARGEST_SCORE,
     check_choice,
+    check_finite,
     check_labels,
+    check_length,
     check_numbers,
     check_predictions,
+    check_scores,
     check_share,
     check_weights,
     warn_user,
 )
 from .estimates import Estimate, SelectionMetrics
-from .ranking import Ranked, columns_of, limit_bins, rank, selected_weight, top_rows, unit_weight
+from .measure import limit_bins, selected_weight, sums_of_cells, sums_of_rows, top_metrics
 from .selection import count_of_share
 
 
@@ -115,8 +120,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure calibration of the top-scored rows, for one or several shares.
 
-    Rows that tie at the edge of a selection are selected in part, so that row order does not matter. Where more than
-    2^21 rows are selected, those below the best 2^21 are summarised by cells of a fine grid.
+    Rows that tie at the edge of a selection are selected in part, so that row order does not matter. Beyond a million
+    rows, predictions that agree to 0.01% are one prediction.
 
     Parameters
     ----------
@@ -144,59 +149,148 @@ def evaluate(
     >>> bool(result.rows[0].calibration_error > 0.2)
     True
     """
-    shares = _check_shares(alphas)
+    return _warned(_evaluate(y, p, _check_shares(alphas), sample_weight, n_bins, strategy))
+
+
+def _evaluate(
+    y: ArrayLike, p: ArrayLike, shares: list[float], sample_weight: ArrayLike | None, n_bins: int, strategy: str
+) -> Evaluation:
     f = check_predictions(p)
     labels = check_labels(y, len(f), name="y")
     weights = check_weights(sample_weight, len(f))
     total = float(len(f)) if weights is None else float(weights.sum())
-    if weights is None and max(shares) < 0.5:
-        # Only the top is needed: find its edge first, then sort the rows above it.
-        f, labels = top_rows(f, labels, count_of_share(max(shares), len(f)))
-    return _evaluation_of(rank(f, labels, weights), shares, total, n_bins, strategy)
+    if weights is None and max(shares) < 0.5:  # only the top is needed: find its edge before sorting
+        count = count_of_share(max(shares), len(f))
+        top = f >= np.partition(f, len(f) - count)[len(f) - count]
+        f, labels = f[top], labels[top]
+    prediction, sums = sums_of_rows(f, labels, weights)
+    selected = [selected_weight(alpha, sums, total) for alpha in shares]
+    return Evaluation(
+        top_metrics(prediction, sums, shares, selected, n_bins, strategy), total, limit_bins(n_bins), strategy
+    )
 
 
-def evaluate_cells(
-    cells: Cells,
-    score_map: ScoreMap | None = None,
-    alphas: Sequence[float] | float = (0.02, 0.05, 0.1, 1.0),
-    *,
-    n_bins: int = 10,
-    strategy: str = "quantile",
-) -> Evaluation:
-    """Measure calibration of the top-scored rows from labelled cells.
+def expected_calibration_error(
+    y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None = None, n_bins: int = 10, strategy: str = "quantile"
+) -> Estimate:
+    """Return the weighted mean over bins of ``|mean label − mean prediction|``.
 
     Parameters
     ----------
-    cells : Cells
-        Labelled cells of the served score.
-    score_map : ScoreMap, optional
-        Map from scores to predictions; by default the link alone.
-    alphas, n_bins, strategy : optional
-        Shares to select, and bins of ECE and MCE, as in `evaluate`.
+    y, p, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, and optional weights, of which only ratios matter.
+    n_bins : int, default=10
+        Number of bins, at most 4096.
+    strategy : {"quantile", "uniform"}, default="quantile"
+        Bins of equal weight, or of equal width in probability.
 
     Returns
     -------
-    Evaluation
+    Estimate
+        With its noise floor: the mean for labels drawn from the predictions, by simulation with a fixed seed.
 
     Examples
     --------
-    >>> cells = Cells(exact=False).update([-1.0, 0.0, 1.0], [0, 0, 1])
-    >>> evaluate_cells(cells, alphas=[1.0]).rows[0].observed
-    1.0
+    >>> expected_calibration_error([0, 1, 1, 1], [0.1, 0.2, 0.9, 0.9], n_bins=2)
+    0.225 ± 0.12 (floor 0.188)
     """
-    _check_types(cells, Cells, score_map)
-    columns = columns_of(cells)
-    if isinstance(score_map, Grouped):
-        raise UncurseError("cells have no groups, and this map has a map for each group; use evaluate_log")
-    if score_map is None:
-        score_map = Affine(1.0, 0.0, scale=cells.scale)
-    elif score_map.scale != cells.scale:
-        raise UncurseError(
-            f"the map takes the scale {score_map.scale}, the cells hold the scale {cells.scale}; use one scale, "
-            "or `evaluate_log` for the cells of evidence, which are always logits"
-        )
-    shares = _check_shares(alphas)
-    return _evaluation_of(Ranked(score_map(cells.score), columns), shares, float(columns[0].sum()), n_bins, strategy)
+    return _evaluate(y, p, [1.0], sample_weight, n_bins, strategy).rows[0].ece
+
+
+def maximum_calibration_error(
+    y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None = None, n_bins: int = 10, strategy: str = "quantile"
+) -> Estimate:
+    """Return the maximum over bins of ``|mean label − mean prediction|``.
+
+    Parameters
+    ----------
+    y, p, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, and optional weights, of which only ratios matter.
+    n_bins, strategy : optional
+        As in `expected_calibration_error`.
+
+    Returns
+    -------
+    Estimate
+        With its noise floor, as in `expected_calibration_error`.
+
+    Examples
+    --------
+    >>> float(maximum_calibration_error([0, 1, 1, 1], [0.1, 0.2, 0.9, 0.9], n_bins=2))
+    0.35
+    """
+    return _evaluate(y, p, [1.0], sample_weight, n_bins, strategy).rows[0].mce
+
+
+def calibration_error(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Estimate:
+    """Return the signed calibration error Σp / Σy − 1; +0.05 means 5% too high.
+
+    Parameters
+    ----------
+    y, p, sample_weight : array-like of shape (n,)
+        Labels, which are any numbers of positive sum, predictions, and optional weights, of which only ratios matter.
+
+    Returns
+    -------
+    Estimate
+
+    Examples
+    --------
+    >>> calibration_error([1, 0], [0.6, 0.5])
+    0.1 ± 0.71
+    """
+    f = check_scores(p, "value", name="p").astype(np.float64)
+    labels = check_numbers(y, "y").astype(np.float64)
+    check_length(labels, len(f), "y")
+    check_finite(labels, "y", LARGEST_SCORE)
+    w = _weights(sample_weight, len(f))
+    predicted, observed = float(w @ f), float(w @ labels)
+    if observed <= 0:
+        raise UncurseError(f"the labels sum to {observed:g}, so no ratio exists; select more rows, with positives")
+    ratio = predicted / observed
+    return Estimate(ratio - 1, float(np.linalg.norm(w * (f - ratio * labels))) / observed)
+
+
+def log_loss_reduction(
+    y: ArrayLike, p: ArrayLike, baseline: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> Estimate:
+    """Return LogLoss(p) / LogLoss(baseline) − 1; negative is better. The standard error is that of paired rows.
+
+    Parameters
+    ----------
+    y, p, baseline, sample_weight : array-like of shape (n,)
+        Labels (0 or 1), predicted probabilities, those to compare with, and optional weights, of which only ratios
+        matter.
+
+    Returns
+    -------
+    Estimate
+
+    Examples
+    --------
+    >>> float(log_loss_reduction([1, 0], [0.5, 0.5], [0.5, 0.5]))
+    0.0
+    """
+    losses, base_losses = _losses(y, p), _losses(y, baseline)
+    check_length(base_losses, len(losses), "baseline")
+    w = _weights(sample_weight, len(losses))
+    base = float(w @ base_losses)
+    if base < 1e-100 * w.sum():
+        raise UncurseError("the baseline predicts every label with certainty, so no ratio of log losses exists")
+    ratio = float(w @ losses) / base
+    return Estimate(ratio - 1, float(np.linalg.norm(w * (losses - ratio * base_losses))) / base)
+
+
+def _weights(sample_weight: ArrayLike | None, rows: int) -> Array:
+    weights = check_weights(sample_weight, rows)
+    return np.ones(rows) if weights is None else weights
+
+
+def _losses(y: ArrayLike, p: ArrayLike) -> Array:
+    """Return the log loss of each row."""
+    f = check_predictions(p).astype(np.float64)
+    labels, f = check_labels(y, len(f), name="y"), np.asarray(inside(f, 0.0, 1.0))
+    return -np.where(labels > 0, np.log(f), np.log1p(-f))
 
 
 def evaluate_log(
@@ -208,14 +302,14 @@ def evaluate_log(
     strategy: str = "quantile",
     values: Evidence | None = None,
 ) -> Evaluation:
-    """Measure calibration of the top-scored rows from the evidence of a labelled log.
+    """Measure calibration of the top-scored rows from the evidence of a labeled log.
 
     The served score selects the rows, so all maps are measured on the same rows.
 
     Parameters
     ----------
     log : Evidence
-        Evidence with labels; for a map by group it must be collected by group.
+        Evidence with labels; for a map by segment it must be collected by segment.
     score_map : ScoreMap, optional
         Map from scores to predictions; by default the link alone.
     alphas, n_bins, strategy : optional
@@ -236,22 +330,20 @@ def evaluate_log(
     >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
     1.0
     """
-    _check_types(log, Evidence, score_map)
-    selecting = cells_of(log, "log")
-    measured = log
-    if values is not None:
-        _check_types(values, Evidence, score_map)
-        cells_of(values, "evidence of values")
-        measured = values
-    parts = predicted_cells(score_map, measured).values()
-    prediction = np.concatenate([p for p, _ in parts]).astype(np.float64, copy=False)
-    w, y, w2, y2 = (np.concatenate(column) for column in zip(*(columns_of(cells) for _, cells in parts), strict=True))
-    if values is None and len(parts) == 1 and (np.diff(prediction) > 0).all():  # the prediction selects the same rows
-        return _evaluation_of(
-            Ranked(prediction, (w, y, w2, y2)), _check_shares(alphas), float(w.sum()), n_bins, strategy
+    for name, part in (("log", log), ("values", values)):
+        if not isinstance(part, Evidence) and not (part is None and name == "values"):
+            raise UncurseError(f"{name} is of type {type(part).__name__}; pass Evidence, which `collect` returns")
+    if not isinstance(score_map, ScoreMap | None):
+        raise UncurseError(
+            f"score_map is a {type(score_map).__name__}; pass a score map, or None for plain predictions"
         )
+    selecting = served_of(log, "log")
+    if values is not None:
+        served_of(values, "evidence of values")
+    parts = predicted_cells(score_map, log if values is None else values).values()
+    prediction = np.concatenate([p for p, _ in parts]).astype(np.float64, copy=False)
+    sums = np.concatenate([sums_of_cells(cells) for _, cells in parts], axis=1)
     low, high = np.concatenate([np.stack(cells.bounds) for _, cells in parts], axis=1)
-    n_bins = limit_bins(n_bins)
     rows: list[SelectionMetrics] = []
     for alpha in _check_shares(alphas):
         share = _selected_share(low, high, *_edge(selecting, alpha))
@@ -260,21 +352,9 @@ def evaluate_log(
             none, binned = Estimate(np.nan, np.nan), Estimate(np.nan, np.nan, np.nan)
             rows.append(SelectionMetrics(alpha, 0.0, 0.0, 0.0, none, none, binned, binned, none, none, ()))
             continue
-        part = share[kept]
-        selected = w[kept] * part
-        ranked = Ranked(prediction[kept], (selected, y[kept] * part, w2[kept] * part**2, y2[kept] * part**2))
-        rows += ranked.rows([alpha], selected.sum(keepdims=True), n_bins, strategy)
-    return _summed_up(tuple(rows), float(w.sum()), n_bins, strategy)
-
-
-def _check_types(data: object, wanted: type, score_map: object) -> None:
-    """Raise UncurseError unless `data` is of the wanted type and `score_map` a map or None."""
-    if not isinstance(data, wanted):
-        raise UncurseError(f"this needs {wanted.__name__}, not a {type(data).__name__}")
-    if not isinstance(score_map, ScoreMap | None):
-        raise UncurseError(
-            f"score_map is a {type(score_map).__name__}; pass a score map, or None for plain predictions"
-        )
+        chosen = sums[:, kept] * share[kept] ** np.array([[1], [1], [2], [2]])
+        rows += top_metrics(prediction[kept], chosen, [alpha], [chosen[0].sum()], n_bins, strategy)
+    return _warned(Evaluation(tuple(rows), float(sums[0].sum()), limit_bins(n_bins), strategy))
 
 
 def _check_shares(alphas: Sequence[float] | float) -> list[float]:
@@ -285,32 +365,25 @@ def _check_shares(alphas: Sequence[float] | float) -> list[float]:
     return [check_share(alpha) for alpha in shares.tolist()]
 
 
-def _evaluation_of(ranked: Ranked, shares: list[float], total: float, n_bins: int, strategy: str) -> Evaluation:
-    """Return the evaluation of the top of ranked rows."""
-    selected = [selected_weight(alpha, total, ranked.unit) for alpha in shares]
-    n_bins = limit_bins(n_bins)
-    return _summed_up(ranked.rows(shares, np.array(selected), n_bins, strategy), total, n_bins, strategy)
-
-
-def _summed_up(rows: tuple[SelectionMetrics, ...], total: float, n_bins: int, strategy: str) -> Evaluation:
-    """Return the evaluation of these selections; warn if one has no positive label."""
-    for row in rows:
+def _warned(evaluation: Evaluation) -> Evaluation:
+    """Warn if a selection has no positive label."""
+    for row in evaluation.rows:
         if row.observed <= 0:
             warn_user(
                 f"the top {100 * row.alpha:g}% ({row.selected:g} rows) has no positive label, so its ratio and "
                 "calibration error are undefined (NaN); select more rows"
             )
-    return Evaluation(rows, total, n_bins, strategy)
+    return evaluation
 
 
-def _edge(cells: Cells, alpha: float) -> tuple[float, float]:
-    """Return the lowest selected logit, and the share of the rows at exactly this logit that is selected."""
+def _edge(cells: Histogram, alpha: float) -> tuple[float, float]:
+    """Return the lowest selected logit, and the selected share of a cell without width at this logit."""
     low, high = cells.bounds
-    w = cells.weight
-    target = selected_weight(alpha, float(w.sum()), unit_weight(w, cells.weight_squares))
-    above = np.cumsum(w[::-1])
+    w = cells.weight[::-1]
+    target = selected_weight(alpha, np.stack([w, w, cells.weight_squares[::-1]]), float(w.sum()))
+    above = np.cumsum(w)
     i = min(int(np.searchsorted(above, target * (1 - 1e-12))), len(w) - 1)
-    share = min(1.0 - (float(above[i]) - target) / float(w[::-1][i]), 1.0)
+    share = min(1.0 - float(above[i] - target) / float(w[i]), 1.0)
     bottom, top = float(low[::-1][i]), float(high[::-1][i])
     return top - share * (top - bottom), share
 

@@ -9,43 +9,24 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from ..errors import UncurseError
-from ..evidence import Cells
+from ..evidence import Histogram
 from ..validation import check_scores
 
 
 @dataclass(frozen=True)
 class Gaussianity:
-    """Distance of scores to a normal distribution; see `gaussianity`.
+    """Distance of scores to a normal distribution; see `gaussianity`."""
 
-    Parameters
-    ----------
-    n : int
-        Number of rows.
-    mean, sd : float
-        Mean and standard deviation (ddof 1) of the scores.
-    skewness, excess_kurtosis : float
-        Third and fourth standardised moments; both are 0 for a normal distribution.
-    distance : float
-        Kolmogorov-Smirnov distance to the normal distribution with this mean and sd.
-    p_value : float
-        Lilliefors' p-value; NaN where weights differ between rows, for which there is no test.
-
-    Examples
-    --------
-    >>> gaussianity(np.arange(20.0)).n
-    20
-    """
-
-    n: int
+    n: int  # number of rows; effective number if their weights differ
     mean: float
-    sd: float
+    sd: float  # ddof 1
     skewness: float
     excess_kurtosis: float
-    distance: float
-    p_value: float
+    distance: float  # of Kolmogorov and Smirnov, to the normal distribution with this mean and sd
+    p_value: float  # of Lilliefors; NaN where weights differ between rows, for which there is no test
 
 
-def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
+def gaussianity(scores: ArrayLike | Histogram) -> Gaussianity:
     """Compute the Kolmogorov-Smirnov distance of scores to a fitted normal, with Lilliefors' p-value.
 
     Read the distance, not the p-value: no real distribution is exactly normal, so the test rejects every large log. A
@@ -58,9 +39,8 @@ def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
 
     Parameters
     ----------
-    scores : array-like of shape (n,), or Cells
-        At least 20 scores. `Cells` of probabilities are converted to logits; inside a slot of their grid the scores
-        are unknown, so the distance is evaluated at the ends of slots.
+    scores : array-like of shape (n,), or Histogram
+        At least 20 scores. Inside a cell the scores are unknown, so the distance is evaluated at the ends of cells.
 
     Returns
     -------
@@ -73,15 +53,21 @@ def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
     >>> g.distance < 0.01, g.p_value > 0.1
     (True, True)
     """
-    cells = scores if isinstance(scores, Cells) else Cells("value").update(check_scores(scores, "value"))
-    n = cells.rows
+    if isinstance(scores, Histogram):
+        x, w, squares = scores.score, scores.weight, scores.weight_squares
+        low, high = scores.bounds
+    else:
+        x, counts = np.unique(check_scores(scores, "value").astype(np.float64), return_counts=True)
+        w = squares = counts.astype(np.float64)
+        low = high = x
+    total = float(w.sum())
+    effective = total**2 / max(float(squares.sum()), 1e-300)
+    n = round(effective)
     if n < 20:
         raise UncurseError(f"{n} scores are too few to judge a distribution; pass 20 or more")
-    (x, low, high), w = cells.on_logit(), cells.weight
-    total, effective = float(w.sum()), cells.effective_rows
     mean = float(w @ x) / total
     variance = float(w @ np.square(x - mean)) / total
-    sd = float(np.sqrt(variance * effective / (effective - 1))) if effective > 1 else 0.0
+    sd = float(np.sqrt(variance * effective / (effective - 1)))
     if not sd > 1e-12 * abs(mean):
         raise UncurseError(f"scores are constant ({mean:g}); there is no distribution to judge")
     z = (x - mean) / np.sqrt(variance)
@@ -89,7 +75,7 @@ def gaussianity(scores: ArrayLike | Cells) -> Gaussianity:
     below, above = reached[:-1] - ndtr((low - mean) / sd), reached[1:] - ndtr((high - mean) / sd)
     distance = float(max(np.abs(below).max(), np.abs(above).max()))
     skewness, kurtosis = float(w @ z**3) / total, float(w @ z**4) / total - 3
-    equal_weights = effective > n * (1 - 1e-9)
+    equal_weights = np.allclose(squares, squares[0] / w[0] * w, rtol=1e-9, atol=0.0)
     p_value = _lilliefors(distance, n) if equal_weights else float("nan")
     return Gaussianity(n, mean, sd, skewness, kurtosis, distance, p_value)
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import UncurseError
-from ..validation import check_count, check_names, check_scores, check_share, encode_names
+from ..validation import check_count, check_length, check_scores, check_share, encode_names
 
 
 def count_of_share(alpha: float, rows: int) -> int:
@@ -65,14 +65,15 @@ def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool
     array([False,  True,  True, False])
     """
     values = check_scores(scores, "value")
-    if isinstance(requests, np.ndarray) and requests.dtype.kind in "iu":
-        names = check_names(requests, len(values), "requests")
+    if type(requests) is np.ndarray and requests.dtype.kind in "iu":
+        check_length(requests, len(values), "requests")
+        names = requests
     else:
         names = encode_names(requests, len(values), "requests")[1]
     most = check_count(k, "k")
     order = np.lexsort((-values, names))  # stable: by request, then best first
-    grouped = names[order]
-    first = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
+    segmented = names[order]
+    first = np.flatnonzero(np.concatenate([[True], segmented[1:] != segmented[:-1]]))
     rank = np.arange(len(values)) - np.repeat(first, np.diff(first, append=len(values)))
     chosen = np.zeros(len(values), bool)
     chosen[order[rank < most]] = True

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from .sequential import Calibration
 from .verdict import Verdict
 
-_DECISIONS = ("keep", "watch", "refit")
+_DECISIONS = ("keep", "watch", "alarm")
 
 
 def prometheus_text(verdict: Verdict, name: str = "") -> str:
@@ -25,10 +25,10 @@ def prometheus_text(verdict: Verdict, name: str = "") -> str:
     parts: list[tuple[dict[str, str], Calibration]] = [({"rows": "since_fit"}, verdict.since_fit)]
     parts += [({"rows": "latest"}, verdict.latest)]
     parts += [({"rows": "since_fit", "prediction": part.name}, part) for part in verdict.buckets]
-    parts += [({"rows": "since_fit", "group": part.name}, part) for part in verdict.groups]
+    parts += [({"rows": "since_fit", "segment": part.name}, part) for part in verdict.segments]
     add("decision", "1 for the decision.", (({"decision": one}, float(one == verdict.decision)) for one in _DECISIONS))
     add("days", "Days seen since the fit.", [({}, float(verdict.days))])
-    add("rows", "Labelled rows.", ((labels, part.rows) for labels, part in parts))
+    add("rows", "Labeled rows.", ((labels, part.rows) for labels, part in parts))
     add("predicted", "Sum of predictions.", ((labels, part.predicted) for labels, part in parts))
     add("observed", "Sum of labels.", ((labels, part.observed) for labels, part in parts))
     add("error", "Sum of predictions / sum of labels - 1.", ((labels, part.error) for labels, part in parts))

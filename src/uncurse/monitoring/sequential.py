@@ -41,45 +41,20 @@ _NO_ERROR = 0.1  # weight of δ = 0 in the mixture of the confidence sequence
 class LabelSums(PlainData):
     """Sums over rows that compare predictions with labels; sums of disjoint rows add up.
 
-    Parameters
-    ----------
-    rows : float
-        Number of rows; effective number if rows have weights.
-    predicted, observed : float
-        Sum of predictions, and of labels.
-    cumulants : tuple of float
-        K(δ) at 25 fixed values of δ.
-
-    Examples
-    --------
     >>> sums = LabelSums.of([0.1, 0.5], [0, 1])
     >>> (sums + sums).predicted
     1.2
     """
 
     _kind: ClassVar[str] = "label sums"
-    rows: float
+    rows: float  # effective number if rows have weights
     predicted: float
     observed: float
-    cumulants: tuple[float, ...]
+    cumulants: tuple[float, ...]  # K(δ) at 25 fixed values of δ
 
     @classmethod
     def of(cls, predictions: Any, labels: Any, weight: Any = 1.0) -> LabelSums:
-        """Sum up rows, or cells of rows with one prediction.
-
-        Parameters
-        ----------
-        predictions : array-like of shape (n,)
-            Predictions, from 0 to 1.
-        labels : array-like of shape (n,)
-            Labels, or label sums of the cells.
-        weight : array-like of shape (n,), default=1.0
-            Number of rows of each cell.
-
-        Returns
-        -------
-        LabelSums
-        """
+        """Sum up rows, or cells with their label sums and numbers of rows."""
         f, y = np.asarray(predictions, np.float64), np.asarray(labels, np.float64)
         if not ((f >= 0) & (f <= 1)).all():
             raise UncurseError(f"predictions lie from {f.min():g} to {f.max():g}; pass probabilities, from 0 to 1")
@@ -88,24 +63,17 @@ class LabelSums(PlainData):
         return cls(float(w.sum()), float(w @ f), float(y.sum()), tuple(cumulants))
 
     def __add__(self, other: LabelSums) -> LabelSums:
-        both = (a + b for a, b in zip(self.cumulants, other.cumulants, strict=True))
-        return LabelSums(
-            self.rows + other.rows, self.predicted + other.predicted, self.observed + other.observed, tuple(both)
-        )
+        return total([self, other])
 
     def _to_dict(self) -> dict[str, Any]:
         return {**vars(self), "cumulants": list(self.cumulants)}
 
     @classmethod
     def _from_dict(cls, content: Mapping[str, Any]) -> LabelSums:
-        numbers = [float(content[name]) for name in ("rows", "predicted", "observed")]
         cumulants = tuple(map(float, content["cumulants"]))
-        finite = np.isfinite([*numbers, *cumulants]).all()
-        if len(content) != 4 or len(cumulants) != _NODES or not finite or min(numbers) < 0:
-            raise ValueError("label sums are positive numbers with 25 cumulants")
-        if max(numbers[1:]) > numbers[0] * (1 + 1e-9):
-            raise ValueError("it has more positives than rows")
-        return cls(numbers[0], numbers[1], numbers[2], cumulants)
+        if len(cumulants) != _NODES:
+            raise ValueError(f"it has {len(cumulants)} cumulants instead of {_NODES}")
+        return cls(float(content["rows"]), float(content["predicted"]), float(content["observed"]), cumulants)
 
     @property
     def error(self) -> float:
@@ -224,49 +192,22 @@ def total(sums: Sequence[LabelSums]) -> LabelSums:
     return LabelSums(rows, predicted, observed, tuple(cumulants))
 
 
-# ---------------------------------------------------------------------------- the calibration of some rows
-
-
 @dataclass(frozen=True)
 class Calibration:
-    """Calibration of some rows.
+    """Calibration of some rows."""
 
-    Parameters
-    ----------
-    name : str
-        Which rows these are.
-    rows, predicted, observed : float
-        Number of rows, sum of predictions and sum of labels.
-    error : float or None
-        `predicted` / `observed` − 1; None without a positive label.
-    low, high : float or None
-        95% confidence sequence of the error; None where there is no bound.
-    e_value : float
-        Evidence against the map: a valid map ever exceeds 1/α with probability α at most.
-
-    Examples
-    --------
-    >>> calibration_of("all", LabelSums.of([0.5, 0.5], [0, 1])).error
-    0.0
-    """
-
-    name: str
+    name: str  # of these rows
     rows: float
-    predicted: float
-    observed: float
-    error: float | None
-    low: float | None
+    predicted: float  # sum of predictions
+    observed: float  # sum of labels
+    error: float | None  # predicted / observed − 1; None without a positive label
+    low: float | None  # 95% confidence sequence of the error; None where there is no bound
     high: float | None
-    e_value: float
+    e_value: float  # evidence against the map: a valid map ever exceeds 1/α with probability α at most
 
 
-def calibration_of(name: str, sums: LabelSums, tolerance: float = 0.0) -> Calibration:
-    """Return the calibration of the rows called `name`; for `tolerance` see `monitor`."""
-    return calibrations_of([(name, sums)], tolerance)[0]
-
-
-def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float) -> list[Calibration]:
-    """Return the calibrations of sets of rows, given as names and sums; at least one."""
+def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0.0) -> list[Calibration]:
+    """Return the calibrations of sets of rows, as names and sums, at least one; for `tolerance` see `monitor`."""
     sums = [one for _, one in parts]
     observed, cumulants = np.array([[one.observed] for one in sums]), np.array([[one.cumulants] for one in sums])
     log_e = log_e_values(observed, cumulants, tolerance)[:, 0].tolist()

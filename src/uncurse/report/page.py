@@ -1,18 +1,23 @@
-"""`Section` and its parts, and the page that the template makes of them: one HTML file, no script, no request."""
+"""`Page`: sections with figures and tables that the template makes one HTML file of, without scripts or requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import TYPE_CHECKING
 
-import jinja2
-from markupsafe import Markup
-
+from .. import documents
+from ..methods import Fitted
+from ..optional import needing
 from ..version import __version__
 from . import figures
-from .figures import NARROW, WIDE, Chart, Frame
-from .prose import Headline, clean
+from .figures import NARROW, WIDE, Frame
+from .prose import clean, record_lines
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Chart
 
 # The page may load nothing and run nothing: even if a name became markup, it would do nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -20,41 +25,32 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-ur
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its description, caption and legend.
+    """A chart with its description and caption."""
 
-    >>> Figure("error", lambda frame: figures.axes_of(frame, 100)[0], "An empty chart").name
-    'error'
-    """
-
-    name: str  # unique: the file name of `Report.save_figures`
+    name: str  # unique
     draw: Callable[[Frame], Chart]
     label: str  # for people who cannot see it
     caption: str = ""
-    legend: tuple[tuple[int, str], ...] = ()  # series and their names
-    always: bool = False  # show the legend on wide screens too, where lines have their names at their ends
+    folded: str = ""  # hidden until the reader opens this title
     kind = "figure"
 
-    def chart(self, frame: Frame) -> Chart:
+    def chart(self, frame: Frame = WIDE) -> Chart:
         """Return the chart with the fonts and colors of the page."""
         with figures.page_style():
             return self.draw(frame)
 
     @property
-    def svg(self) -> Markup:
+    def svg(self) -> str:
         """The chart for wide screens and for phones; the style sheet shows one of them."""
-        return Markup("").join(
-            Markup(figures.inline_svg(self.chart(frame), prefix=f"{self.name}-{kind}-", label=self.label, kind=kind))
+        return "".join(
+            figures.inline_svg(self.chart(frame), prefix=f"{self.name}-{kind}-", label=self.label, kind=kind)
             for kind, frame in (("wide", WIDE), ("narrow", NARROW))
         )
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text; the first cell of a row is its heading, and text after a newline is set small.
-
-    >>> Table("Errors", ["method", "error"], [["as served", "+12%"]]).folded
-    False
-    """
+    """A table of text; the first cell of a row is its heading, and text after a newline is set small."""
 
     caption: str
     header: Sequence[str]
@@ -64,83 +60,96 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Alternatives of which the reader sees one: the name of the control, an id, and (label, blocks) for each."""
-
-    title: str
-    id: str
-    options: tuple[tuple[str, tuple[Figure | Table, ...]], ...]
-    kind = "choice"
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Names with lines of text: (name, lines, style); style is "code", a colour variable such as "s2", or ""."""
-
-    entries: tuple[tuple[str, tuple[str, ...], str], ...]
-    kind = "facts"
-
-
-@dataclass(frozen=True)
-class Heading:
-    """A heading inside a section, with paragraphs.
-
-    >>> Heading("By group", ("All groups are alike.",)).title
-    'By group'
-    """
-
-    title: str
-    prose: tuple[str, ...] = ()
-    kind = "heading"
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The explanations of the terms of an evaluation and of a monitor, which the template holds."""
-
-    evaluation: bool = True
-    monitor: bool = False
-    kind = "terms"
-
-
-@dataclass(frozen=True)
 class Section:
-    """A section of the page: its id, a heading, paragraphs, and blocks below them.
-
-    >>> section = Section("error", "Calibration error", ("It is small.",), (Table("Errors", ["error"], [["+1%"]]),))
-    >>> "<h2 id=\\"error\\">Calibration error</h2>" in render("Title", Headline(()), [section])
-    True
-    """
+    """A section of the page: its id, a heading, paragraphs, and blocks below them."""
 
     id: str
     title: str
     prose: tuple[str, ...] = ()
-    blocks: tuple[Figure | Table | Choice | Facts | Heading | Terms, ...] = ()
-
-    def figures(self) -> Iterator[Figure]:
-        """Iterate over the figures, also those of choices."""
-        for block in self.blocks:
-            inner = [one for _, own in block.options for one in own] if isinstance(block, Choice) else [block]
-            yield from (one for one in inner if isinstance(one, Figure))
+    blocks: tuple[Figure | Table, ...] = ()
 
 
-def render(title: str, headline: Headline, sections: Sequence[Section]) -> str:
-    """Return the HTML document.
+@dataclass(frozen=True)
+class BigNumber:
+    """A number next to the headline, in the color of its series."""
 
-    >>> render("<Title>", Headline(()), [])[:15]
-    '<!DOCTYPE html>'
-    """
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_text
-    )
-    template = environment.from_string(resources.files(__package__).joinpath("page.html.jinja").read_text("utf-8"))
-    text = template.render(
-        title=title, headline=headline, sections=sections, policy=_POLICY, version=__version__,
-        stylesheet=Markup(figures.STYLESHEET), style_of=figures.style_of,
-    )  # fmt: skip
-    return text.lstrip() + "\n"
+    series: int
+    name: str
+    value: str
+    note: str
 
 
-def _text(value: object) -> object:
-    """Remove characters that XML does not allow from everything that the template prints, except finished markup."""
-    return value if isinstance(value, Markup) else clean(value)
+@dataclass(frozen=True)
+class Headline:
+    """First lines of a page: a sentence in pieces of (style, text), large numbers, and a paragraph."""
+
+    sentence: tuple[tuple[str, str], ...]
+    numbers: tuple[BigNumber, ...] = ()
+    note: str = ""
+
+    def __str__(self) -> str:
+        return clean("".join(text for _, text in self.sentence))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, which `evaluation_page` and `monitor_page` return."""
+
+    title: str
+    headline: Headline  # result; as text it is one sentence
+    sections: tuple[Section, ...]
+    facts: tuple[tuple[str, tuple[str, ...], bool], ...] = ()  # how it was made: name, lines, whether these are code
+    terms: tuple[str, ...] = ()  # "evaluation" or "monitor": terms that the page explains
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the page: one file that works offline. An existing file is replaced atomically.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Target.
+        """
+        check_requirements()
+        import jinja2
+
+        environment = jinja2.Environment(
+            autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+            finalize=lambda value: clean(value) if type(value) is str else value,
+        )  # fmt: skip
+        template = environment.from_string(resources.files(__package__).joinpath("page.html.jinja").read_text("utf-8"))
+        content = {"page": self, "policy": _POLICY, "version": __version__, "stylesheet": figures.STYLESHEET}
+        documents.write(path, template.render(content, color_name=figures.color_name).lstrip() + "\n")
+
+    def figures(self) -> dict[str, Chart]:
+        """Return the charts of the page.
+
+        Returns
+        -------
+        dict of str to matplotlib.figure.Figure
+            Charts by name.
+        """
+        check_requirements()
+        blocks = [block for section in self.sections for block in section.blocks]
+        return {block.name: block.chart() for block in blocks if isinstance(block, Figure)}
+
+
+def check_requirements() -> None:
+    """Raise UncurseError if the packages that a page needs are not installed."""
+    with needing("report", "the report needs matplotlib and jinja2"):
+        import jinja2  # noqa: F401
+        import matplotlib.style  # noqa: F401
+
+
+def provenance(
+    facts: Mapping[str, str | Sequence[str]] | None, fits: Iterable[tuple[str, Fitted | None]]
+) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+    """Return inputs, options and commands of the page and of each fit, as `Page.facts`."""
+    entries = []
+    for name, value in (facts or {}).items():
+        lines = (value,) if isinstance(value, str) else tuple(value)
+        entries.append((str(name), lines, str(name).lower() == "command"))
+    for name, fitted in fits:
+        if fitted is not None and fitted.record is not None:
+            entries.append((name, tuple(record_lines(fitted)), False))
+            entries += [(f"{name}: command", (fitted.record.command,), True)] if fitted.record.command else []
+    return tuple(entries)

@@ -16,9 +16,10 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap
+from ..methods.fitted import Fitted, fitted_of
 from ..validation import SCALES, check_choice
+from .fold.common import calling_library
 from .fold.files import family, load_scorer
-from .fold.line import calling_library
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
 _AGREE = 1e-5
@@ -40,7 +41,7 @@ class Verification:
     rows : int
         Rows compared.
     reversed_pairs : int
-        Neighbours in the order of the first model that the second reverses by more than rounding.
+        Neighbors in the order of the first model that the second reverses by more than rounding.
     score_difference : float
         Largest difference of scores: of logits up to ±10 if predictions are probabilities.
     prediction_difference : float
@@ -79,18 +80,23 @@ class Verification:
         return self.reversed_pairs == 0
 
     def to_json(self) -> str:
-        """Return one JSON document."""
+        """Return one JSON document.
+
+        Returns
+        -------
+        str
+        """
         return documents.dumps("verification", asdict(self))
 
 
 def verify(
-    score_map: ScoreMap, before: Score, after: Score, features: Any, *, space: str | None = None
+    score_map: ScoreMap | Fitted, before: Score, after: Score, features: Any, *, space: str | None = None
 ) -> Verification:
     """Compare a model, as a function from features to scores, with the folded model.
 
     Parameters
     ----------
-    score_map : ScoreMap
+    score_map : ScoreMap or Fitted
         The map that was folded.
     before, after : callable
         Functions from features to scores (n,), or to the columns 1 − p and p, as ``predict_proba`` gives.
@@ -113,6 +119,7 @@ def verify(
     >>> found.same_order, found.score_difference < 1e-12
     (True, True)
     """
+    score_map = fitted_of(score_map).map
     outputs = [np.asarray(one(features), np.float64) for one in (before, after)]
     if not all(np.isfinite(one).all() for one in outputs):
         raise UncurseError("a model gives scores that are not finite; pass rows that both can score")
@@ -161,7 +168,7 @@ def _mapped(score_map: ScoreMap, scores: Array, folded: Array, space: str) -> tu
 
 
 def _reversals(scores: Array, wanted: Float, folded: Array, difference: float) -> int:
-    """Neighbours that changed places, or that are one where the map keeps them well apart.
+    """Neighbors that changed places, or that are one where the map keeps them well apart.
 
     Sums of many trees in single precision differ by `difference` from what was meant, so two can change places by
     twice as much; a difference that is not rounding is an error by itself.
@@ -190,7 +197,7 @@ def _least(before: Score, after: Score, features: Any) -> tuple[float, float]:
 
 
 def verify_files(
-    score_map: ScoreMap,
+    score_map: ScoreMap | Fitted,
     before: str | os.PathLike[str],
     after: str | os.PathLike[str],
     data: str | os.PathLike[str],
@@ -202,7 +209,7 @@ def verify_files(
 
     Parameters
     ----------
-    score_map : ScoreMap
+    score_map : ScoreMap or Fitted
         The map that was folded.
     before, after : path
         The model and the folded model.
@@ -220,23 +227,15 @@ def verify_files(
 
     Examples
     --------
-    >>> import lightgbm, polars, tempfile
     >>> from uncurse import Affine
-    >>> from uncurse.serving import fold_file
-    >>> folder, x = Path(tempfile.mkdtemp()), np.arange(100.0)
-    >>> options = {"objective": "binary", "verbosity": -1, "num_threads": 1}
-    >>> model = lightgbm.train(options, lightgbm.Dataset(x[:, None], x > 50), 3)
-    >>> files = [folder / name for name in ("model.txt", "folded.txt", "rows.parquet")]
-    >>> _ = model.save_model(files[0]), polars.DataFrame({"x": x}).write_parquet(files[2])
-    >>> kind = fold_file(Affine(0.8, -0.1), files[0], files[1])
-    >>> verify_files(Affine(0.8, -0.1), *files).agrees
-    True
+    >>> verify_files(Affine(0.8, -0.1), "model.txt", "folded.txt", "rows.parquet")  # doctest: +SKIP
     """
+    score_map = fitted_of(score_map).map
     kinds = [family(path) for path in (before, after)]
     if kinds[0] != kinds[1]:
         raise UncurseError(f"{before} is {kinds[0]} and {after} is {kinds[1]}; fold keeps the kind, so pass its output")
     first = load_scorer(Path(before), kinds[0], score_map, output)
-    second = load_scorer(Path(after), kinds[0], score_map, output, first.space)
+    second = load_scorer(Path(after), kinds[0], score_map, output)
     rows = _rows(Path(data), features, first.names, first.categories)
     with calling_library(f"a model cannot score {rows.shape[1]} columns of {data}", "name the features (--features)"):
         found = verify(score_map, first.score, second.score, rows, space=first.space)
@@ -255,7 +254,7 @@ def _others_differ(before: dict[str, Any], after: dict[str, Any]) -> float:
 def _rows(
     data: Path, asked: Sequence[str] | None, own: Sequence[str] | None, categories: Sequence[Sequence[Any]]
 ) -> Array:
-    """Numbers (n, d): the columns that are asked for, else those that the model names, if all are there, else all.
+    """Read numbers (n, d): the columns that are asked for, else those that the model names, if all are there, else all.
 
     Columns of text become the codes of `categories`, if there is one for each.
     """
@@ -263,25 +262,20 @@ def _rows(
 
     with calling_library(f"cannot read {data}", "pass a parquet or CSV file"):
         scan = pl.scan_csv(data) if data.suffix == ".csv" else pl.scan_parquet(data)
-        there = scan.collect_schema()
+        there = list(scan.collect_schema())
         absent = next((name for name in asked or own or () if name not in there), None)
-        if asked and absent is not None:
-            raise UncurseError(f"{data} has no column {absent!r}; there are: {', '.join(list(there)[:20])}")
-        if own and absent is not None and len(own) != len(there):
-            what = f"{data} has no column {absent!r}, which the model names, nor one column per feature ({len(own)})"
+        if absent is not None and (asked or len(own or ()) != len(there)):
+            what = f"{data} has no column {absent!r}; there are: {', '.join(there[:20])}"
             raise UncurseError(f"{what}; pass rows with the features of the model, or name their columns (--features)")
-        frame = scan.select(asked or (own if own and absent is None else list(there))).collect()
+        frame = scan.select(asked or (own if own and absent is None else there)).collect()
     texts = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == pl.Boolean)]
-    if texts and len(texts) == len(categories):
-        codes = [
-            pl.col(name).cast(pl.String).replace_strict([*map(str, values)], [*range(len(values))], default=None)
-            for name, values in zip(texts, categories, strict=True)
-        ]
-        frame, texts = frame.with_columns(codes), []
-    if texts:
+    if texts and len(texts) != len(categories):
         what = f"column {texts[0]!r} of {data} holds {frame.schema[texts[0]]}, no numbers"
-        remedy = "" if texts[0] in (own or ()) else "name the features (--features), or "
-        raise UncurseError(f"{what}; {remedy}write categories as the codes of the training")
+        raise UncurseError(f"{what}; name the features (--features), or write categories as the codes of the training")
+    codes = [
+        pl.col(name).cast(pl.String).replace_strict([*map(str, values)], [*range(len(values))], default=None)
+        for name, values in zip(texts, categories, strict=False)
+    ]
     if not len(frame):
         raise UncurseError(f"{data} has no rows; pass some that the model can score")
-    return np.ascontiguousarray(frame.cast(pl.Float64).to_numpy())
+    return np.ascontiguousarray(frame.with_columns(codes).cast(pl.Float64).to_numpy())

@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uncurse.errors import UncurseError
-from uncurse.logs.checks import first_line
-from uncurse.validation import check_count
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,15 +36,12 @@ class ClickLog:
 
 
 def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: int = 0) -> ClickLog:
-    """Read files of one log, recognised by its columns; if there are more than `rows`, draw this many at random."""
+    """Read files of one log, recognized by its columns; if there are more than `rows`, draw this many at random."""
     import polars as pl
 
-    if not files:
-        raise UncurseError("no file is given; pass the files of an Avazu, Criteo or MovieLens log")
     paths = [Path(file).resolve() for file in files]
-    twice = [path for path in paths if paths.count(path) > 1]
-    if twice:
-        raise UncurseError(f"{twice[0]} is named twice; its rows would be in training and test")
+    if len(set(paths)) < len(paths):
+        raise UncurseError("a file is named twice; its rows would be in training and test")
     names, tables, targets, bad, first_bad = zip(*(_read(Path(file)) for file in files), strict=True)
     if len(set(names)) > 1:
         raise UncurseError(
@@ -56,7 +51,7 @@ def read_click_log(files: Sequence[str | Path], rows: int | None = None, seed: i
     if not columns:
         raise UncurseError(f"{files[0]} has no feature that all files share; pass a log with features")
     table, labels = pl.concat([table.select(columns) for table in tables]), np.concatenate(targets)
-    if rows is not None and check_count(rows, "rows") < len(table):
+    if rows is not None and rows < len(table):
         chosen = np.sort(np.random.default_rng(seed).choice(len(table), rows, replace=False))
         table, labels = table[chosen], labels[chosen]
     codes = [table[column].fill_null("").rank("dense").to_numpy() for column in columns]
@@ -83,7 +78,9 @@ def _read(file: Path) -> tuple[str, pl.DataFrame, NDArray[np.bool_], int, str]:
         log, label = "criteo", "label"
         features = [pl.exclude(label).str.zfill(12)]  # codes, padded so that text sorts as numbers do
         if separator == "\t":  # raw: counts are binned on a logarithmic scale
-            features = [_binned_counts(header[1 : _CRITEO_NUMBERS + 1]), pl.col(header[_CRITEO_NUMBERS + 1 :])]
+            counts = pl.col(header[1 : _CRITEO_NUMBERS + 1]).cast(pl.Float64, strict=False)
+            bins = pl.when(counts > 2).then(counts.clip(1).log().pow(2).floor()).otherwise(counts)
+            features = [(bins + 10).cast(pl.Int64).cast(pl.String).str.zfill(12), pl.col(header[_CRITEO_NUMBERS + 1 :])]
     values = table[label].cast(pl.Float64, strict=False)
     good = values.is_finite().fill_null(False)
     bad, first = np.flatnonzero(~good.to_numpy()), ""
@@ -116,7 +113,8 @@ def _read_table(file: Path) -> tuple[pl.DataFrame, str, bool]:
             quote_char='"' if separator == "," else None,
         )  # fmt: skip
     except (pl.exceptions.PolarsError, OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise UncurseError(f"cannot read {file}: {first_line(error)}; pass a comma- or tab-separated file") from None
+        first = str(error).split("\n")[0]
+        raise UncurseError(f"cannot read {file}: {first}; pass a comma- or tab-separated file") from None
     fields = len(lines[-1].strip("\r\n").split(separator))
     if named:  # a first column without a name holds row numbers
         table = table[:, fields - len(header) :] if fields > len(header) else table
@@ -136,11 +134,3 @@ def _read_table(file: Path) -> tuple[pl.DataFrame, str, bool]:
 def _ratings(header: list[str]) -> dict[str, str] | None:
     """Return the columns of user and item of a MovieLens log, and the names of the features."""
     return next((names for names in _MOVIELENS if set(names) <= set(header)), None)
-
-
-def _binned_counts(columns: list[str]) -> pl.Expr:
-    import polars as pl
-
-    values = pl.col(columns).cast(pl.Float64, strict=False)
-    bins = pl.when(values > 2).then(values.clip(1).log().pow(2).floor()).otherwise(values)
-    return (bins + 10).cast(pl.Int64).cast(pl.String).str.zfill(12)

@@ -3,7 +3,7 @@
     python -m uncurse_lab.arena.dlrm FILE     # three minutes on one GPU
 
 Each data set has training rows of its own, six models by seed, and a seventh, trained on other rows, that thins the
-candidate pool by 1 − p. What is kept for labelled and pool rows: the mean logit, how far each model is from it, and the
+candidate pool by 1 − p. What is kept for labeled and pool rows: the mean logit, how far each model is from it, and the
 true logit, in steps of 1/64, 1/16 and 1/64.
 """
 
@@ -29,10 +29,10 @@ MEAN, APART, TRUTH = 64, 16, 64  # steps of one
 
 @dataclass
 class Logits:
-    """Labelled and pool rows of one data set: logits (n, 6), and the true logit of each."""
+    """Labeled and pool rows of one data set: logits (n, 6), and the true logit of each."""
 
-    labelled: Array
-    labelled_truth: Array
+    labeled: Array
+    labeled_truth: Array
     pool: Array
     pool_truth: Array
 
@@ -48,6 +48,7 @@ def train(rate: float, seed: int, *, rows: int, kept: int, device: Any = None) -
     from ..worlds import ClickWorld
 
     where = pick_device(device)
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
     total = 2 * rows + 3 * kept
     world = ClickWorld.criteo(rate=rate, scale=min(1.0, rows / 15_000_000), seed=0)
     clicks = world.draw(total, seed=seed, device=where)
@@ -67,7 +68,7 @@ def pack(sets: dict[str, Logits]) -> bytes:
     """Data sets by name, as the bytes of an npz file."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, logits in sets.items():
-        for part in ("labelled", "pool"):
+        for part in ("labeled", "pool"):
             scores = getattr(logits, part)
             mean = np.rint(scores.mean(axis=1) * MEAN)
             arrays[f"{name}/{part}/mean"] = mean.astype(np.int16)
@@ -86,7 +87,7 @@ def unpack(path: Any) -> dict[str, Logits]:
         sets = {}
         for name in names:
             parts = []
-            for part in ("labelled", "pool"):
+            for part in ("labeled", "pool"):
                 mean = arrays[f"{name}/{part}/mean"].astype(np.float64) / MEAN
                 parts.append(mean[:, None] + arrays[f"{name}/{part}/apart"].T.astype(np.float64) / APART)
                 parts.append(arrays[f"{name}/{part}/truth"].astype(np.float64) / TRUTH)

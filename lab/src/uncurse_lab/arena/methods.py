@@ -12,50 +12,44 @@ import numpy as np
 from uncurse._types import Array, Float
 from uncurse.calibration.calibrators import CALIBRATORS, calibrate
 from uncurse.calibration.spline import fit_smooth
-from uncurse.debias import VAD, Auto, Tower
 from uncurse.links import logistic
-from uncurse.validation import check_choice
+from uncurse.methods import VAD, Auto, ReplicaCalibrator
 
+from ..baselines import BASELINES
 from .dlrm import MODELS
 from .worlds import Draw
 
 Interval = Callable[[float, float], tuple[float, float]]
-#: What a method is, for the bars; see `method`.
-KINDS = ("vanilla", "calibrator", "tandem", "vad", "ours", "costly", "oracle")
-ALONE = KINDS[:5]  # those that serve one model
-PAPER = ("platt", "histogram", "scaling-binning", "isotonic")  # its calibrators
 ORACLE = "oracle"
 REPLICAS = (2, 3, 6)
+#: Methods that the summary shows, and those of a quick run.
+MAIN = ("vanilla", "isotonic + VAD", "VAD curved S=3", "monotone S=3", "labels S=3", "auto", ORACLE)
+QUICK = (*MAIN, "platt", "platt + VAD", "isotonic", "VAD S=2", "labels S=2")
 _BINS = 50  # of the density ratio
-_OVERLAP = 0.05  # the least share of labelled rows that importance weights may come down to
+_OVERLAP = 0.05  # the least share of labeled rows that importance weights may come down to
 
 
 @dataclass(frozen=True)
 class FittedMethod:
     """What a method returns.
 
-    Parameters
-    ----------
-    predict : callable
-        Function from scores of shape (N, S) to N probabilities.
-    interval : callable, default=None
-        Function from (α, level) to (low, high), between which the error on the top α remains with that probability,
-        such as the method `interval` of a fitted `Auto`, `Tower` or ``VAD(intervals=True)``. It is about the top share
-        of all rows, so it is not counted in worlds with requests.
+    An interval is a function from (α, level) to (low, high), between which the error on the top α remains with that
+    probability, such as the method `interval` of a fitted `Auto` or ``VAD(intervals=True)``. It is about the
+    top share of all rows, so it is not counted in worlds with requests.
 
     Examples
     --------
     >>> @method("doctest")
     ... def doctest(draw):
-    ...     fit = VAD(replicas=draw.replicas, intervals=True).fit(draw.pool)
+    ...     fit = VAD(scale="logit", replicas=draw.replicas, intervals=True).fit(draw.pool)
     ...     return FittedMethod(lambda scores: fit.predict_proba(scores[:, 0]), interval=fit.interval)
     >>> from uncurse_lab.arena import noisy
-    >>> low, high = doctest(noisy(np.random.default_rng(0), rows=2_000, labelled=500)).interval(0.1, 0.9)
+    >>> low, high = doctest(noisy(np.random.default_rng(0), rows=2_000, labeled=500)).interval(0.1, 0.9)
     >>> low < high and METHODS.pop("doctest").name
     'doctest'
     """
 
-    predict: Callable[[Array], Float]
+    predict: Callable[[Array], Float]  # from scores of shape (N, S) to N probabilities
     interval: Interval | None = None
 
 
@@ -64,40 +58,37 @@ Fit = Callable[[Draw], FittedMethod | str]  # a text says why the method does no
 
 @dataclass(frozen=True)
 class ArenaMethod:
-    """A method of the arena: its name, its kind (see `method`), and a function from a `Draw` to a `FittedMethod`."""
+    """A method of the arena."""
 
     name: str
-    kind: str
     fit: Fit
+    serves_one: bool  # whether it serves one model, and so can be the best of a table
 
 
 METHODS: dict[str, ArenaMethod] = {}
 
 
-def method(name: str, kind: str = "ours") -> Callable[[Fit], Fit]:
+def method(name: str, serves_one: bool = True) -> Callable[[Fit], Fit]:
     """Register a function as a method: from a `Draw` to a `FittedMethod`, or to a text on why it does not apply.
 
     Parameters
     ----------
     name : str
         Its name in the tables. Names that end in "S=2" or "S=3" form a family, which can be asked for by one name.
-    kind : str, default="ours"
-        What it is compared with: ``"vanilla"`` (scores as served), ``"calibrator"`` (labels and the served score),
-        ``"tandem"`` (a calibrator and VAD), ``"vad"`` (the paper's VAD), ``"ours"`` (any other map of the served
-        score), ``"costly"`` (serves more than one model, so it is never "the best") or ``"oracle"`` (uses the truth).
+    serves_one : bool, default=True
+        Whether it serves one model. A method that serves more is never "the best".
 
     Examples
     --------
     >>> @method("doctest")
     ... def doctest(draw):
     ...     return FittedMethod(lambda scores: logistic(scores[:, 0] - 0.1))
-    >>> METHODS.pop("doctest").kind
-    'ours'
+    >>> METHODS.pop("doctest").name
+    'doctest'
     """
-    check_choice("kind", kind, KINDS)
 
     def register(function: Fit) -> Fit:
-        METHODS[name] = ArenaMethod(name, kind, function)
+        METHODS[name] = ArenaMethod(name, function, serves_one)
         return function
 
     return register
@@ -109,11 +100,11 @@ def _of_served(function: Callable[[Array], Any], interval: Interval | None = Non
 
 
 def _fit(model: Any, draw: Draw, count: int | None = None, *, labels: bool = True) -> FittedMethod:
-    """Fit a `VAD`, `Tower` or `Auto` to the first `count` models of a draw, all by default."""
-    labelled = (draw.labelled[:, :count], draw.labels) if labels else None
-    model.fit(draw.pool[:, :count], labelled=labelled)
-    without = isinstance(model, VAD) and not model.options.intervals
-    return _of_served(model.predict_proba, None if without else model.interval)
+    """Fit a `VAD`, `ReplicaCalibrator` or `Auto` to the first `count` models of a draw, all by default."""
+    labeled = (draw.labeled[:, :count], draw.labels) if labels else None
+    origin = {} if isinstance(model, VAD) or not labels else {"labels_from": draw.labels_from}
+    model.fit(draw.pool[:, :count], labeled=labeled, **origin)
+    return _of_served(model.predict_proba, None if model.fitted_.errors is None else model.interval)
 
 
 def _of_size(s: int, build: Callable[..., Any], labels: bool, draw: Draw) -> FittedMethod | str:
@@ -121,49 +112,57 @@ def _of_size(s: int, build: Callable[..., Any], labels: bool, draw: Draw) -> Fit
     count, most = s + (draw.replicas == "bootstrap"), draw.pool.shape[1]
     if count > most:
         return f"needs {count} models, the served one among them, and there are {most}"
-    return _fit(build(replicas=draw.replicas), draw, count, labels=labels)
+    return _fit(build(scale="logit", replicas=draw.replicas), draw, count, labels=labels)
 
 
-def every_size(name: str, kind: str, build: Callable[..., Any], *, labels: bool = False) -> None:
+def every_size(name: str, build: Callable[..., Any], *, labels: bool = False) -> None:
     """Register a method for every S; `build` makes the model, given the kind of the replicas."""
     for s in REPLICAS:
-        method(f"{name} S={s}", kind)(partial(_of_size, s, build, labels))
+        method(f"{name} S={s}")(partial(_of_size, s, build, labels))
 
 
 def calibrated(name: str, draw: Draw) -> FittedMethod:
     """A calibrator of the served score, fitted where there are labels."""
-    return _of_served(calibrate(name, draw.labelled[:, 0], draw.labels))
+    return _of_served(calibrate(name, draw.labeled[:, 0], draw.labels))
 
 
-def tandem(name: str, recentre: bool, draw: Draw) -> FittedMethod:
+def baseline(name: str, draw: Draw) -> FittedMethod:
+    """A calibrator of the lab, fitted where there are labels."""
+    return _of_served(BASELINES[name](draw.labeled[:, 0], draw.labels))
+
+
+def tandem(name: str, recenter: bool, draw: Draw) -> FittedMethod:
     """A calibrator, then VAD, S=2; or VAD first, about the mean of each set."""
-    intervals = recentre and name == "platt"
-    vad = VAD(replicas=draw.replicas, calibrator=name, recentre=recentre, intervals=intervals)
+    vad = VAD(scale="logit", replicas=draw.replicas, calibrator=name, recenter=recenter)
     return _fit(vad, draw, 2 + (draw.replicas == "bootstrap"))
 
 
 # The paper's.
-method("vanilla", "vanilla")(lambda draw: _of_served(logistic))
+method("vanilla")(lambda draw: _of_served(logistic))
 for _name in CALIBRATORS:
-    method(_name, "calibrator")(partial(calibrated, _name))
+    method(_name)(partial(calibrated, _name))
 for _name in CALIBRATORS:
-    method(f"{_name} + VAD", "tandem")(partial(tandem, _name, False))
-every_size("VAD", "vad", partial(VAD, intervals=True))
-every_size("VAD(p)", "vad", partial(VAD, link="identity"))  # intervals would be those of VAD
+    method(f"{_name} + VAD")(partial(tandem, _name, False))
+every_size("VAD", partial(VAD, intervals=True))
+every_size("VAD(p)", partial(VAD, link="identity"))
 
-# Ours: VAD with other shapes, Tower, and what the library chooses, with all models of the draw.
+# Calibrators that the library leaves out.
+for _name in BASELINES:
+    method(_name)(partial(baseline, _name))
+
+# Ours: VAD with other shapes, replica calibration, and what the library chooses, with all models of the draw.
 for _name in ("platt", "isotonic", "spline"):
-    method(f"{_name} + VAD recentred")(partial(tandem, _name, True))
-every_size("VAD curved", "ours", partial(VAD, curvature=True, intervals=True))
-every_size("free", "ours", partial(VAD, shape="free", intervals=True))
-every_size("Tower", "ours", Tower, labels=True)
-method("auto")(lambda draw: _fit(Auto(replicas=draw.replicas), draw))
-method("auto without labels")(lambda draw: _fit(Auto(replicas=draw.replicas), draw, labels=False))
+    method(f"{_name} + VAD recentered")(partial(tandem, _name, True))
+every_size("VAD curved", partial(VAD, curvature=True, intervals=True))
+every_size("monotone", partial(VAD, shape="monotone", intervals=True))
+every_size("labels", ReplicaCalibrator, labels=True)
+method("auto")(lambda draw: _fit(Auto(scale="logit", replicas=draw.replicas), draw))
+method("auto without labels")(lambda draw: _fit(Auto(scale="logit", replicas=draw.replicas), draw, labels=False))
 
 
 def weighted(name: str, draw: Draw) -> FittedMethod | str:
-    """A calibrator fitted to labelled rows weighted as the pool's: the shift of the served score, undone."""
-    served = draw.labelled[:, 0]
+    """A calibrator fitted to labeled rows weighted as the pool's: the shift of the served score, undone."""
+    served = draw.labeled[:, 0]
     edges = np.quantile(served, np.arange(1, _BINS) / _BINS)
     bins = np.searchsorted(edges, served)
     shares = [np.bincount(b, minlength=_BINS) / len(b) for b in (np.searchsorted(edges, draw.pool[:, 0]), bins)]
@@ -171,15 +170,15 @@ def weighted(name: str, draw: Draw) -> FittedMethod | str:
     weight = ratio[bins]
     share = weight.sum() ** 2 / (len(weight) * np.square(weight).sum())
     if share < _OVERLAP:
-        return f"the pool hardly overlaps the labelled rows: the weights leave less than {100 * _OVERLAP:g}% of them"
+        return f"the pool hardly overlaps the labeled rows: the weights leave less than {100 * _OVERLAP:g}% of them"
     return _of_served(calibrate(name, served, draw.labels, sample_weight=weight))
 
 
 for _name in ("platt", "isotonic"):
-    method(f"weighted {_name}", "calibrator")(partial(weighted, _name))
+    method(f"weighted {_name}")(partial(weighted, _name))
 
 
-@method("double learning", "costly")
+@method("double learning", serves_one=False)
 def double_learning(draw: Draw) -> FittedMethod | str:
     """Two models served: one ranks, the other predicts. A bootstrap is not independent of what it is drawn from."""
     if draw.replicas != "seeds":
@@ -187,16 +186,16 @@ def double_learning(draw: Draw) -> FittedMethod | str:
     return FittedMethod(lambda scores: logistic(scores[:, 1]))
 
 
-@method(f"ensemble of {MODELS}", "costly")
+@method(f"ensemble of {MODELS}", serves_one=False)
 def ensemble(draw: Draw) -> FittedMethod | str:
     """Six models served: their mean logit predicts, calibrated by Platt; the first alone ranks."""
     if draw.pool.shape[1] < MODELS:
         return f"needs {MODELS} models, and there are {draw.pool.shape[1]}"
-    calibrator = calibrate("platt", draw.labelled[:, :MODELS].mean(axis=1), draw.labels)
+    calibrator = calibrate("platt", draw.labeled[:, :MODELS].mean(axis=1), draw.labels)
     return FittedMethod(lambda scores: calibrator(scores[:, :MODELS].mean(axis=1)))
 
 
-@method(ORACLE, "oracle")
+@method(ORACLE, serves_one=False)
 def oracle(draw: Draw) -> FittedMethod:
     """A smooth map of the served score, fitted to the true probabilities of the pool; it has an error of its own."""
     order = np.argsort(draw.pool[:, 0], kind="stable")

@@ -9,12 +9,13 @@ show how another log of the same size would differ.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import OneHotEncoder
@@ -22,29 +23,28 @@ from sklearn.preprocessing import OneHotEncoder
 from uncurse import documents
 from uncurse._types import Array
 from uncurse.calibration import calibrate
-from uncurse.debias import VAD, Auto, Tower
-from uncurse.debias.remaining_error import SHARES, normal_quantile
 from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV, fit_replicas
-from uncurse.estimators.scores import pool_evidence
 from uncurse.maps import Affine
+from uncurse.methods import VAD, Auto, ReplicaCalibrator
+from uncurse.methods.remaining_error import SHARES
 from uncurse.metrics.selection import top_share
-from uncurse.text_tables import TextTable, as_markdown, as_text
 from uncurse.threads import one_blas_thread
 from uncurse.validation import check_choice
 from uncurse.version import __version__
 
 from ..processes import Progress, in_processes
+from ..render import Part, TextTable
 from .click_logs import ClickLog
 from .methods import FittedMethod, Interval
-from .text import Table, number
+from .results import Table, number
 
 _PEER = "isotonic"  # the other methods are compared with it
 _LABEL_FREE = ("label-free, seeds", "label-free, bootstraps")
-METHODS = ("as served", "Platt", _PEER, "isotonic + VAD", *_LABEL_FREE, "Tower", "Auto")
+METHODS = ("as served", "Platt", _PEER, "isotonic + VAD", *_LABEL_FREE, "labels", "Auto")
 _LIGHTGBM: dict[str, dict[str, Any]] = {
     "lightgbm": {"n_estimators": 200, "num_leaves": 63, "subsample": 0.7, "subsample_freq": 1, "colsample_bytree": 0.7},
-    "lightgbm-small": {  # strongly regularised: it under-fits
+    "lightgbm-small": {  # strongly regularized: it under-fits
         "n_estimators": 60, "num_leaves": 15, "learning_rate": 0.05, "min_child_samples": 100, "reg_lambda": 5.0,
     },
 }  # fmt: skip
@@ -55,6 +55,11 @@ _ENDS = (0.5, 0.7)  # where the training rows and the pool end; the rest is the 
 _SHIFTED_ENDS = (0.4, 0.55, 0.72)  # where the training rows, those of the thinning model and the pool end
 _CLIP = 1e-6
 
+_ABOUT = (
+    "Error on the top share of the test rows in percent: mean ± standard error (rms). Bias: the absolute value of the "
+    f"mean, averaged over shares; rms: averaged; − {_PEER}'s: paired difference. Covered: 90% intervals that hold, "
+    "given the noise of test labels."
+)
 Rows = NDArray[np.intp]
 Labels = NDArray[np.bool_]
 
@@ -115,27 +120,19 @@ def make_model(name: str) -> Any:
     return LGBMClassifier(n_jobs=1, verbose=-1, deterministic=True, force_row_wise=True, **_LIGHTGBM[name])
 
 
-class Split(NamedTuple):
-    """Rows of one split."""
-
-    train: Rows
-    pool: Rows
-    test: Rows
-
-
-def make_split(features: Any, labels: Labels, model: str, shift: bool, seed: list[int]) -> Split:
-    """Draw the rows of a split, and thin pool and test if there is a shift."""
+def make_split(features: Any, labels: Labels, model: str, shift: bool, seed: list[int]) -> list[Rows]:
+    """Draw training, pool and test rows, and thin pool and test if there is a shift."""
     rng = np.random.default_rng(seed)
     rows, count = rng.permutation(len(labels)), len(labels)
     if not shift:
-        return Split(*np.split(rows, [int(end * count) for end in _ENDS]))
+        return np.split(rows, [int(end * count) for end in _ENDS])
     train, other, *parts = np.split(rows, [int(end * count) for end in _SHIFTED_ENDS])
     if len(np.unique(labels[other])) < 2:
         raise UncurseError(f"the {len(other)} rows of the thinning model have one class; pass a longer log")
     thinning = make_model(model).set_params(random_state=seed[-1])
     thinning.fit(features[other], labels[other])
     kept = [part[rng.random(len(part)) < 1 - thinning.predict_proba(features[part])[:, 1]] for part in parts]
-    return Split(train, *kept)
+    return [train, *kept]
 
 
 def _measure(
@@ -146,9 +143,9 @@ def _measure(
     failed = {}
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of models that have not converged, and of fits, for every split
-        split = make_split(features, labels, model, shift, seed)
-        served, fits = _methods(features, labels, split, model, seed)
-        test = labels[split.test].astype(np.float64)
+        train, pool, tested = make_split(features, labels, model, shift, seed)
+        served, fits = _methods(features, labels, train, pool, tested, model, seed)
+        test = labels[tested].astype(np.float64)
         chosen = [top_share(served, alpha) for alpha in SHARES]
         observed = np.array([test[rows].sum() for rows in chosen])
         if not observed.all():
@@ -167,22 +164,23 @@ def _measure(
             if fitted.interval is not None:
                 ends = np.array([fitted.interval(alpha, _LEVEL) for alpha in SHARES])
                 middle, half = ends.mean(axis=1), (ends[:, 1] - ends[:, 0]) / 2
-                covered[i] = np.abs(errors[i] - middle) <= np.hypot(half, normal_quantile(_LEVEL) * noise)
+                covered[i] = np.abs(errors[i] - middle) <= np.hypot(half, ndtri(0.5 + _LEVEL / 2) * noise)
     return errors, covered, noise, failed
 
 
 def _methods(
-    features: Any, labels: Labels, split: Split, model: str, seed: list[int]
+    features: Any, labels: Labels, train: Rows, pool_rows: Rows, tested: Rows, model: str, seed: list[int]
 ) -> tuple[Array, dict[str, Callable[[], FittedMethod]]]:
     """Return the served scores of the test, and for each of `METHODS` a function that fits it to the split."""
     state = int(np.random.default_rng(seed).integers(2**31))
-    base, X, y, candidates = make_model(model), features[split.train], labels[split.train], features[split.pool]
+    base, X, y, candidates = make_model(model), features[train], labels[train], features[pool_rows]
     done = UncursedClassifierCV(base, random_state=state).cross_fit(X, y, pool=candidates)
-    assert done.labelled is not None
+    assert done.labeled is not None
     assert done.served_pool is not None
-    pool = pool_evidence(done, _CLIP)
-    columns, unaligned = _clipped(done.pool), _clipped(done.served_pool)  # a calibrator takes arrays
-    labelled = scores, target = _clipped(done.labelled[0]), done.labelled[1]
+    assert done.labeled.labels is not None
+    pool = done.pool.evidence(_CLIP)
+    columns, unaligned = _clipped(done.pool.scores), _clipped(done.served_pool.scores)  # a calibrator takes arrays
+    labeled = scores, target = _clipped(done.labeled.scores), done.labeled.labels
     to_fold = Affine(*done.alignment, scale="probability")
     own: dict[str, Any] = {"scale": "probability", "replicas": done.replicas.kind}
 
@@ -195,25 +193,25 @@ def _methods(
 
         return FittedMethod(predict, interval)
 
-    def with_labels(model: Auto | Tower) -> FittedMethod:
-        return corrected(model.fit(pool, labelled=labelled), interval=model.interval)
+    def with_labels(model: Auto | ReplicaCalibrator) -> FittedMethod:
+        return corrected(model.fit(pool, labeled=labeled, labels_from="elsewhere"), interval=model.interval)
 
     def by_seed() -> Auto:
         models = fit_replicas(base, X, y, replicas="seeds", random_state=state).models
         by_model = np.column_stack([each.predict_proba(candidates)[:, 1] for each in models])
-        return Auto(scale="probability").fit(np.asarray(_clipped(by_model), np.float64))
+        return Auto(scale="probability", replicas="seeds").fit(np.asarray(_clipped(by_model), np.float64))
 
     tandem = VAD(calibrator="isotonic", lambda_floor=0.01, **own)
-    served = _clipped(done.replicas.served.predict_proba(features[split.test])[:, 1])
+    served = _clipped(done.replicas.served.predict_proba(features[tested])[:, 1])
     return served, {
         "as served": lambda: FittedMethod(lambda p: p),
         "Platt": lambda: calibrated("platt"),
         "isotonic": lambda: calibrated("isotonic"),
-        "isotonic + VAD": lambda: corrected(tandem.fit(columns, labelled=labelled)),
+        "isotonic + VAD": lambda: corrected(tandem.fit(columns, labeled=labeled)),
         "label-free, seeds": lambda: corrected(by_seed(), aligned=False),
         "label-free, bootstraps": lambda: corrected(Auto(**own).fit(unaligned), aligned=False),
-        "Tower": lambda: with_labels(Tower(selected_by="other", **own)),
-        "Auto": lambda: with_labels(Auto(selected_by="other", **own)),
+        "labels": lambda: with_labels(ReplicaCalibrator(**own)),
+        "Auto": lambda: with_labels(Auto(**own)),
     }
 
 
@@ -254,9 +252,7 @@ class RealResults:
     dropped: Mapping[str, str]  # methods that failed on any split: on how many, and why
 
     def summary(self, method: str) -> RealSummary:
-        """Summarize one method; raise UncurseError if it is missing."""
-        if method not in self.errors:
-            raise UncurseError(f"there is no method {method!r} here; there are {', '.join(self.errors)}")
+        """Summarize one method."""
         errors, peer = np.array(self.errors[method]), np.array(self.errors[_PEER])
         count, mean, rms = len(errors), errors.mean(axis=0), _rms(errors)
         differences = [_rms(np.delete(errors, i, 0)).mean() - _rms(np.delete(peer, i, 0)).mean() for i in range(count)]
@@ -273,73 +269,43 @@ class RealResults:
 
     @property
     def regret(self) -> float | None:
-        """Average rms of `Auto` minus the smaller of the label-free map's and Tower's, or None."""
-        names = ("Auto", "label-free, bootstraps", "Tower")
-        if not all(name in self.errors for name in names):
-            return None
-        auto, *others = (self.summary(name).average_rms for name in names)
-        return auto - min(others)
+        """Average rms of `Auto` minus the smaller of the label-free map's and replica calibration's, or None."""
+        names = ("Auto", "label-free, bootstraps", "labels")
+        rms = [self.summary(name).average_rms for name in names if name in self.errors]
+        return rms[0] - min(rms[1:]) if len(rms) == len(names) else None
 
     def to_json(self) -> str:
         """Return one JSON document."""
         return documents.dumps("arena-real", {"version": __version__, **asdict(self)})
 
+    def parts(self, brief: bool = False) -> Iterator[Part]:
+        """Yield what was run, the table, and a line for each method that was left out."""
+        regret = "" if self.regret is None else f" Regret of Auto: {number(100 * self.regret)} points."
+        yield (
+            f"{self.log}, {self.model}, {'thinned' if self.shift else 'not thinned'}: {self.rows:,} rows, "
+            f"{self.positives:,} positive; {len(self.errors[_PEER])} splits, seed {self.seed}.{regret}"
+        )
+        yield _ABOUT
+        yield TextTable("", self.table(), gap=1)
+        yield from (f"left out: {name}, {why}" for name, why in self.dropped.items())
+
+    def table(self) -> Table:
+        """Return a row for each method, errors in percent."""
+        head = ("method", *(f"top {100 * alpha:g}%" for alpha in SHARES), "bias", "rms", f"− {_PEER}'s", "covered")
+        rows: Table = [head]
+        for name in self.errors:
+            s = self.summary(name)
+            cells = [
+                f"{number(100 * mean, '+')} ± {number(100 * error)} ({number(100 * rms)})"
+                for mean, error, rms in zip(s.mean, s.mean_error, s.rms, strict=True)
+            ]
+            difference = f"{number(100 * s.difference, '+')} ± {number(100 * s.difference_error)}"
+            covered = "" if s.covered is None else f"{100 * s.covered:.0f}%"
+            averages = number(100 * s.bias), number(100 * s.average_rms), difference if name != _PEER else ""
+            rows.append((name, *cells, *averages, covered))
+        noise = (f"± {number(100 * value)}" for value in self.noise)
+        return [*rows, ("(noise of test labels)", *noise, "", "", "", "")]
+
 
 def _rms(errors: Array) -> Array:
     return np.asarray(np.sqrt(np.square(errors).mean(axis=0)))
-
-
-def table(results: RealResults) -> Table:
-    """Return a row for each method, errors in percent."""
-    head = ("method", *(f"top {100 * alpha:g}%" for alpha in SHARES), "bias", "rms", f"− {_PEER}'s", "covered")
-    rows: Table = [head]
-    for name in results.errors:
-        s = results.summary(name)
-        cells = [
-            f"{number(100 * mean, '+')} ± {number(100 * error)} ({number(100 * rms)})"
-            for mean, error, rms in zip(s.mean, s.mean_error, s.rms, strict=True)
-        ]
-        difference = f"{number(100 * s.difference, '+')} ± {number(100 * s.difference_error)}" if name != _PEER else ""
-        covered = "" if s.covered is None else f"{100 * s.covered:.0f}%"
-        rows.append((name, *cells, number(100 * s.bias), number(100 * s.average_rms), difference, covered))
-    rows.append(("(noise of test labels)", *(f"± {number(100 * value)}" for value in results.noise), "", "", "", ""))
-    return rows
-
-
-_ABOUT = (
-    "Error on the top share of the test rows in percent: mean ± standard error (rms). Bias: the absolute value of the "
-    f"mean, averaged over shares; rms: averaged; − {_PEER}'s: paired difference. Covered: 90% intervals that hold, "
-    "given the noise of test labels."
-)
-
-
-def _parts(results: RealResults) -> tuple[str, str, list[str]]:
-    """Return a title, a caption, and a line for each method that was left out."""
-    title = f"{results.log}, {results.model}, {'thinned' if results.shift else 'not thinned'}"
-    regret = "" if results.regret is None else f" Regret of Auto: {number(100 * results.regret)} points."
-    splits = f"{len(results.errors[_PEER])} splits, seed {results.seed}.{regret}"
-    caption = f"{results.rows:,} rows, {results.positives:,} positive; {splits}"
-    return title, caption, [f"left out: {name}, {why}" for name, why in results.dropped.items()]
-
-
-def text(results: RealResults) -> str:
-    """Return the table for a terminal."""
-    title, caption, left_out = _parts(results)
-    return as_text([[title, caption], _ABOUT, TextTable("", table(results), gap=1), *left_out])
-
-
-def markdown(results: RealResults) -> str:
-    """Return the table as Markdown."""
-    title, caption, left_out = _parts(results)
-    return as_markdown([f"### {title}", caption, TextTable("", table(results)), *left_out])
-
-
-def records(results: RealResults) -> list[dict[str, Any]]:
-    """Return a flat record for each method and share."""
-    found = []
-    for name in results.errors:
-        s = results.summary(name)
-        place = {"log": results.log, "model": results.model, "shift": results.shift, "method": name}
-        for alpha, mean, error, rms in zip(SHARES, s.mean, s.mean_error, s.rms, strict=True):
-            found.append({**place, "alpha": alpha, "mean": mean, "mean_error": error, "rms": rms})
-    return found

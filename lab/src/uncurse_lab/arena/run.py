@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -19,15 +18,12 @@ from uncurse.validation import check_share
 
 from ..processes import Progress, in_processes
 from .methods import METHODS, ORACLE, ArenaMethod, FittedMethod
-from .tables import Arena, Dropped, summarise
-from .worlds import WORLDS, ArenaWorld, Draw, dlrm_worlds
+from .results import Arena, summarize
+from .worlds import WORLDS, ArenaWorld, Draw
 
 ALPHAS = (0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
 REPLICATIONS = 100
-LEVEL = 0.9  # of the intervals
-#: Methods that the figures show, and those of a quick run.
-MAIN = ("vanilla", "isotonic + VAD", "VAD curved S=3", "free S=3", "Tower S=3", "auto", ORACLE)
-QUICK = (*MAIN, "platt", "platt + VAD", "isotonic", "VAD S=2", "Tower S=2")
+_LEVEL = 0.9  # of the intervals
 
 #: Errors of a method at each α, and whether its intervals held; or why it does not apply.
 Judged = tuple[Array, NDArray[np.bool_] | None] | str
@@ -42,28 +38,24 @@ def run(
     seed: int = 0,
     *,
     alphas: Sequence[float] = ALPHAS,
-    dlrm: str | Path | None = None,
     processes: int | None = None,
     progress: Callable[[int], Progress] | None = None,
 ) -> Arena:
     """Draw every world `replications` times, fit every method to each draw, and judge it by the truth.
 
     The random numbers of a replication depend on the seed, the world's name and the replication's number alone.
-    ``text.text(arena)`` of `uncurse_lab.arena.text` returns the tables that ``uncurse-lab arena`` prints.
 
     Parameters
     ----------
     worlds, methods : sequence of str, default=None
-        Names of `WORLDS` and `METHODS`, by default all that can be drawn here. ``"Tower"`` is Tower of every S. The
-        oracle always runs.
+        Names of `WORLDS` and `METHODS`, by default all that can be drawn here. ``"labels"`` is replica calibration
+        with every S. The oracle always runs.
     replications : int, default=100
         Draws of each world, at least 2.
     seed : int, default=0
         Seed of the random numbers.
     alphas : sequence of float, default=(0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
         Shares that are selected by the served score; in a world of requests, from each request.
-    dlrm : path, default=None
-        File of DLRM logits, by default that of a clone of the repository.
     processes : int, default=None
         Number of processes, by default one for each core.
     progress : callable, default=None
@@ -84,9 +76,7 @@ def run(
     if replications < 2:
         raise UncurseError(f"replications={replications}; a standard error needs at least 2")
     alphas = tuple(check_share(alpha) for alpha in alphas)
-    if dlrm is not None and not Path(dlrm).is_file():
-        raise UncurseError(f"there is no file {dlrm}; python -m uncurse_lab.arena.dlrm {dlrm} trains it")
-    chosen = pick(worlds, WORLDS if dlrm is None else WORLDS | dlrm_worlds(Path(dlrm)), "world")
+    chosen = pick(worlds, WORLDS, "world")
     left_out = {one.name: why for one in chosen if one.lacks is not None and (why := one.lacks()) is not None}
     if left_out and worlds is not None:
         name, why = next(iter(left_out.items()))
@@ -97,23 +87,23 @@ def run(
         fitted.append(METHODS[ORACLE])
     tasks = [(one, number, seed, fitted, alphas) for one in chosen for number in range(replications)]
     made = in_processes(replicate, tasks, processes, progress or (lambda total: iter))
-    cells, dropped = [], []
+    cells = []
     for i, one in enumerate(chosen):
         found = made[i * replications : (i + 1) * replications]
         oracle = np.stack([each[ORACLE][0] for each in found])
         for name in (m.name for m in fitted):
             reasons = [each[name] for each in found if isinstance(each[name], str)]
             if reasons:
-                dropped.append(Dropped(one.name, name, len(reasons), reasons[0]))
+                left_out[f"{name} in {one.name}"] = f"{len(reasons)} of {replications} draws: {reasons[0]}"
                 continue
             errors, held = (np.array([each[name][k] for each in found]) for k in range(2))
             for a, alpha in enumerate(alphas):
                 if np.isfinite(errors[0, a]):
                     covered = None if held[0] is None else held[:, a]
-                    cells.append(summarise((one.name, name, alpha), errors[:, a], oracle[:, a], covered))
+                    cells.append(summarize((one.name, name, alpha), errors[:, a], oracle[:, a], covered))
     texts = {one.name: one.text for one in chosen}
-    kinds = {m.name: m.kind for m in fitted}
-    return Arena(tuple(cells), texts, kinds, alphas, replications, seed, left_out, tuple(dropped))
+    serves_one = {m.name: m.serves_one for m in fitted}
+    return Arena(tuple(cells), texts, serves_one, alphas, replications, seed, left_out)
 
 
 def pick(names: Sequence[str] | None, known: Mapping[str, Item], what: str) -> list[Item]:
@@ -187,7 +177,7 @@ def _judge(fitted: FittedMethod, draw: Draw, selected: list[Rows], alphas: Seque
     # An interval is for the top share of a pool, which the best of requests are not.
     if fitted.interval is None or draw.requests is not None:
         return errors, None
-    ends = np.array([fitted.interval(alpha, LEVEL) for alpha in alphas])
+    ends = np.array([fitted.interval(alpha, _LEVEL) for alpha in alphas])
     if ends.shape != (len(alphas), 2) or (ends[:, 0] > ends[:, 1]).any():
         raise UncurseError("its interval is not a pair (low, high) for each α; return the lower bound first")
     return errors, (ends[:, 0] <= errors) & (errors <= ends[:, 1])

@@ -32,54 +32,34 @@ class Draw:
     """One replication of a world: what a method may use, which is all but the truths, and what it is judged by.
 
     Scores are logits of S models, the same in each array, with the served one in column 0. The worlds of the library
-    have S = 6.
-
-    Parameters
-    ----------
-    labelled : ndarray of shape (m, S)
-        Scores of labelled rows.
-    labels : ndarray of shape (m,)
-        Labels, 0 or 1.
-    pool : ndarray of shape (n, S)
-        Scores of unlabelled candidates.
-    pool_truth : ndarray of shape (n,)
-        True probabilities of the pool, for the oracle alone.
-    test : ndarray of shape (N, S)
-        Scores of the rows that are selected from, distributed as the pool.
-    truth : ndarray of shape (N,)
-        Their true probabilities.
-    replicas : str, default="seeds"
-        Kind of the models beside the served one, such as ``"seeds"`` or ``"bootstrap"``; see `uncurse.VAD`.
-    requests : ndarray of int of shape (N,), default=None
-        Number of the request of each test row, from 0; all requests have the same number of rows. A share α is then
-        selected from each request instead of from all rows, and an α that selects no row of a request has no cell.
+    have S = 6. Where there are requests, a share α is selected from each request instead of from all rows, and an α
+    that selects no row of a request has no cell.
     """
 
-    labelled: Array
-    labels: Array
-    pool: Array
-    pool_truth: Float
-    test: Array
-    truth: Float
-    replicas: str = "seeds"
-    requests: NDArray[np.intp] | None = None
+    labeled: Array  # (m, S) scores of labeled rows
+    labels: Array  # (m,) 0 or 1
+    pool: Array  # (n, S) scores of unlabeled candidates
+    pool_truth: Float  # (n,) true probabilities of the pool, for the oracle alone
+    test: Array  # (N, S) scores of the rows that are selected from, distributed as the pool
+    truth: Float  # (N,) their true probabilities
+    replicas: str = "seeds"  # kind of the models beside the served one; see `uncurse.VAD`
+    labels_from: str = "elsewhere"  # "winners" if the served score selected the labeled rows; see `uncurse.Auto`
+    requests: NDArray[np.intp] | None = None  # (N,) number of each test row's request, from 0; all of one size
 
     def check(self) -> None:
         """Raise UncurseError if an array has a wrong shape or impossible values."""
         columns = np.shape(self.pool)[-1:]
-        for name, beside in (("labelled", "labels"), ("pool", "pool_truth"), ("test", "truth")):
+        for name, beside in (("labeled", "labels"), ("pool", "pool_truth"), ("test", "truth")):
             scores, values = np.asarray(getattr(self, name)), np.asarray(getattr(self, beside))
             if scores.ndim != 2 or not scores.size or scores.shape[1:] != columns:
                 raise UncurseError(f"{name} has shape {scores.shape}; return rows × models, as many models as the pool")
             if not np.isfinite(scores).all():
                 raise UncurseError(f"{name} has scores that are not finite; return logits")
-            if values.shape != (wanted := scores.shape[:1]):
-                raise UncurseError(f"{beside} has shape {values.shape}; return shape {wanted}, a value for each row")
-            if beside == "labels" and not np.isin(values, (0, 1)).all():
-                raise UncurseError("labels has values other than 0 and 1; return 0 or 1 for each row")
-            if not ((values >= 0) & (values <= 1)).all():
-                low, high = values.min(), values.max()
-                raise UncurseError(f"{beside} lies between {low:.3g} and {high:.3g}; return probabilities, not logits")
+            if values.shape != scores.shape[:1] or not ((values >= 0) & (values <= 1)).all():
+                what = f"shape {values.shape} and values from {values.min():.3g} to {values.max():.3g}"
+                raise UncurseError(f"{beside} has {what}; return a probability, not a logit, for each row of {name}")
+        if not np.isin(self.labels, (0, 1)).all():
+            raise UncurseError("labels has values other than 0 and 1; return 0 or 1 for each row")
         if self.requests is not None:
             requests = np.asarray(self.requests)
             if requests.shape != np.shape(self.truth) or requests.dtype.kind not in "iu" or requests.min() < 0:
@@ -93,24 +73,12 @@ Drawing = Callable[[Rng], Draw]
 
 @dataclass(frozen=True)
 class ArenaWorld:
-    """A world of the arena.
+    """A world of the arena."""
 
-    Parameters
-    ----------
-    name : str
-        Its name, which is part of the seed of its random numbers.
-    text : str
-        One line that describes it.
-    draw : callable
-        Function from a random generator to a `Draw`.
-    lacks : callable, default=None
-        Function that says what is missing to draw the world here, such as a library, or returns None.
-    """
-
-    name: str
-    text: str
+    name: str  # part of the seed of its random numbers
+    text: str  # one line that describes it
     draw: Drawing
-    lacks: Callable[[], str | None] | None = None
+    lacks: Callable[[], str | None] | None = None  # says what is missing to draw it here, such as a library
 
     def stream(self, seed: int, number: int) -> Rng:
         """Of one replication: other worlds and methods change nothing in it."""
@@ -155,7 +123,7 @@ def noisy(
     law: Any = None,
     shift: float = 0.0,
     stretch: float = 1.0,
-    labelled: int = ROWS,
+    labeled: int = ROWS,
     rows: int = ROWS,
 ) -> Draw:
     """Draw true logits from a law, and six scores around each with independent normal noise.
@@ -171,11 +139,11 @@ def noisy(
     law : frozen distribution of scipy.stats, default=None
         Law of the true logits about their middle; by default normal with standard deviation 0.8.
     shift : float, default=0.0
-        How much higher the middle of the labelled rows is.
+        How much higher the middle of the labeled rows is.
     stretch : float, default=1.0
-        Factor of the distances of labelled rows' true logits from their middle.
-    labelled : int, default=200_000
-        Number of labelled rows.
+        Factor of the distances of labeled rows' true logits from their middle.
+    labeled : int, default=200_000
+        Number of labeled rows.
     rows : int, default=200_000
         Number of pool rows, and of test rows.
 
@@ -186,7 +154,7 @@ def noisy(
 
     Examples
     --------
-    >>> noisy(np.random.default_rng(0), labelled=100, rows=200).pool.shape
+    >>> noisy(np.random.default_rng(0), labeled=100, rows=200).pool.shape
     (200, 6)
     """
     law = NORMAL if law is None else law
@@ -197,8 +165,8 @@ def noisy(
         spread = noise if isinstance(noise, float) else rng.uniform(*noise, (count, 1))
         return true[:, None] + spread * rng.standard_normal((count, MODELS)), logistic(true)
 
-    scores, chance = part(labelled, shift, stretch)
-    labels = (rng.random(labelled) < chance).astype(np.float64)
+    scores, chance = part(labeled, shift, stretch)
+    labels = (rng.random(labeled) < chance).astype(np.float64)
     return Draw(scores, labels, *part(rows), *part(rows))
 
 
@@ -223,15 +191,15 @@ _noise_world("unequal-noise", "Noise of each row's own (sd 0.05 to 0.9), rate 4%
 # The best are really good.
 _heavy = "Unequal noise, and true logits with the tails of a t with 4 degrees of freedom, rate 4%."
 _noise_world("heavy-tails", _heavy, noise=UNEQUAL, law=HEAVY)
-# A slope fitted on labels pivots about the wrong mean; then λ differs between labelled rows and pool too.
-_mean = "Labelled rows have logits higher by 0.6; noise 0.4, rate 4% on the pool."
+# A slope fitted on labels pivots about the wrong mean; then λ differs between labeled rows and pool too.
+_mean = "Labeled rows have logits higher by 0.6; noise 0.4, rate 4% on the pool."
 _noise_world("mean-shift", _mean, noise=0.4, shift=0.6)
-_strong = "Labelled rows have logits higher by 0.5 and 0.6 times as spread; noise 0.4, rate 4%."
+_strong = "Labeled rows have logits higher by 0.5 and 0.6 times as spread; noise 0.4, rate 4%."
 _noise_world("strong-shift", _strong, noise=0.4, shift=0.5, stretch=0.6)
 # The noise of the labels dominates with few labels; with many, the bias of the methods does.
 _noise_world("low-rate", "Equal noise at a rate of 0.3%: 600 positives.", rate=0.003)
-_noise_world("few-labels", "Equal noise at 4%, 5,000 labels: 200 positives.", labelled=5_000)
-_noise_world("many-labels", "Equal noise at 4%, a million labels.", labelled=1_000_000)
+_noise_world("few-labels", "Equal noise at 4%, 5,000 labels: 200 positives.", labeled=5_000)
+_noise_world("many-labels", "Equal noise at 4%, a million labels.", labeled=1_000_000)
 
 
 @world("top-of-request", "The best k of 100 candidates of each request (k = 1, 2, 5, 10); noise 0.2 to 0.4, rate 4%.")
@@ -241,12 +209,12 @@ def top_of_request(rng: Rng) -> Draw:
     return replace(made, requests=np.arange(len(made.test)) // PER_REQUEST)
 
 
-@world("own-winners", "Labelled rows are the top 20% of the pool by the served score itself; noise 0.4, rate 4%.")
+@world("own-winners", "Labeled rows are the top 20% of the pool by the served score itself; noise 0.4, rate 4%.")
 def own_winners(rng: Rng) -> Draw:
     """What a log holds where the served model chose what was shown."""
-    made = noisy(rng, noise=0.4, labelled=5 * ROWS)
-    shown = made.labelled[:, 0] > np.quantile(made.labelled[:, 0], 0.8)
-    return replace(made, labelled=made.labelled[shown], labels=made.labels[shown])
+    made = noisy(rng, noise=0.4, labeled=5 * ROWS)
+    shown = made.labeled[:, 0] > np.quantile(made.labeled[:, 0], 0.8)
+    return replace(made, labeled=made.labeled[shown], labels=made.labels[shown], labels_from="winners")
 
 
 # ---------------------------------------------------------------------------- trained models
@@ -257,7 +225,7 @@ DLRM_FILE = Path(__file__).parents[3] / "benchmarks" / "dlrm.npz"
 
 @world("logistic", "The paper's synthetic experiment: logistic regression on 3,000 rows, five bootstraps beside it.")
 def logistic_regression(rng: Rng) -> Draw:
-    """As in `experiments.synthetic`; labelled rows are fresh ones of the training distribution."""
+    """As in `experiments.synthetic`; labeled rows are fresh ones of the training distribution."""
     x, y, _ = synthetic.draw_rows(rng, synthetic.TRAIN, synthetic.TRAIN_MEAN)
     even = np.full(len(y), 1 / len(y))
     weights = [np.ones(len(y)), *(rng.multinomial(len(y), even).astype(float) for _ in range(MODELS - 1))]
@@ -267,10 +235,10 @@ def logistic_regression(rng: Rng) -> Draw:
         features, labels, truth = synthetic.draw_rows(rng, rows, mean)
         return synthetic.scores_of(features, fits), labels, truth
 
-    labelled, labels, _ = part(synthetic.TRAIN, synthetic.TRAIN_MEAN)
+    labeled, labels, _ = part(synthetic.TRAIN, synthetic.TRAIN_MEAN)
     pool, _, pool_truth = part(synthetic.TEST, synthetic.POOL_MEAN)
     test, _, truth = part(synthetic.TEST, synthetic.POOL_MEAN)
-    return Draw(labelled, labels.astype(np.float64), pool, pool_truth, test, truth, replicas="bootstrap")
+    return Draw(labeled, labels.astype(np.float64), pool, pool_truth, test, truth, replicas="bootstrap")
 
 
 def _lacks_lightgbm() -> str | None:
@@ -290,7 +258,7 @@ _TREES_TRAIN, _TREES_ROWS, _TREES_FEATURES, _TREES_SHIFT = 20_000, 50_000, 8, 0.
     lacks=_lacks_lightgbm,
 )
 def trees(rng: Rng) -> Draw:
-    """Over-fitted trees; the features of training and labelled rows are higher by 0.6 than those of the pool."""
+    """Over-fitted trees; the features of training and labeled rows are higher by 0.6 than those of the pool."""
     import lightgbm
 
     def rows(count: int, mean: float) -> tuple[Array, Float]:
@@ -308,41 +276,31 @@ def trees(rng: Rng) -> Draw:
         scores = [model.predict(features, raw_score=True, num_threads=1) for model in models]
         return np.stack([np.asarray(s, np.float64) for s in scores], axis=1), truth
 
-    labelled, chance = part(_TREES_SHIFT)
+    labeled, chance = part(_TREES_SHIFT)
     labels = (rng.random(len(chance)) < chance).astype(np.float64)
-    return Draw(labelled, labels, *part(-_TREES_SHIFT), *part(-_TREES_SHIFT))
+    return Draw(labeled, labels, *part(-_TREES_SHIFT), *part(-_TREES_SHIFT))
 
 
 _logits = cache(unpack)
 
 
-def _draw_dlrm(prefix: str, path: Path, rng: Rng) -> Draw:
+def _draw_dlrm(prefix: str, rng: Rng) -> Draw:
     """Draw from the kept logits of trained DLRMs: who is served, who is in the pool, and the labels are new."""
-    sets = [logits for name, logits in _logits(path).items() if name.startswith(prefix)]
-    if not sets:
-        raise UncurseError(f"{path} has no data set {prefix}…; train it anew")
+    sets = [logits for name, logits in _logits(DLRM_FILE).items() if name.startswith(prefix)]
     kept = sets[rng.integers(len(sets))]
     models, rows = rng.permutation(MODELS), rng.permutation(len(kept.pool))
-    labels = rng.random(len(kept.labelled)) < logistic(kept.labelled_truth)
+    labels = rng.random(len(kept.labeled)) < logistic(kept.labeled_truth)
     pool, test = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     parts = [(kept.pool[part][:, models], logistic(kept.pool_truth[part])) for part in (pool, test)]
-    return Draw(kept.labelled[:, models], labels.astype(np.float64), *parts[0], *parts[1])
+    return Draw(kept.labeled[:, models], labels.astype(np.float64), *parts[0], *parts[1])
 
 
-def _lacks_dlrm(path: Path) -> str | None:
-    if path.is_file():
+def _lacks_dlrm() -> str | None:
+    if DLRM_FILE.is_file():
         return None
-    how = "python -m uncurse_lab.arena.dlrm FILE trains it in minutes on a GPU; name it by --dlrm FILE"
-    return f"needs the logits of trained models, and there is no {path}; {how}"
+    return f"needs {DLRM_FILE.name} of the repository; python -m uncurse_lab.arena.dlrm {DLRM_FILE} trains it on a GPU"
 
 
-def dlrm_worlds(path: Path = DLRM_FILE) -> dict[str, ArenaWorld]:
-    """The worlds of trained DLRMs, of the logits in this file; `prefix` is that of the names of its data sets."""
-    text = "Six DLRMs by seed on a click log of 3 million rows, rate {}; the pool is thinned by 1 − p."
-    return {
-        name: ArenaWorld(name, text.format(rate), partial(_draw_dlrm, prefix, path), partial(_lacks_dlrm, path))
-        for name, prefix, rate in (("dlrm-28", "28-", "28%"), ("dlrm-4", "4-", "4.5%"))
-    }
-
-
-WORLDS |= dlrm_worlds()
+for _name, _prefix, _rate in (("dlrm-28", "28-", "28%"), ("dlrm-4", "4-", "4.5%")):
+    _text = f"Six DLRMs by seed on a click log of 3 million rows, rate {_rate}; the pool is thinned by 1 − p."
+    world(_name, _text, lacks=_lacks_dlrm)(partial(_draw_dlrm, _prefix))

@@ -3,7 +3,7 @@
 from .landscape import Landscape
 from .market import Account, Auctions, Market
 from .policies import DEFAULT, POLICIES, History, fit_policy
-from .simulate import LABELS, TRUTH, Outcome, Settings, sensitivity, simulate
+from .simulate import LABELS, TRUTH, Outcome, Settings, simulate
 
 __all__ = [
     "DEFAULT",
@@ -18,6 +18,5 @@ __all__ = [
     "Outcome",
     "Settings",
     "fit_policy",
-    "sensitivity",
     "simulate",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,61 +10,39 @@ import numpy as np
 
 from uncurse._types import Array
 from uncurse.errors import UncurseError
-from uncurse.logs.checks import first_line
-from uncurse.logs.files import check_files, locate
-from uncurse.logs.scans import scan_polars
-
-_PLAIN = (".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
 
 def read_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Array]:
-    """Read columns as finite numbers.
+    """Read columns of a parquet or CSV file as finite numbers.
 
-    The path is a parquet or CSV file, a glob or a folder of these; or a ``.txt`` or ``.tsv`` file, gzipped or not,
-    without a header and separated by tabs or spaces, whose columns have the names "0", "1" and so on.
+    A ``.txt`` or ``.tsv`` file, gzipped or not, has no header: tabs or spaces separate the columns "0", "1" and so on.
     """
     import polars as pl
 
+    name = str(path).lower()
+    plain = name.removesuffix(".gz").endswith((".txt", ".tsv"))
     try:
-        if str(path).lower().endswith(_PLAIN):
-            found = _read_plain(Path(path), columns)
+        if plain:
+            with gzip.open(path) if name.endswith(".gz") else open(path, "rb") as file:
+                data = file.read()
+            separator = "\t" if b"\t" in data.split(b"\n", 1)[0] else " "
+            frame = pl.read_csv(data, has_header=False, separator=separator, infer_schema_length=None)
+            frame.columns = [str(i) for i in range(frame.width)]
         else:
-            files, names = locate([path]), list(dict.fromkeys(columns))
-            frame = scan_polars(files, names, uneven=check_files(files, names)).select(names).collect()
-            found = {name: frame[name].cast(pl.Float64).to_numpy() for name in columns}
+            frame = pl.read_parquet(path) if name.endswith(".parquet") else pl.read_csv(path, infer_schema_length=None)
+        if missing := [column for column in columns if column not in frame.columns]:
+            why = " no header, so its columns are numbers;" if plain else ""
+            raise UncurseError(f"{path} has{why} no column {missing[0]!r}; choose from {', '.join(frame.columns)}")
+        found = {column: frame[column].cast(pl.Float64).to_numpy() for column in columns}
     except OSError as error:
         raise UncurseError(f"cannot read {path}: {error.strerror or error}") from None
     except (pl.exceptions.PolarsError, EOFError) as error:
-        raise UncurseError(f"{path}: {first_line(error)}; is every value a number?") from None
-    for name, values in found.items():
-        if not len(values):
-            raise UncurseError(f"{path} has no rows")
+        raise UncurseError(f"{path}: {str(error).split(chr(10))[0]}; is every value a number?") from None
+    for column, values in found.items():
         bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
+        if len(bad) or not len(values):
+            what = f"the first in row {bad[0] + 1:,}; remove these rows" if len(bad) else "and there are no rows"
             raise UncurseError(
-                f"{path}, column {name!r}: {len(bad):,} of {len(values):,} values are missing or not finite, the first "
-                f"in row {bad[0] + 1:,}; remove these rows"
+                f"{path}, column {column!r}: {len(bad):,} of {len(values):,} values are missing or not finite, {what}"
             )
     return found
-
-
-def _read_plain(path: Path, columns: Sequence[str]) -> dict[str, Array]:
-    import gzip
-
-    import polars as pl
-
-    if not path.is_file():
-        raise UncurseError(f"cannot read {path}: there is no such file")
-    data = path.read_bytes()
-    data = gzip.decompress(data) if path.name.endswith(".gz") else data
-    first = data.split(b"\n", 1)[0]
-    separator = "\t" if b"\t" in first else " "
-    frame = pl.read_csv(data, has_header=False, separator=separator, infer_schema_length=None)
-    names = [str(i) for i in range(frame.width)]
-    frame.columns = names
-    for name in columns:
-        if name not in names:
-            raise UncurseError(
-                f"{path} has no header, so its columns are numbers; {name!r} is not one of {', '.join(names)}"
-            )
-    return {name: frame[name].cast(pl.Float64).to_numpy() for name in columns}

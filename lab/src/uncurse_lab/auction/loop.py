@@ -14,9 +14,9 @@ from uncurse._types import Array
 from uncurse.errors import UncurseError
 from uncurse.links import logistic
 from uncurse.threads import in_threads
-from uncurse.validation import check_choice, check_count, check_number
+from uncurse.validation import check_choice, check_count
 
-from .market import Account, Auctions, Market, settle
+from .market import Account, Auctions, Market, check_fields, settle
 from .policies import POLICIES, History, Policy, as_served, check_policies, fit_policy
 from .simulate import TRUTH, mean_and_error, stream
 
@@ -24,7 +24,7 @@ from .simulate import TRUTH, mean_and_error, stream
 FROZEN, REFRESHED = "auto, once", "auto, refreshed"
 #: Policies of the closed loop, and those that are compared unless others are named.
 LOOP_POLICIES = (*POLICIES, FROZEN, REFRESHED)
-LOOP_DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "tower", "auto", FROZEN, REFRESHED)
+LOOP_DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "labels", "auto", FROZEN, REFRESHED)
 _FIRST = 3  # the first day with a model and held-out labels: trained on day 0 and 1, labels of day 2
 _REPLICAS = 3  # the served model and two more
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
@@ -61,16 +61,9 @@ class World:
     market: Market = field(default_factory=lambda: Market(value=1.0))
 
     def __post_init__(self) -> None:
-        for name in ("ads", "contexts", "requests", "candidates"):
-            check_count(getattr(self, name), name)
-        for name in ("ad_spread", "cell_spread", "smoothing"):
-            if not check_number(getattr(self, name), name) > 0:
-                raise UncurseError(f"{name}={getattr(self, name):g}; pass a positive number")
-        if not check_number(self.retraining, "retraining") >= 0:
-            raise UncurseError(f"retraining={self.retraining:g}; pass 0 or more")
-        for name in ("known", "new_ads", "memory"):
-            if not 0 <= check_number(getattr(self, name), name) <= 1:
-                raise UncurseError(f"{name}={getattr(self, name):g}; pass a number from 0 to 1")
+        positive, shares = "ad_spread cell_spread smoothing", "known new_ads memory"
+        counts = "ads contexts requests candidates"
+        check_fields(self, counts=counts, positive=positive, least_0="retraining", shares=shares)
 
     def draw(self, rng: np.random.Generator, ads: int) -> tuple[Array, Array]:
         """Draw new ads: true log odds and the mean true rate by features, both (ads, contexts)."""
@@ -128,7 +121,6 @@ class LoopOutcome:
     labels: str  # rows that policies were fitted to: "shown" or "random"
     days: tuple[int, ...]
     accounts: Mapping[str, tuple[tuple[Account, ...], ...]]  # by policy, repetition and day, without random traffic
-    explored: Mapping[str, float]  # mean daily payment for random traffic minus the value of its clicks
 
     def by_day(self, policy: str, figure: Callable[[Account], float]) -> list[tuple[float, float]]:
         """Return the mean of a figure over repetitions, and its standard error, for each day."""
@@ -171,14 +163,12 @@ def run_loop(
     own = world or World()
     if check_count(days, "days") <= _FIRST:
         raise UncurseError(f"days={days}; pass {_FIRST + 1} or more, because the first {_FIRST} show random ads")
-    if not 0 <= check_number(explore, "explore") < 1:
-        raise UncurseError(f"explore={explore:g}; pass a share from 0 to below 1")
     if check_choice("labels", labels, ("shown", "random")) == "random" and not explore:
         raise UncurseError("labels of random traffic need a share of it; pass explore, such as 0.1")
     names = (*check_policies(policies, LOOP_POLICIES), TRUTH)
     runs = [(name, i) for i in range(check_count(repetitions, "repetitions")) for name in names]
 
-    def one(run: tuple[str, int]) -> tuple[tuple[Account, ...], float]:
+    def one(run: tuple[str, int]) -> tuple[Account, ...]:
         found = _Platform(own, run[0], explore, labels, pool, [seed, run[1]]).run(days)
         if progress is not None:
             progress(1)
@@ -186,9 +176,8 @@ def run_loop(
 
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # of labels that the served score selected
         results = dict(zip(runs, in_threads(one, runs), strict=True))
-    accounts = {name: tuple(results[name, i][0] for i in range(repetitions)) for name in names}
-    costs = {name: float(np.mean([results[name, i][1] for i in range(repetitions)])) for name in names}
-    return LoopOutcome(own, explore, labels, tuple(range(_FIRST, days)), accounts, costs)
+    accounts = {name: tuple(results[name, i] for i in range(repetitions)) for name in names}
+    return LoopOutcome(own, explore, labels, tuple(range(_FIRST, days)), accounts)
 
 
 class _Platform:
@@ -205,20 +194,19 @@ class _Platform:
         """Return random numbers of a day that do not depend on the policy."""
         return np.random.default_rng(stream(*self.seed, day, purpose))
 
-    def run(self, days: int) -> tuple[tuple[Account, ...], float]:
-        """Return the accounts of the days, and the mean daily cost of random traffic."""
-        accounts, costs = [], []
+    def run(self, days: int) -> tuple[Account, ...]:
+        """Return the accounts of the days."""
+        accounts = []
         waiting: list[Impressions] = []  # of days that are not yet learned
         for day in range(days):
             if len(waiting) == 2:
                 self.model.learn(waiting.pop(0), self._rng(day, 1))
-            shown, account, cost = self._day(day, waiting[-1] if day >= _FIRST else None)
+            shown, account = self._day(day, waiting[-1] if day >= _FIRST else None)
             waiting.append(shown)
             if account is not None:
                 accounts.append(account)
-                costs.append(cost)
             self._replace(waiting, self._rng(day, 2))
-        return tuple(accounts), float(np.mean(costs))
+        return tuple(accounts)
 
     def _replace(self, waiting: list[Impressions], rng: np.random.Generator) -> None:
         """Replace some ads; what is known of the old ones is of no use."""
@@ -227,16 +215,16 @@ class _Platform:
         self.model.forget(gone)
         waiting[:] = [day[~np.isin(day.ads, gone)] for day in waiting]
 
-    def _day(self, day: int, labelled: Impressions | None) -> tuple[Impressions, Account | None, float]:
-        """Return the impressions of a day, the account of the auctions, and the cost of random traffic."""
+    def _day(self, day: int, labeled: Impressions | None) -> tuple[Impressions, Account | None]:
+        """Return the impressions of a day, and the account of the auctions."""
         world, rng = self.world, self._rng(day, 3)
         contexts = rng.integers(0, world.contexts, world.requests)
         candidates = rng.integers(0, world.ads, (world.requests, world.candidates))
         prices = world.market.landscape.draw(rng, world.requests)
         luck, dice = rng.random(world.requests), rng.random(world.requests)
-        random = dice < (self.explore if labelled is not None else 1.0)
+        random = dice < (self.explore if labeled is not None else 1.0)
         ads, won, account = candidates[:, 0].copy(), np.zeros(world.requests, bool), None
-        if labelled is not None:
+        if labeled is not None:
             scores = self.model.scores(self.expected, self._rng(day, 5))
             table = scores[0].T.astype(np.float32).ravel()  # by context, then ad
             best = np.argmax(table[contexts[:, None] * world.ads + candidates], axis=1)
@@ -244,17 +232,15 @@ class _Platform:
             served, truth = scores[0, ads, contexts], self.truth[ads, contexts]
             sample = self._rng(day, 4)
             pool = scores[:, sample.integers(0, world.ads, self.pool), sample.integers(0, world.contexts, self.pool)].T
-            predict = self._fit(pool, labelled, scores)
+            predict = self._fit(pool, labeled, scores)
             bought = ~random
             auctions = Auctions(served[bought, None], truth[bought], prices[bought])
             predictions = as_served(truth) if predict is None else predict(served)
             account = settle(world.market, auctions, predictions[bought])
             won = bought & (world.market.bids(predictions) > prices)
-        rates = as_served(self.truth[ads, contexts])
-        shown = won | random
-        impressions = np.rec.fromarrays([ads, contexts, luck < rates, random], _COLUMNS)
-        cost = float((prices[random] / 1000 - world.market.value * rates[random]).sum())
-        return impressions[shown], account, cost
+        clicks = luck < as_served(self.truth[ads, contexts])
+        impressions = np.rec.fromarrays([ads, contexts, clicks, random], _COLUMNS)
+        return impressions[won | random], account
 
     def _fit(self, pool: Array, day_before: Impressions, scores: Array) -> Policy | None:
         """Return the policy of the day; None for the truth."""
@@ -262,7 +248,9 @@ class _Platform:
             return None
         rows = day_before[day_before.random] if self.labels == "random" else day_before
         shown, clicks = scores[:, rows.ads, rows.contexts].T, rows.clicks
-        history = History(pool, shown, clicks.astype(np.int8), "bootstrap" if self.world.bootstrap else "seeds")
+        replicas = "bootstrap" if self.world.bootstrap else "seeds"
+        labels_from = "elsewhere" if self.labels == "random" else "winners"
+        history = History(pool, shown, clicks.astype(np.int8), replicas, labels_from)
         if self.policy not in (FROZEN, REFRESHED):
             return fit_policy(self.policy, history)
         if self.kept is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,13 +51,9 @@ class Market:
     landscape: Landscape = field(default_factory=Landscape.default)  # of the highest competing price
 
     def __post_init__(self) -> None:
-        check_count(self.candidates, "candidates")
         check_choice("price", self.price, ("second", "first"))
-        for name in ("mean", "spread", "noise", "value", "shading"):
-            number = check_number(getattr(self, name), name)
-            least = {"mean": -np.inf, "spread": 0.0, "noise": 0.0}.get(name, 1e-300)
-            if not number >= least:
-                raise UncurseError(f"{name}={number:g}; pass {'a positive number' if least else '0 or more'}")
+        check_number(self.mean, "mean")
+        check_fields(self, counts="candidates", positive="value shading", least_0="spread noise")
 
     @property
     def shrinkage(self) -> float:
@@ -109,15 +106,20 @@ class Market:
         return 1000 * self.value * self.shading * predictions
 
 
+def check_fields(of: Any, *, counts: str = "", positive: str = "", least_0: str = "", shares: str = "") -> None:
+    """Check numbers of a dataclass by the names of their fields, separated by spaces."""
+    for name in counts.split():
+        check_count(getattr(of, name), name)
+    kinds = ((positive, 1e-300, np.inf, "a positive number"), (least_0, 0.0, np.inf, "0 or more"))
+    for names, low, high, remedy in (*kinds, (shares, 0.0, 1.0, "a number from 0 to 1")):
+        for name in names.split():
+            if not low <= check_number(getattr(of, name), name) <= high:
+                raise UncurseError(f"{name}={getattr(of, name):g}; pass {remedy}")
+
+
 @dataclass(frozen=True)
 class Auctions:
-    """Auctions of the chosen candidates.
-
-    Examples
-    --------
-    >>> Auctions(np.zeros((1, 2)), np.zeros(1), np.ones(1)).rate
-    array([0.5])
-    """
+    """Auctions of the chosen candidates."""
 
     scores: Array  # (n, S) log odds by the served model, then by replicas
     truth: Array  # (n,) true log odds
@@ -143,12 +145,14 @@ def _split(count: int, most: int) -> list[int]:
 
 # ---------------------------------------------------------------------------- what a policy earns
 
+_AMOUNTS = ("overcharge", "spend", "clicks", "surplus", "lost", "overpaid")
+
 
 @dataclass(frozen=True)
 class Account:
     """Sums over the auctions of a policy. Clicks are expected clicks, by the true rates.
 
-    The platform charges an advertiser the value of the predicted clicks, as in optimised cost per mille. If the
+    The platform charges an advertiser the value of the predicted clicks, as in optimized cost per mille. If the
     predictions of the impressions won are 20% too high, the advertiser pays 20% more than the clicks are worth.
 
     Examples
@@ -169,6 +173,11 @@ class Account:
     overpaid: float  # price minus value of impressions that were won and not worth it
     welfare: float  # value of the impressions won, and prices of those lost, which others value so much
     best_welfare: float  # the same if every impression went to who values it most
+
+    def figure(self, name: str) -> float:
+        """Return a property by name: amounts for 1,000 auctions, impressions won as a share."""
+        value = float(getattr(self, name))
+        return 1000 * value / self.auctions if name in _AMOUNTS else value / self.auctions if name == "won" else value
 
     def __add__(self, other: Account) -> Account:
         return Account(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

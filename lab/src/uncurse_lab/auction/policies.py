@@ -10,18 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uncurse._types import Array
-from uncurse.calibration import CALIBRATORS, fit_calibrator
-from uncurse.debias import VAD, Auto, Tower
+from uncurse.calibration import CALIBRATORS, calibrate
 from uncurse.errors import UncurseError
-from uncurse.evidence import Cells
 from uncurse.links import logistic
+from uncurse.methods import VAD, Auto, ReplicaCalibrator
 
 Policy = Callable[[Array], Array]  # served log odds to predicted click rates; ranking does not change
 
 #: Policies in the order of the tables. "truth" is not one: it knows the true rates.
-POLICIES = ("as served", "multiplier", *CALIBRATORS, "vad", "platt + vad", "tower", "auto")
+POLICIES = ("as served", "multiplier", *CALIBRATORS, "vad", "platt + vad", "labels", "auto")
 #: Policies that are compared unless others are named.
-DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "platt + vad", "tower", "auto")
+DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "platt + vad", "labels", "auto")
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class History:
     shown: Array  # (m, S) the same for ads that were shown
     clicks: NDArray[Any]  # (m,) whether they were clicked
     replicas: str = "seeds"  # how the replicas were trained, see `uncurse.VAD`
+    labels_from: str = "elsewhere"  # what selected the ads that were shown, see `uncurse.Auto`
 
 
 def fit_policy(name: str, history: History) -> Policy:
@@ -49,18 +49,19 @@ def fit_policy(name: str, history: History) -> Policy:
         factor = float(clicks.sum() / as_served(shown).sum())
         return lambda served: np.minimum(factor * as_served(served), 1.0)
     if name in CALIBRATORS:
-        return fit_calibrator(name, Cells().update(shown, clicks)).at_logits
-    labelled, kind = (history.shown, clicks), history.replicas
-    if name == "vad":
-        return VAD(lambda_floor=0.0, replicas=kind).fit(history.pool).map_.at_logits
-    if name == "platt + vad":
-        tandem = VAD(calibrator="platt", lambda_floor=0.0, replicas=kind)
-        return tandem.fit(history.pool, labelled=labelled).map_.at_logits
-    if name == "tower":
-        return Tower(replicas=kind).fit(history.pool, labelled=labelled).map_.at_logits
-    if name == "auto":
-        return Auto(replicas=kind).fit(history.pool, labelled=labelled).map_.at_logits
-    raise UncurseError(f"there is no policy {name!r}; use one of {', '.join(POLICIES)}")
+        return calibrate(name, shown, clicks).at_logits
+    options: Any = {"scale": "logit", "replicas": history.replicas}
+    models: dict[str, Any] = {
+        "vad": VAD(lambda_floor=0.0, **options),
+        "platt + vad": VAD(calibrator="platt", lambda_floor=0.0, **options),
+        "labels": ReplicaCalibrator(**options),
+        "auto": Auto(**options),
+    }
+    labels: dict[str, Any] = {} if name == "vad" else {"labeled": (history.shown, clicks)}
+    if name in ("labels", "auto"):
+        labels["labels_from"] = history.labels_from
+    policy: Policy = models[name].fit(history.pool, **labels).map_.at_logits
+    return policy
 
 
 def check_policies(names: Sequence[str], known: Sequence[str] = POLICIES) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Replay a log of auctions: what a policy would have won, paid and received, and the result as text and JSON."""
+"""Replay a log of auctions: what a policy would have won, paid and received."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from uncurse import documents
 from uncurse._types import Array
 from uncurse.errors import UncurseError
 from uncurse.links import to_link
-from uncurse.text_tables import TextTable
 from uncurse.validation import check_choice, check_labels, check_number, check_scores
 
+from ..render import Part, TextTable
 from .files import read_columns
 from .policies import History, Policy, as_served, fit_policy
 from .results import as_percent
@@ -32,7 +32,7 @@ CAVEATS = (
     "The ads and the clicks are those of the logging bidder. A model that chooses among several ads would show others.",
     "Clicks are few; the intervals are exact Poisson intervals for them. They hold for the clicks of these "
     "impressions, and not for another day.",
-    "One score without replicas shows nothing of its own noise: VAD, Tower and Auto need replicas. Fit them with "
+    "One score without replicas shows nothing of its own noise: VAD, labels and Auto need replicas. Fit them with "
     "'uncurse fit' on a pool, and pass the map.",
 )
 _LEVEL = 0.95
@@ -107,6 +107,51 @@ class Replay:
     shading: float  # factor on all bids
     logged: ReplayAccount  # all auctions of the log, at their prices
 
+    def to_json(self) -> str:
+        """Return one JSON document with a flat record for each policy."""
+        records = []
+        for policy, account in self.accounts.items():
+            record = {"policy": policy, **vars(account)}
+            record |= {name: getattr(account, name) for name in ("error", "overcharge", "surplus", "cost_per_click")}
+            for name in ("error", "overcharge"):
+                record[f"{name}_low"], record[f"{name}_high"] = getattr(account, f"{name}_interval")
+            finite = {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in record.items()}
+            records.append(finite)
+        content = {"price": self.price, "shading": self.shading, "records": records, "caveats": list(CAVEATS)}
+        return documents.dumps("auction-replay", content)
+
+    def parts(self, brief: bool = False) -> Iterator[Part]:
+        """Yield the cost of over-prediction in a sentence, the table, and what a replay cannot show."""
+        served, logged = self.accounts["as served"], self.logged
+        low, high = served.overcharge_interval
+        yield (
+            f"As served, advertisers would be charged {served.overcharge:,.0f} (95% interval {low:,.0f} to "
+            f"{high:,.0f}) more than the {served.clicks:,} clicks are worth: {as_percent(served.error, 0)}."
+        )
+        shading = "" if self.shading == 1 else f", bids shaded to {self.shading:g}"
+        yield (
+            f"{logged.auctions:,} logged auctions with {logged.clicks:,} clicks, at a cost per click of "
+            f"{logged.cost_per_click:,.1f}. Replayed as {self.price}-price auctions, value of a click "
+            f"{logged.value:,.4g}{shading}. Prices are for a thousand impressions; other amounts are totals in the "
+            "same currency."
+        )
+        yield TextTable("", self.table())
+        yield ["Caveats", *(f"- {line}" for line in CAVEATS)]
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return a header and a row for each policy."""
+        head = ("policy", "won", "clicks", "predicted", "over-prediction (95%)", "overcharge (95%)")
+        table: list[tuple[str, ...]] = [(*head, "spend", "cost per click", "surplus")]
+        for name, one in self.accounts.items():
+            low, high = one.error_interval
+            least, most = one.overcharge_interval
+            clicks = f"{100 * one.won / one.auctions:.1f}%", f"{one.clicks:,}", f"{one.predicted:.1f}"
+            error = f"{as_percent(one.error, 0)} ({as_percent(low, 0)} to {as_percent(high, 0)})"
+            overcharge = f"{one.overcharge:,.0f} ({least:,.0f} to {most:,.0f})"
+            money = f"{one.spend:,.1f}", f"{one.cost_per_click:,.1f}", f"{one.surplus:,.1f}"
+            table.append((name, *clicks, error, overcharge, *money))
+        return table
+
 
 def read_log(path: str | Path, click: str, price: str, score: str, *, scale: str = "probability") -> AuctionLog:
     """Read a log of auctions from a file that `read_columns` reads.
@@ -156,8 +201,6 @@ def replay(
     worth = cost_per_click if value is None else check_number(value, "value")
     if not worth > 0:
         raise UncurseError("the log has no clicks, so it has no cost per click; pass the value of a click")
-    if not check_number(shading, "shading") > 0:
-        raise UncurseError(f"shading={shading:g}; pass a positive number")
 
     def account(predictions: Array, won: NDArray[np.bool_], paid: Array) -> ReplayAccount:
         counts = len(won), int(won.sum()), int(log.clicks[won].sum())
@@ -170,60 +213,3 @@ def replay(
         accounts[name] = account(predictions, bids > log.prices, log.prices if price == "second" else bids)
     logged = account(as_served(log.scores), np.ones(len(log.clicks), bool), log.prices)
     return Replay(accounts, price, shading, logged)
-
-
-# ---------------------------------------------------------------------------- text
-
-
-def replay_table(found: Replay) -> list[tuple[str, ...]]:
-    """Return a header and a row for each policy."""
-    head = ("policy", "won", "clicks", "predicted", "over-prediction (95%)", "overcharge (95%)")
-    table: list[tuple[str, ...]] = [(*head, "spend", "cost per click", "surplus")]
-    for name, one in found.accounts.items():
-        low, high = one.error_interval
-        least, most = one.overcharge_interval
-        clicks = f"{100 * one.won / one.auctions:.1f}%", f"{one.clicks:,}", f"{one.predicted:.1f}"
-        error = f"{as_percent(one.error, 0)} ({as_percent(low, 0)} to {as_percent(high, 0)})"
-        overcharge = f"{one.overcharge:,.0f} ({least:,.0f} to {most:,.0f})"
-        money = f"{one.spend:,.1f}", f"{one.cost_per_click:,.1f}", f"{one.surplus:,.1f}"
-        table.append((name, *clicks, error, overcharge, *money))
-    return table
-
-
-def replay_parts(found: Replay) -> list[str | Sequence[str] | TextTable]:
-    """Return the text of a replay in parts, for `as_text` and `as_markdown`."""
-    served, logged = found.accounts["as served"], found.logged
-    low, high = served.overcharge_interval
-    first = (
-        f"As served, advertisers would be charged {served.overcharge:,.0f} (95% interval {low:,.0f} to {high:,.0f}) "
-        f"more than the {served.clicks:,} clicks are worth: {as_percent(served.error, 0)}."
-    )
-    shading = "" if found.shading == 1 else f", bids shaded to {found.shading:g}"
-    second = (
-        f"{logged.auctions:,} logged auctions with {logged.clicks:,} clicks, at a cost per click of "
-        f"{logged.cost_per_click:,.1f}. Replayed as {found.price}-price auctions, value of a click {logged.value:,.4g}"
-        f"{shading}. Prices are for a thousand impressions; other amounts are totals in the same currency."
-    )
-    return [first, second, TextTable("", replay_table(found)), ["Caveats", *(f"- {line}" for line in CAVEATS)]]
-
-
-def replay_records(found: Replay) -> list[dict[str, Any]]:
-    """Return a flat record for each policy."""
-    records = []
-    for policy, account in found.accounts.items():
-        record = {"policy": policy, **vars(account)}
-        record |= {name: getattr(account, name) for name in ("error", "overcharge", "surplus", "cost_per_click")}
-        for name in ("error", "overcharge"):
-            record[f"{name}_low"], record[f"{name}_high"] = getattr(account, f"{name}_interval")
-        records.append(record)
-    return records
-
-
-def replay_json(found: Replay) -> str:
-    """Return a replay as one JSON document."""
-    rows = [
-        {k: None if isinstance(v, float) and not abs(v) < float("inf") else v for k, v in record.items()}
-        for record in replay_records(found)
-    ]
-    content = {"price": found.price, "shading": found.shading, "records": rows, "caveats": list(CAVEATS)}
-    return documents.dumps("auction-replay", content)

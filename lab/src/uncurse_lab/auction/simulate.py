@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 
 from uncurse._types import Array
 from uncurse.errors import UncurseError
 from uncurse.threads import in_threads
-from uncurse.validation import check_choice, check_count, check_number
+from uncurse.validation import check_choice
 
-from .market import Account, Auctions, Market, settle
+from .market import Account, Auctions, Market, check_fields, settle
 from .policies import DEFAULT, History, Policy, as_served, check_policies, fit_policy
 
 #: Not a policy that can be served: it bids by the true rates, for the ad that the model chose.
 TRUTH = "truth"
-#: Labelled rows: impressions that today's model won; those that an earlier model with errors of its own won, scored by
+#: Labeled rows: impressions that today's model won; those that an earlier model with errors of its own won, scored by
 #: today's; or random ads.
 LABELS = ("won", "earlier", "random")
 _PACING_AUCTIONS = 200_000  # from which the factor is set that keeps the spend within the budget
@@ -29,34 +28,25 @@ _PACING_AUCTIONS = 200_000  # from which the factor is set that keeps the spend 
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes and options of a simulation.
-
-    Examples
-    --------
-    >>> Settings(labels="earlier").repetitions
-    5
-    """
+    """Sizes and options of a simulation."""
 
     auctions: int = 200_000  # of the day that is measured, in each repetition
     repetitions: int = 5  # with other random numbers
-    history: int = 200_000  # requests of the day before, from which the labelled rows come
+    history: int = 200_000  # requests of the day before, from which the labeled rows come
     labels: str = "won"  # one of `LABELS`
-    explore: float = 0.0  # share of the requests of the day before that show a random ad, which is a labelled row too
+    explore: float = 0.0  # share of the requests of the day before that show a random ad, which is a labeled row too
     pool: int = 100_000  # candidates of the sample of the pool
     replicas: int = 3  # models that score it, the served one included
     budget: float | None = None  # largest spend for a thousand requests; one factor lowers all bids until it is kept
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("auctions", "repetitions", "history", "pool"):
-            check_count(getattr(self, name), name)
         check_choice("labels", self.labels, LABELS)
-        if not 0 <= check_number(self.explore, "explore") < 1:
-            raise UncurseError(f"explore={self.explore:g}; pass a share from 0 to below 1")
+        check_fields(self, counts="auctions repetitions history pool", shares="explore")
         if self.replicas < 2:
             raise UncurseError(f"replicas={self.replicas}; a policy needs the served model and at least one replica")
-        if self.budget is not None and not check_number(self.budget, "budget") > 0:
-            raise UncurseError(f"budget={self.budget:g}; pass a positive amount for a thousand requests")
+        if self.budget is not None:
+            check_fields(self, positive="budget")
 
 
 @dataclass(frozen=True)
@@ -66,12 +56,11 @@ class Outcome:
     market: Market
     settings: Settings
     accounts: Mapping[str, tuple[Account, ...]]  # by policy, for each repetition
-    pacing: Mapping[str, tuple[float, ...]]  # factor on the bids for each; 1 without a budget
-    labelled: tuple[tuple[int, int], ...]  # labelled rows and their clicks, in each repetition
+    labeled: tuple[tuple[int, int], ...]  # labeled rows and their clicks, in each repetition
 
-    def mean(self, policy: str, figure: Callable[[Account], float]) -> tuple[float, float]:
-        """Return the mean of a figure over repetitions, and its standard error."""
-        return mean_and_error([figure(account) for account in self.accounts[policy]])
+    def mean(self, policy: str, figure: str) -> tuple[float, float]:
+        """Return the mean of a figure, see `Account.figure`, over repetitions, and its standard error."""
+        return mean_and_error([account.figure(figure) for account in self.accounts[policy]])
 
     def removed(self, policy: str) -> tuple[float, float]:
         """Return the share of the overcharge as served that a policy removes, and its standard error.
@@ -99,7 +88,7 @@ def simulate(
 ) -> Outcome:
     """Simulate days in a market, with every policy on the same auctions.
 
-    In each repetition the platform first collects labelled rows for a day. All policies are fitted to these and to a
+    In each repetition the platform first collects labeled rows for a day. All policies are fitted to these and to a
     sample of the pool, and bid in the same auctions of the next day. Maps are monotone, so all choose the same ads.
     `progress` is called with the number of auctions done since the last call.
 
@@ -107,28 +96,22 @@ def simulate(
     --------
     >>> small = Settings(auctions=20_000, repetitions=2, history=20_000, pool=10_000)
     >>> found = simulate(Market(candidates=20), small, policies=["as served"])
-    >>> bool(found.mean("as served", lambda account: account.overcharge)[0] > 0)
+    >>> bool(found.mean("as served", "overcharge")[0] > 0)
     True
     """
     options = settings or Settings()
     names = (*check_policies(policies), TRUTH)
     runs = [_simulate_once(market, options, names, i, progress) for i in range(options.repetitions)]
-    accounts, pacing, labelled = zip(*runs, strict=True)
-    return Outcome(
-        market,
-        options,
-        {name: tuple(each[name] for each in accounts) for name in names},
-        {name: tuple(each[name] for each in pacing) for name in names},
-        labelled,
-    )
+    accounts, labeled = zip(*runs, strict=True)
+    return Outcome(market, options, {name: tuple(each[name] for each in accounts) for name in names}, labeled)
 
 
 def _simulate_once(
     market: Market, options: Settings, names: tuple[str, ...], number: int, progress: Callable[[int], None] | None
-) -> tuple[dict[str, Account], dict[str, float], tuple[int, int]]:
-    """Return accounts and factors on bids by policy, and the number of labelled rows and of their clicks."""
+) -> tuple[dict[str, Account], tuple[int, int]]:
+    """Return accounts by policy, and the number of labeled rows and of their clicks."""
     history = observe(market, options, [options.seed, number, 0])
-    labelled = len(history.clicks), int(history.clicks.sum())
+    labeled = len(history.clicks), int(history.clicks.sum())
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # of labels that the served score selected
         fitted = {name: fit_policy(name, history) for name in names if name != TRUTH}
     del history
@@ -139,30 +122,7 @@ def _simulate_once(
 
     chunks = market.auctions(options.auctions, stream(options.seed, number, 2), progress=progress)
     parts = [in_threads(partial(settled, chunk), names) for chunk in chunks]
-    accounts = {name: reduce(add, some) for name, some in zip(names, zip(*parts, strict=True), strict=True)}
-    return accounts, factors, labelled
-
-
-def sensitivity(
-    market: Market,
-    settings: Settings,
-    field: str,
-    values: Sequence[float],
-    *,
-    policies: Sequence[str] = DEFAULT,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[tuple[float, Outcome], ...]:
-    """Simulate the market for several values of one of its fields, or of the budget."""
-    found = []
-    for value in values:
-        varied, options = market, settings
-        if field == "budget":
-            options = replace(settings, budget=value)
-        else:
-            number: Any = int(value) if field == "candidates" else value
-            varied = replace(market, **{field: number})
-        found.append((value, simulate(varied, options, policies=policies, progress=progress)))
-    return tuple(found)
+    return {name: reduce(add, some) for name, some in zip(names, zip(*parts, strict=True), strict=True)}, labeled
 
 
 def _predict(fitted: Mapping[str, Policy], name: str, auctions: Auctions) -> Array:
@@ -194,7 +154,8 @@ def observe(market: Market, settings: Settings, seed: Sequence[int]) -> History:
             "more requests, or raise the value of a click"
         )
     pool, _ = market.random_ads(settings.pool, [stream(*seed, 2), 1], replicas=replicas)
-    return History(pool, np.concatenate(scores), labels)
+    labels_from = "winners" if settings.labels == "won" else "elsewhere"
+    return History(pool, np.concatenate(scores), labels, labels_from=labels_from)
 
 
 def _pacing(

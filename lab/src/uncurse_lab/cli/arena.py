@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from uncurse.cli.options import MarkdownFile, ReportFile, Seed
-from uncurse.cli.output import Format, Quiet, check_outputs, command_line, emit, note, progress_over, write_file
+from uncurse.cli.output import Format, Quiet, check_outputs, note, progress_over
 from uncurse.errors import UncurseError
 
-from .app import app
-
-_QUICK_REPLICATIONS = 8
-_QUICK_SPLITS = 4
-_REAL_ROWS = 250_000
+from .show import refuse, show
 
 
-@app.command()
 def arena(
+    context: typer.Context,
     world: Annotated[list[str] | None, typer.Option(help="World to simulate; may be repeated.")] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help='Method in a world, such as "Tower S=3", or Tower for every S; may be repeated.'),
+        typer.Option(help='Method in a world, such as "labels S=3", or labels for every S; may be repeated.'),
     ] = None,
     replications: Annotated[
         int | None,
@@ -42,12 +38,7 @@ def arena(
     shift: Annotated[
         bool, typer.Option("--shift", help="On a real log, thin pool and test by 1 − p of another model.")
     ] = False,
-    rows: Annotated[
-        int | None, typer.Option(min=100, help="Rows of a real log, drawn at random; 250,000 by default.")
-    ] = None,
-    dlrm: Annotated[
-        Path | None, typer.Option(help="Logits of trained DLRMs; by default those of the repository.")
-    ] = None,
+    rows: Annotated[int, typer.Option(min=100, help="Rows of a real log, drawn at random.")] = 250_000,
     report: ReportFile = None,
     markdown: MarkdownFile = None,
     format: Format = "table",
@@ -59,25 +50,17 @@ def arena(
 
     On a real log held-out labels decide (--real train.csv --model lightgbm --shift).
 
-    Example: uncurse-lab arena --world unequal-noise --method vanilla --method Tower --replications 20
+    Example: uncurse-lab arena --world unequal-noise --method vanilla --method labels --replications 20
     """
-    inputs = [*(real or []), *([] if dlrm is None else [dlrm])]
-    check_outputs({"--report": report, "--markdown": markdown}, inputs)
-    of_worlds = {"--world": world, "--method": method, "--dlrm": dlrm, "--report": report}
-    of_logs = {"--model": model, "--shift": shift, "--rows": rows}
-    remedy = "worlds whose truth is known; omit it with --real" if real else "a real log; pass --real FILE too"
-    for name, given in (of_worlds if real else of_logs).items():
-        if given:
-            raise UncurseError(f"{name} is for {remedy}")
-    found: Any
-    text: Any
+    check_outputs({"--report": report, "--markdown": markdown}, real or [])
     if real:
-        from ..arena import real as text
-        from ..arena.click_logs import read_click_log
-
+        refuse(context, "world method report", "worlds whose truth is known; omit it with --real")
         if model is None:
             raise UncurseError("pass --model with --real: lightgbm, lightgbm-small, logistic or mlp")
-        log = read_click_log(real, rows or _REAL_ROWS, seed)
+        from ..arena.click_logs import read_click_log
+        from ..arena.real import SPLITS, run
+
+        log = read_click_log(real, rows, seed)
         if log.bad_lines:
             note(f"skipped {log.bad_lines:,} bad {'line' if log.bad_lines == 1 else 'lines'}, first {log.first_bad}")
         if log.name == "avazu":
@@ -85,22 +68,17 @@ def arena(
                 f"read as a log like Avazu's: the label is click, each of {log.codes.shape[1]} other columns is a "
                 "category, numbers too, and id, device_id and device_ip are left out"
             )
-        splits = replications or (_QUICK_SPLITS if quick else text.SPLITS)
-        bar = partial(progress_over, "splits")
-        found = text.run(log, model, shift=shift, splits=splits, seed=seed, progress=bar)
-    else:
-        from .. import arena as worlds
-        from ..arena import text
+        splits, bar = replications or (4 if quick else SPLITS), partial(progress_over, "splits")
+        results = run(log, model, shift=shift, splits=splits, seed=seed, progress=bar)
+        show(results.parts, results.to_json, format, markdown=markdown)
+        return
+    refuse(context, "model shift rows", "a real log; pass --real FILE too")
+    from .. import arena as worlds
+    from ..arena.methods import QUICK
 
-        methods = method or (worlds.QUICK if quick else None)
-        count = replications or (_QUICK_REPLICATIONS if quick else worlds.REPLICATIONS)
-        found = worlds.run(world or None, methods, count, seed, dlrm=dlrm, progress=partial(progress_over, "draws"))
-        for line in found.notes():
-            note(line)
-    emit(format, lambda: text.text(found), found.to_json)
-    if markdown is not None:
-        write_file(markdown, text.markdown(found))
-    if report is not None:
-        from ..arena.page import render
-
-        write_file(report, render(found, command_line()))
+    methods, draws = method or (QUICK if quick else None), replications or (8 if quick else worlds.REPLICATIONS)
+    found = worlds.run(world or None, methods, draws, seed, progress=partial(progress_over, "draws"))
+    for name, why in found.left_out.items():
+        note(f"left out: {name}: {why}")
+    title = "The arena: worlds with known probabilities"
+    show(found.parts, found.to_json, format, markdown=markdown, report=report, title=title)

@@ -9,27 +9,32 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from uncurse.cli.options import MarkdownFile, ReportFile, Seed, share
-from uncurse.cli.output import Format, Quiet, check_outputs, command_line, emit, note, working, write_file
-from uncurse.cli.reading import load_map
+from uncurse.cli.output import Format, Quiet, check_outputs, note, working
 from uncurse.errors import UncurseError
-from uncurse.text_tables import as_markdown, as_text
 
-from .app import app
+from .show import passed, refuse, show
 
 if TYPE_CHECKING:
     from ..auction import Market, Settings
+    from ..auction.loop import LoopOutcome
+    from ..auction.replay import Replay
+    from ..auction.results import Results
 
 _QUICK = {"auctions": 50_000, "history": 50_000, "pool": 50_000, "repetitions": 3}
 _LOOPS = 3  # repetitions of the closed loop
 _LOOP_QUICK = {"ads": 1000, "requests": 10_000}
+_OF_MARKETS = (
+    "candidates noise spread mean budget landscape auctions repetitions policy labels explore sensitivity days "
+    "bootstrap quick report"
+)
 
 
-@app.command()
 def auction(
-    candidates: Annotated[int | None, typer.Option(min=1, help="Ads for each request (default 100).")] = None,
-    noise: Annotated[float | None, typer.Option(help="Standard deviation of the error of log odds (0.3).")] = None,
-    spread: Annotated[float | None, typer.Option(help="Standard deviation of the true log odds (1).")] = None,
-    mean: Annotated[float | None, typer.Option(help="Mean of the true log odds (-7).")] = None,
+    context: typer.Context,
+    candidates: Annotated[int, typer.Option(min=1, help="Ads for each request.")] = 100,
+    noise: Annotated[float, typer.Option(help="Standard deviation of the error of log odds.")] = 0.3,
+    spread: Annotated[float, typer.Option(help="Standard deviation of the true log odds.")] = 1.0,
+    mean: Annotated[float, typer.Option(help="Mean of the true log odds.")] = -7.0,
     value: Annotated[
         float | None, typer.Option(help="Value of a click (5); with --replay by default the cost per click of the log.")
     ] = None,
@@ -45,15 +50,15 @@ def auction(
         typer.Option(help="Competing prices: a histogram of whole prices (.json), or a parquet or CSV file."),
     ] = None,
     landscape_column: Annotated[str, typer.Option(help="Column of the prices in a parquet or CSV file.")] = "price",
-    auctions: Annotated[int | None, typer.Option(min=1, help="Auctions of each repetition (200,000).")] = None,
+    auctions: Annotated[int, typer.Option(min=1, help="Auctions of each repetition.")] = 200_000,
     repetitions: Annotated[
-        int | None, typer.Option(min=1, help="Repetitions, for standard errors (5; closed loop 3).")
-    ] = None,
+        int, typer.Option(min=1, help="Repetitions, for standard errors (closed loop: 3 by default).")
+    ] = 5,
     policy: Annotated[list[str] | None, typer.Option(help="Policy to compare; may be repeated.")] = None,
     labels: Annotated[
-        Literal["won", "earlier", "random"] | None,
-        typer.Option(help="Labelled rows: won by the served model (default), by an earlier model, or random ads."),
-    ] = None,
+        Literal["won", "earlier", "random"],
+        typer.Option(help="Labeled rows: won by the served model, by an earlier model, or random ads."),
+    ] = "won",
     explore: Annotated[str | None, typer.Option(help="Share of requests that show a random ad, such as 2%.")] = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Also vary the ads for each request, noise, shading and budget.")
@@ -65,7 +70,9 @@ def auction(
         bool,
         typer.Option("--bootstrap", help="In the closed loop, replicas are bootstraps instead of retrained models."),
     ] = False,
-    replay: Annotated[str | None, typer.Option(help="Log of auctions to replay, instead of a simulation.")] = None,
+    log: Annotated[
+        str | None, typer.Option("--replay", help="Log of auctions to replay, instead of a simulation.")
+    ] = None,
     click: Annotated[str | None, typer.Option(help="Column of clicks in the log.")] = None,
     price: Annotated[str | None, typer.Option(help="Column of the highest competing price in the log.")] = None,
     score: Annotated[str | None, typer.Option(help="Column of the served score in the log.")] = None,
@@ -88,8 +95,8 @@ def auction(
     """Show what over-prediction after selection costs in money.
 
     A platform scores the ads of each request, bids for the best, wins and pays. Every policy turns the same scores into
-    bids: as served, by a multiplier, calibrators, VAD, Tower, Auto, or the truth. A .txt or .tsv log without a header
-    has columns 0, 1, 2 and so on.
+    bids: as served, by a multiplier, calibrators, VAD, replica calibration, Auto, or the truth. A .txt or .tsv log
+    without a header has columns 0, 1, 2 and so on.
 
     \b
     Examples:
@@ -97,64 +104,55 @@ def auction(
       uncurse-lab auction --labels earlier --sensitivity --days 30
       uncurse-lab auction --replay log.parquet --click click --price price --score p --scale probability --map map.json
     """
-    inputs = [path for path in (landscape, replay, train, *(maps or [])) if path is not None]
+    inputs = [path for path in (landscape, log, train, *(maps or [])) if path is not None]
     check_outputs({"--report": report, "--markdown": markdown}, inputs)
-    of_markets = {
-        "--candidates": candidates, "--noise": noise, "--spread": spread, "--mean": mean, "--budget": budget,
-        "--landscape": landscape, "--auctions": auctions, "--repetitions": repetitions, "--policy": policy,
-        "--labels": labels, "--explore": explore, "--sensitivity": sensitivity, "--days": days,
-        "--bootstrap": bootstrap, "--quick": quick, "--report": report,
-    }  # fmt: skip
-    of_logs = {"--click": click, "--price": price, "--score": score, "--scale": scale, "--map": maps, "--train": train}
-    remedy = "a simulated market; omit it with --replay" if replay else "a log; pass --replay LOG too"
-    for name, option in (of_markets if replay else of_logs).items():
-        if option is not None and option is not False:
-            raise UncurseError(f"{name} is for {remedy}")
-    if replay is not None:
+    found: Results | Replay
+    if log is not None:
+        refuse(context, _OF_MARKETS, "a simulated market; omit it with --replay")
         columns = {"--click": click, "--price": price, "--score": score, "--scale": scale}
         options = {"value": value, "price": auction, "shading": shading}
-        _replay(replay, columns, maps or [], train, options, markdown, format)
+        found = _replay(log, columns, maps or [], train, options)
+        show(found.parts, found.to_json, format, markdown=markdown)
         return
+    refuse(context, "click price score scale maps train", "a log; pass --replay LOG too")
     if bootstrap and days is None:
         raise UncurseError("--bootstrap is for the closed loop; pass --days 30 too")
-    from ..auction import Landscape, Market, Settings, results
+    from ..auction import Landscape, Market, Settings
+    from ..auction.results import Results
 
     prices = Landscape.default() if landscape is None else Landscape.from_file(landscape, landscape_column)
-    numbers = {"candidates": candidates, "noise": noise, "spread": spread, "mean": mean, "value": value}
-    given: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
-    market = Market(price=auction, shading=shading, landscape=prices, **given)
-    sizes: dict[str, Any] = {**(_QUICK if quick else {})}
-    sizes |= {name: size for name, size in (("auctions", auctions), ("repetitions", repetitions)) if size is not None}
+    worth = Market.value if value is None else value
+    market = Market(candidates, mean, spread, noise, worth, auction, shading, prices)
+    sizes = {"auctions": auctions, "repetitions": repetitions}
+    given = passed(context, *sizes)
+    sizes |= {name: size for name, size in _QUICK.items() if quick and name not in given}
     random = 0.0 if explore is None else share(explore, "--explore")
-    settings = Settings(budget=budget, labels=labels or "won", explore=random, seed=seed, **sizes)
+    settings = Settings(budget=budget, labels=labels, explore=random, seed=seed, **sizes)
     outcome, varied = _simulate(market, settings, policy, sensitivity)
     loop = None
     if days is not None:
-        loop = _run_loop(market, settings, days, repetitions or _LOOPS, policy, bootstrap, quick)
-    found = results.Results(outcome, varied, loop)
-    emit(format, lambda: results.text(found), lambda: results.to_json(found))
-    if markdown is not None:
-        write_file(markdown, results.markdown(found))
-    if report is not None:
-        from ..auction.page import render
-
-        with working("drawing"):
-            page = render(found, command_line())
-        write_file(report, page)
+        count = repetitions if "repetitions" in given else _LOOPS
+        loop = _run_loop(market, settings, days, count, policy, bootstrap, quick)
+    found = Results(outcome, varied, loop)
+    show(found.parts, found.to_json, format, markdown=markdown, report=report, title="What over-prediction costs")
 
 
-def _simulate(market: Market, settings: Settings, policies: list[str] | None, vary: bool) -> Any:
+def _simulate(market: Market, settings: Settings, policies: list[str] | None, vary: bool) -> tuple[Any, Any]:
     """Simulate the market, and others if they are wanted, with one progress bar."""
-    from ..auction import DEFAULT, sensitivity, simulate
+    from ..auction import DEFAULT, simulate
     from ..auction.results import SENSITIVITY
 
     fields = SENSITIVITY if vary else {}
     runs = 1 + sum(map(len, fields.values()))
     with working("auctions", lambda: runs * settings.auctions * settings.repetitions) as advance:
-        options: dict[str, Any] = {"policies": policies or DEFAULT, "progress": advance}
-        outcome = simulate(market, settings, **options)
-        return outcome, {
-            name: sensitivity(market, settings, name, values, **options) for name, values in fields.items()
+
+        def run(**changed: Any) -> Any:
+            budget = {"budget": changed.pop("budget")} if "budget" in changed else {}
+            options = replace(settings, **budget)
+            return simulate(replace(market, **changed), options, policies=policies or DEFAULT, progress=advance)
+
+        return run(), {
+            name: tuple((value, run(**{name: value})) for value in values) for name, values in fields.items()
         }
 
 
@@ -166,7 +164,7 @@ def _run_loop(
     policies: list[str] | None,
     bootstrap: bool,
     quick: bool,
-) -> Any:
+) -> LoopOutcome:
     """Run a closed loop; its ads are its own, and the market has the same kind of auction and prices."""
     from ..auction.loop import LOOP_DEFAULT, World, run_loop
 
@@ -180,29 +178,21 @@ def _run_loop(
 
 
 def _replay(
-    log: str,
-    columns: dict[str, str | None],
-    maps: list[str],
-    train: str | None,
-    options: dict[str, Any],
-    markdown: Path | None,
-    format: str,
-) -> None:
+    log: str, columns: dict[str, str | None], maps: list[str], train: str | None, options: dict[str, Any]
+) -> Replay:
+    from uncurse import load
+
     from ..auction import replay
 
     for name, column in columns.items():
         if column is None:
             raise UncurseError(f"{name} is missing; --replay needs --click, --price, --score and --scale")
     click, price, score, scale = map(str, columns.values())
+    if train is None and not maps:
+        note("pass --train LOG for calibrators, or --map FILE for a map, to compare them with the scores as served")
     with working("replaying"):
         auctions = replay.read_log(log, click, price, score, scale=scale)
         policies = {} if train is None else replay.fit_on_log(replay.read_log(train, click, price, score, scale=scale))
         for path in maps:
-            policies[Path(path).name if Path(path).name not in policies else path] = load_map(path)[0].at_logits
-        found = replay.replay(auctions, policies, **options)
-    parts = replay.replay_parts(found)
-    emit(format, lambda: as_text(parts), lambda: replay.replay_json(found))
-    if train is None and not maps:
-        note("pass --train LOG for calibrators, or --map FILE for a map, to compare them with the scores as served")
-    if markdown is not None:
-        write_file(markdown, as_markdown(parts))
+            policies[Path(path).name if Path(path).name not in policies else path] = load(path).map.at_logits
+        return replay.replay(auctions, policies, **options)

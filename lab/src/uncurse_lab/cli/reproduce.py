@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from uncurse import documents
-from uncurse.cli.options import MarkdownFile
-from uncurse.cli.output import Format, Quiet, check_outputs, emit, note, progress_over, working, write_file
+from uncurse.cli.options import MarkdownFile, Seed
+from uncurse.cli.output import Format, Quiet, check_outputs, note, progress_over, working
 from uncurse.errors import UncurseError
 from uncurse.version import __version__
+
+from .show import refuse, show
 
 reproduce = typer.Typer(help="Run the experiments of the paper.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @reproduce.command()
 def synthetic(
-    replications: Annotated[
-        int | None, typer.Option(min=2, help="Number of replications (default 100, as in the paper).")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random numbers (default 0).")] = None,
+    context: typer.Context,
+    replications: Annotated[int, typer.Option(min=2, help="Number of replications.")] = 100,
+    seed: Seed = 0,
     golden: Annotated[
         bool, typer.Option("--golden", help="Use the random stream of the authors, and compare with their figures.")
     ] = False,
@@ -37,16 +37,14 @@ def synthetic(
     """
     from ..paper import synthetic as experiment
 
-    if golden and (replications is not None or seed is not None):
-        raise UncurseError("--golden is one fixed stream of 100 replications; leave out --seed and --replications")
     if golden:
-        figures = experiment.golden_records(experiment.run_golden(progress=progress_over("authors' stream", 100)))
-        document = {"version": __version__, "figures": figures}
-        emit(format, lambda: experiment.golden_text(figures), lambda: documents.dumps("golden", document))
+        refuse(context, "seed replications", "fresh random numbers; --golden is one stream of 100 replications")
+        found = experiment.golden_records(experiment.run_golden(progress=progress_over("authors' stream", 100)))
+        document = {"version": __version__, "figures": found}
+        show(lambda brief: experiment.golden_parts(found), lambda: documents.dumps("golden", document), format)
         return
-    count = 100 if replications is None else replications
-    tables = experiment.run(count, seed or 0, progress=progress_over("replications", count))
-    emit(format, lambda: experiment.text(tables), tables.to_json)
+    tables = experiment.run(replications, seed, progress=progress_over("replications", replications))
+    show(lambda brief: experiment.parts(tables), tables.to_json, format)
 
 
 @reproduce.command(
@@ -108,13 +106,9 @@ def clicks(
         ),
     ] = False,
     vocabulary: Annotated[
-        str, typer.Option(help="Rows whose values make up the vocabulary: training or all.")
+        Literal["training", "all"], typer.Option(help="Rows whose values make up the vocabulary.")
     ] = "training",
-    bad_share: Annotated[float, typer.Option(help="Largest share of bad lines before it is an error.")] = 0.01,
     device: Annotated[str | None, typer.Option(help="cuda or cpu (default: the GPU if there is one).")] = None,
-    precision: Annotated[
-        str, typer.Option(help="Precision of matrix products on a GPU: tf32, float32 or bf16.")
-    ] = "tf32",
     checkpoint: Annotated[Path | None, typer.Option(help="File from which an interrupted training resumes.")] = None,
     all_tables: Annotated[
         bool, typer.Option("--all", help="Print every table of the paper, not only the main ones.")
@@ -127,12 +121,9 @@ def clicks(
     name = str(context.info_name)
     # Threads that wait by spinning starve each other on busy cores; read when PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    given: dict[str, Any] = {"rows": rows, "models": models, "epochs": epochs, "rate": rate, "seed": seed}
-    given |= {"worlds": worlds, "thinning": thinning, "decay": decay, "vocabulary": vocabulary, "device": device}
-    given |= {"precision": precision, "bad_share": bad_share}
-    from ..paper import text
     from ..paper.clicks import run
     from ..paper.rows import QUICK
+    from ..paper.text import parts
 
     if world and data is not None:
         raise UncurseError("--world and --data exclude each other; leave one out")
@@ -142,34 +133,24 @@ def clicks(
         raise UncurseError("--encoded keeps an encoded log; it goes with --data")
     outputs = {"--markdown": markdown, "--checkpoint": checkpoint, "--encoded": encoded}
     check_outputs(outputs, [] if data is None else [data])
+    sizes = {"rows": rows, "models": models, "epochs": epochs}
     if quick:
-        given |= {key: value for key, value in QUICK[name].items() if given.get(key) is None}
+        sizes = {key: QUICK[name][key] if size is None else size for key, size in sizes.items()}
     tables = run(
         name,
         data=data,
         encoded=encoded,
+        **sizes,
+        worlds=worlds,
+        rate=rate,
+        thinning=thinning,
+        decay=decay,
+        seed=seed,
+        vocabulary=vocabulary,
+        device=device,
         checkpoint=checkpoint,
         say=note,
         reading=lambda: working("reading the log"),
-        training_progress=training_progress(),
-        progress=lambda total: progress_over("networks", total),
-        **given,
+        progress=partial(progress_over, "networks"),
     )
-    emit(format, lambda: text.text(tables, everything=all_tables), tables.to_json)
-    if markdown is not None:
-        write_file(markdown, text.markdown(tables))
-
-
-def training_progress() -> Any:
-    """Return a callback that prints a line every half minute; None at a terminal, which shows a bar."""
-    if sys.stderr.isatty():
-        return None
-    last = [time.monotonic()]
-
-    def line(p: Any) -> None:
-        if time.monotonic() - last[0] > 30:
-            last[0] = time.monotonic()
-            speed = f"{p.rows_per_second:,.0f} rows/s"
-            note(f"step {p.step:,} of {p.steps:,}, {speed}, log loss {p.loss:.4f}")
-
-    return line
+    show(partial(parts, tables), tables.to_json, format, brief=not all_tables, markdown=markdown)

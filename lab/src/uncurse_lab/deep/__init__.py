@@ -8,20 +8,16 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from uncurse.optional import needing
+
 from .clicks import Clicks
+
+__all__ = ["DLRM", "Clicks", "XDeepFM", "train_replicas"]
+_HOMES = {"DLRM": "models", "XDeepFM": "models", "train_replicas": "click_stack"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "train_replicas":
-        return importlib.import_module("uncurse.deep").train_replicas
-    if name not in ("DLRM", "XDeepFM"):
+    if name not in _HOMES:
         raise AttributeError(f"module 'uncurse_lab.deep' has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(".models", __name__), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError(f"uncurse_lab.deep.{name} needs PyTorch: pip install 'uncurse[deep]'") from None
-
-
-__all__ = ["DLRM", "Clicks", "XDeepFM", "train_replicas"]
+    with needing("deep", f"uncurse_lab.deep.{name} needs PyTorch"):
+        return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)

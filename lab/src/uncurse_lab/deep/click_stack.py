@@ -3,30 +3,114 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from uncurse.deep.stack import Stack, add_rows
+from uncurse.deep.inputs import pick_device, tensor
+from uncurse.deep.stack import Stack, make_modules
+from uncurse.deep.training import Plan, Replicas, train_stack
+from uncurse.errors import UncurseError
 from uncurse.validation import warn_user
 
+from .clicks import Clicks
 from .models import DLRM, ClickModel, XDeepFM, check_codes
+
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)
+
+
+def train_replicas(
+    model: Callable[..., ClickModel],
+    clicks: Clicks,
+    *,
+    rows: Sequence[Any] | None = None,
+    on_snapshot: Callable[[float, Replicas], None] | None = None,
+    sample_weight: Any = None,
+    device: Any = None,
+    checkpoint: Any = None,
+    progress: Any = None,
+    **options: Any,
+) -> Replicas:
+    """Train DLRM or xDeepFM replicas side by side, as `uncurse.deep.train_replicas` trains other networks.
+
+    Large tables of embeddings cost no more than the rows that a batch looks up. Adam is lazy on them: it leaves other
+    rows alone.
+
+    Parameters
+    ----------
+    model : callable
+        `DLRM` or `XDeepFM`, or a `functools.partial` of one with other widths.
+    clicks : Clicks
+        Rows with labels.
+    rows : sequence of arrays, optional
+        For each replica the numbers of the rows that it is trained on, as many for each. By default all rows.
+    on_snapshot : callable, optional
+        Called with the share of the steps and the replicas as they are then. Snapshots are not kept, which saves
+        memory. A training that resumes from a checkpoint does not repeat earlier calls.
+    sample_weight, device, checkpoint, progress, **options
+        As of `uncurse.deep.train_replicas`; and ``final_rate``, to which the learning rate falls in twenty steps.
+
+    Returns
+    -------
+    Replicas
+        As of `uncurse.deep.train_replicas`.
+
+    Examples
+    --------
+    >>> clicks = Clicks(None, torch.tensor([[0, 1], [2, 0]]), torch.tensor([0, 1]), sizes=(3, 2))
+    >>> train_replicas(XDeepFM, clicks, n_replicas=3, optimizer="adam", learning_rate=1e-3).logits(clicks).shape
+    (2, 3)
+    """
+    if not isinstance(clicks, Clicks):
+        raise UncurseError(f"click models are trained on Clicks, not on {type(clicks).__name__}")
+    if clicks.label is None:
+        raise UncurseError("the clicks have no labels; pass some to train on")
+    check_codes(tensor(clicks.codes), clicks.sizes)
+    device, plan = pick_device(device), Plan(**options)
+    places = None
+    if rows is not None:
+        once = {id(part): tensor(part).to(device=device, dtype=torch.int32) for part in rows}
+        places = torch.stack([once[id(part)] for part in rows])
+    return train_stack(
+        lambda device: stack_models(model, clicks, plan.seeds, device), clicks, plan, rows=places,
+        sample_weight=sample_weight, device=device, checkpoint=checkpoint, progress=progress, on_snapshot=on_snapshot,
+    )  # fmt: skip
+
+
+def stack_models(
+    model: Callable[..., ClickModel], clicks: Clicks, seeds: Sequence[int], device: torch.device
+) -> ClickStack:
+    """Make a model that fits the clicks for each seed, and stack them."""
+
+    def make() -> ClickModel:
+        with device:
+            return model(clicks.sizes, clicks.dense.shape[1])
+
+    modules = make_modules(make, seeds, device)
+    first = next(modules)
+    kinds: dict[Any, Any] = {DLRM: DLRMStack, XDeepFM: XDeepFMStack}  # a subclass may compute something else
+    if type(first) not in kinds:
+        name = type(first).__name__
+        raise UncurseError(f"{name} is not a DLRM or XDeepFM; uncurse.deep.train_replicas trains networks of your own")
+    stack: ClickStack = kinds[type(first)](first, len(seeds), device)
+    for replica, module in enumerate(chain([first], modules)):
+        stack.load(module, replica)
+    return stack
 
 
 class ClickStack(Stack):
     """A stack of click models: weights (R, in, out), biases (R, 1, out), one table with rows of `width` numbers."""
-
-    table: Tensor
 
     def __init__(
         self, model: ClickModel, width: int, replicas: int, device: torch.device, padded_inputs: dict[str, int]
     ) -> None:
         super().__init__(replicas, device)
         self.model: Any = copy.deepcopy(model).to_empty(device="meta")  # its shape
-        self.sizes, self.dtype = model.sizes, next(model.parameters()).dtype  # of activations
+        self.sizes, self.dtype = model.sizes, next(model.parameters()).dtype
         place: dict[str, Any] = {"device": device, "dtype": self.dtype}
         self.table = torch.empty(replicas * sum(self.sizes), width, **place)
         for name, layer in _linear_layers(model).items():
@@ -37,6 +121,7 @@ class ClickStack(Stack):
         starts = torch.tensor([0, *self.sizes[:-1]]).cumsum(0).to(device)
         first = torch.arange(replicas, device=device) * sum(self.sizes)
         self._offsets = starts + first[:, None, None]  # (R, 1, F)
+        self._looked_up: tuple[Tensor, Tensor] | None = None  # by a step: places in the table, and their rows
 
     def __repr__(self) -> str:
         return repr(self.model)
@@ -44,6 +129,16 @@ class ClickStack(Stack):
     def check_inputs(self, *inputs: Tensor) -> None:
         """Raise UncurseError if a code is outside its field."""
         check_codes(inputs[1], self.sizes)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all numbers of the models by name."""
+        return {**self.weights, "table": self.table}
+
+    def with_state(self, state: dict[str, Tensor]) -> Stack:
+        """Return a stack of the same models with other numbers."""
+        made: Any = super().with_state(state)
+        made.table = state["table"].to(self.device)
+        return made  # type: ignore[no-any-return]
 
     def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each parameter of a plain model with its place in the stack."""
@@ -69,18 +164,57 @@ class ClickStack(Stack):
             parameter.copy_(place)
         return model.eval()
 
+    def use_adam(self) -> None:
+        """Optimize by Adam; the table's rows lazily."""
+        super().use_adam()
+        self._sum, self._mean, self._square = (torch.zeros_like(self.table) for _ in range(3))
+        self._steps = torch.zeros((), device=self.device, dtype=torch.float64)
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """Return what the optimizer changes besides the models, by name."""
+        if self.adam is None:
+            return {}
+        return {**super().optimizer_state(), "mean": self._mean, "square": self._square, "steps": self._steps}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Change the weights, and of the table the rows that were looked up."""
+        super().step()
+        if self._looked_up is None:
+            return
+        index, rows = self._looked_up[0].reshape(-1), self._looked_up[1]
+        self._looked_up = None
+        assert rows.grad is not None
+        gradient = rows.grad.reshape(len(index), -1)
+        if self.adam is None:
+            _add_rows(self.table, index, gradient, -self.learning_rate)
+            return
+        # As by `torch.optim.SparseAdam`, but with the ε of `Adam`. A row's gradients are summed first: a row that a
+        # batch holds twice gets one step. Such a row is computed twice, to the same values, so that every shape is
+        # fixed, as a CUDA graph wants it.
+        _add_rows(self._sum, index, gradient, 1.0)
+        gradient = self._sum[index]
+        self._sum[index] = torch.zeros_like(gradient)
+        self._steps += 1
+        mean = torch.lerp(self._mean[index], gradient, 1 - _BETA1)
+        square = torch.lerp(self._square[index], gradient * gradient, 1 - _BETA2)
+        self._mean[index], self._square[index] = mean, square
+        root = (1 - _BETA2**self._steps).sqrt()
+        scale = (root / (1 - _BETA1**self._steps) * self.learning_rate).to(mean.dtype)
+        self.table[index] -= scale * mean / (square.sqrt() + (_EPSILON * root).to(mean.dtype))
+
     @property
     def without_gradients(self) -> bool:
-        """Whether no gradient is kept: the backward pass is SGD itself, or rows are only scored."""
-        return self.rate is not None or not torch.is_grad_enabled()
+        """Whether layers keep no gradient: the backward pass is SGD itself, or rows are only scored."""
+        return self.adam is None or not torch.is_grad_enabled()
 
     def linear(self, name: str, x: Tensor, *, relu: bool) -> Tensor:
         """(R or 1, B, in) to (R, B, out)."""
         w, b = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
         if self.without_gradients:
-            y: Tensor = _SgdLinear.apply(x, w, b, relu, self.rate)  # type: ignore[no-untyped-call]
+            y: Tensor = _SgdLinear.apply(x, w, b, relu, self.learning_rate)  # type: ignore[no-untyped-call]
             return y
-        y = torch.baddbmm(b.to(x.dtype), x.expand(len(w), -1, -1), w.to(x.dtype))
+        y = torch.baddbmm(b, x.expand(len(w), -1, -1), w)
         return y.relu() if relu else y
 
     def index(self, codes: Tensor) -> Tensor:
@@ -90,13 +224,18 @@ class ClickStack(Stack):
     def lookup(self, codes: Tensor) -> Tensor:
         """(R or 1, B, F) to rows of the table (R, B, F, width)."""
         index = self.index(codes)
-        if self.without_gradients:
-            wants_gradient = next(iter(self.weights.values()))  # or autograd would not call the backward
-            rows: Tensor = _SgdRows.apply(wants_gradient, self.table, index, self.rate)  # type: ignore[no-untyped-call]
-        else:
-            rows = self.table[index].requires_grad_()
-            self.touched = index, rows
-        return rows.to(self.dtype)
+        rows = self.table[index]
+        if torch.is_grad_enabled():
+            self._looked_up = index, rows.requires_grad_()
+        return rows
+
+
+def _add_rows(table: Tensor, index: Tensor, rows: Tensor, factor: float) -> None:
+    """Add factor · rows to the table at `index`, repeated rows as often as they are there."""
+    if table.is_cuda:
+        table.index_add_(0, index, rows, alpha=factor)
+    else:  # six times faster than index_add_ there
+        table.scatter_add_(0, index[:, None].expand_as(rows), rows if factor == 1 else rows * factor)
 
 
 def fused(values: Tensor) -> Any:
@@ -139,10 +278,10 @@ class _SgdLinear(torch.autograd.Function):
         """(R, B, in) to (R, B, out)."""
         kernels = fused(x)
         if kernels is not None:
-            y = torch.bmm(x, w.to(x.dtype))
+            y = torch.bmm(x, w)
             kernels.bias_relu(y, b, relu)
         else:
-            y = torch.baddbmm(b.to(x.dtype), x, w.to(x.dtype))
+            y = torch.baddbmm(b, x, w)
             if relu:
                 y.relu_()
         ctx.save_for_backward(x, y if relu else None)
@@ -161,28 +300,9 @@ class _SgdLinear(torch.autograd.Function):
             if y is not None:
                 g = torch.ops.aten.threshold_backward(g, y, 0)
             b.add_(g.sum(1, keepdim=True), alpha=-rate)
-        gx = torch.bmm(g, w.to(g.dtype).transpose(1, 2)) if ctx.needs_input_grad[0] else None
-        if g.dtype == w.dtype:
-            w.baddbmm_(x.transpose(1, 2), g, alpha=-rate)
-        else:
-            w.add_(torch.bmm(x.transpose(1, 2), g), alpha=-rate)
+        gx = torch.bmm(g, w.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        w.baddbmm_(x.transpose(1, 2), g, alpha=-rate)
         return gx, None, None, None, None
-
-
-class _SgdRows(torch.autograd.Function):
-    """Rows of a table; the backward adds −rate · gradient to them, once for each time that they were looked up."""
-
-    @staticmethod
-    def forward(ctx: Any, wants_gradient: Tensor, table: Tensor, index: Tensor, rate: float) -> Tensor:
-        ctx.table, ctx.rate = table, rate
-        ctx.save_for_backward(index)
-        return table.index_select(0, index.view(-1)).view(*index.shape, -1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (index,) = ctx.saved_tensors
-        add_rows(ctx.table, index.view(-1), gradients[0].reshape(index.numel(), -1), -ctx.rate)
-        return None, None, None, None
 
 
 class DLRMStack(ClickStack):
@@ -192,22 +312,11 @@ class DLRMStack(ClickStack):
         width, vectors = model.options["embedding"], len(model.sizes) + 1
         pairs = vectors * (vectors - 1) // 2
         self._pad_dense = padded(model.numbers) - model.numbers
-        self._width = padded(width + pairs + 1)  # one to spare, see below
+        self._width = padded(width + pairs)
         inputs = {"bottom.0": padded(model.numbers), "top.0": self._width}
         super().__init__(model, width, replicas, device, inputs)
-        # Strictly below the diagonal, row by row; and for each entry of the square the place of its pair in the input
-        # of the top network, the diagonal's being the padding, whose gradient is zero.
-        lower = torch.tril_indices(vectors, vectors, -1)
+        lower = torch.tril_indices(vectors, vectors, -1)  # strictly below the diagonal, row by row
         self._lower = (lower[0] * vectors + lower[1]).to(device)
-        square = torch.full((vectors, vectors), pairs)
-        square[lower[0], lower[1]] = torch.arange(pairs)
-        self._square = torch.minimum(square, square.T).flatten().to(device)
-        kernels = fused(self.table)
-        if kernels is not None and not kernels.fits(len(self.sizes), width):
-            warn_user(
-                f"embedding={width} with {len(self.sizes)} fields is trained without the interaction kernel, which is "
-                "slower: it takes an embedding of 16, 32 or 64 and 15 to 63 fields"
-            )
 
     def logits(self, *inputs: Tensor) -> Tensor:
         """Return logits (R, B) of numbers and codes (R or 1, B, …)."""
@@ -218,38 +327,20 @@ class DLRMStack(ClickStack):
             x = self.linear(f"bottom.{i}", x, relu=True)
         kernels = fused(self.table) if self.without_gradients else None
         if kernels is not None and kernels.fits(len(self.sizes), self.table.shape[1]):
-            x = kernels.SgdInteract.apply(x, self.table, self.index(codes), self._width, self.rate)
+            x = kernels.SgdInteract.apply(x, self.table, self.index(codes), self._width, self.learning_rate)
         else:
-            x = _Interact.apply(x, self.lookup(codes), self._lower, self._square, self._width)  # type: ignore[no-untyped-call]
+            x = self._interact(x, self.lookup(codes))
         last = len(self.model.options["top"])
         for i in range(last + 1):
             x = self.linear(f"top.{i}", x, relu=i < last)
-        return x.squeeze(-1).to(self.table.dtype)
+        return x.squeeze(-1)
 
-
-class _Interact(torch.autograd.Function):
-    """The bottom's output, the dot products of every two embeddings, and zeros to a full width."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, lower: Tensor, square: Tensor, width: int) -> Tensor:
-        """(R, B, d) and (R, B, F, d) to (R, B, d + F(F + 1)/2 + …)."""
+    def _interact(self, x: Tensor, rows: Tensor) -> Tensor:
+        """The bottom's output, the dot products of every two vectors, and zeros to a full width, side by side."""
         r, b, f, d = rows.shape
         t = torch.cat([x.unsqueeze(2), rows], 2).view(r * b, f + 1, d)
-        products = torch.bmm(t, t.transpose(1, 2)).view(r, b, -1)
-        ctx.save_for_backward(t, square)
-        zeros = x.new_zeros(()).expand(r, b, width - d - len(lower))
-        return torch.cat([x, products.index_select(2, lower), zeros], 2)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """d(tᵢ·tⱼ) gives tⱼ to i and tᵢ to j: a symmetric matrix times t."""
-        (g,) = gradients
-        t, square = ctx.saved_tensors
-        r, b, _ = g.shape
-        d = t.shape[2]
-        both = g[..., d:].index_select(2, square).view(r * b, t.shape[1], t.shape[1])
-        gt = torch.bmm(both, t).view(r, b, -1, d)
-        return gt[:, :, 0] + g[..., :d], gt[:, :, 1:], None, None, None
+        products = torch.bmm(t, t.transpose(1, 2)).view(r, b, -1).index_select(2, self._lower)
+        return torch.nn.functional.pad(torch.cat([x, products], 2), (0, self._width - d - len(self._lower)))
 
 
 class XDeepFMStack(ClickStack):
@@ -265,7 +356,7 @@ class XDeepFMStack(ClickStack):
     def places(self, model: Any, replica: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each parameter of a plain model with its place in the stack."""
         yield from super().places(model, replica)
-        yield model.out.weight, torch.ones(1, 1, device=self.device, dtype=self.table.dtype)
+        yield model.out.weight, torch.ones(1, 1, device=self.device, dtype=self.dtype)
         yield model.out.bias, self.weights["out.bias"].detach()[replica, 0]
         mine = self.table.view(self.replicas, sum(self.sizes), -1)[replica, :, :1]
         for table, place in zip(model.linear, torch.split(mine, list(self.sizes)), strict=True):
@@ -282,47 +373,25 @@ class XDeepFMStack(ClickStack):
         if dense.shape[-1]:
             numbers = dense.expand(r, -1, -1).to(self.dtype)
             x = torch.cat([x, numbers], 2)
-            z = z + torch.bmm(numbers, self._weight("linear_numbers"))[..., 0]
+            z = z + torch.bmm(numbers, self.weights["linear_numbers.weight"])[..., 0]
         for i in range(len(self.model.options["hidden"])):
             x = self.linear(f"hidden.{i}", x, relu=True)
-        z = z + torch.bmm(x, self._weight("hidden_out"))[..., 0]
-        z = z + torch.bmm(self._interact(vectors), self._weight("maps_out"))[..., 0]
-        return z.to(self.table.dtype)
+        z = z + torch.bmm(x, self.weights["hidden_out.weight"])[..., 0]
+        return z + torch.bmm(self._interact(vectors), self.weights["maps_out.weight"])[..., 0]
 
     def _interact(self, vectors: Tensor) -> Tensor:
         """(R, B, F, d) to the sums over d of all maps that go to the logit, (R, B, maps)."""
         r, b, f, d = vectors.shape
         fields = vectors.permute(0, 2, 1, 3).reshape(r, f, b * d)
-        maps, taken = fields, []
+        maps, taken, kernels = fields, [], fused(fields)
         for i, count in enumerate(self.model.taken):
-            products = _Products.apply(fields, maps)  # type: ignore[no-untyped-call]
-            w, bias = self._weight(f"maps.{i}"), self.weights[f"maps.{i}.bias"].to(self.dtype)
+            if kernels is not None:
+                products = kernels.Products.apply(fields, maps)
+            else:
+                products = (fields[:, :, None] * maps[:, None]).view(r, -1, b * d)
+            w, bias = self.weights[f"maps.{i}.weight"], self.weights[f"maps.{i}.bias"]
             new = torch.baddbmm(bias.transpose(1, 2), w.transpose(1, 2), products).relu()
             rest = new.shape[1] - count
             maps, out = torch.split(new, [rest, count], 1) if rest else (new, new)
             taken.append(out)
         return torch.cat(taken, 1).view(r, -1, b, d).sum(3).transpose(1, 2)
-
-    def _weight(self, name: str) -> Tensor:
-        return self.weights[f"{name}.weight"].to(self.dtype)
-
-
-class _Products(torch.autograd.Function):
-    """Every field times every map, element by element, (R, F, N) and (R, H, N) to (R, F · H, N): the bulk of a step."""
-
-    @staticmethod
-    def forward(ctx: Any, fields: Tensor, maps: Tensor) -> Tensor:
-        ctx.save_for_backward(fields, maps)
-        kernels = fused(fields)
-        if kernels is not None:
-            return kernels.products(fields, maps)  # type: ignore[no-any-return]
-        return (fields[:, :, None] * maps[:, None]).view(len(fields), -1, fields.shape[2])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        fields, maps = ctx.saved_tensors
-        kernels = fused(fields)
-        if kernels is not None:
-            return kernels.products_gradient(gradients[0], fields.contiguous(), maps.contiguous())  # type: ignore[no-any-return]
-        g = gradients[0].view(len(fields), fields.shape[1], maps.shape[1], -1)
-        return (g * maps[:, None]).sum(2), (g * fields[:, :, None]).sum(1)

@@ -143,14 +143,30 @@ def _interact_gradient(  # type: ignore[no-untyped-def]
     tl.atomic_add(at, -rate * gt, mask=looked[:, None] & (d >= 0)[None, :], sem="relaxed")
 
 
-def products(fields: Tensor, maps: Tensor) -> Tensor:
-    """Every field times every map, element by element: (R, F, N) and (R, H, N) to (R, F · H, N)."""
-    r, f, n = fields.shape
-    h = maps.shape[1]
-    out = torch.empty(r, f * h, n, device=fields.device, dtype=fields.dtype)
-    grid = (r, triton.cdiv(n, 128), triton.cdiv(h, 16))
-    _products[grid](fields.contiguous(), maps.contiguous(), out, f, h, n, triton.next_power_of_2(f), 16, 128)
-    return out
+class Products(torch.autograd.Function):
+    """Every field times every map, element by element, (R, F, N) and (R, H, N) to (R, F · H, N): most of a step."""
+
+    @staticmethod
+    def forward(ctx: Any, fields: Tensor, maps: Tensor) -> Tensor:
+        """Return the products, (R, F · H, N)."""
+        fields, maps = fields.contiguous(), maps.contiguous()
+        ctx.save_for_backward(fields, maps)
+        (r, f, n), h = fields.shape, maps.shape[1]
+        out = torch.empty(r, f * h, n, device=fields.device, dtype=fields.dtype)
+        grid = (r, triton.cdiv(n, 128), triton.cdiv(h, 16))
+        _products[grid](fields, maps, out, f, h, n, triton.next_power_of_2(f), 16, 128)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of fields and maps, in one pass over that of the products."""
+        fields, maps = ctx.saved_tensors
+        (r, f, n), h = fields.shape, maps.shape[1]
+        g, g_fields, g_maps = gradients[0].contiguous(), torch.empty_like(fields), torch.empty_like(maps)
+        _products_gradient[r, triton.cdiv(n, 64)](
+            g, fields, maps, g_fields, g_maps, f, h, n, triton.next_power_of_2(f), 64, num_warps=4
+        )
+        return g_fields, g_maps
 
 
 @triton.jit
@@ -166,18 +182,6 @@ def _products(  # type: ignore[no-untyped-def]
     for k in range(first, tl.minimum(first + STEP, h)):
         row = tl.load(maps_ptr + (r * h + k) * n + j, mask=j < n, other=0.0)
         tl.store(out_ptr + ((r * f + i[:, None]) * h + k) * n + j[None, :], fields * row[None, :], mask=inside)
-
-
-def products_gradient(g: Tensor, fields: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of fields and maps, in one pass over g."""
-    r, f, n = fields.shape
-    h = maps.shape[1]
-    g_fields, g_maps = torch.empty_like(fields), torch.empty_like(maps)
-    grid = (r, triton.cdiv(n, 64))
-    _products_gradient[grid](
-        g.contiguous(), fields, maps, g_fields, g_maps, f, h, n, triton.next_power_of_2(f), 64, num_warps=4
-    )
-    return g_fields, g_maps
 
 
 @triton.jit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from numbers import Integral
 from typing import Any
@@ -11,12 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uncurse.deep.inputs import tensor
-from uncurse.deep.stack import ModuleStack
 from uncurse.errors import UncurseError
 from uncurse.validation import check_count
-
-from .clicks import Clicks
 
 
 class ClickModel(nn.Module):
@@ -40,33 +36,6 @@ class ClickModel(nn.Module):
         options = "".join(f", {name}={value}" for name, value in self.options.items())
         shape = f"{len(self.sizes)} fields, {sum(self.sizes):,} codes, {self.numbers} numbers"
         return f"{type(self).__name__}({shape}{options})"
-
-    @classmethod
-    def arguments_for(cls, dataset: Any) -> tuple[tuple[int, ...], int]:
-        """Return the sizes and the count of numbers of the clicks that a model is trained on."""
-        if not isinstance(dataset, Clicks):
-            raise UncurseError(f"{cls.__name__} is trained on Clicks, not on {type(dataset).__name__}")
-        return tuple(dataset.sizes), dataset.dense.shape[1]
-
-    def stack_replicas(self, modules: Iterable[nn.Module], dataset: Any, replicas: int, device: torch.device) -> Any:
-        """Return the stack of these modules, which all have the shape of this one."""
-        from . import click_stack
-
-        name = type(self).__name__
-        if type(self) not in (DLRM, XDeepFM):  # a subclass may compute something else
-            return ModuleStack(list(modules), device)
-        shape = self.arguments_for(dataset)
-        if (self.sizes, self.numbers) != shape:
-            raise UncurseError(
-                f"the {name} is for {len(self.sizes)} fields of {sum(self.sizes):,} codes and {self.numbers} numbers, "
-                f"the clicks have {len(shape[0])} of {sum(shape[0]):,} and {shape[1]}; pass {name} itself, which is "
-                "made to fit"
-            )
-        check_codes(dataset.codes if isinstance(dataset.codes, Tensor) else tensor(dataset.codes), self.sizes)
-        stack = getattr(click_stack, f"{name}Stack")(self, replicas, device)
-        for replica, module in enumerate(modules):
-            stack.load(module, replica)
-        return stack
 
     def embed(self, tables: nn.ModuleList, codes: Tensor) -> Tensor:
         """Look up the codes of each field: (rows, fields) to (rows, fields, width)."""
@@ -243,7 +212,7 @@ def _table(size: int, width: int, spread: float, *, normal: bool = False) -> nn.
 
 
 def _network(widths: list[int], *, last_relu: bool) -> nn.Sequential:
-    """Linear layers with a ReLU between them, initialised as in DLRM's paper."""
+    """Linear layers with a ReLU between them, initialized as in DLRM's paper."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         with warnings.catch_warnings():  # of a layer without inputs, where there are no numbers

@@ -53,8 +53,7 @@ class Encoded:
     names: tuple[str, ...]  # of the categories
     sizes: tuple[int, ...]  # number of codes of each category, 0 and 1 included
     numbers: tuple[str, ...]  # names of the dense columns
-    vocabulary: str  # rows whose values are known, "training" or "all"; "given" if they come from another log
-    min_count: int
+    vocabulary: str  # rows whose values are known, "training" or "all"
     training_rows: int
     training_crc: int  # CRC-32 of the training mask, 0 if all rows are training rows
     source: str  # name of the log
@@ -114,14 +113,14 @@ class Encoded:
         return values
 
     def clicks(self, rows: slice | NDArray[Any] | None = None) -> Clicks:
-        """Return rows as a network takes them: log(1 + max(x, 0)) of the numbers, codes, labels.
+        """Return some rows, or all, as a network takes them: log(1 + max(x, 0)) of the numbers, codes, labels.
 
-        Parameters
-        ----------
-        rows : slice, array of indices or mask of all rows, optional
-            All rows by default.
+        Rows are a slice, an array of indices, or a mask of all rows.
         """
-        index = self._index(rows)
+        try:
+            index = np.arange(self.rows)[slice(None) if rows is None else rows]
+        except IndexError as error:
+            raise UncurseError(f"{error}; pass a slice, indices, or a mask of the {self.rows} rows") from None
         order = np.argsort(index, kind="stable")
         starts = np.cumsum([0, *(len(batch) for batch in self._batches)])
         bounds = np.searchsorted(index, starts, sorter=order)
@@ -141,22 +140,6 @@ class Encoded:
         in_threads(fill, np.flatnonzero(np.diff(bounds)).tolist())
         return Clicks(dense, codes, label, self.sizes)
 
-    def _index(self, rows: slice | NDArray[Any] | None) -> NDArray[np.intp]:
-        if rows is None or isinstance(rows, slice):
-            return np.arange(self.rows)[slice(None) if rows is None else rows]
-        index = np.asarray(rows)
-        if index.dtype == bool and index.shape == (self.rows,):
-            return np.flatnonzero(index)
-        if index.ndim != 1 or (index.dtype.kind not in "iu" and index.size):
-            raise UncurseError(
-                f"rows are {index.dtype} of shape {index.shape}; pass a slice, indices, or a mask of {self.rows} rows"
-            )
-        index = index.astype(np.intp, copy=False)
-        if index.size and (index.min() < -self.rows or index.max() >= self.rows):
-            outside = index.max() if index.max() >= self.rows else index.min()
-            raise UncurseError(f"there is no row {outside} in {self.path}, which has {self.rows}")
-        return index % self.rows
-
 
 def write(path: Path, batches: Iterable[Any], about: dict[str, Any]) -> None:
     """Write record batches of one schema, and what is known of them."""
@@ -168,6 +151,3 @@ def write(path: Path, batches: Iterable[Any], about: dict[str, Any]) -> None:
             writer.write_batch(batch.replace_schema_metadata(metadata))
         if writer is not None:
             writer.close()
-
-
-__all__ = ["MAGIC", "Encoded", "write"]

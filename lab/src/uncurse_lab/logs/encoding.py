@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from uncurse.documents import replacing
 from uncurse.errors import UncurseError
 from uncurse.threads import cores
-from uncurse.validation import check_choice, check_count
+from uncurse.validation import check_choice, check_count, check_number
 
 from .encoded import Encoded, write
-from .lines import Layout, Parsed, fault, from_keys, open_log, parse, read_header, to_keys
+from .lines import Layout, Parsed, fault, from_keys, open_log, parse, read_header
 from .vocabulary import Vocabulary, smallest
 
 Mask = NDArray[np.bool_]
@@ -46,8 +46,7 @@ def encode(
     kind: str,
     rows: int | None = None,
     training: Training = None,
-    vocabulary: str | Encoded = "training",
-    min_count: int = 1,
+    vocabulary: str = "training",
     bad_share: float = 0.01,
     progress: Progress | None = None,
 ) -> Encoded:
@@ -65,11 +64,8 @@ def encode(
         Number of valid rows to read; all by default.
     training : mask of the valid rows, or callable (start, stop) -> mask, optional
         Which rows are training rows; all by default.
-    vocabulary : {"training", "all"} or Encoded, default="training"
-        Which values are known: those of the training rows, those of all rows as in DLRM's reference implementation, or
-        those of another encoded log, whose codes are used.
-    min_count : int, default=1
-        Number of times that a value must occur to be known.
+    vocabulary : {"training", "all"}, default="training"
+        Which values are known: those of the training rows, or those of all rows as in DLRM's reference implementation.
     bad_share : float, default=0.01
         Bad lines are skipped and counted; a larger share of them is an error.
     progress : callable, optional
@@ -89,27 +85,20 @@ def encode(
     >>> first = encode(folder / "day1.txt", folder / "day1.clicks", kind="criteo", training=training)
     >>> first.clicks().codes[:, [0, 25]].tolist()  # 8 is in no training row, the last category always missing
     [[2, 0], [3, 0], [2, 0], [1, 0]]
-
-    The next day's log gets the same codes:
-
-    >>> _ = (folder / "day2.txt").write_text("".join(line.format(i) for i in (5, 9)))
-    >>> second = encode(folder / "day2.txt", folder / "day2.clicks", kind="criteo", vocabulary=first)
-    >>> second.clicks().codes[:, 0].tolist()
-    [1, 3]
     """
     check_choice("kind", kind, KINDS)
-    if not isinstance(vocabulary, Encoded):
-        check_choice("vocabulary", vocabulary, ("training", "all"))
-    elif vocabulary.kind != kind:
-        raise UncurseError(f"vocabulary is of {vocabulary.kind} rows; pass an encoded {kind} log, 'training' or 'all'")
-    elif min_count != 1:
-        raise UncurseError(f"min_count={min_count} with a given vocabulary, whose values are known; leave it out")
+    check_choice("vocabulary", vocabulary, ("training", "all"))
     limit = None if rows is None else check_count(rows, "rows")
-    least = check_count(min_count, "min_count")
-    if isinstance(bad_share, bool) or not isinstance(bad_share, int | float) or not 0 <= bad_share <= 1:
+    if not 0 <= check_number(bad_share, "bad_share") <= 1:
         raise UncurseError(f"bad_share={bad_share!r} is not a share; pass a number from 0 to 1, such as 0.01")
     source, target = Path(source), Path(target)
-    _check_paths(source, target)
+    for path, what in ((source, "the log in it"), (target, "a file to write")):
+        if path.is_dir():
+            raise UncurseError(f"{path} is a folder; pass {what}")
+    if not source.exists():
+        raise UncurseError(f"there is no file {source}; pass the path of the log")
+    if target.exists() and target.samefile(source):
+        raise UncurseError(f"{target} is the log itself; write the encoded rows to another file")
     try:
         with ExitStack() as stack:
             stream = open_log(source, stack)
@@ -117,28 +106,14 @@ def encode(
             threads = stack.enter_context(ThreadPoolExecutor(max(1, cores() - 1)))
             stack.callback(threads.shutdown, cancel_futures=True)
             layout, blocks = read_header(stream, source, kind)
-            training = training if training is None or callable(training) else np.asarray(training)
-            job = _Job(source, layout, limit, training, vocabulary, least, float(bad_share), spill)
+            training = training if training is None or callable(training) else np.atleast_1d(training)
+            job = _Job(source, layout, limit, training, vocabulary, float(bad_share), spill)
             job.read(blocks, threads, header=kind == "avazu", progress=progress)
             with replacing(target) as temporary:
                 write(temporary, job.batches(threads), {"kind": kind, **job.about()})
     except OSError as error:
         raise UncurseError(f"cannot write {target}: {os.strerror(error.errno) if error.errno else error}") from None
     return Encoded.open(target)
-
-
-def _check_paths(source: Path, target: Path) -> None:
-    if source.is_dir():
-        raise UncurseError(f"{source} is a folder; pass the log in it, such as {source / 'train.txt'}")
-    if not source.exists():
-        raise UncurseError(f"there is no file {source}; pass the path of the log")
-    if target.is_dir():
-        raise UncurseError(f"{target} is a folder; pass a file to write, such as {target / (source.stem + '.clicks')}")
-    if target.exists() and target.samefile(source):
-        raise UncurseError(f"{target} is the log itself; write the encoded rows to another file")
-
-
-# ---------------------------------------------------------------------------- one pass over a log
 
 
 @dataclass
@@ -149,8 +124,7 @@ class _Job:
     layout: Layout
     limit: int | None
     training: Training
-    vocabulary: str | Encoded
-    least: int
+    vocabulary: str
     bad_share: float
     spill: IO[bytes]
     rows: int = 0
@@ -165,10 +139,6 @@ class _Job:
         self.columns = self.layout.names("label", "number") + self.layout.categories
         self.types = [np.dtype(np.uint8)] * len(self.columns)  # that hold all values so far
         self.vocabularies = {name: Vocabulary() for name in self.layout.categories}
-        if isinstance(self.vocabulary, Encoded):
-            for name in self.vocabularies:
-                keys = to_keys(self.vocabulary.values(name), self.layout.kinds[name])
-                self.vocabularies[name] = Vocabulary(keys)
 
     def read(
         self, blocks: Iterator[bytes], threads: ThreadPoolExecutor, *, header: bool, progress: Progress | None
@@ -209,15 +179,15 @@ class _Job:
         self._check_share()
         if not self.rows:
             raise UncurseError(f"{self.source} has no good line; pass a log with at least one")
-        if isinstance(self.training, np.ndarray) and len(self.training) != self.rows:
-            self._refuse_training(len(self.training), self.rows)
+        if isinstance(self.training, np.ndarray) and self.training.shape != (self.rows,):
+            raise UncurseError(
+                f"training has shape {self.training.shape} and {self.source} has {self.rows:,} good rows; pass a mask "
+                "with one entry for each"
+            )
         if self.vocabulary == "training" and not self.training_rows:
             raise UncurseError(
                 f"none of the {self.rows:,} rows is a training row, so no value would be known; mark some in training"
             )
-
-    def _refuse_training(self, given: int, rows: int) -> None:
-        raise UncurseError(f"training has {given:,} rows and {self.source} has {rows:,} good ones; pass one for each")
 
     def _keep(self, parsed: Parsed) -> None:
         """Number the categories of a block, and write its columns to the temporary file."""
@@ -226,12 +196,12 @@ class _Job:
         self.rows += count
         self.training_rows += count if mask is None else int(np.count_nonzero(mask))
         self.training_crc = 0 if mask is None else zlib.crc32(mask.tobytes(), self.training_crc)
-        counted = mask if self.vocabulary == "training" else None
+        training = mask if self.vocabulary == "training" else None
         columns = [parsed.label, *parsed.numbers]
         for vocabulary, keys in zip(self.vocabularies.values(), parsed.categories, strict=True):
             codes = vocabulary.number(keys)
-            if vocabulary.growing and (counted is not None or self.least > 1):
-                vocabulary.count(codes if counted is None else codes[counted])
+            if training is not None:
+                vocabulary.mark(codes[training])
             columns.append(codes)
         self.types = [np.promote_types(a, part.dtype) for a, part in zip(self.types, columns, strict=True)]
         batch = pa.RecordBatch.from_arrays([pa.array(part) for part in columns], self.columns)
@@ -240,12 +210,7 @@ class _Job:
     def _training_mask(self, start: int, stop: int) -> Mask | None:
         if self.training is None:
             return None
-        if callable(self.training):
-            mask = np.asarray(self.training(start, stop))
-        else:
-            if self.training.ndim == 1 and len(self.training) < stop:
-                self._refuse_training(len(self.training), stop)
-            mask = self.training[start:stop] if self.training.ndim else self.training
+        mask = np.asarray(self.training(start, stop)) if callable(self.training) else self.training[start:stop]
         if mask.dtype != bool or mask.shape != (stop - start,):
             raise UncurseError(
                 f"training gave {mask.dtype} of shape {mask.shape} for rows {start} to {stop}; "
@@ -258,8 +223,8 @@ class _Job:
         dictionaries, finals = {}, {}
         for name, vocabulary in self.vocabularies.items():
             keys = vocabulary.keys[: vocabulary.size]
-            if len(vocabulary.counts):
-                known = vocabulary.counts[: len(keys)] >= self.least
+            if len(vocabulary.known):
+                known = vocabulary.known[: len(keys)]
                 known[:2] = True
                 keys = keys[known]
                 finals[name] = np.where(known, np.cumsum(known) - 1, 1).astype(smallest(len(keys) - 1))
@@ -286,12 +251,10 @@ class _Job:
 
     def about(self) -> dict[str, Any]:
         """Return what the file says of how it was made."""
-        given = isinstance(self.vocabulary, Encoded)
         return {
             "source": self.source.name,
             "source_bytes": self.source.stat().st_size,
-            "vocabulary": "given" if given else self.vocabulary,
-            "min_count": self.vocabulary.min_count if isinstance(self.vocabulary, Encoded) else self.least,
+            "vocabulary": self.vocabulary,
             "training_rows": self.training_rows,
             "training_crc": self.training_crc,
             "lines": self.lines,
@@ -324,6 +287,3 @@ def _ahead(
             yield first()
     while running:
         yield first()
-
-
-__all__ = ["KINDS", "encode"]

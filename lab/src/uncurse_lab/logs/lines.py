@@ -332,6 +332,3 @@ def fault(line: bytes, layout: Layout) -> str:
         if not valid and (text or kind == "label"):
             return f"{name} is {text[:20]!r}, {expected}"
     return "not readable"  # pragma: no cover
-
-
-__all__ = ["Layout", "Parsed", "count_lines", "fault", "from_keys", "open_log", "parse", "read_header", "to_keys"]

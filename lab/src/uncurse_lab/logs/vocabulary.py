@@ -29,14 +29,12 @@ class Vocabulary:
     ([4, 3], [0, -1, 70, 5, 9])
     """
 
-    def __init__(self, keys: Keys | None = None) -> None:
-        self.growing = True
-        self.counts = np.zeros(0, np.uint32)
-        self._rebuild(np.zeros(0, np.int64) if keys is None else keys)
-        self.growing = keys is None
+    def __init__(self) -> None:
+        self.known = np.zeros(0, bool)  # of each code, whether it was marked
+        self._rebuild(np.zeros(0, np.int64))
 
     def number(self, keys: Keys) -> NDArray[Any]:
-        """Return the codes of keys. New keys get the next codes, or 1 if the vocabulary was given."""
+        """Return the codes of keys. New keys get the next codes."""
         codes = self._slots.take(self._home(keys))
         missed = np.flatnonzero(self.keys.take(codes) != keys)
         for part in chunks(len(missed), _PART):
@@ -45,11 +43,11 @@ class Vocabulary:
             codes[missed[part]] = self._add(keys[missed[part]])
         return codes.astype(smallest(self.size - 1))
 
-    def count(self, codes: NDArray[Any]) -> None:
-        """Count how often keys occur."""
-        if len(self.counts) < self.size:
-            self.counts = np.append(self.counts, np.zeros(self.size, np.uint32))
-        np.add.at(self.counts, codes, np.uint32(1))
+    def mark(self, codes: NDArray[Any]) -> None:
+        """Mark the codes of training rows."""
+        if len(self.known) < self.size:
+            self.known = np.append(self.known, np.zeros(self.size, bool))
+        self.known[codes] = True
 
     def _home(self, keys: Keys) -> NDArray[np.int64]:
         spread = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio
@@ -65,10 +63,9 @@ class Vocabulary:
         left, look, wanted, code = np.arange(len(keys)), at, keys, own
         while left.size:
             found = self._slots.take(look)
-            if self.growing:
-                self._slots[look[::-1]] = np.where(found == _UNKNOWN, code, found)[::-1]  # the first row of a key wins
-                found = self._slots.take(look)
-            other = np.flatnonzero((self.keys.take(found) != wanted) & (found != _UNKNOWN))
+            self._slots[look[::-1]] = np.where(found == _UNKNOWN, code, found)[::-1]  # the first row of a key wins
+            found = self._slots.take(look)
+            other = np.flatnonzero(self.keys.take(found) != wanted)
             left, wanted, code = left.take(other), wanted.take(other), code.take(other)
             look = (look.take(other) + 1) & (len(self._slots) - 1)
             at[left] = look
@@ -98,6 +95,3 @@ def smallest(top: int) -> np.dtype[Any]:
     (dtype('uint8'), dtype('uint16'))
     """
     return np.dtype(np.uint8 if top < 1 << 8 else np.uint16 if top < 1 << 16 else np.uint32)
-
-
-__all__ = ["Keys", "Vocabulary", "smallest"]

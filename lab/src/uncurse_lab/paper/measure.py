@@ -15,21 +15,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from uncurse._types import Array
-from uncurse.calibration import calibrators
+from uncurse.calibration import calibrate
 from uncurse.errors import UncurseError
-from uncurse.evidence import Cells
 from uncurse.links import logistic
-from uncurse.metrics.normality import gaussianity
+from uncurse.metrics.normality import Gaussianity, gaussianity
 from uncurse.metrics.selection import count_of_share
-from uncurse.validation import check_choice, check_count, check_share
 
 from ..processes import Progress, in_processes
 from .claims import judge
 from .served import LAMBDA_FLOOR, REPLICAS, Figures, Lambdas, Scored, groups_of, measure_network, slope_of
-from .tables import DATASETS, REPLICA_METHODS, ClickTables, Key, Lambda, Shape, cells_of
+from .tables import REPLICA_METHODS, ClickTables, Key, Lambda, cells_of
 
 ALPHAS = (*(round(0.01 * i, 2) for i in range(2, 11)), 1.0)
 BINS = (30, 40, 50, 60, 70)
@@ -44,7 +41,7 @@ class Measured:
     figures: dict[int, Figures]  # by served network
     lambdas: list[Lambdas]
     sizes: dict[str, float]
-    shape: Shape
+    shape: Gaussianity  # of the served logit on the pool
     networks: dict[str, Any]
 
 
@@ -64,13 +61,9 @@ def measure(
     `bins` are numbers of bins for ECE and MCE: 50 in all cells, the others for pairs. `replicas` are the sizes S of
     groups; those larger than the number of networks are left out. `methods` are compared by kind of replica.
     """
-    shares = sorted(check_share(alpha) for alpha in alphas)
-    counts = sorted({check_count(m, "bins") for m in bins})
-    if not shares or not counts:
-        raise UncurseError("alphas or bins is empty; pass at least one share and one number of bins")
     served = groups_of(scored.models, replicas)
-    kept = _with_positives(scored, served, shares)
-    tasks = [(scored, model, sizes, kept, counts, methods) for model, sizes in served.items()]
+    kept = _with_positives(scored, served, alphas)
+    tasks = [(scored, model, sizes, kept, list(bins), methods) for model, sizes in served.items()]
     figures, lambdas, failed, slopes = zip(*in_processes(measure_network, tasks, processes, progress), strict=True)
     for name, reason in {name: reason for each in failed for name, reason in each.items()}.items():
         count = sum(name in each for each in failed)
@@ -87,20 +80,19 @@ def measure(
             stacklevel=2,
         )
     sizes: dict[str, float] = {
-        "labelled": len(scored.labelled),
-        "labelled_rate": float(np.mean(scored.labelled_y)),
+        "labeled": len(scored.labeled),
+        "labeled_rate": float(np.mean(scored.labeled_y)),
         "pool": len(scored.pool),
         "test": len(scored.test),
         "test_rate": float(np.mean(scored.test_y)),
         **({} if scored.truth is None else {"test_true_rate": float(np.mean(scored.truth))}),
     }
-    by_network, shape = dict(zip(served, figures, strict=True)), _shape(scored.pool[:, 0])
+    by_network, shape = dict(zip(served, figures, strict=True)), gaussianity(scored.pool[:, 0])
     return Measured(scored.models, kept, by_network, list(lambdas), sizes, shape, networks)
 
 
 def tabulate(dataset: str, worlds: Sequence[Measured], about: dict[str, Any] | None = None) -> ClickTables:
     """Make the tables of worlds with as many networks each; `about` is plain data that is kept in the result."""
-    check_choice("dataset", dataset, DATASETS)
     alphas = tuple(alpha for alpha in worlds[0].alphas if all(alpha in each.alphas for each in worlds))
     samples: dict[Key, dict[tuple[int, int], Array]] = defaultdict(dict)
     lambdas: dict[tuple[int, str, str], list[tuple[float, float]]] = defaultdict(list)
@@ -126,7 +118,7 @@ def tabulate(dataset: str, worlds: Sequence[Measured], about: dict[str, Any] | N
     )
 
 
-def _with_positives(scored: Scored, served: Iterable[int], shares: list[float]) -> tuple[float, ...]:
+def _with_positives(scored: Scored, served: Iterable[int], shares: Sequence[float]) -> tuple[float, ...]:
     """Return the shares whose selections all hold a click; of few test rows the smallest may not."""
     rate, rows = float(np.mean(scored.test_y)), len(scored.test)
 
@@ -146,16 +138,15 @@ def _with_positives(scored: Scored, served: Iterable[int], shares: list[float]) 
 
 def _describe_networks(scored: Scored, slopes: Array) -> dict[str, Any]:
     """Return the slopes of Platt scaling, above 1 for under-fitted networks, and the spread of their levels."""
-    mean = Cells().update(scored.labelled.mean(axis=1, dtype=np.float64), scored.labelled_y)
     try:
-        slope = slope_of(calibrators.fit_calibrator("platt", mean))
+        slope = slope_of(calibrate("platt", scored.labeled.mean(axis=1, dtype=np.float64), scored.labeled_y))
     except UncurseError:
         slope = np.nan
     known = np.isfinite(slopes).any()
-    clicks = float(np.sum(scored.labelled_y))
-    levels = np.array([float(logistic(column).sum(dtype=np.float64)) / clicks - 1 for column in scored.labelled.T])
+    clicks = float(np.sum(scored.labeled_y))
+    levels = np.array([float(logistic(column).sum(dtype=np.float64)) / clicks - 1 for column in scored.labeled.T])
     return {
-        "held-out log loss": float(np.mean(log_losses(scored.labelled, scored.labelled_y))),
+        "held-out log loss": float(np.mean(log_losses(scored.labeled, scored.labeled_y))),
         "Platt slope of the mean": float(slope),
         "Platt slope": float(np.nanmean(slopes)) if known else np.nan,
         "Platt slope sd": float(np.nanstd(slopes)) if known else np.nan,
@@ -175,13 +166,3 @@ def _lambda(s: int, kind: str, link: str, pairs: Array) -> Lambda:
     columns = np.column_stack([pairs, pairs[:, 0] / pairs[:, 1]])
     sd = columns.std(axis=0, ddof=1) if len(pairs) > 1 else np.full(3, np.nan)
     return Lambda(s, kind, link, len(pairs), *np.column_stack([columns.mean(axis=0), sd]).ravel().tolist())
-
-
-def _shape(logits: NDArray[Any], bins: int = 40) -> Shape:
-    """Return a histogram over four standard deviations each way, with open ends, and the fitted normal."""
-    near = gaussianity(logits)
-    inner = near.mean + near.sd * np.linspace(-4.0, 4.0, bins - 1)
-    counts = np.bincount(np.searchsorted(inner, logits, side="right"), minlength=bins)
-    expected = np.diff(ndtr((inner - near.mean) / near.sd), prepend=0.0, append=1.0) * near.n
-    fitted = near.mean, near.sd, near.skewness, near.excess_kurtosis, near.distance, near.p_value
-    return Shape(near.n, *fitted, tuple(inner.tolist()), tuple(counts.tolist()), tuple(expected.tolist()))

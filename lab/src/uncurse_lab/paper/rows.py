@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Opens a progress bar: call it with the rows read.
 Reading = Callable[[], AbstractContextManager[Callable[[int], None]]]
-TRAIN, LABELLED, POOL, TEST, OTHER = range(5)  # other rows are for the thinning network
-PARTS = ("training", "labelled", "pool", "test", "thinning")
+TRAIN, LABELED, POOL, TEST, OTHER = range(5)  # other rows are for the thinning network
+PARTS = ("training", "labeled", "pool", "test", "thinning")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Setting:
     """One experiment of the paper."""
 
     name: str
-    rows: int  # of which `shares` are training, labelled validation, pool sample and test
+    rows: int  # of which `shares` are training, labeled validation, pool sample and test
     shares: tuple[float, float, float, float]
     keep: Callable[[NDArray[Any]], NDArray[Any]]  # share of test rows that stays, by the thinning network's probability
     model: str
@@ -45,12 +45,12 @@ class Setting:
 SETTINGS = {
     "criteo": Setting(
         "criteo", 15_000_000, (0.85, 0.015, 0.015, 0.12), lambda p: 1 - p, "DLRM",
-        {"optimiser": "sgd", "rate": 0.1, "batch_size": 128, "epochs": 2}, 40_000, world_epochs=3,
+        {"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 128, "epochs": 2}, 40_000, world_epochs=3,
     ),
     "avazu": Setting(
         "avazu", 10_000_000, (0.77, 0.015, 0.015, 0.2),
         lambda p: np.where(p < 0.2, 1 - p, np.where(p > 0.3, 0.1, 2.2 - 7 * p)), "XDeepFM",
-        {"optimiser": "adam", "rate": 1e-3, "batch_size": 256, "epochs": 1}, 8_000,
+        {"optimizer": "adam", "learning_rate": 1e-3, "batch_size": 256, "epochs": 1}, 8_000,
     ),
 }  # fmt: skip
 #: Below a million rows the paper's shares would leave too few to calibrate and to select from.
@@ -81,9 +81,7 @@ def draw_world(setting: Setting, rows: int, rate: float | None, seed: int, devic
     return world.draw(len(split), seed=seed + 1, device=device), split
 
 
-def read_log(
-    kind: str, data: Any, kept: Any, split: NDArray[np.int8], vocabulary: str, bad_share: float, reading: Reading
-) -> Encoded:
+def read_log(kind: str, data: Any, kept: Any, split: NDArray[np.int8], vocabulary: str, reading: Reading) -> Encoded:
     """Return the log, encoded for this split now or before."""
     from ..logs import Encoded, encode
 
@@ -91,7 +89,7 @@ def read_log(
         if kept is None:  # a mapped file outlives its name
             kept = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log.clicks"
         if not Path(kept).exists():
-            options: dict[str, Any] = {"kind": kind, "vocabulary": vocabulary, "bad_share": bad_share}
+            options: dict[str, Any] = {"kind": kind, "vocabulary": vocabulary}
             options["training"] = lambda start, stop: split[start:stop] == TRAIN
             return encode(data, kept, rows=len(split), progress=stack.enter_context(reading()), **options)
     # Codes depend on which rows are training rows.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,16 +13,15 @@ from scipy.optimize import brentq
 
 from uncurse._types import Array
 from uncurse.calibration import calibrators
-from uncurse.debias import VAD, Auto, Tower
 from uncurse.errors import UncurseError
-from uncurse.evidence import Cells, Evidence, LogSpec, Moments
+from uncurse.evidence import Evidence, Histogram, LogSpec
 from uncurse.evidence.from_arrays import column_names, from_arrays
 from uncurse.links import get_link, inside, logistic
-from uncurse.maps import Affine, ScoreMap, compose
-from uncurse.metrics.ranking import Columns, Ranked, columns_of, top_rows
+from uncurse.maps import Affine, ScoreMap
+from uncurse.methods import VAD, Auto, ReplicaCalibrator
+from uncurse.metrics.measure import sums_of_cells, top_metrics
 from uncurse.metrics.selection import count_of_share
 from uncurse.threads import one_blas_thread
-from uncurse.validation import check_finite, check_labels
 
 from .tables import LEVEL, MAIN_BINS, Key
 
@@ -38,42 +37,24 @@ REPLICAS = (2, 3, 4, 5, 6)
 LAMBDA_FLOOR = 0.05
 _LINKS = {"vad": "logistic", "vad_identity": "identity"}
 
+Map = Callable[[Array], Array]  # from logits to probabilities
 Figures = dict[Key, Array]  # arrays over α
 Metrics = dict[tuple[str, int | None], Array]  # the same of one map, by metric and number of bins
-Lambdas = dict[tuple[int, str, str], tuple[float, float]]  # by S, kind of replica and link: on pool and labelled rows
+Lambdas = dict[tuple[int, str, str], tuple[float, float]]  # by S, kind of replica and link: on pool and labeled rows
 
 
 @dataclass(frozen=True)
 class Scored:
     """Logits of networks on three sets of rows, of one world or log."""
 
-    labelled: NDArray[Any]  # (m, R), of the training distribution
-    labelled_y: NDArray[Any]  # (m,)
+    labeled: NDArray[Any]  # (m, R), of the training distribution
+    labeled_y: NDArray[Any]  # (m,)
     pool: NDArray[Any]  # (n, R), of the test distribution
     test: NDArray[Any]  # (t, R)
     test_y: NDArray[Any]  # (t,)
     truth: NDArray[Any] | None = None  # (t,) probabilities
-    #: Logits of earlier checkpoints of the same networks on labelled rows and pool, by share of the steps.
+    #: Logits of earlier checkpoints of the same networks on labeled rows and pool, by share of the steps.
     snapshots: Mapping[float, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, part in (("pool", self.pool), ("labelled", self.labelled), ("test", self.test)):
-            if part.ndim != 2 or not len(part):
-                raise UncurseError(f"{name} has shape {part.shape}; pass logits of shape (rows, models)")
-            if part.shape[1] != self.pool.shape[1]:
-                raise UncurseError(f"{name} has {part.shape[1]} models, the pool {self.pool.shape[1]}; score all alike")
-            check_finite(part, name)
-        if self.models < 2:
-            raise UncurseError("there is 1 model; VAD needs replicas: train at least 2 that differ in seed")
-        check_labels(self.labelled_y, len(self.labelled), name="labelled_y")
-        check_labels(self.test_y, len(self.test), name="test_y")
-        if not np.any(self.labelled_y):
-            raise UncurseError("the labels hold no positives, so no calibrator can be fitted; take more labelled rows")
-        if self.truth is not None and self.truth.shape != self.test_y.shape:
-            raise UncurseError(f"truth has shape {self.truth.shape}, test_y {self.test_y.shape}; pass one for each row")
-        for share, (labelled, pool) in self.snapshots.items():
-            if labelled.shape != self.labelled.shape or pool.shape != self.pool.shape:
-                raise UncurseError(f"snapshot {share} has logits of other shapes; score the same rows and networks")
 
     @property
     def models(self) -> int:
@@ -84,8 +65,6 @@ class Scored:
 def groups_of(models: int, replicas: Sequence[int] = REPLICAS) -> dict[int, list[int]]:
     """Return the served networks, each with every S for which it is served."""
     sizes = [s for s in replicas if s <= models]
-    if min(replicas, default=0) < 2 or not sizes:
-        raise UncurseError(f"replicas={tuple(replicas)} with {models} models; pass sizes of groups from 2 to {models}")
     served = {}
     for model in range(models):
         mine = [s for s in sizes if (s == 2 or model % s == 0) and model - model % s + s <= models]
@@ -105,7 +84,7 @@ class _Selections:
     """Test rows in ascending order of the served score, and the selections that are made from their top."""
 
     score: Array
-    columns: Columns
+    sums: Array  # Σw, Σwy, Σw² and Σw²y of each score
     alphas: tuple[float, ...]
     rows: Array  # selected at each α
     truth: Array | None  # Σ truth of each selection, with a tie at its edge counted in part
@@ -117,9 +96,10 @@ def _selections(scored: Scored, model: int, alphas: tuple[float, ...]) -> Iterat
     top = tuple(alpha for alpha in alphas if alpha < 1)
     if top:
         selected = np.array([float(count_of_share(alpha, count)) for alpha in top])
-        score, chosen = top_rows(test, np.arange(count), int(selected.max()))
-        order = np.argsort(score)
-        score, chosen = score[order].astype(np.float64), chosen[order]
+        most = int(selected.max())
+        chosen = np.flatnonzero(test >= np.partition(test, count - most)[count - most])
+        chosen = chosen[np.argsort(test[chosen])]
+        score = test[chosen].astype(np.float64)
         starts = np.flatnonzero(np.append(True, score[1:] > score[:-1]))
         weight = np.diff(starts, append=len(score)).astype(np.float64)
         label = np.add.reduceat(scored.test_y[chosen].astype(np.float64), starts)
@@ -128,11 +108,11 @@ def _selections(scored: Scored, model: int, alphas: tuple[float, ...]) -> Iterat
             sums = np.add.reduceat(scored.truth[chosen].astype(np.float64), starts)
             reached, total = (np.append(0.0, np.cumsum(column[::-1])) for column in (weight, sums))
             truth = np.interp(selected, reached, total)
-        yield _Selections(score[starts], (weight, label, weight, label), top, selected, truth)
+        yield _Selections(score[starts], np.stack([weight, label, weight, label]), top, selected, truth)
     if alphas[-1] == 1:
-        cells = Cells().update(test, scored.test_y)
+        cells = Histogram().update(test, scored.test_y)
         truth = None if scored.truth is None else np.array([scored.truth.sum(dtype=np.float64)])
-        yield _Selections(cells.score, columns_of(cells), (1.0,), np.array([float(count)]), truth)
+        yield _Selections(cells.score, sums_of_cells(cells), (1.0,), np.array([float(count)]), truth)
 
 
 class ServedNetwork:
@@ -143,20 +123,20 @@ class ServedNetwork:
         self.main = MAIN_BINS if MAIN_BINS in bins else bins[0]
         self.others = [m for m in bins if m != self.main]
         self.selections = list(_selections(scored, model, alphas))
-        self.pool = Cells().update(scored.pool[:, model])
-        labelled = Cells().update(scored.labelled[:, model], scored.labelled_y)
-        self.steps: dict[str, ScoreMap] = {"Vanilla": Affine(1.0, 0.0), LEVEL: Affine(1.0, level_shift(labelled))}
+        self.pool = Histogram().update(scored.pool[:, model])
+        labeled = Histogram().update(scored.labeled[:, model], scored.labeled_y)
+        self.steps: dict[str, ScoreMap] = {"Vanilla": Affine(1.0, 0.0), LEVEL: Affine(1.0, level_shift(labeled))}
         self.figures: Figures = {}
         self.lambdas: Lambdas = {}
         self.failed: dict[str, str] = {}
         for name, (method, options) in SETTINGS.items():
             try:
-                self.steps[name] = calibrators.fit_calibrator(method, labelled, **options)
+                self.steps[name] = calibrators.fit_calibrator(method, labeled, **options)
             except UncurseError as error:  # networks of few rows may know nothing; the others are still worth seeing
                 self.failed[name] = str(error)
 
     def measure(self, groups: list[int], methods: Sequence[str]) -> None:
-        """Fill `figures`, and `lambdas` with λ on the pool and on labelled rows."""
+        """Fill `figures`, and `lambdas` with λ on the pool and on labeled rows."""
         alone = {name: self._figures(step, self.others if 2 in groups else []) for name, step in self.steps.items()}
         for s in groups:
             for name, made in alone.items():  # the other numbers of bins are for pairs
@@ -164,11 +144,11 @@ class ServedNetwork:
             columns = columns_of_group(self.model, s)
             for variant, link in _LINKS.items():
                 if variant == "vad" or s == 2:
-                    pool, labelled = (self._vad(part, columns, link) for part in ("pool", "labelled"))
-                    self.lambdas[s, "seeds", link] = pool.lambda_, labelled.lambda_
+                    pool, labeled = (self._vad(part, columns, link) for part in ("pool", "labeled"))
+                    self.lambdas[s, "seeds", link] = pool.lambda_, labeled.lambda_
                     for name, step in self.steps.items():
                         # Neither the model nor its level corrects for noise, so VAD's whole λ remains to be applied.
-                        slope = pool.lambda_ / (1.0 if name in ("Vanilla", LEVEL) else labelled.lambda_)
+                        slope = pool.lambda_ / (1.0 if name in ("Vanilla", LEVEL) else labeled.lambda_)
                         tandem = pool.map_ if name == "Vanilla" else self._tandem(step, slope, link)
                         self._add_debiased(tandem, name, variant, s, alone[name])
         if 2 in groups:
@@ -177,48 +157,51 @@ class ServedNetwork:
             self._compare_replicas(methods)
 
     def _vad(self, part: str, columns: list[int], link: str, **options: Any) -> VAD:
-        moments = Moments(link).update(np.ascontiguousarray(getattr(self.scored, part)[:, columns]))
-        evidence = Evidence(LogSpec(column_names(len(columns)), link=link), moments)
-        return VAD(link=link, lambda_floor=LAMBDA_FLOOR, **options).fit(evidence)
+        spec = LogSpec(column_names(len(columns)), link=link)
+        scores = np.ascontiguousarray(getattr(self.scored, part)[:, columns])
+        evidence = from_arrays(scores, spec=spec, histograms=False)
+        return VAD(scale="logit", replicas="seeds", link=link, lambda_floor=LAMBDA_FLOOR, **options).fit(evidence)
 
-    def _tandem(self, step: ScoreMap, slope: float, link: str) -> ScoreMap:
-        """Return what `VAD(calibrator=…)` returns, for a calibrator that is already fitted."""
+    def _tandem(self, step: ScoreMap, slope: float, link: str) -> Map:
+        """Return what `VAD(calibrator=…)` predicts, for a calibrator that is already fitted."""
         calibrated = step.transform(self.pool.score)
         if link != "logistic":
             calibrated = get_link(link).inverse(logistic(calibrated))
         center = float(np.average(calibrated, weights=self.pool.weight))
-        return compose(step, Affine(slope, (1 - slope) * center, link), scale="logit")
+        shrink = Affine(slope, (1 - slope) * center, link, scale="probability")
+        return lambda scores: shrink(step(scores))
 
     def _compare_replicas(self, methods: Sequence[str]) -> None:
-        """Add figures of VAD, Tower and Auto with a second network, and with an earlier checkpoint, as the replica."""
-        now, pair = (self.scored.labelled, self.scored.pool), columns_of_group(self.model, 2)
+        """Add figures of VAD, labels and Auto with a second network, and with an earlier checkpoint, as the replica."""
+        now, pair = (self.scored.labeled, self.scored.pool), columns_of_group(self.model, 2)
         kinds = {"seeds": [part[:, pair] for part in now]}
         for share, then in self.scored.snapshots.items():
             both = [
                 np.column_stack([new[:, self.model], old[:, self.model]]) for new, old in zip(now, then, strict=True)
             ]
             kinds[f"snapshot {100 * share:g}%"] = both
-        for kind, (labelled, pool) in kinds.items():
+        for kind, (labeled, pool) in kinds.items():
             replicas = "seeds" if kind == "seeds" else "snapshots"
-            counts: dict[str, Any] = {"cells": False, "replica_counts": True}
-            rows = from_arrays(np.ascontiguousarray(labelled), self.scored.labelled_y, **counts)
-            pool_rows = from_arrays(np.ascontiguousarray(pool), **counts)
+            rows = from_arrays(np.ascontiguousarray(labeled), self.scored.labeled_y)
+            pool_rows = from_arrays(np.ascontiguousarray(pool))
             for name in methods:
                 try:
                     if name == "VAD":
+                        vad: dict[str, Any] = {"scale": "logit", "replicas": replicas, "lambda_floor": LAMBDA_FLOOR}
                         moments = [Evidence(each.spec, each.moments) for each in (pool_rows, rows)]
-                        fits = [VAD(replicas=replicas, lambda_floor=LAMBDA_FLOOR).fit(each) for each in moments]
-                        self.lambdas[2, kind, "logistic"] = fits[0].lambda_, fits[1].lambda_
-                        step = fits[0].map_
+                        on_pool, on_labeled = (VAD(**vad).fit(each) for each in moments)
+                        self.lambdas[2, kind, "logistic"] = on_pool.lambda_, on_labeled.lambda_
+                        step = on_pool.map_
                     else:
-                        method: Any = {"Tower": Tower, "Auto": Auto}[name]
-                        step = method(scale="logit", replicas=replicas).fit(pool_rows, labelled=rows).map_
+                        method: Any = {"labels": ReplicaCalibrator, "Auto": Auto}[name]
+                        fitted = method(scale="logit", replicas=replicas)
+                        step = fitted.fit(pool_rows, labeled=rows, labels_from="elsewhere").map_
                 except UncurseError as error:
                     self.failed[f"{name}, {kind}"] = str(error)
                 else:
                     self._add(name, kind, 2, self._figures(step))
 
-    def _add_debiased(self, step: ScoreMap, name: str, variant: str, s: int, alone: Metrics) -> None:
+    def _add_debiased(self, step: Map, name: str, variant: str, s: int, alone: Metrics) -> None:
         """Add figures of a map after VAD, and their changes against the calibrator alone."""
         pairs = (s, variant) == (2, "vad")
         made = self._figures(step, self.others if pairs else [])
@@ -234,12 +217,16 @@ class ServedNetwork:
     def _add(self, name: str, variant: str, s: int, made: Metrics) -> None:
         self.figures |= {Key(metric, name, variant, s, m): v for (metric, m), v in made.items() if metric != "log_loss"}
 
-    def _figures(self, step: ScoreMap, others: Sequence[int] = ()) -> Metrics:
+    def _figures(self, step: Map, others: Sequence[int] = ()) -> Metrics:
         """Return every metric of one map."""
         parts = []
         for rows in self.selections:
-            ranked = Ranked(step(rows.score), rows.columns)
-            found = ranked.rows(rows.alphas, rows.rows, self.main, "quantile")
+            prediction = step(rows.score)
+            measured = {
+                m: top_metrics(prediction, rows.sums, rows.alphas, rows.rows.tolist(), m, "quantile")
+                for m in (self.main, *others)
+            }
+            found = measured[self.main]
             made: dict[tuple[str, int | None], Any] = {
                 ("calibration_error", None): [row.calibration_error for row in found],
                 ("calibration_error_click_error", None): [row.calibration_error.standard_error for row in found],
@@ -247,10 +234,9 @@ class ServedNetwork:
             }
             if rows.truth is not None:
                 made["true_error", None] = np.array([row.predicted for row in found]) / rows.truth - 1
-            for m in (self.main, *others):
-                main = [row.ece for row in found], [row.mce for row in found]
-                binned = main if m == self.main else ranked.binned(rows.rows, m, "quantile")[1:3]
-                for name, estimates in zip(("ece", "mce"), binned, strict=True):
+            for m, selections in measured.items():
+                for name in ("ece", "mce"):
+                    estimates = [getattr(row, name) for row in selections]
                     made[name, m] = estimates
                     made[f"{name}_floor", m] = [estimate.floor for estimate in estimates]
                     made[f"{name}_click_error", m] = [estimate.standard_error for estimate in estimates]
@@ -260,7 +246,7 @@ class ServedNetwork:
 
 def _reduction_error(rows: _Selections, before: Array, after: Array) -> Array:
     """Return the standard error, over test rows, of LogLoss(after) / LogLoss(before) − 1 at each α."""
-    weight, label = (column[::-1] for column in rows.columns[:2])
+    weight, label = (column[::-1] for column in rows.sums[:2])
     f0, f1 = (inside(np.asarray(f[::-1], np.float64), 0.0, 1.0) for f in (before, after))
     losses = (-np.log(f0), -np.log(f1)), (-np.log1p(-f0), -np.log1p(-f1))  # of a click, and of none
     at = np.minimum(np.searchsorted(np.cumsum(weight), rows.rows), len(weight) - 1)
@@ -275,10 +261,10 @@ def _reduction_error(rows: _Selections, before: Array, after: Array) -> Array:
     return np.sqrt(np.maximum(squares + ratio**2 * total(lambda old, new: old**2), 0.0)) / loss
 
 
-def level_shift(labelled: Cells) -> float:
-    """Return the shift of the logit with which Σf = Σy on labelled rows."""
-    assert labelled.label is not None
-    score, weight, clicks = labelled.score, labelled.weight, float(labelled.label.sum())
+def level_shift(labeled: Histogram) -> float:
+    """Return the shift of the logit with which Σf = Σy on labeled rows."""
+    assert labeled.label is not None
+    score, weight, clicks = labeled.score, labeled.weight, float(labeled.label.sum())
     return float(brentq(lambda shift: float(weight @ logistic(score + shift)) - clicks, -50.0, 50.0))
 
 

@@ -6,7 +6,7 @@ served model, the information matrix. More columns too: the error against the tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from uncurse import documents
 from uncurse._types import Array, Float
 from uncurse.calibration import logistic as solver
-from uncurse.debias.information_variance import information_variance
-from uncurse.debias.vad import VAD
 from uncurse.errors import UncurseError
 from uncurse.links import logistic
+from uncurse.methods.information_variance import information_variance
+from uncurse.methods.vad import VAD
 from uncurse.metrics import evaluate
-from uncurse.text_tables import TextTable, as_text
 from uncurse.threads import in_threads, one_blas_thread
 from uncurse.version import __version__
 
 from ..processes import Progress
+from ..render import Part, TextTable
 from .tables import Printed, count_far, printed_cells
 
 #: The design: features, training rows, test and pool rows, and the means of the features.
@@ -85,23 +85,14 @@ class SyntheticTables:
 
     def cell(self, metric: str, alpha: float, method: str) -> SyntheticCell:
         """One cell."""
-        for cell in self.cells:
-            if cell.metric == metric and abs(cell.alpha - alpha) < 1e-9 and cell.method == method:
-                return cell
-        raise UncurseError(f"no cell for metric={metric!r}, alpha={alpha}, method={method!r}")
-
-    def far(self, limit: float = 3.0) -> tuple[int, int]:
-        """How many cells lie more than `limit` combined standard errors from the paper's, and of how many."""
-        return count_far(self.cells, limit)
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return a flat record for each cell."""
-        return [{**vars(cell), "distance": cell.distance} for cell in self.cells]
+        wanted = metric, alpha, method
+        return next(cell for cell in self.cells if (cell.metric, cell.alpha, cell.method) == wanted)
 
     def to_json(self) -> str:
         """One JSON document."""
         about = {"version": __version__, "seed": self.seed, "replications": self.replications, "lambda": self.lambdas}
-        return documents.dumps("synthetic", {**about, "cells": self.records()})
+        cells = [{**vars(cell), "distance": cell.distance} for cell in self.cells]
+        return documents.dumps("synthetic", {**about, "cells": cells})
 
 
 def paper() -> dict[tuple[str, float, str], Printed]:
@@ -141,12 +132,12 @@ def _replicate(rng: np.random.Generator) -> tuple[NDArray[np.float64], dict[str,
     test = scores_of(x_test, served[None])[:, 0]
     variance = information_variance(x, logistic(scores_of(x, served[None])[:, 0]), x_pool)
     fits = {
-        "VAD": VAD(replicas="bootstrap").fit(pool[:, :3]),
-        "VAD(p)": VAD(replicas="bootstrap", link="identity").fit(pool[:, :3]),
-        "VAD (S=3)": VAD(replicas="bootstrap").fit(pool),
-        "Algorithm 1, literal": VAD(replicas="seeds").fit(pool[:, :2]),
-        "anchored, S=2": VAD(replicas="anchored").fit(pool[:, :2]),
-        "information, S=1": VAD().fit(pool[:, :1], variance=variance),
+        "VAD": paper_vad(pool[:, :3]),
+        "VAD(p)": paper_vad(pool[:, :3], "identity"),
+        "VAD (S=3)": paper_vad(pool),
+        "Algorithm 1, literal": VAD(scale="logit", replicas="seeds").fit(pool[:, :2]),
+        "anchored, S=2": VAD(scale="logit", replicas="bootstrap").fit(pool[:, :2]),
+        "information, S=1": VAD(scale="logit", replicas="seeds").fit(pool[:, :1], variance=variance),
     }
     predictions = {"Vanilla": logistic(test)} | {name: fit.predict_proba(test) for name, fit in fits.items()}
     most = round(max(ALPHAS) * TEST)
@@ -172,8 +163,15 @@ def draw_rows(rng: np.random.Generator, rows: int, mean: float) -> tuple[Array, 
     return x, rng.random(rows) < truth, truth
 
 
+def paper_vad(pool: Array, link: str = "logistic") -> VAD:
+    """Fit VAD as the authors' code does: V is the variance between the bootstraps, the columns after the first."""
+    bootstraps = pool[:, 1:] if link == "logistic" else logistic(pool[:, 1:])
+    variance = float(np.var(bootstraps - bootstraps.mean(axis=0), axis=1, ddof=1).mean())
+    return VAD(scale="logit", replicas="bootstrap", link=link).fit(pool[:, :1], variance=variance)
+
+
 def fit_model(x: Array, y: NDArray[Any], weight: Array) -> Array:
-    """Unpenalised logistic regression with an intercept, the last coefficient."""
+    """Unpenalized logistic regression with an intercept, the last coefficient."""
     design = np.concatenate([x.T, np.ones((1, len(x)))])
     return solver.fit_logistic(design, weight, weight * y).coefficients
 
@@ -215,7 +213,7 @@ def run_golden(*, progress: Progress = iter) -> dict[float, dict[str, float]]:
                 fits.append(fit_model(x, y, np.bincount(chosen, minlength=TRAIN).astype(float)))
             pool = scores_of(pools[i].astype(np.float64), np.stack(fits))
             score, label = test[i]
-            vad, identity = (VAD(replicas="bootstrap", link=link).fit(pool) for link in ("logistic", "identity"))
+            vad, identity = paper_vad(pool), paper_vad(pool, "identity")
             predictions = logistic(score), vad.predict_proba(score), identity.predict_proba(score)
             vanilla, debiased, by_value = (evaluate(label, p, [alpha]).rows[0] for p in predictions)
             ratios = vanilla.ratio, debiased.ratio, by_value.ratio, vad.lambda_
@@ -248,31 +246,31 @@ def golden_records(figures: Mapping[float, Mapping[str, float]]) -> list[dict[st
     ]
 
 
-def golden_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the comparison with the authors' figures as a table."""
+def golden_parts(records: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+    """Yield the comparison with the authors' figures as a table."""
     table = [("α", "figure", "ours", "theirs", "difference")]
     for one in records:
         ours, theirs = one["ours"], one["theirs"]
         figures = (f"{ours:.6f}", f"{theirs:g}", f"{ours - theirs:+.1e}")
         table.append((f"{100 * one['alpha']:g}%", one["figure"], *figures))
-    head = (
+    yield (
         "The authors' random stream, means over 100 replications. Vanilla, VAD and VAD(p) are ratios Σf/Σy; the "
         "paper's tables have calibration errors, Σf/Σy − 1, in percent. λ does not depend on α: it differs between "
         "2% and 10% because the stream runs on, so that each α has bootstraps of its own."
     )
     largest = max(abs(one["ours"] - one["theirs"]) for one in records)
     agree = "all agree to four decimals" if largest < 1e-4 else "they do not agree to four decimals"
-    end = f"{len(records)} figures, largest difference {largest:.1e}: {agree}."
-    return as_text([head, TextTable("", table, left=2), end])
+    yield TextTable("", table, left=2)
+    yield f"{len(records)} figures, largest difference {largest:.1e}: {agree}."
 
 
-def text(tables: SyntheticTables) -> str:
-    """Return every table of the experiment beside the paper's."""
-    parts: list[str | TextTable] = [
+def parts(tables: SyntheticTables) -> Iterator[Part]:
+    """Yield every table of the experiment beside the paper's."""
+    yield (
         f"Means ± standard errors over {tables.replications} replications (seed {tables.seed}). In brackets: the "
-        "paper's figure, and the difference in combined standard errors.",
-        _LEGEND,
-    ]
+        "paper's figure, and the difference in combined standard errors."
+    )
+    yield _LEGEND
     for metric, (title, unit) in _TITLES.items():
         methods = METHODS[:4] if metric != "log_loss_reduction" else ("VAD",)
         table = [("α", *methods, *["noise floor"] * (unit == 1))]
@@ -281,7 +279,7 @@ def text(tables: SyntheticTables) -> str:
             if unit == 1:
                 cells.append(f"{tables.cell(f'{metric}_floor', alpha, 'VAD').mean:.4f}")
             table.append((f"{100 * alpha:g}%", *cells))
-        parts.append(TextTable(title, table))
+        yield TextTable(title, table)
     table = [("method", "top 2%", "top 5%", "top 10%", "λ")]
     for method in METHODS:
         row = [method]
@@ -290,9 +288,9 @@ def text(tables: SyntheticTables) -> str:
             row.append(f"{100 * ours.mean:+.2f} ± {100 * ours.standard_error:.2f} ({100 * true.mean:+.2f})")
         table.append((*row, f"{tables.lambdas[method]:.4f}" if method in tables.lambdas else ""))
     title = "Calibration error, %, with other replicas (in brackets: against the true probabilities), and mean λ"
-    far, count = tables.far()
-    parts += [TextTable(title, table), f"{far} of {count} cells lie more than 3 combined standard errors away."]
-    return as_text(parts)
+    yield TextTable(title, table)
+    far, count = count_far(tables.cells)
+    yield f"{far} of {count} cells lie more than 3 combined standard errors away."
 
 
 def _cell_text(cell: SyntheticCell, unit: int) -> str:

@@ -15,16 +15,15 @@ import numpy as np
 from uncurse import documents
 from uncurse._types import Array
 from uncurse.errors import UncurseError
-from uncurse.validation import check_choice
+from uncurse.metrics.normality import Gaussianity
 from uncurse.version import __version__
 
-DATASETS = ("criteo", "avazu")
 LEVEL = "Vanilla, level corrected"
-#: The paper's methods, and ours that moves the logit so that Σf = Σy on labelled rows.
+#: The paper's methods, and ours that moves the logit so that Σf = Σy on labeled rows.
 CALIBRATORS = ("Vanilla", LEVEL, "Histogram Binning", "Platt Scaling", "Scaling-Binning", "Isotonic Regression")
 PAPER_CALIBRATORS = tuple(name for name in CALIBRATORS if name != LEVEL)
 #: Methods that are compared by kind of replica: a second network, or an earlier checkpoint of the served one.
-REPLICA_METHODS = ("VAD", "Tower", "Auto")
+REPLICA_METHODS = ("VAD", "labels", "Auto")
 MAIN_BINS = 50  # of ECE and MCE unless stated otherwise
 OUTCOMES = ("confirmed", "contradicted", "not significant")
 
@@ -85,7 +84,7 @@ class ClickCell:
 
 @dataclass(frozen=True)
 class Lambda:
-    """λ over replications: mean and standard deviation on the pool, on labelled rows, and of their ratio."""
+    """λ over replications: mean and standard deviation on the pool, on labeled rows, and of their ratio."""
 
     replicas: int
     kind: str  # "seeds", or a snapshot
@@ -93,26 +92,10 @@ class Lambda:
     count: int
     pool: float
     pool_sd: float
-    labelled: float
-    labelled_sd: float
+    labeled: float
+    labeled_sd: float
     ratio: float
     ratio_sd: float
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The served logit on the pool: a histogram, the fitted normal distribution, and the distance between them."""
-
-    rows: int
-    mean: float
-    sd: float
-    skewness: float
-    excess_kurtosis: float
-    distance: float  # Kolmogorov-Smirnov
-    p_value: float  # Lilliefors
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-    expected: tuple[float, ...]  # rows per bin under the fitted normal distribution
 
 
 @dataclass(frozen=True)
@@ -147,7 +130,7 @@ class ClickTables:
     cells: tuple[ClickCell, ...]
     claims: tuple[Finding, ...]
     lambdas: tuple[Lambda, ...]
-    shape: Shape
+    shape: Gaussianity  # of the served logit of the first network on the pool
     networks: tuple[dict[str, Any], ...]  # for each world: log loss by epoch, slopes and levels of its networks
     about: dict[str, Any]
 
@@ -170,24 +153,11 @@ class ClickTables:
     def _by_place(self) -> dict[tuple[Key, float], ClickCell]:
         return {(Key(*(getattr(c, name) for name in Key._fields)), percent(c.alpha)): c for c in self.cells}
 
-    def findings(self, outcome: str | None = None) -> tuple[Finding, ...]:
-        """Return the findings of the paper with our verdicts, all or those of one outcome."""
-        if outcome is not None:
-            check_choice("outcome", outcome, OUTCOMES)
-        return tuple(f for f in self.claims if outcome in (None, f.outcome))
-
-    def far(self, limit: float = 3.0) -> tuple[int, int]:
-        """Return the number of cells more than `limit` combined standard errors from the paper's, and of all."""
-        return count_far(self.cells, limit)
-
     def to_json(self) -> str:
         """Return one JSON document; numbers that are not finite are null."""
-        content = json.dumps({"version": __version__, **asdict(self), "cells": self.records()})
+        cells = [{**vars(cell), "distance": cell.distance} for cell in self.cells]
+        content = json.dumps({"version": __version__, **asdict(self), "cells": cells})
         return documents.dumps("clicks", json.loads(content, parse_constant=lambda name: None))
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return a flat record for each cell."""
-        return [{**vars(cell), "distance": cell.distance} for cell in self.cells]
 
 
 def percent(alpha: float) -> float:
@@ -205,7 +175,6 @@ def printed_cells(name: str) -> Iterator[tuple[dict[str, str], Printed]]:
 @cache
 def paper(dataset: str) -> dict[tuple[Key, float], Printed]:
     """Return the paper's cells: key and α in percent to mean and standard error."""
-    check_choice("dataset", dataset, DATASETS)
     cells = {}
     for row, printed in printed_cells("clicks.csv"):
         if row["dataset"] == dataset:
@@ -215,7 +184,7 @@ def paper(dataset: str) -> dict[tuple[Key, float], Printed]:
     return cells
 
 
-def count_far(cells: Iterable[Any], limit: float) -> tuple[int, int]:
+def count_far(cells: Iterable[Any], limit: float = 3.0) -> tuple[int, int]:
     """Return the number of cells more than `limit` combined standard errors from the paper's, and of all."""
     distances = [cell.distance for cell in cells if cell.distance is not None]
     return sum(abs(d) > limit for d in distances), len(distances)
@@ -224,7 +193,7 @@ def count_far(cells: Iterable[Any], limit: float) -> tuple[int, int]:
 def pooled(values: Mapping[tuple[int, int], Any], block: int) -> tuple[Array, Array, Array | None]:
     """Return the mean over worlds, its standard error over networks, and that over worlds (None for one world).
 
-    `values` are by world and served network. Neighbouring networks in a block share networks (`block` is 2 for pairs in
+    `values` are by world and served network. Neighboring networks in a block share networks (`block` is 2 for pairs in
     which both are served), so their errors may depend on each other, and a block counts as one observation.
     """
     by_world: dict[int, dict[int, list[Any]]] = {}

@@ -1,4 +1,4 @@
-"""The tables of the experiments on click logs as text and as Markdown."""
+"""The tables of the experiments on click logs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from uncurse.text_tables import TextTable, as_markdown, as_text
-
-from .tables import CALIBRATORS, MAIN_BINS, OUTCOMES, PAPER_CALIBRATORS, REPLICA_METHODS, ClickTables, Finding
+from ..render import Part, TextTable
+from .tables import (
+    CALIBRATORS,
+    MAIN_BINS,
+    OUTCOMES,
+    PAPER_CALIBRATORS,
+    REPLICA_METHODS,
+    ClickTables,
+    Finding,
+    count_far,
+)
 
 _PAPERS_MODELS = 80
 _ENOUGH = 5  # groups of networks, or worlds, to judge by
@@ -28,20 +36,10 @@ _CURVED = (*_APPENDIX, ("curvature", "vad_curvature", 2))
 _MORE_S = (_PAIRS[0], *((f"VAD+ (S={s})", "vad", s) for s in (4, 5, 6)))
 _ENDS, _BETWEEN = (0.02, 0.1, 1.0), (0.03, 0.05, 0.07, 0.09)
 
-Part = str | Sequence[str] | TextTable
 
-
-def text(tables: ClickTables, *, everything: bool = True) -> str:
-    """Return every table, or the main ones, for a terminal of 120 columns."""
-    return as_text(_parts(tables, everything))
-
-
-def markdown(tables: ClickTables) -> str:
-    """Return every table as Markdown."""
-    return as_markdown(_parts(tables, True))
-
-
-def _parts(tables: ClickTables, everything: bool) -> Iterator[Part]:
+def parts(tables: ClickTables, brief: bool = False) -> Iterator[Part]:
+    """Yield every table, or the main ones."""
+    everything = not brief
     yield _head(tables)
     steep = [slope for facts in tables.networks if (slope := facts.get("Platt slope of the mean", 1)) > _UNDER_FITTED]
     if steep:
@@ -73,19 +71,19 @@ def _parts(tables: ClickTables, everything: bool) -> Iterator[Part]:
     yield from _more_tables(tables, [a for a in tables.alphas if everything or a in main])
     yield from _findings(tables, everything)
     yield _lambdas(tables)
-    yield from _shape(tables, everything)
+    yield _shape(tables)
 
 
 def _head(tables: ClickTables) -> str:
     sizes, several = tables.sizes, tables.worlds > 1
     text = (
         f"{tables.dataset.capitalize()}: {tables.models} networks{f' in each of {tables.worlds} worlds' * several}, "
-        f"{sizes['labelled']:,.0f} labelled rows ({sizes['labelled_rate']:.1%} positive), a pool of "
+        f"{sizes['labeled']:,.0f} labeled rows ({sizes['labeled_rate']:.1%} positive), a pool of "
         f"{sizes['pool']:,.0f}, {sizes['test']:,.0f} test rows ({sizes['test_rate']:.1%} positive). A cell is the "
         "mean ± its standard error, and in brackets the paper's mean. "
     )
     text += _ERRORS[several]
-    far, count = tables.far()
+    far, count = count_far(tables.cells)
     if tables.models < _PAPERS_MODELS and not several:
         text += f" A small run: the paper's figures are of {_PAPERS_MODELS} networks."
     elif count and tables.about.get("data") != "a world":
@@ -100,18 +98,18 @@ def _networks(tables: ClickTables) -> TextTable:
 
     names = list(dict.fromkeys(name for facts in tables.networks for name in facts))
     rows = [(name, *(one(facts.get(name, "")) for facts in tables.networks)) for name in names]
-    title = "Networks: log loss by epoch, Platt slopes (above 1: under-fitted), level Σf/Σy − 1 on labelled rows"
+    title = "Networks: log loss by epoch, Platt slopes (above 1: under-fitted), level Σf/Σy − 1 on labeled rows"
     return TextTable(title, [("quantity", *(f"world {w}" for w in range(tables.worlds))), *rows])
 
 
 _ERRORS = {
     False: "The standard error counts networks, in blocks that share none, and test clicks. It does not count other "
-    "labelled rows or another world; --worlds does.",
+    "labeled rows or another world; --worlds does.",
     True: "Standard errors: a/b is a within worlds (networks and test clicks) and b between worlds, which also counts "
-    "other labelled rows and other worlds.",
+    "other labeled rows and other worlds.",
 }
 _LEGEND = (
-    "Vanilla: the network as it is. Level corrected: its logit shifted so that Σf = Σy on labelled rows. VAD+: the "
+    "Vanilla: the network as it is. Level corrected: its logit shifted so that Σf = Σy on labeled rows. VAD+: the "
     "calibrator in tandem with VAD (for both Vanilla rows VAD alone); VAD's step: VAD+ minus Original; VAD(p)+: on "
     "probabilities instead of logits; S: networks used, 2 by default; curvature: VAD with the curvature of the link. "
     "floor: expected value of the metric if every prediction were true. Log-loss reduction: below zero is better."
@@ -179,7 +177,7 @@ def _table(
 
 
 def _more_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
-    """Errors against the truth, and VAD, Tower and Auto by kind of replica."""
+    """Errors against the truth, and VAD, labels and Auto by kind of replica."""
     true = "Error against the true probabilities, %: mean ± standard error (root mean square over replications)"
     alone = (*_APPENDIX[:3], _CURVED[-1])
     kinds = dict.fromkeys(cell.variant for cell in tables.cells if cell.calibrator in REPLICA_METHODS)
@@ -198,18 +196,18 @@ def _lambdas(tables: ClickTables) -> TextTable:
     def one(mean: float, sd: float) -> str:
         return f"{mean:.4f}" + ("" if np.isnan(sd) else f" ({sd:.4f})")
 
-    rows = [("S", "replicas", "link", "count", "λ pool", "λ labelled", "ratio, for tandems", "V / V by seed")]
+    rows = [("S", "replicas", "link", "count", "λ pool", "λ labeled", "ratio, for tandems", "V / V by seed")]
     twins = [row for row in tables.lambdas if (row.replicas, row.kind, row.link) == (2, "seeds", "logistic")]
     for row in tables.lambdas:
         # Var(l) is that of the served network whatever the replica, so V ∝ 1 − λ.
         share = f"{(1 - row.pool) / (1 - twins[0].pool):.2f}" if twins and row.kind != "seeds" else ""
-        values = one(row.pool, row.pool_sd), one(row.labelled, row.labelled_sd), one(row.ratio, row.ratio_sd)
+        values = one(row.pool, row.pool_sd), one(row.labeled, row.labeled_sd), one(row.ratio, row.ratio_sd)
         rows.append((str(row.replicas), row.kind, row.link, str(row.count), *values, share))
     return TextTable("λ: mean (standard deviation) over replications", rows, left=3)
 
 
 def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
-    found = tables.findings()
+    found = tables.claims
     if not found:
         return
     groups = tables.worlds if tables.worlds > 1 else tables.models // 2
@@ -226,7 +224,7 @@ def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
     yield TextTable(
         "The paper's findings: one verdict for each calibrator, at the largest α that the paper prints", rows, left=2
     )
-    against = tables.findings("contradicted")
+    against = [f for f in found if f.outcome == "contradicted"]
     shown = found if everything else against
     if shown:
         title = "Each verdict" if everything else "Contradicted"
@@ -244,23 +242,11 @@ def _verdict(f: Finding) -> tuple[str, ...]:
     return *place, statistic, f.outcome, f"{f.same_sign} of {f.printed} α"
 
 
-def _shape(tables: ClickTables, everything: bool) -> Iterator[Part]:
+def _shape(tables: ClickTables) -> str:
     shape = tables.shape
-    yield (
+    return (
         f"The served logit of the first network on the pool: mean {shape.mean:.3f}, sd {shape.sd:.3f}, skewness "
         f"{shape.skewness:+.2f}, excess kurtosis {shape.excess_kurtosis:+.2f}. Kolmogorov-Smirnov distance to the "
-        f"fitted normal distribution {shape.distance:.4f}, p = {shape.p_value:.2g} (Lilliefors, {shape.rows:,} rows); "
+        f"fitted normal distribution {shape.distance:.4f}, p = {shape.p_value:.2g} (Lilliefors, {shape.n:,} rows); "
         "the paper could not reject normality at 5%."
-        + " Bars are rows, the line is the fitted normal distribution."
-        * everything
     )
-    if not everything:
-        return
-    counts, normal = (np.add.reduceat(np.array(c, float), range(0, len(c), 2)) for c in (shape.counts, shape.expected))
-    scale = 60 / max(counts.max(), normal.max())
-    lines = []
-    for left, rows, stroke in zip((-np.inf, *shape.edges)[::2], counts, normal, strict=True):
-        at = max(0, round(stroke * scale) - 1)
-        bar = ("█" * round(rows * scale)).ljust(at + 1)
-        lines.append(f"{left:>8.2f}  {bar[:at]}│{bar[at + 1 :]}")
-    yield lines

@@ -16,39 +16,38 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ...errors import UncurseError
 from ...maps import ScoreMap
-from ...maps.compile import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, compile_map, valid_range
+from ...maps.program import BELOW_ONE, TINY, Program, compile_map
+from ...methods.fitted import Fitted, fitted_of
 from ...version import __version__
-from . import edges_of
 
 _FIRST_OPSET = 9
 _FAR = 709.0  # exp of it is still finite, and the logistic of −it below all that a map returns
 
 
 def map_nodes(
-    operations: Sequence[Operation], source: str, target: str, *, elem_type: int, opset: int, prefix: str = "uncurse_"
+    program: Program, source: str, target: str, *, elem_type: int, opset: int, transform: bool, prefix: str
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """Return nodes and constants that take the tensor `source` to `target`, of the same shape and type.
 
-    NaN stays NaN, and infinity is no score: check for it where it can be one.
+    With `transform`, from scores of the link to scores of the link; else from scores to predictions. NaN stays NaN, and
+    infinity is no score: check for it where it can be one.
     """
     if opset < _FIRST_OPSET:
         raise UncurseError(f"opset {opset} is too old for a map; convert the model to {_FIRST_OPSET} or later first")
-    if elem_type not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
-        kind = TensorProto.DataType.Name(elem_type)
-        raise UncurseError(f"a map takes scores that are float16, float or double, not {kind}; cast them first")
     graph = _Graph(prefix)
     served = source if elem_type == TensorProto.DOUBLE else graph.add("Cast", source, to=TensorProto.DOUBLE)
-    graph.add("Cast", graph.run(operations, served), made=target, to=elem_type)
+    made = graph.transform(program, served, served) if transform else graph.predict(program, served)
+    graph.add("Cast", made, made=target, to=elem_type)
     return graph.nodes, graph.tensors
 
 
-def to_onnx(score_map: ScoreMap) -> ModelProto:
+def to_onnx(score_map: ScoreMap | Fitted) -> ModelProto:
     """Export a map as an ONNX model from "score", a vector of doubles, to "prediction"; NaN for what is no score.
 
     Parameters
     ----------
-    score_map : ScoreMap
-        An `Affine`, `Curve`, `Steps` or `Chain`.
+    score_map : ScoreMap or Fitted
+        An `Affine`, `Curve` or `Steps`.
 
     Returns
     -------
@@ -61,14 +60,14 @@ def to_onnx(score_map: ScoreMap) -> ModelProto:
     >>> to_onnx(Affine(0.5, -1.0)).graph.output[0].name
     'prediction'
     """
-    graph = _Graph("uncurse_")
-    low, high = valid_range(score_map)
+    score_map = fitted_of(score_map).map
+    program, graph = compile_map(score_map), _Graph("uncurse_")
+    low, high = program.valid
     # Not Less(score, low) holds for NaN too, but then Less(score, the next above high) does not.
     above = graph.add("Not", graph.add("Less", "score", graph.constant(low)))
     below = graph.add("Less", "score", graph.constant(math.nextafter(high, math.inf)))
     is_score = graph.add("And", above, below)
-    prediction = graph.run(compile_map(score_map), "score")
-    graph.add("Where", is_score, prediction, graph.constant(np.nan), made="prediction")
+    graph.add("Where", is_score, graph.predict(program, "score"), graph.constant(np.nan), made="prediction")
     ends = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["N"]) for name in ("score", "prediction")]
     about = f"The prediction from the served score ({score_map.scale})."
     made = helper.make_graph(graph.nodes, "uncurse", ends[:1], ends[1:], graph.tensors, doc_string=about)
@@ -99,13 +98,42 @@ class _Graph:
         self.tensors.append(numpy_helper.from_array(np.asarray(value, dtype=dtype), name))
         return name
 
-    def run(self, steps: Sequence[Operation], served: str) -> str:
-        """All operations on the tensor `served`, a double."""
-        l, edges = served, edges_of(steps)
-        piece = self._search(edges, served) if edges else ""
-        for step in steps:
-            l = self._step(step, l, piece)
-        return l
+    def predict(self, program: Program, score: str) -> str:
+        """Take scores to predictions."""
+        l = score
+        if program.scale == "logit" and program.link != "logistic":
+            l = self._logistic(l)
+        if program.link != "identity" and (program.scale, program.link) != ("logit", "logistic"):
+            l = self._log_odds(l) if program.link == "logistic" else self.add("Log", self._at_least(l, TINY))
+        l = self.transform(program, l, score)
+        if program.link != "identity":
+            l = self._logistic(l) if program.link == "logistic" else self.add("Exp", l)
+        if program.bounds is None:
+            return l
+        return self.add("Min", self._at_least(l, program.bounds[0]), self.constant(program.bounds[1]))
+
+    def transform(self, program: Program, l: str, score: str) -> str:
+        """Take scores of the link to scores of the link; pieces are found by `score`."""
+        if not program.edges:
+            (x,), (y,), (slope,) = ([self.constant(v) for v in one] for one in (program.x, program.y, program.slope))
+        else:
+            piece = self._search(program.link_edges if score == l else program.edges, score)
+            rest = _room(len(program.edges)) - len(program.edges)  # the last piece again, where infinity ends up
+            columns = (self.constant([*one, *[one[-1]] * rest]) for one in (program.x, program.y, program.slope))
+            x, y, slope = (self.add("Gather", column, piece, axis=0) for column in columns)
+        return self.add("Add", y, self.add("Mul", slope, self.add("Sub", l, x)))
+
+    def _at_least(self, l: str, low: float) -> str:
+        return self.add("Max", l, self.constant(low))
+
+    def _logistic(self, l: str) -> str:
+        # Not Sigmoid: ONNX Runtime's is a 1 less something, which has no lower tail.
+        far = self.add("Exp", self.add("Min", self.add("Neg", l), self.constant(_FAR)))
+        return self.add("Reciprocal", self.add("Add", far, self.constant(1.0)))
+
+    def _log_odds(self, p: str) -> str:
+        rest = self._at_least(self.add("Sub", self.constant(1.0), p), 1.0 - BELOW_ONE)
+        return self.add("Sub", self.add("Log", self._at_least(p, TINY)), self.add("Log", rest))
 
     def _search(self, edges: Sequence[float], served: str) -> str:
         """How many edges are at most the score: from the most that there can be, down by 2^i where that is too far.
@@ -122,33 +150,6 @@ class _Graph:
             piece = self.add("Sub", piece, self.add("Mul", too_far, size))
             step //= 2
         return piece
-
-    def _step(self, step: Operation, l: str, piece: str) -> str:
-        constant = self.constant
-        if isinstance(step, Line):
-            return self.add("Add", self.add("Mul", l, constant(step.slope)), constant(step.intercept))
-        if isinstance(step, Pieces):
-            rest = _room(len(step.edges)) - len(step.edges)  # the last piece again, where NaN and infinity end up
-            columns = (constant([*column, *[column[-1]] * rest]) for column in (step.x, step.y, step.slope))
-            x, y, slope = (self.add("Gather", column, piece, axis=0) for column in columns)
-            return self.add("Add", y, self.add("Mul", slope, self.add("Sub", l, x)))
-        if isinstance(step, Clip):
-            return self.add("Min", self.add("Max", l, constant(step.low)), constant(step.high))
-        if step.link not in ("logistic", "log"):
-            raise UncurseError(
-                f"the {step.link} link is not in ONNX; fit a map of the logistic link, or export it to Python"
-            )
-        if isinstance(step, Phi):
-            if step.link == "log":
-                return self.add("Exp", l)
-            # Not Sigmoid: ONNX Runtime's is a 1 less something, which has no lower tail.
-            far = self.add("Exp", self.add("Min", self.add("Neg", l), constant(_FAR)))
-            return self.add("Reciprocal", self.add("Add", far, constant(1.0)))
-        l = self.add("Max", l, constant(TINY))
-        if step.link == "log":
-            return self.add("Log", l)
-        rest_of = self.add("Sub", constant(1.0), l)
-        return self.add("Sub", self.add("Log", l), self.add("Log", self.add("Max", rest_of, constant(1.0 - BELOW_ONE))))
 
 
 def _room(count: int) -> int:

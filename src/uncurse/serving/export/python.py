@@ -4,44 +4,40 @@ from __future__ import annotations
 
 import builtins
 import keyword
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ...errors import UncurseError
-from ...maps import Grouped, ScoreMap
-from ...maps.compile import Clip, Inverse, Line, Operation, Phi, Pieces, compile_map
+from ...maps import ScoreMap, Segmented
+from ...maps.program import BELOW_ONE, MOST_EXP, SCALES, TINY, Program, compile_map
+from ...methods.fitted import Fitted, fitted_of
 from ...version import __version__
-from . import SCALES, Language, edges_of, tables_of, wrapped
 
-_CLIP = "l = min(max(l, {low}), {high})"
-_LANGUAGE = Language(
-    "Python",
-    {
-        Line: "slope, intercept = _line_{i}\nl = slope * l + intercept",
-        Pieces: "x, y, slope = _pieces_{i}[piece]\nl = y + slope * (l - x)",
-        Clip: _CLIP,
-        # Neither tail may overflow.
-        (Phi, "logistic"): "l = 1.0 / (1.0 + math.exp(-l)) if l > -700.0 else math.exp(l)",
-        (Phi, "log"): "l = math.exp(min(l, {most_exp}))",
-        (Phi, "probit"): "l = 0.5 * math.erfc(-l / math.sqrt(2.0))",
-        (Inverse, "logistic"): _CLIP + "\nl = math.log(l) - math.log1p(-l)",
-        (Inverse, "log"): "l = math.log(max(l, {low}))",
-        (Inverse, "probit"): _CLIP + "\nl = statistics.NormalDist().inv_cdf(l)",
-    },
-)
+# Neither tail may overflow.
+_LOGISTIC = "1.0 / (1.0 + math.exp(-l)) if l > -700.0 else math.exp(l)"
+_LINK_SCORES = {
+    ("logit", "logistic"): (),
+    ("logit", "identity"): (f"l = {_LOGISTIC}",),
+    ("logit", "log"): (f"l = math.log(max({_LOGISTIC}, {TINY!r}))",),
+    ("probability", "logistic"): (
+        f"l = min(max(l, {TINY!r}), {BELOW_ONE!r})",
+        "l = math.log(l) - math.log1p(-l)",
+    ),
+    ("probability", "log"): (f"l = math.log(max(l, {TINY!r}))",),
+    ("value", "log"): (f"l = math.log(max(l, {TINY!r}))",),
+}
+_PREDICTIONS = {"logistic": f"l = {_LOGISTIC}", "log": f"l = math.exp(min(l, {MOST_EXP!r}))"}
 
 
-def to_python(score_map: ScoreMap, name: str = "predict") -> str:
+def to_python(score_map: ScoreMap | Fitted, name: str = "predict") -> str:
     """Export a map as a Python module that needs only the standard library.
 
     The function raises a ValueError for what is no score: not finite, or a probability outside [0, 1].
 
     Parameters
     ----------
-    score_map : ScoreMap
+    score_map : ScoreMap or Fitted
         Any map.
     name : str, default="predict"
-        Name of the function: of a score, and of a group if the map has groups.
+        Name of the function: of a score, and of a segment if the map has segments.
 
     Returns
     -------
@@ -56,73 +52,49 @@ def to_python(score_map: ScoreMap, name: str = "predict") -> str:
     >>> module["predict"](2.0)
     0.5
     """
-    taken = hasattr(builtins, name) or name in ("bisect", "math", "statistics")
+    taken = hasattr(builtins, name) or name in ("bisect", "math")
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_") or taken:
         raise UncurseError(f"{name!r} cannot name the function of a module; choose another, such as 'predict'")
-    what = f"the served score, {SCALES[score_map.scale]}"
-    if isinstance(score_map, Grouped):
-        lines = list(_python_groups(score_map, name, what))
-    else:
-        steps = compile_map(score_map)
-        lines = [f"{key} = {_python_number(value)}\n" for key, value in _numbers(steps).items()]
-        lines += [f"\ndef {name}(score):", f'    """The prediction from {what}; ValueError for what is none."""']
-        lines += [*_python_check(score_map), *_python_body(steps)]
-    text = "\n".join(lines)
-    modules = [f"import {module}\n" for module in ("bisect", "math", "statistics") if f"{module}." in text]
-    head = f'"""The prediction from {what}. Made by uncurse {__version__}; needs nothing but Python."""'
-    return f"{head}\n\n{''.join(modules)}\n{text}\n"
-
-
-def _python_groups(grouped: Grouped, name: str, what: str) -> Iterator[str]:
-    """Write a function for each form of map, the numbers of each group, and the function that finds the group."""
-    forms: dict[tuple[object, ...], str] = {}
-    rows = []
-    for one in (grouped.default, *grouped.maps.values()):
-        steps = compile_map(one)
-        form = tuple(type(step) if isinstance(step, Line | Pieces) else step for step in steps)
-        if form not in forms:
-            forms[form] = f"_map_{len(forms) + 1}"
-            arguments = ", ".join(["score", *_numbers(steps)])
-            yield from ("", f"def {forms[form]}({arguments}):", *_python_body(steps), "")
-        rows.append(f"({', '.join([forms[form], *map(_python_number, _numbers(steps).values())])},)")
-    yield from ("", f"_whole = {rows[0]}", "_groups = {")
-    yield from (f"    {group!r}: {row}," for group, row in zip(grouped.maps, rows[1:], strict=True))
-    yield from ("}", "", "", f"def {name}(score, group=None):")
-    yield f'    """The prediction from {what}, and its group (None or unseen: the default map)."""'
-    yield from _python_check(grouped)
-    yield "    if isinstance(group, float) and group.is_integer():"
-    yield "        group = int(group)  # 1 and 1.0 are one group"
-    yield "    made, *numbers = _whole if group is None else _groups.get(str(group), _whole)"
-    yield "    return made(score, *numbers)"
-
-
-def _numbers(steps: Sequence[Operation]) -> dict[str, Any]:
-    """Return the numbers of lines and tables by their names in the formulas."""
-    edges = edges_of(steps)
-    numbers: dict[str, Any] = {"_edges": edges} if edges else {}
-    numbers |= {f"_pieces_{i}": tuple(table) for i, table in tables_of(steps).items()}
-    lines = {i: step for i, step in enumerate(steps, 1) if isinstance(step, Line)}
-    return numbers | {f"_line_{i}": (step.slope, step.intercept) for i, step in lines.items()}
-
-
-def _python_check(score_map: ScoreMap) -> tuple[str, ...]:
+    score_map = fitted_of(score_map).map
+    default = compile_map(score_map.default if isinstance(score_map, Segmented) else score_map)
+    maps = score_map.maps if isinstance(score_map, Segmented) else {}
+    programs = {segment: compile_map(part) for segment, part in maps.items()}
+    lines = [f'"""Predict from the served score, {SCALES[default.scale]}. Made by uncurse {__version__}."""', ""]
+    lines += ["import bisect", "import math", ""]
+    for link in sorted({program.link for program in (default, *programs.values())}):
+        lines += ["", f"def _{link}(score, edges, pieces):", *_function(default.scale, link), ""]
+    lines += ["", f"_default = {_numbers(default)}"]
+    if isinstance(score_map, Segmented):
+        entries = (f"    {segment!r}: {_numbers(program)}," for segment, program in programs.items())
+        lines += ["_segments = {", *entries, "}"]
     bad, must = "not math.isfinite(score)", "a score is a finite number"
-    if score_map.scale == "probability":
+    if default.scale == "probability":
         bad, must = "not 0.0 <= score <= 1.0", "a probability lies in [0, 1]"
-    return (
+    arguments = "score, segment=None" if isinstance(score_map, Segmented) else "score"
+    lines += ["", "", f"def {name}({arguments}):"]
+    lines += [
+        '    """Return the prediction for a score; raise ValueError if it is not one."""',
         "    score = float(score)",
-        f"    if {bad}:",
-        f'        raise ValueError(f"score is {{score!r}}; {must}")',
-    )
+    ]
+    lines += [f"    if {bad}:", f'        raise ValueError(f"score is {{score!r}}; {must}")', "    numbers = _default"]
+    if isinstance(score_map, Segmented):
+        lines += ["    if isinstance(segment, float) and segment.is_integer():"]
+        lines += ["        segment = int(segment)  # 1 and 1.0 are one segment"]
+        lines += ["    if segment is not None:", "        numbers = _segments.get(str(segment), _default)"]
+    lines += ["    function, edges, pieces = numbers", "    return function(score, edges, pieces)", ""]
+    return "\n".join(lines)
 
 
-def _python_body(steps: Sequence[Operation]) -> list[str]:
-    lookup = ["    piece = bisect.bisect_right(_edges, score)"] if edges_of(steps) else []
-    return ["    l = score", *lookup, *_LANGUAGE.statements(steps), "    return l"]
+def _function(scale: str, link: str) -> list[str]:
+    """Write the body of the function of maps of one link."""
+    body = ["x, y, slope = pieces[bisect.bisect_right(edges, score)]", "l = score"]
+    body += [*_LINK_SCORES.get((scale, link), ()), "l = y + slope * (l - x)"]
+    body += [_PREDICTIONS[link]] if link in _PREDICTIONS else []
+    bounds = Program(scale, link, (), (), (), (), ()).bounds
+    body += ["return l" if bounds is None else f"return min(max(l, {bounds[0]!r}), {bounds[1]!r})"]
+    return [f"    {line}" for line in body]
 
 
-def _python_number(value: object) -> str:
-    """Write a number, or a tuple of numbers in lines of readable length."""
-    if not isinstance(value, tuple) or len(repr(value)) < 100:
-        return repr(value)
-    return "\n".join(["(", *wrapped(map(repr, value), "    "), ")"])
+def _numbers(program: Program) -> str:
+    """Write the function, the edges and the pieces of a map."""
+    return f"(_{program.link}, {program.edges!r}, {tuple(program.pieces)!r})"

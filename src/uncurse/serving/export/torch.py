@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from ...maps import ScoreMap
-from ...maps.compile import BELOW_ONE, TINY, Clip, Line, Operation, Phi, Pieces, compile_map, valid_range
-
-
-def _normal(l: Tensor) -> Tensor:
-    """The normal distribution function; torch's own has no lower tail."""
-    return 0.5 * torch.erfc(l * -math.sqrt(0.5))
-
-
-_PHI: dict[str, Callable[[Tensor], Tensor]] = {"logistic": torch.sigmoid, "log": torch.exp, "probit": _normal}
-_INVERSE: dict[str, Any] = {"logistic": torch.logit, "log": torch.log, "probit": torch.special.ndtri}
+from ...maps.program import BELOW_ONE, TINY, compile_map
+from ...methods.fitted import Fitted, fitted_of
 
 
 class MapModule(nn.Module):
     """A map as a module: from scores of any shape to predictions of the same dtype; NaN for what is no score.
 
-    The map's numbers are buffers in double and stay so when the model around them is cast: neighbouring scores must not
+    The map's numbers are buffers in double and stay so when the model around them is cast: neighboring scores must not
     fall together before the map has seen them.
 
     Parameters
     ----------
-    score_map : ScoreMap
-        An `Affine`, `Curve`, `Steps` or `Chain`.
+    score_map : ScoreMap or Fitted
+        An `Affine`, `Curve` or `Steps`.
 
     Examples
     --------
@@ -41,43 +32,43 @@ class MapModule(nn.Module):
             [0.1192]])
     """
 
-    def __init__(self, score_map: ScoreMap) -> None:
+    def __init__(self, score_map: ScoreMap | Fitted) -> None:
         super().__init__()
-        self._low, self._high = valid_range(score_map)
-        self._steps = compile_map(score_map)
-        buffers: dict[str, Any] = {}
-        for i, step in enumerate(self._steps):
-            if isinstance(step, Line):
-                buffers[f"line_{i}"] = [step.slope, step.intercept]
-            elif isinstance(step, Pieces):
-                buffers |= {"edges": step.edges, f"pieces_{i}": [step.x, step.y, step.slope]}
-        for name, values in buffers.items():
-            self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
+        self._program = compile_map(fitted_of(score_map).map)
+        self.register_buffer("edges", torch.tensor(self._program.edges, dtype=torch.float64))
+        self.register_buffer("pieces", torch.tensor(self._program.pieces, dtype=torch.float64))
 
     def forward(self, scores: Tensor) -> Tensor:
-        """The prediction of each score."""
-        served = scores.to(torch.float64)
-        is_score = (served >= self._low) & (served <= self._high)
+        """Return the prediction of each score.
+
+        Parameters
+        ----------
+        scores : Tensor
+            Served scores of any shape.
+
+        Returns
+        -------
+        Tensor
+            Of the same shape and dtype.
+        """
+        program, served = self._program, scores.to(torch.float64)
+        low, high = program.valid
+        is_score = (served >= low) & (served <= high)
         served = torch.where(is_score, served, 0.5)
-        piece = torch.bucketize(served, self.get_buffer("edges"), right=True) if hasattr(self, "edges") else None
-        l = served
-        for i, step in enumerate(self._steps):
-            l = self._step(step, i, l, piece)
+        piece = torch.bucketize(served, self.get_buffer("edges"), right=True)
+        x, y, slope = self.get_buffer("pieces")[piece].unbind(-1)
+        l = torch.sigmoid(served) if program.scale == "logit" and program.link != "logistic" else served
+        if program.link == "log":
+            l = l.clamp(TINY).log()
+        elif program.link == "logistic" and program.scale == "probability":
+            l = torch.logit(l.clamp(TINY, BELOW_ONE))
+        l = y + slope * (l - x)
+        if program.link != "identity":
+            l = torch.sigmoid(l) if program.link == "logistic" else torch.exp(l)
+        if program.bounds is not None:
+            l = l.clamp(*program.bounds)
         l = torch.where(is_score, l, torch.nan)
         return l.to(scores.dtype) if scores.is_floating_point() else l
-
-    def _step(self, step: Operation, i: int, l: Tensor, piece: Tensor | None) -> Tensor:
-        if isinstance(step, Line):
-            slope, intercept = self.get_buffer(f"line_{i}").unbind()
-            return slope * l + intercept
-        if isinstance(step, Pieces):
-            x, y, slope = self.get_buffer(f"pieces_{i}")[:, piece].unbind()
-            return y + slope * (l - x)
-        if isinstance(step, Clip):
-            return l.clamp(step.low, step.high)
-        if isinstance(step, Phi):
-            return _PHI[step.link](l)
-        return cast(Tensor, _INVERSE[step.link](l.clamp(TINY, None if step.link == "log" else BELOW_ONE)))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MapModule:
         """Moves to another device are followed, casts to another dtype are not."""

@@ -1,8 +1,8 @@
 """Fold a map into a model: one file per model family.
 
-To add a family, write a file with ``fold_model(score_map, model)`` and list it in `_FAMILIES`. If its models are saved
-in files, tell these apart in `files.family`, and add ``load_scorer(path, score_map)`` and
-``fold_file(score_map, source, target, kind)``; or ``read`` and ``write`` if the reader of the library may crash.
+To add a family, write a file with `fold_model(score_map, model)`, `scorers(model, score_map)`, the ways to score with
+it, and `rows_for(model)`, blocks of rows to compare on; list it in `_FAMILIES`. If its models are saved in files, tell
+these apart in `files.family`, and add `read(path)` and `write(model, source, target)`.
 """
 
 from __future__ import annotations
@@ -11,41 +11,36 @@ from importlib import import_module
 from typing import Any
 
 from ...errors import UncurseError
-from ...maps import ScoreMap
-from .line import refused
+from ...methods.fitted import fitted_of
+from .common import check_fold, refused
 
 # Libraries, and files of this package. The first match counts: estimators of LightGBM are also of scikit-learn.
 _FAMILIES = ("torch", "onnx", "lightgbm", "xgboost", "catboost", "sklearn")
 # Options, the family that takes each, and its name in messages.
-_OPTIONS = dict.fromkeys(("layer", "example"), ("torch", "a torch module")) | {"output": ("onnx", "an ONNX model")}
+_OPTIONS = {"layer": ("torch", "a torch module"), "output": ("onnx", "an ONNX model")}
 
 
 def fold(
-    score_map: Any,
-    model: Any = None,
-    *,
-    straight: bool = False,
-    layer: str | None = None,
-    example: Any = None,
-    output: str | None = None,
+    score_map: Any, model: Any = None, *, X: Any = None, layer: str | None = None, output: str | None = None
 ) -> Any:
     """Return a copy of the model whose predictions are those of the map applied to the model's scores.
 
+    Both are compared on rows, and a fold that differs by more than single precision is refused.
+
     Parameters
     ----------
-    score_map : ScoreMap, or a fitted method or estimator
-        An `Affine` map or a chain of them. For an ONNX model any map; one that is not affine is appended to the graph.
-        Of a fitted `VAD`, `Tower`, `Auto` or `UncursedClassifierCV` its map is used.
+    score_map : ScoreMap, Fitted, fitted method or estimator, or path of a map.json
+        An `Affine` map. For an ONNX model any map; one that is not affine is put into the graph.
     model : object, optional
         May be omitted for a fitted `UncursedClassifierCV` or `UncursedRegressorCV`, whose model is used. Else a fitted
         scikit-learn model that ends in a sum, or a pipeline or search that ends in one; a torch module or its state
         dict; a LightGBM, XGBoost, CatBoost or ONNX model. It is not changed.
-    straight : bool, default=False
-        Fold the straight line that is nearest to the map, see `Auto.line`. Needs a fitted method or estimator.
+    X : array, frame, tensor, or tuple or dict of these, optional
+        Rows to compare the models on: what the model itself takes, a tuple for a torch module of several inputs, a dict
+        for such an ONNX model. By default rows are drawn from the split thresholds or at random; models whose input
+        cannot be drawn need it.
     layer : str, optional
-        Name of the last linear layer of a torch module that cannot be traced.
-    example : object, optional
-        Inputs on which to run a torch module that cannot be traced.
+        Name of the last linear layer of a torch module or state dict.
     output : str, optional
         Name of the score, if an ONNX model has several outputs.
 
@@ -65,27 +60,26 @@ def fold(
     >>> bool(np.allclose(folded.decision_function(X), 0.8 * model.decision_function(X) - 0.1))
     True
     """
-    if not isinstance(score_map, ScoreMap) and hasattr(score_map, "map_"):
-        fitted = score_map
-        score_map = fitted.line()[0] if straight else fitted.map_
-        model = getattr(fitted, "estimator_", None) if model is None else model
-    elif straight:
-        raise UncurseError("straight=True needs a fitted method or estimator; pass it instead of its map")
-    if not isinstance(score_map, ScoreMap):
-        raise UncurseError(f"{type(score_map).__name__} is no score map; pass what `uncurse.load` gives, or vad.map_")
+    model = getattr(score_map, "estimator_", None) if model is None else model
+    score_map = fitted_of(score_map).map
     if model is None:
         raise UncurseError("there is no model to fold into; pass one")
     family = _family(model)
-    options = {"layer": layer, "example": example, "output": output}
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in (("layer", layer), ("output", output)) if value is not None}
     for name in given:
         if _OPTIONS[name][0] != family:
             raise UncurseError(f"{name} is for {_OPTIONS[name][1]}; leave it out")
     if family is None:
         raise refused(f"{type(model).__name__} is no model that can be folded")
-    if family == "sklearn":
-        given["fold"] = fold  # for the last step of a pipeline, which may be of any family
-    return import_module(f"{__name__}.{family}").fold_model(score_map, model, **given)
+    module = import_module(f"{__name__}.{family}")
+    if family == "torch":  # which layer makes the output, the comparison itself finds
+        return module.fold_model(score_map, model, X=X, **given)
+    folded = module.fold_model(score_map, model, **given)
+    blocks = module.rows_for(model) if X is None else [X]
+    if blocks:
+        pairs = zip(*(module.scorers(one, score_map, **given) for one in (model, folded)), strict=True)
+        check_fold(score_map, list(pairs), blocks, f"this {type(model).__name__}")
+    return folded
 
 
 def _family(model: Any) -> str | None:

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...errors import UncurseError
 from ...maps import ScoreMap
-from .files import Scorer, family
-from .line import ELSEWHERE, RAW, calling_library, check_predicts, line_of, refused
+from .common import ELSEWHERE, RAW, Scorer, calling_library, draw_rows, line_of, predictions_of, refused
 
 _LINKS = {"Logloss": "logistic", "CrossEntropy": "logistic", "Focal": "logistic", "Poisson": "log", "Tweedie": "log"}
 
@@ -18,7 +19,6 @@ def fold_model(score_map: ScoreMap, model: Any) -> Any:
     """Fold a map into a CatBoost model of any grow policy."""
     import catboost
 
-    check_predicts(model, "catboost")
     if not isinstance(model, catboost.CatBoost):
         raise UncurseError(f"a {type(model).__name__} of CatBoost is no model; pass a CatBoost model")
     if not model.is_fitted():
@@ -48,22 +48,34 @@ def _link(model: Any) -> str:
         return RAW
 
 
-def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
-    """Load a saved model as a function to its sum."""
-    model = read(path)
+def scorers(model: Any, score_map: ScoreMap) -> list[Scorer]:
+    """Return the sum of the model, and the probabilities of a classifier."""
     link = _link(model)
     form = "Exponent" if link == "log" else "RawFormulaVal"
     space = {"logistic": "logit", "log": "value"}.get(link, score_map.scale)
-    return Scorer(lambda x: model.predict(x, prediction_type=form, thread_count=1), space, model.feature_names_)
+    found = Scorer(lambda x: model.predict(x, prediction_type=form, thread_count=1), space, model.feature_names_)
+    return [found, *predictions_of(model, score_map)]
+
+
+def rows_for(model: Any) -> list[Any]:
+    """Draw rows near the borders of the trees; categories that the training did not see."""
+    with calling_library("rows for this CatBoost model cannot be drawn", "pass X=, rows that it can score"):
+        categorical = set(model.get_cat_feature_indices())
+        if model.get_text_feature_indices() or model.get_embedding_feature_indices():
+            raise ValueError("it has features of text")
+        borders = {i: np.array(one) for i, one in model.get_borders().items() if len(one) and i not in categorical}
+    blocks = draw_rows(len(model.feature_names_), borders)
+    if not categorical:
+        return list(blocks)
+    return [[[f"{v:g}" if i in categorical else v for i, v in enumerate(row)] for row in rows] for rows in blocks]
 
 
 def read(path: Path) -> Any:
-    """Read a model; only on files that a process of its own has accepted, as the reader may crash."""
+    """Read a model from cbm or JSON."""
     import catboost
 
-    model = catboost.CatBoost().load_model(str(path), format=_format(path))
-    model.get_metadata().items()  # must be text
-    return model
+    with calling_library(f"CatBoost does not read {path}"):
+        return catboost.CatBoost().load_model(str(path), format=_format(path))
 
 
 def write(model: Any, source: Path, target: Path) -> None:
@@ -72,4 +84,5 @@ def write(model: Any, source: Path, target: Path) -> None:
 
 
 def _format(path: Path) -> str:
-    return "json" if family(path) == "catboost-json" else "cbm"
+    with path.open("rb") as stream:
+        return "json" if stream.read(1) == b"{" else "cbm"

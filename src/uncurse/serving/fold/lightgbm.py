@@ -1,7 +1,7 @@
 """LightGBM: a model is a text, and its leaves are numbers in it.
 
 Leaves are scaled, and the shift goes to the first tree, or to every tree where trees are averaged. Values inside the
-trees, from which libraries draw explanations, move along. The text is checked as a whole before anything else reads it.
+trees, from which libraries draw explanations, move along.
 """
 
 from __future__ import annotations
@@ -16,8 +16,17 @@ import numpy as np
 from ..._types import Array
 from ...errors import UncurseError
 from ...maps import ScoreMap
-from .files import Scorer
-from .line import RAW, calling_library, fold_boosted, line_of, refused
+from .common import (
+    RAW,
+    Scorer,
+    booster_of,
+    calling_library,
+    draw_rows,
+    line_of,
+    predictions_of,
+    refused,
+    with_booster,
+)
 
 _LINKS = {
     **dict.fromkeys(("binary", "cross_entropy", "xentropy"), "logistic"),
@@ -25,26 +34,33 @@ _LINKS = {
     **dict.fromkeys(("regression", "regression_l1", "huber", "fair", "quantile", "mape"), RAW),
     **dict.fromkeys(("", "none", "custom", "lambdarank", "rank_xendcg"), RAW),
 }
-_SCALED = ("leaf_value", "internal_value", "leaf_const", "leaf_coeff")
+_SCALED = re.compile(r"(?m)^(leaf_value|internal_value|leaf_const|leaf_coeff)=(.*)$")
 
 
 def fold_model(score_map: ScoreMap, model: Any) -> Any:
-    """Fold a map into a Booster, or into an estimator that holds one."""
+    """Fold a map into a Booster, or into a copy of an estimator that holds one."""
     import lightgbm
 
-    def fold_booster(booster: Any) -> Any:
-        folded = lightgbm.Booster(model_str=_fold_text(score_map, booster.model_to_string(num_iteration=-1)))
-        folded.params = dict(booster.params)
-        folded.best_iteration, folded.best_score = booster.best_iteration, copy.deepcopy(booster.best_score)
-        return folded
+    booster = _booster(model)
+    text = _fold_text(score_map, booster.model_to_string(num_iteration=-1))
+    with calling_library("LightGBM does not read the folded model"):
+        folded = lightgbm.Booster(model_str=text)
+    folded.params = dict(booster.params)
+    folded.best_iteration, folded.best_score = booster.best_iteration, copy.deepcopy(booster.best_score)
+    return with_booster(model, folded)
 
-    return fold_boosted(model, lightgbm, lightgbm.LGBMModel, fold_booster)
+
+def _booster(model: Any) -> Any:
+    import lightgbm
+
+    return booster_of(model, lightgbm, lightgbm.LGBMModel)
 
 
 def _fold_text(score_map: ScoreMap, text: str) -> str:
-    head, trees, tail = _parts(text)
-    link, sigmoid, averaged = _link(head)
+    link, sigmoid, averaged = _link(text)
     slope, intercept = line_of(score_map, link, "this LightGBM model")
+    head, *trees = re.split(r"(?m)^(?=Tree=)", text)
+    trees[-1], tail = re.split(r"(?m)^(?=end of trees)", trees[-1], maxsplit=1)
     shift = intercept / sigmoid
     made = [_scaled(tree, slope, shift if averaged or i == 0 else 0.0) for i, tree in enumerate(trees)]
     sizes = " ".join(str(len(tree.encode())) for tree in made)
@@ -53,126 +69,61 @@ def _fold_text(score_map: ScoreMap, text: str) -> str:
 
 def _scaled(tree: str, slope: float, shift: float) -> str:
     def line(match: re.Match[str]) -> str:
-        name, values = match[1], match[2]
-        add = 0.0 if name == "leaf_coeff" else shift
-        return f"{name}=" + re.sub(r"\S+", lambda number: f"{slope * float(number[0]) + add:.17g}", values)
+        add = 0.0 if match[1] == "leaf_coeff" else shift
+        return f"{match[1]}=" + " ".join(f"{slope * float(number) + add:.17g}" for number in match[2].split())
 
-    return re.sub(rf"(?m)^({'|'.join(_SCALED)})=(.*)$", line, tree)
-
-
-def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str) -> None:
-    """Fold a map into a saved model, without LightGBM."""
-    target.write_bytes(_fold_text(score_map, _read(source)).encode())
+    return _SCALED.sub(line, tree)
 
 
-def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
-    """Load a saved model as a function to its sum."""
-    text = _read(path)
-    link, sigmoid, averaged = _link(_parts(text)[0])
-    import lightgbm
+def _link(text: str) -> tuple[str, float, bool]:
+    """Return the link of the objective, what it multiplies the sum by, and whether trees are averaged."""
+    lines = text[: text.find("\nTree=")].split("\n")
+    values = dict(line.split("=", 1) for line in lines if "=" in line)
+    if values.get("num_class", "1") != "1":
+        raise refused("this LightGBM model has several classes: a softmax is no one score")
+    objective = values.get("objective", "")
+    name, *options = objective.split() or [""]
+    if name not in _LINKS or "sqrt" in options:
+        raise refused(f"a LightGBM model with the objective {objective!r} is no straight sum")
+    sigmoid = next((option.removeprefix("sigmoid:") for option in options if option.startswith("sigmoid:")), "1")
+    return _LINKS[name], float(sigmoid), "average_output" in lines
 
-    with calling_library(f"LightGBM does not read {path}"):
-        booster = lightgbm.Booster(model_str=text)
+
+def scorers(model: Any, score_map: ScoreMap) -> list[Scorer]:
+    """Return the sum of the Booster, and what the estimator around it predicts."""
+    booster = _booster(model)
+    link, sigmoid, averaged = _link(booster.model_to_string(num_iteration=1))
     raw = link == "logistic" and not averaged  # LightGBM averages predictions, but not raw scores
     space = "logit" if raw else {"logistic": "probability", "log": "value"}.get(link, score_map.scale)
 
     def score(x: Any) -> Array:
         return (sigmoid if raw else 1.0) * np.asarray(booster.predict(x, raw_score=raw, num_threads=1))
 
-    return Scorer(score, space, booster.feature_name(), categories=booster.pandas_categorical or ())
+    found = [Scorer(score, space, booster.feature_name(), categories=booster.pandas_categorical or ())]
+    return [*found, *predictions_of(model, score_map)]
 
 
-def _read(path: Path) -> str:
-    with calling_library(f"{path} is no whole LightGBM model"):
-        return path.read_bytes().decode()  # with the line ends that it has
+def rows_for(model: Any) -> list[Any]:
+    """Draw rows near the thresholds of the trees."""
+    booster = _booster(model)
+    text = booster.model_to_string(num_iteration=-1)
+    lists = [" ".join(re.findall(rf"(?m)^{name}=(.*)$", text)).split() for name in ("split_feature", "threshold")]
+    features, thresholds = np.array(lists[0], int), np.array(lists[1], float)
+    known = np.isfinite(thresholds)
+    splits = {i: thresholds[known & (features == i)] for i in np.unique(features[known]).tolist()}
+    return list(draw_rows(booster.num_feature(), splits))
 
 
-# ---------------------------------------------------------------------------- checks: LightGBM follows without any
+def read(path: Path) -> Any:
+    """Read a model from a text file."""
+    import lightgbm
+
+    if b"\nend of trees" not in path.read_bytes():  # LightGBM would end the process
+        raise UncurseError(f"{path} has no end of trees, so it is cut off; save it again")
+    with calling_library(f"LightGBM does not read {path}"):
+        return lightgbm.Booster(model_file=path)
 
 
-def _parts(text: str) -> tuple[str, list[str], str]:
-    """Header, trees, and all after them; refuse a damaged model."""
-    if any(letter < " " and letter not in "\n\t" for letter in set(text)):
-        raise UncurseError("this LightGBM model holds control characters, such as the line ends of another system")
-    start, end = text.find("\nTree=0\n") + 1, text.find("\nend of trees") + 1
-    if not text.startswith("tree\n") or not 0 < start < end:
-        raise UncurseError("this is no whole LightGBM model: a header, trees and 'end of trees'; save it again")
-    head, trees = text[:start], [f"Tree={part}" for part in re.split(r"(?m)^Tree=", text[start:end])[1:]]
-    lines = _lines(head)
-    if "tree_sizes" not in lines:
-        raise UncurseError("this LightGBM model has no tree_sizes; save it again with LightGBM 3 or later")
-    if lines["tree_sizes"].split() != [str(len(tree.encode())) for tree in trees]:
-        raise UncurseError("the trees of this LightGBM model are not as long as its header says; save it again")
-    features = _whole(lines, "max_feature_idx", 0) + 1
-    for i, tree in enumerate(trees):
-        if not _is_tree(_lines(tree), features):
-            raise UncurseError(f"tree {i} of this LightGBM model is damaged; save it again")
-    return head, trees, text[end:]
-
-
-def _lines(text: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
-
-
-def _link(head: str) -> tuple[str, float, bool]:
-    """Return the link of the objective, what it multiplies the sum by, and whether trees are averaged."""
-    lines = _lines(head)
-    if _whole(lines, "num_class", 1) != 1 or _whole(lines, "num_tree_per_iteration", 1) != 1:
-        raise refused("this LightGBM model has several classes: a softmax is no one score")
-    objective = lines.get("objective", "")
-    name, *options = objective.split() or [""]
-    if name not in _LINKS or "sqrt" in options:
-        raise refused(f"a LightGBM model with the objective {objective!r} is no straight sum")
-    sigmoid = next((option.removeprefix("sigmoid:") for option in options if option.startswith("sigmoid:")), "1")
-    values = _numbers(sigmoid, "sigmoid")
-    if len(values) != 1 or values[0] <= 0:
-        raise UncurseError(f"the sigmoid of this LightGBM model is {sigmoid!r}, which must be above 0; save it again")
-    return _LINKS[name], float(values[0]), "average_output" in head.split("\n")
-
-
-def _whole(lines: dict[str, str], name: str, default: int) -> int:
-    value = lines.get(name, str(default)).strip()
-    if not re.fullmatch(r"\d{1,9}", value):
-        raise UncurseError(f"{name}={value!r} in this LightGBM model is no whole number; save it again")
-    return int(value)
-
-
-def _numbers(text: str, name: str) -> Array:
-    with calling_library(f"{name} of this LightGBM model holds what is no finite number"):
-        values = np.array(text.split(), np.float64)
-        if name == "threshold":  # infinite if all numbers go one way, and missing values the other
-            values = np.where(np.isinf(values), np.copysign(np.finfo(np.float64).max, values), values)
-        return np.asarray_chkfinite(values)
-
-
-def _is_tree(lines: dict[str, str], features: int) -> bool:
-    """Every node but the root has one parent; every list has its length, and every index is in range."""
-    leaves, categories = _whole(lines, "num_leaves", 0), _whole(lines, "num_cat", 0)
-    linear, nodes = lines.get("is_linear", "0").strip() == "1", leaves - 1
-    lengths = dict.fromkeys(("leaf_value", *(("leaf_const", "num_features") if linear else ())), leaves)
-    if nodes > 0:
-        lengths |= dict.fromkeys(("split_feature", "threshold", "decision_type", "left_child", "right_child"), nodes)
-    names = {*lengths, *_SCALED, "num_features", "leaf_features", "cat_boundaries", "cat_threshold"}
-    found = {name: _numbers(lines.get(name, ""), name) for name in names}
-    if leaves < 1 or any(len(found[name]) != count for name, count in lengths.items()):
-        return False
-    counts, inputs = found["num_features"], found["leaf_features"]
-    of_leaves = (counts >= 0).all() and counts.sum() == len(inputs) == len(found["leaf_coeff"])
-    if linear and not (of_leaves and _within(inputs, features)):
-        return False
-    if nodes == 0:
-        return categories == 0
-    children, places = np.append(found["left_child"], found["right_child"]), np.arange(-leaves, nodes)
-    by_category = (found["decision_type"].astype(np.int64) & 1) == 1
-    bounds, values = found["cat_boundaries"], len(found["cat_threshold"])
-    return bool(
-        np.array_equal(np.sort(children), places[places != 0])
-        and _within(found["split_feature"], features)
-        and _within(found["threshold"][by_category], categories)
-        and (not categories or [*bounds[:1], len(bounds), *bounds[-1:]] == [0, categories + 1, values])
-        and (np.diff(bounds) > 0).all()
-    )
-
-
-def _within(values: Array, end: int) -> bool:
-    return bool(((values >= 0) & (values < end)).all())
+def write(model: Any, source: Path, target: Path) -> None:
+    """Save a Booster as text."""
+    model.save_model(target, num_iteration=-1)

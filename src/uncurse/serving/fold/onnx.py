@@ -14,13 +14,11 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from ..._types import Array
 from ...errors import UncurseError
-from ...maps import Affine, Grouped, ScoreMap
-from ...maps.compile import SERVE_GROUPS, compile_map, compile_transform
+from ...maps import Affine, ScoreMap, Segmented
+from ...maps.program import SERVE_SEGMENTS, compile_map
 from ...optional import needing
-from ...validation import warn_user
 from ..export.onnx import map_nodes
-from .files import Scorer
-from .line import RAW, calling_library, line_of, simplified
+from .common import RAW, Scorer, calling_library, draw_rows, line_of
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 _SEPARATE = "export the map with `uncurse export map.json -o map.onnx` and run it on the model's score"
@@ -29,26 +27,22 @@ _CLASSIFIERS = ("LinearClassifier", "TreeEnsembleClassifier")
 # What may follow a layer: it moves numbers and changes none.
 _MOVES = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Dropout", "Gather", "Slice")
 _PASSED = (*_MOVES, "ZipMap", "Normalizer", "Cast")
-_AVERAGES = ("Mean", "ReduceMean", "Div", "Sum", "Add", "Mul", "ReduceSum", "Concat", "Sub")
 _LAYERS = ("Gemm", "MatMul", "Add", "Sub", "Sum", "ReduceSum", "BatchNormalization")
 _SUMS = (*_LAYERS, "LinearRegressor", "TreeEnsembleRegressor")
+_NUMBERS = (*_FLOATS, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
+_ROWS = 50
 
 
 def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = None) -> ModelProto:
     """Fold a map into a model; `output` names the score if there are several outputs."""
-    if isinstance(score_map, Grouped):
-        raise UncurseError(f"this map has a map for each group, and a graph has one score; {SERVE_GROUPS}")
+    if isinstance(score_map, Segmented):
+        raise UncurseError(f"this map has a map for each segment, and a graph has one score; {SERVE_SEGMENTS}")
     with calling_library(_WHOLE):
         onnx.checker.check_model(model)
     made = copy.deepcopy(model)
-    graph, score_map = made.graph, simplified(score_map)
-    name = _score_name(graph, output)
-    node = _end_of(graph, name)
-    classifier = node.op_type in _CLASSIFIERS
-    others = _others_behind(graph, node.output[-1 if classifier else 0], name)
-    if others:
-        raise UncurseError(f"the output {others[0]!r} is made of the score too, and would change with it; {_SEPARATE}")
-    if classifier:
+    name = _score_name(made.graph, output)
+    node = _end_of(made.graph, name)
+    if node.op_type in _CLASSIFIERS:
         _fold_classifier(score_map, node)
     else:
         _fold_sum(score_map, made, node, name)
@@ -59,11 +53,7 @@ def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = N
 
 def _fold_sum(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str) -> None:
     """Fold into the layer that makes the sum; else insert the map before the sigmoid, or right after `node`."""
-    graph, sigmoid, types = model.graph, node.op_type == "Sigmoid", _value_types(model)
-    dims: Any = types[node.output[0]].shape.dim if node.output[0] in types else ()
-    if len(dims) > 1 and dims[-1].HasField("dim_value") and dims[-1].dim_value != 1:
-        what = f"this ONNX model ends in {dims[-1].dim_value} numbers a row, so no one sum is its score"
-        raise UncurseError(f"{what}; {_SEPARATE}")
+    graph, sigmoid = model.graph, node.op_type == "Sigmoid"
     before = sigmoid and score_map.link == "logistic"  # the map works on logits
     straight = isinstance(score_map, Affine) and (before or not sigmoid)
     tensor = node.input[0] if before else node.output[0]
@@ -73,8 +63,7 @@ def _fold_sum(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str
     if not sigmoid and score_map.scale == "probability" and score_map.link == "logistic":
         what = f"this map takes probabilities and no sigmoid is seen before the output {name!r}"
         raise UncurseError(f"{what}; {_SEPARATE}")
-    # The type of the score: what inference finds, or what the output says.
-    kind = next((types[one].elem_type for one in (tensor, name) if one in types and types[one].elem_type), 0)
+    kind = _element_type(model, (tensor, name))
     if kind not in _FLOATS:
         found = TensorProto.DataType.Name(kind)
         raise UncurseError(f"the score of this ONNX model is {found}, too coarse to keep the order; use float32")
@@ -91,14 +80,29 @@ def _fold_sum(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str
         nodes = [helper.make_node("Mul", [source, names[0]], [f"{prefix}scaled"])]
         nodes += [helper.make_node("Add", [f"{prefix}scaled", names[1]], [target])]
     else:
-        steps = compile_map(score_map) if sigmoid and not before else compile_transform(score_map)
         opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
-        nodes, tensors = map_nodes(steps, source, target, elem_type=kind, opset=opset, prefix=prefix)
+        options: dict[str, Any] = {
+            "elem_type": kind,
+            "opset": opset,
+            "prefix": prefix,
+            "transform": before or not sigmoid,
+        }
+        nodes, tensors = map_nodes(compile_map(score_map), source, target, **options)
     # Right after what makes the source; tensors as Constant nodes, which every version of ONNX has.
     place = next((i for i, one in enumerate(graph.node) if source in one.output), -1) + 1
     constants = [helper.make_node("Constant", [], [one.name], value=one) for one in tensors]
     for one in reversed([*constants, *nodes]):
         graph.node.insert(place, one)
+
+
+def _element_type(model: ModelProto, names: Iterable[str]) -> int:
+    """Return the type of the first tensor whose type ONNX infers, or the output has."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # a type that the model itself states will do
+        graph = model.graph
+    types = {one.name: one.type.tensor_type.elem_type for one in (*graph.output, *graph.value_info)}
+    return int(next((types[name] for name in names if types.get(name)), TensorProto.UNDEFINED))
 
 
 def _fold_layer(graph: GraphProto, name: str, slope: float, intercept: float) -> bool:
@@ -182,67 +186,108 @@ def _fold_trees(given: dict[str, Any], after: str, slope: float, intercept: floa
     return True
 
 
-# ---------------------------------------------------------------------------- files
+# ---------------------------------------------------------------------------- running
 
 
-def fold_file(score_map: ScoreMap, source: Path, target: Path, kind: str, *, output: str | None = None) -> None:
-    """Fold a map into a saved model."""
-    target.write_bytes(fold_model(score_map, _read(source), output=output).SerializeToString())
-
-
-def load_scorer(path: Path, score_map: ScoreMap, *, output: str | None = None, space: str | None = None) -> Scorer:
-    """Load a saved model as a function to its score, with all columns, and one to its other outputs."""
+def scorers(model: ModelProto, score_map: ScoreMap, *, output: str | None = None) -> list[Scorer]:
+    """Return the model as a function to its score, with all columns, and one to its other outputs."""
     with needing("onnx"):
         import onnxruntime
-    model = _read(path)
     name = _score_name(model.graph, output)
-    if space is None:
-        end = _end_of(model.graph, name).op_type
-        space = "probability" if end in ("Sigmoid", *_CLASSIFIERS) else score_map.scale
-    stored = {tensor.name for tensor in model.graph.initializer}
-    inputs = [one for one in model.graph.input if one.name not in stored]
-    if len(inputs) != 1:
-        raise UncurseError(f"{path} takes {len(inputs)} inputs; verify takes models of one, so use Python for this one")
+    path = _path(model.graph, name)
+    space = "probability" if path and path[-1].op_type in ("Sigmoid", *_CLASSIFIERS) else score_map.scale
+    dtypes = {one.name: helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type) for one in _inputs(model)}
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    with calling_library(f"ONNX Runtime does not load {path}"):
+    options.log_severity_level = 3
+    with calling_library("ONNX Runtime does not load this model"):
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    dtype = helper.tensor_dtype_to_np_dtype(inputs[0].type.tensor_type.elem_type)
 
-    def run(x: Array, output: str) -> Any:
-        return session.run([output], {inputs[0].name: x.astype(dtype)})[0]
+    def run(x: Any, output: str) -> Any:
+        if not isinstance(x, dict) and len(dtypes) != 1:
+            raise UncurseError(f"this ONNX model takes {len(dtypes)} inputs ({', '.join(dtypes)}); pass a dict of them")
+        feeds = x if isinstance(x, dict) else {next(iter(dtypes)): x}
+        return session.run([output], {one: np.asarray(value).astype(dtypes[one]) for one, value in feeds.items()})[0]
 
-    def score(x: Array) -> Array:
+    def score(x: Any) -> Array:
         out = run(x, name)
         if isinstance(out, list):  # a ZipMap's dictionaries
             out = [list(row.values()) for row in out]
         values = np.asarray(out, np.float64)
-        return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+        rows = len(next(iter(x.values())) if isinstance(x, dict) else x)
+        values = values.ravel() if values.size == rows else values
+        if values.ndim > 1 and (space != "probability" or values.shape[1:] != (2,)):
+            raise UncurseError(f"this ONNX model ends in {values.shape[-1]} numbers a row, so no one sum is its score")
+        return values
 
-    def others(x: Array) -> dict[str, Any]:
-        p = score(x).reshape(len(x), -1)[:, -1]
+    def others(x: Any) -> dict[str, Any]:
+        p = score(x)
+        p = p[:, 1] if p.ndim == 2 else p
         found = {one.name: np.asarray(run(x, one.name)) for one in model.graph.output if one.name != name}
-        # A label follows the score: compare whether it is that of the second class above a half.
+        # A label follows the score: compare whether it still tells rows above a half from rows below.
         for one in (one.name for one in model.graph.output if one.name != name and _is_label(one)):
-            found[one] = (found[one].ravel() == found[one].ravel()[p.argmax()]) == (p > 0.5)
+            label = found[one].ravel()
+            found[one] = np.array(not set(label[p > 0.501].tolist()) & set(label[p < 0.499].tolist()))
         return found
 
-    return Scorer(score, space, others=others)
+    return [Scorer(score, space, others=others)]
 
 
-def _read(path: Path) -> ModelProto:
+def rows_for(model: ModelProto) -> list[Any]:
+    """Draw numbers for every input, near the thresholds of trees; codes are 0, which every table has."""
+    width, splits, blocks = 0, _splits(model.graph), list[dict[str, Any]]()
+    for magnitude in range(len(draw_rows(1, {}))):
+        feeds = {}
+        for one in _inputs(model):
+            kind, dims = one.type.tensor_type.elem_type, one.type.tensor_type.shape.dim
+            known = all(dim.HasField("dim_value") for dim in dims[1:])
+            if not dims or not known or kind not in _NUMBERS:
+                raise UncurseError(f"rows for the input {one.name!r} of this ONNX model cannot be drawn; pass X=")
+            shape = (dims[0].dim_value or _ROWS, *(dim.dim_value for dim in dims[1:]))
+            width = int(np.prod(shape[1:]))
+            rows = draw_rows(width, {i: v for i, v in splits.items() if i < width})[magnitude][: shape[0]]
+            feeds[one.name] = rows.reshape(shape) if kind in (*_FLOATS, TensorProto.FLOAT16) else np.zeros(shape)
+        blocks.append(feeds)
+    return list(blocks)
+
+
+def _inputs(model: ModelProto) -> list[Any]:
+    stored = {tensor.name for tensor in model.graph.initializer}
+    return [one for one in model.graph.input if one.name not in stored]
+
+
+def _splits(graph: GraphProto) -> dict[int, Array]:
+    """Return the thresholds of all trees by feature."""
+    found: dict[int, list[float]] = {}
+    for node in graph.node:
+        given = _attributes(node)
+        if "nodes_featureids" in given:
+            values, modes = given["nodes_values"].floats, given["nodes_modes"].strings
+            for feature, value, mode in zip(given["nodes_featureids"].ints, values, modes, strict=True):
+                if mode != b"LEAF":
+                    found.setdefault(feature, []).append(value)
+    return {feature: np.array(values) for feature, values in found.items()}
+
+
+def read(path: Path) -> ModelProto:
     """Read a model from its bytes alone, not from other files that it names."""
     with calling_library(_WHOLE):
         model = onnx.load_model_from_string(path.read_bytes())
-    tensors = [*model.graph.initializer]
-    for attribute in (attribute for node in _nodes(model.graph.node) for attribute in node.attribute):
-        tensors += [attribute.t, *attribute.tensors]
-        tensors += [tensor for inner in (attribute.g, *attribute.graphs) for tensor in inner.initializer]
-    external = [tensor.name for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
-    if external:
-        what = f"{len(external)} tensors of this ONNX model ({external[0]!r}, …) lie in other files"
-        raise UncurseError(f"{what}, which are not read; save it as one file")
+    if b"location" in path.read_bytes():
+        tensors = [*model.graph.initializer]
+        for attribute in (attribute for node in _nodes(model.graph.node) for attribute in node.attribute):
+            tensors += [attribute.t, *attribute.tensors]
+            tensors += [tensor for inner in (attribute.g, *attribute.graphs) for tensor in inner.initializer]
+        external = [tensor.name for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
+        if external:
+            what = f"{len(external)} tensors of this ONNX model ({external[0]!r}, …) lie in other files"
+            raise UncurseError(f"{what}, which are not read; save it as one file")
     return model
+
+
+def write(model: ModelProto, source: Path, target: Path) -> None:
+    """Save a model as one file."""
+    target.write_bytes(model.SerializeToString())
 
 
 # ---------------------------------------------------------------------------- where the score comes from
@@ -325,64 +370,11 @@ def _end_of(graph: GraphProto, name: str) -> NodeProto:
     path = _path(graph, name)
     if not path:
         raise UncurseError("no node of this ONNX model makes its score; it has no layer to fold into")
-    node, reason = path[-1], ""
-    classifier = node.op_type in _CLASSIFIERS and node.domain == "ai.onnx.ml"
-    if (classifier or any(_is_pair(graph, one) for one in path)) and not _keeps_last_column(graph, path):
-        reason = "picks a column of both classes, which may not be that of the second"
-    elif classifier:
+    node = path[-1]
+    if node.op_type in (*_CLASSIFIERS, "Sigmoid"):
         return node
-    elif node.op_type in ("Softmax", "LogSoftmax"):
-        reason = "ends in a softmax of many classes"
-    elif node.op_type != "Sigmoid" and _is_probability(graph, node):
-        reason = "goes on after the sigmoid, say to average"
-    elif node.op_type not in ("Sigmoid", *_SUMS) or node.domain not in ("", "ai.onnx", "ai.onnx.ml"):
+    makers = [before[-1].op_type for one in node.input if (before := _path(graph, one))]
+    if node.op_type not in _SUMS or ("Sigmoid" in makers and node.op_type not in ("Gemm", "MatMul")):
         reason = f"ends in {node.op_type!r}, which is not known to be a sum or a sigmoid"
-    elif any(one.op_type == "Normalizer" for one in path):
-        reason = "divides what it gives by its sum"
-    if reason:
         raise UncurseError(f"this ONNX model {reason}, so no one sum is its score; {_SEPARATE}")
     return node
-
-
-def _keeps_last_column(graph: GraphProto, path: list[NodeProto]) -> bool:
-    """Tell whether nothing after the columns of both classes picks another one than the last."""
-    for node in path:
-        if _is_pair(graph, node):
-            break
-        across = "axis" in _attributes(node) and _attributes(node)["axis"].i in (1, -1)
-        last = node.op_type == "Gather" and across and _constant(graph, node.input[1]) in (1, -1)
-        if node.op_type in ("Gather", "Slice", "Transpose") and not last:
-            return False
-    return True
-
-
-def _is_probability(graph: GraphProto, node: NodeProto, depth: int = 0) -> bool:
-    """Tell whether a node makes sums, products and means of sigmoids alone."""
-    if node.op_type in ("Sigmoid", "Softmax"):
-        return True
-    if node.op_type not in _AVERAGES or depth >= 16:
-        return False
-    paths = [_path(graph, name) for name in node.input]
-    before = [path[-1] for path in paths if path and path[-1].op_type != "Constant"]
-    return bool(before) and all(_is_probability(graph, one, depth + 1) for one in before)
-
-
-def _value_types(model: ModelProto) -> dict[str, Any]:
-    """Return the types of tensors by name, as far as ONNX infers them; warn if that fails."""
-    graph = model.graph
-    try:
-        with calling_library("ONNX cannot infer all shapes of this model", "compare the folded model"):
-            graph = onnx.shape_inference.infer_shapes(model).graph
-            onnx.shape_inference.infer_shapes(model, strict_mode=True)  # without, ONNX passes over most errors
-    except UncurseError as error:
-        warn_user(f"{error} with `uncurse verify`, as it may have several scores a row")
-    return {one.name: one.type.tensor_type for one in (*graph.output, *graph.value_info)}
-
-
-def _others_behind(graph: GraphProto, name: str, score: str) -> list[str]:
-    """Return the outputs that depend on a tensor, other than the score and labels."""
-    reached = {name}
-    for node in graph.node:  # sorted: inputs come first
-        if any(name in reached for part in _nodes([node]) for name in part.input):
-            reached |= set(node.output)
-    return [one.name for one in graph.output if one.name in reached and one.name != score and not _is_label(one)]

@@ -16,8 +16,17 @@ from ..._types import Array
 from ...errors import UncurseError
 from ...links import get_link
 from ...maps import ScoreMap
-from .files import Scorer
-from .line import RAW, calling_library, fold_boosted, line_of, refused
+from .common import (
+    RAW,
+    Scorer,
+    booster_of,
+    calling_library,
+    draw_rows,
+    line_of,
+    predictions_of,
+    refused,
+    with_booster,
+)
 
 _LINKS = {
     **dict.fromkeys(("binary:logistic", "reg:logistic"), "logistic"),
@@ -28,22 +37,30 @@ _LINKS = {
 
 
 def fold_model(score_map: ScoreMap, model: Any) -> Any:
-    """Fold a map into a Booster, or into an estimator that holds one."""
+    """Fold a map into a Booster, or into a copy of an estimator that holds one."""
     import xgboost
 
-    def fold_booster(booster: Any) -> Any:
-        with calling_library("this Booster cannot be saved", "train it first"):
-            threads = json.loads(booster.save_config())["learner"]["generic_param"]["nthread"]
-            document = json.loads(booster.save_raw("json"))
-        fold_document(score_map, document)
-        folded = xgboost.Booster({"nthread": threads})
-        folded.load_model(bytearray(json.dumps(document).encode()))
-        return folded
-
-    return fold_boosted(model, xgboost, xgboost.XGBModel, fold_booster)
+    booster = _booster(model)
+    document = _document(booster)
+    _fold_document(score_map, document)
+    threads = json.loads(booster.save_config())["learner"]["generic_param"]["nthread"]
+    folded = xgboost.Booster({"nthread": threads})
+    folded.load_model(bytearray(json.dumps(document).encode()))
+    return with_booster(model, folded)
 
 
-def fold_document(score_map: ScoreMap, document: dict[str, Any]) -> None:
+def _booster(model: Any) -> Any:
+    import xgboost
+
+    return booster_of(model, xgboost, xgboost.XGBModel)
+
+
+def _document(booster: Any) -> Any:
+    with calling_library("this Booster cannot be saved", "train it first"):
+        return json.loads(booster.save_raw("json"))
+
+
+def _fold_document(score_map: ScoreMap, document: dict[str, Any]) -> None:
     """Fold a map into the document of a model, in place."""
     link, learner = _link(document), document["learner"]
     slope, intercept = line_of(score_map, link, "this XGBoost model")
@@ -57,7 +74,7 @@ def fold_document(score_map: ScoreMap, document: dict[str, Any]) -> None:
         weights = booster["model"]["weights"]  # the last one is the bias
         booster["model"]["weights"] = _scaled(weights, slope, shift * (np.arange(len(weights)) == len(weights) - 1))
         return
-    trees = _forest(booster)["trees"]
+    trees = _trees(document)
     if not trees:
         raise UncurseError("this XGBoost model has no trees; train it for a round at least")
     if booster["name"] == "dart":
@@ -80,8 +97,9 @@ def _link(document: dict[str, Any]) -> str:
     return _LINKS[name]
 
 
-def _forest(booster: dict[str, Any]) -> Any:
-    return (booster["gbtree"] if booster["name"] == "dart" else booster)["model"]
+def _trees(document: dict[str, Any]) -> Any:
+    booster = document["learner"]["gradient_booster"]
+    return (booster["gbtree"] if booster["name"] == "dart" else booster)["model"].get("trees", ())
 
 
 def _scaled(values: list[float], slope: float | Array, shift: float | Array) -> list[float]:
@@ -93,37 +111,49 @@ def _scaled(values: list[float], slope: float | Array, shift: float | Array) -> 
     return [float(str(value)) for value in scaled]
 
 
-def load_scorer(path: Path, score_map: ScoreMap) -> Scorer:
-    """Load a saved model as a function to its sum."""
-    booster = read(path)
-    booster.set_param({"nthread": 1})
-    link = _link(json.loads(booster.save_raw("json")))
-    options = {"predict_type": "value" if link == "log" else "margin", "validate_features": False}
-    space = {"logistic": "logit", "log": "value"}.get(link, score_map.scale)
-    return Scorer(lambda x: booster.inplace_predict(x, **options), space, booster.feature_names)
+def scorers(model: Any, score_map: ScoreMap) -> list[Scorer]:
+    """Return the sum of the Booster, and what the estimator around it predicts."""
+    import xgboost
+
+    booster = _booster(model)
+    document = _document(booster)
+    link = _link(document)
+    linear = document["learner"]["gradient_booster"]["name"] == "gblinear"
+
+    def score(x: Any) -> Any:
+        if linear or not isinstance(x, np.ndarray):
+            return booster.predict(xgboost.DMatrix(x), output_margin=link != "log", validate_features=False)
+        options = {"predict_type": "value" if link == "log" else "margin", "validate_features": False}
+        return booster.inplace_predict(x, **options)
+
+    found = [Scorer(score, {"logistic": "logit", "log": "value"}.get(link, score_map.scale), booster.feature_names)]
+    return [*found, *predictions_of(model, score_map)]
+
+
+def rows_for(model: Any) -> list[Any]:
+    """Draw rows near the thresholds of the trees."""
+    booster = _booster(model)
+    document, found = _document(booster), dict[int, list[float]]()
+    for tree in _trees(document):
+        for left, feature, value in zip(
+            tree["left_children"], tree["split_indices"], tree["split_conditions"], strict=True
+        ):
+            if left != -1 and np.isfinite(value):
+                found.setdefault(feature, []).append(value)
+    blocks = draw_rows(booster.num_features(), {feature: np.array(values) for feature, values in found.items()})
+    codes = [i for i, kind in enumerate(document["learner"].get("feature_types", ())) if kind == "c"]
+    for rows in blocks:
+        rows[:, codes] = np.abs(rows[:, codes].round()) % 2
+    return list(blocks)
 
 
 def read(path: Path) -> Any:
-    """Read a model; only on files that a process of its own has accepted, as the reader may crash.
-
-    Links between nodes are checked here: XGBoost follows them without a check.
-    """
+    """Read a model from JSON or UBJSON."""
     import xgboost
 
-    booster = xgboost.Booster()
-    booster.load_model(bytearray(path.read_bytes()))
-    document = json.loads(booster.save_raw("json"))
-    _link(document)
-    features = int(document["learner"]["learner_model_param"]["num_feature"])
-    model = document["learner"]["gradient_booster"]
-    if model["name"] == "gblinear":
-        whole = len(model["model"]["weights"]) == features + 1
-    else:
-        forest = _forest(model)
-        whole = not any(forest["tree_info"]) and all(model.get("weight_drop", ()))
-        whole = whole and all(_is_tree(tree, features) for tree in forest["trees"])
-    if not whole:
-        raise UncurseError("the trees or weights of this XGBoost model are damaged; save it again")
+    booster = xgboost.Booster({"nthread": 1})
+    with calling_library(f"XGBoost does not read {path}"):
+        booster.load_model(bytearray(path.read_bytes()))
     return booster
 
 
@@ -131,19 +161,3 @@ def write(model: Any, source: Path, target: Path) -> None:
     """Save a Booster in the format of the source: after the first brace, JSON has a space or a quote."""
     is_json = source.read_bytes()[1:2] in b'" \n\r\t}'
     target.write_bytes(model.save_raw("json" if is_json else "ubj"))
-
-
-def _is_tree(tree: dict[str, Any], features: int) -> bool:
-    """Every node but the root has one parent, and knows it; XGBoost checks the lengths of all lists itself."""
-    columns = ("left_children", "right_children", "parents", "split_indices")
-    left, right, parents, feature = (np.asarray(tree[name], np.int64) for name in columns)
-    inner, leaves = np.flatnonzero(left != -1), np.flatnonzero(left == -1)
-    children = np.concatenate([left[inner], right[inner]])
-    return bool(
-        np.all(right[leaves] == -1)
-        and np.all((children > 0) & (children < len(left)))
-        and len(np.unique(children)) == len(children)
-        and np.array_equal(parents[children], np.tile(inner, 2))
-        and np.all((feature[inner] >= 0) & (feature[inner] < features))
-        and np.all(np.isfinite(np.asarray(tree["split_conditions"], np.float64)[leaves]))
-    )

@@ -1,0 +1,44 @@
+"""What all commands share: which options go together, and writing the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import typer
+
+from uncurse.cli.output import command_line, emit, write_file
+from uncurse.errors import UncurseError
+
+from .. import render
+
+
+def passed(context: typer.Context, *names: str) -> list[str]:
+    """Return those of some parameters that the user passed."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
+def refuse(context: typer.Context, names: str, remedy: str) -> None:
+    """Raise an error that names an option of these, separated by spaces, if the user passed one."""
+    if given := passed(context, *names.split()):
+        option = {param.name: param.opts[0] for param in context.command.params}[given[0]]
+        raise UncurseError(f"{option} is for {remedy}")
+
+
+def show(
+    parts: Callable[[bool], Iterable[render.Part]],
+    document: Callable[[], str],
+    format: str,
+    *,
+    brief: bool = True,
+    markdown: Path | None = None,
+    report: Path | None = None,
+    title: str = "",
+) -> None:
+    """Print results as text or JSON, and write them as Markdown and as a page; `parts` takes whether to be brief."""
+    emit(format, lambda: render.text(parts(brief)), document)
+    if markdown is not None:
+        write_file(markdown, render.markdown(parts(False)))
+    if report is not None:
+        write_file(report, render.page(title, parts(False), command_line()))

@@ -1,0 +1,136 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.special import expit, gammaln, logsumexp
+from sklearn.isotonic import IsotonicRegression
+
+from uncurse import Curve
+from uncurse_lab.baselines import BASELINES, bbq, smooth_isotonic
+
+
+def world(rows, *, seed=0, mean=-1.0, sd=1.5, truth=lambda l: 0.7 * l + 0.3, decimals=None):
+    """Scores whose true logit is truth(l): 0.7 l + 0.3 is a model too steep."""
+    rng = np.random.default_rng(seed)
+    l = rng.normal(mean, sd, rows)
+    if decimals is not None:
+        l = l.round(decimals)
+    return l, (rng.random(rows) < expit(truth(l))).astype(int), rng.exponential(size=rows)
+
+
+def untouched(levels, w):
+    """Mark the levels that the smoothing by half a row does not change."""
+    low, high = w[levels < 1e-9].sum(), w[levels > 1 - 1e-9].sum()
+    return (levels > 0.5 / (low + 1) + 1e-9) & (levels < (high + 0.5) / (high + 1) - 1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("decimals", [None, 1])
+def test_smooth_isotonic_passes_through_the_isotonic_levels_without_ties(decimals, weighted):
+    l, y, w = world(5000, decimals=decimals)
+    w = w if weighted else np.ones(5000)
+    levels = IsotonicRegression().fit(l, y, sample_weight=w).predict(l)
+    ours = smooth_isotonic(l, y, w)
+    assert isinstance(ours, Curve)
+    inner = untouched(levels, w)
+    assert inner.mean() > 0.9
+    for level in np.unique(levels[inner].round(11)):
+        rows = np.isclose(levels, level, atol=1e-10)
+        np.testing.assert_allclose(ours(np.average(l[rows], weights=w[rows])), level, rtol=1e-9)
+    assert (np.diff(ours(np.unique(l))) > 0).all()
+    assert (np.diff(ours.y) > 0).all()
+
+
+def test_smooth_isotonic_has_no_flat_piece_where_isotonic_levels_are_equal():
+    y = np.array([0, 1, 0, 1, 0, 1, 0, 1, 1])  # pools of one half, three in a row
+    curve = smooth_isotonic(np.arange(9.0), y)
+    assert (np.diff(curve(np.linspace(-3, 12, 301))) > 0).all()
+
+
+def literal_bbq(l, y, middle):
+    """Naeini, Cooper and Hauskrecht (2015), row by row: N' = 2, binnings of ∛N/10 to 10 ∛N bins of equal count."""
+    order = np.argsort(l)
+    p, z = expit(l[order]), y[order]
+    n = len(p)
+    sizes = sorted({min(size, n) for size in range(max(1, int(n ** (1 / 3) / 10)), int(10 * n ** (1 / 3)) + 1)})
+    scores, estimates = [], []
+    for size in sizes:
+        ends = [int(np.ceil(n * k / size - 1e-9)) for k in range(size + 1)]
+        score, estimate = 0.0, np.empty(n)
+        for start, end in pairwise(ends):
+            if middle == "of the scores in the bin":
+                low, high = p[start], p[end - 1]
+            else:  # of the interval, from 0 to 1 with cuts half way between neighbors
+                low = 0.0 if start == 0 else (p[start - 1] + p[start]) / 2
+                high = 1.0 if end == n else (p[end - 1] + p[end]) / 2
+            center = (low + high) / 2
+            alpha, beta = 2 / size * center, 2 / size * (1 - center)
+            positives = int(z[start:end].sum())
+            negatives = end - start - positives
+            score += gammaln(2 / size) - gammaln(end - start + 2 / size)
+            score += gammaln(positives + alpha) - gammaln(alpha) + gammaln(negatives + beta) - gammaln(beta)
+            estimate[start:end] = (positives + alpha) / (end - start + 2 / size)
+        scores.append(score)
+        estimates.append(estimate)
+    result = np.empty(n)
+    result[order] = np.exp(np.array(scores) - logsumexp(scores)) @ np.array(estimates)
+    return result
+
+
+@pytest.mark.parametrize(("rows", "seed"), [(8, 0), (27, 1), (100, 2), (300, 3)])
+def test_bbq_is_the_literal_average_over_binnings(rows, seed):
+    l, y, _ = world(rows, seed=seed)
+    ours = bbq(l, y, strict=False)
+    # Binnings with a posterior below 1e-6 are dropped: at most 60 of them here.
+    np.testing.assert_allclose(ours(l), literal_bbq(l, y, "of the scores in the bin"), atol=1e-4)
+
+
+def test_bbq_has_one_binning_for_each_number_of_bins():
+    # With 6, 1 and 6 rows of equal scores, two bins end after the second score and three after the first one only.
+    counts, positives, score = np.array([6, 1, 6]), np.array([1, 1, 5]), np.array([-1.0, 0.0, 1.5])
+    label = np.concatenate([np.arange(n) < k for n, k in zip(counts, positives, strict=True)])
+    ours = bbq(np.repeat(score, counts), label, strict=False)
+    p, evidences, values = expit(score), [], []
+    for bins in ([[0, 1, 2]], [[0, 1], [2]]):
+        evidence, value = 0.0, np.empty(3)
+        for members in bins:
+            n, m, prior = counts[members].sum(), positives[members].sum(), 2 / len(bins)
+            a = prior * (p[members[0]] + p[members[-1]]) / 2
+            b = prior - a
+            evidence += gammaln(prior) - gammaln(n + prior) + gammaln(m + a) - gammaln(a) + gammaln(n - m + b)
+            evidence -= gammaln(b)
+            value[members] = (m + a) / (n + prior)
+        evidences.append(evidence)
+        values.append(value)
+    wanted = np.exp(np.array(evidences) - logsumexp(evidences)) @ np.array(values)
+    np.testing.assert_allclose(ours(score), wanted, rtol=1e-6)
+
+
+def test_bbq_with_priors_at_the_middle_of_the_interval_is_nearly_the_same():
+    # The paper's p_b is the middle of the *interval* (from 0 to 1); ours that of the scores in it, so that the last
+    # bin of a pool at 4% is not pulled towards one half. They differ by less than a tenth of a standard error.
+    l, y, _ = world(2000, mean=-3.5, sd=0.8, truth=lambda l: l)
+    ours, theirs = bbq(l, y, strict=False)(l), literal_bbq(l, y, "of the interval")
+    error = np.sqrt(theirs * (1 - theirs) / 100)
+    assert (np.abs(ours - theirs) / error).max() < 0.5
+    assert np.mean(np.abs(ours - theirs) / error) < 0.1
+
+
+def test_bbq_is_closer_to_the_truth_than_the_raw_score():
+    l, y, _ = world(20_000)
+    truth = expit(0.7 * l + 0.3)
+    assert np.mean((bbq(l, y)(l) - truth) ** 2) < 0.2 * np.mean((expit(l) - truth) ** 2)
+
+
+def test_bbq_of_constant_scores_is_between_rate_and_score():
+    assert 0.4 < bbq(np.full(5, 1.5), np.array([0, 0, 0, 1, 1]))(1.5) < expit(1.5)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_rise_and_never_predict_0_or_1(name):
+    l, y, w = world(3000, mean=-3.0)
+    fitted = BASELINES[name](l, y, w)
+    p = fitted(np.append(np.sort(l), [30.0, 1e3]))
+    assert (np.diff(p) >= 0).all()
+    assert 0 < p[0] < p[-1] < 1
+    assert np.average(fitted(l), weights=w) == pytest.approx(np.average(y, weights=w), rel=0.02)

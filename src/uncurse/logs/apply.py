@@ -1,0 +1,320 @@
+"""Apply a map to frames and to files, by the NumPy map itself; every output is complete or absent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import polars as pl
+from narwhals.stable.v2 import dependencies
+
+from ..documents import replacing, temporary_folder
+from ..errors import UncurseError
+from ..evidence import LogSpec
+from ..maps import ScoreMap, Segmented
+from ..validation import check_choice, warn_user
+from .files import LogFile, check_file, is_data, kind_of, locate, locate_fault, names_many, open_files, scan
+from .frames import arrow_reader, check_columns, first_line, is_spark, is_stream, open_eager, series_of
+from .rows import ROW, Fault, Reader, check_present, is_missing, warn_of_probabilities
+
+_REMEDY = "apply the map to their logits, or fit it on the scale probability"
+
+
+class _Predictor:
+    """Predicts batches with a map, and counts what its user should be warned of."""
+
+    def __init__(self, score_map: ScoreMap, score: str, segment: str | None, missing: str, text: bool = False) -> None:
+        if segment is None and isinstance(score_map, Segmented):
+            raise UncurseError(
+                "this map has a map for each segment; pass segment=, their column, or its .default for all rows"
+            )
+        if segment is not None and not isinstance(score_map, Segmented):
+            raise UncurseError(
+                f"this map has no segments, yet segment={segment!r}; leave it out, or fit a map by segment"
+            )
+        self.keeps_missing = check_choice("missing", missing, ("refuse", "null")) == "null"
+        spec = LogSpec((score,), score_map.scale, segment=segment, link=score_map.link)
+        self.map, self.score, self.segment = score_map, score, segment
+        self.reader = Reader(spec, text=text)
+        self.columns = self.reader.columns
+        self.seen: list[tuple[int, int, float, float]] = []  # of each batch: rows, unknown segments, range of scores
+
+    def __call__(self, batch: pl.DataFrame) -> pl.Series:
+        """Return the predictions of a batch; the row of a fault is named if the batch has row numbers."""
+        batch = self.reader.typed(batch)
+        missing = is_missing(batch[self.score])
+        if self.keeps_missing:  # 0.5 is valid on every scale
+            batch = batch.with_columns(pl.when(missing).then(0.5).otherwise(batch[self.score]).alias(self.score))
+        if not len(batch):
+            return pl.Series(dtype=pl.Float64)
+        scores, unknown = self.reader.arrays(batch)[0][:, 0], 0
+        if isinstance(self.map, Segmented) and self.segment is not None:
+            if not self.keeps_missing:
+                check_present(batch, self.segment, "fill it, say with 'unknown'")
+            numbers = {name: i for i, name in enumerate(self.map.maps)}
+            names = batch[self.segment].cast(pl.String)
+            places = names.replace_strict(numbers, default=-1, return_dtype=pl.Int32).fill_null(-1).to_numpy()
+            predictions, unknown = self.map.by_number(scores, places), int((places < 0).sum())
+        else:
+            predictions = self.map(scores)
+        self.seen.append((len(batch), unknown, scores.min(), scores.max()))
+        out = pl.Series(predictions)
+        return out.set(missing, None) if self.keeps_missing else out
+
+    def expression(self, column: str, folder: Mapping[str, pl.Expr]) -> pl.Expr:
+        """Return the predictions as an expression of Polars; `folder` are columns in the path of a file."""
+        inputs = pl.struct(*(folder.get(name, pl.col(name)) for name in self.columns))
+        each = inputs.map_batches(lambda rows: self(rows.struct.unnest()), return_dtype=pl.Float64, is_elementwise=True)
+        return each.alias(column)
+
+    def append(self, batch: Any, column: str, first: int | None = None) -> Any:
+        """Append the predictions of a PyArrow batch; `first` is the number of its first row, if that is known."""
+        import pyarrow
+
+        rows = pl.DataFrame(batch.select(self.columns))
+        if first is not None:
+            rows = rows.with_columns(pl.Series(ROW, np.arange(first, first + len(rows))))
+        schema = batch.schema.append(pyarrow.field(column, pyarrow.float64()))
+        return pyarrow.RecordBatch.from_arrays([*batch.columns, self(rows).to_arrow()], schema=schema)
+
+    def warn(self) -> None:
+        """Warn of logits that look like probabilities, and of segments that the map does not know."""
+        if not self.seen:
+            return
+        counts, unknown, low, high = zip(*self.seen, strict=True)
+        rows = sum(counts)
+        if self.map.scale == "logit":
+            warn_of_probabilities(self.score, min(low), max(high), rows, _REMEDY)
+        if any(unknown):
+            warn_user(
+                f"{sum(unknown):,} of {rows:,} rows have a {self.segment} without a map of its own; they get the "
+                "default map"
+            )
+
+
+def with_prediction(
+    frame: Any,
+    score_map: ScoreMap,
+    *,
+    score: str,
+    column: str,
+    segment: str | None = None,
+    missing: str = "refuse",
+) -> Any:
+    """Add the predictions of a map as the last column; rows, their order and other columns stay.
+
+    To compute predictions inside a warehouse, export the map with ``uncurse.serving.to_sql`` instead.
+
+    Parameters
+    ----------
+    frame : frame
+        pandas, Polars (eager or lazy), PyArrow, PySpark, DuckDB, Ibis or any Arrow stream, native or wrapped by
+        narwhals.
+    score_map : ScoreMap
+        The map.
+    score : str
+        Served column, on the scale of the map.
+    column : str
+        Name of the new column.
+    segment : str, optional
+        For a map by segment, which needs it: the column of segments, text or whole numbers. Segments without a map get
+        the default map.
+    missing : {"refuse", "null"}, default="refuse"
+        What to do with a missing score or segment. With "null" a missing score has a missing prediction, and a missing
+        segment gets the default map.
+
+    Returns
+    -------
+    frame
+        Native, of the same kind; of DuckDB, Ibis and Arrow streams a ``pyarrow.RecordBatchReader``, which can be read
+        once. Lazy frames and streams report bad values when they run.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from uncurse import Affine
+    >>> log = pl.DataFrame({"s1": [0.0, 2.0], "ad": ["a", "b"]})
+    >>> with_prediction(log, Affine(0.5, -1.0), score="s1", column="p")["p"].round(3).to_list()
+    [0.269, 0.5]
+    """
+    frame = nw.to_native(frame, pass_through=True)
+    predict = _Predictor(score_map, score, segment, missing)
+    if isinstance(frame, pl.LazyFrame):
+        schema = frame.collect_schema()
+        _check(schema.names(), predict, column)
+        predict.reader.typed(pl.DataFrame(schema={name: schema[name] for name in predict.columns}))
+        return frame.with_columns(predict.expression(column, {}))
+    if is_spark(frame):
+        from .spark import add_on_spark
+
+        _check(frame.columns, predict, column)
+        return add_on_spark(frame, column, lambda batch: predict.append(batch, column))
+    if is_stream(frame):
+        return _predict_stream(arrow_reader(frame, predict.columns, more=True), predict, column)
+    table = open_eager(frame)
+    _check(table.columns, predict, column)
+    rows = pl.DataFrame([series_of(table[name]) for name in predict.columns])
+    predictions = predict(rows.with_columns(pl.Series(ROW, np.arange(len(rows)))))
+    predict.warn()
+    values = predictions.to_list() if predictions.null_count() else predictions.to_numpy()
+    if dependencies.is_pandas_dataframe(frame):  # by position, whatever the index
+        return frame.assign(**{column: np.array(values, float)})
+    return table.with_columns(nw.new_series(column, values, nw.Float64(), backend=table.implementation)).to_native()
+
+
+def _check(columns: Sequence[str], predict: _Predictor, column: str) -> None:
+    check_columns(columns, predict.columns, "the frame")
+    if column in columns:
+        raise UncurseError(f"the frame has a column {column!r} already; choose another name, or drop it first")
+
+
+def _predict_stream(reader: Any, predict: _Predictor, column: str) -> Any:
+    import pyarrow
+
+    _check(reader.schema.names, predict, column)
+    predict.reader.typed(pl.DataFrame(reader.schema.empty_table().select(predict.columns)))
+
+    def batches() -> Iterator[Any]:
+        first = 0
+        for batch in reader:
+            yield predict.append(batch, column, first)
+            first += len(batch)
+
+    schema = reader.schema.append(pyarrow.field(column, pyarrow.float64()))
+    return pyarrow.RecordBatchReader.from_batches(schema, batches())
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def apply_to_files(
+    score_map: ScoreMap,
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    score: str,
+    column: str = "prediction",
+    segment: str | None = None,
+    missing: str = "refuse",
+    progress: Callable[[str], None] | None = None,
+) -> list[str]:
+    """Write a copy of a log with the predictions of a map as its last column.
+
+    A path of one file gives one file. A folder or a glob always gives a folder, with the same names and subfolders,
+    even if it holds only one file; the folder must be new or empty. Output is written to a hidden folder next to its
+    place and renamed at the end, so it is complete or absent.
+
+    Parameters
+    ----------
+    score_map : ScoreMap
+        The map.
+    source : str or path-like
+        A parquet or CSV file, a glob or a folder. Columns of CSV files stay text, as they are written.
+    out : str or path-like
+        File or folder to write. For a single file, a folder means a file of the same name in it.
+    score : str
+        Served column, on the scale of the map.
+    column : str, default="prediction"
+        Name of the new column.
+    segment : str, optional
+        Column of segments, or a name in the folders (``site=news/``); required if the map has segments.
+    missing : {"refuse", "null"}, default="refuse"
+        What to do with a missing score or segment, as in `with_prediction`.
+    progress : callable, optional
+        Called with the path of each file that is done.
+
+    Returns
+    -------
+    list of str
+        Paths of the files written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from uncurse import Affine
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "log.csv").write_text("id,s\\na,0.0\\n")
+    ...     _ = apply_to_files(Affine(1.0, 0.0), f"{folder}/log.csv", f"{folder}/out.csv", score="s")
+    ...     print(Path(folder, "out.csv").read_text())
+    id,s,prediction
+    a,0.0,0.5
+    <BLANKLINE>
+    """
+    if not column:
+        raise UncurseError("the name of the new column is empty; name it, say 'prediction'")
+    files = locate([source])
+    predict = _Predictor(score_map, score, segment, missing, text=kind_of(files[0].path) == "csv")
+    schemas = {file.path: check_file(file, predict.reader) for file in files}
+    target, many = _check_target(files, source, out)
+
+    def write(file: LogFile, to: Path) -> None:
+        if column in schemas[file.path]:
+            raise UncurseError(f"{file.path} has a column {column!r} already; choose another name")
+        _write(predict, file, to, column)
+        if progress is not None:
+            progress(file.path)
+
+    try:
+        if many:
+            with temporary_folder(target.absolute().parent) as temporary:
+                folder = temporary / "out"
+                for file in files:
+                    path = folder / file.relative
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write(file, path)
+                folder.rename(target)  # which is absent or an empty folder
+        else:
+            if str(out).endswith(os.sep):
+                target.parent.mkdir(exist_ok=True)
+            with replacing(target) as temporary:
+                write(files[0], temporary)
+    except OSError as error:
+        raise UncurseError(f"cannot write {out}: {error.strerror}") from None
+    predict.warn()
+    return [str(target / file.relative) for file in files] if many else [str(target)]
+
+
+def _check_target(
+    files: Sequence[LogFile], source: str | os.PathLike[str], out: str | os.PathLike[str]
+) -> tuple[Path, bool]:
+    """Return the file or folder to write, and whether it is a folder."""
+    if not str(out):
+        raise UncurseError("the path of the output is empty; name a file or a folder")
+    target, many = Path(out), names_many(source)
+    if not many and (os.path.isdir(target) or str(out).endswith(os.sep)):
+        target = target / Path(files[0].path).name
+    if os.path.realpath(target) in [os.path.realpath(file.path) for file in files]:
+        raise UncurseError(f"{target} is the log itself; name another file, and nothing is lost")
+    if not many:
+        kind_of(str(target))
+    elif is_data(target) or os.path.isfile(target):
+        raise UncurseError(
+            f"{source} is a folder or a glob, which may hold several files, and {out} names one file; name a folder"
+        )
+    elif os.path.isdir(source) and Path(os.path.realpath(source)) in Path(os.path.realpath(target)).parents:
+        raise UncurseError(f"{out} lies inside {source}, which would then hold both logs; name a folder elsewhere")
+    elif os.path.isdir(target) and any(target.iterdir()):
+        raise UncurseError(f"folder {out} holds files already; name a new one, or empty it first")
+    return target, many
+
+
+def _write(predict: _Predictor, file: LogFile, to: Path, column: str) -> None:
+    folder = {name: pl.lit(value, pl.String).alias(name) for name, value in file.folder_values.items()}
+    frame = scan([file.path]).with_columns(predict.expression(column, folder))
+    try:
+        if kind_of(to.name) == "csv":
+            packed = to.name.lower().endswith(".gz")
+            frame.sink_csv(to, engine="streaming", compression="gzip" if packed else "uncompressed")
+        else:
+            frame.sink_parquet(to, engine="streaming")
+    except (UncurseError, pl.exceptions.PolarsError) as error:
+        try:  # to find the row, which Polars does not name
+            for batch in predict.reader.select(open_files([file], predict.reader)):
+                predict(batch)
+        except Fault as fault:
+            raise UncurseError(locate_fault([file], fault)) from None
+        raise UncurseError(f"cannot write {file.path} with predictions: {first_line(error)}") from None

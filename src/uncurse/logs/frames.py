@@ -1,0 +1,127 @@
+"""Open frames of any library as columns and batches of rows: Polars frames, made of Arrow without a copy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import polars as pl
+from narwhals.stable.v2 import dependencies
+
+from ..errors import UncurseError
+from ..validation import is_missing
+from .rows import BATCH
+
+_LIBRARIES = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow", "narwhals")
+
+
+def open_frame(frame: Any, names: list[str]) -> Iterable[pl.DataFrame]:
+    """Read columns of a native frame in batches; an Arrow stream can be read once."""
+    if isinstance(frame, pl.LazyFrame | pl.DataFrame):
+        lazy = frame.lazy()
+        check_columns(lazy.collect_schema().names(), names, "the frame")
+        return lazy_batches(lazy.select(names))
+    if is_stream(frame):
+        return (pl.DataFrame(batch.select(names)) for batch in arrow_reader(frame, names))
+    table = open_eager(frame)
+    check_columns(table.columns, names, "the frame")
+    return [pl.DataFrame([series_of(table[name]) for name in names])]
+
+
+def is_stream(frame: Any) -> bool:
+    """Tell whether a frame is read as an Arrow stream."""
+    if dependencies.is_duckdb_relation(frame) or dependencies.is_ibis_table(frame):
+        return True
+    return not dependencies.is_into_dataframe(frame) and hasattr(frame, "__arrow_c_stream__")
+
+
+def arrow_reader(frame: Any, names: Sequence[str], *, more: bool = False) -> Any:
+    """Return a PyArrow reader of columns, and of all others if there are `more` to keep."""
+    import pyarrow
+
+    is_duckdb, is_ibis = dependencies.is_duckdb_relation(frame), dependencies.is_ibis_table(frame)
+    if is_duckdb or is_ibis:
+        check_columns(frame.columns, names, "the frame")
+        check_case(frame.columns, names)
+    if is_duckdb:
+        quoted = ('"' + name.replace('"', '""') + '"' for name in names)
+        return (frame if more else frame.project(", ".join(quoted))).to_arrow_reader(BATCH)
+    if is_ibis and frame.get_backend().name != "duckdb":  # Ibis 12 cannot stream from DuckDB 2
+        return (frame if more else frame.select(*names)).to_pyarrow_batches(chunk_size=BATCH)
+    reader = pyarrow.RecordBatchReader.from_stream(frame if more or not is_ibis else frame.select(*names))
+    check_columns(reader.schema.names, names, "the frame")
+    return reader
+
+
+def open_eager(frame: Any) -> nw.DataFrame[Any]:
+    """Wrap a frame in memory."""
+    try:
+        return nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise UncurseError(
+            f"{type(frame).__name__} is neither a path nor a frame in memory, nor an Arrow stream; pass a path, or a "
+            "frame of Polars, DuckDB, PySpark, pandas, PyArrow or Ibis"
+        ) from None
+
+
+def is_spark(frame: Any) -> bool:
+    """Tell whether a frame is one of PySpark, classic or Connect."""
+    return dependencies.is_pyspark_dataframe(frame) or dependencies.is_pyspark_connect_dataframe(frame)
+
+
+def lazy_batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Run a lazy frame in batches, in constant memory."""
+    return frame.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming")
+
+
+def check_columns(columns: Sequence[str], wanted: Sequence[str], where: str) -> None:
+    """Check that columns exist, and that their names are no patterns, for which Polars would take them."""
+    for name in wanted:
+        if name == "*" or (name.startswith("^") and name.endswith("$")):
+            raise UncurseError(f"{where}: column {name!r} would be read as a pattern; rename it")
+        if name not in columns:
+            near = difflib.get_close_matches(name, columns, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, columns[:12]))}"
+            hint += f" and {len(columns) - 12} more" if not near and len(columns) > 12 else ""
+            raise UncurseError(f"{where} has no column {name!r}; {hint}")
+
+
+def check_case(columns: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a column whose name another one has in another case: SQL engines would read either."""
+    for name in wanted:
+        others = [other for other in columns if other != name and other.lower() == name.lower()]
+        if others:
+            raise UncurseError(
+                f"columns {name!r} and {others[0]!r} differ by case alone, which SQL ignores; rename one"
+            )
+
+
+@contextmanager
+def naming_errors(name: str) -> Iterator[None]:
+    """Turn errors of libraries that read data, and of the system, into `UncurseError` that names the log."""
+    try:
+        yield
+    except UncurseError:
+        raise
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _LIBRARIES and not isinstance(error, OSError):
+            raise
+        raise UncurseError(f"{name}: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error of a library, at most 200 characters."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
+def series_of(column: nw.Series[Any]) -> pl.Series:
+    """Convert a column in memory to Polars."""
+    try:
+        return column.to_polars()
+    except Exception:  # pandas without PyArrow, or Python objects
+        values = [None if is_missing(value) else value for value in column.to_list()]
+        return pl.Series(column.name, values, strict=False)

@@ -1,0 +1,99 @@
+"""The numbers of a map in the form from which exports are written: one line per piece of the score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._types import Array
+from ..errors import UncurseError
+from ..links import get_link
+from .base import ScoreMap
+from .combined import Segmented
+from .shapes import Affine, Curve, Steps
+
+#: Bounds of predictions: the smallest normal float, and the largest below 1.
+TINY = float(np.finfo(np.float64).tiny)
+BELOW_ONE = float(np.nextafter(1.0, 0.0))
+#: Bounds of logits: probabilities beyond are clipped.
+LOWEST_LOGIT, HIGHEST_LOGIT = -708.3964185322641, 36.7368005696771
+#: Largest number whose exponential is finite.
+MOST_EXP = 709.782712893383
+#: What a score is, by scale.
+SCALES = {"logit": "a logit", "probability": "a probability", "value": "a value"}
+#: How to serve a map by segment.
+SERVE_SEGMENTS = (
+    "serve it as Python or SQL, which take segments, or save each part: load('map.json').maps['NAME'].save('NAME.json')"
+    ", and .default for all other segments"
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A map as formula: φ(y[i] + slope[i] · (l − x[i])), where l is the score of the link.
+
+    `i` is the number of `edges`, on the scale of the score, or of `link_edges` that are at most the score.
+    """
+
+    scale: str
+    link: str
+    edges: tuple[float, ...]
+    link_edges: tuple[float, ...]
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    slope: tuple[float, ...]
+
+    @property
+    def valid(self) -> tuple[float, float]:
+        """Lowest and highest score; other numbers are not scores."""
+        most = float(np.finfo(np.float64).max)
+        return (0.0, 1.0) if self.scale == "probability" else (-most, most)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Bounds of predictions; None if they are any number."""
+        if self.scale != "value":
+            return TINY, BELOW_ONE
+        return (TINY, float(np.finfo(np.float64).max)) if self.link == "log" else None
+
+    @property
+    def pieces(self) -> list[tuple[float, float, float]]:
+        """A point (x, y) and a slope for each piece."""
+        return list(zip(self.x, self.y, self.slope, strict=True))
+
+
+def compile_map(score_map: ScoreMap) -> Program:
+    """Return the program of a map without segments."""
+    if isinstance(score_map, Segmented):
+        raise UncurseError(f"this map has a map for each segment, and this form has one; {SERVE_SEGMENTS}")
+    edges: Any = ()
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    slope: tuple[float, ...]
+    if isinstance(score_map, Affine):
+        x, y, slope = (0.0,), (score_map.intercept,), (score_map.slope,)
+    elif isinstance(score_map, Curve):
+        knots, values = np.array(score_map.x), np.array(score_map.y)
+        inner = np.diff(values) / np.diff(knots)
+        edges, x, y = score_map.x, (score_map.x[0], *score_map.x), (score_map.y[0], *score_map.y)
+        slope = (score_map.left, *inner.tolist(), score_map.right)
+    elif isinstance(score_map, Steps):
+        count = len(score_map.values)
+        edges, x, y = score_map.edges, (score_map.center,) * count, tuple(score_map.values)
+        slope = (score_map.slope,) * count
+    else:
+        kind = type(score_map).__name__
+        raise UncurseError(f"a {kind} map cannot be exported; use an Affine, Curve, Steps or Segmented map")
+    on_scale = _to_scale(np.array(edges, np.float64), score_map.link, score_map.scale)
+    return Program(score_map.scale, score_map.link, tuple(on_scale.tolist()), tuple(edges), x, y, slope)
+
+
+def _to_scale(edges: Array, link: str, scale: str) -> Array:
+    """Convert scores of a link to scores on a scale."""
+    if scale == "logit" and link == "logistic":
+        return edges
+    predictions = get_link(link).phi(edges)
+    found = get_link("logistic").inverse(predictions) if scale == "logit" else predictions
+    return np.asarray(found, np.float64)

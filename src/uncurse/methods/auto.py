@@ -1,0 +1,390 @@
+"""Choose a method from the evidence, and state why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._types import Array
+from ..calibration.logistic import fit_logistic
+from ..errors import UncurseError
+from ..evidence import Evidence
+from ..evidence.histogram import ReplicaTable, outlier_fences
+from ..links import logistic, logit
+from ..maps import Affine, ScoreMap, Segmented
+from ..threads import one_blas_thread
+from ..validation import warn_user
+from .fitted import Solution, check_labels_from, on_scores
+from .label_free import Average, LabelFree, Monotone, OneLambda, average_maps, label_free_estimate, lines_of
+from .noise import ReplicaKind, replica_kind
+from .records import DataRecord, FitRecord
+from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
+from .replica_calibration import ReplicaCalibration, ReplicaMethod, calibrate_replicas
+from .shrinkage import Shrinkage, by_segment, normal_error, segment_records
+from .truth import TruthModel
+
+_NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
+# Prior of the label-free map: right with probability ½, otherwise off by a level and a slope with standard deviation
+# 0.2. On real logs label-free maps are rarely right, and labels deserve more weight than in worlds of pure noise.
+_PRIOR, _WRONG_LEVEL, _WRONG_SLOPE = 0.5, 0.2, 0.2
+_WRONG_ERROR = 0.1  # error on the top of a label-free map that is wrong
+_RULED_OUT = 0.05  # probability below which the labels rule a map out
+_LEAST_WEIGHT = 0.01  # a smaller weight in an average is not worth a larger map
+_LEAST_LAMBDA = 0.01
+_MAX_OUTLIERS = 0.02  # largest share of outliers in the predictions on the top 1%
+_Z_CORRECTION = 2.0  # standard errors that a correction must exceed
+
+
+class Auto(ReplicaMethod):
+    """Choose a method from the evidence and fit it.
+
+    Without labels this is VAD with curvature, its monotone shape if replicas show that one λ is not enough, or their
+    average. With labels it is the average of that map and `ReplicaCalibrator`, weighted by the probability that the
+    label-free map is right, given the labels. If the noise of the replicas is negligible, scores are not changed.
+
+    Parameters
+    ----------
+    scale : {"logit", "probability"}
+        Scale of the scores.
+    replicas : {"seeds", "bootstrap", "ensemble", "snapshots"}
+        How the score columns are related, see `VAD`.
+    negative_sampling_rate : float, optional
+        Negative-sampling rate used in training; scores are corrected for it.
+
+    Attributes
+    ----------
+    method_ : str
+        Chosen method: "nothing", "vad with curvature", "monotone", "labels" or "average".
+    reason_ : str
+        Why it was chosen, and the weights of an average.
+    map_ : ScoreMap
+        Fitted map of the served score.
+    record_ : FitRecord
+        How the map was fitted.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> pool = rng.normal(-2, 0.8, 50_000)[:, None] + rng.normal(0, 0.3, (50_000, 3))
+    >>> Auto(scale="logit", replicas="seeds").fit(pool).method_
+    'vad with curvature'
+    """
+
+    def __repr__(self) -> str:
+        chosen = f" chose {self.method_}: {self.reason_}" if hasattr(self, "fitted_") else ""
+        return super().__repr__() + chosen
+
+    def fit(
+        self,
+        pool: ArrayLike | Evidence,
+        *,
+        labeled: tuple[ArrayLike, ...] | Evidence | None = None,
+        labels_from: str | None = None,
+        segments: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Auto:
+        """Fit to a sample of the candidate pool and, optionally, to labeled rows.
+
+        Parameters
+        ----------
+        pool : array-like of shape (n, S), or Evidence
+            Replica scores, the served one in column 0.
+        labeled : tuple (scores, labels) or (scores, labels, weights), or Evidence
+            Labeled rows, scored by every replica. Not rows that the models were trained on.
+        labels_from : {"winners", "elsewhere"}
+            What selected the labeled rows, which is needed if there are any: see `ReplicaCalibrator.fit`.
+        segments : array-like of shape (n,), optional
+            Segment of each pool row.
+        sample_weight : array-like of shape (n,), optional
+            Weights of pool rows; only their ratios matter.
+
+        Returns
+        -------
+        Auto
+            Itself. If fitting fails, the previous fit is kept.
+        """
+        origin = check_labels_from(labeled, labels_from)
+        evidence, rows = self._evidence(pool, labeled, segments, sample_weight)
+        with one_blas_thread():
+            self.fitted_ = fit_auto(evidence, rows, replicas=self.replicas, labels_from=origin).fitted()
+        return self
+
+
+def fit_auto(
+    pool: Evidence,
+    labeled: Evidence | None,
+    *,
+    replicas: str,
+    labels_from: str | None,
+    own_rows: bool = False,
+    lines: Array | None = None,
+) -> Solution:
+    """Choose and fit a method; its record holds method and reason.
+
+    `own_rows` and `lines` are for rows that are scored out of fold, see `calibrate_replicas` and `lines_of`.
+    """
+    kind = replica_kind(replicas)
+    kind.check_columns(len(pool.spec.scores))
+    lines = lines_of(pool.moments, kind) if lines is None else lines
+    if labeled is None or labels_from is None:
+        return _label_free(pool, TruthModel(kind.table_of(pool, "pool"), replicas), lines, labels=False)
+    solution, fit = calibrate_replicas(pool, labeled, replicas=replicas, labels_from=labels_from, own_rows=own_rows)
+    record = solution.record
+    if not fit.pool.denoise:  # the record says why
+        return solution
+    problem = _problem_of_scores(fit.table)
+    if fit.scaling != (1.0, 0.0):
+        problem = "the labels show that the scores are far from log odds"
+    if problem:
+        return replace(solution, record=replace(record, reason=f"{problem}, so they are calibrated"))
+    base = _label_free(pool, TruthModel(fit.table, replicas), lines, labels=True)
+    found = _compare_with_labels(base, fit)
+    name, percent = base.record.method, 100 * found.weight
+    described = "average of vad with curvature and monotone" if name == "average" else name
+    # Scores that need no map get none: an average would only add the noise of the labels.
+    if found.weight > 1 - _LEAST_WEIGHT or (name == "nothing" and found.weight >= 0.5):
+        support = f"{found.rarer:,.0f} labels of the rarer class support it (weight {percent:.0f}%)"
+        reason = f"{base.record.reason}; {support}"
+        return replace(
+            base, record=replace(base.record, reason=reason, labeled=record.labeled, labels_from=labels_from)
+        )
+    if found.weight < _LEAST_WEIGHT or name == "nothing" or base.estimate is None:
+        reason = f"the labels are more precise than the label-free map ({described}), so it is not used"
+        if found.cause:
+            reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
+        return replace(solution, record=replace(record, reason=reason))
+    score_map = average_maps(base.map, solution.map, found.weight, fit.table, pool.spec.logit_offset)
+    reason = f"by the labels, the label-free map ({described}) has a weight of {percent:.0f}% and replica calibration "
+    reason += f"{100 - percent:.0f}%"
+    reason += f"; {found.cause}" if found.weight < 0.5 and found.cause else ""
+    record = replace(record, method="average", reason=reason, lambda_=base.record.lambda_)
+    return Solution(score_map, record, Average(base.estimate, fit, found.weight))
+
+
+def _problem_of_scores(table: ReplicaTable) -> str:
+    """Describe a cap or outliers that make label-free maps unreliable on the top; empty if there are none."""
+    if table.cap:
+        return f"{table.cap}, which hides the noise there"
+    alpha = max(SHARES[0], 1 / table.effective_rows)
+    top = TopShare(table, alpha)
+    p = logistic(top.served)
+    share = top.mean(p * (top.served > outlier_fences(table.served, table.weight)[1])) / top.mean(p)
+    if share <= _MAX_OUTLIERS:
+        return ""
+    return f"outliers make up {100 * share:.1f}% of the predictions on the top {100 * alpha:g}%"
+
+
+def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool) -> Solution:
+    """Choose between no change, VAD with curvature, and its monotone shape; `labels` decide if λ is too low."""
+    spec, kind = pool.spec, model.kind
+    shrinkage = Shrinkage.of(pool.moments, kind, table=model.table)
+    positive = replace(shrinkage, value=_at_least_zero(shrinkage.value, "", quiet=labels))
+    record = FitRecord(
+        "vad with curvature",
+        DataRecord.of(pool),
+        scale=spec.scale,
+        replicas=kind.name,
+        negative_sampling_rate=spec.negative_sampling_rate,
+        curvature=True,
+        segment=spec.segment,
+        lambda_=positive.value,
+        standard_error=shrinkage.error,
+        center=shrinkage.center,
+        noise_variance=shrinkage.noise,
+        score_variance=shrinkage.variance,
+        no_interval=kind.no_interval,
+    )
+    nothing = Solution(on_scores(spec, Affine(1.0, 0.0)), replace(record, method="nothing"))
+    if model.identical or shrinkage.identical:
+        reason = "the replicas are identical, so they show no noise"
+        if kind.exchangeable and not labels:  # bootstraps of a stable model may agree
+            warn_user(f"{reason}; was the seed changed?")
+        return replace(nothing, record=replace(nothing.record, reason=reason, no_interval=reason))
+    chosen = label_free_estimate(model, shrinkage, lines)
+    # λ has the smaller error.
+    known = chosen.first if isinstance(chosen, Average) else chosen
+    assert isinstance(known, LabelFree)
+    if max(_correction(known, top) for top in compared_tops(model.table)) < _Z_CORRECTION:
+        reason = "the correction is smaller than its standard error"
+        return replace(nothing, record=replace(nothing.record, reason=reason), estimate=chosen)
+    one = f"one λ = {positive.value:.3f}"
+    if isinstance(chosen, OneLambda) or pool.segments:
+        reason = f"{one} describes the replicas"
+        if not isinstance(chosen, OneLambda):
+            reason = "one λ for each segment; the shape of noise is not examined by segment"
+        score_map, segments = _with_curvature(pool, positive, kind, labels)
+        record = replace(record, reason=reason, segments=segment_records(pool, segments))
+        return Solution(score_map, record, chosen)
+    if isinstance(chosen, Average):
+        monotone = chosen.second
+        assert isinstance(monotone, Monotone)
+        maps = (on_scores(spec, positive.map(curvature=True)), on_scores(spec, monotone.map()))
+        score_map = average_maps(*maps, chosen.weight, model.table, spec.logit_offset)
+        percent = 100 * chosen.weight
+        reason = f"{one} may describe the replicas: vad with curvature has a weight of {percent:.0f}% and monotone "
+        return Solution(score_map, replace(record, method="average", reason=f"{reason}{100 - percent:.0f}%"), chosen)
+    reason = f"noise differs from row to row, or scores have heavy tails: {one} does not describe the replicas"
+    record = replace(record, method="monotone", reason=reason, curvature=False, shape="monotone")
+    return Solution(on_scores(spec, chosen.map()), record, chosen)
+
+
+def _at_least_zero(value: float, where: str, *, quiet: bool) -> float:
+    """Return λ, at least 0, with a warning if it is lower."""
+    if value > 0:
+        return value
+    if not quiet:
+        warn_user(
+            f"λ = {value:.3g}{where}: replicas differ more than the served scores vary, so nothing but their mean is "
+            "predicted; train on more data, clip extreme scores, or pass labeled rows"
+        )
+    return 0.0
+
+
+def _with_curvature(
+    pool: Evidence, shrinkage: Shrinkage, kind: ReplicaKind, labels: bool
+) -> tuple[ScoreMap, dict[str, Shrinkage]]:
+    """Return the map with one λ, or with one for each segment, and λ of each segment."""
+    score_map = on_scores(pool.spec, shrinkage.map(curvature=True))
+    if not pool.segments:
+        return score_map, {}
+    segments = by_segment(
+        pool, shrinkage, kind, None, positive=lambda value, where: _at_least_zero(value, where, quiet=labels)
+    )
+    maps = {name: on_scores(pool.spec, one.map(curvature=True)) for name, one in segments.items()}
+    return Segmented(score_map, maps), segments
+
+
+def _correction(estimate: LabelFree, top: TopShare) -> float:
+    """Return the change of predictions on the top share in standard errors, or in units of half of 0.2%."""
+    change = top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served))
+    return abs(change) / max(estimate.map_error(top), _NEGLIGIBLE / 2)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """What the labels say of the label-free map."""
+
+    weight: float  # of the map in an average with replica calibration
+    rarer: float  # labels of the rarer class
+    cause: str  # of a difference
+
+
+def _compare_with_labels(base: Solution, fit: ReplicaCalibration) -> _Comparison:
+    """Return the weight of the label-free map, given the labels.
+
+    If it is right, the log odds of the labeled rows differ from it by the error of λ. Otherwise they differ by a level
+    and a slope too. Both are normal; so is the estimate from the labels, whose density gives the Bayes factor. That
+    the levels of replicas differ is no excuse for a wrong level: the labels measure it, and replica calibration uses
+    them.
+
+    The map is fitted to the replicas of the labeled rows, whose distribution differs from that of the pool.
+    """
+    table = fit.labeled.table
+    w, y = table.row_weights()
+    rarer = min(float(y.sum()), float((w - y).sum()))
+    log_odds = _label_free_odds(base, fit)
+    spread, of_served = (float(np.sqrt(np.cov(x, aweights=w, ddof=0))) for x in (log_odds, table.served))
+    # A map that removes most of the score leaves nothing to tilt: if it is wrong, a part of what it removed is right.
+    kept = min(spread / max(of_served, 1e-300), 1.0)
+    # One unit of the tilt is `per_tilt` units of the map's log odds.
+    tilted, per_tilt = (log_odds, 1.0) if kept >= 0.5 else ((1 - kept) * table.served, kept / (1 - kept))
+    features = np.stack([np.ones_like(tilted), tilted - float(w @ tilted / w.sum())])
+    prior = np.array([_WRONG_LEVEL, _WRONG_SLOPE]) ** 2
+    try:
+        labels = fit_logistic(features, w, y, offset=log_odds)
+    except UncurseError:  # too few labels to say anything
+        return _Comparison(1.0, rarer, "")
+    level, slope = labels.coefficients
+    right = labels.covariance + np.diag([0.0, _slope_variance(base, fit) * per_tilt**2])
+    wrong = right + np.diag(prior)
+    factor = _log_density(labels.coefficients, right) - _log_density(labels.coefficients, wrong)
+    segments = {
+        name: float(log_bayes_factor(level, error**2, _WRONG_LEVEL**2))
+        for name, (level, error) in fit.segment_levels.items()
+    }
+    all_segments = sum(segments.values())
+    # Segments of the right levels do not show that the level of all rows is right.
+    odds = np.log(_PRIOR / (1 - _PRIOR)) + factor + min(all_segments, 0.0)
+    right_share = float(logistic(np.array(odds)))
+    # If the map is wrong, it is wrong by some 10% on the top. A replica calibration with an error of that size shares
+    # its weight with the map, unless the labels rule the map out.
+    shared, certain = min(1.0, right_share / _RULED_OUT), 1.0
+    if shared > _LEAST_WEIGHT:  # else the error of the replica calibration, which takes long, does not matter
+        error = float(np.mean([fit.log_error(top) ** 2 for top in compared_tops(fit.table)]))
+        shared *= error / (error + _WRONG_ERROR**2)
+        certain = error / (error + _systematic_error(base, fit) ** 2)
+    weight = certain * (right_share + (1 - right_share) * shared)
+    cause = ""
+    # A cause is named if level or slope differ by more than chance: by two standard errors.
+    if (np.square(labels.coefficients) > 4 * np.diagonal(right)).any():
+        rise = 1 + float(slope) / max(per_tilt, 1e-2)  # of the log odds of the labels, for a unit of those of the map
+        cause = _cause(float(level), rise, spread, base, fit)
+    if all_segments < min(factor, 0.0):
+        worst = min(segments, key=segments.__getitem__)
+        change = 100 * np.expm1(fit.segment_levels[worst][0])
+        side = "higher" if change > 0 else "lower"
+        cause = f"the odds of segment {worst!r} are {abs(change):.0f}% {side} by its labels"
+    return _Comparison(weight, rarer, cause)
+
+
+def _log_density(x: Array, covariance: Array) -> float:
+    """Return the log density of a normal about 0, up to a constant."""
+    return -0.5 * float(x @ np.linalg.solve(covariance, x) + np.linalg.slogdet(covariance)[1])
+
+
+def _systematic_error(base: Solution, fit: ReplicaCalibration) -> float:
+    """Return the error of a label-free map on the top that the kind of replica causes: a share of its correction."""
+    share, estimate = fit.pool.kind.correction_error, base.estimate
+    if not share or estimate is None or base.record.method == "nothing":
+        return 0.0
+    changes = [
+        top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served)) for top in compared_tops(fit.table)
+    ]
+    return share * float(np.sqrt(np.mean(np.square(changes))))
+
+
+def _slope_variance(base: Solution, fit: ReplicaCalibration) -> float:
+    """Return the variance of the relative error of λ, by normal theory."""
+    shrinkage = base.record.lambda_
+    if base.estimate is None or not shrinkage:
+        return 0.0
+    table, kind = fit.table, fit.pool.kind
+    error = normal_error(shrinkage, table.effective_rows, kind.differences(table.n_replicas), kind.exchangeable)
+    return float(np.square(error / max(shrinkage, _LEAST_LAMBDA)))
+
+
+def _cause(level: float, rise: float, spread: float, base: Solution, fit: ReplicaCalibration) -> str:
+    """Name the likely cause of a difference between labels and the label-free map."""
+    if abs(level) > 2 * abs((rise - 1) * spread):
+        side = "low" if level > 0 else "high"
+        return f"on the labeled rows, the odds of that map are {100 * abs(np.expm1(-level)):.0f}% too {side}"
+    if rise < 1:
+        return fit.labeled.kind.if_noise_is_hidden
+    steep = f"log odds of the labels rise by {rise:.2f} per unit of that map's log odds: the model under-fits"
+    if base.record.method == "nothing":
+        return steep
+    return f"{steep}, or the replicas show more noise than the served score has"
+
+
+def _label_free_odds(base: Solution, fit: ReplicaCalibration) -> Array:
+    """Return the log odds of labeled rows by the label-free method."""
+    model, served = fit.labeled, fit.labeled.table.served
+    if base.record.method == "nothing" or base.estimate is None:
+        return served
+    if fit.winners:  # selected from this pool by the served score: the map of the pool applies
+        return base.estimate.log_odds(served)
+    chosen, unused = base.record.method, np.zeros((3, 1))
+    monotone = Monotone.fit(model, unused).log_odds(served) if chosen != "vad with curvature" else served
+    if chosen == "monotone":
+        return monotone
+    w = model.table.weight / model.table.weight.sum()
+    center = float(w @ served)
+    variance = float(w @ np.square(served - center))
+    own = Shrinkage(max(1 - model.served_noise / variance, 0.0), 0.0, center, model.served_noise, variance)
+    one = OneLambda(model, own, lines=unused).log_odds(served)
+    if not isinstance(base.estimate, Average):
+        return one
+    weight = base.estimate.weight
+    return np.asarray(logit(weight * logistic(one) + (1 - weight) * logistic(monotone)), np.float64)

@@ -1,0 +1,336 @@
+"""`Fitted`, the result of every method as plain data, and the base class of the methods."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import documents
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import LogSpec
+from ..maps import Affine, ScoreMap, Segmented, compose
+from ..maps.compose import thin
+from ..maps.files import MAP_KINDS, from_dict
+from ..text import html_table
+from ..validation import check_choice
+from .affine import POOL_SHARES, WINNER_SHARES, nearest_affine
+from .records import TOP_SHARES, FitRecord
+from .remaining_error import ErrorTable, Estimate, error_table
+
+
+class Results:
+    """What a `Fitted` and every fitted method share."""
+
+    def _result(self) -> Fitted:
+        raise NotImplementedError
+
+    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
+        """Return an interval for the remaining calibration error on the top share of the pool.
+
+        With segments it applies to the default map, which is fitted to all rows.
+
+        Parameters
+        ----------
+        alpha : float
+            Selected share of the pool, in (0, 1].
+        level : float, default=0.9
+            Confidence level.
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper bound; +0.05 means that predictions are 5% too high.
+        """
+        fitted = self._result()
+        if fitted.errors is None:
+            reason = "the map was saved without a record" if fitted.record is None else fitted.record.no_interval
+            raise UncurseError(f"there are no intervals: {reason}")
+        return fitted.errors.interval(alpha, level)
+
+    def to_affine(self, alphas: Sequence[float] | None = None) -> Affine:
+        """Return the straight line that is nearest to the map on the selected rows.
+
+        A tree model or a linear layer can hold a straight line, not a curve.
+
+        Parameters
+        ----------
+        alphas : sequence of two floats, optional
+            Smallest and largest selected share. By default 1% and 10% of the pool; if the labeled rows are winners of
+            the served score, 10% and all of these rows.
+
+        Returns
+        -------
+        Affine
+            Its `max_error` is the largest relative difference between the mean predictions of line and map on these
+            shares.
+        """
+        score_map, record, top = self._result().map, self._result().record, np.zeros(len(TOP_SHARES))
+        winners = alphas is None and record is not None and record.labels_from == "winners"
+        if not isinstance(score_map, Affine | Segmented):
+            rows = None if record is None else (record.labeled if winners else record.pool)
+            if record is None or rows is None or (rows.scores is None and record.center is None):
+                raise UncurseError("a line needs the distribution of the scores, which this map was saved without")
+            if rows.scores is not None:
+                top = np.array(rows.scores.top) - record.logit_offset
+            else:  # only moments are known: take a normal
+                from scipy.special import ndtri
+
+                assert record.center is not None
+                assert record.score_variance is not None
+                tail = np.clip(TOP_SHARES, 1e-6, 1 - 1e-6)
+                top = record.center - record.logit_offset - np.sqrt(record.score_variance) * ndtri(tail)
+        return nearest_affine(score_map, top, alphas or (WINNER_SHARES if winners else POOL_SHARES))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the map, its record and its errors to a JSON file, atomically.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Target; `load` reads it.
+        """
+        documents.write(path, self._result().to_json() + "\n")
+
+
+@dataclass(frozen=True)
+class Fitted(Results):
+    """A fitted map: the map, a record of how it was fitted, and the error that remains by selected share.
+
+    Parameters
+    ----------
+    map : ScoreMap
+        Map of the served score.
+    record : FitRecord, optional
+        How it was fitted.
+    errors : ErrorTable, optional
+        Expected error on the top of the pool. ``record.no_interval`` tells why it is missing.
+
+    Examples
+    --------
+    >>> Fitted(Affine(0.8, -0.4))([0.0])
+    array([0.40131234])
+    """
+
+    map: ScoreMap
+    record: FitRecord | None = None
+    errors: ErrorTable | None = None
+
+    def _result(self) -> Fitted:
+        return self
+
+    def __call__(self, scores: ArrayLike, segments: ArrayLike | None = None) -> Array:
+        """Return predictions.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n,)
+            Served scores.
+        segments : array-like of shape (n,), optional
+            Segment of each row, which a map by segment needs. Segments that were not fitted get the default map.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        if segments is None:
+            return self.map(scores)
+        if not isinstance(self.map, Segmented):
+            raise UncurseError("this map was fitted without segments; leave segments out")
+        return self.map(scores, segments)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data.
+
+        Returns
+        -------
+        dict
+            The fields of the map, ``"record"`` and ``"errors"``.
+        """
+        content = self.map.to_dict()
+        if self.record is not None:
+            content["record"] = self.record.to_dict()
+        if self.errors is not None:
+            content["errors"] = asdict(self.errors)
+        return content
+
+    def to_json(self) -> str:
+        """Return the JSON document that `save` writes.
+
+        Returns
+        -------
+        str
+        """
+        content = self.to_dict()
+        return documents.dumps(content.pop("kind"), content)
+
+    def _repr_html_(self) -> str:
+        rows = [("map", type(self.map).__name__)]
+        if self.record is not None:
+            record = self.record
+            rows = [("method", record.method), ("why", record.reason), *rows]
+            rows += [("pool", f"{record.pool.rows:,} rows of {', '.join(record.pool.columns)}")]
+            if record.labeled is not None:
+                rows.append(("labeled", f"{record.labeled.rows:,} rows"))
+            if record.lambda_ is not None:
+                error = "" if record.standard_error is None else f" ± {record.standard_error:.4f}"
+                rows.append(("λ", f"{record.lambda_:.4f}{error}"))
+        return html_table([("", "uncurse"), *(row for row in rows if row[1])])
+
+
+def load(path: str | os.PathLike[str]) -> Fitted:
+    """Read a fitted map from a file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A JSON file that ``uncurse fit``, `Fitted.save` or `ScoreMap.save` has written.
+
+    Returns
+    -------
+    Fitted
+        The map, its record and its intervals, as far as the file has them.
+
+    Examples
+    --------
+    >>> load("absent.json")
+    Traceback (most recent call last):
+    uncurse.errors.UncurseError: cannot read absent.json: No such file or directory
+    """
+    content = documents.read(path)
+    if content["kind"] not in MAP_KINDS:
+        raise UncurseError(f"{path} is of kind {content['kind']!r}; pass a map written by `save` or `uncurse fit`")
+    record, errors = content.pop("record", None), content.pop("errors", None)
+    score_map = from_dict(content, source=str(path))
+    try:
+        return Fitted(
+            score_map,
+            None if record is None else FitRecord.from_dict(record),
+            None if errors is None else _errors(errors),
+        )
+    except (UncurseError, KeyError, TypeError, ValueError) as error:
+        raise UncurseError(f"the record of {path}: {error}; fit the map again") from None
+
+
+def _errors(content: Mapping[str, Any]) -> ErrorTable:
+    columns = {name: tuple(map(float, content[name])) for name in ("alphas", "error", "standard_error", "level_error")}
+    return ErrorTable(**columns, freedom=int(content["freedom"]))
+
+
+def fitted_of(source: Any) -> Fitted:
+    """Return the fitted map of a path, a map, a `Fitted`, or a fitted method or estimator."""
+    if isinstance(source, Fitted):
+        return source
+    if isinstance(source, ScoreMap):
+        return Fitted(source)
+    if isinstance(source, str | os.PathLike):
+        return load(source)
+    fitted = getattr(source, "fitted_", None)
+    if isinstance(fitted, Fitted):
+        return fitted
+    if isinstance(source, Method):
+        raise UncurseError(f"this {type(source).__name__} is not fitted; call fit first")
+    raise UncurseError(f"expected a map, a fitted method or the path of a map file, got {type(source).__name__}")
+
+
+def on_scores(spec: LogSpec, *maps: ScoreMap) -> ScoreMap:
+    """Return one map of served scores from maps of their logits, which evidence has corrected for negative sampling."""
+    offset = spec.logit_offset
+    return compose(*([Affine(1.0, offset)] if offset else []), *maps, scale=spec.scale)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a method finds: a map, its record, and the estimate of the true rates that gives intervals."""
+
+    map: ScoreMap
+    record: FitRecord
+    estimate: Estimate | None = None
+
+    def fitted(self) -> Fitted:
+        """Return the result as plain data."""
+        score_map = thin(self.map)
+        if self.estimate is None:
+            return Fitted(score_map, self.record)
+        default = score_map.default if isinstance(score_map, Segmented) else score_map
+        errors = error_table(lambda served: default.at_logits(served - self.record.logit_offset), self.estimate)
+        no_interval = self.record.no_interval
+        if errors is None and not no_interval:
+            no_interval = "predictions on the top are 0 to double precision; are the scores logits?"
+        return Fitted(score_map, replace(self.record, no_interval=no_interval), errors)
+
+
+class Method(Results):
+    """Interface that `VAD`, `ReplicaCalibrator` and `Auto` share.
+
+    Attributes
+    ----------
+    fitted_ : Fitted
+        The result; `map_`, `record_`, `method_` and `reason_` are parts of it.
+    """
+
+    fitted_: Fitted
+
+    @property
+    def map_(self) -> ScoreMap:
+        """Fitted map of the served score."""
+        return self._result().map
+
+    @property
+    def record_(self) -> FitRecord:
+        """How the map was fitted."""
+        record = self._result().record
+        assert record is not None
+        return record
+
+    @property
+    def method_(self) -> str:
+        """Chosen method."""
+        return self.record_.method
+
+    @property
+    def reason_(self) -> str:
+        """Why it was chosen."""
+        return self.record_.reason
+
+    def predict_proba(self, served: ArrayLike, segments: ArrayLike | None = None) -> Array:
+        """Return corrected predictions.
+
+        Parameters
+        ----------
+        served : array-like of shape (n,)
+            Served scores.
+        segments : array-like of shape (n,), optional
+            Segment of each row, which is needed if `fit` had segments. Unseen segments get the default map.
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        return self._result()(served, segments)
+
+    def _result(self) -> Fitted:
+        if not hasattr(self, "fitted_"):
+            raise UncurseError(f"this {type(self).__name__} is not fitted; call fit first")
+        return self.fitted_
+
+    def _repr_html_(self) -> str:
+        return self.fitted_._repr_html_() if hasattr(self, "fitted_") else f"<code>{html.escape(repr(self))}</code>"
+
+
+def check_labels_from(labeled: object, labels_from: Any) -> str | None:
+    """Return the origin of labeled rows, which must be named if there are any."""
+    if labeled is None:
+        return None
+    if labels_from is None:
+        raise UncurseError(
+            "labels_from is missing; pass 'winners' if the served score itself selected the labeled rows from this "
+            "pool, or 'elsewhere' if chance or an earlier model did"
+        )
+    return check_choice("labels_from", labels_from, ("winners", "elsewhere"))

@@ -1,0 +1,368 @@
+"""Kinds of replica: how the score columns of a pool are related, and the noise variance V that follows.
+
+To add a kind, write a subclass of `ReplicaKind`, list it in `KINDS`, and add its name to `cli/options.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import Evidence, Moments
+from ..evidence.histogram import ReplicaTable
+from ..validation import check_choice, warn_user
+
+_ALIKE = 1.5  # ratio of standard deviations; with a larger one, maps of such seeds are off by 5% and more
+_MIN_ROWS = 1_000  # with fewer rows the ratio is not judged
+_SLOPES = (0.5, 2.0)  # a snapshot whose scores vary less than half as much is another model
+_IDENTICAL = 1e-12  # sums of squares of identical columns differ by rounding
+# On rows that the served score selected, it exceeds its replicas: by one standard deviation of the gap on the top 20%,
+# by 0.15 on the top 90%. Chance does not reach five standard errors.
+_LEAD, _CHANCE = 0.15, 5.0
+
+
+class Spread(NamedTuple):
+    """Squared deviations of a row, of a cell, or their means over a pool: the input of the formulas of V."""
+
+    served: Any  # of the served score from its mean
+    gap: Any  # of the mean of the other columns minus the served score, from its mean
+    within: Any  # variance of the other columns about their mean (ddof 1); 0 for a single one
+    slope: Any  # of the gap on the served score, over the pool
+    columns: int
+
+
+class ReplicaSummary(NamedTuple):
+    """Mean and variance of the replicas of each cell, each replica corrected for its own level."""
+
+    mean: Array  # over the models that estimate the truth
+    variance: Array
+    weight: Array
+    models: int  # in the mean: its noise is σ²/models
+    freedom: int  # of the variance
+    level: float  # mean of `mean` minus that of the served score
+    served_models: int = 1  # in the served score: its noise is σ²/served_models
+
+
+class ReplicaKind:
+    """How the columns are related; column 0 is the served score."""
+
+    name: ClassVar[str]
+    too_few: ClassVar[str] = "column 0 is the served model, each bootstrap another column"
+    #: Whether the served column is distributed like the others, so that the mean of all is a better score.
+    exchangeable: ClassVar[bool] = False
+    #: Whether all columns are of models that are trained alike, so that they vary alike.
+    trained_alike: ClassVar[bool] = False
+    #: Whether column 0 holds the served score.
+    served_is_a_column: ClassVar[bool] = True
+    #: What `Auto` says if the labels show noise that the replicas do not.
+    if_noise_is_hidden: ClassVar[str] = "the scores vary more than the labels support, and the replicas do not show it"
+    #: Typical error of a label-free correction, as a share of it. Bootstraps vary more than the model itself if rows
+    #: are few for its parameters, and less if it memorizes rows. A penalty may have done the correction already.
+    correction_error: ClassVar[float] = 0.0
+    #: Whether a served score that exceeds the others on some rows shows that it selected these rows.
+    shows_selection: ClassVar[bool] = False
+    #: Why there are no intervals without labels; empty if the replicas show how training again moves predictions.
+    no_interval: ClassVar[str] = ""
+
+    def columns(self, moments: Moments) -> tuple[Array, Array]:
+        """Return means and covariances of the columns, the served score in column 0."""
+        return moments.mean, moments.covariance
+
+    def table_of(self, evidence: Evidence, name: str, level: int = 0) -> ReplicaTable:
+        """Return the replicas of evidence, on a grid of this level or coarser; errors call the rows `name`."""
+        self.check_columns(len(evidence.spec.scores))
+        if evidence.replicas is None:
+            raise UncurseError(f"the evidence of the {name} has no histogram of replicas; pass histograms=True")
+        return self.table(evidence.replicas.coarsened(level).table())
+
+    def table(self, columns: ReplicaTable) -> ReplicaTable:
+        """Return a table with the served score in column 0, from the columns of the log."""
+        return columns
+
+    def noise(self, spread: Spread) -> Any:
+        """Return the noise variance V of the served score: the one formula of this kind."""
+        raise NotImplementedError
+
+    def noise_variance(self, covariance: Array) -> Array:
+        """Return V from covariances (ddof 0) of `columns`, of shape (..., S, S)."""
+        return np.asarray(np.maximum(self.noise(_spread(covariance)), 0.0))
+
+    def differences(self, columns: int) -> int:
+        """Return the number of independent differences between replicas behind V."""
+        return columns - 1
+
+    def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
+        """Summarize the replicas of each cell; `level` is that of a larger set that the rows are part of."""
+        raise NotImplementedError
+
+    def level_variance(self, levels: Array) -> tuple[float, int]:
+        """Return the variance of the mean logit of the predictions, and its degrees of freedom.
+
+        It is estimated from `levels`, the differences between the mean logits of replicas.
+        """
+        raise NotImplementedError
+
+    def check_columns(self, count: int) -> None:
+        """Raise UncurseError if there are too few score columns."""
+        if count < 2:
+            raise UncurseError(f"there is one score column and replicas={self.name!r} needs two; {self.too_few}")
+
+
+class Seeds(ReplicaKind):
+    """Models that differ only by their seed; the served one is one of them."""
+
+    name = "seeds"
+    trained_alike = True
+    too_few = "train the model once more with another seed"
+    exchangeable = True
+    shows_selection = True
+    if_noise_is_hidden = (
+        "the replicas agree more closely than the labels do; replicas by seed do not show the noise of data"
+    )
+
+    def noise(self, spread: Spread) -> Any:
+        """Return the variance across the centered columns, which is (tr C − 1ᵀC1/S) / (S − 1) over a pool."""
+        return _pooled(spread.gap, spread.within, spread.columns)
+
+    def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
+        """Return mean and variance of all columns."""
+        size = table.n_replicas
+        share = (size - 1) / size
+        gap_level = table.gap_level if level is None else level / share
+        variance = _pooled(table.gap_squared(gap_level), table.spread, size)
+        mean = table.served + share * table.gap
+        return ReplicaSummary(mean, variance, table.weight, size, size - 1, share * gap_level)
+
+    def level_variance(self, levels: Array) -> tuple[float, int]:
+        """Return the variance of the mean of all columns, which predictions follow."""
+        return float(np.var(levels, ddof=1)) / len(levels), len(levels) - 1
+
+
+class Bootstrap(ReplicaKind):
+    """Column 0 is trained on all rows, and each other column on its own bootstrap sample.
+
+    V is the variance between the bootstraps. If their mean rises more steeply than the served score, as that of models
+    with many parameters for few rows does, the served score is as much too steep, and that part is added. With a single
+    bootstrap V is the variance of its difference from the served score.
+    """
+
+    name = "bootstrap"
+    correction_error = 0.5
+
+    def noise(self, spread: Spread) -> Any:
+        """Return the variance between the bootstraps, and the square of what they add to the slope."""
+        if spread.columns == 2:
+            return spread.gap
+        return spread.within + np.square(np.maximum(spread.slope, 0.0)) * spread.served
+
+    def differences(self, columns: int) -> int:
+        """Return the number of independent differences between bootstraps."""
+        return max(columns - 2, 1)
+
+    def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
+        """Return the served score, and the variance of the bootstraps."""
+        level = table.gap_level if level is None else level
+        served, slope = _served_and_slope(table)
+        spread = Spread(np.square(served), table.gap_squared(level), table.spread, slope, table.n_replicas)
+        freedom = self.differences(table.n_replicas)
+        return ReplicaSummary(table.served, self.noise(spread), table.weight, 1, freedom, 0.0)
+
+    def level_variance(self, levels: Array) -> tuple[float, int]:
+        """Return the variance of the bootstraps, which is that of the served model."""
+        if len(levels) == 2:
+            return float(np.square(levels[1])), 1
+        return float(np.var(levels[1:], ddof=1)), len(levels) - 2
+
+
+class Ensemble(ReplicaKind):
+    """The served score is the mean of the columns, on the link. Its noise variance is V/S.
+
+    `columns` and `table` put this mean before the S columns, so the other methods see S + 1 columns.
+    """
+
+    name = "ensemble"
+    too_few = "pass a column for each member of the ensemble"
+    served_is_a_column = False
+
+    def columns(self, moments: Moments) -> tuple[Array, Array]:
+        """Return means and covariances of the mean of the members, and of the members."""
+        size = len(moments.mean)
+        matrix = np.vstack([np.full(size, 1 / size), np.eye(size)])
+        return matrix @ moments.mean, matrix @ moments.covariance @ matrix.T
+
+    def table(self, columns: ReplicaTable) -> ReplicaTable:
+        """Return a table whose served score is the mean of the members."""
+        mean, variance, *_ = Seeds().summarize(columns)
+        levels = np.append(0.0, columns.levels - columns.levels.mean())
+        return replace(columns, served=mean, gap=np.zeros_like(mean), spread=variance, levels=levels)
+
+    def noise(self, spread: Spread) -> Any:
+        """Return the variance of the members divided by their number."""
+        return spread.within / (spread.columns - 1)
+
+    def differences(self, columns: int) -> int:
+        """Return the number of independent differences between members."""
+        return columns - 2
+
+    def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
+        """Return the served mean, and the variance of the members."""
+        size = table.n_replicas - 1
+        return ReplicaSummary(table.served, table.spread, table.weight, size, size - 1, 0.0, size)
+
+    def level_variance(self, levels: Array) -> tuple[float, int]:
+        """Return the variance of the mean of the members."""
+        size = len(levels) - 1
+        return float(np.var(levels[1:], ddof=1)) / size, size - 1
+
+
+class Snapshots(Seeds):
+    """Column 0 is the served model, and each other column an earlier checkpoint of the same training run.
+
+    An earlier checkpoint has learned less: its true score is b times that of the served model. The slope b follows
+    from the covariances by Deming regression, and the columns are divided by it before the formulas of `Seeds`. The
+    level is that of the served score, and its error is not known: without labels there are no intervals.
+    """
+
+    name = "snapshots"
+    trained_alike = False
+    too_few = "keep an earlier checkpoint of the served model"
+    shows_selection = False  # with a slope, the difference of the columns changes with the score
+    no_interval = (
+        "snapshots of one training do not show how much another training would move the predictions; pass labeled "
+        "rows, or replicas by seed"
+    )
+    if_noise_is_hidden = (
+        "the snapshots agree more closely than the labels do; take earlier ones, or train a second model"
+    )
+
+    def table(self, columns: ReplicaTable) -> ReplicaTable:
+        """Return a table in which the snapshots have the level and the slope of the served score."""
+        table = columns
+        w, others = table.weight / table.weight.sum(), table.served + table.gap
+        served, others = table.served - w @ table.served, others - w @ others
+        slope = float(_deming_slope(w @ served**2, w @ (served * others), w @ others**2, table.n_replicas))
+        # The level of an earlier checkpoint says nothing about that of the served model.
+        return replace(
+            table, gap=others / slope - served, spread=table.spread / slope**2, levels=np.zeros_like(table.levels)
+        )
+
+    def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
+        """Return mean and variance of all columns, the variance scaled to that of the served score."""
+        size, (served, slope) = table.n_replicas, _served_and_slope(table)
+        w = table.weight / table.weight.sum()
+        variance, gap = w @ served**2, w @ np.square(table.gap - w @ table.gap)
+        own, of_others = -slope * variance, gap + slope * variance  # noise variances of served score and others' mean
+        ratio = of_others * (size - 1) / own if own > 0 else 1.0  # 1/b²
+        factor = size / (1 + (size - 1) * float(np.clip(ratio, *np.square(_SLOPES))))
+        summary = super().summarize(table, level)
+        return summary._replace(variance=factor * summary.variance)
+
+    def noise(self, spread: Spread) -> Any:
+        """Return V of the served score; that of a snapshot divided by b is V/b²."""
+        size, both = spread.columns, (1 + spread.slope) * spread.served
+        others = spread.gap + (1 + 2 * spread.slope) * spread.served
+        slope = _deming_slope(spread.served, both, others, size)
+        gap = others / slope**2 + spread.served - 2 * both / slope
+        return _pooled(gap, spread.within / slope**2, size) * size / (1 + (size - 1) / np.square(slope))
+
+
+def warn_if_unlike(kind: ReplicaKind, moments: Moments) -> None:
+    """Warn if the columns vary too differently for models that are trained alike."""
+    variance = np.diagonal(moments.covariance)
+    if not kind.trained_alike or moments.effective_rows < _MIN_ROWS or not (variance > 0).all():
+        return
+    ratios = np.sqrt(variance[1:] / variance[0])
+    worst = int(np.argmax(np.abs(np.log(ratios))))
+    if abs(np.log(ratios[worst])) > np.log(_ALIKE):
+        warn_user(
+            f"the scores of column {worst + 1} vary {ratios[worst]:.2g} times as much as the served ones, so models "
+            "differ by more than the seed, and predictions can be off by 5% to 20%: train them alike, and long enough"
+        )
+
+
+def served_lead(pool: Moments, labeled: Moments, kind: ReplicaKind) -> float:
+    """Return the mean excess of the served score over the other replicas on labeled rows, minus that on the pool.
+
+    The model that selected the labeled rows scores higher there, because its noise helped to select them. Models with
+    different slopes also differ there if the labeled rows have higher or lower scores, and that part is subtracted.
+    Return 0 if the rest is within chance or the kind of replica does not show it. With two columns the result is
+    negative if the other one selected the rows.
+    """
+    if not kind.shows_selection:
+        return 0.0
+    size = len(labeled.mean)
+    weights = np.full(size, -1 / (size - 1))
+    weights[0] = 1.0
+    spread = float(np.sqrt(max(weights @ labeled.covariance @ weights, 0.0)))
+    chance = np.sqrt(1 / labeled.effective_rows + 1 / pool.effective_rows) * spread
+    # Regress the excess on the mean of all columns, without the noise of that mean. If all columns have the same noise,
+    # the noise of the mean is unrelated to that of the excess.
+    mean = np.full(size, 1 / size)
+    true_variance = float(mean @ pool.covariance @ mean) - float(kind.noise_variance(pool.covariance)) / size
+    higher = float(mean @ (labeled.mean - pool.mean))
+    by_slope = 0.0
+    if true_variance > 0:
+        by_slope = float(weights @ pool.covariance @ mean) / true_variance * higher
+        excess = max(float(weights @ pool.covariance @ weights), 0.0)
+        error = np.sqrt(excess / true_variance / pool.effective_rows) * higher
+        chance = np.hypot(chance, error)
+    lead = float(weights @ (labeled.mean - pool.mean))
+    # Columns of unequal noise look as if their slopes differed. So the slopes may reduce a lead, but not create one.
+    lead = min(lead, max(lead - by_slope, 0.0)) if lead > 0 else max(lead, min(lead - by_slope, 0.0))
+    enough = max(_LEAD * spread, _CHANCE * float(chance)) + 1e-9 * float(np.sqrt(labeled.covariance[0, 0]))
+    return lead if (abs(lead) if size == 2 else lead) > enough else 0.0
+
+
+def _pooled(gap: Any, within: Any, columns: int) -> Any:
+    """Return the variance of all columns about their mean, from the gap of the others and their own variance."""
+    return ((columns - 2) * within + (columns - 1) / columns * gap) / (columns - 1)
+
+
+def identical_replicas(noise: float, variance: float) -> bool:
+    """Return whether the noise variance is 0 to rounding."""
+    return noise <= _IDENTICAL * variance
+
+
+def _spread(covariance: Array) -> Spread:
+    """Return mean squared deviations from covariances of shape (..., S, S)."""
+    size = covariance.shape[-1]
+    served, both = covariance[..., 0, 0], covariance[..., 0, 1:].mean(axis=-1)
+    others = covariance[..., 1:, 1:].mean(axis=(-2, -1))
+    within = np.zeros_like(served)
+    if size > 2:
+        within = (np.trace(covariance[..., 1:, 1:], axis1=-2, axis2=-1) - (size - 1) * others) / (size - 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.where(served > 0, both / served - 1, 0.0)
+    return Spread(served, others + served - 2 * both, within, slope, size)
+
+
+def _served_and_slope(table: ReplicaTable) -> tuple[Array, float]:
+    """Return the served score about its mean, and the slope of the gap on it."""
+    w = table.weight / table.weight.sum()
+    served = table.served - w @ table.served
+    return served, float(w @ (served * table.gap)) / max(float(w @ np.square(served)), 1e-300)
+
+
+def _deming_slope(served: Any, both: Any, others: Any, columns: int) -> Array:
+    """Return the slope of the mean of the other columns on the served score, from variances and their covariance.
+
+    Both have noise; that of the mean has 1/(S − 1) of the variance. The slope is 1 if the columns are unrelated.
+    """
+    ratio, related = 1 / (columns - 1), np.asarray(both) > 0
+    difference = others - ratio * served
+    root = np.sqrt(np.square(difference) + 4 * ratio * np.square(both))
+    slope = (difference + root) / (2 * np.where(related, both, 1.0))
+    return np.asarray(np.clip(np.where(related, slope, 1.0), *_SLOPES))
+
+
+#: Kinds by name: the values of the parameter ``replicas``.
+KINDS: dict[str, ReplicaKind] = {kind.name: kind for kind in (Seeds(), Bootstrap(), Ensemble(), Snapshots())}
+
+
+def replica_kind(replicas: str) -> ReplicaKind:
+    """Return the kind of this name; raise UncurseError if there is none."""
+    return KINDS[check_choice("replicas", replicas, tuple(KINDS))]

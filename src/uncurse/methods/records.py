@@ -1,0 +1,255 @@
+"""`FitRecord`: how a map was fitted and refreshed, as typed data that ``map.json`` carries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import documents
+from .._types import Array
+from ..evidence import Evidence
+from ..evidence.histogram import Histogram
+from ..evidence.spec import logit_offset
+from ..version import __version__
+
+_TAIL = 5e-4  # share of the scores that the histogram leaves out at either end
+_MAX_BINS = 72
+#: Upper shares at which `ScoreSummary.top` gives quantiles.
+TOP_SHARES = np.concatenate([np.geomspace(1e-4, 0.1, 90, endpoint=False), np.linspace(0.1, 1.0, 37)])
+
+
+@dataclass(frozen=True)
+class ScoreSummary:
+    """Distribution of served logits, corrected for negative sampling.
+
+    Examples
+    --------
+    >>> from uncurse.evidence import from_arrays
+    >>> summary = ScoreSummary.of(from_arrays(np.random.default_rng(0).normal(-3.0, 0.5, (10_000, 1))).served)
+    >>> summary.rows, round(summary.mean, 1), round(summary.sd, 1), summary.distance < 0.02
+    (10000, -3.0, 0.5, True)
+    """
+
+    rows: int
+    weight: float  # total
+    mean: float
+    sd: float  # standard deviation
+    edges: tuple[float, ...]  # of a histogram with equal bins
+    weights: tuple[float, ...]  # between the edges
+    top: tuple[float, ...]  # the lowest logit of the top share, for each of `TOP_SHARES`
+    distance: float  # Kolmogorov–Smirnov distance from a normal distribution
+
+    @classmethod
+    def of(cls, served: Histogram) -> ScoreSummary:
+        """Summarize a histogram of served logits.
+
+        Parameters
+        ----------
+        served : Histogram
+            With one axis.
+
+        Returns
+        -------
+        ScoreSummary
+        """
+        from scipy.special import ndtr
+
+        score, weight, (low, high) = served.score, served.weight, served.bounds
+        total = float(weight.sum())
+        mean = float(weight @ score) / total
+        sd = math.sqrt(float(weight @ np.square(score - mean)) / total)
+        reached = np.append(0.0, np.cumsum(weight)) / total
+        edges, weights = _bins(low, high, reached * total, round(served.effective_rows))
+        distance = 1.0
+        if sd > 1e-12 * abs(mean):
+            away = [reached[:-1] - ndtr((low - mean) / sd), reached[1:] - ndtr((high - mean) / sd)]
+            distance = float(np.abs(away).max())
+        top = score[np.searchsorted(reached[1:], np.clip(1 - TOP_SHARES, 0.0, 1 - 1e-12), side="right")]
+        columns = (tuple(column.tolist()) for column in (edges, weights, top))
+        return cls(served.rows, total, mean, sd, next(columns), next(columns), next(columns), distance)
+
+
+def _bins(low: Array, high: Array, before: Array, rows: int) -> tuple[Array, Array]:
+    """Return edges of equal bins between the tails, and their weights; a cell is spread over its width."""
+    ends, reached = np.ravel([low, high], order="F"), np.ravel([before[:-1], before[1:]], order="F")
+    left, right = np.interp(np.array([_TAIL, 1 - _TAIL]) * before[-1], reached, ends).tolist()
+    if not right - left > 1e-9 * max(abs(left), abs(right)):
+        return np.array([left - 0.5, left + 0.5]), before[-1:]
+    edges = np.linspace(left, right, int(np.clip(2 * rows ** (1 / 3), 12, _MAX_BINS)) + 1)
+    # An edge may itself be a score, where the cumulative weight jumps: look just below, at the last edge just above.
+    below = edges - 1e-12 * (right - left)
+    below[-1] = right + 1e-12 * (right - left)
+    return edges, np.diff(np.interp(below, ends, reached))
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """Rows that a method was fitted on.
+
+    Examples
+    --------
+    >>> DataRecord(1000, ("s0", "s1")).rows
+    1000
+    """
+
+    rows: int
+    columns: tuple[str, ...]  # of scores, the served one first
+    sources: tuple[str, ...] = ()  # files
+    scores: ScoreSummary | None = None  # of the served score
+    effective_rows: float | None = None  # (Σw)² / Σw²
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> DataRecord:
+        """Return the record of some evidence.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            Rows that the method sees.
+
+        Returns
+        -------
+        DataRecord
+        """
+        scores = None if evidence.served is None or not evidence.rows else ScoreSummary.of(evidence.served)
+        return cls(evidence.rows, evidence.spec.scores, evidence.sources, scores, evidence.effective_rows)
+
+
+@dataclass(frozen=True)
+class SegmentRecord:
+    """Estimates of one segment.
+
+    Examples
+    --------
+    >>> SegmentRecord(0.8, -2.0, 100).lambda_
+    0.8
+    """
+
+    lambda_: float  # slope
+    center: float  # the point that scores are shrunk towards
+    rows: int
+
+
+@dataclass(frozen=True)
+class TopChange:
+    """Change of the mean prediction on the top share of the labeled rows of a refresh.
+
+    Examples
+    --------
+    >>> TopChange(0.02, 0.05, 0.01).change
+    0.05
+    """
+
+    alpha: float  # selected share of the rows
+    change: float  # relative; +0.05 means that predictions are now 5% higher
+    standard_error: float  # of the mean prediction after the change, relative to it
+
+
+@dataclass(frozen=True)
+class RefreshRecord:
+    """What a refresh changed.
+
+    Examples
+    --------
+    >>> RefreshRecord(1, 500, 40.0, (), "nothing", "too few labels", False, -2.0).level
+    0.0
+    """
+
+    number: int  # 1 for the first refresh of a map
+    rows: int  # labeled
+    positives: float  # positive labels, in effective rows if rows have weights
+    sources: tuple[str, ...]  # files
+    supported: str  # largest part of the change that the labels support: "nothing", "level", "slope" or "curve"
+    reason: str  # the same in words
+    changed: bool  # whether the map differs from the one before
+    center: float  # log odds of the previous predictions at which `level` is measured
+    level: float = 0.0  # change of the log odds at the center
+    slope: float = 0.0  # relative change of their slope
+    curve: float = 0.0  # largest change on the top 10% that is neither
+    level_error: float = 0.0  # standard errors of level and slope after the change, if both have drifted
+    slope_error: float = 0.0
+    uncertainty: tuple[float, ...] = ()  # left for the next refresh: variance of the level, covariance, of the slope
+    probabilities: tuple[float, ...] = ()  # that the level has changed, the slope too, and the curve too
+    changes: tuple[TopChange, ...] = ()  # of the predictions on the top
+    command: str = ""  # that wrote the map
+
+
+@dataclass(frozen=True)
+class FitRecord(documents.PlainData):
+    """How a map was fitted: the provenance that ``map.json`` carries.
+
+    Examples
+    --------
+    >>> record = FitRecord("vad", DataRecord(1000, ("s0", "s1")), lambda_=0.8)
+    >>> FitRecord.from_dict(record.to_dict()) == record
+    True
+    """
+
+    _kind: ClassVar[str] = "fit record"
+    method: str
+    pool: DataRecord
+    labeled: DataRecord | None = None
+    reason: str = ""  # why the method was chosen
+    no_interval: str = ""  # why there are no intervals
+    scale: str = "logit"  # options, see `VAD`
+    link: str = "logistic"
+    replicas: str = "seeds"
+    labels_from: str | None = None
+    negative_sampling_rate: float | None = None
+    calibrator: str | None = None
+    curvature: bool = False
+    shape: str = "straight"
+    segment: str | None = None  # column of segments of a log
+    half_life: float | None = None  # number of evidence files after which a row counts half
+    lambda_: float | None = None  # estimates of `VAD`
+    standard_error: float | None = None
+    center: float | None = None
+    noise_variance: float | None = None
+    score_variance: float | None = None
+    segments: Mapping[str, SegmentRecord] = field(default_factory=dict)
+    line_probability: float | None = None  # that the label curve of `ReplicaCalibrator` is a straight line
+    contrast: float | None = None  # extra weight of the served score in it
+    max_error: float | None = None  # of a straight line that was written instead of a curve, see `Affine.max_error`
+    refreshes: tuple[RefreshRecord, ...] = ()  # since the fit, the latest last
+    command: str = ""  # that wrote the map
+    version: str = __version__  # of this package
+
+    @property
+    def label_sources(self) -> tuple[str, ...]:
+        """Files whose labels the map has seen, in its fit or in a refresh."""
+        fitted = () if self.labeled is None else self.labeled.sources
+        return (*fitted, *(source for one in self.refreshes for source in one.sources))
+
+    @property
+    def logit_offset(self) -> float:
+        """Logarithm of the negative-sampling rate, by which logits of evidence exceed those that the map takes."""
+        return logit_offset(self.negative_sampling_rate)
+
+    def _to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def _from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
+        values = dict(content)
+        values["pool"] = _data(values["pool"])
+        values["labeled"] = None if values["labeled"] is None else _data(values["labeled"])
+        values["segments"] = {name: SegmentRecord(**one) for name, one in values["segments"].items()}
+        values["refreshes"] = tuple(_refresh(one) for one in values["refreshes"])
+        return cls(**values)
+
+
+def _data(content: Mapping[str, Any]) -> DataRecord:
+    scores = content["scores"]
+    return DataRecord(**{**_tuples(content), "scores": None if scores is None else ScoreSummary(**_tuples(scores))})
+
+
+def _refresh(content: Mapping[str, Any]) -> RefreshRecord:
+    return RefreshRecord(**{**_tuples(content), "changes": tuple(TopChange(**one) for one in content["changes"])})
+
+
+def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}

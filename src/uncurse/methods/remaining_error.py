@@ -1,0 +1,153 @@
+"""The calibration error that remains after a map, by selected share of the pool, as a table of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from .._types import Array, Float
+from ..errors import UncurseError
+from ..evidence.histogram import ReplicaTable
+from ..links import logistic
+from ..validation import check_number, check_share
+
+#: Shares on which maps are compared.
+SHARES = (0.01, 0.02, 0.05, 0.1)
+_SMALLEST, _STEPS = 0.001, 32  # of the shares in the table, at equal ratios
+_CERTAIN = 1e-280  # a mean probability below this has no relative error in double precision
+
+
+@dataclass(frozen=True)
+class ErrorTable:
+    """Expected error of a map on the top of the pool, by selected share.
+
+    Examples
+    --------
+    >>> table = ErrorTable((0.01, 1.0), (0.02, 0.0), (0.03, 0.01), (0.0, 0.0), 1)
+    >>> low, high = table.interval(0.01)
+    >>> round(low, 3), round(high, 3)
+    (-0.029, 0.072)
+    """
+
+    alphas: tuple[float, ...]  # selected shares, ascending
+    error: tuple[float, ...]  # log of predicted over estimated rate
+    standard_error: tuple[float, ...]  # of that log, by chance in labels and rows
+    level_error: tuple[float, ...]  # the part that all scores share
+    freedom: int  # degrees of freedom of the level error
+
+    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
+        """Return an interval for the calibration error on the top share.
+
+        Parameters
+        ----------
+        alpha : float
+            Selected share of the pool, in (0, 1].
+        level : float, default=0.9
+            Confidence level.
+
+        Returns
+        -------
+        tuple of float
+            Lower and upper bound; +0.05 means that predictions are 5% too high.
+        """
+        from scipy.special import ndtri, stdtrit
+
+        share = check_share(alpha)
+        if not 0 < check_number(level, "level") < 1:
+            raise UncurseError(f"level={level!r}; pass a probability between 0 and 1, such as 0.9")
+        if share < self.alphas[0] * (1 - 1e-9):
+            raise UncurseError(f"alpha={alpha:g} selects too few rows of the pool; use at least {self.alphas[0]:.2g}")
+        place = np.log(self.alphas)
+        error, chance, shared = (
+            float(np.interp(np.log(share), place, column))
+            for column in (self.error, self.standard_error, self.level_error)
+        )
+        quantile, student = float(ndtri(0.5 + level / 2)), float(stdtrit(self.freedom, 0.5 + level / 2))
+        reach = float(np.hypot(quantile * chance, student * shared))
+        return float(np.expm1(error - reach)), float(np.expm1(min(error + reach, 700.0)))
+
+
+class Estimate(Protocol):
+    """Estimate of the true rates on the pool, with standard errors; the predictions of a map are compared with it."""
+
+    @property
+    def table(self) -> ReplicaTable:
+        """Replicas of the pool."""
+
+    def log_odds(self, served: Array) -> Array:
+        """Return the estimated log odds at served logits."""
+
+    def log_error(self, top: TopShare) -> float:
+        """Return the standard error of the log of the mean estimate on the top share."""
+
+    def level_error(self, top: TopShare) -> tuple[float, int] | None:
+        """Return the part of the error that all scores share, and its freedom; None if replicas do not show it."""
+
+
+def error_table(predict: Any, estimate: Estimate) -> ErrorTable | None:
+    """Compare predictions, a function of served logits, with an estimate; None if they are 0 to double precision."""
+    rows = estimate.table.effective_rows
+    lowest = min(max(_SMALLEST, 1 / rows), 1.0)
+    alphas = np.unique([*np.geomspace(lowest, 1.0, _STEPS).round(12), *(a for a in SHARES if a >= lowest)])
+    columns = []
+    for alpha in alphas.tolist():
+        top = TopShare(estimate.table, alpha)
+        predicted, estimated = top.mean(predict(top.served)), top.mean(logistic(estimate.log_odds(top.served)))
+        shared = estimate.level_error(top)
+        if shared is None or min(predicted, estimated) < _CERTAIN:
+            return None
+        columns.append((float(np.log(predicted / estimated)), estimate.log_error(top), *shared))
+    error, chance, level, freedom = zip(*columns, strict=True)
+    return ErrorTable(tuple(alphas.tolist()), error, chance, level, int(freedom[0]))
+
+
+def compared_tops(table: ReplicaTable) -> list[TopShare]:
+    """Return the top shares on which maps are compared: those that select a row."""
+    return [TopShare(table, a) for a in SHARES if a * table.effective_rows >= 1] or [TopShare(table, 1.0)]
+
+
+class TopShare:
+    """Cells of a pool that hold its top share; the last cell counts in part."""
+
+    def __init__(self, table: ReplicaTable, alpha: float) -> None:
+        self.rows = alpha * table.effective_rows
+        order = table.descending
+        weight = table.weight[order]
+        part = np.clip(alpha * float(weight.sum()) - (np.cumsum(weight) - weight), 0.0, weight)
+        self.cells = order[part > 0]
+        self.share = part[part > 0] / part.sum()
+        self.served = table.served[self.cells]
+
+    def mean(self, values: Float) -> float:
+        """Return the mean over the selected rows."""
+        return float(self.share @ values)
+
+    def log_mean(self, log_odds: Float) -> float:
+        """Return the log of the mean probability of the selected rows, from their log odds."""
+        return float(np.log(self.mean(logistic(log_odds))))
+
+    def squared_error(self, p: Float, features: Array, covariance: Array) -> float:
+        """Return the squared relative error of the mean of `p`, whose log odds are linear in `features`."""
+        gradient = features @ (self.share * (p / self.mean(p)) * (1 - p))
+        return float(gradient @ covariance @ gradient)
+
+    def sampling_error(self, p: Float, by_score: Float, variance: Array) -> float:
+        """Return the squared relative error of the true rate among the selected rows.
+
+        True probabilities differ from `p` with the given variance, and `p` differs from the mean at the same score.
+        """
+        mean = self.mean(p)
+        relative = self.mean(np.square((p - by_score) / mean)) + self.mean(variance / mean / mean)
+        return relative / self.rows
+
+    def level_error(self, log_odds: Array, variance: float) -> float:
+        """Return the standard error of the log mean prediction, if the mean logit has this `variance`."""
+        p = logistic(log_odds)
+        return float(np.sqrt(variance)) * self.mean(p / self.mean(p) * (1 - p))
+
+
+def log_bayes_factor(difference: Any, variance: Any, more: Any) -> Any:
+    """Return the log Bayes factor of N(0, variance) against N(0, variance + more), given a difference."""
+    return 0.5 * (np.log1p(more / variance) - np.square(difference) * (1 / variance - 1 / (variance + more)))

@@ -1,0 +1,172 @@
+"""λ of VAD with its standard error, the maps that it gives, and its shrinkage between segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from .._types import Array
+from ..errors import UncurseError
+from ..evidence import Evidence, Moments
+from ..evidence.histogram import ReplicaTable
+from ..links import logistic
+from ..maps import Affine, Curve, ScoreMap
+from ..maps.shapes import logit_knots
+from .noise import ReplicaKind, identical_replicas
+from .records import SegmentRecord
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """λ of a set of rows, and the moments that it follows from."""
+
+    value: float  # λ = 1 − noise / variance
+    error: float  # standard error of λ over rows
+    center: float  # mean of the served score
+    noise: float  # V
+    variance: float  # of the served score
+
+    @classmethod
+    def of(
+        cls,
+        moments: Moments,
+        kind: ReplicaKind,
+        *,
+        variance: float | None = None,
+        table: ReplicaTable | None = None,
+        where: str = "",
+    ) -> Shrinkage:
+        """Return λ of some rows; `variance` is a known V, `table` shows how its error depends on the rows."""
+        if not moments.weight > 0:
+            raise UncurseError(f"there are no rows{where}; pass at least two")
+        if variance is None:
+            kind.check_columns(len(moments.mean))
+        mean, covariance = kind.columns(moments)
+        center, spread = float(mean[0]), float(covariance[0, 0])
+        if np.sqrt(max(spread, 0.0)) <= 1e-9 * abs(center):
+            raise UncurseError(f"the served scores are constant at {center:g}{where}; pass scores that differ")
+        noise = float(kind.noise_variance(covariance)) if variance is None else variance
+        if variance is None and identical_replicas(noise, spread):
+            noise = 0.0  # exactly: rounding must not move a score across the edge of a bin
+        value, rows = 1 - noise / spread, moments.effective_rows
+        if table is None:
+            differences = 0 if variance is not None else kind.differences(len(mean))
+            error = normal_error(value, rows, differences, kind.exchangeable)
+        else:
+            error = _influence_error(value, rows, table, kind)
+        return cls(value, error, center, noise, spread)
+
+    @property
+    def identical(self) -> bool:
+        """Whether the replicas are identical."""
+        return identical_replicas(self.noise, self.variance)
+
+    def map(self, link: str = "logistic", *, curvature: bool = False) -> ScoreMap:
+        """Return the map φ(λl + (1 − λ)c), or with curvature E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV)."""
+        intercept = (1 - self.value) * self.center
+        if not curvature:
+            return Affine(self.value, intercept, link)
+        variance = self.value * max(self.noise, 0.0)
+        if link == "identity" or self.value == 0:
+            return Affine(self.value, intercept, link)
+        if link == "log":
+            return Affine(self.value, intercept + variance / 2, link)
+        nodes, weights = _nodes()
+        m = logit_knots()
+        l = m[:, None] + np.sqrt(variance) * nodes
+        # φ and 1 − φ separately, so that neither tail loses digits.
+        odds = (logistic(l) @ weights) / (logistic(-l) @ weights)
+        return Curve(((m - intercept) / self.value).tolist(), np.log(odds).tolist(), self.value, self.value)
+
+
+def _influence_error(value: float, rows: float, table: ReplicaTable, kind: ReplicaKind) -> float:
+    """Return the standard error of λ over rows, by its influence function: it holds for scores of any distribution."""
+    w, summary = table.weight / table.weight.sum(), kind.summarize(table)
+    noise = summary.variance / summary.served_models
+    square = np.square(table.served - w @ table.served)
+    influence = (noise - w @ noise - (1 - value) * (square - w @ square)) / float(w @ square)
+    return float(np.sqrt(w @ np.square(influence) / rows))
+
+
+def normal_error(shrinkage: float, rows: float, differences: int, served_in_noise: bool) -> float:
+    """Return the standard error of λ by normal theory.
+
+    The variance of log(V / Var) is 2/n for the served scores and 2/(n · differences) for V, minus twice their
+    covariance if the served score is one of the replicas. `differences` is 0 for a known V.
+    """
+    factor = 1 + (1 / differences if differences else 0.0)
+    if differences and served_in_noise:
+        factor -= 2 * (1 - shrinkage) / (differences + 1)
+    return abs(1 - shrinkage) * float(np.sqrt(2 / rows * max(factor, 0.0)))
+
+
+@cache
+def _nodes() -> tuple[Array, Array]:
+    """Return nodes and weights of a Gauss–Hermite rule, which take longer to find than to use."""
+    return np.polynomial.hermite_e.hermegauss(61)
+
+
+def shrink_towards(target: float, values: Array, errors: Array) -> Array:
+    """Shrink estimates of segments towards a common value by empirical Bayes; an infinite error means no estimate.
+
+    An estimate with error s has the weight τ²/(τ² + s²), with the variance τ² between them by DerSimonian and Laird.
+    """
+    known = np.isfinite(errors) & (errors > 0)
+    if known.sum() < 2:
+        return np.where(errors == 0, values, target)
+    w = 1 / np.square(errors[known])
+    mean = np.average(values[known], weights=w)
+    excess = w @ np.square(values[known] - mean) - (known.sum() - 1)
+    between = max(0.0, excess / (w.sum() - np.square(w).sum() / w.sum()))
+    variance = between + np.square(errors)
+    share = np.divide(between, variance, out=np.ones_like(variance), where=variance > 0)
+    return np.asarray(target + share * (values - target))
+
+
+def by_segment(
+    pool: Evidence,
+    whole: Shrinkage,
+    kind: ReplicaKind,
+    variance: float | None,
+    *,
+    positive: Callable[[float, str], float],
+    center_of: Callable[[Evidence], float] | None = None,
+) -> dict[str, Shrinkage]:
+    """Return λ and center of each segment, shrunk towards the common values.
+
+    `positive` replaces a λ that is too low, or raises an error that names the segment; `center_of` gives the center of
+    a segment if it is not the mean of its served score.
+    """
+    parts = {name: kind.columns(part.moments) for name, part in pool.segments.items()}
+    rows = np.array([part.moments.effective_rows for part in pool.segments.values()])
+    spread = np.array([covariance[0, 0] for _, covariance in parts.values()])
+    known = (rows > 2 * (1 + 1e-9)) & (spread > 0)
+    noise = np.array([float(kind.noise_variance(c)) if variance is None else variance for _, c in parts.values()])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own = np.where(known, 1 - noise / spread, 0.0)
+    # The common λ is that within segments: the spread between centers is not noise.
+    within = 1 - whole.noise / whole.variance
+    if known.any():
+        n, total = rows[known], spread[known]
+        within = 1 - float(n @ ((1 - own[known]) * total)) / float(n @ total)
+    differences = 0 if variance is not None else kind.differences(len(next(iter(parts.values()))[0]))
+    errors = np.array([normal_error(within, n, differences, kind.exchangeable) for n in rows])
+    values = shrink_towards(within, np.where(known, own, within), np.where(known, errors, np.inf))
+    means = np.array([mean[0] for mean, _ in parts.values()])
+    if center_of is not None:
+        means = np.array([center_of(part) for part in pool.segments.values()])
+    centers = shrink_towards(whole.center, means, np.sqrt(np.maximum(spread, whole.variance) / rows))
+    found = {}
+    for i, name in enumerate(parts):
+        value = positive(float(values[i]), f" in segment {name!r}")
+        noise_of = (1 - value) * float(spread[i]) if known[i] else whole.noise
+        found[name] = replace(whole, value=value, center=float(centers[i]), noise=noise_of)
+    return found
+
+
+def segment_records(pool: Evidence, segments: Mapping[str, Shrinkage]) -> dict[str, SegmentRecord]:
+    """Return the records of segments."""
+    return {name: SegmentRecord(one.value, one.center, pool.segments[name].rows) for name, one in segments.items()}

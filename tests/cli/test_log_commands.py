@@ -1,0 +1,541 @@
+"""The commands over logs, as a user would run them: files in, files out."""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import processes
+from made_logs import make, records
+from required_options import with_required
+from uncurse import VAD, collect, evaluate, load, top_k, top_share
+from uncurse.evidence import Evidence, TopK
+from uncurse.links import logistic
+
+MADE = {}
+COMMON = {"scale": "logit", "replicas": "seeds"}
+
+
+@pytest.fixture
+def prepared(run, tmp_path, tmp_path_factory):
+    """Call a function that writes files with `run`, or copy the files that it wrote for another test."""
+
+    def copy(write):
+        if write in MADE:
+            shutil.copytree(MADE[write], tmp_path, dirs_exist_ok=True)
+        else:
+            write(run)
+            MADE[write] = shutil.copytree(tmp_path, tmp_path_factory.mktemp("made") / "files")
+
+    return copy
+
+
+def a_log_its_evidence_and_its_map(run):
+    log = make(500)
+    log.write_parquet("log.parquet")
+    log.write_csv("log.csv")
+    Path("logs").mkdir()
+    log.write_parquet("logs/0.parquet")
+    gaps = pl.when(pl.int_range(500) % 2 == 0).then("request")
+    log.with_columns(request=gaps).write_parquet("gaps.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    run("fit", "day.json", "-o", "map.json")
+
+
+def files_of_every_kind(run):
+    make(500).write_parquet("log.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "-o", "day.json")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "labeled.json")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--request", "request", "-o", "winners.json")
+    run("fit", "day.json", "-o", "map.json")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--segment", "site", "-o", "segments.json")
+    Path("bad.json").write_text('{"kind": "evid')
+
+
+def evidence_of_other_options(run):
+    make(500).write_parquet("log.parquet")
+    options = ["--scores", "s1,s2", "--label", "click"]
+    run("collect", "log.parquet", *options, "-o", "day.json")
+    run("collect", "log.parquet", *options, "--request", "request", "-o", "top.json")
+    run("collect", "log.parquet", "--scores", "s2,s1", "--label", "click", "-o", "swapped.json")
+    run("collect", "log.parquet", *options, "--negative-sampling-rate", "0.5", "-o", "rate.json")
+
+
+def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
+    log = make()
+    log.write_parquet("log.parquet")
+    collected = json.loads(run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json"))
+    assert collected["rows"] == 8000
+    fitted = json.loads(run("fit", "day.json", "-o", "map.json"))
+    expected = VAD(**COMMON).fit(log.select("s1", "s2").to_numpy())
+    assert float(fitted["lambda_"]) == pytest.approx(expected.lambda_, abs=1e-12)
+    assert load("map.json").map.slope == pytest.approx(expected.lambda_, abs=1e-12)
+    record = load("map.json").record
+    assert record.lambda_ == pytest.approx(expected.lambda_)
+    assert record.pool.rows == 8_000
+    assert record.pool.sources == ("log.parquet",)
+    run("apply", "map.json", "log.parquet", "--scores", "s1", "-o", "out.parquet")
+    out = pl.read_parquet("out.parquet")
+    assert out.drop("prediction").equals(log)
+    np.testing.assert_allclose(out["prediction"], expected.predict_proba(log["s1"].to_numpy()), atol=1e-12)
+    run("fit", "day.json", "--replicas", "bootstrap", "-o", "other.json")
+    options = ["--scores", "s1", "--label", "click", "--map", "map.json"]
+    said = records(run("evaluate", "log.parquet", *options, "--map", "other.json"))
+    assert [r["method"] for r in said] == ["as served"] * 9 + ["map.json"] * 9 + ["other.json"] * 9
+    truth = evaluate(log["click"].to_numpy(), out["prediction"].to_numpy(), [0.02])
+    corrected = next(r for r in said if r["method"] == "map.json" and r["alpha"] == 0.02)
+    assert float(corrected["calibration_error"]) == pytest.approx(float(truth.rows[0].calibration_error), abs=1e-9)
+    options += ["--top", "2%,10%", "--report", "r.html"]
+    content = json.loads(run("evaluate", "log.parquet", *options, "--format", "json"))
+    assert [m["name"] for m in content["methods"]] == ["as served", "map.json"]
+    page = (tmp_path / "r.html").read_text()
+    assert "over-predict" in page
+    assert len(page) < 2_000_000
+
+
+def test_evidence_may_stand_for_its_log(run):
+    make().write_parquet("log.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "a.json")
+    run("fit", "day.json", "-o", "b.json")
+    assert load("a.json").map == load("b.json").map
+    direct = records(run("evaluate", "log.parquet", "--scores", "s1", "--label", "click", "--map", "a.json"))
+    assert records(run("evaluate", "day.json", "--map", "a.json")) == direct
+
+
+def test_a_tandem_from_two_logs(run):
+    pool, labeled = make(), make(seed=1)
+    pool.write_parquet("pool.parquet")
+    labeled.write_parquet("labeled.parquet")
+    options = ["--labeled", "labeled.parquet", "--label", "click", "--calibrator", "platt"]
+    run("fit", "pool.parquet", "--scores", "s1,s2", *options, "-o", "map.json")
+    scores = labeled.select("s1", "s2").to_numpy()
+    expected = VAD(**COMMON, calibrator="platt").fit(
+        pool.select("s1", "s2").to_numpy(), labeled=(scores, labeled["click"])
+    )
+    probe = np.linspace(-4, 2, 50)
+    np.testing.assert_allclose(load("map.json")(probe), expected.map_(probe), atol=1e-9)
+    assert load("map.json").record.labeled.rows == 8_000
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_best_of_each_request(run, k):
+    log = make()
+    log.write_parquet("log.parquet")
+    options = ["--request", "request", "--top-k", k]
+    said = records(run("evaluate", "log.parquet", "--scores", "s1", "--label", "click", *options))
+    chosen = top_k(log["s1"].to_numpy(), log["request"].to_numpy(), k)
+    p = logistic(log["s1"].to_numpy())[chosen]
+    assert [r["alpha"] for r in said] == [1.0]
+    assert float(said[0]["selected"]) == chosen.sum()
+    assert float(said[0]["predicted"]) == pytest.approx(p.sum(), rel=1e-9)
+    assert float(said[0]["observed"]) == log["click"].to_numpy()[chosen].sum()
+    run("collect", "log.parquet", "--scores", "s1", "--label", "click", *options, "-o", "winners.json")
+    assert Evidence.load("winners.json").spec.top_k == TopK("request", k)
+    assert records(run("evaluate", "winners.json")) == said  # all of them, as from the log
+
+
+def test_weights_and_sampled_negatives(run):
+    log = make()
+    log.write_parquet("log.parquet")
+    options = [
+        "--scores",
+        "s1",
+        "--label",
+        "click",
+        "--weight",
+        "w",
+        "--negative-sampling-rate",
+        "0.2",
+        "--top",
+        "0.1",
+    ]
+    said = records(run("evaluate", "log.parquet", *options))
+    p = logistic(log["s1"].to_numpy() + np.log(0.2))
+    expected = evaluate(log["click"].to_numpy(), p, [0.1], sample_weight=log["w"].to_numpy()).rows[0]
+    assert float(said[0]["calibration_error"]) == pytest.approx(float(expected.calibration_error), abs=1e-9)
+    run("fit", "log.parquet", "--scores", "s1,s2", "--negative-sampling-rate", "0.2", "--weight", "w", "-o", "map.json")
+    vad = VAD(**COMMON, negative_sampling_rate=0.2).fit(
+        log.select("s1", "s2").to_numpy(), sample_weight=log["w"].to_numpy()
+    )
+    probe = np.linspace(-4, 2, 50)
+    np.testing.assert_allclose(load("map.json")(probe), vad.map_(probe), atol=1e-12)
+
+
+def test_scores_corrected_for_the_rate_are_not_called_as_served(run):
+    make().write_parquet("log.parquet")
+    options = ["log.parquet", "--scores", "s1", "--label", "click", "--top", "10%", "--format", "table"]
+    assert " as served\n" in run("evaluate", *options)
+    text = run("evaluate", *options, "--negative-sampling-rate", "0.2", "--report", "report.html")
+    assert " as served, corrected for the rate\n" in text
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "the scores, corrected for the rate, " in page
+
+
+def test_probabilities_all_the_way(run):
+    log = make().with_columns(p1=1 / (1 + (-pl.col("s1")).exp()), p2=1 / (1 + (-pl.col("s2")).exp()))
+    log.write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "p1,p2", "--scale", "probability", "-o", "map.json")
+    vad = VAD(scale="probability", replicas="seeds").fit(log.select("p1", "p2").to_numpy())
+    run("apply", "map.json", "log.parquet", "--scores", "p1", "-o", "out.parquet")
+    expected = vad.predict_proba(log["p1"].to_numpy())
+    np.testing.assert_allclose(pl.read_parquet("out.parquet")["prediction"], expected, atol=1e-9)
+    options = ["--scores", "p1", "--label", "click", "--scale", "probability", "--map", "map.json", "--top", "0.1"]
+    said = records(run("evaluate", "log.parquet", *options))
+    whole = evaluate(log["click"].to_numpy(), expected, [0.1]).rows[0]
+    assert float(said[1]["predicted"]) == pytest.approx(whole.predicted, rel=1e-9)
+    options = ["--scores", "s1", "--label", "click", "--map", "map.json"]
+    error = run("evaluate", "log.parquet", *options, "--scale", "logit", code=2)
+    assert "--scale is logit in this command, and probability in map.json; " in error
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    error = run("evaluate", "day.json", "--map", "map.json", code=2)
+    assert "--scale is probability in map.json, and logit in day.json; use one scale" in error
+
+
+# ---------------------------------------------------------------------------- apply
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("collect log.parquet --scores s1,s2 -o log.parquet", "log.parquet is an input"),
+        ("collect logs --scores s1,s2 -o logs/0.parquet", "logs/0.parquet; name a .json file"),
+        ("fit log.parquet --scores s1,s2 -o ./log.parquet", "log.parquet is an input"),
+        ("fit day.json -o day.json", "day.json is an input of this command; name another file"),
+        ("evaluate log.parquet --scores s1 --label click --report link.parquet", "is an input"),
+        ("evaluate day.json --map map.json --report map.json", "map.json is an input"),
+        ("apply map.json log.parquet --scores s1 -o log.parquet", "log.parquet is an input"),
+        ("apply map.json log.parquet --scores s1 -o .", "log.parquet is the log itself"),
+        ("apply map.json log.parquet --scores s1 -o map.json", "map.json is an input"),
+        ("fit day.json -o other.csv", "--out is other.csv; name a .json file"),
+        ("fit day.json -o ''", "--out is empty; name a file"),
+        ("fit '' --scores s1,s2 -o m.json", "a path is empty; pass a file, a glob or a folder"),
+        ("fit day.json -o " + "x" * 300 + ".json", "cannot write --out 'xxx"),
+        ("fit day.json -o - --format json", "--out and --format both write to standard output"),
+        ("monitor map.json logs --label click --prometheus logs/0.parquet", "--prometheus is logs/0.parquet; name a ."),
+    ],
+)
+def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message, tmp_path):
+    prepared(a_log_its_evidence_and_its_map)
+    (tmp_path / "other.csv").write_text("a log\n")
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "log.parquet")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert message in run(*shlex.split(arguments), code=2)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+# ---------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("fit log.parquet -o m.json", "--scores is missing; name the column of the served score"),
+        ("fit log.parquet --scores s1 -o m.json", "--scores names one column, 's1'; name two or more"),
+        ("fit winners.json -o m.json", "winners.json holds only the top 1 of each request, where λ would"),
+        ("fit day.json day.json -o m.json", "day.json is named twice; its rows would count twice"),
+        ("fit log.parquet 'log*.parquet' --scores s1,s2 -o m.json", "log.parquet is named twice"),
+        ("fit day.json --calibrator platt -o m.json", "--calibrator platt needs --labeled, a log"),
+        ("fit log.parquet --scores s1,s2 --method magic -o m.json", "'magic'"),
+        ("fit day.json --calibrator x --labeled labeled.json -o m.json", "'x' is not one of 'platt'"),
+        ("fit log.parquet --scores s1,s2 --labeled log.parquet -o m.json", "--labeled needs a --calibrator"),
+        ("fit log.parquet day.json --scores s1,s2 -o m.json", "are logs and evidence mixed"),
+        ("fit day.json --scores s2,s1 -o m.json", "--scores is s2,s1 in this command, and s1,s2 in day.json; leave th"),
+        ("fit day.json --negative-sampling-rate 0.1 -o m.json", "--negative-sampling-rate is 0.1 in this command, and"),
+        ("fit map.json -o m.json", "map.json holds a 'affine'; pass evidence, which"),
+        ("fit bad.json -o m.json", "bad.json is not valid JSON"),
+        ("evaluate log.parquet --scores s1", "--label is missing; name the column of 0/1 labels"),
+        ("evaluate log.parquet --label click", "--scores is missing; name the column of the served score"),
+        ("evaluate day.json", "day.json was collected without labels; collect it again"),
+        ("evaluate log.parquet --scores s1 --label click --top x%", "--top is 'x%'; pass"),
+        ("evaluate log.parquet --scores s1 --label click --top 0.5:0.1:0.1", "--top is"),
+        ("evaluate log.parquet --scores s1 --label click --top 3", "uncurse: --top is '3'; pass a share"),
+        ("evaluate labeled.json --map segments.json", "segments.json has a map for each segment; collect labeled"),
+        ("evaluate log.parquet --scores s1 --label click --map day.json", "day.json is of kind 'evidence'; pass a map"),
+        ("evaluate log.parquet --scores s1 --label click --negative-sampling-rate 0", "pass the share of negatives ke"),
+        ("evaluate log.parquet --scores s1 --label click --report no/r.html", "cannot write --report no/r"),
+    ],
+)
+def test_what_the_commands_refuse(run, prepared, arguments, message):
+    prepared(files_of_every_kind)
+    error = run(*shlex.split(arguments), code=2)
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_map_knows_its_negative_sampling_rate(run):
+    make().write_parquet("log.parquet")
+    options = ["--scores", "s1,s2", "--label", "click"]
+    run("collect", "log.parquet", *options, "--negative-sampling-rate", "0.5", "-o", "day.json")
+    run("collect", "log.parquet", *options, "-o", "plain.json")
+    run("fit", "day.json", "-o", "map.json")
+    options = ["--scores", "s1", "--label", "click", "--map", "map.json", "--top", "2%,10%"]
+    expected = records(run("evaluate", "log.parquet", *options, "--negative-sampling-rate", "0.5"))
+    assert records(run("evaluate", "log.parquet", *options)) == expected
+    assert records(run("evaluate", "day.json", "--map", "map.json", "--top", "2%,10%")) == expected
+    error = run("evaluate", "log.parquet", *options, "--negative-sampling-rate", "0.1", code=2)
+    assert "--negative-sampling-rate is 0.1 in this command, and 0.5 in map.json" in error
+    assert records(run("evaluate", "log.parquet", *options, "--negative-sampling-rate", "50%")) == expected
+    for text in ("half", "%", "1e999999999%"):
+        assert "--negative-sampling-rate" in run(
+            "evaluate", "log.parquet", *options, "--negative-sampling-rate", text, code=2
+        )
+    error = run("evaluate", "plain.json", "--map", "map.json", code=2)
+    assert "--negative-sampling-rate is 0.5 in map.json, and none in plain.json; collect plain.json again" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("fit day.json --label click -o m.json", "--label click needs --labeled"),
+        ("fit day.json --segment nosuch -o m.json", "--segment is nosuch in this command, and none in"),
+        ("evaluate top.json --top-k 5", "--top-k is 5 in this command, and 1 in top.json"),
+        ("evaluate day.json --top-k 5", "--top-k is 5 in this command, and none in day.json"),
+        ("evaluate log.parquet --scores s1 --label click --top-k 5", "--top-k needs --request"),
+        ("evaluate day.json --segment nosuch", "--segment nosuch is for maps by segment"),
+        ("evaluate day.json --scores s2", "--scores is s2 in this command, and s1 in day.json"),
+        ("evaluate day.json --value w", "--value w needs rows, and day.json is evidence"),
+        ("fit day.json --method auto --labels-from elsewhere --labeled swapped.json -o m.json", "--scores is s1,s2 in"),
+        ("fit day.json --method auto --labels-from elsewhere --labeled rate.json -o m.json", "--negative-sampling-rat"),
+    ],
+)
+def test_no_option_is_ignored(run, prepared, arguments, message):
+    prepared(evidence_of_other_options)
+    assert message in run(*shlex.split(arguments), code=2)
+
+
+def test_a_map_of_an_ensemble_is_not_used_on_a_member(run):
+    log = make(2_000).with_columns(mean=(pl.col("s1") + pl.col("s2")) / 2)
+    log.write_parquet("log.parquet")
+    options = ["--scores", "s1,s2", "--replicas", "ensemble", "--format", "table"]
+    assert "--scores MEAN" in run("fit", "log.parquet", *options, "-o", "map.json")
+    message = "map.json takes the mean of s1, s2, and s1 is one of them; use a column of the mean"
+    assert message in run("apply", "map.json", "log.parquet", "--scores", "s1", "-o", "out.parquet", code=2)
+    evaluated = ["evaluate", "log.parquet", "--label", "click", "--map", "map.json", "--top", "0.5"]
+    assert message in run(*evaluated, "--scores", "s1", code=2)
+    run(*evaluated, "--scores", "mean")
+    run("apply", "map.json", "log.parquet", "--scores", "mean", "-o", "out.parquet")
+
+
+def test_segments_without_a_map_are_warned_of(run):
+    log = make(2_000)
+    log.write_parquet("log.parquet")
+    log.with_columns(site=pl.lit("radio"), other="site").write_parquet("new.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--segment", "site", "-o", "map.json")
+    words = ["map.json", "new.parquet", "--scores", "s1", "-o", "out.parquet"]
+
+    def warned(*arguments):
+        run(*arguments)
+        return run.stderr
+
+    assert "2,000 of 2,000 rows have a site without a map of its own; they get the default map" in warned(
+        "apply", *words
+    )
+    assert "was fitted to the segments of 'site', and is applied to those of 'other'" in warned(
+        "apply", *words, "--segment", "other"
+    )
+    options = ["--scores", "s1", "--label", "click", "--map", "map.json", "--top", "0.5"]
+    assert "2,000 of 2,000 rows have a site without a map" in warned("evaluate", "new.parquet", *options)
+    error = run("evaluate", "log.parquet", "--scores", "s1", "--label", "click", "--segment", "site", code=2)
+    assert "--segment site is for maps by segment, and none of the maps is; leave it out" in error
+
+
+def test_maps_that_were_fitted_with_other_options_are_not_compared(run):
+    make(2_000).write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "a.json")
+    run("fit", "log.parquet", "--scores", "s1,s2", "--negative-sampling-rate", "0.5", "-o", "b.json")
+    options = ["--scores", "s1", "--label", "click", "--map", "a.json", "--map", "b.json"]
+    error = run("evaluate", "log.parquet", *options, code=2)
+    assert "--negative-sampling-rate is none in a.json, and 0.5 in b.json; " in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("evaluate day.json --report -", "--report cannot be standard output; name a file"),
+        ("fit - --labeled - -o m.json", "standard input is named twice"),
+        ("evaluate day.json --map - --map -", "standard input is named twice"),
+        ("fit log.parquet ./log.parquet --scores s1,s2 -o m.json", "is named twice"),
+        ("fit log.parquet link.parquet --scores s1,s2 -o m.json", "is named twice"),
+        ("fit day.json ./day.json -o m.json", "./day.json is named twice"),
+        ("fit log.parquet --scores s1,s2 --weight w --calibrator platt --labeled day.json -o m.json", "--weight is w"),
+        ("apply map.json logs --scores s1 -o logs/out", "logs/out lies inside logs"),
+        ("apply map.json log.csv --scores s1 --column '' -o o.csv", "new column is empty"),
+        ("evaluate log.parquet --scores s1 --label click --request request --value w", "--value and --request exclude"),
+        ("collect log.parquet --scores s1,s2 --label click --weight click -o x.json", "column 'click' is named as lab"),
+        ("collect log.parquet --scores s1,click --label click -o x.json", "as score and as label"),
+        ("collect gaps.parquet --scores s1 --request request -o x.json", "column 'request', row 1 is missing"),
+    ],
+)
+def test_what_a_careful_user_would_want_refused(run, prepared, tmp_path, arguments, message):
+    prepared(a_log_its_evidence_and_its_map)
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "log.parquet")
+    assert message in run(*shlex.split(arguments), code=2)
+
+
+def test_a_value_of_zero_on_all_selected_rows_is_undefined(run):
+    log = make(2_000).with_columns(bid=pl.when(pl.col("s1") < 0).then(1.0).otherwise(0.0))
+    log.write_parquet("log.parquet")
+    options = ["--scores", "s1", "--label", "click", "--top", "1%,50%", "--value", "bid"]
+    first, second = records(run("evaluate", "log.parquet", *options))
+    assert (first["value_predicted"], first["value_observed"]) == (0.0, 0.0)
+    assert float(second["value_observed"]) > 0
+    run("evaluate", "log.parquet", *options, "--report", "r.html", "--format", "table")
+    log.with_columns(bid=-pl.col("bid")).write_parquet("log.parquet")
+    assert "values are weights of the rows: " in run("evaluate", "log.parquet", *options, code=2)
+
+
+def test_evaluate_is_a_gate(run):
+    make(20_000).write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
+    options = ["--scores", "s1", "--label", "click", "--top", "2%,10%"]
+    error = run("evaluate", "log.parquet", *options, "--fail-above", "5%", code=1)
+    assert error.startswith("uncurse: the calibration error is above 5%: as served, top 2%: +1")
+    run("evaluate", "log.parquet", *options, "--map", "map.json", "--fail-above", "9%")
+    assert "map.json, top " in run(
+        "evaluate", "log.parquet", *options, "--map", "map.json", "--fail-above", "0.0001", code=1
+    )
+    for bad in ("5x", "10", "0"):  # 10 would be 1,000%
+        error = run("evaluate", "log.parquet", *options, "--fail-above", bad, code=2)
+        assert f"--fail-above is '{bad}'; pass a share such as 2%" in error
+    run("evaluate", "log.parquet", *options, "--fail-above", "150%")
+
+
+def test_value_sums_the_column_over_the_selected_rows(run):
+    log = make()
+    log.write_parquet("log.parquet")
+    options = ["--scores", "s1", "--label", "click", "--top", "5%", "--value", "w"]
+    (said,) = records(run("evaluate", "log.parquet", *options))
+    top = top_share(log["s1"].to_numpy(), 0.05)
+    s1, click, w = (log[name].to_numpy()[top] for name in ("s1", "click", "w"))
+    assert float(said["value_observed"]) == pytest.approx(w @ click, rel=1e-12)
+    assert float(said["value_predicted"]) == pytest.approx(w @ logistic(s1), rel=1e-12)
+
+
+def test_standard_input_and_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = make(500)
+    log.write_csv("log.csv")
+    log.write_parquet("log.parquet")
+    collect("log.csv", ["s1", "s2"]).save("day.json")
+    VAD(**COMMON).fit(log.select("s1", "s2").to_numpy()).save("map.json")
+
+    def piped(path, *words):
+        with open(path, "rb") as file:
+            command = [sys.executable, "-m", "uncurse", *words]
+            return subprocess.run(command, stdin=file, capture_output=True, check=True, timeout=60).stdout
+
+    options = ["--scores", "s1,s2", "--scale", "logit", "-o", "-"]
+    for path in ("log.csv", "log.parquet"):
+        content = json.loads(piped(path, "collect", "-", *options))
+        assert content["moments"] == json.loads(Path("day.json").read_text())["moments"]
+        assert content["sources"] == ["-"]
+    fitted = json.loads(piped("day.json", "fit", "-", "--replicas", "seeds", "--method", "vad", "-o", "-"))
+    assert fitted["slope"] == load("map.json").map.slope
+    out = piped("log.csv", "apply", "map.json", "-", "--scores", "s1", "-o", "-")
+    assert out.splitlines()[0] == b"id,s1,s2,click,w,site,request,prediction"
+
+
+def test_winners_are_not_judged_as_a_pool(run, tmp_path):
+    make().write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
+    options = ["--scores", "s1", "--label", "click", "--map", "map.json", "--request", "request"]
+    run("evaluate", "log.parquet", *options, "--report", "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "top 1 of each request" in page
+    assert "fit on a pool like this log" not in page
+    assert "a single λ for all scores" not in page
+
+
+# ---------------------------------------------------------------------------- killed as it writes
+
+
+def a_log_a_folder_and_a_map(run):
+    log = make()
+    Path("logs").mkdir()
+    for i in range(4):
+        log[i * 2_000 : (i + 1) * 2_000].write_parquet(f"logs/{i}.parquet")
+    log.write_parquet("log.parquet")
+    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
+    run("fit", "day.json", "-o", "map.json")
+
+
+@pytest.mark.parametrize("command", ["collect", "fit", "apply", "apply folder", "evaluate"])
+def test_a_killed_command_leaves_its_output_whole_or_untouched(command, run, prepared, tmp_path):
+    prepared(a_log_a_folder_and_a_map)
+    words, out = {
+        "collect": (["collect", "log.parquet", "--scores", "s1,s2", "--label", "click"], "out.json"),
+        "fit": (["fit", "day.json"], "out.json"),
+        "apply": (["apply", "map.json", "log.parquet", "--scores", "s1"], "out.parquet"),
+        "apply folder": (["apply", "map.json", "logs", "--scores", "s1"], "out"),
+        "evaluate": (["evaluate", "day.json", "--map", "map.json", "--top", "0.05"], "out.html"),
+    }[command]
+    words = [*with_required(words), "--report" if command == "evaluate" else "-o", out]
+
+    def whole():
+        if command == "apply folder":
+            return all(pl.read_parquet(tmp_path / "out" / f"{i}.parquet").shape == (2_000, 8) for i in range(4))
+        if command == "apply":
+            return pl.read_parquet(tmp_path / out).shape == (8_000, 8)
+        text = (tmp_path / out).read_text()
+        return text.rstrip().endswith("</html>") if command == "evaluate" else json.loads(text) is not None
+
+    def seen():
+        """Names, sizes and times of all that is there."""
+        found = {}
+        for folder, _, names in os.walk(tmp_path):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # it has just been renamed
+                    state = os.stat(os.path.join(folder, name))
+                    found[folder, name] = state.st_size, state.st_mtime_ns
+        return found
+
+    run(*words)
+    assert whole()
+    if command == "apply folder":
+        shutil.rmtree(tmp_path / out)
+    before = seen()
+    process = processes.start(words, tmp_path)
+    while process.exitcode is None and seen() == before:  # until it begins to write
+        time.sleep(0.0005)
+    process.kill()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    if (tmp_path / out).exists():
+        assert whole()
+    else:
+        assert command == "apply folder"  # files that were there stay; a folder comes whole or not at all
+
+
+# ---------------------------------------------------------------------------- a person at the terminal
+
+
+def test_output_is_the_same_at_a_terminal_and_in_a_pipe(run, tmp_path):
+    pty = pytest.importorskip("pty")
+    make().write_parquet("log.parquet")
+    words = ["evaluate", "log.parquet", "--scores", "s1", "--label", "click", "--scale", "logit", "--format", "table"]
+    primary, secondary = pty.openpty()
+    process = processes.start(words, tmp_path, os.ttyname(secondary))
+    os.set_blocking(primary, False)
+    said = b""
+    while process.exitcode is None or not said.endswith(b"\n"):
+        with contextlib.suppress(BlockingIOError):
+            said += os.read(primary, 65_536)
+        time.sleep(0.001)
+    os.close(secondary)
+    os.close(primary)
+    assert process.exitcode == 0
+    piped = run(*words)
+    assert run.stderr == ""
+    assert piped == said.decode().replace("\r\n", "\n")
+    assert "Calibration error (predicted / observed − 1) ± standard error" in piped
