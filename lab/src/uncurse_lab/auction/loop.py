@@ -249,8 +249,8 @@ class _Platform:
         rows = day_before[day_before.random] if self.labels == "random" else day_before
         shown, clicks = scores[:, rows.ads, rows.contexts].T, rows.clicks
         replicas = "bootstrap" if self.world.bootstrap else "seeds"
-        labels_from = "elsewhere" if self.labels == "random" else "winners"
-        history = History(pool, shown, clicks.astype(np.int8), replicas, labels_from)
+        # The model of the day before chose these rows, on other training data, so "elsewhere" is right.
+        history = History(pool, shown, clicks.astype(np.int8), replicas)
         if self.policy not in (FROZEN, REFRESHED):
             return fit_policy(self.policy, history)
         if self.kept is None:
