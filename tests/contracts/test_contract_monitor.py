@@ -13,13 +13,13 @@ LOGITS = np.linspace(-4, 0, 200)
 ALARM = "alarm"
 
 
-def alarmed(rng, error=0.0, looks=52):
-    """Tell whether a year with a look each week ends in an alarm; the odds of labels are too low by `error`."""
+def alarmed(rng, error=0.0, looks=26):
+    """Return whether a year of looks every other week ends in an alarm; the odds of labels are too low by `error`."""
     state, day = None, datetime.date(2026, 1, 1)
     for _ in range(looks):
         labels = rng.random(len(LOGITS)) < expit(LOGITS - np.log1p(error))
         verdict = monitor(Affine(1.0, 0.0), from_arrays(LOGITS[:, None], labels), state, day=day.isoformat())
-        state, day = verdict.state, day + datetime.timedelta(weeks=1)
+        state, day = verdict.state, day + datetime.timedelta(weeks=2)
         if verdict.decision == ALARM:
             return True
     return False
