@@ -424,7 +424,7 @@ def test_a_replay_prints_its_caveats(run, tmp_path):
         (["--click", "c"], "--click is for a log; pass --replay LOG too"),
         (["--replay", "x.csv", "--noise", "0.1"], "--noise is for a simulated market; omit it with --replay"),
         (["--replay", "x.csv", "--click", "c"], "--price is missing"),
-        (["--explore", "2"], "--explore is '2'"),
+        (["--explore", "2"], "--explore"),
         (["--bootstrap"], "pass --days 30 too"),
         (["--policy", "magic"], "there is no policy 'magic'"),
         (["--noise", "-1"], "noise=-1"),

@@ -126,8 +126,8 @@ def test_a_map_that_is_evaluated_on_its_own_labels_is_warned_of(run, logs):
     [
         (["--method", "labels"], "--labeled"),
         (["--method", "labels", "--labeled", "labeled.parquet", "--labels-from", "elsewhere"], "--label"),
-        (["--method", "labels", *LABELED], "--labels-from"),
-        (["--method", "auto", *LABELED], "--labels-from"),
+        (["--method", "labels", *LABELED], "labels_from"),
+        (["--method", "auto", *LABELED], "labels_from"),
         (["--label", "click"], "--labeled"),
         *(
             (["--method", method, *ELSEWHERE, *words], words[0])
@@ -135,7 +135,7 @@ def test_a_map_that_is_evaluated_on_its_own_labels_is_warned_of(run, logs):
             for words in (["--calibrator", "platt"], ["--curvature"])
         ),
         (["--method", "x"], "--method"),
-        (["--method", "vad", *LABELED], "--calibrator"),
+        (["--method", "vad", *LABELED], "calibrator"),
         (["--replicas", "twins"], "--replicas"),
         (["--scale", "odds"], "--scale"),
     ],
@@ -152,7 +152,7 @@ def test_labeled_evidence_with_other_columns_is_refused(run, logs):
         run("collect", "labeled.parquet", "--scores", scores, *SCALE, "--label", "click", "-o", "l.json")
         for method in (["--method", "labels"], ["--method", "auto"]):
             options = ["--labeled", "l.json", "--labels-from", "elsewhere", *method, "-o", "m.json"]
-            assert "--scores" in run("fit", "pool.json", *SEEDS, *options, code=2)
+            assert "scores" in run("fit", "pool.json", *SEEDS, *options, code=2)
 
 
 def test_winners_of_requests_are_labels_and_not_a_pool(run, logs):
@@ -162,7 +162,7 @@ def test_winners_of_requests_are_labels_and_not_a_pool(run, logs):
     text = run(*POOL, *AUTO, *options, "-o", "map.json")
     assert "--request request --top-k 2" in text
     assert load("map.json").record.labels_from == "winners"
-    assert "collect the whole pool" in run("fit", "labeled.json", *SEEDS, "-o", "m.json", code=2)
+    assert "collect all candidates" in run("fit", "labeled.json", *SEEDS, "-o", "m.json", code=2)
 
 
 # ---------------------------------------------------------------------------- refresh

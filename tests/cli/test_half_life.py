@@ -84,18 +84,18 @@ def test_a_quoted_glob_names_evidence_files_in_order_of_their_names(run, week):
 @pytest.mark.parametrize("value", ["0", "-2", "nan", "inf", "often", ""])
 def test_half_lives_of_fit_are_positive_numbers(run, week, value):
     said = run("fit", "0.json", "1.json", "--replicas", "seeds", "--half-life", value, "-o", "map.json", code=2)
-    assert "half-life" in said
+    assert "--half-life" in said
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("0.json --half-life 2", "--half-life 2"),
-        ("log.parquet log2.parquet --scores s0,s1 --scale logit --half-life 2", "log.parquet is a log"),
+        ("0.json --half-life 2", "--half-life is 2"),
+        ("log.parquet log2.parquet --scores s0,s1 --scale logit --half-life 2", "log.parquet, log2.parquet are logs"),
         (
             "0.json --labeled log.parquet --labeled log2.parquet --label click --labels-from elsewhere --method auto "
             "--half-life 1",
-            "log.parquet is a log",
+            "log.parquet, log2.parquet are logs",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_files_whose_times_go_backwards_are_refused(run, week):
     for i, day in enumerate(("2026-11-16", "2026-11-15")):
         replace(week[i], as_of=day).save(f"{i}.json")
     said = run("fit", "0.json", "1.json", "--replicas", "seeds", "--half-life", "2", "-o", "map.json", code=2)
-    assert "1.json is as of 2026-11-15T00:00:00+00:00 and comes after 0.json" in said
+    assert "0.json, 1.json are as of 2026-11-16T00:00:00+00:00, 2026-11-15T00:00:00+00:00" in said
     run("fit", "1.json", "0.json", "--replicas", "seeds", "--half-life", "2", "-o", "map.json")
     run("fit", "0.json", "1.json", "--replicas", "seeds", "-o", "map.json")
 

@@ -14,7 +14,6 @@ import typer.core
 
 from ..errors import UncurseError
 from ..version import __version__
-from .reading import without_temporary_path
 
 _GROUPS = {
     "Start": ("demo",),
@@ -74,7 +73,9 @@ def run(application: typer.Typer = app) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.ctx.get_help(), err=True)
             return 2
-        return _fail(_usage(error))
+        return _fail(
+            f"{error.format_message().rstrip('.')}; see {error.ctx.command_path if error.ctx else 'uncurse'} -h"
+        )
     except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
@@ -90,21 +91,9 @@ def run(application: typer.Typer = app) -> int:
         )
 
 
-def _usage(error: Any) -> str:
-    """Return what is wrong with the command line, in one line."""
-    message = error.format_message().replace("Value error, ", "").rstrip(".")
-    command = "uncurse" if error.ctx is None else error.ctx.command_path
-    return f"{message[:1].lower()}{message[1:]}; see {command} -h"
-
-
-def one_line(message: str) -> str:
-    """Return a message without line breaks."""
-    return " ".join(message.split())
-
-
 def _fail(message: str) -> int:
     """Print one line and return the exit code."""
-    typer.echo(f"uncurse: {one_line(without_temporary_path(message))}", err=True)
+    typer.echo(f"uncurse: {' '.join(message.split())}", err=True)
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -119,7 +108,7 @@ _shown: set[str] = set()
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     if not issubclass(category, UserWarning) or issubclass(category, FutureWarning | DeprecationWarning):
         return
-    text = one_line(str(message))
+    text = " ".join(str(message).split())
     if text not in _shown:
         _shown.add(text)
         typer.echo(f"uncurse: warning: {text}", err=True)

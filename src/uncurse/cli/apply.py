@@ -45,7 +45,7 @@ def apply(
     from ..logs import apply_to_files
     from ..maps import Segmented
 
-    check_outputs({"--out": out}, [log, map_file], format=format, folders=["--out"])
+    check_outputs({"--out": out}, [log, map_file], format=format)
     fitted = load_map(map_file)
     score_map, record = fitted.map, fitted.record
     (score,) = served_column(scores) or ("",)

@@ -72,8 +72,7 @@ def collect(
         raise UncurseError(f"--half-life {half_life} needs --into, the evidence file whose older rows lose weight")
     seconds = None if half_life is None else duration_seconds(half_life, "--half-life")
     time = None if as_of is None else utc_time(as_of, "--as-of")
-    suffixes = {"--out": (".json",), "--into": (".json",)}
-    check_outputs({"--out": out, "--into": into}, log, format=format, suffixes=suffixes)
+    check_outputs({"--out": out, "--into": into}, log, format=format, suffix=".json")
     given = {"scores": column_names(scores or ""), "scale": scale, "negative_sampling_rate": negative_sampling_rate}
     spec = log_spec({**given, "label": label, "weight": weight, "segment": segment, "request": request, "top_k": top_k})
     if into is not None:

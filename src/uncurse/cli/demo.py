@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,6 @@ import typer
 from ..errors import UncurseError
 from ..text import aligned
 from .app import app, command
-from .output import as_command
 
 
 @app.command()
@@ -72,8 +72,8 @@ def demo(
 def _run(*arguments: str | Path) -> None:
     words = [str(argument) for argument in arguments]
     typer.echo(f"\n$ uncurse {shlex.join(words)}")
-    with as_command(words):
-        code = command()(words, standalone_mode=False)
+    sys.argv[1:] = words  # the command that reports and maps name
+    code = command()(words, standalone_mode=False)
     if code:
         raise typer.Exit(code)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,6 @@ from .output import Format, Quiet, check_outputs, emit, note, program_facts, wor
 if TYPE_CHECKING:
     from ..evidence import Evidence
     from ..methods import Fitted
-    from ..metrics import Evaluation
     from ..report import Method
 
 
@@ -36,7 +35,12 @@ def evaluate(
         ),
     ] = None,
     top: Annotated[
-        str | None, typer.Option(help="Selected shares: 2%,5% or first:last:step (default 0.02:0.10:0.01).")
+        Any,
+        typer.Option(
+            parser=options.shares,
+            metavar="SHARES",
+            help="Selected shares: 2%,5% or first:last:step (default 0.02:0.10:0.01).",
+        ),
     ] = None,
     request: options.Request = None,
     top_k: options.TopK = None,
@@ -50,9 +54,11 @@ def evaluate(
     ] = None,
     bins: Annotated[int, typer.Option(min=1, help="Number of bins of ECE and MCE.")] = 10,
     fail_above: Annotated[
-        str | None,
+        float | None,
         typer.Option(
-            help="Exit with 1 if a calibration error of a map (or of the scores as served) is larger, such as 5%."
+            parser=options.share,
+            metavar="SHARE",
+            help="Exit with 1 if a calibration error of a map (or of the scores as served) is larger, such as 5%.",
         ),
     ] = None,
     report: options.ReportFile = None,
@@ -72,10 +78,10 @@ def evaluate(
     """
     from ..maps import Segmented
     from ..methods.records import ScoreSummary
+    from ..metrics import evaluate_log
     from ..report import Method, evaluation_page
 
-    check_outputs({"--report": report}, [*log, *(maps or [])], suffixes={"--report": (".html", ".htm")})
-    limit = None if fail_above is None else options.share(fail_above, "--fail-above", most=100.0)
+    check_outputs({"--report": report}, [*log, *(maps or [])])
     loaded = {path: reading.load_map(path) for path in maps or []}
     if segment is not None and not any(isinstance(one.map, Segmented) for one in loaded.values()):
         raise UncurseError(f"--segment {segment} is for maps by segment, and none of the maps is; leave it out")
@@ -83,12 +89,8 @@ def evaluate(
     given |= {"negative_sampling_rate": negative_sampling_rate, "segment": segment, "missing": missing}
     given |= {"request": request, "top_k": top_k}
     evidence = reading.read_for_maps(log, loaded, given)
-    alphas = options.shares(top or ("0.02:0.10:0.01" if evidence.spec.top_k is None else "1"))
-    evaluations = _evaluate(log, evidence, loaded, alphas, n_bins=bins)
-    values: Sequence[Evaluation | None] = [None] * len(evaluations)
-    if value is not None:
-        valued_rows = _collect_values(log, evidence, value, missing, next(iter(loaded), None))
-        values = _evaluate(log, evidence, loaded, alphas, values=valued_rows)
+    alphas = top or options.shares("0.02:0.10:0.01" if evidence.spec.top_k is None else "1")
+    values = None if value is None else _collect_values(log, evidence, value, missing)
     # With a negative-sampling rate, evidence holds corrected scores: what is served without a map is much too high.
     corrected = evidence.spec.negative_sampling_rate not in (None, 1.0)
     short = [Path(path).name for path in loaded]
@@ -97,10 +99,12 @@ def evaluate(
         ("as served, corrected for the rate" if corrected else "as served", None),
         *zip(short if distinct else loaded, loaded.values(), strict=True),
     ]
-    methods = [
-        Method(name, evaluation, fitted, valued)
-        for (name, fitted), evaluation, valued in zip(named, evaluations, values, strict=True)
-    ]
+    methods = []
+    for name, fitted in named:
+        score_map = None if fitted is None else fitted.map
+        evaluation = evaluate_log(evidence, score_map, alphas, n_bins=bins)
+        valued = None if values is None else evaluate_log(evidence, score_map, alphas, values=values)
+        methods.append(Method(name, evaluation, fitted, valued))
     selection = None if evidence.spec.top_k is None else str(evidence.spec.top_k)
     facts = {**reading.log_facts(log, evidence, Maps=[*loaded]), **program_facts()}
     if report is not None:
@@ -112,25 +116,11 @@ def evaluate(
     emit(format, lambda: _text(methods, evidence, value), lambda: _document(methods, facts, selection))
     if report is not None:
         note(f"written to {report}")
-    if limit is not None:
-        _gate(methods[1:] or methods, limit)
+    if fail_above is not None:
+        _gate(methods[1:] or methods, fail_above)
 
 
-def _evaluate(
-    log: Sequence[str], evidence: Evidence, maps: Mapping[str, Fitted], alphas: Sequence[float], **options: Any
-) -> list[Evaluation]:
-    """Evaluate the scores as served, and after each map."""
-    from ..metrics import evaluate_log
-
-    try:
-        return [evaluate_log(evidence, one, alphas, **options) for one in (None, *(m.map for m in maps.values()))]
-    except UncurseError as error:
-        raise UncurseError(f"{', '.join(log)}, label {evidence.spec.label!r}: {error}") from None
-
-
-def _collect_values(
-    log: Sequence[str], evidence: Evidence, column: str, missing: str | None, scale_from: str | None
-) -> Evidence:
+def _collect_values(log: Sequence[str], evidence: Evidence, column: str, missing: str | None) -> Evidence:
     """Collect the log with the value of each row as its weight."""
     spec = evidence.spec
     if reading.is_evidence(log[0]):
@@ -139,10 +129,7 @@ def _collect_values(
         raise UncurseError("--value and --weight exclude each other; multiply the values by the weights")
     if spec.top_k is not None:  # a second pass may keep other rows of equal scores
         raise UncurseError("--value and --request exclude each other; select the rows of each request first")
-    try:
-        return reading.collect_logs(log, replace(spec, weight=column), missing=missing, scale_from=scale_from)
-    except UncurseError as error:
-        raise UncurseError(f"values are weights of the rows: {error}") from None
+    return reading.collect_logs(log, replace(spec, weight=column), missing=missing)
 
 
 # ---------------------------------------------------------------------------- results

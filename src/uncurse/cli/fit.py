@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ from ..validation import warn_user
 from . import options
 from .app import app
 from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
-from .reading import check_same, column_names, is_evidence, label_options, read_evidence
+from .reading import column_names, is_evidence, label_options, read_evidence
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
@@ -95,37 +95,30 @@ def fit(
     from .. import methods
     from ..report.prose import intervals_of
 
-    check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffixes={"--out": (".json",)})
-    _check_labels(method, labeled, label, labels_from, calibrator)
-    _check_half_life(half_life, pool, labeled or [])
+    check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffix=".json")
+    _check_options(method, labeled, {"--label": label, "--labels-from": labels_from, "--calibrator": calibrator})
+    periods = max(len(pool), len(labeled or []))
+    if half_life is not None and not (0 < half_life < math.inf and periods > 1):
+        raise UncurseError(
+            f"--half-life is {half_life:g}, of {periods} files; pass a positive number, and an evidence file for each "
+            "period"
+        )
+    labeled_log = bool(labeled) and not any(map(is_evidence, labeled or []))
+    of_rows = {"weight": weight, "missing": missing}
     given: dict[str, Any] = {"scores": None if scores is None else column_names(scores), "scale": scale}
     given |= {"segment": segment, "negative_sampling_rate": negative_sampling_rate}
-    # A log of labeled rows may have weights of its own: the weights of a pool that was collected are in its file.
-    own_weights = is_evidence(pool[0]) and labeled and not is_evidence(labeled[0])
-    given |= {"weight": None if own_weights else weight, "missing": None if is_evidence(pool[0]) else missing}
-    evidence = read_evidence(pool, given, half_life=half_life)
-    spec, names = evidence.spec, ", ".join(pool)
-    if spec.top_k is not None:
-        raise UncurseError(
-            f"{names} holds only the {spec.top_k}, where λ would be far too low; collect the whole pool, without "
-            "--request"
-        )
-    if len(spec.scores) < 2:
-        raise UncurseError(
-            f"--scores names one column, {spec.scores[0]!r}; name two or more, the served one first: train the model "
-            "once more, on a bootstrap of its rows, and score the pool with it"
-        )
-    rows = None
+    # If the pool was collected, weights and missing values are those of a labeled log.
+    evidence = read_evidence(
+        pool, given if labeled_log and is_evidence(pool[0]) else given | of_rows, half_life=half_life
+    )
+    spec, rows = evidence.spec, None
     if labeled:
-        fields = ("scores", "scale", "negative_sampling_rate")
-        of_pool = {} if all(map(is_evidence, labeled)) else {name: getattr(spec, name) for name in fields}
-        if of_pool and method != "vad":
-            of_pool["segment"] = spec.segment
-        given = {**of_pool, "label": label, "weight": weight, "missing": missing if of_pool else None}
-        rows = read_evidence(labeled, given, need_label=True, half_life=half_life)
-        for name in fields:
-            held = {names: getattr(spec, name), f"--labeled {', '.join(labeled)}": getattr(rows.spec, name)}
-            check_same(name, held, "collect both with the same options")
+        known: dict[str, Any] = {}
+        if labeled_log:
+            known = {name: getattr(spec, name) for name in ("scores", "scale", "negative_sampling_rate")}
+            known |= {"segment": None if method == "vad" else spec.segment, "missing": missing}
+        known |= {"label": label, "weight": weight}
+        rows = read_evidence(labeled, known, need_label=True, half_life=half_life)
         if evidence.segments and not rows.segments and method != "vad":
             warn_user(
                 f"the labeled evidence has no segments, so labels correct all alike; collect it with --segment "
@@ -134,72 +127,30 @@ def fit(
     settings: dict[str, Any] = {"scale": spec.scale, "replicas": replicas}
     settings["negative_sampling_rate"] = spec.negative_sampling_rate
     settings |= {"link": spec.link, "calibrator": calibrator} if method == "vad" else {}
-    known = {} if method == "vad" else {"labels_from": labels_from}
     kinds: dict[str, Any] = {"auto": methods.Auto, "labels": methods.ReplicaCalibrator, "vad": methods.VAD}
-    try:
-        with working("fitting"):
-            fitted = kinds[method](**settings).fit(evidence, labeled=rows, **known).fitted_
-            record = replace(fitted.record, command=command_line(), half_life=half_life)
-            if affine:
-                line = fitted.to_affine()
-                fitted, record = replace(fitted, map=line), replace(record, max_error=line.max_error)
-            fitted = replace(fitted, record=record)
-    except UncurseError as error:
-        raise UncurseError(f"{names}, columns {', '.join(spec.scores)}: {error}") from None
+    origin = {} if method == "vad" else {"labels_from": labels_from}
+    with working("fitting"):
+        fitted = kinds[method](**settings).fit(evidence, labeled=rows, **origin).fitted_
+        record = replace(fitted.record, command=command_line(), half_life=half_life)
+        if affine:
+            line = fitted.to_affine()
+            fitted, record = replace(fitted, map=line), replace(record, max_error=line.max_error)
+        fitted = replace(fitted, record=record)
     write_document(out, fitted.to_json() + "\n")
     content = {**record.to_dict(), "map": fitted.map.to_dict()}
-    content["intervals"] = [
-        dict(zip(("alpha", "low", "high"), one, strict=True)) for one in intervals_of(fitted.errors)
-    ]
-    emit(
-        format,
-        lambda: _text(fitted, evidence, rows, out),
-        lambda: documents.dumps("fit", content),
-        out,
-    )
+    content["intervals"] = [{"alpha": a, "low": low, "high": high} for a, low, high in intervals_of(fitted.errors)]
+    emit(format, lambda: _text(fitted, evidence, rows, out), lambda: documents.dumps("fit", content), out)
 
 
-def _check_labels(
-    method: str, labeled: Sequence[str] | None, label: str | None, labels_from: str | None, calibrator: str | None
-) -> None:
-    """Check that the options about labels belong to each other and to the method."""
-    if calibrator is not None and method != "vad":
-        raise UncurseError(f"--calibrator is not for --method {method}; leave it out, or use --method vad")
-    if not labeled:
-        given = {"--label": label, "--labels-from": labels_from, "--calibrator": calibrator}
-        given["--method"] = "labels" if method == "labels" else None
-        for option, value in given.items():
-            if value is not None:
-                raise UncurseError(f"{option} {value} needs --labeled, a log with labels, and --label, their column")
-    elif method == "vad":
-        if calibrator is None:
-            raise UncurseError("--labeled needs a --calibrator such as platt, or --method auto or labels")
-        if labels_from is not None:
-            raise UncurseError(f"--labels-from {labels_from} is for --method auto or labels; leave it out")
-    elif labels_from is None:
-        raise UncurseError(
-            "--labeled needs --labels-from: winners if the served score itself selected the labeled rows from this "
-            "pool, elsewhere if chance or an earlier model did"
-        )
-
-
-def _check_half_life(half_life: float | None, pool: Sequence[str], labeled: Sequence[str]) -> None:
-    """Check that the half-life is positive and that there are evidence files that can decay."""
-    if half_life is None:
-        return
-    if not 0 < half_life < math.inf:
-        raise UncurseError(f"--half-life is {half_life:g}; pass a positive number of files, such as 3")
-    for option, sources in (("", pool), ("--labeled ", labeled)):
-        if len(sources) > 1 and not all(map(is_evidence, sources)):
-            raise UncurseError(
-                f"--half-life {half_life:g} weights evidence files by their order, and {option}{sources[0]} is a log; "
-                "collect each period first: uncurse collect LOG -o day.json"
-            )
-    if max(len(pool), len(labeled)) < 2:
-        raise UncurseError(
-            f"--half-life {half_life:g} weights files by their order, and there is one file; name an evidence file for "
-            "each period"
-        )
+def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Mapping[str, str | None]) -> None:
+    """Check that the options about labels belong to the method and to a labeled log."""
+    needs = {**about_labels, "--method": "labels" if method == "labels" else None}
+    for option, value in needs.items():
+        if value is not None and not labeled:
+            raise UncurseError(f"{option} {value} needs --labeled, a log with labels, and --label, their column")
+    unused = "--labels-from" if method == "vad" else "--calibrator"
+    if about_labels[unused] is not None:
+        raise UncurseError(f"{unused} is not for --method {method}; leave it out")
 
 
 def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, out: str) -> str:

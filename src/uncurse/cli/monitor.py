@@ -60,7 +60,14 @@ def monitor(
             "counted before are left out."
         ),
     ] = None,
-    tolerance: options.Tolerance = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            parser=options.share,
+            metavar="SHARE",
+            help="Errors of the odds up to this share are accepted (default 0%).",
+        ),
+    ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="Write metrics in the text format of Prometheus.")] = None,
     report: options.ReportFile = None,
     format: Format = "table",
@@ -80,33 +87,24 @@ def monitor(
     """
     from .. import monitoring
     from ..monitoring.prometheus import prometheus_text
-    from ..monitoring.state import map_digest
     from ..report import monitor_page
     from ..report.page import check_requirements
 
     inputs = [map_file, *log, *(pool or [])]
     outputs = {"--state": state, "--prometheus": prometheus, "--report": report}
-    suffixes = {"--state": (".json",), "--prometheus": (".prom", ".txt"), "--report": (".html", ".htm")}
-    check_outputs(outputs, inputs, suffixes=suffixes)
+    check_outputs(outputs, inputs)
     if report is not None:
         check_requirements()  # before these rows are counted
-    accepted = options.share(tolerance or "0", "--tolerance", zero=True)
+    accepted = tolerance or 0.0
     fitted = reading.load_map(map_file)
-    score_map, record = fitted.map, fitted.record
     with nullcontext() if state is None else documents.locked(state):
         before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)
-        if before is not None:
-            try:
-                before.check_map(map_digest(score_map))
-            except UncurseError:
-                problem = f"--state {state} belongs to another map than {map_file}; name a new file for a new map"
-                raise UncurseError(problem) from None
-        settled = _settled(label, time, settled_before, before, log)
+        settled = _settled(time, settled_before, before, log)
         given = {"scores": reading.served_column(scores), "label": label, "weight": weight, "segment": segment}
         rows = reading.read_for_maps(
             log, {map_file: fitted}, {**given, "request": request, "top_k": top_k, "missing": missing}, settled
         )
-        candidates = None if pool is None else _read_pool(pool, record, map_file)
+        candidates = None if pool is None else _read_pool(pool, fitted.record, map_file)
         verdict = monitoring.monitor(fitted, rows, before, pool=candidates, day=day, tolerance=accepted)
         if settled_before is not None:
             verdict = replace(verdict, state=replace(verdict.state, settled_before=settled_before))
@@ -132,32 +130,29 @@ def monitor(
 
 
 def _settled(
-    label: str | None, time: str | None, settled_before: str | None, state: MonitorState | None, log: list[str]
+    time: str | None, settled_before: str | None, state: MonitorState | None, log: list[str]
 ) -> Settled | None:
     """Return which rows of the logs count."""
     from ..evidence.decay import check_time
     from ..logs import Settled
 
+    last = None if state is None else state.settled_before
     if (time is None) != (settled_before is None):
-        missing, given = ("--time", "--settled-before") if time is None else ("--settled-before", "--time")
-        raise UncurseError(f"{given} needs {missing}; pass both")
+        raise UncurseError("--time and --settled-before belong together; pass both")
     if any(map(reading.is_evidence, log)):
         if time is not None:
             raise UncurseError(f"--settled-before needs rows, and {', '.join(log)} is evidence; pass the log itself")
         return None
-    if label is None:
-        raise UncurseError("--label is missing; name the column of 0/1 labels")
-    last = None if state is None else state.settled_before
     if settled_before is None:
         if last is not None:
             raise UncurseError(f"this state counts the rows before {last}; pass --time and --settled-before again")
-        return Settled(label)
+        return Settled()
     before, since = check_time(settled_before, "--settled-before"), None if last is None else check_time(last, "state")
     if since is not None and before <= since:
         raise UncurseError(
             f"--settled-before is {settled_before}, and all rows before {last} are counted; pass a later time"
         )
-    return Settled(label, time, since, before)
+    return Settled(time, since, before)
 
 
 def _read_pool(pool: list[str], record: FitRecord | None, map_file: str) -> Evidence:
@@ -165,7 +160,7 @@ def _read_pool(pool: list[str], record: FitRecord | None, map_file: str) -> Evid
         raise UncurseError(f"--pool needs a map that says what it was fitted to, and {map_file} does not; fit it again")
     given: dict[str, Any] = {"scores": record.pool.columns, "scale": record.scale, "link": record.link}
     given |= {"negative_sampling_rate": record.negative_sampling_rate, "weight": None, "segment": None}
-    return reading.read_evidence(pool, given, scale_from=map_file)
+    return reading.read_evidence(pool, given)
 
 
 # ---------------------------------------------------------------------------- results

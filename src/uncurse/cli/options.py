@@ -15,49 +15,38 @@ from ..errors import UncurseError
 ScaleName = Literal["logit", "probability", "value"]
 ReplicasName = Literal["seeds", "bootstrap", "ensemble", "snapshots"]
 DialectName = Literal["duckdb", "spark", "bigquery", "snowflake"]
-_MAX_SHARES = 1_000
 
 
-def parse_share(text: str) -> float:
-    """Return a share written as 0.1 or 10%; which shares are valid is checked where it is used.
+def share(text: str) -> float:
+    """Return a share written as 0.1 or 10%; without a percent sign it is at most 1.
 
-    >>> parse_share("0.7%"), parse_share("0.1")
+    >>> share("0.7%"), share("0.1")
     (0.007, 0.1)
     """
     number = text.strip()
+    percent = number.endswith("%")
     try:
-        return float(Decimal(number.removesuffix("%")) / (100 if number.endswith("%") else 1))
+        value = float(Decimal(number.removesuffix("%")) / (100 if percent else 1))
     except ArithmeticError:  # of Decimal
-        raise typer.BadParameter(f"{text!r} is not a share such as 10% or 0.1") from None
-
-
-def share(text: str, option: str, most: float = 1.0, *, zero: bool = False) -> float:
-    """Return the share of an option: above 0, or 0 with `zero`, and at most 1; a percentage at most `most`."""
-    try:
-        value = parse_share(text)
-    except typer.BadParameter:
-        value = float("nan")
-    if not (0 < value <= (most if text.strip().endswith("%") else 1) or (zero and value == 0)):
-        raise UncurseError(f"{option} is {text!r}; pass a share such as 2% or 0.02")
+        value = -1.0
+    if not 0 <= value <= (1e6 if percent else 1):
+        raise typer.BadParameter(f"{text!r} is not a share; pass one such as 2% or 0.02")
     return value
 
 
 def shares(text: str) -> list[float]:
-    """Return the shares of ``--top``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas."""
+    """Return the shares of ``--top``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas.
+
+    >>> shares("1%,0.05:0.07:0.01")
+    [0.01, 0.05, 0.06, 0.07]
+    """
     found: list[float] = []
     for part in text.split(","):
-        ends = part.split(":")
-        if len(ends) not in (1, 3):
-            raise UncurseError(f"--top is {text!r}; pass shares such as 2%,5%, or first:last:step")
-        first, *rest = [share(end, "--top") for end in ends]
-        if not rest:
-            found.append(first)
-            continue
-        last, step = rest
-        count = int((last - first) / step + 1e-9) + 1 if last >= first else 0
-        if not 0 < count <= _MAX_SHARES:
-            raise UncurseError(f"--top is {text!r}, {count:,} shares; use between 1 and {_MAX_SHARES:,}")
-        found += [round(first + i * step, 12) for i in range(count)]
+        first, *rest = map(share, part.split(":"))
+        last, step = rest or (first, 1.0)
+        if not (step > 0 and first <= last):
+            raise typer.BadParameter(f"{part!r} holds no shares; pass shares such as 2%,5%, or first:last:step")
+        found += [round(first + i * step, 12) for i in range(int((last - first) / step + 1e-9) + 1)]
     return found
 
 
@@ -110,7 +99,7 @@ TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="Rows kept per 
 NegativeRate = Annotated[
     float | None,
     typer.Option(
-        parser=parse_share,
+        parser=share,
         metavar="SHARE",
         help="Negative-sampling rate used in training, such as 10%; scores are corrected for it.",
     ),
@@ -118,6 +107,5 @@ NegativeRate = Annotated[
 SegmentColumn = Annotated[str | None, typer.Option(help="Column of segments, for maps by segment.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write an offline HTML page to this file.")]
-Tolerance = Annotated[str | None, typer.Option(help="Errors of the odds up to this share are accepted (default 0%).")]
 MarkdownFile = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown.")]
 ModelOutput = Annotated[str | None, typer.Option(help="Name of the score, if an ONNX model has several outputs.")]

@@ -8,8 +8,8 @@ import platform
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +18,13 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
+
+_SUFFIXES = {
+    "--into": (".json",),
+    "--state": (".json",),
+    "--report": (".html", ".htm"),
+    "--prometheus": (".prom", ".txt"),
+}
 
 Format = Annotated[Literal["table", "json"], typer.Option("--format", help="Format of the result on standard output.")]
 
@@ -30,7 +37,7 @@ def _set_quiet(quiet: bool) -> bool:
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", callback=_set_quiet, help="Print neither notes nor progress, only results.")
 ]
-_state: dict[str, Any] = {"quiet": False, "command": None}
+_state = {"quiet": False}
 
 
 def emit(format: str, text: Callable[[], str], document: Callable[[], str], out: str | None = None) -> None:
@@ -69,19 +76,9 @@ def is_stdout(path: str | Path | None) -> bool:
     return path is not None and str(path) == "-"
 
 
-@contextmanager
-def as_command(words: list[str]) -> Iterator[None]:
-    """Let `command_line` return these words, for a command that runs another."""
-    _state["command"] = words
-    try:
-        yield
-    finally:
-        _state["command"] = None
-
-
 def command_line() -> str:
     """Return the command that runs, as it can be typed again."""
-    return shlex.join(["uncurse", *(_state["command"] or sys.argv[1:])])
+    return shlex.join(["uncurse", *sys.argv[1:]])
 
 
 def program_facts() -> dict[str, str]:
@@ -98,13 +95,11 @@ def check_outputs(
     inputs: Iterable[str | Path] = (),
     *,
     format: str = "table",
-    suffixes: Mapping[str, tuple[str, ...]] | None = None,
-    folders: Sequence[str] = (),
+    suffix: str = "",
 ) -> None:
-    """Check that each output can be written, and overwrites neither an input nor another output.
+    """Check that each output has a folder, and overwrites neither an input nor another output.
 
-    `outputs` are paths by option; None if an option is not given. `suffixes` are those that the file of an option may
-    have. `folders` are options that may name an existing folder.
+    `outputs` are paths by option; None if an option is not given. `suffix` is that of the file of ``--out``.
     """
     sources = [str(source) for source in inputs]
     if sources.count("-") > 1:
@@ -112,41 +107,24 @@ def check_outputs(
     files = [file for name in sources for file in ([name] if os.path.exists(name) else glob.glob(name, recursive=True))]
     taken = {os.path.realpath(file): "an input of this command" for file in files}
     for option, path in ((option, str(path)) for option, path in outputs.items() if path is not None):
-        if is_stdout(path) and option == "--out":
+        if is_stdout(path):
+            if option != "--out":
+                raise UncurseError(f"{option} cannot be standard output; name a file")
             if format != "table":
                 raise UncurseError("--out and --format both write to standard output; name a file for one of them")
             continue
-        if is_stdout(path):
-            raise UncurseError(f"{option} cannot be standard output; name a file")
-        _check_target(option, path, option in folders)
+        if not path:
+            raise UncurseError(f"{option} is empty; name a file")
         if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
             continue  # a device or a pipe
-        real, wanted = os.path.realpath(path), (suffixes or {}).get(option, ("",))
+        real, wanted = os.path.realpath(path), _SUFFIXES.get(option, (suffix,))
         if real in taken:
             raise UncurseError(f"{option} {path} is {taken[real]}; name another file")
         if not path.lower().endswith(wanted):
             raise UncurseError(f"{option} is {path}; name a {' or '.join(wanted)} file")
+        if not os.path.isdir(os.path.dirname(real)):
+            raise UncurseError(f"cannot write {option} {path}: there is no such folder")
         taken[real] = f"the file of {option} too"
-
-
-def _check_target(option: str, path: str, folder: bool) -> None:
-    """Check that a path can be written to."""
-    if not path:
-        raise UncurseError(f"{option} is empty; name a file")
-    problem, parent = None, os.path.dirname(os.path.abspath(path))
-    try:
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            os.lstat(path)
-        if not os.path.isdir(parent):
-            problem = "No such file or directory"
-        elif os.path.isdir(path) and not folder:
-            problem = "Is a directory"
-        elif not os.access(path if os.path.exists(path) else parent, os.W_OK):
-            problem = "Permission denied"
-    except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
-        path, problem = repr(path[:60]), getattr(error, "strerror", str(error))
-    if problem is not None:
-        raise UncurseError(f"cannot write {option} {path}: {problem}")
 
 
 # ---------------------------------------------------------------------------- progress

@@ -55,20 +55,17 @@ def refresh(
     from ..maps import Segmented
     from ..methods.refresh import refresh as refresh_map
 
-    check_outputs({"--out": out}, [map_file, *today], format=format, suffixes={"--out": (".json",)})
+    check_outputs({"--out": out}, [map_file, *today], format=format, suffix=".json")
     before = reading.load_map(map_file)
     given: dict[str, Any] = {"scores": reading.served_column(scores), "label": label, "weight": weight}
     given |= {"request": request, "top_k": top_k, "segment": segment, "missing": missing}
     if segment is not None and not isinstance(before.map, Segmented):
         raise UncurseError(f"--segment {segment} is for maps by segment, and {map_file} is not one; leave it out")
     # Rows without a label are no negatives: they are left out.
-    settled = None if label is None or any(map(reading.is_evidence, today)) else Settled(label)
+    settled = None if any(map(reading.is_evidence, today)) else Settled()
     rows = reading.read_for_maps(today, {map_file: before}, given, settled)
-    try:
-        with working("refreshing"):
-            fitted = refresh_map(before, rows)
-    except UncurseError as error:
-        raise UncurseError(f"{map_file}, {', '.join(today)}: {error}") from None
+    with working("refreshing"):
+        fitted = refresh_map(before, rows)
     assert fitted.record is not None
     found = replace(fitted.record.refreshes[-1], command=command_line())
     record = replace(fitted.record, refreshes=(*fitted.record.refreshes[:-1], found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +12,25 @@ import numpy as np
 import polars as pl
 from narwhals.stable.v2 import dependencies
 
-from ..documents import replacing, temporary_folder
+from ..documents import temporary_folder
 from ..errors import UncurseError
 from ..evidence import LogSpec
 from ..maps import ScoreMap, Segmented
 from ..validation import check_choice, warn_user
 from .files import LogFile, check_file, is_data, kind_of, locate, locate_fault, names_many, open_files, scan
-from .frames import arrow_reader, check_columns, first_line, is_spark, is_stream, open_eager, series_of
-from .rows import ROW, Fault, Reader, check_present, is_missing, warn_of_probabilities
+from .frames import arrow_reader, is_spark, is_stream, open_eager, series_of
+from .rows import ROW, Fault, Reader, check_columns, check_present, first_line, is_missing
 
-_REMEDY = "apply the map to their logits, or fit it on the scale probability"
+_FEW = 100  # rows; fewer scores may lie in [0, 1] by chance
 
 
 class _Predictor:
     """Predicts batches with a map, and counts what its user should be warned of."""
 
     def __init__(self, score_map: ScoreMap, score: str, segment: str | None, missing: str, text: bool = False) -> None:
-        if segment is None and isinstance(score_map, Segmented):
-            raise UncurseError(
-                "this map has a map for each segment; pass segment=, their column, or its .default for all rows"
-            )
-        if segment is not None and not isinstance(score_map, Segmented):
-            raise UncurseError(
-                f"this map has no segments, yet segment={segment!r}; leave it out, or fit a map by segment"
-            )
+        if isinstance(score_map, Segmented) != (segment is not None):
+            remedy = "has no segments; leave it out" if segment else "has a map for each segment; pass their column"
+            raise UncurseError(f"segment={segment!r}, and this map {remedy}")
         self.keeps_missing = check_choice("missing", missing, ("refuse", "null")) == "null"
         spec = LogSpec((score,), score_map.scale, segment=segment, link=score_map.link)
         self.map, self.score, self.segment = score_map, score, segment
@@ -65,34 +60,36 @@ class _Predictor:
         out = pl.Series(predictions)
         return out.set(missing, None) if self.keeps_missing else out
 
-    def expression(self, column: str, folder: Mapping[str, pl.Expr]) -> pl.Expr:
+    def expression(self, column: str, folder: Mapping[str, str | None]) -> pl.Expr:
         """Return the predictions as an expression of Polars; `folder` are columns in the path of a file."""
-        inputs = pl.struct(*(folder.get(name, pl.col(name)) for name in self.columns))
+        inputs = pl.struct(
+            pl.lit(folder[name], pl.String).alias(name) if name in folder else pl.col(name) for name in self.columns
+        )
         each = inputs.map_batches(lambda rows: self(rows.struct.unnest()), return_dtype=pl.Float64, is_elementwise=True)
         return each.alias(column)
 
-    def append(self, batch: Any, column: str, first: int | None = None) -> Any:
-        """Append the predictions of a PyArrow batch; `first` is the number of its first row, if that is known."""
+    def append(self, batch: Any, column: str) -> Any:
+        """Append the predictions of a PyArrow batch."""
         import pyarrow
 
-        rows = pl.DataFrame(batch.select(self.columns))
-        if first is not None:
-            rows = rows.with_columns(pl.Series(ROW, np.arange(first, first + len(rows))))
         schema = batch.schema.append(pyarrow.field(column, pyarrow.float64()))
-        return pyarrow.RecordBatch.from_arrays([*batch.columns, self(rows).to_arrow()], schema=schema)
+        predictions = self(pl.DataFrame(batch.select(self.columns)))
+        return pyarrow.RecordBatch.from_arrays([*batch.columns, predictions.to_arrow()], schema=schema)
 
     def warn(self) -> None:
         """Warn of logits that look like probabilities, and of segments that the map does not know."""
         if not self.seen:
             return
         counts, unknown, low, high = zip(*self.seen, strict=True)
-        rows = sum(counts)
-        if self.map.scale == "logit":
-            warn_of_probabilities(self.score, min(low), max(high), rows, _REMEDY)
+        if self.map.scale == "logit" and sum(counts) >= _FEW and min(low) >= 0 and max(high) <= 1:
+            warn_user(
+                f"every value of {self.score} lies in [0, 1]; if these are probabilities, apply the map to their "
+                "logits, or fit it on the scale probability"
+            )
         if any(unknown):
             warn_user(
-                f"{sum(unknown):,} of {rows:,} rows have a {self.segment} without a map of its own; they get the "
-                "default map"
+                f"{sum(unknown):,} of {sum(counts):,} rows have a {self.segment} without a map of its own; they get "
+                "the default map"
             )
 
 
@@ -166,10 +163,10 @@ def with_prediction(
     return table.with_columns(nw.new_series(column, values, nw.Float64(), backend=table.implementation)).to_native()
 
 
-def _check(columns: Sequence[str], predict: _Predictor, column: str) -> None:
-    check_columns(columns, predict.columns, "the frame")
-    if column in columns:
-        raise UncurseError(f"the frame has a column {column!r} already; choose another name, or drop it first")
+def _check(columns: Sequence[str], predict: _Predictor, column: str, where: str = "the frame") -> None:
+    check_columns(columns, predict.columns, where)
+    if not column or column in columns:
+        raise UncurseError(f"{where}: column {column!r} is there already, or has no name; choose another name")
 
 
 def _predict_stream(reader: Any, predict: _Predictor, column: str) -> Any:
@@ -177,15 +174,8 @@ def _predict_stream(reader: Any, predict: _Predictor, column: str) -> Any:
 
     _check(reader.schema.names, predict, column)
     predict.reader.typed(pl.DataFrame(reader.schema.empty_table().select(predict.columns)))
-
-    def batches() -> Iterator[Any]:
-        first = 0
-        for batch in reader:
-            yield predict.append(batch, column, first)
-            first += len(batch)
-
     schema = reader.schema.append(pyarrow.field(column, pyarrow.float64()))
-    return pyarrow.RecordBatchReader.from_batches(schema, batches())
+    return pyarrow.RecordBatchReader.from_batches(schema, (predict.append(batch, column) for batch in reader))
 
 
 # ---------------------------------------------------------------------------- files
@@ -244,67 +234,49 @@ def apply_to_files(
     a,0.0,0.5
     <BLANKLINE>
     """
-    if not column:
-        raise UncurseError("the name of the new column is empty; name it, say 'prediction'")
     files = locate([source])
     predict = _Predictor(score_map, score, segment, missing, text=kind_of(files[0].path) == "csv")
-    schemas = {file.path: check_file(file, predict.reader) for file in files}
-    target, many = _check_target(files, source, out)
-
-    def write(file: LogFile, to: Path) -> None:
-        if column in schemas[file.path]:
-            raise UncurseError(f"{file.path} has a column {column!r} already; choose another name")
-        _write(predict, file, to, column)
-        if progress is not None:
-            progress(file.path)
-
+    for file in files:
+        _check([*check_file(file, predict.reader), *file.folder_values], predict, column, file.path)
+    many, target = names_many(source), _target(files, source, out)
+    written = [target / file.relative if many else target for file in files]
     try:
-        if many:
-            with temporary_folder(target.absolute().parent) as temporary:
-                folder = temporary / "out"
-                for file in files:
-                    path = folder / file.relative
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write(file, path)
-                folder.rename(target)  # which is absent or an empty folder
-        else:
-            if str(out).endswith(os.sep):
-                target.parent.mkdir(exist_ok=True)
-            with replacing(target) as temporary:
-                write(files[0], temporary)
+        with temporary_folder(target.absolute().parent) as temporary:
+            for file, path in zip(files, written, strict=True):
+                to = temporary / path.relative_to(target.parent)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                _write(predict, file, to, column)
+                if progress is not None:
+                    progress(file.path)
+            (temporary / target.name).replace(target)  # a folder replaces none or an empty one
     except OSError as error:
-        raise UncurseError(f"cannot write {out}: {error.strerror}") from None
+        raise UncurseError(f"cannot write {out}: {error.strerror or first_line(error)}") from None
     predict.warn()
-    return [str(target / file.relative) for file in files] if many else [str(target)]
+    return [str(path) for path in written]
 
 
-def _check_target(
-    files: Sequence[LogFile], source: str | os.PathLike[str], out: str | os.PathLike[str]
-) -> tuple[Path, bool]:
-    """Return the file or folder to write, and whether it is a folder."""
-    if not str(out):
-        raise UncurseError("the path of the output is empty; name a file or a folder")
-    target, many = Path(out), names_many(source)
-    if not many and (os.path.isdir(target) or str(out).endswith(os.sep)):
+def _target(files: Sequence[LogFile], source: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
+    """Return the file or folder to write."""
+    target = Path(out)
+    if names_many(source):
+        if is_data(target) or os.path.isfile(target) or (os.path.isdir(target) and os.listdir(target)):
+            raise UncurseError(f"{source} may hold several files, so {out} must be a new or empty folder; name one")
+        if Path(os.path.realpath(source)) in Path(os.path.realpath(target)).parents:
+            raise UncurseError(f"{out} lies inside {source}, which would then hold both logs; name a folder elsewhere")
+        return target
+    if os.path.isdir(target):
         target = target / Path(files[0].path).name
-    if os.path.realpath(target) in [os.path.realpath(file.path) for file in files]:
+    if os.path.realpath(target) == os.path.realpath(files[0].path):
         raise UncurseError(f"{target} is the log itself; name another file, and nothing is lost")
-    if not many:
-        kind_of(str(target))
-    elif is_data(target) or os.path.isfile(target):
-        raise UncurseError(
-            f"{source} is a folder or a glob, which may hold several files, and {out} names one file; name a folder"
-        )
-    elif os.path.isdir(source) and Path(os.path.realpath(source)) in Path(os.path.realpath(target)).parents:
-        raise UncurseError(f"{out} lies inside {source}, which would then hold both logs; name a folder elsewhere")
-    elif os.path.isdir(target) and any(target.iterdir()):
-        raise UncurseError(f"folder {out} holds files already; name a new one, or empty it first")
-    return target, many
+    kind_of(str(target))
+    return target
 
 
 def _write(predict: _Predictor, file: LogFile, to: Path, column: str) -> None:
-    folder = {name: pl.lit(value, pl.String).alias(name) for name, value in file.folder_values.items()}
-    frame = scan([file.path]).with_columns(predict.expression(column, folder))
+    scanned = scan([file.path])
+    there = scanned.collect_schema().names()
+    folder = {name: value for name, value in file.folder_values.items() if name not in there}
+    frame = scanned.with_columns(predict.expression(column, folder))
     try:
         if kind_of(to.name) == "csv":
             packed = to.name.lower().endswith(".gz")

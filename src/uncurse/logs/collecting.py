@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
+import polars as pl
 
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
-from ..validation import warn_user
+from ..validation import warn_if_probabilities, warn_user
 from .files import LogFile, kind_of, locate, locate_fault, open_files, open_remote
-from .frames import is_spark, naming_errors, open_frame
-from .rows import Fault, Progress, Settled, warn_of_probabilities
-from .summary import Task
+from .frames import is_spark, open_frame
+from .rows import Fault, Progress, Reader, Settled, first_line, sum_up
 
 
 def collect(
@@ -80,47 +80,38 @@ def collect_spec(
     missing: str = "refuse",
     progress: Progress | None = None,
     settled: Settled | None = None,
-    scale_remedy: str = "set the scale to probability",
 ) -> Evidence:
-    """Collect the evidence of a log that a `LogSpec` describes, of all its rows or of those that `settled` keeps.
-
-    `scale_remedy` says what to do if logits look like probabilities.
-    """
-    task = Task(spec, settled, missing)
-    paths = _paths(source)
-    name = "the frame" if paths is None else ", ".join(paths)
+    """Collect the evidence of a log that a `LogSpec` describes, of all its rows or of those that `settled` keeps."""
+    reader = Reader(spec, settled=settled, missing=missing)
+    sources = source if isinstance(source, list | tuple) else [source]
+    paths = [os.fspath(path) for path in sources if isinstance(path, str | os.PathLike)]
+    is_frame = len(paths) < len(sources)
+    name = "the frame" if is_frame else ", ".join(paths)
     files: list[LogFile] = []
     try:
-        with naming_errors(name):
-            if paths is None:
-                frame = nw.to_native(source, pass_through=True)
-                if is_spark(frame):
-                    from .spark import collect_on_spark
+        if is_frame:
+            frame = nw.to_native(source, pass_through=True)
+            if is_spark(frame):
+                from .spark import collect_on_spark
 
-                    part = collect_on_spark(frame, task)
-                else:
-                    part = task.of_batches(open_frame(frame, task.reader().columns), progress)
-            elif any("://" in path for path in paths):
-                task = replace(task, text=kind_of(paths[0]) == "csv")
-                part = task.of_batches(open_remote(paths, task.reader(), name), progress)
+                evidence = collect_on_spark(frame, reader)
             else:
-                files = locate(paths)
-                task = replace(task, text=kind_of(files[0].path) == "csv")
-                part = task.of_batches(open_files(files, task.reader()), progress)
+                evidence = sum_up(open_frame(frame, reader.columns), reader, progress)
+        elif any("://" in path for path in paths):
+            reader.text = kind_of(paths[0]) == "csv"
+            evidence = sum_up(open_remote(paths, reader, name), reader, progress)
+        else:
+            files = locate(paths)
+            reader.text = kind_of(files[0].path) == "csv"
+            evidence = sum_up(open_files(files, reader), reader, progress)
     except Fault as fault:
         raise UncurseError(locate_fault(files, fault) if files else f"{name}: {fault}") from None
-    for column, count in part.left_out.items():
-        warn_user(f"{count:,} rows have no {column}{' yet' if settled else ''}; they are not counted")
-    if not part.rows:
-        raise UncurseError(f"{name}: there are no rows; pass a log that holds some")
-    if part.evidence is None:
-        raise UncurseError(f"{name}: every weight in column {spec.weight!r} is zero; give some row a positive weight")
-    if spec.scale == "logit":
-        warn_of_probabilities(spec.scores[0], part.low, part.high, part.evidence.rows, scale_remedy)
-    return part.evidence if paths is None else replace(part.evidence, sources=tuple(paths))
-
-
-def _paths(source: Any) -> list[str] | None:
-    """Return the paths that a source names, or None if it is a frame."""
-    paths = source if isinstance(source, list | tuple) else [source]
-    return [os.fspath(path) for path in paths] if all(isinstance(path, str | os.PathLike) for path in paths) else None
+    except (OSError, pl.exceptions.PolarsError) as error:  # of addresses and lazy frames
+        raise UncurseError(f"{name}: {first_line(error)}") from None
+    for column, count in reader.left_out.items():
+        warn_user(f"{count:,} rows have no {column}; they are not counted")
+    if evidence is None:
+        raise UncurseError(f"{name}: there are no rows{f' with a positive {spec.weight}' if spec.weight else ''}")
+    if spec.scale == "logit" and evidence.served is not None:
+        warn_if_probabilities(evidence.served.score - spec.logit_offset, spec.scores[0])
+    return evidence if is_frame else replace(evidence, sources=tuple(paths))

@@ -6,15 +6,13 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from urllib.parse import unquote
 
 import polars as pl
 
 from ..errors import UncurseError
-from .frames import check_columns, first_line, lazy_batches
-from .rows import Fault, Reader, check_segment, holds
+from .rows import Fault, Reader, check_columns, first_line, lazy_batches
 
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for a missing value
@@ -47,64 +45,47 @@ def locate(sources: Iterable[str | os.PathLike[str]]) -> list[LogFile]:
     """Find the files behind paths, globs and folders, ordered by name within each; all parquet or all CSV."""
     files: dict[str, LogFile] = {}
     for source in sources:
-        for file in _locate_one(source):
-            other = files.setdefault(os.path.realpath(file.path), file)  # links and relative paths name one file too
-            if other is not file:
-                names = file.path if file.path == other.path else f"{other.path} and {file.path} are one file, which"
-                raise UncurseError(f"{names} is named twice; its rows would count twice")
+        for file in _locate_one(str(source)):
+            if files.setdefault(os.path.realpath(file.path), file) is not file:  # links and relative paths too
+                raise UncurseError(f"{file.path} is named twice; its rows would count twice")
     if not files:
         raise UncurseError("there is no file to read; pass a path, a glob or a folder")
-    paths = [file.path for file in files.values()]
-    _refuse_table_formats({os.path.dirname(os.path.abspath(path)) for path in paths})
-    kinds = {kind_of(path): path for path in paths}
+    folders = {Path(file.path).absolute().parent for file in files.values()}
+    for folder in sorted({above for path in folders for above in (path, *path.parents)}):
+        for pattern, table in _TABLE_FORMATS.items():
+            if glob.glob(os.path.join(glob.escape(str(folder)), pattern)):
+                raise UncurseError(
+                    f"{folder} is {table}, whose files may hold deleted rows; load it with Spark or DuckDB and pass "
+                    "the frame to uncurse.collect"
+                )
+    kinds = {kind_of(file.path): file.path for file in files.values()}
     if len(kinds) > 1:
         raise UncurseError(f"{' and '.join(kinds.values())} are not of one kind; pass parquet or CSV, not both")
     return list(files.values())
 
 
-def _locate_one(source: str | os.PathLike[str]) -> Iterator[LogFile]:
-    path, text = Path(source), str(source)
-    base = path
-    if not text:
+def _locate_one(source: str) -> Iterator[LogFile]:
+    if not source:
         raise UncurseError("a path is empty; pass a file, a glob or a folder")
-    if os.path.isdir(path):
-        found = sorted(_walk(path))
-        if not found:
-            raise UncurseError(f"folder {source} holds no .parquet or .csv file")
-    elif os.path.exists(path):
-        found, base = [text], path.parent
-    elif glob.has_magic(text):
-        base = Path(*path.parts[: next(i for i, part in enumerate(path.parts) if glob.has_magic(part))] or ["."])
-        asked = any(part.startswith((".", "_")) for part in Path(os.path.relpath(text, base)).parts)
-        found = sorted(
-            file
-            for file in glob.glob(text, recursive=True)
-            if os.path.isfile(file) and (asked or not _is_hidden(Path(os.path.relpath(file, base))))
-        )
-        if not found:
-            raise UncurseError(f"no file matches {source}")
+    parts = Path(source).parts
+    if os.path.isdir(source):
+        base, found = source, glob.glob(os.path.join(glob.escape(source), "**"), recursive=True)
+        found = [file for file in found if is_data(Path(os.path.relpath(file, base)))]
+    elif os.path.exists(source):
+        base, found = os.path.dirname(source), [source]
     else:
-        raise UncurseError(f"cannot read {source}: there is no such file or folder")
+        fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+        base, found = os.path.join("", *parts[:fixed]), glob.glob(source, recursive=True)
+        if not any(part.startswith((".", "_")) for part in parts[fixed:]):
+            found = [file for file in found if not _is_hidden(Path(os.path.relpath(file, base or ".")))]
+    found = sorted(filter(os.path.isfile, found))
+    if not found:
+        raise UncurseError(f"cannot read {source}: there is no such file, or no .parquet or .csv file in this folder")
     for file in found:
-        if any("\ud800" <= letter <= "\udfff" for letter in file):
-            raise UncurseError(f"{file!a} is not UTF-8; rename the file")
-        relative = os.path.relpath(file, base)
-        parts = [part.split("=", 1) for part in Path(relative).parts[:-1] if "=" in part]
-        values = {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in parts}
+        relative = os.path.relpath(file, base or ".")
+        named = [part.split("=", 1) for part in Path(relative).parts[:-1] if "=" in part]
+        values = {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in named}
         yield LogFile(file, relative, values)
-
-
-def _walk(folder: Path) -> Iterator[str]:
-    seen: set[str] = set()
-    for at, folders, names in os.walk(folder, followlinks=True):
-        if os.path.realpath(at) in seen:  # a link to a folder above
-            folders.clear()
-            continue
-        seen.add(os.path.realpath(at))
-        for name in names:
-            file = os.path.join(at, name)
-            if is_data(Path(os.path.relpath(file, folder))):
-                yield file
 
 
 def is_data(path: Path) -> bool:
@@ -114,17 +95,6 @@ def is_data(path: Path) -> bool:
 
 def _is_hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) and part != ".." for part in path.parts)
-
-
-def _refuse_table_formats(folders: set[str]) -> None:
-    """Raise an error if one of the folders, or a folder above, is a table whose files may hold deleted rows."""
-    for folder in sorted({str(above) for path in folders for above in (Path(path), *Path(path).parents)}):
-        for pattern, table in _TABLE_FORMATS.items():
-            if glob.glob(os.path.join(glob.escape(folder), pattern)):
-                raise UncurseError(
-                    f"{folder} is {table}, whose files may hold deleted rows; load it with Spark or DuckDB and pass "
-                    "the frame to uncurse.collect"
-                )
 
 
 def kind_of(file: str) -> str:
@@ -150,29 +120,19 @@ def scan(paths: Sequence[str], *, local: bool = True) -> pl.LazyFrame:
 
 def open_files(files: Sequence[LogFile], reader: Reader) -> Iterator[pl.DataFrame]:
     """Read the columns of files in batches."""
-    schemas = {file.path: check_file(file, reader) for file in files}
-    for (schema, values), alike in groupby(files, lambda file: (schemas[file.path], file.folder_values)):
-        paths = [file.path for file in alike]
-        there = [name for name in reader.columns if name in schema]
+    schemas = [check_file(file, reader) for file in files]
+    for file, schema in zip(files, schemas, strict=True):
         # Polars finds rows with too many fields only if it reads all columns of a CSV file.
-        scanned = scan(paths) if reader.text else scan(paths).select(there)
-        folder = [pl.lit(values[name], pl.String).alias(name) for name in reader.columns if name not in schema]
+        scanned = scan([file.path])
+        if not reader.text:
+            scanned = scanned.select(name for name in reader.columns if name in schema)
+        folder = {name: file.folder_values[name] for name in reader.columns if name not in schema}
         try:
-            yield from lazy_batches(scanned.with_columns(folder))
+            yield from lazy_batches(scanned.with_columns(pl.lit(v, pl.String).alias(n) for n, v in folder.items()))
         except pl.exceptions.PolarsError as error:
-            raise UncurseError(_describe_damage(paths, error)) from None
-
-
-def _describe_damage(paths: Sequence[str], error: Exception) -> str:
-    """Name the first of several files that cannot be read, and why."""
-    damaged = paths[0]
-    for path in paths if len(paths) > 1 else []:
-        try:
-            scan([path]).select(pl.all().hash().sum()).collect(engine="streaming")
-        except pl.exceptions.PolarsError as reason:
-            damaged, error = path, reason
-            break
-    return f"{damaged} cannot be read ({first_line(error)}); repair it, or leave it out"
+            raise UncurseError(
+                f"{file.path} cannot be read ({first_line(error)}); repair it, or leave it out"
+            ) from None
 
 
 def open_remote(paths: Sequence[str], reader: Reader, where: str) -> Iterator[pl.DataFrame]:
@@ -184,43 +144,21 @@ def open_remote(paths: Sequence[str], reader: Reader, where: str) -> Iterator[pl
 
 def check_file(file: LogFile, reader: Reader) -> dict[str, pl.DataType]:
     """Return the columns of a file, which must be those that are wanted."""
-    path, spec, values = file.path, reader.spec, file.folder_values
-    csv = kind_of(path) == "csv"
+    path = file.path
     try:
-        if os.path.getsize(path) == 0:
-            raise UncurseError(f"{path} is empty, 0 bytes; write it anew or leave it out")
-        if csv:
-            _check_header(path)
         schema = dict(scan([path]).collect_schema())
-    except OSError as error:
-        raise UncurseError(f"cannot read {path}: {error.strerror or error}") from None
-    except pl.exceptions.PolarsError as error:
+    except (OSError, pl.exceptions.PolarsError) as error:
         problem = f"is not a readable {kind_of(path)} file ({first_line(error)}); is it truncated? Write it anew"
         raise UncurseError(f"{path} {problem}") from None
-    check_columns([*schema, *values], reader.columns, path)
-    for name in spec.numbers:
-        dtype = schema.get(name, pl.String())
-        if name not in schema or not (csv or dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
-            raise UncurseError(
-                f"{path}: column {name!r} {holds(dtype)}, not numbers; name another column, or convert it"
-            )
-    for name in reader.names:
-        if name not in schema and values[name] is None:
-            raise UncurseError(
-                f"{path}: {name!r} is missing, as its folder {name}={_NO_VALUE} says; fill it, say with 'unknown'"
-            )
-    if spec.segment in schema:
-        check_segment(schema[spec.segment], f"{path}: the segment column {spec.segment!r}")
-    return schema
-
-
-def _check_header(path: str) -> None:
-    """Refuse a CSV file that names a column twice; Polars would rename it."""
-    first = pl.scan_csv(path, has_header=False, n_rows=1, infer_schema=False, glob=False).collect()
-    header = first.row(0) if len(first) else ()
-    for name in header:
-        if header.count(name) > 1:
+    check_columns([*schema, *file.folder_values], reader.columns, path)
+    for name in reader.columns:
+        if f"{name}_duplicated_0" in schema:  # as Polars renames the second one
             raise UncurseError(f"{path} has two columns named {name!r}; rename one of them")
+    try:
+        reader.typed(pl.DataFrame(schema={name: schema.get(name, pl.String) for name in reader.columns}))
+    except UncurseError as error:
+        raise UncurseError(f"{path}: {error}") from None
+    return schema
 
 
 def locate_fault(files: Sequence[LogFile], fault: Fault) -> str:
@@ -233,12 +171,3 @@ def locate_fault(files: Sequence[LogFile], fault: Fault) -> str:
             return f"{file.path}, {fault.at(f'line {row + 2:,}' if csv else f'row {row:,}')}"
         row -= rows
     return str(fault)
-
-
-def count_rows(sources: Iterable[str | os.PathLike[str]]) -> int | None:
-    """Return the number of rows in the metadata of parquet files, for a progress bar; None for CSV files."""
-    try:
-        files = [file.path for file in locate(sources)]
-        return None if kind_of(files[0]) == "csv" else int(scan(files).select(pl.len()).collect().item())
-    except (UncurseError, OSError, pl.exceptions.PolarsError):  # reading gives a better message
-        return None

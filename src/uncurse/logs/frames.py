@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -13,9 +11,7 @@ from narwhals.stable.v2 import dependencies
 
 from ..errors import UncurseError
 from ..validation import is_missing
-from .rows import BATCH
-
-_LIBRARIES = ("polars", "duckdb", "_duckdb", "pyspark", "py4j", "ibis", "pyarrow", "narwhals")
+from .rows import BATCH, check_columns, lazy_batches
 
 
 def open_frame(frame: Any, names: list[str]) -> Iterable[pl.DataFrame]:
@@ -45,7 +41,10 @@ def arrow_reader(frame: Any, names: Sequence[str], *, more: bool = False) -> Any
     is_duckdb, is_ibis = dependencies.is_duckdb_relation(frame), dependencies.is_ibis_table(frame)
     if is_duckdb or is_ibis:
         check_columns(frame.columns, names, "the frame")
-        check_case(frame.columns, names)
+        for name in names:  # SQL ignores case, so an engine would read either column
+            alike = [other for other in frame.columns if other.lower() == name.lower()]
+            if len(alike) > 1:
+                raise UncurseError(f"columns {' and '.join(alike)} differ by case alone, which SQL ignores; rename one")
     if is_duckdb:
         quoted = ('"' + name.replace('"', '""') + '"' for name in names)
         return (frame if more else frame.project(", ".join(quoted))).to_arrow_reader(BATCH)
@@ -70,52 +69,6 @@ def open_eager(frame: Any) -> nw.DataFrame[Any]:
 def is_spark(frame: Any) -> bool:
     """Tell whether a frame is one of PySpark, classic or Connect."""
     return dependencies.is_pyspark_dataframe(frame) or dependencies.is_pyspark_connect_dataframe(frame)
-
-
-def lazy_batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Run a lazy frame in batches, in constant memory."""
-    return frame.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming")
-
-
-def check_columns(columns: Sequence[str], wanted: Sequence[str], where: str) -> None:
-    """Check that columns exist, and that their names are no patterns, for which Polars would take them."""
-    for name in wanted:
-        if name == "*" or (name.startswith("^") and name.endswith("$")):
-            raise UncurseError(f"{where}: column {name!r} would be read as a pattern; rename it")
-        if name not in columns:
-            near = difflib.get_close_matches(name, columns, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, columns[:12]))}"
-            hint += f" and {len(columns) - 12} more" if not near and len(columns) > 12 else ""
-            raise UncurseError(f"{where} has no column {name!r}; {hint}")
-
-
-def check_case(columns: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a column whose name another one has in another case: SQL engines would read either."""
-    for name in wanted:
-        others = [other for other in columns if other != name and other.lower() == name.lower()]
-        if others:
-            raise UncurseError(
-                f"columns {name!r} and {others[0]!r} differ by case alone, which SQL ignores; rename one"
-            )
-
-
-@contextmanager
-def naming_errors(name: str) -> Iterator[None]:
-    """Turn errors of libraries that read data, and of the system, into `UncurseError` that names the log."""
-    try:
-        yield
-    except UncurseError:
-        raise
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] not in _LIBRARIES and not isinstance(error, OSError):
-            raise
-        raise UncurseError(f"{name}: {first_line(error)}") from None
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error of a library, at most 200 characters."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
 
 
 def series_of(column: nw.Series[Any]) -> pl.Series:

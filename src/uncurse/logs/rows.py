@@ -1,12 +1,14 @@
-"""Select the rows of a log that count, and read their columns as arrays. What a column cannot hold is an error.
+"""Rows of a log to evidence: the rows that count, their columns as arrays, and their sums.
 
 Rows come in batches, which are Polars frames whatever engine they are from.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+import difflib
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,24 +19,23 @@ from numpy.typing import NDArray
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..evidence import LogSpec, TopK
-from ..links import get_link
-from ..validation import LARGEST_SCORE, check_choice, check_weights, warn_user
+from ..evidence import Evidence, LogSpec, TopK, merged
+from ..evidence.decay import check_time
+from ..evidence.from_arrays import EvidenceSums
+from ..threads import cores
+from ..validation import LARGEST_SCORE, check_choice, check_weights
 
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
 #: Rows that are read at a time: 2e7 rows in 8 segments stay within 500 MB.
 BATCH = 1 << 18
 #: Column of a batch with the numbers of its rows.
 ROW = "uncurse row"
-_FEW = 100  # rows; fewer scores may lie in [0, 1] by chance
-# Date; hours and minutes; seconds; offset from UTC.
-_ISO = r"^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d+)?)?)? ?(Z|[+-]\d\d:?\d\d)?$"
 
 
 class Fault(UncurseError):
     """A value that a column cannot hold, with its column and the number of its row, if that is known."""
 
-    column = problem = ""
+    column = problem = ""  # Polars raises errors again with their message alone
     row: int | None = None
 
     def at(self, place: str) -> str:
@@ -52,33 +53,15 @@ def fault(batch: pl.DataFrame, column: str, place: int | None, problem: str) -> 
 
 @dataclass(frozen=True)
 class Settled:
-    """Which rows have a final label: labels such as purchases arrive late.
+    """Count only rows with a final label: labels such as purchases arrive late.
 
-    Parameters
-    ----------
-    label : str
-        Column of labels; rows without one are left out, with a warning that counts them.
-    time : str, optional
-        Column of times, needed by the next two: dates, timestamps or ISO text; in UTC if they have no offset.
-    since, before : datetime, optional
-        Only rows of this time or later, and only rows before this time.
-
-    Examples
-    --------
-    >>> Settled("click").time is None
-    True
+    Rows without a label are left out, with a warning that counts them. With a column of times (dates, timestamps or ISO
+    text; in UTC if they have no offset), so are rows before `since`, and rows at or after `before`.
     """
 
-    label: str
     time: str | None = None
     since: datetime | None = None
     before: datetime | None = None
-
-    def __post_init__(self) -> None:
-        if (self.time is None) != (self.since is None and self.before is None):
-            raise UncurseError(
-                "a column of times and the time before which labels are final belong together; pass both"
-            )
 
 
 class Reader:
@@ -90,11 +73,8 @@ class Reader:
         self.spec, self.settled, self.text = spec, settled, text
         self.drops = check_choice("missing", missing, ("refuse", "drop")) == "drop"
         named = (spec.segment, getattr(spec.top_k, "request", None), getattr(settled, "time", None))
-        self.names: list[str] = [name for name in named if name is not None]
-        self.columns = list(dict.fromkeys((*spec.numbers, *self.names)))
+        self.columns = list(dict.fromkeys((*spec.numbers, *(name for name in named if name is not None))))
         self.left_out: Counter[str] = Counter()
-        if ROW in self.columns:
-            raise UncurseError(f"column {ROW!r} has a name that is used internally; rename it")
 
     # ------------------------------------------------------------------------ rows
 
@@ -108,26 +88,27 @@ class Reader:
         if spec.top_k is not None:
             rows = self._best(rows, spec.top_k)
         if settled is not None and settled.time is not None:
-            rows = (self._in_time(batch, settled, settled.time) for batch in rows)
+            rows = (_in_time(batch, settled, settled.time) for batch in rows)
         if spec.label is not None and (self.drops or settled is not None):
             labels = [spec.label]
             rows = (self._without_missing(batch, labels) for batch in rows)
         return rows
 
     def _numbered(self, source: Iterable[pl.DataFrame], progress: Progress | None) -> Iterator[pl.DataFrame]:
-        """Number the rows, and join small batches."""
-        first, joined = 0, []
+        """Number the rows, and join small batches; segments are counted in half the time if they have many rows."""
+        least = BATCH // 8 if self.spec.segment is None else 2 * BATCH
+        first, waiting = 0, []
         for batch in source:
             rows = pl.Series(ROW, np.arange(first, first + len(batch)))
-            joined.append(self.typed(batch.select(self.columns).with_columns(rows)))
+            waiting.append(self.typed(batch.select(self.columns).with_columns(rows)))
             first += len(batch)
             if progress is not None:
                 progress(len(batch))
-            if sum(map(len, joined)) >= BATCH // 8:
-                yield _joined(joined)
-                joined = []
-        if joined:
-            yield _joined(joined)
+            if sum(map(len, waiting)) >= least:
+                yield pl.concat(waiting, how="vertical_relaxed")
+                waiting = []
+        if waiting:
+            yield pl.concat(waiting, how="vertical_relaxed")
 
     def _without_missing(self, batch: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
         for name in columns:
@@ -139,31 +120,19 @@ class Reader:
 
     def _best(self, rows: Iterable[pl.DataFrame], top_k: TopK) -> Iterator[pl.DataFrame]:
         """Keep the best rows of each request, which may lie in several batches; of equal scores the first."""
-        kept: list[pl.DataFrame] = []
+        score = pl.col(self.spec.scores[0]).fill_nan(None).fill_null(float("inf"))  # missing scores are found later
+        is_best = score.rank("ordinal", descending=True).over(top_k.request) <= top_k.k
+        kept: pl.DataFrame | None = None
         limit = 4 * BATCH
         for batch in rows:
             check_present(batch, top_k.request, "drop it, or give each row a request")
-            kept.append(_best_of(batch, self.spec.scores[0], top_k))
-            if sum(map(len, kept)) > limit:
-                kept = [_best_of(_joined(kept), self.spec.scores[0], top_k)]
-                limit = max(limit, 2 * len(kept[0]))
-        if kept:
-            yield from _best_of(_joined(kept), self.spec.scores[0], top_k).sort(ROW).iter_slices(BATCH)
-
-    def _in_time(self, batch: pl.DataFrame, settled: Settled, name: str) -> pl.DataFrame:
-        check_present(batch, name, "give each row a time, or leave it out")
-        limits = [limit and limit.astimezone(UTC) for limit in (settled.since, settled.before)]
-        for limit in limits:
-            if batch[name].dtype == pl.Date and limit is not None and (limit.hour, limit.minute) != (0, 0):
-                raise UncurseError(f"the time column {name!r} holds dates and {limit} is within a day; pass a date")
-        times = _in_utc(batch[name])
-        if times.null_count():
-            at = times.is_null().arg_max() or 0
-            problem = f"is {batch[name][at]!r}; pass ISO times, such as 2026-11-15T09:30:00Z"
-            raise fault(batch, name, at, problem)
-        since, before = limits
-        counts = pl.lit(True) if since is None else times >= since
-        return batch.filter(counts, pl.lit(True) if before is None else times < before)
+            best = batch.filter(is_best)
+            kept = best if kept is None else pl.concat([kept, best], how="vertical_relaxed")
+            if len(kept) > limit:
+                kept = kept.filter(is_best)
+                limit = max(limit, 2 * len(kept))
+        if kept is not None:
+            yield from kept.filter(is_best).sort(ROW).iter_slices(BATCH)
 
     # ------------------------------------------------------------------------ columns
 
@@ -175,15 +144,20 @@ class Reader:
             if self.text and dtype == pl.String:
                 column = _parsed(batch, name)
             elif not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
-                raise UncurseError(f"column {name!r} {holds(dtype)}, not numbers; name another column, or convert it")
+                raise UncurseError(f"column {name!r} holds {dtype}, not numbers; name another column, or convert it")
             elif dtype == pl.Boolean:
                 column = column.cast(pl.Int8)
             keeps_type = column.dtype.is_integer() and name == self.spec.label
             if column.dtype not in (pl.Float32, pl.Float64) and not keeps_type:
                 column = column.cast(pl.Float64)
             typed.append(column)
-        if self.spec.segment is not None:
-            check_segment(batch.schema[self.spec.segment], f"the segment column {self.spec.segment!r}")
+        if self.spec.segment is not None:  # floats and truth values have several texts
+            dtype = batch.schema[self.spec.segment]
+            if not (dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null) or dtype.is_integer()):
+                raise UncurseError(
+                    f"the segment column {self.spec.segment!r} holds {dtype}; segments are text or whole numbers, so "
+                    "cast it"
+                )
         return batch.with_columns(typed)
 
     def arrays(self, batch: pl.DataFrame) -> tuple[Float, NDArray[Any] | None, Array | None]:
@@ -208,30 +182,74 @@ class Reader:
         check_present(batch, self.spec.segment, "fill it, say with 'unknown'")
         names = batch[self.spec.segment].cast(pl.String).alias("name")
         for (name,), rows in names.to_frame().with_row_index("row").group_by("name", maintain_order=True):
-            if str(name)[-1:] == "\0":
-                raise UncurseError(f"segment {name!r} ends in a null character; rename the segment")
             yield str(name), rows["row"].to_numpy().astype(np.intp)
 
 
-def warn_of_probabilities(score: str, low: float, high: float, rows: int, remedy: str) -> None:
-    """Warn if scores that should be logits all lie in [0, 1]."""
-    if rows >= _FEW and low >= 0 and high <= 1:
-        warn_user(f"every value of {score} lies in [0, 1]; if these are probabilities, {remedy}")
+class _Sums:
+    """Running sums of all rows and of each segment."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader, self.total = reader, EvidenceSums(reader.spec)
+        self.segments: dict[str, EvidenceSums] = {}
+
+    def add(self, batch: pl.DataFrame) -> None:
+        scores, labels, weights = self.reader.arrays(batch)
+        self.total.add(scores, labels, weights)
+        for name, rows in self.reader.segments(batch):
+            y, w = (None if column is None else column[rows] for column in (labels, weights))
+            self.segments.setdefault(name, EvidenceSums(self.reader.spec)).add(scores[rows], y, w)
+
+    def evidence(self) -> Evidence:
+        segments = {name: sums.evidence() for name, sums in self.segments.items() if sums.moments.rows}
+        return self.total.evidence().with_segments(segments)
 
 
-def check_segment(dtype: pl.DataType, column: str) -> None:
-    """Check that a column can name segments: floats and truth values have several texts."""
-    if not (dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null) or dtype.is_integer()):
-        raise UncurseError(f"{column} {holds(dtype)}; segments are text or whole numbers, so cast it")
+def sum_up(
+    batches: Iterable[pl.DataFrame], reader: Reader, progress: Progress | None = None, threads: int | None = None
+) -> Evidence | None:
+    """Return the evidence of batches, or None if no row counts.
+
+    The i-th batch goes to sums i mod n, so that the result does not depend on the speed of the threads.
+    """
+    sums = [_Sums(reader) for _ in range(threads or cores())]
+    running: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(len(sums)) as pool:
+        for i, batch in enumerate(batch for batch in reader.select(batches, progress) if len(batch)):
+            if len(running) == len(sums):  # hold at most one batch per thread
+                running.popleft().result()
+            running.append(pool.submit(sums[i % len(sums)].add, batch))
+        for future in running:
+            future.result()
+    parts = [each.evidence() for each in sums if each.total.moments.rows]
+    return merged(parts) if parts else None
 
 
-def holds(dtype: pl.DataType) -> str:
-    """Describe what a column of a type holds."""
-    return "holds Python objects" if dtype == pl.Object else f"holds {dtype}"
+# ---------------------------------------------------------------------------- frames of Polars
 
 
-def _joined(batches: list[pl.DataFrame]) -> pl.DataFrame:
-    return batches[0] if len(batches) == 1 else pl.concat(batches, how="vertical_relaxed")
+def lazy_batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Run a lazy frame in batches, in constant memory."""
+    return frame.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming")
+
+
+def check_columns(columns: Sequence[str], wanted: Sequence[str], where: str) -> None:
+    """Check that columns exist, and that their names are no patterns, for which Polars would take them."""
+    for name in wanted:
+        if name == "*" or (name.startswith("^") and name.endswith("$")):
+            raise UncurseError(f"{where}: column {name!r} would be read as a pattern; rename it")
+        if name not in columns:
+            near = difflib.get_close_matches(name, columns, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, columns[:12]))}"
+            raise UncurseError(f"{where} has no column {name!r}; {hint}")
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error of a library, at most 200 characters."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
+# ---------------------------------------------------------------------------- values
 
 
 def is_missing(column: pl.Series) -> pl.Series:
@@ -244,11 +262,6 @@ def check_present(batch: pl.DataFrame, name: str, remedy: str) -> None:
     missing = is_missing(batch[name])
     if missing.any():
         raise fault(batch, name, missing.arg_max(), f"is missing; {remedy}")
-
-
-def _best_of(batch: pl.DataFrame, score: str, top_k: TopK) -> pl.DataFrame:
-    best = pl.col(score).fill_nan(None).fill_null(float("inf"))  # of a missing score, which is found later
-    return batch.filter(best.rank("ordinal", descending=True).over(top_k.request) <= top_k.k)
 
 
 def _parsed(batch: pl.DataFrame, name: str) -> pl.Series:
@@ -270,57 +283,40 @@ def _numbers(batch: pl.DataFrame, name: str, spec: LogSpec) -> NDArray[Any]:
     """Return a typed column as an array; the first value that it cannot hold is an error."""
     remedy = "drop or repair those rows first"
     if name == spec.label:  # without the best row, the next one of its request would count as selected
-        rows = "requests whose best rows have no label"
-        if spec.top_k is None:
-            rows = "rows that were not shown, or collect the best of each request (--request, --top-k)"
-        remedy = f"leave out {rows}; do not fill labels with 0"
+        remedy = "leave out rows that were not shown, with top_k their whole requests; do not fill labels with 0"
     if batch[name].null_count():
         check_present(batch, name, remedy)
     values = batch[name].to_numpy()
-    tests = {remedy: lambda x: ~np.isfinite(x), **_bad_values(name, spec)}
-    for problem, is_bad in tests.items():
-        bad = is_bad(values)
-        if bad.any():
-            at = int(bad.argmax())
-            raise fault(batch, name, at, f"is {values[at]:g}; {problem}")
+    if name == spec.label:
+        valid, rule = (values == 0) | (values == 1), "labels must be 0 or 1"
+    elif name == spec.weight:
+        valid, rule = (values >= 0) & (values < np.inf), "weights must be 0 or more"
+    elif spec.scale == "probability":
+        valid = (values >= 0) & (values <= 1)
+        rule = "that is not a probability; are these logits? Then the scale is logit"
+    else:
+        valid = np.abs(values) <= min(LARGEST_SCORE, float(np.finfo(values.dtype).max))
+        rule = f"pass scores within ±{LARGEST_SCORE:g}, whose squares do not overflow"
+    if not valid.all():
+        at = int(valid.argmin())
+        raise fault(batch, name, at, f"is {values[at]:g}; {rule if np.isfinite(values[at]) else remedy}")
     return values
 
 
-def _bad_values(name: str, spec: LogSpec) -> dict[str, Callable[[Any], Any]]:
-    """Return tests for finite values that a column cannot hold, by their remedies."""
-    if name == spec.label:
-        return {"labels must be 0 or 1": lambda x: (x != 0) & (x != 1)}
-    if name == spec.weight:
-        return {"weights must be 0 or more": lambda x: x < 0}
-    overflow = f"pass scores within ±{LARGEST_SCORE:g}, whose squares do not overflow"
-    tests: dict[str, Callable[[Any], Any]] = {
-        overflow: lambda x: np.abs(x) > min(LARGEST_SCORE, float(np.finfo(x.dtype).max))
-    }
-    if spec.scale == "value" and spec.link == "log":
-        tests["that has no logarithm; use the identity link"] = lambda x: x <= 0
-    if spec.scale == "probability":
-        link = get_link(spec.link)
-        tests["that is not a probability; are these logits? Then the scale is logit"] = lambda x: (x < 0) | (x > 1)
-        if len(spec.scores) > 1 and link.lower == 0:
-            tests["there a logit is infinite; pass logits, or clip the probabilities first"] = lambda x: (
-                (x == 0) | (x == link.upper)
-            )
-    return tests
-
-
-def _in_utc(times: pl.Series) -> pl.Series:
-    """Return dates, timestamps or ISO text as times in UTC; text that is not ISO is null."""
+def _in_time(batch: pl.DataFrame, settled: Settled, name: str) -> pl.DataFrame:
+    """Return the rows within the times of `settled`."""
+    check_present(batch, name, "give each row a time, or leave it out")
+    times = batch[name]
     if times.dtype == pl.String:
-        names = ("date", "minutes", "seconds", "offset")
-        parts = times.str.extract_groups(_ISO).struct.rename_fields(names).struct.unnest()
-        missing = {"minutes": "00:00", "seconds": ":00", "offset": "+00:00"}
-        filled = [pl.col(name).replace("Z", "+00:00").fill_null(text) for name, text in missing.items()]
-        text = parts.select(pl.concat_str("date", pl.lit("T"), *filled)).to_series()
-        return text.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", strict=False, time_unit="us")
-    if times.dtype == pl.Date:
+        known = {text: check_time(text, f"a time in column {name!r}") for text in times.unique(maintain_order=True)}
+        times = times.replace_strict(known, return_dtype=pl.Datetime("us", "UTC"))
+    elif times.dtype == pl.Date:
         times = times.cast(pl.Datetime("us"))
     if not isinstance(times.dtype, pl.Datetime):
         raise UncurseError(
-            f"the time column {times.name!r} {holds(times.dtype)}; convert it to a date, a timestamp or ISO text"
+            f"the time column {name!r} holds {times.dtype}; convert it to a date, a timestamp or ISO text"
         )
-    return times.dt.replace_time_zone("UTC") if times.dtype.time_zone is None else times.dt.convert_time_zone("UTC")
+    times = times.dt.replace_time_zone("UTC") if times.dtype.time_zone is None else times.dt.convert_time_zone("UTC")
+    since, before = (limit and limit.astimezone(UTC) for limit in (settled.since, settled.before))
+    counts = pl.lit(True) if since is None else times >= since
+    return batch.filter(counts, pl.lit(True) if before is None else times < before)

@@ -1,53 +1,44 @@
-"""Run the summary of a log, and maps, on the executors of Spark; they need this package and PyArrow."""
+"""Sum up a log, and apply maps, on the executors of Spark; they need this package and PyArrow."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import reduce
 from typing import Any
 
 import polars as pl
 
 from ..errors import UncurseError
-from ..evidence import Evidence
-from .frames import check_columns
-from .rows import Fault
-from .summary import Part, Task
+from ..evidence import Evidence, merged
+from .rows import Fault, Reader, check_columns, sum_up
 
 
-def collect_on_spark(frame: Any, task: Task) -> Part:
-    """Collect one part for each partition, and merge them here."""
-    columns = task.reader().columns
+def collect_on_spark(frame: Any, reader: Reader) -> Evidence | None:
+    """Sum up each partition on its executor, and merge the evidence here."""
+    columns = reader.columns
     check_columns(frame.columns, columns, "the frame")
     chosen = _plain(frame).select(*(f"c{frame.columns.index(name)}" for name in columns))
-    if task.spec.top_k is not None:  # all rows of a request go to one partition
-        chosen = chosen.repartition(chosen.columns[columns.index(task.spec.top_k.request)])
+    if reader.spec.top_k is not None:  # all rows of a request go to one partition
+        chosen = chosen.repartition(chosen.columns[columns.index(reader.spec.top_k.request)])
 
     def summarize(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
 
+        result: dict[str, Any] = {"evidence": None, "left_out": {}, "error": None}
         try:
-            part = task.of_batches((pl.DataFrame(batch.rename_columns(columns)) for batch in batches), threads=1)
-            evidence = None if part.evidence is None else part.evidence.to_dict()
-            result: dict[str, Any] = {**vars(part), "evidence": evidence}
+            evidence = sum_up((pl.DataFrame(batch.rename_columns(columns)) for batch in batches), reader, threads=1)
+            result |= {"evidence": evidence and evidence.to_dict(), "left_out": reader.left_out}
         except UncurseError as error:  # the number of a row in a partition is not its number in the log
-            result = {"error": error.at("a value") if isinstance(error, Fault) else str(error)}
+            result["error"] = error.at("a value") if isinstance(error, Fault) else str(error)
         yield pyarrow.RecordBatch.from_pydict({"part": [json.dumps(result)]})
 
-    return reduce(
-        Part.merge, (_part(row.part) for row in chosen.mapInArrow(summarize, "part string").collect()), Part()
-    )
-
-
-def _part(text: str) -> Part:
-    content = json.loads(text)
-    if "error" in content:
-        raise UncurseError(content["error"])
-    evidence = content.pop("evidence")
-    content["left_out"] = Counter(content["left_out"])
-    return Part(**content, evidence=None if evidence is None else Evidence.from_dict(evidence))
+    parts = [json.loads(row.part) for row in chosen.mapInArrow(summarize, "part string").collect()]
+    for part in parts:
+        if part["error"] is not None:
+            raise UncurseError(part["error"])
+        reader.left_out.update(part["left_out"])
+    found = [Evidence.from_dict(part["evidence"]) for part in parts if part["evidence"] is not None]
+    return merged(found) if found else None
 
 
 def add_on_spark(frame: Any, column: str, append: Callable[[Any], Any]) -> Any:

@@ -59,7 +59,10 @@ def auction(
         Literal["won", "earlier", "random"],
         typer.Option(help="Labeled rows: won by the served model, by an earlier model, or random ads."),
     ] = "won",
-    explore: Annotated[str | None, typer.Option(help="Share of requests that show a random ad, such as 2%.")] = None,
+    explore: Annotated[
+        float | None,
+        typer.Option(parser=share, metavar="SHARE", help="Share of requests that show a random ad, such as 2%."),
+    ] = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Also vary the ads for each request, noise, shading and budget.")
     ] = False,
@@ -126,8 +129,7 @@ def auction(
     sizes = {"auctions": auctions, "repetitions": repetitions}
     given = passed(context, *sizes)
     sizes |= {name: size for name, size in _QUICK.items() if quick and name not in given}
-    random = 0.0 if explore is None else share(explore, "--explore")
-    settings = Settings(budget=budget, labels=labels, explore=random, seed=seed, **sizes)
+    settings = Settings(budget=budget, labels=labels, explore=explore or 0.0, seed=seed, **sizes)
     outcome, varied = _simulate(market, settings, policy, sensitivity)
     loop = None
     if days is not None:
