@@ -6,8 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,7 +15,7 @@ from ..errors import UncurseError
 from ..validation import warn_user
 from .app import app
 from .options import MapFile
-from .output import Format, Quiet, check_outputs, emit, is_stdout, working
+from .output import Format, Quiet, check_outputs, emit, working
 from .reading import check_served, input_file, load_map, served_column
 
 
@@ -58,27 +57,24 @@ def apply(
                 f"{map_file} was fitted to the segments of {record.segment!r}, and is applied to those of {segment!r}"
             )
     source = input_file(log)
-    written: list[str] = []
-
-    def write(target: str) -> None:
-        with working(f"applying {map_file}") as advance:
-            options: dict[str, Any] = {"score": score, "column": column, "segment": segment, "missing": missing}
-            written[:] = apply_to_files(score_map, source, target, progress=lambda _: advance(1), **options)
-
-    if is_stdout(out):
-        if sys.stdout is None:
-            raise UncurseError("standard output is closed; name a file with --out")
-        if not os.path.isfile(source):
-            raise UncurseError(f"{log} is not a single file; name a folder with --out")
-        with tempfile.TemporaryDirectory() as folder:
-            write(str(Path(folder, Path(source).name)))
+    if out == "-" and not os.path.isfile(source):
+        raise UncurseError(f"{log} is not a single file; name a folder with --out")
+    with tempfile.TemporaryDirectory() as folder, working(f"applying {map_file}") as advance:
+        written = apply_to_files(
+            score_map,
+            source,
+            folder if out == "-" else out,
+            score=score,
+            column=column,
+            segment=segment,
+            missing=missing,
+            progress=lambda _: advance(1),
+        )
+        if out == "-":
             with open(written[0], "rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.flush()
-    else:
-        write(out)
-    where = "standard output" if is_stdout(out) else written[0] if len(written) == 1 else out
-    result = {"column": column, "files": len(written), "out": where}
+    where = "standard output" if out == "-" else written[0] if len(written) == 1 else out
     text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
-    document = {**result, "written": written}
+    document = {"column": column, "files": len(written), "out": where, "written": written}
     emit(format, lambda: text, lambda: documents.dumps("applied", document), out)

@@ -13,11 +13,11 @@ from .. import documents
 from ..errors import UncurseError
 from .app import app
 from .options import Label, Logs, Missing, NegativeRate, Request, Scale, Scores, Segment, TopK, Weight
-from .output import Format, Quiet, check_outputs, emit, is_stdout, write_document
+from .output import Format, Quiet, check_outputs, emit, write_document
 from .reading import collect_logs, column_names, log_spec
 
 if TYPE_CHECKING:
-    from ..evidence import Evidence, LogSpec
+    from ..evidence import Evidence
 
 
 @app.command()
@@ -63,11 +63,8 @@ def collect(
     """
     from ..evidence.decay import duration_seconds, utc_time
 
-    target = out or into
-    if target is None:
-        raise UncurseError("--out is missing; name an evidence file to write, or one to add rows to with --into")
-    if out is not None and into is not None:
-        raise UncurseError("--out and --into are both given; --into adds to an existing file, --out writes a new one")
+    if (out is None) == (into is None):
+        raise UncurseError("pass --out, an evidence file to write, or --into, one to add rows to")
     if half_life is not None and into is None:
         raise UncurseError(f"--half-life {half_life} needs --into, the evidence file whose older rows lose weight")
     seconds = None if half_life is None else duration_seconds(half_life, "--half-life")
@@ -75,22 +72,17 @@ def collect(
     check_outputs({"--out": out, "--into": into}, log, format=format, suffix=".json")
     given = {"scores": column_names(scores or ""), "scale": scale, "negative_sampling_rate": negative_sampling_rate}
     spec = log_spec({**given, "label": label, "weight": weight, "segment": segment, "request": request, "top_k": top_k})
-    if into is not None:
-        _earlier(into, spec, time or _now(), seconds)  # an error before the log is read
     evidence = replace(collect_logs(log, spec, missing=missing), as_of=time)
     added = evidence.rows
-    if into is None:
-        write_document(target, evidence.to_json() + "\n")
-    else:
+    if out is not None:
+        write_document(out, evidence.to_json() + "\n")
+    elif into is not None:
         with documents.locked(into):  # keeps what other commands add meanwhile
-            evidence = replace(evidence, as_of=time or _now())
-            earlier = _earlier(into, spec, evidence.as_of or "", seconds)
-            if earlier is not None:
-                total = earlier.merge(evidence)
-                evidence = replace(total, sources=tuple(dict.fromkeys(total.sources)))
+            now = datetime.now(UTC).replace(microsecond=0).isoformat()
+            evidence = _added(into, replace(evidence, as_of=time or now), seconds)
             write_document(into, evidence.to_json() + "\n")
     record: dict[str, Any] = {
-        "out": target,
+        "out": out or into,
         "rows": evidence.rows,
         "columns": list(spec.scores),
         "segments": len(evidence.segments),
@@ -103,37 +95,32 @@ def collect(
     text += f" in {len(evidence.segments):,} segments" if evidence.segments else ""
     text += f", {spec.top_k}" if spec.top_k else ""
     if into is None:
-        text = f"{text}: written to {'standard output' if is_stdout(target) else target}"
+        text = f"{text}: written to {'standard output' if out == '-' else out}"
     else:
-        text = f"{text}: added to {target}, now {evidence.rows:,} rows, {evidence.effective_rows:,.0f} in effect"
+        text = f"{text}: added to {into}, now {evidence.rows:,} rows, {evidence.effective_rows:,.0f} in effect"
     emit(format, lambda: text, lambda: documents.dumps("collected", record), out)
 
 
-def _now() -> str:
-    return datetime.now(UTC).replace(microsecond=0).isoformat()
-
-
-def _earlier(into: str, spec: LogSpec, time: str, half_life: float | None) -> Evidence | None:
-    """Return the evidence of a file, decayed to a time; check that rows of this time can be added to it."""
+def _added(into: str, evidence: Evidence, half_life: float | None) -> Evidence:
+    """Return evidence with that of a file, which decays until the time of the new rows."""
     from ..evidence import Evidence
     from ..evidence.decay import check_time, decay_factor
 
     if not os.path.exists(into):
-        return None
-    existing = Evidence.load(into)
-    difference = existing.spec.difference(spec)
-    if difference:
-        raise UncurseError(f"{into} was collected differently: {difference}; use the same options, or another file")
-    if half_life is None:
-        return existing
-    if existing.as_of is None:
-        raise UncurseError(
-            f"{into} does not hold the time of its rows, so they cannot decay; start another file with --into, or "
-            "collect it again with --as-of"
-        )
-    seconds = (check_time(time, "time") - check_time(existing.as_of, "as_of")).total_seconds()
-    if seconds < 0:
-        raise UncurseError(
-            f"{into} is as of {existing.as_of}, after {time}; add rows in order of time, or pass their time as --as-of"
-        )
-    return existing.decayed(decay_factor(seconds, half_life))
+        return evidence
+    existing, time = Evidence.load(into), evidence.as_of
+    if half_life is not None:
+        if existing.as_of is None:
+            raise UncurseError(
+                f"{into} does not hold the time of its rows, so they cannot decay; start another file with --into, or "
+                "collect it again with --as-of"
+            )
+        seconds = (check_time(time, "time") - check_time(existing.as_of, "as_of")).total_seconds()
+        if seconds < 0:
+            raise UncurseError(
+                f"{into} is as of {existing.as_of}, after {time}; add rows in order of time, or pass their time as "
+                "--as-of"
+            )
+        existing = existing.decayed(decay_factor(seconds, half_life))
+    total = existing.merge(evidence)
+    return replace(total, sources=tuple(dict.fromkeys(total.sources)))

@@ -14,7 +14,7 @@ from ..errors import UncurseError
 from ..validation import warn_user
 from . import options
 from .app import app
-from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
+from .output import Format, Quiet, check_outputs, command_line, emit, working, write_document
 from .reading import column_names, is_evidence, label_options, read_evidence
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ def fit(
     scale: options.Scale = None,
     labeled: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A log with labels and all replicas, or evidence of one; may be repeated.",
-            callback=options.expand_evidence,
-        ),
+        typer.Option(help="A log with labels and all replicas, or evidence of one; may be repeated."),
     ] = None,
     label: options.Label = None,
     labels_from: Annotated[
@@ -97,12 +94,8 @@ def fit(
 
     check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffix=".json")
     _check_options(method, labeled, {"--label": label, "--labels-from": labels_from, "--calibrator": calibrator})
-    periods = max(len(pool), len(labeled or []))
-    if half_life is not None and not (0 < half_life < math.inf and periods > 1):
-        raise UncurseError(
-            f"--half-life is {half_life:g}, of {periods} files; pass a positive number, and an evidence file for each "
-            "period"
-        )
+    if half_life is not None and not 0 < half_life < math.inf:
+        raise UncurseError(f"--half-life is {half_life:g}; pass a positive number of files, such as 3")
     labeled_log = bool(labeled) and not any(map(is_evidence, labeled or []))
     of_rows = {"weight": weight, "missing": missing}
     given: dict[str, Any] = {"scores": None if scores is None else column_names(scores), "scale": scale}
@@ -178,4 +171,4 @@ def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, out: str) ->
     score = pool.spec.scores[0] if replica_kind(record.replicas).served_is_a_column else "MEAN"
     label = "--label LABEL" if labeled is None else label_options(labeled.spec)
     target = f"{out}; next: uncurse evaluate LOG --scores {score} {label} --map {out}"
-    return "\n".join([*lines, f"written to {'standard output' if is_stdout(out) else target}"])
+    return "\n".join([*lines, f"written to {'standard output' if out == '-' else target}"])

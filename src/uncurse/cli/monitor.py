@@ -45,7 +45,6 @@ def monitor(
         typer.Option(
             help="New rows of the whole candidate pool with all replicas, or evidence of them; their scores and λ are "
             "compared with the fit. May be repeated.",
-            callback=options.expand_evidence,
         ),
     ] = None,
     state: Annotated[

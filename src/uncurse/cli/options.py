@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-
-from ..errors import UncurseError
 
 ScaleName = Literal["logit", "probability", "value"]
 ReplicasName = Literal["seeds", "bootstrap", "ensemble", "snapshots"]
@@ -50,20 +46,6 @@ def shares(text: str) -> list[float]:
     return found
 
 
-def expand_evidence(sources: list[str] | None) -> list[str] | None:
-    """Replace globs of evidence files by the files, in order of their names; globs of logs stay for their engine."""
-    found: list[str] = []
-    for source in sources or []:
-        if not source.lower().endswith(".json") or os.path.exists(source) or not glob.has_magic(source):
-            found.append(source)
-            continue
-        files = sorted(file for file in glob.glob(source, recursive=True) if os.path.isfile(file))
-        if not files:
-            raise UncurseError(f"no file matches {source}")
-        found += files
-    return sources and found
-
-
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Parquet or CSV files, globs or folders; - for standard input.")
 ]
@@ -72,7 +54,6 @@ LogsOrEvidence = Annotated[
     typer.Argument(
         metavar="LOG...",
         help="Parquet or CSV files, globs or folders; or evidence files from collect, or globs of them.",
-        callback=expand_evidence,
     ),
 ]
 MapFile = Annotated[str, typer.Argument(metavar="MAP", help="A map file that fit wrote.")]

@@ -45,7 +45,7 @@ def emit(format: str, text: Callable[[], str], document: Callable[[], str], out:
 
     If standard output holds the file `out` already, the text goes to standard error.
     """
-    if is_stdout(out):
+    if out == "-":
         note(text())
     else:
         typer.echo(document() if format == "json" else text())
@@ -65,15 +65,10 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 def write_document(path: str, text: str) -> None:
     """Write a text file atomically, or to standard output if the path is ``-``."""
-    if is_stdout(path):
+    if path == "-":
         typer.echo(text.rstrip("\n"))
     else:
         documents.write(path, text)
-
-
-def is_stdout(path: str | Path | None) -> bool:
-    """Return whether a path means standard output."""
-    return path is not None and str(path) == "-"
 
 
 def command_line() -> str:
@@ -107,7 +102,7 @@ def check_outputs(
     files = [file for name in sources for file in ([name] if os.path.exists(name) else glob.glob(name, recursive=True))]
     taken = {os.path.realpath(file): "an input of this command" for file in files}
     for option, path in ((option, str(path)) for option, path in outputs.items() if path is not None):
-        if is_stdout(path):
+        if path == "-":
             if option != "--out":
                 raise UncurseError(f"{option} cannot be standard output; name a file")
             if format != "table":

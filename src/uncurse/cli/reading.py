@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import glob
 import os
 import shutil
 import sys
@@ -137,7 +138,9 @@ def read_evidence(
         raise UncurseError(f"--missing {missing} needs rows, and {names} is evidence; leave the option out")
     if not all(map(is_evidence, sources)):
         raise UncurseError(f"{names} are logs and evidence mixed; collect the logs first")
-    files = [input_file(source) for source in sources]
+    files = []
+    for file in map(input_file, sources):  # or a quoted glob
+        files += [file] if os.path.exists(file) else sorted(glob.glob(file, recursive=True)) or [file]
     if len(set(map(os.path.realpath, files))) < len(files):
         raise UncurseError(f"one of {names} is named twice; its rows would count twice")
     parts = [Evidence.load(file) for file in files]

@@ -12,7 +12,7 @@ from ..errors import UncurseError
 from ..text import aligned
 from . import options, reading
 from .app import app
-from .output import Format, Quiet, check_outputs, command_line, emit, is_stdout, working, write_document
+from .output import Format, Quiet, check_outputs, command_line, emit, working, write_document
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
@@ -27,7 +27,6 @@ def refresh(
         typer.Argument(
             metavar="TODAY...",
             help="New labeled rows: evidence files from collect, or parquet or CSV files.",
-            callback=options.expand_evidence,
         ),
     ],
     out: options.Out,
@@ -98,7 +97,7 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_
         ]
         lines += ["", *aligned(parts, left=1), ""]
         lines += ["the intervals of the fit no longer hold, so the new map has none"] if had_intervals else []
-    if is_stdout(out):
+    if out == "-":
         return "\n".join([*lines, "written to standard output"])
     columns = f"--scores {rows.spec.scores[0]} {reading.label_options(rows.spec)}"
     maps = f"--map {map_file} --map {out}"

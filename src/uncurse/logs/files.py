@@ -151,7 +151,7 @@ def check_file(file: LogFile, reader: Reader) -> dict[str, pl.DataType]:
         problem = f"is not a readable {kind_of(path)} file ({first_line(error)}); is it truncated? Write it anew"
         raise UncurseError(f"{path} {problem}") from None
     check_columns([*schema, *file.folder_values], reader.columns, path)
-    for name in reader.columns:
+    for name in schema:
         if f"{name}_duplicated_0" in schema:  # as Polars renames the second one
             raise UncurseError(f"{path} has two columns named {name!r}; rename one of them")
     try:
