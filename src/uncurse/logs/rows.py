@@ -95,8 +95,8 @@ class Reader:
         return rows
 
     def _numbered(self, source: Iterable[pl.DataFrame], progress: Progress | None) -> Iterator[pl.DataFrame]:
-        """Number the rows, and join small batches; segments are counted in half the time if they have many rows."""
-        least = BATCH // 8 if self.spec.segment is None else 2 * BATCH
+        """Number the rows, and join small batches; segments are counted faster if each has many rows."""
+        least = BATCH // 8 if self.spec.segment is None else BATCH
         first, waiting = 0, []
         for batch in source:
             rows = pl.Series(ROW, np.arange(first, first + len(batch)))
