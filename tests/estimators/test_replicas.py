@@ -153,13 +153,6 @@ def test_bootstraps_do_not_depend_on_the_order_of_rows_in_any_container(rows):
     np.testing.assert_array_equal(hashes[order], moved)
 
 
-def test_equal_numbers_have_equal_hashes():
-    numbers = np.round(X) + 0.0  # without -0.0
-    expected = row_hashes(numbers, Y)
-    for rows in (numbers.tolist(), numbers.astype(np.float32), numbers.astype(int)):
-        np.testing.assert_array_equal(row_hashes(rows, Y), expected)
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -170,11 +163,9 @@ def test_equal_numbers_have_equal_hashes():
         [["a"], ["a", "b"], ["b"]],
         np.array([["a", 1], ["a", 2], ["b", 1]], dtype=object),
         [np.arange(5000), np.arange(1, 5001), np.r_[0:2500, 0:2501]],
-        np.arange("2026-01-01", "2026-02-01", dtype="datetime64[D]"),
-        np.arange(24).reshape(2, 3, 4),
         RNG.normal(size=(100_000, 2)),
     ],
-    ids=["numbers", "sparse", "text", "dicts", "ragged", "objects", "arrays", "dates", "cube", "many"],
+    ids=["numbers", "sparse", "text", "dicts", "ragged", "objects", "arrays", "many"],
 )
 def test_rows_that_differ_have_hashes_that_differ(rows):
     n = rows.shape[0] if hasattr(rows, "shape") else len(rows)
@@ -231,7 +222,7 @@ def test_results_do_not_depend_on_n_jobs(estimator):
         np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
 
 
-# ---------------------------------------------------------------------------- errors
+# ---------------------------------------------------------------------------- draws
 
 
 @pytest.mark.parametrize("at_most_once", [False, True])
@@ -249,9 +240,6 @@ def test_a_class_that_is_hardly_ever_drawn_is_an_error():
     units = Bootstrap(np.arange(40)[:, None], np.arange(40), None, None, stratified=True)
     with pytest.raises(UncurseError, match="none of 1000 bootstraps contains every class: the rarest has 1 rows"):
         units.draw([0])
-    # Every class has a chance of 63% here, and both 40%: another draw succeeds.
-    both = Bootstrap(np.arange(2)[:, None], np.arange(2), None, None, stratified=True)
-    assert all((both.draw([seed]) > 0).all() for seed in range(20))
 
 
 def test_the_served_model_gets_a_seed_only_if_there_is_one():

@@ -216,13 +216,6 @@ def test_labels_that_are_scored_again_and_again_count_once():
     assert widths[1] > 0.8 * widths[0]
 
 
-def test_a_line_is_the_nearest_to_the_map_on_the_top_of_the_pool():
-    clf = default_fit()
-    line, served = clf.to_affine((0.01, 0.1)), np.sort(clf.estimator_.predict_proba(POOL)[:, 1])
-    for count in (30, 100, 300):
-        assert line(served[-count:]).mean() == pytest.approx(clf.map_(served[-count:]).mean(), rel=0.01)
-
-
 # ---------------------------------------------------------------------------- size and files
 
 
