@@ -518,7 +518,7 @@ class Run:
         if not Path(path).exists():
             return 0
         try:
-            file = safe_open(path, "pt")
+            file: Any = safe_open(path, "pt")
         except (SafetensorError, OSError) as error:
             raise UncurseError(f"{path} is not a checkpoint ({error}); remove it, or name another file") from None
         with file:

@@ -49,8 +49,9 @@ class Scored:
     @classmethod
     def joined(cls, parts: Sequence[Scored], different: int) -> Scored:
         """Join the parts of folds, in which so many different rows occur."""
-        columns: Any = zip(*((part.scores, part.weights, part.labels) for part in parts), strict=True)
-        scores, weights, labels = (None if own[0] is None else np.concatenate(own) for own in columns)
+        rows = ((part.scores, part.weights, part.labels) for part in parts)
+        columns: list[Any] = [None if own[0] is None else np.concatenate(own) for own in zip(*rows, strict=True)]
+        scores, weights, labels = columns
         return cls(scores, weights, labels, len(scores) / different)
 
     def evidence(self, clip: float = 0.0) -> Evidence:

@@ -145,7 +145,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, Results, ABC):  # type: ign
             self.__dict__.pop(name, None)  # of an earlier fit
             if hasattr(self.estimator_, name):
                 self.__dict__[name] = getattr(self.estimator_, name)
-        if is_classifier(self):
+        if self._scale == "probability":
             self.classes_ = np.unique(done.target)
         return self
 
@@ -179,13 +179,14 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, Results, ABC):  # type: ign
             base, X, target, n_replicas=self.n_replicas, replicas=self.replicas, groups=groups,
             sample_weight=sample_weight, random_state=self.random_state,
         )  # fmt: skip
-        present = np.unique(plan.y if plan.weights is None else plan.y[plan.weights > 0])
-        if is_classifier(self) and len(present) < 2:
-            raise UncurseError(f"y has one class, {present.tolist()}; pass rows of both classes with positive weight")
-        labels = np.asarray(plan.y == present[-1] if is_classifier(self) else plan.y, np.float64)
-        link = "logistic" if is_classifier(self) else "identity"
-        if link == "identity" and labels.min() >= 0 and labels.max() > 0 and has_log_link(base):
-            link = "log"
+        if self._scale == "probability":
+            present = np.unique(plan.y if plan.weights is None else plan.y[plan.weights > 0])
+            if len(present) < 2:
+                raise UncurseError(f"y has one class, {present.tolist()}; pass rows of both with positive weight")
+            labels, link = (plan.y == present[1]).astype(np.float64), "logistic"
+        else:
+            positive = plan.y.min() >= 0 and plan.y.max() > 0
+            labels, link = plan.y, "log" if positive and has_log_link(base) else "identity"
         if pool is not None:
             _check_columns(base, _feature_names(X), pool, "pool")
         folds = make_folds(plan, self.cv) if method != "vad" or pool is None else []
@@ -194,7 +195,6 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, Results, ABC):  # type: ign
                 f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
-
         return cross_fit(plan, folds, pool, labels, predict=self._predictions, link=link, n_jobs=self.n_jobs)
 
     def _result(self) -> Fitted:
