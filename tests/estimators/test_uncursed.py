@@ -485,7 +485,7 @@ RAGGED[:] = [Y[:2]] * len(Y)
         (UncursedClassifierCV("tree"), Y, {}, "estimator is a str"),
         (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": POOL[:0]}, r"pool has shape \(0, 8\)"),
         (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": 5}, r"pool has shape \(\)"),
-        (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": POOL[:, :3]}, "cannot score the pool"),
+        (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": POOL[:, :3]}, "cannot score X or the pool"),
         (UncursedClassifierCV(), np.full(len(Y), np.nan), {}, "Input y contains NaN"),
         (UncursedRegressorCV(GaussianNB()), Y, {}, "GaussianNB is a classifier"),
         (UncursedRegressorCV(method="labels"), Y, {}, "method='labels'"),

@@ -114,7 +114,7 @@ def cross_fit(
     else:
         rows, weights = (plan.X, plan.weights) if pool is None else (pool, None)
         sample = np.arange(0, count, max(1, count // _SCORED_ROWS)) if folds else None
-        columns = [_score_pool(predict, rows, sample, model) for model in replicas.models]
+        columns = [_score(predict, [(rows, sample)], model)[0] for model in replicas.models]
         served = Scored(np.column_stack(columns), weights)
         parts = [Scored(scores[1]) for scores in by_fold] if folds else [served]
     scored = [*labeled, *parts] if served is None else [*labeled, *parts, served]
@@ -155,7 +155,8 @@ def train(
     first = np.random.default_rng([plan.seed, count]).permutation(count) % max(len(folds), 1)
     for number, (rows, test) in enumerate(folds):
         share = None if times >= len(folds) else np.flatnonzero((number - first) % len(folds) < times)
-        jobs += plan.jobs(rows, number + 1, partial(_score_fold, predict, plan.X, test, pool, share))
+        sources = [(plan.X, test)] if pool is None else [(plan.X, test), (pool, share)]
+        jobs += plan.jobs(rows, number + 1, partial(_score, predict, sources))
     done = run_jobs(jobs, n_jobs)
     by_fold = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
     return plan.replicas(done[: plan.count]), [
@@ -163,16 +164,12 @@ def train(
     ]
 
 
-def _score_fold(predict: Predict, X: Any, test: Rows, pool: Any, share: Rows | None, model: Any) -> list[Array]:
-    own = predict(model, take_rows(X, test))
-    return [own] if pool is None else [own, _score_pool(predict, pool, share, model)]
-
-
-def _score_pool(predict: Predict, pool: Any, rows: Rows | None, model: Any) -> Array:
+def _score(predict: Predict, sources: list[tuple[Any, Rows | None]], model: Any) -> list[Array]:
+    """Return predictions for some rows, or all, of each source."""
     try:
-        return predict(model, pool if rows is None else take_rows(pool, rows))
+        return [predict(model, X if rows is None else take_rows(X, rows)) for X, rows in sources]
     except Exception as error:  # each library has exceptions of its own
-        raise UncurseError(f"the models cannot score the pool: {' '.join(str(error).split())}") from None
+        raise UncurseError(f"the models cannot score X or the pool: {' '.join(str(error).split())}") from None
 
 
 def on_link(scores: Array, link: str) -> Array:

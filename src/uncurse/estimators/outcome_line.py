@@ -19,7 +19,7 @@ _CHANCE = 4.0  # squared difference of two lines that chance explains, in units 
 _TOP, _LEAST_TOP = 0.1, 30  # share and least number of the rows on which outcomes are compared with a line
 _BEND, _BEND_ERRORS = 0.03, 4.0  # least difference: relative, and in standard errors, which chance does not reach
 _POWERS = (0.0, 3.0)  # of the mean, from equal variances to those of an inverse Gaussian distribution
-_LEAST_LAMBDA = 0.3  # a smaller λ of the labeled rows does not determine a line in the true score
+_LEAST_RATIO = 0.3  # a smaller λ of the labeled rows does not determine a line in the true score
 _STEPS, _CLOSE, _LARGEST = 50, 1e-10, 600.0  # of Newton's method, and of a logarithm
 
 
@@ -51,7 +51,7 @@ def fit_target_line(
     line = fit_outcome_line(z[:, 0] - center, y, weight, repeats, link)
     warn_of_a_bend(z[:, 0], y, line, link)
     slope = max(line.slope, 0.0)
-    if noise >= (1 - _LEAST_LAMBDA) * variance:
+    if noise >= (1 - _LEAST_RATIO) * variance:
         return slope, line.level - slope * center, False
     ratio = 1 - noise / variance
     slope /= ratio

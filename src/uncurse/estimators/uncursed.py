@@ -35,7 +35,7 @@ from ..methods.records import FitRecord, ScoreSummary
 from ..methods.replica_calibration import calibrate_replicas
 from ..methods.vad import VAD
 from ..validation import LARGEST_SCORE, check_choice, check_finite, is_missing, warn_user
-from .cross_fitting import CLIP, CrossFit, Scored, cross_fit, make_folds, on_link
+from .cross_fitting import CLIP, CrossFit, cross_fit, make_folds, on_link
 from .outcome_line import fit_target_line, has_log_link
 from .replicas import ReplicaPlan, check_is_estimator
 
@@ -385,7 +385,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
                 lines = None
                 if rows is not None and done.served_pool is not None:
                     # A column of the pool holds scores of the models of all folds, whose errors average out.
-                    lines = lines_of(Scored(done.served_pool.scores).evidence(clip).moments, replica_kind(kind))
+                    lines = lines_of(done.served_pool.evidence(clip).moments, replica_kind(kind))
                 fitted = fit_auto(pool, rows, lines=lines, **options).fitted()
         except UncurseError as error:
             if self.method == "labels":
