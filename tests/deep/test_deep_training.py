@@ -169,15 +169,6 @@ def test_a_training_that_diverges_is_reported():
         train_replicas(linear, (x * 1e20, y), epochs=3, learning_rate=1e30, batch_size=8)
 
 
-def test_a_card_that_is_too_small_is_named(monkeypatch):
-    def too_much():
-        raise torch.cuda.OutOfMemoryError
-
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a card")
-    with pytest.raises(UncurseError, match=r"80 replicas do not fit into the memory of a card"):
-        train_replicas(too_much, pairs(), n_replicas=80)
-
-
 # ---------------------------------------------------------------------- the process
 
 

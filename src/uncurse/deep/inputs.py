@@ -88,5 +88,5 @@ def pick_device(device: Any) -> torch.device:
         found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:
-        raise UncurseError(f"device={device!r}: {error}; leave it out, or pass cpu") from None
+        raise UncurseError(f"device={device!r} is unknown or absent: {error}; leave it out, or pass cpu") from None
     return found

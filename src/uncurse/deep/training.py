@@ -267,26 +267,20 @@ def train_stack(
 ) -> Replicas:
     """Train the stack made for a device. `rows` (R, n) are those of each replica; `on_snapshot` replaces keeping."""
     device = pick_device(device)
-    try:
-        inputs, label = tensors_of(dataset, device)
-        weight = None
-        if sample_weight is not None:
-            checked: Any = check_weights(tensor(sample_weight).cpu().numpy(), len(label))
-            weight = torch.from_numpy(checked / checked.mean()).float().to(device)
-        with _settings(device):
-            stack = make_stack(device)
-        run = Run(stack, plan, inputs, label, weight=weight, rows=rows)
-        if on_snapshot is not None:
-            run.on_snapshot = lambda share: on_snapshot(share, Replicas(run))
-        work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, run.n)  # of a step
-        bar = _bar() if progress is None else nullcontext(progress)
-        with bar as report, _settings(device, work), torch.enable_grad():
-            run.train(report, checkpoint)
-    except torch.cuda.OutOfMemoryError as error:
-        raise UncurseError(
-            f"{plan.n_replicas} replicas do not fit into the memory of {torch.cuda.get_device_name(device)}; train "
-            "fewer at a time (seed= goes on where the last ended), or with smaller tables"
-        ) from error
+    inputs, label = tensors_of(dataset, device)
+    weight = None
+    if sample_weight is not None:
+        checked: Any = check_weights(tensor(sample_weight).cpu().numpy(), len(label))
+        weight = torch.from_numpy(checked / checked.mean()).float().to(device)
+    with _settings(device):
+        stack = make_stack(device)
+    run = Run(stack, plan, inputs, label, weight=weight, rows=rows)
+    if on_snapshot is not None:
+        run.on_snapshot = lambda share: on_snapshot(share, Replicas(run))
+    work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, run.n)  # of a step
+    bar = _bar() if progress is None else nullcontext(progress)
+    with bar as report, _settings(device, work), torch.enable_grad():
+        run.train(report, checkpoint)
     return Replicas(run)
 
 

@@ -155,7 +155,9 @@ def train(
     first = np.random.default_rng([plan.seed, count]).permutation(count) % max(len(folds), 1)
     for number, (rows, test) in enumerate(folds):
         share = None if times >= len(folds) else np.flatnonzero((number - first) % len(folds) < times)
-        sources = [(plan.X, test)] if pool is None else [(plan.X, test), (pool, share)]
+        sources: list[tuple[Any, Rows | None]] = [(plan.X, test)]
+        if pool is not None:
+            sources.append((pool, share))
         jobs += plan.jobs(rows, number + 1, partial(_score, predict, sources))
     done = run_jobs(jobs, n_jobs)
     by_fold = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
