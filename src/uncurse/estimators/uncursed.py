@@ -26,9 +26,9 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Histogram
 from ..links import logit
-from ..maps import Affine, Curve, ScoreMap, compose
+from ..maps import Affine, Curve, compose
 from ..methods.auto import fit_auto
-from ..methods.fitted import Fitted, Results
+from ..methods.fitted import Fitted, FittedParts
 from ..methods.label_free import lines_of
 from ..methods.noise import replica_kind
 from ..methods.records import FitRecord, ScoreSummary
@@ -51,13 +51,12 @@ _TREES_AND_LINEAR = (
 )
 
 
-class CrossFitted(MetaEstimatorMixin, BaseEstimator, Results, ABC):  # type: ignore[misc]
+class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type: ignore[misc]
     """Base of the classifier and the regressor."""
 
     _default_estimator: str  # in sklearn.linear_model
     _methods: tuple[str, ...]
     _scale: str
-    fitted_: Fitted
 
     def __init__(
         self,
@@ -200,27 +199,6 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, Results, ABC):  # type: ign
     def _result(self) -> Fitted:
         check_is_fitted(self)
         return self.fitted_
-
-    @property
-    def map_(self) -> ScoreMap:
-        """Score map of the served predictions."""
-        return self.fitted_.map
-
-    @property
-    def record_(self) -> FitRecord:
-        """How the map was fitted."""
-        assert self.fitted_.record is not None
-        return self.fitted_.record
-
-    @property
-    def method_(self) -> str:
-        """Chosen method."""
-        return self.record_.method
-
-    @property
-    def reason_(self) -> str:
-        """Why it was chosen."""
-        return self.record_.reason
 
     def _mapped(self, X: Any) -> Array:
         check_is_fitted(self)
