@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -179,15 +178,8 @@ def test_parameters_may_have_any_name(name, tmp_path):
 x, y = data()
 OTHER = {
     "seed": ({"seed": 1}, "seed was 0, here 1"),
-    "learning rate": ({"learning_rate": 0.2}, "learning_rate was "),
-    "epochs": ({"epochs": 2}, "epochs was "),
-    "replicas": ({"n_replicas": 3}, "n_replicas was "),
-    "batch": ({"batch_size": 64}, "batch_size was "),
-    "optimizer": ({"optimizer": "adam"}, "optimizer was "),
-    "bootstrap": ({"bootstrap": True}, "bootstrap was "),
     "snapshots": ({"snapshots": 0.5}, "snapshots was "),
     "model": ({"model": lambda: Lively(9)}, "model was "),
-    "rows": ({"dataset": data(151)}, "data was "),
     "labels": ({"dataset": (x, 1 - y)}, "data was "),
     "inputs": ({"dataset": (x[::-1].copy(), y)}, "data was "),
     "weights": ({"sample_weight": 1 + y}, "data was "),
@@ -206,19 +198,16 @@ def finished(tmp_path_factory):
 def test_a_checkpoint_of_another_training_is_refused(what, finished, tmp_path):
     options, message = OTHER[what]
     (tmp_path / "c").write_bytes(finished)
-    with pytest.raises(UncurseError, match=rf"c is a checkpoint of another training \({message}.*\); remove it, or"):
+    with pytest.raises(UncurseError, match=rf"(?s)c is a checkpoint of another training \({message}.*; remove it"):
         train_replicas(**{"model": Lively, "dataset": data(), "checkpoint": tmp_path / "c", **options})
     assert (tmp_path / "c").read_bytes() == finished
 
 
-def rewrite(path, *, without=None, shape=None, **changes):
-    """Write the file with other fields in its head, without a tensor, or with one of another shape."""
+def rewrite(path, **changes):
+    """Write the file with other fields in its head."""
     with safe_open(path, "pt") as file:
         head = file.metadata()
-    tensors = {name: value for name, value in load_file(path).items() if name != without}
-    if shape is not None:
-        tensors[shape] = torch.zeros(2, 2)
-    save_file(tensors, path, {**head, **changes})
+    save_file(load_file(path), path, {**head, **changes})
 
 
 DAMAGE = {
@@ -229,9 +218,6 @@ DAMAGE = {
     "no head": lambda path: save_file({"x": torch.zeros(3)}, path),
     "another schema": lambda path: rewrite(path, schema_version="99"),
     "another kind": lambda path: rewrite(path, kind="map"),
-    "no description": lambda path: rewrite(path, about=json.dumps({})),
-    "a tensor less": lambda path: rewrite(path, without="models/0.weight"),
-    "another shape": lambda path: rewrite(path, shape="models/0.weight"),
 }
 
 

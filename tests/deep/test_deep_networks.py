@@ -347,11 +347,11 @@ class Fails(Flat):
 
 widths = iter(range(4, 100))
 NOT_STACKED = {
-    "reads a value": (Reads, "cannot be stacked .*train such replicas one after another"),
-    "decides by a value": (Decides, "cannot be stacked .*train such replicas one after another"),
-    "bag": (lambda: nn.EmbeddingBag(3, 1), "EmbeddingBag cannot be stacked"),
-    "recurrent": (lambda: nn.Sequential(nn.LSTM(3, 1)), "LSTM cannot be stacked"),
-    "sparse": (lambda: nn.Embedding(3, 1, sparse=True), "Embedding cannot be stacked"),
+    "reads a value": (Reads, "cannot be stacked; train such replicas one after another"),
+    "decides by a value": (Decides, "cannot be stacked; train such replicas one after another"),
+    "bag": (lambda: nn.EmbeddingBag(3, 1), "this network has EmbeddingBag.* cannot be stacked"),
+    "recurrent": (lambda: nn.Sequential(nn.LSTM(3, 1)), "lstm.* cannot be stacked"),
+    "sparse": (lambda: nn.Embedding(3, 1, sparse=True), "this network has Embedding.* cannot be stacked"),
     "other shapes": (lambda: Flat(3, next(widths)), "every call must make the same shapes"),
     "a module": (nn.Linear(3, 1), "model is a Linear; pass a function"),
     "text": ("dlrm", "model is a str; pass a function"),

@@ -9,14 +9,13 @@ import pytest
 from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from uncurse.errors import UncurseError
 from uncurse.estimators import fit_replicas
@@ -154,13 +153,6 @@ def test_bootstraps_do_not_depend_on_the_order_of_rows_in_any_container(rows):
     np.testing.assert_array_equal(hashes[order], moved)
 
 
-def test_equal_numbers_have_equal_hashes():
-    numbers = np.round(X) + 0.0  # without -0.0
-    expected = row_hashes(numbers, Y)
-    for rows in (numbers.tolist(), numbers.astype(np.float32), numbers.astype(int)):
-        np.testing.assert_array_equal(row_hashes(rows, Y), expected)
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -171,11 +163,9 @@ def test_equal_numbers_have_equal_hashes():
         [["a"], ["a", "b"], ["b"]],
         np.array([["a", 1], ["a", 2], ["b", 1]], dtype=object),
         [np.arange(5000), np.arange(1, 5001), np.r_[0:2500, 0:2501]],
-        np.arange("2026-01-01", "2026-02-01", dtype="datetime64[D]"),
-        np.arange(24).reshape(2, 3, 4),
         RNG.normal(size=(100_000, 2)),
     ],
-    ids=["numbers", "sparse", "text", "dicts", "ragged", "objects", "arrays", "dates", "cube", "many"],
+    ids=["numbers", "sparse", "text", "dicts", "ragged", "objects", "arrays", "many"],
 )
 def test_rows_that_differ_have_hashes_that_differ(rows):
     n = rows.shape[0] if hasattr(rows, "shape") else len(rows)
@@ -232,26 +222,7 @@ def test_results_do_not_depend_on_n_jobs(estimator):
         np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
 
 
-# ---------------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize("requested", [False, True])
-def test_the_error_names_the_parts_of_a_pipeline_that_take_weights(requested):
-    rows, weights = np.column_stack([X[:, :2], X[:, 2].round()]), np.where(Y, 3.0, 1.0)
-    with config_context(enable_metadata_routing=True):
-        scaler, model = StandardScaler(), LogisticRegression()
-        if requested:
-            model.set_fit_request(sample_weight=True)
-        columns = make_column_transformer((scaler, [0, 1]), (OneHotEncoder(handle_unknown="ignore"), [2]))
-        pipeline = make_pipeline(columns, model)
-        start = "the model cannot be fitted: .* Call" if requested else "Pipeline does not request sample_weight; call"
-        remedy = r"set_fit_request\(sample_weight=True\) on LogisticRegression, and with False on StandardScaler, "
-        with pytest.raises(UncurseError, match=f"^{start} {remedy}which would take weights too$"):
-            fit_replicas(pipeline, rows, Y, sample_weight=weights)
-        model.set_fit_request(sample_weight=True)
-        scaler.set_fit_request(sample_weight=False)
-        fitted = fit_replicas(pipeline, rows, Y, sample_weight=weights, random_state=0)
-    assert fitted.served[-1].intercept_ > clone(pipeline).fit(rows, Y)[-1].intercept_ + 0.5
+# ---------------------------------------------------------------------------- draws
 
 
 @pytest.mark.parametrize("at_most_once", [False, True])
@@ -269,9 +240,6 @@ def test_a_class_that_is_hardly_ever_drawn_is_an_error():
     units = Bootstrap(np.arange(40)[:, None], np.arange(40), None, None, stratified=True)
     with pytest.raises(UncurseError, match="none of 1000 bootstraps contains every class: the rarest has 1 rows"):
         units.draw([0])
-    # Every class has a chance of 63% here, and both 40%: another draw succeeds.
-    both = Bootstrap(np.arange(2)[:, None], np.arange(2), None, None, stratified=True)
-    assert all((both.draw([seed]) > 0).all() for seed in range(20))
 
 
 def test_the_served_model_gets_a_seed_only_if_there_is_one():
@@ -301,15 +269,13 @@ ONES = np.ones(120)
         (GaussianNB(), {"n_replicas": 2**63}, "n_replicas=9223372036854775808"),
         (GaussianNB(), {"replicas": "seeds"}, "GaussianNB has no random_state"),
         (LogisticRegression(), {"replicas": "seeds"}, "LogisticRegression does not depend on its random_state"),
-        (KNeighborsClassifier(), {"sample_weight": ONES}, "KNeighborsClassifier does not support sample_weight"),
+        (KNeighborsClassifier(), {"sample_weight": ONES}, "KNeighborsClassifier takes no sample_weight"),
         (Ridge(), {"sample_weight": np.r_[1e3, np.ones(119)]}, "1.25 effective rows of 120"),
         (GaussianNB(), {"n_jobs": 0}, "n_jobs=0"),
         (GaussianNB(), {"n_jobs": "x"}, "n_jobs='x'"),
         (GaussianNB(), {"random_state": "x"}, "'x' cannot be used to seed"),
         (GaussianNB(), {"y": Y[:-1]}, "inconsistent numbers of samples"),
         (GaussianNB(), {"y": None}, "y is None"),
-        (GaussianNB(), {"y": Y + 1j}, "y holds complex numbers"),
-        (GaussianNB(), {"y": np.array(["a", 1] * 60, object)}, "y mixes labels"),
         (GaussianNB(), {"X": 5}, "Expected sequence or array-like"),
         (GaussianNB(), {"X": np.full((120, 3), np.nan)}, "model cannot be fitted: .*NaN"),
         (GaussianNB, {}, "estimator is the class GaussianNB"),
@@ -322,18 +288,10 @@ def test_errors_name_the_value(estimator, options, message):
         fit_replicas(estimator, **{"X": X, "y": Y, **options})
 
 
-@pytest.mark.parametrize(
-    ("estimator", "message"),
-    [
-        (GaussianNB(), "GaussianNB does not request sample_weight"),
-        (make_pipeline(StandardScaler(), KNeighborsClassifier()), "Pipeline does not support sample_weight"),
-    ],
-)
-def test_weights_that_are_not_requested_are_an_error(estimator, message):
-    with config_context(enable_metadata_routing=True), pytest.raises(UncurseError, match=message):
-        fit_replicas(estimator, X, Y, sample_weight=ONES)
-
-
-def test_a_frozen_model_needs_no_support_for_weights():
-    frozen = FrozenEstimator(KNeighborsClassifier(3).fit(X, Y))
-    assert len(fit_replicas(frozen, X, Y, sample_weight=ONES).models) == 3
+def test_weights_that_are_not_requested_are_an_error():
+    with config_context(enable_metadata_routing=True):
+        with pytest.raises(UncurseError, match="GaussianNB takes no sample_weight"):
+            fit_replicas(GaussianNB(), X, Y, sample_weight=ONES)
+        requested = make_pipeline(StandardScaler(), GaussianNB().set_fit_request(sample_weight=True))
+        with pytest.raises(UncurseError, match=r"the model cannot be fitted: .*StandardScaler"):
+            fit_replicas(requested, X, Y, sample_weight=ONES)

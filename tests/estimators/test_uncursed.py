@@ -14,7 +14,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneOut, RepeatedStratifiedKFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, LeaveOneOut, RepeatedStratifiedKFold, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -150,9 +150,8 @@ def test_the_ranking_of_the_base_model_is_kept(base):
     assert (clf.predict(POOL) == (after > 0.5)).all()
 
 
-@pytest.mark.parametrize("cv", [None, False])
-def test_vad_without_folds_is_vad_of_the_replicas(cv):
-    clf = UncursedClassifierCV(LOGISTIC, method="vad", cv=cv, random_state=0).fit(X, Y, pool=POOL)
+def test_vad_without_folds_is_vad_of_the_replicas():
+    clf = UncursedClassifierCV(LOGISTIC, method="vad", cv=None, random_state=0).fit(X, Y, pool=POOL)
     scores = np.column_stack([model.predict_proba(POOL)[:, 1] for model in (clf.estimator_, *clf.replicas_)])
     assert scores.shape == (3000, 3)
     vad = VAD(scale="probability", replicas="bootstrap", lambda_floor=0.01).fit(scores)
@@ -217,13 +216,6 @@ def test_labels_that_are_scored_again_and_again_count_once():
     assert widths[1] > 0.8 * widths[0]
 
 
-def test_a_line_is_the_nearest_to_the_map_on_the_top_of_the_pool():
-    clf = default_fit()
-    line, served = clf.to_affine((0.01, 0.1)), np.sort(clf.estimator_.predict_proba(POOL)[:, 1])
-    for count in (30, 100, 300):
-        assert line(served[-count:]).mean() == pytest.approx(clf.map_(served[-count:]).mean(), rel=0.01)
-
-
 # ---------------------------------------------------------------------------- size and files
 
 
@@ -270,9 +262,6 @@ def test_sparse_rows_and_names_of_classes_give_the_same_predictions():
     assert clf.classes_.tolist() == ["no", "yes"]
     np.testing.assert_array_equal(clf.predict(pool), names[(clf.predict_proba(pool)[:, 1] > 0.5).astype(int)])
     np.testing.assert_allclose(dense.predict_proba(POOL), expected, rtol=1e-4)
-    objects = UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, np.array(Y == 1, dtype=object), pool=POOL)
-    assert objects.classes_.tolist() == [False, True]
-    np.testing.assert_array_equal(objects.predict_proba(POOL), expected)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -362,7 +351,7 @@ def test_boosted_trees_take_frames_with_categories(name):
     p = clf.predict_proba(frame(POOL))
     assert p.shape == (3000, 2)
     assert p[:, 1].std() > 0
-    with pytest.raises(UncurseError, match="pool has 0 rows"):
+    with pytest.raises(UncurseError, match=r"pool has shape \(0, 2\)"):
         clf.fit(frame(X), Y, pool=frame(POOL)[:0])
 
 
@@ -371,10 +360,11 @@ def test_a_frame_with_other_columns_is_refused_for_lightgbm():
     names = [f"x{i}" for i in range(X.shape[1])]
     rows, pool = (pandas.DataFrame(values, columns=names) for values in (X, POOL))
     clf = UncursedClassifierCV(boosted("lightgbm"), cv=2, random_state=0).fit(rows, Y, pool=pool)
-    for other, message in ((pool[names[::-1]], "another order"), (pool.rename(columns={"x0": "z"}), "'x0'")):
-        with pytest.raises(UncurseError, match=f"pool .*{message}"):
+    others = (pool[names[::-1]], "'x7'"), (pool.rename(columns={"x0": "z"}), "'z'"), (pool[names[:3]], "None")
+    for other, first in others:
+        with pytest.raises(UncurseError, match=f"of pool is {first}"):
             clf.fit(rows, Y, pool=other)
-        with pytest.raises(UncurseError, match=f"X .*{message}"):
+        with pytest.raises(UncurseError, match=f"of X is {first}"):
             clf.predict_proba(other)
     by_name = make_pipeline(ColumnTransformer([("keep", "passthrough", names)]), LOGISTIC)  # in any order
     other = UncursedClassifierCV(by_name, cv=2, random_state=0).fit(rows, Y, pool=pool[names[::-1]])
@@ -408,10 +398,8 @@ def test_a_constant_model_is_not_changed_and_warns(wrapper, method):
         wrapper.fit(X, Y, pool=POOL)
     np.testing.assert_allclose(getattr(wrapper, method)(X), getattr(wrapper.estimator_, method)(X))
     assert wrapper.method_ == "nothing"
-    assert hasattr(wrapper, "interval") == (method == "predict_proba")
-    if method == "predict_proba":
-        with pytest.raises(UncurseError, match="no intervals: the base model predicts the same value"):
-            wrapper.interval(0.1)
+    with pytest.raises(UncurseError, match="no intervals: the base model predicts the same value"):
+        wrapper.interval(0.1)
 
 
 def test_folds_of_one_row_are_no_constant_model():
@@ -425,7 +413,7 @@ def test_there_are_no_more_folds_than_rows_of_a_class_or_groups():
     with pytest.warns(UserWarning, match="rows for 3 folds only, not for 5"):
         UncursedClassifierCV(LOGISTIC, random_state=0).fit(X[:40], target)
     few = pytest.warns(UserWarning, match="groups for 3 folds only, not for 5")
-    with few, pytest.warns(UserWarning, match="groups has 3 values"):
+    with few, pytest.warns(UserWarning, match="number of groups is 3"):
         UncursedClassifierCV(LOGISTIC, random_state=0).fit(X, Y, groups=np.arange(len(Y)) % 3)
     network = MLPClassifier(hidden_layer_sizes=2, max_iter=300, tol=0.1, random_state=0)
     with pytest.warns(UserWarning, match="too few groups for two folds"):
@@ -486,19 +474,18 @@ RAGGED[:] = [Y[:2]] * len(Y)
         (UncursedClassifierCV(FrozenEstimator(GaussianNB().fit(X, THREE))), Y, {}, "frozen model has .*0, 1, 2.*"),
         (UncursedClassifierCV(method="magic"), Y, {}, "method='magic'"),
         (UncursedClassifierCV(method="labels", cv=None), Y, {}, "method='labels' needs labels"),
-        (UncursedClassifierCV(method="labels", cv=False), Y, {}, "method='labels' needs labels"),
         (UncursedClassifierCV(cv=1), Y, {}, "cv=1"),
         (UncursedClassifierCV(cv=True), Y, {}, "cv=True"),
         (UncursedClassifierCV(cv=[("a", "b")]), Y, {}, "does not split the rows"),
         (UncursedClassifierCV(cv=ONE_CLASS), Y, {"groups": PURE}, "fold 0 have one class"),
         (UncursedClassifierCV(), Y, {"groups": [None] * 100 + ["a"] * 300}, "groups"),
-        (UncursedClassifierCV(), Y, {"groups": np.zeros(len(Y))}, "groups has one value"),
+        (UncursedClassifierCV(), Y, {"groups": np.zeros(len(Y))}, "number of groups is 1"),
         (UncursedClassifierCV(replicas="twins"), Y, {}, "replicas='twins'"),
         (UncursedClassifierCV(GaussianNB(), replicas="seeds"), Y, {}, "GaussianNB has no random_state"),
         (UncursedClassifierCV("tree"), Y, {}, "estimator is a str"),
-        (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": POOL[:0]}, "pool has 0 rows"),
-        (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": 5}, "pool has no rows"),
-        (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": POOL[:, :3]}, "cannot score the pool"),
+        (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": POOL[:0]}, r"pool has shape \(0, 8\)"),
+        (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": 5}, r"pool has shape \(\)"),
+        (UncursedClassifierCV(LOGISTIC, cv=2), Y, {"pool": POOL[:, :3]}, "cannot score X or the pool"),
         (UncursedClassifierCV(), np.full(len(Y), np.nan), {}, "Input y contains NaN"),
         (UncursedRegressorCV(GaussianNB()), Y, {}, "GaussianNB is a classifier"),
         (UncursedRegressorCV(method="labels"), Y, {}, "method='labels'"),
@@ -524,14 +511,8 @@ def test_a_failed_refit_keeps_the_previous_state():
 def test_missing_labels_are_counted_and_named(missing):
     labels = [*Y.tolist()[:-2], *[pytest.importorskip("pandas").NA if missing == "<NA>" else missing] * 2]
     where = rf"y\[{len(Y) - 2}\] is {missing} \(2 such values\)"
-    with pytest.raises(UncurseError, match=f"{where}.*: drop those rows, or pass them as the pool"):
+    with pytest.raises(UncurseError, match=f"{where}; drop those rows, or pass them as the pool"):
         UncursedClassifierCV(LOGISTIC).fit(X, np.array(labels, dtype=object))
-
-
-def test_groups_that_a_search_inside_needs_are_explained():
-    search = GridSearchCV(LOGISTIC, {"C": [0.1, 1.0]}, cv=GroupKFold(2))
-    with pytest.raises(UncurseError, match="Groups are not passed to the model: tune it by its groups first"):
-        UncursedClassifierCV(search, cv=2).fit(X, Y, groups=np.arange(len(Y)) % 40)
 
 
 # ---------------------------------------------------------------------------- folds, weights and pools of all kinds

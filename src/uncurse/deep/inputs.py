@@ -40,13 +40,11 @@ def tensors_of(dataset: Dataset, device: torch.device) -> tuple[list[Tensor], Te
     """Return inputs and labels to train on, on the device."""
     parts = [tensor(part).to(device) for part in _parts(dataset)]
     if len(parts) < 2:
-        raise UncurseError(f"the data set has {len(parts)} part{'s' * (len(parts) != 1)}; pass (inputs, …, labels)")
+        raise UncurseError("the data set has no labels; pass (inputs, …, labels)")
     inputs, label = parts[:-1], parts[-1].reshape(-1)
     if not len(label):
         raise UncurseError("the data set has no rows; pass some to train on")
     for i, x in enumerate(inputs):
-        if not x.ndim:
-            raise UncurseError(f"input {i} is a single number; pass one row for each label")
         _check_length(i, len(x), len(label), "the labels")
         check_finite(x, i)
     bad = label[(label != 0) & (label != 1)]
@@ -62,7 +60,7 @@ def inputs_of(dataset: Dataset, widths: list[tuple[int, ...]]) -> list[Any]:
         raise UncurseError(f"the network takes {count} inputs and the data set has {len(parts)}; labels may follow")
     for i, (x, width) in enumerate(zip(parts, widths, strict=False)):
         shape = tuple(x.shape[1:])
-        if shape != width or not x.ndim:
+        if shape != width:
             raise UncurseError(f"input {i} has rows of shape {shape}, in training they were {width}; pass the same")
         _check_length(i, len(x), len(parts[0]), "input 0")
     return parts[:count]
@@ -88,8 +86,7 @@ def pick_device(device: Any) -> torch.device:
     """Return the requested device; by default the GPU if there is one."""
     try:
         found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError:
-        raise UncurseError(f"device={device!r} is unknown; pass cuda or cpu, or leave it out") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise UncurseError(f"device={device!r}, and PyTorch finds no GPU here; leave it out, or pass cpu")
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise UncurseError(f"device={device!r} is unknown or absent: {error}; leave it out, or pass cpu") from None
     return found

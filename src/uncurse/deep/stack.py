@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -15,10 +14,9 @@ from torch import Tensor, nn
 from ..errors import UncurseError
 
 _REMEDY = (
-    "a network that reads values to decide what to do (.item(), an if on a tensor), sparse gradients, EmbeddingBag and "
+    "networks that read values to decide what to do (.item(), an if on a tensor), sparse gradients, EmbeddingBag and "
     "recurrent layers cannot be stacked; train such replicas one after another"
 )
-_UNSTACKABLE = re.compile(r"vmap|\.item\(\)|data-dependent|batching rule|functorch", re.IGNORECASE)
 
 
 class Stack:
@@ -95,13 +93,12 @@ class ModuleStack(Stack):
     def __init__(self, modules: Sequence[nn.Module], device: torch.device) -> None:
         super().__init__(len(modules), device)
         for part in chain.from_iterable(module.modules() for module in modules):
-            if getattr(part, "sparse", False) or isinstance(part, nn.EmbeddingBag | nn.RNNBase):
-                raise UncurseError(f"{type(part).__name__} cannot be stacked: {_REMEDY}")
+            if getattr(part, "sparse", False) or isinstance(part, nn.EmbeddingBag):
+                raise UncurseError(f"this network has {part}: {_REMEDY}")
         try:
             weights, self.buffers = torch.func.stack_module_state([module.train() for module in modules])
         except RuntimeError as error:
-            message = f"these modules cannot be stacked ({error}): every call must make the same shapes"
-            raise UncurseError(message) from None
+            raise UncurseError(f"every call must make the same shapes of weights: {error}") from None
         self.weights = {name: w.detach().requires_grad_(w.requires_grad) for name, w in weights.items()}
         if not any(w.requires_grad for w in self.weights.values()):
             raise UncurseError("this network has no weights that want a gradient; there is nothing to train")
@@ -150,9 +147,7 @@ class ModuleStack(Stack):
                 z = call(self.weights, self.buffers, *given)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            if _UNSTACKABLE.search(str(error)):
-                raise UncurseError(f"this network cannot be stacked ({reason}): {_REMEDY}") from error
-            raise UncurseError(f"this network failed on a batch of {rows} rows: {reason}") from error
+            raise UncurseError(f"this network failed on a batch of {rows} rows: {reason}; {_REMEDY}") from error
         if z.dim() == 3 and z.shape[2] == 1:
             z = z[..., 0]
         if z.shape != (self.replicas, rows):

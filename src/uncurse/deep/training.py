@@ -12,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -225,7 +224,8 @@ class Plan:
     final_rate: float | None = None  # the learning rate falls linearly to it
 
     def __post_init__(self) -> None:
-        checked: dict[str, Any] = {name: check_count(getattr(self, name), name) for name in _COUNTS}
+        counts = ("n_replicas", "epochs", "batch_size")
+        checked: dict[str, Any] = {name: check_count(getattr(self, name), name) for name in counts}
         check_choice("optimizer", self.optimizer, ("sgd", "adam"))
         checked["learning_rate"] = rate = check_number(self.learning_rate, "learning_rate")
         if not rate > 0:
@@ -253,9 +253,6 @@ class Plan:
         return self.learning_rate + done * (self.final_rate - self.learning_rate)
 
 
-_COUNTS = ("n_replicas", "epochs", "batch_size")
-
-
 def train_stack(
     make_stack: Callable[[torch.device], Stack],
     dataset: Dataset,
@@ -270,25 +267,20 @@ def train_stack(
 ) -> Replicas:
     """Train the stack made for a device. `rows` (R, n) are those of each replica; `on_snapshot` replaces keeping."""
     device = pick_device(device)
-    try:
-        inputs, label = tensors_of(dataset, device)
-        weight = None
-        if sample_weight is not None:
-            checked: Any = check_weights(tensor(sample_weight).cpu().numpy(), len(label))
-            weight = torch.from_numpy(checked / checked.mean()).float().to(device)
-        with _settings(device):
-            stack = make_stack(device)
-        run = Run(stack, plan, inputs, label, weight=weight, rows=rows)
-        if on_snapshot is not None:
-            run.on_snapshot = lambda share: on_snapshot(share, Replicas(run))
-        work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, run.n)  # of a step
-        with _bar_or(progress) as report, _settings(device, work), torch.enable_grad():
-            run.train(report, checkpoint)
-    except torch.cuda.OutOfMemoryError as error:
-        raise UncurseError(
-            f"{plan.n_replicas} replicas do not fit into the memory of {torch.cuda.get_device_name(device)}; train "
-            "fewer at a time (seed= goes on where the last ended), or with smaller tables"
-        ) from error
+    inputs, label = tensors_of(dataset, device)
+    weight = None
+    if sample_weight is not None:
+        checked: Any = check_weights(tensor(sample_weight).cpu().numpy(), len(label))
+        weight = torch.from_numpy(checked / checked.mean()).float().to(device)
+    with _settings(device):
+        stack = make_stack(device)
+    run = Run(stack, plan, inputs, label, weight=weight, rows=rows)
+    if on_snapshot is not None:
+        run.on_snapshot = lambda share: on_snapshot(share, Replicas(run))
+    work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, run.n)  # of a step
+    bar = _bar() if progress is None else nullcontext(progress)
+    with bar as report, _settings(device, work), torch.enable_grad():
+        run.train(report, checkpoint)
     return Replicas(run)
 
 
@@ -307,10 +299,10 @@ def _settings(device: torch.device, work: int = _SMALL) -> Iterator[None]:
 
 
 @contextmanager
-def _bar_or(progress: Callable[[Progress], None] | None) -> Iterator[Callable[[Progress], None] | None]:
-    """Yield the caller's function, or that of a bar if standard error is a terminal."""
-    if progress is not None or not sys.stderr.isatty():
-        yield progress
+def _bar() -> Iterator[Callable[[Progress], None] | None]:
+    """Yield the function of a progress bar, or None if standard error is not a terminal."""
+    if not sys.stderr.isatty():
+        yield None
         return
     from rich.console import Console
     from rich.progress import Progress as Bar
@@ -372,39 +364,37 @@ class Run:
         began = reported = saved = time.perf_counter()
         took, earlier = 0.0, self.trained(done)
         while done < self.steps:
-            epoch, first = divmod(done, self.per_epoch)
-            if first == 0:
+            epoch, step = divmod(done, self.per_epoch)
+            if step == 0:
                 self.loss.zero_()
-            tail = self.shuffle(epoch)
-            self.place.fill_(first)
-            for step in range(first, self.per_epoch):
-                rate = plan.rate_at(done / self.steps)
-                if rate != stack.learning_rate:
-                    stack.learning_rate, self.graph = rate, None if self.graph is None else 0  # a graph has constants
-                stack.reseed(plan.seed, done)
-                if step < self.whole:
-                    self.advance()
-                else:
-                    self.step(tail)
-                done += 1
-                for share in plan.snapshots:
-                    if done == max(1, round(share * self.steps)):
-                        self.on_snapshot(share)
-                ends = step + 1 == self.per_epoch
-                if ends:
-                    self.end_epoch(epoch)
-                now = time.perf_counter()
-                if checkpoint is not None and (
-                    done == self.steps or now - saved > max(1, took / 3) * _CHECKPOINT_SECONDS
-                ):
-                    self.save(checkpoint, done, about)
-                    saved = time.perf_counter()
-                    took = saved - now
-                if report is not None and (ends or (done % 32 == 0 and now - reported > 1)):  # reading a loss waits
-                    speed = (self.trained(done) - earlier) * plan.n_replicas / (now - began)
-                    loss = float(self.loss.mean()) / (self.trained(done) - epoch * self.n)
-                    report(Progress(done, self.steps, speed, loss))
-                    reported = now
+            if step == 0 or done == self.began:
+                tail = self.shuffle(epoch)
+                self.place.fill_(step)
+            rate = plan.rate_at(done / self.steps)
+            if rate != stack.learning_rate:
+                stack.learning_rate, self.graph = rate, None if self.graph is None else 0  # a graph has constants
+            stack.reseed(plan.seed, done)
+            if step < self.whole:
+                self.advance()
+            else:
+                self.step(tail)
+            done += 1
+            for share in plan.snapshots:
+                if done == max(1, round(share * self.steps)):
+                    self.on_snapshot(share)
+            ends = step + 1 == self.per_epoch
+            if ends:
+                self.end_epoch(epoch)
+            now = time.perf_counter()
+            if checkpoint is not None and (done == self.steps or now - saved > max(1, took / 3) * _CHECKPOINT_SECONDS):
+                self.save(checkpoint, done, about)
+                saved = time.perf_counter()
+                took = saved - now
+            if report is not None and (ends or (done % 32 == 0 and now - reported > 1)):  # reading a loss waits
+                speed = (self.trained(done) - earlier) * plan.n_replicas / (now - began)
+                loss = float(self.loss.mean()) / (self.trained(done) - epoch * self.n)
+                report(Progress(done, self.steps, speed, loss))
+                reported = now
 
     def trained(self, step: int) -> int:
         """Return how many rows a replica was trained on before a step."""
@@ -522,30 +512,27 @@ class Run:
         if not Path(path).exists():
             return 0
         try:
-            with safe_open(path, "pt") as file:
-                head = file.metadata() or {}
-                if (head.get("kind"), head.get("schema_version")) != ("checkpoint", str(SCHEMA_VERSION)):
-                    raise UncurseError(f"is not a checkpoint of schema_version {SCHEMA_VERSION}")
-                _check_same(json.loads(head["about"]), json.loads(about))
-                for name, x in self.state().items():
-                    x.copy_(file.get_tensor(name))
-                for name in file.keys():  # noqa: SIM118
-                    if name.startswith("snapshots/"):
-                        _, share, part = name.split("/", 2)
-                        self.snapshots.setdefault(float(share), {})[part] = file.get_tensor(name)
-                return int(head["step"])
-        except UncurseError as error:
-            reason = str(error)
-        except (SafetensorError, OSError, ValueError, LookupError, RuntimeError) as error:
-            reason = f"is not a checkpoint ({error})"
-        raise UncurseError(f"{path} {reason}; remove it, or name another file")
-
-
-def _check_same(was: dict[str, Any], here: dict[str, Any]) -> None:
-    for name, value in here.items():
-        if was[name] != value:
-            before, now = (shorten(repr(x), 119, placeholder=" …") for x in (was[name], value))
-            raise UncurseError(f"is a checkpoint of another training ({name} was {before}, here {now})")
+            file: Any = safe_open(path, "pt")
+        except (SafetensorError, OSError) as error:
+            raise UncurseError(f"{path} is not a checkpoint ({error}); remove it, or name another file") from None
+        with file:
+            head = file.metadata() or {}
+            if (head.get("kind"), head.get("schema_version")) != ("checkpoint", str(SCHEMA_VERSION)):
+                raise UncurseError(f"{path} is not a checkpoint of this version; remove it, or name another file")
+            was = json.loads(head["about"])
+            for name, value in json.loads(about).items():
+                if was[name] != value:
+                    raise UncurseError(
+                        f"{path} is a checkpoint of another training ({name} was {was[name]}, here {value}); remove "
+                        "it, or name another file"
+                    )
+            for name, x in self.state().items():
+                x.copy_(file.get_tensor(name))
+            for name in file.keys():  # noqa: SIM118
+                if name.startswith("snapshots/"):
+                    _, share, part = name.split("/", 2)
+                    self.snapshots.setdefault(float(share), {})[part] = file.get_tensor(name)
+            return int(head["step"])
 
 
 def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, check_cv
-from sklearn.utils.validation import _num_samples
 
 from .._types import Array
 from ..errors import UncurseError
@@ -25,7 +24,7 @@ from ..evidence.from_arrays import column_names
 from ..links import logit
 from ..methods.noise import ReplicaKind, replica_kind
 from ..methods.records import DataRecord
-from ..validation import effective_rows, encode_names, warn_user
+from ..validation import effective_rows, warn_user
 from .replicas import ReplicaPlan, Replicas, Rows, run_jobs, take_rows
 
 Folds = Sequence[tuple[Rows, Rows]]  # training and test rows of each
@@ -50,15 +49,10 @@ class Scored:
     @classmethod
     def joined(cls, parts: Sequence[Scored], different: int) -> Scored:
         """Join the parts of folds, in which so many different rows occur."""
-        weights = [part.weights for part in parts if part.weights is not None]
-        labels = [part.labels for part in parts if part.labels is not None]
-        scores = np.concatenate([part.scores for part in parts])
-        return cls(
-            scores,
-            np.concatenate(weights) if weights else None,
-            np.concatenate(labels) if labels else None,
-            len(scores) / different,
-        )
+        rows = ((part.scores, part.weights, part.labels) for part in parts)
+        columns: list[Any] = [None if own[0] is None else np.concatenate(own) for own in zip(*rows, strict=True)]
+        scores, weights, labels = columns
+        return cls(scores, weights, labels, len(scores) / different)
 
     def evidence(self, clip: float = 0.0) -> Evidence:
         """Return probabilities, clipped to [clip, 1 − clip], as evidence in which each different row counts once."""
@@ -87,66 +81,84 @@ class CrossFit:
     #: Without a pool these are the rows of `labeled`; without folds, rows that `replicas` score.
     pool: Scored
     labeled: Scored | None  # training rows out of fold, fold by fold; None without folds
-    served_pool: (
-        Scored | None
-    )  # the pool, or a sample of it, as `replicas` score it; None if there is no pool but folds
+    #: The pool, or a sample of it, as `replicas` score it; None if there is no pool but folds.
+    served_pool: Scored | None
     alignment: tuple[float, float]  # slope and intercept on the link, see `align`
     constant: bool  # whether each model predicts a single value
 
 
 def cross_fit(
-    plan: ReplicaPlan,
-    folds: Folds,
-    pool: Any,
-    labels: Array,
-    *,
-    predict: Predict,
-    link_of: Callable[[Array], str],
-    n_jobs: int | None,
+    plan: ReplicaPlan, folds: Folds, pool: Any, labels: Array, *, predict: Predict, link: str, n_jobs: int | None
 ) -> CrossFit:
-    """Train, score and align; without a pool the training rows are the pool."""
-    replicas, by_fold = train(plan, folds, pool, predict, n_jobs)
-    labeled, parts, served_pool = score(plan, folds, pool, labels, replicas, by_fold, predict)
-    different = len(np.unique(np.concatenate([test for _, test in folds]))) if folds else len(labels)
-    rows = Scored.joined(labeled, different) if folds else None
-    joined = Scored.joined(parts, different if pool is None else _count_rows(pool))
-    link = link_of(np.concatenate([each.scores for each in (rows, joined, served_pool) if each is not None]))
+    """Train, score and align; without a pool the training rows are the pool.
+
+    Labeled rows and pool are scored by the same models, so they differ by their rows alone. A pool and the training
+    rows of no folds are scored by `replicas` too. The link "log" becomes "identity" if a prediction is not positive.
+    """
+    count = 0
+    if pool is not None:
+        shape = np.shape(pool)
+        if not shape or not shape[0]:
+            raise UncurseError(f"the pool has shape {shape}; pass a sample of the candidates as rows, or omit it")
+        count = shape[0]
+    replicas, by_fold = train(plan, folds, pool, count, predict, n_jobs)
+    tested = np.concatenate([test for _, test in folds]) if folds else np.arange(len(plan.y))
+    different = len(np.unique(tested))
+    labeled = [
+        Scored(scores[0], None if plan.weights is None else plan.weights[test], labels[test])
+        for (_, test), scores in zip(folds, by_fold, strict=True)
+    ]
+    served = None
+    if folds and pool is None:
+        parts = [replace(part, labels=None) for part in labeled]
+    else:
+        rows, weights = (plan.X, plan.weights) if pool is None else (pool, None)
+        sample = np.arange(0, count, max(1, count // _SCORED_ROWS)) if folds else None
+        columns = [_score(predict, [(rows, sample)], model)[0] for model in replicas.models]
+        served = Scored(np.column_stack(columns), weights)
+        parts = [Scored(scores[1]) for scores in by_fold] if folds else [served]
+    scored = [*labeled, *parts] if served is None else [*labeled, *parts, served]
+    if link == "log" and min(part.scores.min() for part in scored) <= 0:
+        link = "identity"
     alignment = 1.0, 0.0
     if folds:
-        held_out = sum(len(test) for _, test in folds) / len(folds) / different
         alignment = align(
             replica_kind(replicas.kind),
             [replace(part, scores=on_link(part.scores, link)) for part in parts],
-            None if served_pool is None else on_link(served_pool.scores, link),
-            held_out=held_out,
+            None if served is None else on_link(served.scores, link),
+            held_out=len(tested) / len(folds) / different,
         )
     return CrossFit(
         replicas=replicas,
         target=plan.y,
         link=link,
-        pool=joined,
-        labeled=rows,
-        served_pool=served_pool,
+        pool=Scored.joined(parts, count or different),
+        labeled=Scored.joined(labeled, different) if folds else None,
+        served_pool=served,
         alignment=alignment,
         constant=_all_constant([part.scores for part in parts]),
     )
 
 
-# ---------------------------------------------------------------------------- train
-
-
 def train(
-    plan: ReplicaPlan, folds: Folds, pool: Any, predict: Predict, n_jobs: int | None
+    plan: ReplicaPlan, folds: Folds, pool: Any, count: int, predict: Predict, n_jobs: int | None
 ) -> tuple[Replicas, list[list[Array]]]:
     """Train all models in one pool of processes.
 
-    Return those of all rows, and for each fold the scores (m, S) of its test rows and, with a pool, of its share of the
-    pool. Models of folds are not kept.
+    Return those of all rows, and for each fold the scores (m, S) of its test rows and, with a pool of `count` rows, of
+    its share of the pool. Models of folds are not kept.
+
+    Every fold scores a small pool, so that differences between models average out. A large one is divided between
+    folds, which saves time.
     """
-    jobs = plan.jobs()
-    shares = _shares_of_pool(0 if pool is None else _count_rows(pool), len(folds), plan.seed)
-    for number, ((rows, test), share) in enumerate(zip(folds, shares, strict=True), 1):
-        jobs += plan.jobs(rows, number, partial(_score_fold, predict, plan.X, test, pool, share))
+    jobs, times = plan.jobs(), max(1, _SCORED_ROWS // max(count, 1))
+    first = np.random.default_rng([plan.seed, count]).permutation(count) % max(len(folds), 1)
+    for number, (rows, test) in enumerate(folds):
+        share = None if times >= len(folds) else np.flatnonzero((number - first) % len(folds) < times)
+        sources: list[tuple[Any, Rows | None]] = [(plan.X, test)]
+        if pool is not None:
+            sources.append((pool, share))
+        jobs += plan.jobs(rows, number + 1, partial(_score, predict, sources))
     done = run_jobs(jobs, n_jobs)
     by_fold = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
     return plan.replicas(done[: plan.count]), [
@@ -154,82 +166,19 @@ def train(
     ]
 
 
-def _shares_of_pool(rows: int, folds: int, seed: int) -> list[Rows | None]:
-    """Return the pool rows that the models of each fold score; None for all.
-
-    Every fold scores a small pool, so that differences between models average out. A large one is divided between
-    folds, which saves time.
-    """
-    times = min(folds, max(1, _SCORED_ROWS // max(rows, 1)))
-    if times == folds:
-        return [None] * folds
-    first = np.random.default_rng([seed, rows]).permutation(rows) % folds
-    return [np.flatnonzero((number - first) % folds < times) for number in range(folds)]
-
-
-def _score_fold(predict: Predict, X: Any, test: Rows, pool: Any, share: Rows | None, model: Any) -> list[Array]:
-    own = predict(model, take_rows(X, test))
-    return [own] if pool is None else [own, _score_pool(predict, pool, share, model)]
-
-
-def _score_pool(predict: Predict, pool: Any, rows: Rows | None, model: Any) -> Array:
+def _score(predict: Predict, sources: list[tuple[Any, Rows | None]], model: Any) -> list[Array]:
+    """Return predictions for some rows, or all, of each source."""
     try:
-        return predict(model, pool if rows is None else take_rows(pool, rows))
+        return [predict(model, X if rows is None else take_rows(X, rows)) for X, rows in sources]
     except Exception as error:  # each library has exceptions of its own
-        raise UncurseError(f"the models cannot score the pool: {' '.join(str(error).split())}") from None
-
-
-def _count_rows(pool: Any) -> int:
-    try:
-        count = int(_num_samples(pool))
-    except (TypeError, ValueError) as error:
-        raise UncurseError(f"the pool has no rows to score: {error}") from None
-    if not count:
-        raise UncurseError("the pool has 0 rows; pass a sample of the candidates, or omit it")
-    return count
-
-
-# ---------------------------------------------------------------------------- score
-
-
-def score(
-    plan: ReplicaPlan,
-    folds: Folds,
-    pool: Any,
-    labels: Array,
-    replicas: Replicas,
-    by_fold: Sequence[Sequence[Array]],
-    predict: Predict,
-) -> tuple[list[Scored], list[Scored], Scored | None]:
-    """Return training rows out of fold, the pool by fold, and the pool as the served model and its replicas score it.
-
-    Labeled rows and pool are scored by the same models, so they differ by their rows alone.
-    """
-
-    def served(source: Any, rows: Rows | None = None) -> Array:
-        return np.column_stack([_score_pool(predict, source, rows, model) for model in replicas.models])
-
-    if not folds:
-        whole = Scored(served(plan.X), plan.weights) if pool is None else Scored(served(pool))
-        return [], [whole], whole
-    weights = [None if plan.weights is None else plan.weights[test] for _, test in folds]
-    labeled = [
-        Scored(scores[0], own, labels[test]) for (_, test), scores, own in zip(folds, by_fold, weights, strict=True)
-    ]
-    if pool is None:
-        return labeled, [replace(part, labels=None) for part in labeled], None
-    count = _count_rows(pool)
-    sample = np.arange(0, count, max(1, count // _SCORED_ROWS))
-    return labeled, [Scored(scores[1]) for scores in by_fold], Scored(served(pool, sample))
+        raise UncurseError(f"the models cannot score X or the pool: {' '.join(str(error).split())}") from None
 
 
 def on_link(scores: Array, link: str) -> Array:
     """Return predictions as scores of the link."""
-    if link == "identity":
-        return scores
-    if link == "log":
-        return np.asarray(np.log(scores), np.float64)
-    return np.asarray(logit(np.clip(scores, CLIP, 1 - CLIP)), np.float64)
+    if link == "logistic":
+        return np.asarray(logit(np.clip(scores, CLIP, 1 - CLIP)), np.float64)
+    return np.log(scores) if link == "log" else scores
 
 
 def _all_constant(parts: list[Array]) -> bool:
@@ -286,50 +235,40 @@ def align(kind: ReplicaKind, folds: Sequence[Scored], served: Array | None, *, h
 
 def make_folds(plan: ReplicaPlan, cv: Any) -> list[tuple[Rows, Rows]]:
     """Return training and test rows of each fold; rows of weight zero are in neither."""
-    if cv is None or cv is False:
+    if cv is None:
         return []
-    classes = is_classifier(plan.template)
+    classes, splitter = is_classifier(plan.template), cv
     weighted = np.ones(len(plan.y), bool) if plan.weights is None else plan.weights > 0
-    groups = None if plan.groups is None else encode_names(plan.groups, len(plan.y), "groups")[1]
-    if not isinstance(cv, int | np.integer):
-        splits = _split(cv, plan, np.arange(len(plan.y)), groups)
-        folds = [(rows[weighted[rows]], test[weighted[test]]) for rows, test in splits]
-        folds = [(rows, test) for rows, test in folds if len(test)]
-        if not folds:
-            raise UncurseError(f"cv={cv!r} gives no folds; pass folds with rows, or None for no labels")
-    else:
+    rows, groups = np.arange(len(plan.y)), plan.groups
+    if isinstance(cv, int | np.integer):
         if int(cv) < 2:
             raise UncurseError(f"cv={cv!r}; pass 2 or more folds, or None for no labels")
-        kept = np.flatnonzero(weighted)
-        count = int(np.unique(plan.y[kept], return_counts=True)[1].min()) if classes else len(kept)
+        rows = np.flatnonzero(weighted)
+        count = int(np.unique(plan.y[rows], return_counts=True)[1].min()) if classes else len(rows)
         units = "rows"
-        if groups is not None and len(np.unique(groups[kept])) < count:
-            count, units = len(np.unique(groups[kept])), "groups"
+        if groups is not None and len(np.unique(groups[rows])) < count:
+            count, units = len(np.unique(groups[rows])), "groups"
         number = min(int(cv), count)
         if number < 2:
             warn_user(f"there are too few {units} for two folds, so no labels are used")
             return []
         if number < int(cv):
             warn_user(f"there are {units} for {number} folds only, not for {cv}")
-        splitter: Any
         if groups is None:
             splitter = (StratifiedKFold if classes else KFold)(number, shuffle=True, random_state=plan.seed)
         else:
             splitter = (StratifiedGroupKFold if classes else GroupKFold)(number)
-        folds = _split(splitter, plan, kept, groups)
-    for i, (rows, _) in enumerate(folds if classes else []):
-        if len(np.unique(plan.y[rows])) < 2:
+    X, y, own = take_rows(plan.X, rows), plan.y[rows], None if groups is None else groups[rows]
+    try:
+        splits = [(rows[kept], rows[test]) for kept, test in check_cv(splitter, y, classifier=classes).split(X, y, own)]
+    except (TypeError, ValueError, IndexError) as error:
+        raise UncurseError(f"cv={type(splitter).__name__} does not split the rows: {error}") from None
+    folds = [(kept[weighted[kept]], test[weighted[test]]) for kept, test in splits if weighted[test].any()]
+    if not folds:
+        raise UncurseError(f"cv={cv!r} gives no folds; pass folds with rows, or None for no labels")
+    for i, (kept, _) in enumerate(folds if classes else []):
+        if len(np.unique(plan.y[kept])) < 2:
             raise UncurseError(
                 f"the training rows of fold {i} have one class; use fewer folds, other groups, or cv=None"
             )
     return folds
-
-
-def _split(splitter: Any, plan: ReplicaPlan, rows: Rows, groups: Rows | None) -> list[tuple[Rows, Rows]]:
-    y, own = plan.y[rows], None if groups is None else groups[rows]
-    try:
-        made = check_cv(splitter, y, classifier=is_classifier(plan.template))
-        return [(rows[kept], rows[test]) for kept, test in made.split(take_rows(plan.X, rows), y, own)]
-    except (TypeError, ValueError, IndexError) as error:
-        text = " ".join(str(error).split())[:200]
-        raise UncurseError(f"cv={type(splitter).__name__} does not split the rows: {text}") from None

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from .._types import Array
+from ..methods.noise import ReplicaKind
 from ..metrics.selection import top_share
 from ..validation import warn_user
 
@@ -18,6 +19,7 @@ _CHANCE = 4.0  # squared difference of two lines that chance explains, in units 
 _TOP, _LEAST_TOP = 0.1, 30  # share and least number of the rows on which outcomes are compared with a line
 _BEND, _BEND_ERRORS = 0.03, 4.0  # least difference: relative, and in standard errors, which chance does not reach
 _POWERS = (0.0, 3.0)  # of the mean, from equal variances to those of an inverse Gaussian distribution
+_LEAST_RATIO = 0.3  # a smaller λ of the labeled rows does not determine a line in the true score
 _STEPS, _CLOSE, _LARGEST = 50, 1e-10, 600.0  # of Newton's method, and of a logarithm
 
 
@@ -33,6 +35,28 @@ def has_log_link(estimator: Any) -> bool:
     if isinstance(estimator, TweedieRegressor):
         return bool(estimator.link == "log" or (estimator.link == "auto" and estimator.power > 0))
     return isinstance(estimator, PoissonRegressor | GammaRegressor)
+
+
+def fit_target_line(
+    z: Array, y: Array, weight: Array, repeats: float, kind: ReplicaKind, link: str
+) -> tuple[float, float, bool]:
+    """Return slope and level of the target by score, and whether it is the true score.
+
+    It is the served score if most of its variance is noise: a line in the true score would magnify any difference
+    between pool and labeled rows. `z` (n, S) are scores on the link.
+    """
+    covariance = np.cov(z.T, ddof=0, aweights=weight)
+    noise, variance = float(kind.noise_variance(covariance)), float(covariance[0, 0])
+    center = float(np.average(z[:, 0], weights=weight))
+    line = fit_outcome_line(z[:, 0] - center, y, weight, repeats, link)
+    warn_of_a_bend(z[:, 0], y, line, link)
+    slope = max(line.slope, 0.0)
+    if noise >= (1 - _LEAST_RATIO) * variance:
+        return slope, line.level - slope * center, False
+    ratio = 1 - noise / variance
+    slope /= ratio
+    curvature = noise * ratio / 2 if link == "log" else 0.0  # of exp, over true scores given a served one
+    return slope, line.level - slope * center - slope**2 * curvature, True
 
 
 class OutcomeLine(NamedTuple):

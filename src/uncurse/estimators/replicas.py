@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
-from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.base import clone, is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, check_random_state
@@ -25,7 +24,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from .._types import Array
 from ..errors import UncurseError
-from ..validation import check_choice, check_count, check_weights, effective_rows, encode_names, segment_rows, warn_user
+from ..validation import check_choice, check_count, check_weights, effective_rows, encode_names, warn_user
 
 Rows = NDArray[np.intp]
 
@@ -100,7 +99,7 @@ def fit_replicas(
         otherwise. ``"seeds"`` changes every ``random_state`` of the estimator, including nested ones. It shows the
         noise of training alone, which is enough for neural networks, not for trees or linear models.
     groups : array-like of shape (n,), default=None
-        Rows of a group, such as those of one user, are drawn together.
+        Rows of a group, such as those of one user, are drawn together. They are not passed to the model.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows. Only their ratios matter: they are scaled to sum to the effective number of rows,
         (Σw)² / Σw².
@@ -151,8 +150,6 @@ class ReplicaPlan:
             raise UncurseError(f"n_replicas={n_replicas!r}; pass 2 or more: the served model and at least one replica")
         if y is None:
             raise UncurseError("y is None; pass a target for every row of X")
-        if isinstance(groups, str):
-            raise UncurseError(f"groups={groups!r}; pass the group of every row, such as X[{groups!r}]")
         inner = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
         check_is_estimator(inner)
         try:
@@ -160,11 +157,17 @@ class ReplicaPlan:
             self.template, self.seed = _unfitted(inner), _root_seed(random_state)
         except (TypeError, ValueError) as error:
             raise UncurseError(str(error)) from None
-        self.estimator, self.X, self.y, self.groups = estimator, X, _check_target(y), groups
+        self.estimator, self.X, self.y = estimator, X, np.asarray(y)
         self.weights = check_weights(sample_weight, len(self.y))
-        if groups is not None and not self.by_seeds:
-            _check_groups(groups, len(self.y))
+        self.groups = None if groups is None else _number_groups(groups, len(self.y), drawn=not self.by_seeds)
+        self.weight_name = _weight_name(self.template)
+        name = type(self.template).__name__
         if self.weights is not None:
+            if self.weight_name is None:
+                raise UncurseError(
+                    f"{name} takes no sample_weight; omit it, or request it by set_fit_request(sample_weight=True) if "
+                    "metadata routing is enabled"
+                )
             weights = self.weights / self.weights.max()
             fraction, exponent = np.frexp(weights * (effective_rows(weights) / weights.sum()))
             # The splits of a tree may depend on the last digits, which a common factor would change.
@@ -172,7 +175,7 @@ class ReplicaPlan:
         parameters = self.template.get_params()
         self.seed_names = sorted(n for n in parameters if n == "random_state" or n.endswith("__random_state"))
         if self.by_seeds and not self.seed_names:
-            raise UncurseError(f"{type(self.template).__name__} has no random_state; use replicas='bootstrap'")
+            raise UncurseError(f"{name} has no random_state; use replicas='bootstrap'")
         if random_state is not None:
             unset = [name for name in self.seed_names if parameters[name] is None]
             self.template = _with_seeds(self.template, unset, self.seed, 0)
@@ -180,33 +183,28 @@ class ReplicaPlan:
     def jobs(self, rows: Rows | None = None, fold: int = 0, then: Callable[[Any], Any] | None = None) -> list[_Fit]:
         """Return the fits of all models to some rows; with `then` a fit returns that of its model, not the model."""
         frozen = rows is None and isinstance(self.estimator, FrozenEstimator)
-        name = _weight_name(self.template)
-        if self.weights is not None and name is None and not frozen:
-            model, remedy = type(self.template).__name__, _weight_requests(self.template)
-            if get_config()["enable_metadata_routing"] and remedy:
-                raise UncurseError(f"{model} does not request sample_weight; {remedy}")
-            raise UncurseError(f"{model} does not support sample_weight; omit it")
-
-        def fit(model: Any, chosen: Rows | None, times: NDArray[np.int64] | None = None) -> _Fit:
-            weights = self.weights if self.weights is None or chosen is None else self.weights[chosen]
-            if times is not None:
-                weights = times[chosen] * (np.ones(len(times[chosen])) if weights is None else weights)
-            used = name is not None and weights is not None and not isinstance(model, FrozenEstimator)
-            return model, self.X, self.y, chosen, {name: weights} if used else {}, then
-
-        fits = [fit(self.estimator if frozen else _unfitted(self.template), rows)]
+        jobs = [self._job(self.estimator if frozen else _unfitted(self.template), rows, None, then)]
+        at_most_once = self.weight_name is None and _splits_rows(self.template)
         for s in range(1, self.count):
             model = _with_seeds(self.template, self.seed_names, self.seed, s + self.count * fold)
-            if self.by_seeds:
-                fits.append(fit(model, rows))
-                continue
-            at_most_once = name is None and _splits_rows(self.template)
-            times = self._bootstrap.draw([self.seed, fold, s], rows, at_most_once=at_most_once)
-            if name is None:
-                fits.append(fit(model, np.repeat(np.arange(len(times)), times)))
-            else:
-                fits.append(fit(model, np.flatnonzero(times), times))
-        return fits
+            times = None
+            if not self.by_seeds:
+                times = self._bootstrap.draw([self.seed, fold, s], rows, at_most_once=at_most_once)
+            jobs.append(self._job(model, rows, times, then))
+        return jobs
+
+    def _job(
+        self, model: Any, rows: Rows | None, times: NDArray[np.int64] | None, then: Callable[[Any], Any] | None
+    ) -> _Fit:
+        """Return the arguments of `_fit`. Rows that are drawn several times are weighted, or else repeated."""
+        weights = self.weights
+        if times is not None and self.weight_name is None:
+            rows = np.repeat(np.arange(len(times)), times)
+        elif times is not None:
+            rows, weights = np.flatnonzero(times), times * (np.ones(len(times)) if weights is None else weights)
+        if weights is not None and rows is not None:
+            weights = weights[rows]
+        return model, self.X, self.y, rows, {} if weights is None else {self.weight_name: weights}, then
 
     @cached_property
     def _bootstrap(self) -> Bootstrap:
@@ -215,7 +213,7 @@ class ReplicaPlan:
     def replicas(self, models: list[Any]) -> Replicas:
         """Return the fitted models; raise UncurseError if seeds change nothing."""
         served, *others = models
-        if self.by_seeds and _relative_noise(served, others[0], self.X, len(self.y)) < _SAME:
+        if self.by_seeds and _predict_the_same(served, others[0], self.X, len(self.y)):
             name = type(self.template).__name__
             raise UncurseError(f"{name} does not depend on its random_state; use replicas='bootstrap'")
         return Replicas(served, tuple(others), self.kind)
@@ -225,7 +223,7 @@ class Bootstrap:
     """Units that are drawn independently: rows in the order of their content, or whole groups of rows."""
 
     def __init__(
-        self, X: Any, y: NDArray[Any], weights: Array | None, groups: ArrayLike | None, *, stratified: bool
+        self, X: Any, y: NDArray[Any], weights: Array | None, groups: Rows | None, *, stratified: bool
     ) -> None:
         """Prepare draws for these rows; `stratified` makes sure that every class of `y` is drawn."""
         n = len(y)
@@ -243,7 +241,7 @@ class Bootstrap:
             hashes = row_hashes(X, self.classes if stratified else y)
             self.units[np.lexsort([self.weight, hashes, self.weight == 0])] = np.arange(n)
         else:
-            self.units = encode_names(groups, n, "groups")[1]
+            self.units = groups
         self.count = int(self.units.max()) + 1
 
     def draw(self, seed: list[int], rows: Rows | None = None, *, at_most_once: bool = False) -> NDArray[np.int64]:
@@ -325,12 +323,7 @@ def _fit(
     except UncurseError:
         raise
     except ValueError as error:  # such as weights whose products overflow
-        text = " ".join(str(error).split())
-        if isinstance(error, UnsetMetadataPassedError) and ".fit" in text.split(" Call ")[0]:
-            text = f"{text.split(' Call ')[0]} Bootstraps use weights too. C{_weight_requests(estimator)[1:]}"
-        if "'groups' parameter should not be None" in text:
-            text += " Groups are not passed to the model: tune it by its groups first, and wrap the best one."
-        raise UncurseError(f"the model cannot be fitted: {text}") from error
+        raise UncurseError(f"the model cannot be fitted: {' '.join(str(error).split())}") from error
     return model if then is None else then(model)
 
 
@@ -341,41 +334,28 @@ def check_is_estimator(estimator: Any) -> None:
         raise UncurseError(f"estimator is {kind}; pass a scikit-learn estimator, such as LogisticRegression()")
 
 
-def _check_target(y: ArrayLike) -> NDArray[Any]:
-    target = np.asarray(y)
-    if target.dtype.kind == "c":
-        raise UncurseError("y holds complex numbers; pass real ones, or class labels")
-    if target.dtype.kind == "O":
-        kinds = {float if isinstance(value, Real) else type(value) for value in target.ravel().tolist()}
-        if len(kinds) > 1:
-            raise UncurseError("y mixes labels of several types; convert them to text first")
-    return target
-
-
-def _check_groups(groups: ArrayLike, rows: int) -> None:
-    """Raise UncurseError for a single group and warn of few: bootstraps draw whole groups."""
-    count = len(segment_rows(groups, rows, "groups")[0])
-    segments = "for a model of each segment, fit each segment on its own"
-    if count < 2:
-        raise UncurseError(
-            "groups has one value, and bootstraps draw whole groups; pass one value for each user or customer, or omit "
-            f"groups ({segments})"
+def _number_groups(groups: ArrayLike, rows: int, *, drawn: bool) -> Rows:
+    """Return the number of each row's group; warn of few groups, and refuse a single one, if they are drawn."""
+    if isinstance(groups, str):
+        raise UncurseError(f"groups={groups!r}; pass the group of every row, such as X[{groups!r}]")
+    names, numbers = encode_names(groups, rows, "groups")
+    if drawn and len(names) < _FEW_GROUPS:
+        problem = (
+            f"the number of groups is {len(names)}, and bootstraps draw whole groups; pass one value for each user or "
+            "customer, or omit groups (for a model of each segment, fit each segment on its own)"
         )
-    if count < _FEW_GROUPS:
-        warn_user(
-            f"groups has {count} values, and bootstraps draw whole groups, so they show little of the noise; pass one "
-            f"value for each user or customer, or omit groups ({segments})"
-        )
+        if len(names) < 2:
+            raise UncurseError(problem)
+        warn_user(problem)
+    return numbers
 
 
-def _relative_noise(first: Any, second: Any, X: Any, n: int) -> float:
-    """Variance of the difference of two models relative to that of their predictions, on a sample of training rows."""
-    if n > _PROBE_ROWS:
-        X = take_rows(X, np.linspace(0, n - 1, _PROBE_ROWS).astype(np.intp))
+def _predict_the_same(first: Any, second: Any, X: Any, n: int) -> bool:
+    """Return whether two models differ by rounding only, on a sample of the training rows."""
+    X = take_rows(X, np.linspace(0, n - 1, min(n, _PROBE_ROWS)).astype(np.intp))
     method = next(name for name in ("predict_proba", "decision_function", "predict") if hasattr(first, name))
     a, b = (np.asarray(getattr(model, method)(X), np.float64) for model in (first, second))
-    spread = float(a.var(axis=0).sum())
-    return float((a - b).var(axis=0).sum()) / spread if spread > 0 else 0.0
+    return float((a - b).var(axis=0).sum()) <= _SAME * float(a.var(axis=0).sum())
 
 
 def _unfitted(estimator: Any) -> Any:
@@ -413,19 +393,6 @@ def _weight_name(estimator: Any) -> str | None:
     passed_on = any(p.kind is p.VAR_KEYWORD for p in fit.values()) and hasattr(inner, "fit")
     name = _weight_name(inner) if passed_on else None
     return None if name is None else prefix + name
-
-
-def _weight_requests(estimator: Any) -> str:
-    """Return which parts of an estimator are to request weights, and which are not; empty if no model takes them."""
-    parts = [estimator, *estimator.get_params().values()]
-    parts = [part for part in parts if hasattr(part, "set_fit_request") and not isinstance(part, type)]
-    parts = [part for part in parts if "sample_weight" in inspect.signature(part.fit).parameters]
-    names = [(is_classifier(part) or is_regressor(part), type(part).__name__) for part in parts]
-    models, others = (", ".join(sorted({name for own, name in names if own is kind})) for kind in (True, False))
-    if not models:
-        return ""
-    text = f"call set_fit_request(sample_weight=True) on {models}"
-    return f"{text}, and with False on {others}, which would take weights too" if others else text
 
 
 def _splits_rows(estimator: Any) -> bool:

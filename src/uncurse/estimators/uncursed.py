@@ -8,8 +8,8 @@ passed through the map, so the ranking is unchanged.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Self
 
 import numpy as np
@@ -24,23 +24,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Histogram, Moments
+from ..evidence import Histogram
 from ..links import logit
-from ..maps import Affine, Curve, ScoreMap, compose
+from ..maps import Affine, Curve, compose
 from ..methods.auto import fit_auto
-from ..methods.fitted import Fitted
+from ..methods.fitted import Fitted, FittedParts
 from ..methods.label_free import lines_of
 from ..methods.noise import replica_kind
 from ..methods.records import FitRecord, ScoreSummary
 from ..methods.replica_calibration import calibrate_replicas
 from ..methods.vad import VAD
-from ..validation import LARGEST_SCORE, check_choice, check_finite, check_numbers, is_missing, warn_user
-from .cross_fitting import CLIP, CrossFit, Scored, cross_fit, make_folds, on_link
-from .outcome_line import fit_outcome_line, has_log_link, warn_of_a_bend
+from ..validation import LARGEST_SCORE, check_choice, check_finite, is_missing, warn_user
+from .cross_fitting import CLIP, CrossFit, cross_fit, make_folds, on_link
+from .outcome_line import fit_target_line, has_log_link
 from .replicas import ReplicaPlan, check_is_estimator
 
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
-_LEAST_LABELLED = 0.3  # a smaller λ of the labeled rows does not determine a line in the true score
+_NO_INTERVAL = "a regression has none; compare predictions with outcomes by uncurse.calibration_error"
 _TREES_AND_LINEAR = (
     "lightgbm",
     "xgboost",
@@ -51,13 +51,12 @@ _TREES_AND_LINEAR = (
 )
 
 
-class CrossFitted(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
+class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type: ignore[misc]
     """Base of the classifier and the regressor."""
 
     _default_estimator: str  # in sklearn.linear_model
     _methods: tuple[str, ...]
     _scale: str
-    fitted_: Fitted
 
     def __init__(
         self,
@@ -145,7 +144,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             self.__dict__.pop(name, None)  # of an earlier fit
             if hasattr(self.estimator_, name):
                 self.__dict__[name] = getattr(self.estimator_, name)
-        if is_classifier(self):
+        if self._scale == "probability":
             self.classes_ = np.unique(done.target)
         return self
 
@@ -171,7 +170,7 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             Models trained on all rows, scores of the pool, and training rows scored out of fold.
         """
         method = check_choice("method", self.method, self._methods)
-        if method == "labels" and (self.cv is None or self.cv is False):
+        if method == "labels" and self.cv is None:
             raise UncurseError("method='labels' needs labels; pass cv, such as cv=5")
         base = self._base()
         target = self._check_target(base, y)
@@ -179,68 +178,31 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             base, X, target, n_replicas=self.n_replicas, replicas=self.replicas, groups=groups,
             sample_weight=sample_weight, random_state=self.random_state,
         )  # fmt: skip
-        present = np.unique(plan.y if plan.weights is None else plan.y[plan.weights > 0])
-        if is_classifier(self) and len(present) < 2:
-            raise UncurseError(f"y has one class, {present.tolist()}; pass rows of both classes with positive weight")
-        labels = np.asarray(plan.y == present[-1] if is_classifier(self) else plan.y, np.float64)
+        if self._scale == "probability":
+            present = np.unique(plan.y if plan.weights is None else plan.y[plan.weights > 0])
+            if len(present) < 2:
+                raise UncurseError(f"y has one class, {present.tolist()}; pass rows of both with positive weight")
+            labels, link = (plan.y == present[1]).astype(np.float64), "logistic"
+        else:
+            positive = plan.y.min() >= 0 and plan.y.max() > 0
+            labels, link = plan.y, "log" if positive and has_log_link(base) else "identity"
         if pool is not None:
-            _check_feature_names(base, _feature_names(X), pool, "pool")
+            _check_columns(base, _feature_names(X), pool, "pool")
         folds = make_folds(plan, self.cv) if method != "vad" or pool is None else []
         if plan.by_seeds and (not folds or method == "vad") and _is_tree_or_linear(plan.template):
             warn_user(
                 f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
+        return cross_fit(plan, folds, pool, labels, predict=self._predictions, link=link, n_jobs=self.n_jobs)
 
-        def link_of(scores: Array) -> str:
-            if is_classifier(self):
-                return "logistic"
-            positive = scores.min() > 0 and labels.min() >= 0 and labels.max() > 0
-            return "log" if positive and has_log_link(base) else "identity"
-
-        return cross_fit(plan, folds, pool, labels, predict=self._predictions, link_of=link_of, n_jobs=self.n_jobs)
-
-    @property
-    def map_(self) -> ScoreMap:
-        """Score map of the served predictions."""
-        return self.fitted_.map
-
-    @property
-    def record_(self) -> FitRecord:
-        """How the map was fitted."""
-        assert self.fitted_.record is not None
-        return self.fitted_.record
-
-    @property
-    def method_(self) -> str:
-        """Chosen method."""
-        return self.record_.method
-
-    @property
-    def reason_(self) -> str:
-        """Why it was chosen."""
-        return self.record_.reason
-
-    def to_affine(self, alphas: Sequence[float] | None = None) -> Affine:
-        """Return the straight line that is nearest to the map on the top of the pool.
-
-        Parameters
-        ----------
-        alphas : sequence of two floats, optional
-            Smallest and largest selected share, by default 1% and 10%.
-
-        Returns
-        -------
-        Affine
-            Its `max_error` is the largest relative difference between the mean predictions of line and map on these
-            shares.
-        """
+    def _result(self) -> Fitted:
         check_is_fitted(self)
-        return self.fitted_.to_affine(alphas)
+        return self.fitted_
 
     def _mapped(self, X: Any) -> Array:
         check_is_fitted(self)
-        _check_feature_names(self.estimator_, self._feature_names, X, "X")
+        _check_columns(self.estimator_, self._feature_names, X, "X")
         return np.asarray(self.map_(self._predictions(self.estimator_, X)))
 
     def _unchanged(self, done: CrossFit, reason: str) -> Fitted:
@@ -254,8 +216,15 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _record(self, record: FitRecord, done: CrossFit) -> FitRecord:
         """Return what the record of a fit to scores out of fold tells of the map of served scores."""
         labeled = None if done.labeled is None or self.method == "vad" else done.labeled.record()
-        pool = replace(done.pool.record(), scores=_served_summary(done) if done.link == "logistic" else None)
-        record = replace(record, pool=pool, labeled=labeled)
+        scores = None
+        if done.link == "logistic":
+            if done.served_pool is not None:
+                served, weights = on_link(done.served_pool.scores[:, 0], done.link), done.served_pool.weights
+            else:
+                slope, intercept = done.alignment
+                served, weights = (on_link(done.pool.scores[:, 0], done.link) - intercept) / slope, done.pool.weights
+            scores = ScoreSummary.of(Histogram().update(served, sample_weight=weights))
+        record = replace(record, pool=replace(done.pool.record(), scores=scores), labeled=labeled)
         if done.labeled is None:
             return record
         # Served scores have less noise, and another center; monitoring would take the difference of λ for a drift.
@@ -355,11 +324,9 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             missing = np.flatnonzero([*map(is_missing, values.tolist())])
             if len(missing):
                 raise UncurseError(
-                    f"y[{missing[0]}] is {values[missing[0]]} ({len(missing):,} such values); Input y contains NaN or "
-                    "missing labels: drop those rows, or pass them as the pool"
+                    f"Input y contains NaN or missing labels: y[{missing[0]}] is {values[missing[0]]} "
+                    f"({len(missing):,} such values); drop those rows, or pass them as the pool"
                 )
-            if {type(value) for value in values.tolist()} <= {bool, np.bool_}:
-                values = y = values.astype(bool)
         try:
             if values.dtype.kind == "f":
                 assert_all_finite(values, input_name="y")
@@ -370,9 +337,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             raise UncurseError(f"Only binary classification is supported. The type of the target is {kind}.")
         target = np.asarray(column_or_1d(y, warn=True))
         classes = np.unique(target).tolist()
-        known = np.asarray(
-            getattr(base, "classes_", classes) if isinstance(base, FrozenEstimator) else classes
-        ).tolist()
+        known = np.asarray(base.classes_).tolist() if isinstance(base, FrozenEstimator) else classes
         if known != classes:
             raise UncurseError(
                 f"the frozen model has the classes {known} and y has {classes}; pass the rows it was fitted on"
@@ -398,7 +363,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
                 lines = None
                 if rows is not None and done.served_pool is not None:
                     # A column of the pool holds scores of the models of all folds, whose errors average out.
-                    lines = lines_of(Scored(done.served_pool.scores).evidence(clip).moments, replica_kind(kind))
+                    lines = lines_of(done.served_pool.evidence(clip).moments, replica_kind(kind))
                 fitted = fit_auto(pool, rows, lines=lines, **options).fitted()
         except UncurseError as error:
             if self.method == "labels":
@@ -442,26 +407,6 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         p = self._mapped(X)
         return np.asarray(self.classes_[(p > 0.5).astype(np.intp)])
 
-    def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
-        """Return an interval for the calibration error that remains on the top share of the pool.
-
-        It knows the noise of the replicas and of the labels, not a drift after training.
-
-        Parameters
-        ----------
-        alpha : float
-            Selected share of the pool, in (0, 1].
-        level : float, default=0.9
-            Confidence level.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper bound; +0.05 means that predictions are 5% too high.
-        """
-        check_is_fitted(self)
-        return self.fitted_.interval(alpha, level)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
@@ -475,7 +420,7 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
     and the true score given the served one from the replicas on the pool. Without labels the line is the identity.
     Around `PoissonRegressor`, `GammaRegressor` and `TweedieRegressor` with a log link, scores are logarithms of
     predictions, the target is the exponential of the line, and predictions stay positive.
-    There are no intervals: compare predictions with outcomes by `uncurse.calibration_error`.
+    `interval` raises an error: compare predictions with outcomes by `uncurse.calibration_error`.
 
     Parameters
     ----------
@@ -515,44 +460,36 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
         if is_classifier(base):
             raise UncurseError(f"{type(base).__name__} is a classifier; use UncursedClassifierCV")
         try:
-            target = column_or_1d(y, warn=True)
-            if target.dtype.kind == "O":
-                target = target.astype(np.float64)
+            target = column_or_1d(y, dtype=np.float64, warn=True)
         except (TypeError, ValueError, OverflowError) as error:
             raise UncurseError(str(error)) from None
-        check_finite(check_numbers(target, "y"), "y", LARGEST_SCORE)
+        check_finite(target, "y", LARGEST_SCORE)
         return np.asarray(target)
 
     def _fit_map(self, done: CrossFit) -> Fitted:
         kind, link, rows = done.replicas.kind, done.link, done.labeled
         slope, level, said = 1.0, 0.0, ""
         if rows is not None and rows.labels is not None:
-            y, weight = rows.labels, np.ones(len(rows.scores)) if rows.weights is None else rows.weights
-            z = on_link(rows.scores, link)
-            moments = Moments("identity").update(z, sample_weight=weight)
-            noise = float(replica_kind(kind).noise_variance(moments.covariance))
-            spread, center = float(moments.covariance[0, 0]), float(moments.mean[0])
-            ratio = 1 - noise / spread if noise < (1 - _LEAST_LABELLED) * spread else 0.0
-            curvature = noise * ratio / 2 if link == "log" else 0.0  # of exp, over true scores given a served one
-            outcomes = fit_outcome_line(z[:, 0] - center, y, weight, rows.repeats, link)
-            warn_of_a_bend(z[:, 0], y, outcomes, link)
-            # A line in the true score would magnify any difference between pool and labeled rows if noise prevails.
-            slope = max(outcomes.slope, 0.0) / (ratio or 1.0)
-            level = outcomes.level - slope * center - slope**2 * curvature
-            if not ratio:
+            z, weight = on_link(rows.scores, link), np.ones(len(rows.scores)) if rows.weights is None else rows.weights
+            slope, level, true = fit_target_line(z, rows.labels, weight, rows.repeats, replica_kind(kind), link)
+            if not true:
                 said = f"most of the variance of the scores is noise; the target rises by {slope:.3f} per unit of them"
-                record = FitRecord("line", done.pool.record(), reason=said, scale="value", link=link, replicas=kind)
+                record = FitRecord(
+                    "line", done.pool.record(), reason=said, no_interval=_NO_INTERVAL, scale="value", link=link,
+                    replicas=kind,
+                )  # fmt: skip
                 return Fitted(Affine(slope, level, link, "value"), record)
             target = "log of the target" if link == "log" else "target"
             said = f"; the {target} rises by {slope:.3f} per unit of the true score"
         vad = VAD(link=link, scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
         vad.fit(done.pool.scores, sample_weight=done.pool.weights)
-        record = replace(vad.record_, method="line" if said else "vad", reason=f"λ = {vad.lambda_:.3f}{said}")
         shrinkage, center = vad.lambda_, vad.center_
+        record = replace(
+            vad.record_, method="line" if said else "vad", reason=f"λ = {shrinkage:.3f}{said}", no_interval=_NO_INTERVAL
+        )
         if link == "log":  # the mean of exp(true score) given the served score
-            level += slope**2 * shrinkage * (record.noise_variance or 0.0) / 2
-        score_map = Affine(slope * shrinkage, level + slope * (1 - shrinkage) * center, link, "value")
-        return Fitted(score_map, record)
+            level += slope**2 * shrinkage * vad.noise_variance_ / 2
+        return Fitted(Affine(slope * shrinkage, level + slope * (1 - shrinkage) * center, link, "value"), record)
 
     def predict(self, X: Any) -> Array:
         """Predict corrected values.
@@ -575,19 +512,18 @@ def _feature_names(X: Any) -> list[str] | None:
     return None if getattr(X, "columns", None) is None else [str(name) for name in X.columns]
 
 
-def _check_feature_names(model: Any, names: list[str] | None, X: Any, called: str) -> None:
-    """Raise UncurseError if a data frame has other columns than in training, or in another order.
+def _check_columns(model: Any, names: list[str] | None, X: Any, called: str) -> None:
+    """Raise UncurseError if a data frame for LightGBM has other columns than in training, or another order.
 
-    Other libraries check this themselves, or select columns by their names. LightGBM takes columns by their place.
+    Other libraries check this themselves, or select columns by their names.
     """
     own = _feature_names(X)
     if names is None or own is None or own == names or not type(model).__module__.startswith("lightgbm"):
         return
-    missing = [name for name in names if name not in own]
-    problem = f"has no column {missing[0]!r}" if missing else "has other columns than X in training, or another order"
+    place, (here, trained) = next(pair for pair in enumerate(zip_longest(own, names)) if pair[1][0] != pair[1][1])
     raise UncurseError(
-        f"{called} {problem}, and LightGBM takes columns by their place; pass the columns of training in their order, "
-        f"such as {called}[names]"
+        f"column {place} of {called} is {here!r}, in training it was {trained!r}, and LightGBM takes columns by their "
+        f"place; pass {called} with the columns of training in their order"
     )
 
 
@@ -596,13 +532,3 @@ def _is_tree_or_linear(estimator: Any) -> bool:
     while isinstance(estimator, Pipeline):
         estimator = estimator.steps[-1][1]
     return any(part.__module__.startswith(_TREES_AND_LINEAR) for part in type(estimator).__mro__)
-
-
-def _served_summary(done: CrossFit) -> ScoreSummary:
-    """Return the distribution of the served logits on the pool."""
-    if done.served_pool is not None:
-        served, weights = on_link(done.served_pool.scores[:, 0], done.link), done.served_pool.weights
-    else:
-        slope, intercept = done.alignment
-        served, weights = (on_link(done.pool.scores[:, 0], done.link) - intercept) / slope, done.pool.weights
-    return ScoreSummary.of(Histogram().update(served, sample_weight=weights))

@@ -266,14 +266,8 @@ class Solution:
         return Fitted(score_map, replace(self.record, no_interval=no_interval), errors)
 
 
-class Method(Results):
-    """Interface that `VAD`, `ReplicaCalibrator` and `Auto` share.
-
-    Attributes
-    ----------
-    fitted_ : Fitted
-        The result; `map_`, `record_`, `method_` and `reason_` are parts of it.
-    """
+class FittedParts(Results):
+    """Parts of the result as attributes, which methods and estimators share."""
 
     fitted_: Fitted
 
@@ -298,6 +292,16 @@ class Method(Results):
     def reason_(self) -> str:
         """Why it was chosen."""
         return self.record_.reason
+
+
+class Method(FittedParts):
+    """Interface that `VAD`, `ReplicaCalibrator` and `Auto` share.
+
+    Attributes
+    ----------
+    fitted_ : Fitted
+        The result; `map_`, `record_`, `method_` and `reason_` are parts of it.
+    """
 
     def predict_proba(self, served: ArrayLike, segments: ArrayLike | None = None) -> Array:
         """Return corrected predictions.
