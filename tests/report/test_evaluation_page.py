@@ -56,13 +56,13 @@ def test_the_headline_states_the_error_before_and_after(methods, before, after, 
     given = [Method("as served", with_error(methods, *before))]
     if after is not None:
         given.append(Method("map.json", with_error(methods, *after)))
-    assert str(evaluation_page(given).headline) == sentence
+    assert evaluation_page(given).headline == sentence
 
 
 def test_the_headline_is_about_the_first_of_several_maps_not_the_best(methods):
     errors = {"as served": 0.2, "a": 0.05, "b": -0.01, "c": 0.02}
     given = [Method(name, with_error(methods, error, 0.001)) for name, error in errors.items()]
-    headline = str(evaluation_page(given).headline)
+    headline = evaluation_page(given).headline
     assert "After a (first of 3 maps), they over-predict by 5.00% (" in headline
     assert "After b" not in headline
 
@@ -70,21 +70,21 @@ def test_the_headline_is_about_the_first_of_several_maps_not_the_best(methods):
 def test_the_headline_is_about_the_value_if_it_is_known(methods):
     given = [Method("as served", methods[0].evaluation, value=with_error(methods, 0.2, 0.01))]
     start = "On the top 2%, weighted by revenue, the scores over-predict by 20.0% (95% interval +18.0% to +22.0%)."
-    assert str(evaluation_page(given, value_name="revenue").headline) == start
+    assert evaluation_page(given, value_name="revenue").headline == start
 
 
 def test_the_headline_is_about_the_first_share_that_was_given():
     page = evaluation_page([Method("as served", evaluation_of(alphas=[0.1, 0.02]))])
-    assert str(page.headline).startswith("On the top 10%, ")
+    assert page.headline.startswith("On the top 10%, ")
     assert tables(page, "error")[0].header == ["method", "top 10%", "top 2%"]
 
 
 def test_the_selection_is_named(methods):
     one = [Method("as served", evaluation_of(alphas=[1.0]))]
     name = "top 1 of each request"
-    assert str(evaluation_page(one, selection=name).headline).startswith(f"On the {name}, ")
+    assert evaluation_page(one, selection=name).headline.startswith(f"On the {name}, ")
     several = evaluation_page(methods, selection=name)
-    assert str(several.headline).startswith(f"On the top 2% of the selected rows ({name}), ")
+    assert several.headline.startswith(f"On the top 2% of the selected rows ({name}), ")
 
 
 def test_a_share_without_a_positive_label_is_skipped(tmp_path):
@@ -94,8 +94,8 @@ def test_a_share_without_a_positive_label_is_skipped(tmp_path):
             result = evaluate(y, p, [0.02, 0.5])
         page = evaluation_page([Method("a", result), Method("b", result)])
         expected = "On the top 50%" if y.any() else "No selection has a positive label"
-        assert str(page.headline).startswith(expected)
-        assert "n/a" in written(page, tmp_path / "r.html")
+        assert page.headline.startswith(expected)
+        assert "undefined" in written(page, tmp_path / "r.html")
 
 
 # ---------------------------------------------------------------------------- sections about the evaluation
@@ -155,29 +155,9 @@ def test_reliability_shows_the_bins_of_the_ece(methods):
     assert len(others) == len(ALPHAS) - 1
     shown = [numbers(cells[2])[0] - numbers(cells[3])[0] for cells in first.rows[:10]]
     assert np.mean(np.abs(shown)) == pytest.approx(row.ece, rel=0.05)
-    ax = page.figures()["reliability-2"].axes[0]
+    ax = page.figures()["reliability-1"].axes[0]
     np.testing.assert_allclose(ax.lines[0].get_xdata(), [b.predicted for b in row.bins])
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [b.observed for b in row.bins])
-
-
-@pytest.mark.parametrize(
-    ("y", "p", "text"),
-    [
-        ([1, 0] * 50, np.ones(100), "ones 0.5, above its floor (0)."),
-        (np.ones(100), np.ones(100), "ones 0, equal to its floor (0)."),
-        ([1, 0] * 50, np.full(100, 0.55), "ones 0.05, consistent with its noise floor ("),
-        ([1, 0] * 50, np.full(100, 0.9), " times its noise floor."),
-    ],
-)
-def test_ece_is_compared_with_its_noise_floor(y, p, text):
-    (sentence,) = section(evaluation_page([Method("ones", evaluate(y, p, [1.0]))]), "binned").prose
-    assert text in sentence
-
-
-def test_every_share_has_a_figure_of_its_own(methods):
-    alphas = [0.02, 0.020000001, 0.12345, 0.12345]
-    names = list(evaluation_page([Method("as served", evaluation_of(alphas=alphas))]).figures())
-    assert names[2:-1] == ["reliability-2", "reliability-2_0000001", "reliability-12_345"]
 
 
 # ---------------------------------------------------------------------------- sections about scores and fits
@@ -191,12 +171,8 @@ def test_drift_is_stated_and_only_scores_of_one_scale_are_compared(methods):
     assert "a large drift" in labeled
     assert "evaluated scores" in evaluated
     assert "no relevant drift" in evaluated
-    for page in (
-        evaluation_page(given),
-        evaluation_page(given, SUMMARY, selection="top 1 of each request"),  # they are maxima
-    ):
-        (table,) = tables(page, "scores")
-        assert [row[0] for row in table.rows] == ["pool scores", "labeled scores"]
+    (table,) = tables(evaluation_page(given), "scores")
+    assert [row[0] for row in table.rows] == ["pool scores", "labeled scores"]
     assert section(evaluation_page(methods[:1]), "scores") is None
 
 
@@ -214,8 +190,8 @@ def test_the_distance_from_normal_is_judged_by_the_smallest_share(methods, dista
 
 def test_maps_without_a_single_lambda_do_not_assume_a_normal_distribution(methods):
     phrase = "The maps on this page do not assume a normal distribution."
-    assert phrase not in section(evaluation_page(methods, SUMMARY), "scores").prose
-    assert phrase in section(evaluation_page(with_record(methods, line_probability=0.5), SUMMARY), "scores").prose
+    assert phrase not in section(evaluation_page(methods, SUMMARY), "scores").prose[0]
+    assert phrase in section(evaluation_page(with_record(methods, line_probability=0.5), SUMMARY), "scores").prose[0]
 
 
 def test_the_largest_segments_are_shown(methods):
@@ -233,12 +209,11 @@ def test_the_page_states_every_option_of_a_fit(methods):
         reason="labels agree", max_error=0.012, line_probability=0.93, half_life=2.0, command="uncurse fit",
     )  # fmt: skip
     facts = evaluation_page(given, facts={"command": "uncurse evaluate"}).facts
-    assert facts[0] == ("command", ("uncurse evaluate",), True)
-    assert facts[-1] == ("vad.json: command", ("uncurse fit",), True)
-    text = "\n".join({name: lines for name, lines, _ in facts}["vad.json"])
+    assert (facts["command"], facts["vad.json: command"]) == (["uncurse evaluate"], ["uncurse fit"])
+    text = "\n".join(facts["vad.json"])
     for part in (
-        "method vad, scale logit", "calibrator platt, curvature", "negative-sampling rate 0.05",
-        "a map for each placement (3 segments)", "why: labels agree", "straight line: 0.93", "by at most 1.2%",
+        "method vad, scale logit", "calibrator platt, curvature", "negative_sampling_rate 0.05, segment placement",
+        "why: labels agree", "straight line: 0.93", "by at most 1.2%",
         "rows count half after 2 files", "pool: 30,000 rows, pool.parquet, columns s1, s2", "fitted with uncurse ",
     ):  # fmt: skip
         assert part in text

@@ -21,7 +21,8 @@ from ..methods.refresh import check_fits
 from ..validation import check_number
 from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
 from .sequential import (
-    LEVEL,
+    ALARM,
+    WATCH,
     Calibration,
     LabelSums,
     calibrations_of,
@@ -29,11 +30,11 @@ from .sequential import (
     error_words,
     likely_start,
     log_e_values,
+    series_of,
     total,
 )
 from .state import PLACE_OF_RANGE, MonitorState, count_rows, map_digest
 
-_WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most
 _UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
 _LAMBDA_ERRORS = 3.0  # change of λ, in standard errors
 _TARGET = 0.05  # size of the error for which the number of further positives is given
@@ -101,7 +102,7 @@ class Verdict:
         -------
         dict
         """
-        content = asdict(replace(self, state=MonitorState("")))
+        content = asdict(self)
         del content["state"]
         return content
 
@@ -165,7 +166,9 @@ def monitor(
             check_fits(rows, score_map, record, name)
     day = datetime.now(UTC).date().isoformat() if day is None else day
     check_time(day, "day")
-    state = MonitorState(map_digest(score_map)) if state is None else _check_state(state)
+    state = MonitorState(map_digest(score_map)) if state is None else state
+    if not isinstance(state, MonitorState):
+        raise UncurseError(f"state is of type {type(state).__name__}; pass the state of a Verdict")
     state.check_map(map_digest(score_map))
     if state.settled_before is None:  # else times tell rows apart
         _check_sources(state, evidence, day)
@@ -191,43 +194,19 @@ def judge(
     *,
     tolerance: float = 0.0,
 ) -> Verdict:
-    """Return the verdict on a state.
+    """Return the verdict on a state of at least one day.
 
-    Parameters
-    ----------
-    state : MonitorState
-        What was seen since the fit, at least one day.
-    latest : LabelSums, optional
-        Sums of the newest rows; those of the last day by default.
-    scores : ScoreChange, optional
-        Change of the scores; by default the last day is compared with the days before it.
-    shrinkage : LambdaChange, optional
-        Change of λ.
-    tolerance : float, default=0.0
-        See `monitor`.
-
-    Returns
-    -------
-    Verdict
-
-    Examples
-    --------
-    >>> from uncurse import Affine
-    >>> from uncurse.evidence import from_arrays
-    >>> verdict = monitor(Affine(1.0, 0.0), from_arrays([[0.0], [0.0]], [0, 1]))
-    >>> judge(verdict.state).decision
-    'keep'
+    `latest` has the sums of the newest rows, by default of the last day. By default `scores` compare the last day with
+    the days before it. For the tolerance see `monitor`.
     """
-    _check_state(state)
     tolerance = check_number(tolerance, "tolerance")
     if not 0 <= tolerance < 1:
         raise UncurseError(f"tolerance={tolerance:g}; pass a share from 0 to 1, such as 0.02")
-    if not state.days:
-        raise UncurseError("this state holds no day; monitor some rows first")
-    ordered, observed, cumulants = state.ordered, *state.series()
+    ordered = state.ordered
     days = [day.sums for _, day in ordered]
+    observed, cumulants = series_of(days)
     log_e = log_e_values(observed, cumulants, tolerance)
-    alarms = np.flatnonzero(log_e >= -math.log(1 - LEVEL))
+    alarms = np.flatnonzero(log_e >= math.log(ALARM))
     alarm = ordered[alarms[0]][0] if len(alarms) else None
     by_range = sorted(state.buckets.items(), key=lambda item: PLACE_OF_RANGE.get(item[0], -1))
     by_segment = sorted(state.segments.items())
@@ -241,27 +220,8 @@ def judge(
     if scores is None and len(ordered) > 1:
         scores, clear = day_change(ordered[-1][1], [day for _, day in ordered[:-1]])
     decision, reason = _decide(since, wrong, alarm, buckets, segments, scores if clear else None, shrinkage)
-    return Verdict(
-        decision,
-        reason,
-        since,
-        newest,
-        wrong,
-        len(days),
-        alarm,
-        _needed(since),
-        buckets,
-        segments,
-        scores,
-        shrinkage,
-        state,
-    )
-
-
-def _check_state(state: Any) -> MonitorState:
-    if not isinstance(state, MonitorState):
-        raise UncurseError(f"state is of type {type(state).__name__}; pass the state of a Verdict")
-    return state
+    counts = (len(days), alarm, _needed(since))
+    return Verdict(decision, reason, since, newest, wrong, *counts, buckets, segments, scores, shrinkage, state)
 
 
 def _check_sources(state: MonitorState, evidence: Evidence, day: str) -> None:
@@ -296,13 +256,12 @@ def _decide(
     if alarm is not None:
         rows = since if wrong is None else wrong
         return "alarm", f"{rows.name} {error_words(rows)}; the alarm was raised on {alarm}"
-    threshold = 1 / (1 - LEVEL)
-    if since.e_value >= _WATCH:
-        found = f"e-value {since.e_value:.1f}; {threshold:.0f} raises an alarm"
+    if since.e_value >= WATCH:
+        found = f"e-value {since.e_value:.1f}; {ALARM:.0f} raises an alarm"
         return "watch", f"there is some evidence against the map ({found}): {error_words(since)}"
     for kind, parts in (("predictions of", buckets), ("segment", segments)):
         worst = max(parts, key=lambda part: part.e_value, default=None)
-        if worst is not None and worst.e_value >= threshold * len(parts):
+        if worst is not None and worst.e_value >= ALARM * len(parts):
             return "watch", f"for {kind} {worst.name}, {error_words(worst)}; all rows together show no error"
     if shrinkage is not None and abs(shrinkage.standard_errors) > _LAMBDA_ERRORS:
         change = f"λ changed from {shrinkage.before:.3f} to {shrinkage.after:.3f}"
@@ -320,7 +279,7 @@ def _needed(since: Calibration) -> int:
     """Return how many more positives make the confidence sequence ±5% wide: its width falls with their root."""
     if since.error is None or since.low is None or since.high is None:
         # Before the first bound: a test at z standard errors needs z² positives for each squared relative error.
-        z_squared = 2 * (math.log(1 / (1 - LEVEL)) + 3)
+        z_squared = 2 * (math.log(ALARM) + 3)
         return math.ceil(max(z_squared / _TARGET**2 - since.observed, 0))
     half = (since.high - since.low) / 2
     return math.ceil(max(since.observed * ((half / _TARGET) ** 2 - 1), 0))
