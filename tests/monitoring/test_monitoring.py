@@ -26,7 +26,7 @@ from uncurse import (
     monitor,
 )
 from uncurse.evidence import LogSpec, from_arrays
-from uncurse.methods import DataRecord, FitRecord, Fitted, ScoreSummary
+from uncurse.methods import DataRecord, FitRecord, Fitted
 from uncurse.monitoring import judge
 from uncurse.monitoring.drift import LambdaChange, ScoreChange
 from uncurse.monitoring.prometheus import prometheus_text
@@ -360,7 +360,7 @@ def labeled_pool(seed, rows=50_000, shift=0.0, noise=0.4, fall=0.0):
 
 def test_scores_and_lambda_are_compared_with_the_fit():
     fitted = fitted_on_pool()
-    same = monitor(fitted, labeled_pool(1))
+    same = monitor(fitted, labeled_pool(1), pool=labeled_pool(1))
     assert same.decision == "keep"
     assert same.scores.stability < 0.01
     assert abs(same.shrinkage.standard_errors) < 4
@@ -371,33 +371,6 @@ def test_scores_and_lambda_are_compared_with_the_fit():
     assert noisy.shrinkage.standard_errors < -3
     assert noisy.decision == "watch"
     assert "λ changed" in noisy.reason
-
-
-def test_selected_rows_are_not_compared_with_the_pool():
-    from uncurse import TopK
-
-    rows = labeled_pool(1, rows=5_000)
-    selected = replace(rows, spec=replace(rows.spec, top_k=TopK("request", 1)))
-    verdict = monitor(fitted_on_pool(), selected)
-    assert verdict.scores is None
-    assert verdict.shrinkage is None
-
-
-def with_labeled_rows(fitted, rows):
-    """A fit whose labeled rows have these scores."""
-    labeled = DataRecord(rows.rows, ("s0",), scores=ScoreSummary.of(rows.served))
-    return replace(fitted, record=replace(fitted.record, labeled=labeled))
-
-
-def test_labeled_rows_of_another_system_are_no_reason_to_watch():
-    fitted = with_labeled_rows(fitted_on_pool(), labeled_pool(5, shift=-1.5))
-    state = None
-    for day in range(1, 4):
-        verdict = monitor(fitted, labeled_pool(10 + day, rows=5_000), state, day=f"2026-11-0{day}")
-        assert verdict.decision == "keep"
-        assert verdict.scores.compared_with == ("labeled rows" if state is None else "earlier days")
-        state = verdict.state
-    assert verdict.scores.stability < 0.01
 
 
 def test_scores_that_differ_from_the_earlier_days_are_watched():

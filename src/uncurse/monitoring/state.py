@@ -147,7 +147,7 @@ def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str
 def count_rows(digest: str, score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
     """Return the state of the labeled rows of one day, which is an ISO date or time."""
     cells = served_of(evidence, "evidence")
-    factor = float(cells.weight.sum() / cells.weight_squares.sum())  # weights to effective rows
+    factor = cells.effective_rows / cells.weight.sum()
 
     def rows_of(rows: Evidence) -> dict[str, tuple[Array, Array, Array]]:
         """Return prediction, label sum and number of rows of each cell, by segment if the map is."""

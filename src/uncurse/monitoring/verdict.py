@@ -16,7 +16,6 @@ from ..evidence import Evidence
 from ..evidence.decay import check_time
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, Method, fitted_of
-from ..methods.records import FitRecord
 from ..methods.refresh import check_fits
 from ..validation import check_number
 from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
@@ -64,7 +63,7 @@ class Verdict:
     buckets, segments : tuple of Calibration
         Calibration by range of the prediction, and by segment, since the fit.
     scores : ScoreChange or None
-        Change of the scores; None on the first day if the map has no record of them, or if rows were selected.
+        Change of the scores; None on the first day without a pool.
     shrinkage : LambdaChange or None
         Change of λ; None if it cannot be compared.
     state : MonitorState
@@ -132,9 +131,8 @@ def monitor(
         ``Verdict.state`` of the last call.
     pool : Evidence, optional
         New rows of the whole candidate pool, whose scores and λ are compared with the fit. By default the scores of
-        `evidence` are compared with those of the earlier days of `state`. Without earlier days the verdict has the
-        comparison with the labeled rows of the fit, or with its pool if it had none, as information only: the rows
-        of the fit may have been selected by another system.
+        `evidence` are compared with those of the earlier days of `state`: the rows of the fit may have been selected
+        by another system.
     day : str, optional
         ISO date or time of the rows; today (UTC) by default.
     tolerance : float, default=0.0
@@ -175,15 +173,8 @@ def monitor(
     new = count_rows(state.map_id, score_map, evidence, day)
     merged = state.merge(new)
     latest = total([one.sums for one in new.days.values()])
-    if pool is not None:
-        return judge(merged, latest, *_drift(pool, record, "pool"), tolerance=tolerance)
-    verdict = judge(merged, latest, tolerance=tolerance)
-    if verdict.scores is not None or evidence.spec.top_k is not None:  # selected rows say nothing of all rows
-        return verdict
-    # These rows were shown by this system, and those of the fit often by another: information, no reason to watch.
-    name = "pool" if record is None or record.labeled is None else "labeled rows"
-    scores, shrinkage = _drift(evidence, record, name)
-    return replace(verdict, scores=scores, shrinkage=shrinkage)
+    changes = () if pool is None or record is None else (score_change(pool, record), lambda_change(pool, record))
+    return judge(merged, latest, *changes, tolerance=tolerance)
 
 
 def judge(
@@ -230,17 +221,6 @@ def _check_sources(state: MonitorState, evidence: Evidence, day: str) -> None:
     for source in evidence.sources:
         if os.path.realpath(source) in counted:
             raise UncurseError(f"{source} was counted on {day} already; name the day of these rows if they are others")
-
-
-def _drift(rows: Evidence, record: FitRecord | None, name: str) -> tuple[ScoreChange | None, LambdaChange | None]:
-    """Compare rows with the pool or the labeled rows of the fit."""
-    if record is None:
-        return None, None
-    before = record.pool if name == "pool" else record.labeled
-    assert before is not None
-    assert rows.served is not None
-    scores = None if before.scores is None else score_change(rows.served, before.scores, name)
-    return scores, lambda_change(rows, record) if name == "pool" else None
 
 
 def _decide(
