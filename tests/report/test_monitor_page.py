@@ -118,7 +118,7 @@ def test_changes_of_scores_and_lambda_are_stated():
     verdict = judge(state_of(2), scores=ScoreChange("pool", 0.4, 1.1, 0.05), shrinkage=LambdaChange(0.9, 0.8, -5.0))
     page = monitor_page(verdict, "m")
     assert page.headline.startswith("Watch m. λ changed from 0.900 to 0.800 (-5.0 standard errors)")
-    _, scores, shrinkage = section(page, "served-scores").prose
+    scores, shrinkage = section(page, "served-scores").prose
     assert scores.startswith("Against the pool of the fit, the mean of the newest scores moved by +0.40 standard")
     assert shrinkage == "λ went from 0.900 at the fit to 0.800, −5.0 standard errors."
 

@@ -43,9 +43,9 @@ def test_the_page_is_complete(content):
     assert reader.open == []
     assert content.startswith("<!DOCTYPE html>")
     for heading in ("Calibration error by selected share", "Predicted and observed outcomes",
-                    "Reliability of the selected rows", "ECE and MCE compared", "normally distributed",
+                    "Reliability of the selected rows", "ECE and MCE compared", "normally distributed?",
                     "λ, the shrinkage factor", "How these results were made",
-                    "Terms", "Value per million selected rows: revenue"):  # fmt: skip
+                    "Terms", "Sums of revenue"):  # fmt: skip
         assert heading in reader.text
     assert reader.text.count("How these results were made") == 1
     assert "<code>uncurse evaluate served.parquet</code>" in content

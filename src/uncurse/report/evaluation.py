@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import UncurseError
-from ..methods import Fitted, ScoreSummary
+from ..methods import FitRecord, Fitted, ScoreSummary
 from ..metrics import Evaluation
 from . import figures
 from .figures import LIGHT, OBSERVED, REFERENCE, Frame, bin_rows, metric_rows, style_of
@@ -100,9 +100,10 @@ def evaluation_page(
             )
     names = ["all rows" if alpha >= 1 else f"top {share(alpha)}" for alpha in shares]
     names = [selection] if selection and len(shares) == 1 else names
+    records = [(i, m.name, m.fitted.record) for i, m in enumerate(methods) if m.fitted and m.fitted.record]
     sections = (
-        _errors(methods, names), _outcomes(methods, names, value_name), _reliability(methods, names),
-        _binned_errors(methods), _scores(methods, served, selection), _segments(methods),
+        _errors(methods, names), _outcomes(methods, value_name), _reliability(methods, names),
+        _binned_errors(methods), _scores(records, served), _segments(records),
     )  # fmt: skip
     made = f"{number(first.total)} rows; {first.n_bins} {first.strategy} bins for ECE and MCE"
     entries = provenance({**(facts or {}), "Evaluated": made}, [(m.name, m.fitted) for m in methods])
@@ -171,47 +172,28 @@ def _errors(methods: Sequence[Method], names: Sequence[str]) -> Section:
 # ---------------------------------------------------------------------------- outcomes per million
 
 
-def _outcomes(methods: Sequence[Method], names: Sequence[str], value_name: str) -> Section:
-    rows = _per_million(methods, names, [m.evaluation for m in methods])
-    # All methods have the same outcomes.
-    panel = [{**row, "series": OBSERVED, "name": "observed", "value": row["observed"]} for row in rows[:: len(methods)]]
-    panel += [{**row, "value": row["predicted"], "low": None, "high": None} for row in rows]
+def _outcomes(methods: Sequence[Method], value_name: str) -> Section:
+    panel: list[dict[str, Any]] = []
+    for row in methods[0].evaluation.rows:  # all methods have the same outcomes
+        # Given the predictions, the outcomes of different bins are independent.
+        error = math.sqrt(sum((one.weight * one.standard_error) ** 2 for one in row.bins))
+        low, high = interval(row.observed, error)
+        amounts = {"value": row.observed, "low": max(low, 0.0), "high": high}
+        scaled = {key: 1e6 * amount / row.selected for key, amount in amounts.items()}
+        panel.append({"series": OBSERVED, "name": "observed", "alpha": row.alpha, **scaled})
+    for i, method in enumerate(methods):
+        for row in method.evaluation.rows:
+            value = 1e6 * row.predicted / row.selected
+            panel.append({"series": i, "name": method.name, "alpha": row.alpha, "value": value})
     draw = partial(figures.panels_figure, {"outcomes per million": panel})
-    caption = "Predicted outcomes of each method, and observed outcomes with their 95% interval."
+    caption = "Outcomes per million selected rows: predicted by each method, and observed with their 95% interval."
     blocks: list[Figure | Table] = [Figure("outcomes", draw, caption)]
-    blocks.append(_outcome_table("Outcomes per million selected rows", rows))
-    values = [m.value for m in methods if m.value is not None]
-    if len(values) == len(methods):
-        valued = _per_million(methods, names, values)
-        blocks.append(_outcome_table(f"Value per million selected rows: {value_name}", valued))
+    valued = [(method.name, row.cells()) for method in methods if method.value for row in method.value.rows]
+    if valued:
+        header = ["top", "predicted", "observed", "calibration error"]
+        body = [[name, *(cells[key] for key in header)] for name, cells in valued]
+        blocks.append(Table(f"Sums of {value_name}, ± standard errors", ["method", *header], body))
     return Section("outcomes", "Predicted and observed outcomes", (), blocks)
-
-
-def _per_million(methods: Sequence[Method], names: Sequence[str], sums: Sequence[Evaluation]) -> list[dict[str, Any]]:
-    """Return predicted and observed outcomes, or their value, with the 95% interval of the observed sum, by share."""
-    rows = []
-    for place, share_name in enumerate(names):
-        # Given the predictions, the outcomes of different bins are independent. All methods share the outcomes.
-        error = math.sqrt(sum((b.weight * b.standard_error) ** 2 for b in sums[0].rows[place].bins))
-        for series, (method, evaluation) in enumerate(zip(methods, sums, strict=True)):
-            own, counts = evaluation.rows[place], method.evaluation.rows[place]
-            low, high = interval(own.observed, error)
-            amounts = {"predicted": own.predicted, "observed": own.observed, "low": max(low, 0.0), "high": high}
-            scaled = {name: 1e6 * amount / counts.selected for name, amount in amounts.items()}
-            rows.append({"series": series, "name": method.name, "share": share_name, "alpha": own.alpha, **scaled})
-    return rows
-
-
-def _outcome_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    header = ["method", "selected", "predicted", "observed", "95% interval", "predicted − observed"]
-    body = []
-    for row in rows:
-        span, gap = (
-            f"{number(row['low'])} to {number(row['high'])}",
-            fixed(row["predicted"] - row["observed"], 0, sign=True),
-        )
-        body.append([row["name"], row["share"], number(row["predicted"]), number(row["observed"]), span, gap])
-    return Table(title, header, body, folded=True)
 
 
 # ---------------------------------------------------------------------------- reliability
@@ -223,18 +205,9 @@ def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
     blocks: list[Figure | Table] = []
     for place, name in enumerate(names):
         rows = [bin_rows(i, m.name, m.evaluation.rows[place].bins) for i, m in enumerate(methods)]
-        draw, body = (
-            partial(_reliability_figure, rows),
-            [[r["name"], *(number(r[k]) for k in keys)] for own in rows for r in own],
-        )
-        blocks.append(
-            Figure(
-                f"reliability-{place + 1}",
-                draw,
-                f"Observed rate against mean prediction in bins, {name}",
-                folded=place > 0,
-            )
-        )
+        body = [[row["name"], *(number(row[key]) for key in keys)] for own in rows for row in own]
+        caption = f"Observed rate against mean prediction in bins, {name}"
+        blocks.append(Figure(f"reliability-{place + 1}", partial(_reliability_figure, rows), caption, folded=place > 0))
         blocks.append(Table(f"Bins, {name}", ["method", "rows", *keys[1:]], body, folded=True))
     kind = "equal size" if first.strategy == "quantile" else "equal width"
     prose = (
@@ -286,58 +259,35 @@ def _binned_errors(methods: Sequence[Method]) -> Section:
 # ---------------------------------------------------------------------------- distribution and drift of the scores
 
 
-def _scores(methods: Sequence[Method], served: ScoreSummary | None, selection: str | None) -> Section | None:
+def _scores(records: Sequence[tuple[int, str, FitRecord]], served: ScoreSummary | None) -> Section | None:
     """Compare the scores of pools, labeled rows and the evaluated rows with each other and a normal distribution."""
     found: dict[str, ScoreSummary] = {}
-    records = [(method.name, method.fitted and method.fitted.record) for method in methods]
-    for method_name, record in records:
-        for role, data in (("pool", record.pool), ("labeled", record.labeled)) if record else ():
+    for _, method, record in records:
+        for role, data in (("pool", record.pool), ("labeled", record.labeled)):
             if data is not None and data.scores is not None and data.scores not in found.values():
                 name = f"{role} scores"
-                found[f"{name} of {method_name}" if name in found else name] = data.scores
+                found[f"{name} of {method}" if name in found else name] = data.scores
     if served is not None:
         found["evaluated scores"] = served
     if not found:
         return None
     (reference, first), *_ = found.items()
-    maps = [record for _, record in records[1:]]
-    free = bool(maps) and all(one and (one.shape != "straight" or one.line_probability is not None) for one in maps)
-    distance = found.get("evaluated scores", first).distance
-    text = f"The Kolmogorov–Smirnov distance from a normal distribution is {distance:.4f}."
-    if free:
-        text += " The maps on this page do not assume a normal distribution."
-    elif selection is None:
-        text += f" {_normality_words(distance, min(row.alpha for row in methods[0].evaluation.rows))}"
-    prose = [text, *(_drift_words(name, one, reference, first) for name, one in found.items() if one is not first)]
-    rows = [[name, f"{one.rows:,}", fixed(one.mean, 3), fixed(one.sd, 3)] for name, one in found.items()]
-    caption = f"Densities of the scores, and the normal density with mean and standard deviation of the {reference}."
-    blocks = (
-        Figure("scores", partial(_density_figure, found), caption),
-        Table("Distributions of scores", ["scores", "rows", "mean", "standard deviation"], rows),
-    )
-    return Section("scores", "Scores: normally distributed, and without drift?", prose, blocks)
-
-
-def _normality_words(distance: float, smallest: float) -> str:
-    """Say what the distance from a normal distribution means for the smallest selected share."""
-    advice = "not small: rely on the measured errors above, not on the theory"
-    if distance < smallest / 4:
-        advice = "small: a single λ for all scores is appropriate"
-    elif distance > smallest:
-        advice = "large: a map with a single λ may correct too much. Rely on the measured errors above"
-    return f"Compared with the smallest selected share, {share(smallest)}, this is {advice}."
-
-
-def _drift_words(name: str, summary: ScoreSummary, reference: str, first: ScoreSummary) -> str:
     sd = first.sd or 1.0
-    shift, ratio = (summary.mean - first.mean) / sd, summary.sd / sd
-    verdict = "a small drift"
-    if abs(shift) >= 0.3 or not 0.8 < ratio < 1.25:
-        verdict = "a large drift. A map or calibrator that was fitted on one of them extrapolates on the other"
-    elif abs(shift) < 0.1 and 0.9 < ratio < 1.1:
-        verdict = "no relevant drift"
-    moved = f"{fixed(shift, 2, sign=True)} standard deviations from that of the {reference}"
-    return f"The mean of the {name} is {moved}, and their spread {fixed(ratio, 2)} times as large: {verdict}."
+    rows = []
+    for name, one in found.items():
+        shift, spread = fixed((one.mean - first.mean) / sd, 2, sign=True), fixed(one.sd / sd, 2)
+        rows.append([name, f"{one.rows:,}", fixed(one.mean, 3), fixed(one.sd, 3), shift, spread, f"{one.distance:.4f}"])
+    header = ["scores", "rows", "mean", "standard deviation", "shift", "spread", "distance from normal"]
+    prose = (
+        f"Shift and spread compare mean and standard deviation with those of the {reference}. From a shift of 0.3 or a "
+        "spread of 1.25 on, a map that was fitted on one of them extrapolates on the other. The Kolmogorov–Smirnov "
+        "distance from a normal distribution matters to maps with a single λ: they may correct too much if it is "
+        "larger than the selected share."
+    )
+    caption = f"Densities of the scores, and the normal density with mean and standard deviation of the {reference}."
+    figure = Figure("scores", partial(_density_figure, found), caption)
+    blocks = (figure, Table("Distributions of scores", header, rows))
+    return Section("scores", "Scores: without drift, and normally distributed?", (prose,), blocks)
 
 
 def _density_figure(found: Mapping[str, ScoreSummary], frame: Frame) -> Chart:
@@ -361,17 +311,16 @@ def _density_figure(found: Mapping[str, ScoreSummary], frame: Frame) -> Chart:
 # ---------------------------------------------------------------------------- λ by segment
 
 
-def _segments(methods: Sequence[Method]) -> Section | None:
+def _segments(records: Sequence[tuple[int, str, FitRecord]]) -> Section | None:
     """Show λ of the largest segments of each map, by ascending λ."""
     blocks: list[Figure | Table] = []
-    for series, method in enumerate(methods):
-        record = None if method.fitted is None else method.fitted.record
-        if record is None or not record.segments:
+    for series, name, record in records:
+        if not record.segments:
             continue
         total = len(record.segments)
         largest = sorted(record.segments.items(), key=lambda item: -item[1].rows)[:_MAX_SEGMENTS]
         shown = f"all {total} segments" if len(largest) == total else f"the {_MAX_SEGMENTS} largest of {total} segments"
-        title = f"{method.name}: λ by {record.segment or 'segment'}, {shown}"
+        title = f"{name}: λ by {record.segment or 'segment'}, {shown}"
         ascending = sorted(largest, key=lambda item: item[1].lambda_)
         rows = [{"series": series, "name": key, "value": segment.lambda_} for key, segment in ascending]
         if record.lambda_ is not None:

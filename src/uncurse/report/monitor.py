@@ -68,7 +68,7 @@ def monitor_page(
     days = _days_of(verdict, tolerance)
     segments = sorted(verdict.segments, key=lambda part: -part.e_value)
     sections = [
-        _errors(verdict, days), _evidence(verdict, days), _scores(verdict, days),
+        _errors(verdict, days), _evidence(days), _scores(verdict, days),
         _parts("range", "Errors of different ranges can cancel out in the sum.", verdict.buckets),
         _parts("segment", "Most evidence first.", segments),
     ]  # fmt: skip
@@ -208,12 +208,9 @@ def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
 
 def _error_domain(days: Mapping[str, Any]) -> tuple[float, float]:
     """Return the range of errors on all but unusual days, and of the last confidence sequence."""
-    q, sequence = 0.05 if len(days["time"]) >= 10 else 0.0, days["sequence"][-1]
-    low, high = (
-        np.quantile(days["interval"], q, 0, method="higher"),
-        np.quantile(days["interval"], 1 - q, 0, method="lower"),
-    )
-    ends = np.array([low[0], high[1], *sequence, days["total"][-1]])
+    unusual, sequence = len(days["time"]) // 20, days["sequence"][-1]
+    low, high = np.sort(days["interval"], axis=0)[[unusual, -1 - unusual], [0, 1]]
+    ends = np.array([low, high, *sequence, days["total"][-1]])
     bottom, top = figures.domain_of(ends[np.isfinite(ends)].tolist(), zero=True)
     return max(bottom, -1.0), top if math.isfinite(sequence[1]) else max(top, 1.0)
 
@@ -240,19 +237,14 @@ def _error_figure(days: Mapping[str, Any], alarm: str | None, frame: Frame) -> C
 # ---------------------------------------------------------------------------- evidence
 
 
-def _evidence(verdict: Verdict, days: Mapping[str, Any]) -> Section:
-    prose = f"The e-value is {_e_value_text(verdict.since_fit.e_value)}"
-    if verdict.alarm is not None:
-        prose += f". It reached {number(ALARM)} on {verdict.alarm}, which raised the alarm."
-    else:
-        prose += f"; it has not reached {number(ALARM)}, which would raise an alarm."
+def _evidence(days: Mapping[str, Any]) -> Section:
     caption = (
         "Evidence of all labels since the fit against the map, on a log scale up to a million. It multiplies up day by "
         f"day, and falls below 1 if the labels support the map. A valid map ever reaches {number(ALARM)} with "
         "probability 5% at most."
     )
     figure = Figure("evidence", partial(_evidence_figure, days), caption)
-    return Section("evidence", "Evidence against the map", (prose,), (figure,))
+    return Section("evidence", "Evidence against the map", (), (figure,))
 
 
 def _evidence_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
@@ -274,11 +266,7 @@ def _evidence_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
 
 
 def _scores(verdict: Verdict, days: Mapping[str, Any]) -> Section:
-    first, last, first_sd, last_sd = (fixed(days[key][i], 2) for key in ("mean", "sd") for i in (0, -1))
-    prose = [
-        f"The mean went from {first} on the first day to {last} on the last, the standard deviation from {first_sd} to "
-        f"{last_sd}."
-    ]
+    prose = []
     if verdict.scores is not None:
         change = verdict.scores
         prose.append(
