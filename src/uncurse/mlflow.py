@@ -156,7 +156,7 @@ def _figures(fitted: Fitted, name: str) -> tuple[dict[str, Any], dict[str, float
     if record is not None:
         figures |= {"pool_rows": record.pool.rows, "labeled_rows": record.labeled.rows if record.labeled else 0}
     for alpha in [] if errors is None else [share for share in SHARES if share >= errors.alphas[0]]:
-        ends = zip(("low", "high"), errors.interval(alpha), strict=True)
+        ends = zip(("low", "high"), fitted.interval(alpha), strict=True)
         figures |= {f"remaining_error_{end}_{alpha:g}": value for end, value in ends}
     figures.pop("command", None)  # which may be longer than a parameter
     figures |= {"kind": score_map.kind, "scale": score_map.scale, "link": score_map.link}

@@ -95,12 +95,8 @@ def monitor(
     score_map, record = fitted.map, fitted.record
     with nullcontext() if state is None else documents.locked(state):
         before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)
-        if before is not None:
-            try:
-                before.check_map(map_digest(score_map))
-            except UncurseError:
-                problem = f"--state {state} belongs to another map than {map_file}; name a new file for a new map"
-                raise UncurseError(problem) from None
+        if before is not None and before.map_id != map_digest(score_map):
+            raise UncurseError(f"--state {state} belongs to another map than {map_file}; name a new file for a new map")
         settled = _settled(label, time, settled_before, before, log)
         given = {"scores": reading.served_column(scores), "label": label, "weight": weight, "segment": segment}
         rows = reading.read_for_maps(

@@ -29,7 +29,7 @@ _LARGEST_SHIFT = 2.0  # odds that are wrong by a factor of 7; larger errors are 
 # 3.4^-n: rounding, for 25.
 _NODES = 25
 _SHIFTS: Array = _LARGEST_SHIFT * np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
-_COEFFICIENTS: Array = np.linalg.inv(chebvander(_SHIFTS / _LARGEST_SHIFT, _NODES - 1))
+_COEFFICIENTS: Array = np.linalg.inv(chebvander(_SHIFTS / _LARGEST_SHIFT, _NODES - 1)).astype(np.float64)
 # Sizes of errors that the test looks for: 0.4% to 270%, all orders of magnitude alike. The step of 1.19 costs less than
 # 1% of the growth of the e-value of an error between two sizes, and an error of half the smallest size is still found.
 _SIZES: Array = np.geomspace(0.004, 1.0, 33)
@@ -85,7 +85,7 @@ def intervals(sums: Sequence[LabelSums], *, fixed: bool = False) -> Array:
     series = _COEFFICIENTS @ cumulants.T
     slopes = chebder(series) / _LARGEST_SHIFT
 
-    def curve(coefficients: Array, shift: Array) -> Array:
+    def curve(coefficients: Any, shift: Array) -> Array:
         return np.asarray(chebval(shift / _LARGEST_SHIFT, coefficients, tensor=False), np.float64)
 
     def likelihood(shift: Array) -> Array:

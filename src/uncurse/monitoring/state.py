@@ -100,8 +100,11 @@ class MonitorState(Document):
         MonitorState
         """
         if not isinstance(other, MonitorState):
-            raise UncurseError(f"cannot merge a state with a {type(other).__name__}; pass a MonitorState")
-        self.check_map(other.map_id)
+            raise UncurseError(f"state is of type {type(other).__name__}; pass a MonitorState")
+        if other.map_id != self.map_id:
+            raise UncurseError(
+                f"the state belongs to another map ({other.map_id}, not {self.map_id}); start a new one for the new map"
+            )
         times = [time for time in (self.settled_before, other.settled_before) if time]
         latest = max(times, key=lambda time: check_time(time, "settled_before"), default=None)
         return replace(
@@ -111,13 +114,6 @@ class MonitorState(Document):
             segments=_sum_by_name(self.segments, other.segments),
             settled_before=latest,
         )
-
-    def check_map(self, map_id: str) -> None:
-        """Raise UncurseError unless the state belongs to the map with this digest."""
-        if map_id != self.map_id:
-            raise UncurseError(
-                f"this state belongs to another map ({self.map_id}, not {map_id}); start a new state for the new map"
-            )
 
     def _to_dict(self) -> dict[str, Any]:
         return asdict(replace(self, days=dict(self.ordered)))
@@ -144,7 +140,7 @@ def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str
     return {**mine, **{name: mine[name] + value if name in mine else value for name, value in theirs.items()}}
 
 
-def count_rows(digest: str, score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
+def count_rows(score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
     """Return the state of the labeled rows of one day, which is an ISO date or time."""
     cells = served_of(evidence, "evidence")
     factor = cells.effective_rows / cells.weight.sum()
@@ -163,4 +159,5 @@ def count_rows(digest: str, score_map: ScoreMap, evidence: Evidence, day: str) -
     mean = float(np.average(cells.score, weights=cells.weight))
     sd = float(np.sqrt(np.average(np.square(cells.score - mean), weights=cells.weight)))
     seen = Day(total(list(buckets.values())), mean, sd, evidence.sources)
-    return MonitorState(digest, {day: seen}, buckets, {name: LabelSums.of(*rows) for name, rows in segments.items()})
+    by_segment = {name: LabelSums.of(*rows) for name, rows in segments.items()}
+    return MonitorState(map_digest(score_map), {day: seen}, buckets, by_segment)

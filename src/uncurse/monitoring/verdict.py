@@ -32,7 +32,7 @@ from .sequential import (
     series_of,
     total,
 )
-from .state import PLACE_OF_RANGE, MonitorState, count_rows, map_digest
+from .state import PLACE_OF_RANGE, MonitorState, count_rows
 
 _UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
 _LAMBDA_ERRORS = 3.0  # change of λ, in standard errors
@@ -164,15 +164,11 @@ def monitor(
             check_fits(rows, score_map, record, name)
     day = datetime.now(UTC).date().isoformat() if day is None else day
     check_time(day, "day")
-    state = MonitorState(map_digest(score_map)) if state is None else state
-    if not isinstance(state, MonitorState):
-        raise UncurseError(f"state is of type {type(state).__name__}; pass the state of a Verdict")
-    state.check_map(map_digest(score_map))
-    if state.settled_before is None:  # else times tell rows apart
+    new = count_rows(score_map, evidence, day)
+    merged = new if state is None else new.merge(state)
+    if state is not None and state.settled_before is None:  # else times tell rows apart
         _check_sources(state, evidence, day)
-    new = count_rows(state.map_id, score_map, evidence, day)
-    merged = state.merge(new)
-    latest = total([one.sums for one in new.days.values()])
+    latest = new.days[day].sums
     changes = () if pool is None or record is None else (score_change(pool, record), lambda_change(pool, record))
     return judge(merged, latest, *changes, tolerance=tolerance)
 
