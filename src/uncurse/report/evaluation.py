@@ -9,20 +9,18 @@ from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..errors import UncurseError
 from ..methods import FitRecord, Fitted, ScoreSummary
 from ..metrics import Evaluation
 from . import figures
-from .figures import LIGHT, OBSERVED, REFERENCE, Frame, bin_rows, metric_rows, style_of
+from .figures import OBSERVED, Frame, bin_rows, metric_rows, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
 from .prose import error_words, fixed, interval, number, share, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Chart
 
-_MAX_SEGMENTS = 40  # of a chart
+_MAX_SEGMENTS = 40  # of a table
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def evaluation_page(
             )
     names = ["all rows" if alpha >= 1 else f"top {share(alpha)}" for alpha in shares]
     names = [selection] if selection and len(shares) == 1 else names
-    records = [(i, m.name, m.fitted.record) for i, m in enumerate(methods) if m.fitted and m.fitted.record]
+    records = [(m.name, m.fitted.record) for m in methods if m.fitted and m.fitted.record]
     sections = (
         _errors(methods, names), _outcomes(methods, value_name), _reliability(methods, names),
         _binned_errors(methods), _scores(records, served), _segments(records),
@@ -259,10 +257,10 @@ def _binned_errors(methods: Sequence[Method]) -> Section:
 # ---------------------------------------------------------------------------- distribution and drift of the scores
 
 
-def _scores(records: Sequence[tuple[int, str, FitRecord]], served: ScoreSummary | None) -> Section | None:
+def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | None) -> Section | None:
     """Compare the scores of pools, labeled rows and the evaluated rows with each other and a normal distribution."""
     found: dict[str, ScoreSummary] = {}
-    for _, method, record in records:
+    for method, record in records:
         for role, data in (("pool", record.pool), ("labeled", record.labeled)):
             if data is not None and data.scores is not None and data.scores not in found.values():
                 name = f"{role} scores"
@@ -284,54 +282,23 @@ def _scores(records: Sequence[tuple[int, str, FitRecord]], served: ScoreSummary 
         "distance from a normal distribution matters to maps with a single λ: they may correct too much if it is "
         "larger than the selected share."
     )
-    caption = f"Densities of the scores, and the normal density with mean and standard deviation of the {reference}."
-    figure = Figure("scores", partial(_density_figure, found), caption)
-    blocks = (figure, Table("Distributions of scores", header, rows))
+    blocks = (Table("Distributions of scores", header, rows),)
     return Section("scores", "Scores: without drift, and normally distributed?", (prose,), blocks)
-
-
-def _density_figure(found: Mapping[str, ScoreSummary], frame: Frame) -> Chart:
-    """Return the densities of sets of scores, and of the normal distribution with the moments of the first."""
-    figure, (ax,) = figures.axes_of(frame, frame.height - 60)
-    for i, (name, one) in enumerate(found.items()):
-        edges = np.array(one.edges)
-        middles, heights = (edges[1:] + edges[:-1]) / 2, np.array(one.weights) / one.weight / np.diff(edges)
-        look = {**style_of(6 - i % 7), "marker": ""}  # colors that the first methods do not have
-        ax.plot(middles, heights, **look, label=name)
-        if i == 0 and one.sd > 0:
-            normal = np.exp(-np.square((middles - one.mean) / one.sd) / 2) / (one.sd * math.sqrt(2 * math.pi))
-            ax.plot(middles, normal, color=LIGHT["ink"], **REFERENCE, label="normal distribution")
-    ax.margins(x=0)
-    ax.set(xlabel="score (logit)", yticks=[], ylim=(0, None))
-    figures.set_ticks(ax.xaxis, 8 if frame.wide else 5, figures.plain)
-    figures.add_legend(ax)
-    return figure
 
 
 # ---------------------------------------------------------------------------- λ by segment
 
 
-def _segments(records: Sequence[tuple[int, str, FitRecord]]) -> Section | None:
+def _segments(records: Sequence[tuple[str, FitRecord]]) -> Section | None:
     """Show λ of the largest segments of each map, by ascending λ."""
-    blocks: list[Figure | Table] = []
-    for series, name, record in records:
-        if not record.segments:
-            continue
+    blocks = []
+    for name, record in records:
         total = len(record.segments)
         largest = sorted(record.segments.items(), key=lambda item: -item[1].rows)[:_MAX_SEGMENTS]
+        ascending = sorted(largest, key=lambda item: item[1].lambda_)
+        rows = [[key, f"{segment.rows:,}", fixed(segment.lambda_, 4)] for key, segment in ascending]
+        rows += [] if record.lambda_ is None else [["all rows", f"{record.pool.rows:,}", fixed(record.lambda_, 4)]]
         shown = f"all {total} segments" if len(largest) == total else f"the {_MAX_SEGMENTS} largest of {total} segments"
         title = f"{name}: λ by {record.segment or 'segment'}, {shown}"
-        ascending = sorted(largest, key=lambda item: item[1].lambda_)
-        rows = [{"series": series, "name": key, "value": segment.lambda_} for key, segment in ascending]
-        if record.lambda_ is not None:
-            rows.insert(0, {"series": OBSERVED, "name": "all rows", "value": record.lambda_})
-        body = [[key, f"{segment.rows:,}", fixed(segment.lambda_, 4)] for key, segment in ascending]
-        blocks.append(Figure(f"lambda-segments-{series}", partial(_segment_figure, rows), title))
-        blocks.append(Table(title, ["segment", "rows", "λ"], body, folded=True))
+        blocks += [Table(title, ["segment", "rows", "λ"], rows)] if total else []
     return Section("lambda", "λ, the shrinkage factor, by segment", (), blocks) if blocks else None
-
-
-def _segment_figure(rows: Sequence[Mapping[str, Any]], frame: Frame) -> Chart:
-    figure, (ax,) = figures.axes_of(frame, 18 * len(rows))
-    figures.draw_dots(ax, rows, "λ of the segment")
-    return figure

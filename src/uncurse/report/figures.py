@@ -181,12 +181,8 @@ def draw_lines(ax: Any, rows: Rows, title: str, *, error: bool = False, names: b
     if error:
         ax.axhline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
     if shares[-1] > 8 * shares[0]:
-        ax.set(xscale="log", xlim=(shares[0] / 1.1, shares[-1] * 1.1))
-    else:
-        room = 0.025 * (shares[-1] - shares[0]) or 0.05 * shares[-1]
-        ax.set_xlim(shares[0] - room, shares[-1] + room)
-    ax.minorticks_off()
-    set_labels(ax, shares, [share(alpha) for alpha in shares])
+        ax.set_xscale("log")
+    ax.margins(x=0.03)
     lasts = []
     for series in sorted({row["series"] for row in rows}):
         own = sorted((row for row in rows if row["series"] == series), key=lambda row: row["alpha"])
@@ -198,6 +194,8 @@ def draw_lines(ax: Any, rows: Rows, title: str, *, error: bool = False, names: b
         points = ([row[key] for row in own] for key in ("alpha", "value"))
         ax.plot(*points, **style, label=own[0]["name"] or None)
         lasts.append((own[-1]["value"], short(own[0]["name"]), style["color"]))
+    ax.minorticks_off()
+    set_labels(ax, shares, [share(alpha) for alpha in shares])
     if names:
         low, high = ax.get_ylim()
         step = (high - low) * (_FONT_SIZE + 4) / (72 / ax.figure.dpi * ax.bbox.height)

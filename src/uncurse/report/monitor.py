@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 # Series of the charts: each day alone, all days since the fit, the scores.
 _DAILY, _RUNNING, _SCORES = -1, 1, 2
 _MOST = 1e6  # larger e-values say nothing more
-_MANY = 40  # days: with more, they are drawn lighter
 _MAX_DAYS = 400  # of a chart, which is 640 pixels wide
 _MAX_PARTS = 40  # of a table
 
@@ -122,7 +121,7 @@ def _axes_by_day(days: Mapping[str, Any], frame: Frame, height: int, label: str)
 
 def _draw_days(ax: Any, times: Any, values: Any, series: int, low: Any = None, high: Any = None) -> None:
     """Draw a line with a band; of many points, only the last one has a marker, and of one, the band is a bar."""
-    style, every = style_of(series), [len(times) - 1] if len(times) > _MANY else None
+    style, every = style_of(series), [len(times) - 1] if len(times) > 40 else None
     ax.plot(times, values, **style, markevery=every, label="since the fit")
     if low is not None:
         ax.fill_between(times, low, high, color=style["color"], alpha=0.16, lw=0)
@@ -221,11 +220,11 @@ def _error_figure(days: Mapping[str, Any], alarm: str | None, frame: Frame) -> C
     low, high = _error_domain(days)
     ax.set_ylim(low, high)
     figures.set_ticks(ax.yaxis, 6, figures.signed_percent)
-    times, daily, many = days["time"], style_of(_DAILY), len(days["time"]) > _MANY
+    times, daily = days["time"], style_of(_DAILY)
     daily_low, daily_high = np.clip(days["interval"], low, high).T
-    ax.vlines(times, daily_low, daily_high, color=daily["color"], lw=1, alpha=0.2 if many else 0.5)
+    ax.vlines(times, daily_low, daily_high, color=daily["color"], lw=1, alpha=0.3)
     errors = np.clip(days["error"], low, high)
-    ax.plot(times, errors, **{**daily, "ls": "", "ms": 3 if many else 6, "clip_on": False}, label="each day")
+    ax.plot(times, errors, **{**daily, "ls": "", "ms": 4, "clip_on": False}, label="each day")
     _draw_days(ax, times, np.clip(days["total"], low, high), _RUNNING, *np.clip(days["sequence"], low, high).T)
     ax.axhline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
     for time in times[days["name"] == alarm]:
