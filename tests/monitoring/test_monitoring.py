@@ -1,12 +1,6 @@
 """The monitor: its test against closed forms and simulation, its state, its verdicts."""
 
 import math
-import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -215,45 +209,6 @@ def test_the_same_file_counts_once_a_day():
     with pytest.raises(UncurseError, match=r"log.parquet was counted on 2026-11-01"):
         monitor(IDENTITY, rows, state, day="2026-11-01")
     assert monitor(IDENTITY, rows, state, day="2026-11-02").days == 2  # a log that is written anew each day
-
-
-def add_one_day(folder, day):
-    from uncurse import documents
-
-    path = folder / "state.json"
-    with documents.locked(path):
-        state = MonitorState.load(path) if path.exists() else None
-        time.sleep(0.05)
-        monitor(IDENTITY, rows_of(day, rows=200), state, day=f"2026-11-{day:02}").state.save(path)
-
-
-def test_concurrent_monitors_lose_no_day(tmp_path):
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=add_one_day, args=(tmp_path, day)) for day in range(1, 7)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
-    assert len(MonitorState.load(tmp_path / "state.json").days) == 6
-
-
-def test_a_killed_monitor_leaves_the_last_state(tmp_path):
-    path = tmp_path / "state.json"
-    monitor(IDENTITY, rows_of(0, rows=200), day="2026-11-01").state.save(path)
-    before = path.read_text()
-    code = (
-        "import sys, os, time; from uncurse import documents, MonitorState\n"
-        "with documents.locked(sys.argv[1]):\n"
-        "    with documents.replacing(sys.argv[1]) as file:\n"
-        "        file.write_text('half a st'); print('writing', flush=True); time.sleep(60)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "writing\n"
-        os.kill(process.pid, signal.SIGKILL)
-    assert path.read_text() == before
-    add_one_day(tmp_path, 2)  # the lock has ended with the process
-    assert len(MonitorState.load(path).days) == 2
 
 
 # ---------------------------------------------------------------------------- verdicts

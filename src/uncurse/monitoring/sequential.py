@@ -101,7 +101,7 @@ def intervals(sums: Sequence[LabelSums], *, fixed: bool = False) -> Array:
         shifts = np.concatenate([-_SIZES, _SIZES, [0.0]])
         prior = np.append(np.full(2 * len(_SIZES), (1 - _NO_ERROR) / (2 * len(_SIZES))), _NO_ERROR)
         mixture = np.multiply.outer(observed, shifts) - cumulants @ _curves(shifts).T
-        least = _log_sum(mixture + np.log(prior)) + np.log(1 - LEVEL)
+        least = np.logaddexp.reduce(mixture + np.log(prior), axis=-1) + np.log(1 - LEVEL)
     ends = []
     for sign in (1.0, -1.0):
         shift = _bisect(lambda x: likelihood(x) - least, sign * edge, best)
@@ -136,7 +136,7 @@ def log_e_values(observed: Array, cumulants: Array, tolerance: float = 0.0) -> A
         k = cumulants[..., t, :] @ curves.T
         gain = (shifts - null) * observed[..., t, None] - (k[..., :-2] - np.repeat(k[..., -2:], len(sizes), axis=-1))
         total = np.logaddexp(total, starts[t]) + gain
-        found[..., t] = np.logaddexp(_log_sum(total) - np.log(len(shifts)), later[t])
+        found[..., t] = np.logaddexp(np.logaddexp.reduce(total, axis=-1) - np.log(len(shifts)), later[t])
     return found
 
 
@@ -145,18 +145,13 @@ def likely_start(observed: Array, cumulants: Array) -> int:
     shifts = np.concatenate([-_SIZES, _SIZES])
     gain = shifts * observed[:, None] - cumulants @ _curves(shifts).T
     since = np.cumsum(gain[::-1], axis=0)[::-1]
-    return int(np.argmax(_log_sum(since) + np.log(_start_probabilities(len(observed)))))
+    return int(np.argmax(np.logaddexp.reduce(since, axis=-1) + np.log(_start_probabilities(len(observed)))))
 
 
 def _start_probabilities(days: int) -> Array:
     """Return the prior probability that an error begins on each day: 0.7, then a slowly falling sequence."""
     reached = 1 / (1 + np.log(np.arange(1, days + 1)))  # of an error that is not there from the start
     return np.append(_FROM_THE_START, (1 - _FROM_THE_START) * (reached[:-1] - reached[1:]))
-
-
-def _log_sum(values: Array) -> Any:
-    largest = values.max(axis=-1, keepdims=True)
-    return np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
 
 
 def _bisect(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
