@@ -127,7 +127,8 @@ def _headline(
     within = names[place] if names[place].startswith(("all ", "the ")) else f"the {names[place]}"
     within += "" if selection in (None, names[place]) else f" of the selected rows ({selection})"
     several = f" (first of {len(methods) - 1} maps)" if len(methods) > 2 else ""
-    sentence = f"On {within}, {f'weighted by {value_name}, ' if valued else ''}the scores"
+    first = "" if methods[0].name == "as served" else f" ({methods[0].name})"
+    sentence = f"On {within}, {f'weighted by {value_name}, ' if valued else ''}the scores{first}"
     numbers = []
     for series, (method, own) in enumerate(zip(methods, rows, strict=False)):
         error = own[place].calibration_error

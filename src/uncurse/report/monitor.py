@@ -73,14 +73,14 @@ def monitor_page(
     ]  # fmt: skip
     reason = verdict.reason if verdict.reason.startswith("λ") else verdict.reason[0].upper() + verdict.reason[1:]
     return Page(
-        "Calibration since the fit",
-        f"{verdict.decision.capitalize()} {name}. {reason}.",
-        _numbers(verdict),
-        [section for section in sections if section is not None],
-        provenance(facts, [(name, fitted)]),
-        "monitor",
-        _meaning(verdict, tolerance),
-        verdict.decision,
+        title="Calibration since the fit",
+        headline=f"{verdict.decision.capitalize()} {name}. {reason}.",
+        numbers=_numbers(verdict),
+        sections=[section for section in sections if section is not None],
+        facts=provenance(facts, [(name, fitted)]),
+        terms="monitor",
+        note=_meaning(verdict, tolerance),
+        decision=verdict.decision,
     )
 
 
