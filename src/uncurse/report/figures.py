@@ -147,6 +147,7 @@ def set_ticks(axis: Any, ticks: int, labels: Callable[..., str]) -> None:
 
 def set_labels(ax: Any, ticks: Sequence[float], labels: Sequence[str]) -> None:
     """Put ticks on the horizontal axis; a label that would touch the one before it is left out."""
+    ax.autoscale_view()  # else limits are found when the figure is drawn
     places = ax.transData.transform([(tick, 0.0) for tick in ticks])[:, 0] * 72 / ax.figure.dpi
     end, shown = -math.inf, []
     for place, label in zip(places, labels, strict=True):
