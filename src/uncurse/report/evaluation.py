@@ -15,7 +15,7 @@ from ..metrics import Evaluation
 from . import figures
 from .figures import OBSERVED, Frame, bin_rows, metric_rows, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
-from .prose import error_words, fixed, interval, number, share, short
+from .prose import error_and_interval, fixed, interval, number, share, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Chart
@@ -133,7 +133,7 @@ def _headline(
     for series, (method, own) in enumerate(zip(methods, rows, strict=False)):
         error = own[place].calibration_error
         low, high = interval(error, error.standard_error)
-        text, span = error_words(error, low, high)
+        text, span = error_and_interval(error, low, high)
         name, bounds = method.name[:1].upper() + method.name[1:], f"95% interval {span}"
         if series:
             name, bounds = f"After {method.name}{several}", span
@@ -158,7 +158,7 @@ def _errors(methods: Sequence[Method], names: Sequence[str]) -> Section:
     )
     caption += " With several maps, the smallest error is partly due to chance." if len(methods) > 2 else ""
     draw = partial(figures.panels_figure, {"calibration error": drawn}, error=True)
-    cells = ["\n".join(error_words(row["value"], row["low"], row["high"])) for row in rows]
+    cells = ["\n".join(error_and_interval(row["value"], row["low"], row["high"])) for row in rows]
     overview = [[m.name, *cells[i * len(names) : (i + 1) * len(names)]] for i, m in enumerate(methods)]
     every = [[m.name, *cells] for m in methods for cells in m.evaluation.table()[1:]]
     header = ["method", *methods[0].evaluation.table()[0]]

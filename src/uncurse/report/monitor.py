@@ -18,7 +18,7 @@ from ..monitoring.sequential import ALARM, WATCH, Calibration, e_value, interval
 from . import figures
 from .figures import LIGHT, REFERENCE, Frame, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
-from .prose import error_words, fixed, number, percent
+from .prose import error_and_interval, fixed, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Chart
@@ -143,7 +143,7 @@ def _e_value_text(value: float) -> str:
 def _numbers(verdict: Verdict) -> tuple[BigNumber, BigNumber]:
     """Return the error that the decision is about, and the evidence against the map."""
     about = verdict.wrong_since or verdict.since_fit
-    error, span = error_words(about.error, about.low, about.high)
+    error, span = error_and_interval(about.error, about.low, about.high)
     series, evidence = 0 if verdict.alarm else _RUNNING, _e_value_text(verdict.since_fit.e_value)
     note = f"{number(ALARM)} raises an alarm; 1 is no evidence"
     return (
@@ -184,7 +184,10 @@ def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
     for values in zip(*days.values(), strict=True):
         day = dict(zip(days, values, strict=True))
         counts = [number(day[key]) for key in ("rows", "predicted", "observed")]
-        errors = [*error_words(day["error"], *day["interval"]), *error_words(day["total"], *day["sequence"])]
+        errors = [
+            *error_and_interval(day["error"], *day["interval"]),
+            *error_and_interval(day["total"], *day["sequence"]),
+        ]
         rows.append([day["name"], *counts, *errors, _e_value_text(day["e-value"]), fixed(day["mean"], 3)])
     name, _, _, _, error, span, total, sequence, _, _ = rows[-1]
     prose = (
@@ -307,7 +310,9 @@ def _parts(kind: str, remark: str, parts: Sequence[Calibration]) -> Section | No
     rows = []
     for part in parts[:_MAX_PARTS]:
         counts = [number(part.rows), number(part.predicted), number(part.observed)]
-        rows.append([part.name, *counts, *error_words(part.error, part.low, part.high), _e_value_text(part.e_value)])
+        rows.append(
+            [part.name, *counts, *error_and_interval(part.error, part.low, part.high), _e_value_text(part.e_value)]
+        )
     prose = (
         f"Calibration since the fit by {kind}. {remark} The more {kind}s, the larger the largest e-value is by chance: "
         f"of {len(parts):,}, {number(ALARM * len(parts))} or more is evidence of an error."

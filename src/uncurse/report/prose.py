@@ -77,12 +77,12 @@ def interval(value: float, standard_error: float) -> tuple[float, float]:
     return value - _Z * standard_error, value + _Z * standard_error
 
 
-def error_words(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
+def error_and_interval(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
     """Return an error and its interval, with as many decimals as the interval needs.
 
     The ends of the interval may be absent or infinite; an error is never below −100%.
 
-    >>> error_words(0.123, 0.103, 0.143), error_words(None, -1.0, None)
+    >>> error_and_interval(0.123, 0.103, 0.143), error_and_interval(None, -1.0, None)
     (('+12.3%', '+10.3% to +14.3%'), ('undefined', 'unknown'))
     """
     low, high = -1.0 if low is None else low, math.inf if high is None else high
