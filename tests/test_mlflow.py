@@ -218,19 +218,12 @@ def test_what_is_no_fitted_map_and_names_that_are_none_are_refused(source, names
         log_map(source, **names)
 
 
-MODELS = {
-    "absent": None,
-    "other": "flavors:\n  python_function:\n    loader_module: mlflow.sklearn\n    data: x\n",
-    "no data": "flavors:\n  python_function:\n    loader_module: uncurse.mlflow\n",
-    "no flavor": "flavors:\n",
-    "damaged": "flavors: [\n",
-}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_folder_without_a_logged_map_is_refused(name, tmp_path):
-    if MODELS[name] is not None:
-        (tmp_path / "MLmodel").write_text(MODELS[name])
+@pytest.mark.parametrize("other", [False, True])
+def test_a_folder_without_a_logged_map_is_refused(other, tmp_path):
+    if other:
+        (tmp_path / "MLmodel").write_text(
+            "flavors:\n  python_function:\n    loader_module: mlflow.sklearn\n    data: x\n"
+        )
     with pytest.raises(UncurseError, match=str(tmp_path)):
         load_map(str(tmp_path))
     with pytest.raises(UncurseError, match="NoneType"):
@@ -242,12 +235,8 @@ def test_without_a_library_the_error_says_what_to_install(library, monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("mlflow.pyfunc", f"{library}."))]:
         monkeypatch.delitem(sys.modules, name)  # MLflow imports pandas, too
     monkeypatch.setitem(sys.modules, library, None)
-    for call in (
-        lambda: log_map(Affine(1.0, 0.0)),
-        lambda: load_map("models:/d/1"),
-    ):
-        with pytest.raises(UncurseError, match=rf"{library}.*; pip install 'uncurse\[mlflow\]'"):
-            call()
+    with pytest.raises(UncurseError, match=rf"{library}.*; pip install 'uncurse\[mlflow\]'"):
+        log_map(Affine(1.0, 0.0))
 
 
 def test_the_code_of_the_page_runs(capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,29 +19,11 @@ ALPHAS = (0.01, 0.02, 0.05, 0.1, 1.0)
 _FILES, _PER_REQUEST = 4, 50
 
 
-@dataclass(frozen=True)
-class DemoWorld:
-    """A scored pool with its true rates and clicks."""
+def make(seed: int = 0) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Train a model and two replicas on bootstraps of the shown rows, and score the candidates.
 
-    scores: Array  # (n, 3) logits: the served model, and two trained on bootstraps of its training rows
-    truth: Array
-    clicks: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Mean prediction of the selected candidates, before and after the map, and their true rate."""
-
-    alpha: float
-    truth: float
-    before: float
-    after: float
-    error_before: float  # Σf / Σp − 1 of the served scores
-    error_after: float  # the same of the corrected ones
-
-
-def make(seed: int = 0) -> DemoWorld:
-    """Train a model and two replicas on the shown rows, and score the candidates with all three."""
+    Returns their logits (n, 3), true rates and clicks.
+    """
     rng = np.random.default_rng(seed)
     weights = rng.normal(0, 0.6 / np.sqrt(FEATURES), FEATURES)
     shift = 0.5 * weights / np.linalg.norm(weights)  # what was shown before is better than what is there
@@ -56,36 +37,26 @@ def make(seed: int = 0) -> DemoWorld:
     candidates, truth = draw(CANDIDATES, np.zeros(FEATURES))
     fitted = fit_replicas(LogisticRegression(C=1e6, max_iter=1000), X, clicks, n_replicas=3, random_state=seed)
     probabilities = np.column_stack([model.predict_proba(candidates)[:, 1] for model in fitted.models])
-    scores = logit(probabilities).astype(np.float64)
-    return DemoWorld(scores, truth, rng.random(CANDIDATES) < truth)
+    return logit(probabilities).astype(np.float64), truth, rng.random(CANDIDATES) < truth
 
 
-def write(world: DemoWorld, folder: Path) -> tuple[Path, Path]:
+def write(scores: Array, truth: Array, clicks: NDArray[np.bool_], folder: Path) -> tuple[Path, Path]:
     """Write a folder of logs of the pool, without labels, and a file of the outcomes; return their paths."""
     import polars as pl
 
     pool, outcomes = folder / "pool", folder / "outcomes.parquet"
     pool.mkdir(parents=True, exist_ok=True)
-    rows = np.arange(len(world.truth))
-    log = pl.DataFrame(
-        {
-            "request": rows // _PER_REQUEST,
-            **{f"s{i}": column for i, column in enumerate(world.scores.T)},
-            "click": world.clicks.astype(np.int8),
-            "truth": world.truth,
-        }
-    )
+    rows = np.arange(len(truth))
+    columns = {f"s{i}": column for i, column in enumerate(scores.T)}
+    log = pl.DataFrame({"request": rows // _PER_REQUEST, **columns, "click": clicks.astype(np.int8), "truth": truth})
     for i, part in enumerate(np.array_split(rows, _FILES)):
         log.slice(int(part[0]), len(part)).select("request", "s0", "s1", "s2").write_parquet(pool / f"part-{i}.parquet")
     log.select("request", "s0", "click", "truth").write_parquet(outcomes)
     return pool, outcomes
 
 
-def outcomes(served: Array, predicted: Array, truth: Array) -> list[Outcome]:
-    """Compare predictions and true rates of the candidates that the served logit selects, for each share."""
-    found = []
-    for alpha in ALPHAS:
-        chosen = top_share(served, alpha)
-        true, before, after = (float(values[chosen].mean()) for values in (truth, logistic(served), predicted))
-        found.append(Outcome(alpha, true, before, after, before / true - 1, after / true - 1))
-    return found
+def outcomes(served: Array, predicted: Array, truth: Array) -> list[tuple[float, ...]]:
+    """Return share, true rate and mean prediction, as served and corrected, of the candidates with the top logits."""
+    rows = [(alpha, top_share(served, alpha)) for alpha in ALPHAS]
+    means = (truth, logistic(served), predicted)
+    return [(alpha, *(float(values[chosen].mean()) for values in means)) for alpha, chosen in rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -11,11 +10,11 @@ from numpy.typing import ArrayLike
 from .errors import UncurseError
 from .metrics import Evaluation, evaluate
 from .optional import needing
-from .report.figures import bin_rows, draw_lines, draw_reliability, metric_rows, page_style, signed_percent
+from .report.figures import bin_rows, draw_lines, draw_reliability, metric_rows, page_style
 
 
-class _Display(ABC):
-    """The common part of the displays."""
+class _Display:
+    """Evaluations by name, and how to plot them; subclasses draw."""
 
     _alphas: ClassVar[Sequence[float]]
 
@@ -31,12 +30,9 @@ class _Display(ABC):
         p: ArrayLike | Mapping[str, ArrayLike],
         *,
         alphas: Sequence[float] | float | None = None,
-        n_bins: int = 10,
-        sample_weight: ArrayLike | None = None,
-        name: str = "",
         ax: Any = None,
     ) -> Self:
-        """Evaluate predictions and plot.
+        """Evaluate predictions and plot. For weights or another number of bins, call `evaluate`.
 
         Parameters
         ----------
@@ -46,12 +42,6 @@ class _Display(ABC):
             Predicted probabilities, or several by name. Each selects its own rows.
         alphas : sequence of float or float, optional
             Selected shares; by default 1% to 100%, or 2% for reliability, which shows one share.
-        n_bins : int, default=10
-            Number of bins, with equal numbers of rows. Ties, such as those of isotonic regression, stay together.
-        sample_weight : array-like of shape (n,), optional
-            Weights.
-        name : str, default=""
-            Name of a single set of predictions.
         ax : matplotlib Axes, optional
             Where to plot.
 
@@ -59,14 +49,9 @@ class _Display(ABC):
         -------
         SelectionErrorDisplay or SelectedReliabilityDisplay
         """
-        sets = p if isinstance(p, Mapping) else {name: p}
+        sets = p if isinstance(p, Mapping) else {"": p}
         shares = cls._alphas if alphas is None else alphas
-        options: Any = {"sample_weight": sample_weight, "n_bins": n_bins}
-        return cls({key: evaluate(y, values, shares, **options) for key, values in sets.items()}).plot(ax=ax)
-
-    @abstractmethod
-    def _draw(self, ax: Any) -> None:
-        """Draw the evaluations."""
+        return cls({name: evaluate(y, values, shares) for name, values in sets.items()}).plot(ax=ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the evaluations, with 95% intervals.
@@ -86,10 +71,13 @@ class _Display(ABC):
         with page_style():
             self.ax_ = plt.subplots(dpi=dpi)[1] if ax is None else ax
             self.figure_ = self.ax_.figure
-            self._draw(self.ax_)
+            self._draw()
             if any(self.evaluations):
                 self.ax_.legend()
         return self
+
+    def _draw(self) -> None:
+        raise NotImplementedError
 
 
 class SelectionErrorDisplay(_Display):
@@ -111,16 +99,16 @@ class SelectionErrorDisplay(_Display):
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.beta(2, 50, 10_000)
     >>> y, p = rng.random(10_000) < truth, truth * rng.lognormal(0, 0.3, 10_000)
-    >>> display = SelectionErrorDisplay.from_predictions(y, p.clip(0, 1), alphas=[0.02, 0.1, 1.0], name="as served")
+    >>> display = SelectionErrorDisplay.from_predictions(y, {"as served": p.clip(0, 1)}, alphas=[0.02, 0.1, 1.0])
     >>> len(display.ax_.lines) > 0
     True
     """
 
     _alphas = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
-    def _draw(self, ax: Any) -> None:
+    def _draw(self) -> None:
         rows = metric_rows("calibration_error", self.evaluations.items())
-        draw_lines(ax, rows, "calibration error", labels=signed_percent, zero=True)
+        draw_lines(self.ax_, rows, "calibration error", error=True)
 
 
 class SelectedReliabilityDisplay(_Display):
@@ -148,16 +136,12 @@ class SelectedReliabilityDisplay(_Display):
 
     _alphas = (0.02,)
 
-    def __init__(self, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
-        super().__init__(evaluations)
-        for evaluation in self.evaluations.values():
+    def _draw(self) -> None:
+        for series, (name, evaluation) in enumerate(self.evaluations.items()):
             if len(evaluation.rows) != 1:
                 raise UncurseError(
                     f"the evaluation has {len(evaluation.rows)} shares; evaluate one, such as alphas=0.02"
                 )
-
-    def _draw(self, ax: Any) -> None:
-        for series, (name, evaluation) in enumerate(self.evaluations.items()):
-            draw_reliability(ax, bin_rows(series, name, evaluation.rows[0].bins))
-        share = 100 * next(iter(self.evaluations.values())).rows[0].alpha
-        ax.set(xlabel=f"predicted rate of the top {share:g}%", ylabel="observed rate")
+            draw_reliability(self.ax_, bin_rows(series, name, evaluation.rows[0].bins))
+            share = 100 * evaluation.rows[0].alpha
+        self.ax_.set(xlabel=f"predicted rate of the top {share:g}%", ylabel="observed rate")

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from itertools import cycle, islice
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +21,14 @@ from .methods.remaining_error import SHARES
 from .optional import needing
 from .version import __version__
 
+_FILE = Path("data", "map.json")  # in the folder of a model
+
 if TYPE_CHECKING:
     from mlflow.models.model import ModelInfo
     from pandas import DataFrame
 
     from ._types import Array
     from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
-
-_EXAMPLE_SCORES = (0.1, 0.5, 0.9)  # valid on every scale
 
 
 def log_map(
@@ -73,23 +72,19 @@ def log_map(
     """
     fitted = fitted_of(source)
     score_map = fitted.map
-    columns = [score, segment] if isinstance(score_map, Segmented) else [score]
-    if not all(isinstance(column, str) and column for column in columns) or len(set(columns)) < len(columns):
+    columns = {score: "double"} | ({segment: "string"} if isinstance(score_map, Segmented) else {})
+    if not all(columns) or columns[score] != "double":
         raise UncurseError(f"score={score!r} and segment={segment!r}; pass two different names of columns")
     with needing("mlflow"):
         import mlflow
         import mlflow.pyfunc
-        import pandas as pd
+        import pandas  # noqa: F401, which serving the model needs
         from mlflow.models import ModelSignature
         from mlflow.types import ColSpec, Schema
-    example = pd.DataFrame({score: _EXAMPLE_SCORES})
-    if isinstance(score_map, Segmented):
-        example[segment] = [*islice(cycle([*score_map.maps] or ["other"]), len(example))]
-    types = ("double", "string")
-    inputs = Schema([ColSpec(kind, column) for kind, column in zip(types, columns, strict=False)])
+    inputs = Schema([ColSpec(kind, column) for column, kind in columns.items()])
     params, metrics = _figures(fitted, name)
     with tempfile.TemporaryDirectory() as folder, nullcontext() if mlflow.active_run() else mlflow.start_run():
-        path = Path(folder, "map.json")
+        path = Path(folder, _FILE.name)
         fitted.save(path)
         mlflow.log_params(params)  # first: MLflow refuses a second map of the same name here, before it is stored
         info = mlflow.pyfunc.log_model(
@@ -97,7 +92,6 @@ def log_map(
             loader_module=__name__,
             data_path=str(path),
             signature=ModelSignature(inputs, Schema([ColSpec("double", "prediction")])),
-            input_example=example,
             # MLflow adds its full distribution if the list has no mlflow-skinny.
             pip_requirements=[f"uncurse=={__version__}", f"mlflow-skinny=={mlflow.__version__}", "pandas"]
             if pip_requirements is None
@@ -128,29 +122,15 @@ def load_map(uri: str) -> Fitted:
     Traceback (most recent call last):
     uncurse.errors.UncurseError: / is not a map logged by uncurse.mlflow.log_map; load it with mlflow.pyfunc
     """
-    with _downloaded(uri) as path:
-        return load(path)
-
-
-@contextmanager
-def _downloaded(uri: str) -> Iterator[Path]:
-    """Yield the path of the map.json of a model, in a temporary folder if the model is remote."""
     if not isinstance(uri, str | os.PathLike):
         raise UncurseError(f"uri is of type {type(uri).__name__}; pass the URI of a model, such as 'models:/name/1'")
     with needing("mlflow"):
-        import pandas  # noqa: F401, Model.load imports it
         from mlflow.artifacts import download_artifacts
-        from mlflow.models import Model
     with tempfile.TemporaryDirectory() as target:
-        folder = Path(uri if Path(uri).is_dir() else download_artifacts(artifact_uri=uri, dst_path=target))
-        try:
-            flavor = Model.load(folder).flavors["python_function"]
-            path = folder / flavor["data"] if flavor["loader_module"] == __name__ else None
-        except Exception:  # the file of a model may be absent or hold anything
-            path = None
-        if path is None:
+        path = Path(uri if Path(uri).is_dir() else download_artifacts(artifact_uri=uri, dst_path=target), _FILE)
+        if not path.exists():
             raise UncurseError(f"{uri} is not a map logged by uncurse.mlflow.log_map; load it with mlflow.pyfunc")
-        yield path
+        return load(path)
 
 
 class _PyfuncMap:
@@ -175,10 +155,9 @@ def _figures(fitted: Fitted, name: str) -> tuple[dict[str, Any], dict[str, float
     figures: dict[str, Any] = {} if record is None else record.to_dict()
     if record is not None:
         figures |= {"pool_rows": record.pool.rows, "labeled_rows": record.labeled.rows if record.labeled else 0}
-    for alpha in SHARES if errors is not None else ():
-        if errors is not None and alpha >= errors.alphas[0]:
-            ends = zip(("low", "high"), errors.interval(alpha), strict=True)
-            figures |= {f"remaining_error_{end}_{alpha:g}": value for end, value in ends}
+    for alpha in [] if errors is None else [share for share in SHARES if share >= errors.alphas[0]]:
+        ends = zip(("low", "high"), fitted.interval(alpha), strict=True)
+        figures |= {f"remaining_error_{end}_{alpha:g}": value for end, value in ends}
     figures.pop("command", None)  # which may be longer than a parameter
     figures |= {"kind": score_map.kind, "scale": score_map.scale, "link": score_map.link}
     if isinstance(score_map, Affine):

@@ -176,7 +176,7 @@ def test_scores_corrected_for_the_rate_are_not_called_as_served(run):
     text = run("evaluate", *options, "--negative-sampling-rate", "0.2", "--report", "report.html")
     assert " as served, corrected for the rate\n" in text
     page = Path("report.html").read_text(encoding="utf-8")
-    assert "the scores, corrected for the rate, " in page
+    assert "the scores (as served, corrected for the rate) " in page
 
 
 def test_probabilities_all_the_way(run):

@@ -13,7 +13,6 @@ import processes
 from uncurse import Affine, Fitted, MonitorState, monitor
 from uncurse.evidence import from_arrays
 from uncurse.methods import DataRecord, FitRecord
-from uncurse.methods.records import ScoreSummary
 
 JSON = ("--format", "json")
 
@@ -234,18 +233,11 @@ def test_two_commands_at_once_lose_no_day(written):
     assert len(MonitorState.load(written / "s.json").days) == 2
 
 
-def test_scores_of_the_fit_are_information_and_those_of_earlier_days_are_compared(run, written):
-    other_system = ScoreSummary.of(from_arrays(np.random.default_rng(0).normal(-4, 1, (1_000, 1))).served)
-    labeled = DataRecord(1_000, ("s0",), scores=other_system)
-    record = FitRecord("labels", DataRecord(20_000, ("s0", "s1")), labeled=labeled)
-    Fitted(Affine(1.0, 0.0), record).save(written / "fitted.json")
-    common = ("monitor", "fitted.json", "small.parquet", "--label", "click", "--state", "s.json", "--day")
+def test_scores_are_compared_with_those_of_earlier_days(run, written):
+    common = ("monitor", "map.json", "small.parquet", "--label", "click", "--state", "s.json", "--day")
     log_of(9, rows=300).write_parquet(written / "small.parquet")
-    assert run(*common, "2026-11-01").startswith("keep")
-    assert "(for information, no part of the verdict)" in run.stdout
-    assert "scores against the labeled rows of the fit: mean +" in run.stdout
+    assert "scores against" not in run(*common, "2026-11-01")
     assert "scores against the earlier days: mean +0.00 standard deviations" in run(*common, "2026-11-02")
-    assert "for information" not in run.stdout
 
 
 def test_a_changed_pool_is_watched(run, written):

@@ -38,9 +38,9 @@ def test_errors_by_share_are_those_of_evaluate(predictions):
 def test_reliability_of_the_selected_rows(predictions):
     y, sets = predictions
     _, ax = matplotlib.pyplot.subplots()
-    display = SelectedReliabilityDisplay.from_predictions(y, sets["as served"], alphas=0.05, n_bins=5, ax=ax)
+    display = SelectedReliabilityDisplay.from_predictions(y, sets["as served"], alphas=0.05, ax=ax)
     assert display.ax_ is ax
-    bins = evaluate(y, sets["as served"], 0.05, n_bins=5).rows[0].bins
+    bins = evaluate(y, sets["as served"], 0.05).rows[0].bins
     np.testing.assert_allclose(ax.lines[0].get_xdata(), [one.predicted for one in bins])
     assert ax.get_legend() is None
 
@@ -50,7 +50,7 @@ def test_wrong_input_is_named(predictions):
     with pytest.raises(UncurseError, match="pass an Evaluation"):
         SelectionErrorDisplay([1, 2])
     with pytest.raises(UncurseError, match="2 shares"):
-        SelectedReliabilityDisplay(evaluate(y, sets["truth"], [0.1, 0.2]))
+        SelectedReliabilityDisplay.from_predictions(y, sets["truth"], alphas=[0.1, 0.2])
 
 
 def test_figures_have_the_style_of_the_page_and_leave_the_settings_of_the_user(predictions):

@@ -96,7 +96,7 @@ def test_the_evidence_has_lines_at_20_and_5_and_ends_at_a_million():
     assert ax.get_yscale() == "log"
     wrong = page_of(state_of(20, lambda day: 0.9))
     assert max(axes(wrong, "evidence").lines[-1].get_ydata()) == pytest.approx(1e6)
-    assert "over a million" in wrong.headline.numbers[1].value
+    assert "over a million" in wrong.numbers[1].value
 
 
 # ---------------------------------------------------------------------------- sentences
@@ -104,39 +104,39 @@ def test_the_evidence_has_lines_at_20_and_5_and_ends_at_a_million():
 
 def test_the_headline_is_the_verdict_and_its_numbers_agree():
     keep = page_of(state_of(3))
-    assert str(keep.headline).startswith("Keep map.json. No evidence against the map: predictions are ")
-    assert keep.headline.sentence[0][0] == "keep"
-    assert "since the fit" in keep.headline.numbers[0].name
+    assert keep.headline.startswith("Keep map.json. No evidence against the map: predictions are ")
+    assert keep.decision == "keep"
+    assert "since the fit" in keep.numbers[0].name
     alarm = page_of(state_of(12, lambda day: 0.4 if day >= 6 else 0.0))
-    assert "Since 2026-11-07 predictions are " in str(alarm.headline)
-    assert re.search(r"; the alarm was raised on 2026-11-\d\d\.$", str(alarm.headline))
-    assert "since 2026-11-07" in alarm.headline.numbers[0].name
-    assert alarm.headline.numbers[0].value.removeprefix("+").removesuffix("%") in str(alarm.headline)
+    assert "Since 2026-11-07 predictions are " in alarm.headline
+    assert re.search(r"; the alarm was raised on 2026-11-\d\d\.$", alarm.headline)
+    assert "since 2026-11-07" in alarm.numbers[0].name
+    assert alarm.numbers[0].value.removeprefix("+").removesuffix("%") in alarm.headline
 
 
 def test_changes_of_scores_and_lambda_are_stated():
     verdict = judge(state_of(2), scores=ScoreChange("pool", 0.4, 1.1, 0.05), shrinkage=LambdaChange(0.9, 0.8, -5.0))
     page = monitor_page(verdict, "m")
-    assert str(page.headline).startswith("Watch m. λ changed from 0.900 to 0.800 (-5.0 standard errors)")
-    _, scores, shrinkage = section(page, "served-scores").prose
+    assert page.headline.startswith("Watch m. λ changed from 0.900 to 0.800 (-5.0 standard errors)")
+    scores, shrinkage = section(page, "served-scores").prose
     assert scores.startswith("Against the pool of the fit, the mean of the newest scores moved by +0.40 standard")
     assert shrinkage == "λ went from 0.900 at the fit to 0.800, −5.0 standard errors."
 
 
 def test_the_note_says_what_to_do_and_what_is_missing():
-    few, many = (page_of(state_of(2, rows=rows)).headline.note for rows in (1, 100))
+    few, many = (page_of(state_of(2, rows=rows)).note for rows in (1, 100))
     assert few.startswith("In 2 days with 10,600 rows, 200 positives were predicted and ")
     assert "more positives would find or exclude an error of 5%" in few
     assert "enough labels to find an error of 5%" in many
-    assert "Refresh the map with labels from after the change" in page_of(state_of(5, lambda day: 0.9)).headline.note
-    assert "up to 2.0% are accepted" in page_of(state_of(2), tolerance=0.02).headline.note
+    assert "Refresh the map with labels from after the change" in page_of(state_of(5, lambda day: 0.9)).note
+    assert "up to 2.0% are accepted" in page_of(state_of(2), tolerance=0.02).note
 
 
 def test_the_tolerance_counts_in_the_evidence():
     state = state_of(8, lambda day: 0.3)
     assert judge(state).alarm is not None
     accepted = page_of(state, tolerance=0.5)
-    assert str(accepted.headline).startswith("Keep")
+    assert accepted.headline.startswith("Keep")
     assert max(axes(accepted, "evidence").lines[-1].get_ydata()) < 5
 
 
@@ -192,7 +192,7 @@ def test_monitor_writes_the_page(run, logs):
         options = ("--label", "click", "--state", "s.json", "--day", f"2026-11-0{day}", "--report", "r.html")
         run("monitor", "map.json", f"{day}.parquet", *options)
     content = (logs / "r.html").read_text(encoding="utf-8")
-    assert "Keep map.json. " in content
+    assert ">Keep</span> map.json. " in content
     assert "In 2 days with 10,000 rows" in content
     assert "<code>uncurse fit pool.parquet</code>" in content
     assert "--day 2026-11-02 --report r.html</code>" in content

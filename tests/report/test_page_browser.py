@@ -47,7 +47,7 @@ def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     facts = {"log": [HOSTILE, SCRIPT], HOSTILE: "column"}
     state = state_of(7, lambda day: 0.5 if day > 3 else 0.0, segments=(HOSTILE, SCRIPT))
-    evaluation_page(methods, summary_of(scores), facts, title="August", value_name=HOSTILE).to_html(path)
+    evaluation_page(methods, summary_of(scores), facts, value_name=HOSTILE).to_html(path)
     monitor_page(judge(state), SCRIPT).to_html(path.with_name("hostile.html"))
     for days in (1, 365):
         monitor_page(judge(state_of(days))).to_html(path.with_name(f"{days}.html"))
@@ -106,7 +106,7 @@ def drawn(page):
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        (None, 8),  # error, outcomes, three of reliability, ECE and MCE, scores, λ by segment
+        (None, 6),  # error, outcomes, three of reliability, ECE and MCE
         ("1.html", 3),  # since the fit only
         ("365.html", 3),
     ],

@@ -40,7 +40,7 @@ def demo(
         "even if every score is unbiased: the best of many noisy scores are more often lucky than good.\n"
     )
     typer.echo(f"Training a model on {world.SHOWN:,} labeled rows, and two replicas on bootstraps of these rows …")
-    pool, outcomes = world.write(world.make(seed), out)
+    pool, outcomes = world.write(*world.make(seed), out)
     typer.echo(f"{pool}: the candidates with the scores of the three models (s0 is served)")
     typer.echo(f"{outcomes}: the served score and the outcome of each candidate")
     evidence, score_map, corrected, page = (
@@ -53,16 +53,16 @@ def demo(
     log = pl.read_parquet(corrected)
     found = world.outcomes(*(log[name].to_numpy() for name in ("s0", "prediction", "truth")))
     typer.echo("\nThe true rates of this simulation are known. Without the noise of outcomes:\n")
-    table = [("top", "true rate", "as served", "error", "", "corrected", "error", "")]
-    for row in found:
-        before = (f"{100 * row.before:.2f}%", f"{100 * row.error_before:+.1f}%", _bar(row.error_before))
-        after = (f"{100 * row.after:.2f}%", f"{100 * row.error_after:+.1f}%", _bar(row.error_after))
-        table.append((f"{100 * row.alpha:g}%", f"{100 * row.truth:.2f}%", *before, *after))
+    table = [["top", "true rate", "as served", "error", "", "corrected", "error", ""]]
+    for alpha, truth, *means in found:
+        cells = [f"{100 * alpha:g}%", f"{100 * truth:.2f}%"]
+        for mean in means:
+            cells += [f"{100 * mean:.2f}%", f"{100 * (mean / truth - 1):+.1f}%", _bar(mean / truth - 1)]
+        table.append(cells)
     typer.echo("\n".join(aligned(table, left=0)))
-    top = found[0]
-    served, corrected_by = f"{100 * top.error_before:+.1f}%", f"{100 * top.error_after:+.1f}%"
+    top, before, after = (table[1][place] for place in (0, 3, 6))
     typer.echo(
-        f"\nOn the top {100 * top.alpha:g}% the served scores over-predict by {served}, corrected by {corrected_by}.\n"
+        f"\nOn the top {top} the served scores over-predict by {before}, corrected by {after}.\n"
         "The ranking is the same. The map is fitted for the selected rows: over all candidates the mean may\n"
         f"change a little. ({time.perf_counter() - start:.0f} s. Next: the same commands on your logs.)\n"
         f"The page: {page.resolve().as_uri()}"

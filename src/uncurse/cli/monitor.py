@@ -86,6 +86,7 @@ def monitor(
     """
     from .. import monitoring
     from ..monitoring.prometheus import prometheus_text
+    from ..monitoring.state import map_digest
     from ..report import monitor_page
     from ..report.page import check_requirements
 
@@ -98,6 +99,8 @@ def monitor(
     fitted = reading.load_map(map_file)
     with nullcontext() if state is None else documents.locked(state):
         before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)
+        if before is not None and before.map_id != map_digest(fitted.map):
+            raise UncurseError(f"--state {state} belongs to another map than {map_file}; name a new file for a new map")
         settled = _settled(time, settled_before, before, log)
         given = {"scores": reading.served_column(scores), "label": label, "weight": weight, "segment": segment}
         rows = reading.read_for_maps(
@@ -198,18 +201,15 @@ def _text(verdict: Verdict, pool: bool) -> str:
     if len(segments) > _MOST_GROUPS:
         lines.append(f"… and {len(segments) - _MOST_GROUPS:,} segments with less evidence; --format json has all")
     lines.append("")
-    # The labeled rows are those that this system showed; those of the fit often come from another.
-    aside = "" if pool else " (for information, no part of the verdict)"
     if verdict.scores is not None:
         change = verdict.scores
         lines.append(
             f"scores against the {change.reference}: mean {change.mean:+.2f} standard deviations, spread × "
             f"{change.spread:.2f}, stability index {change.stability:.3f}"
-            + ("" if change.compared_with == "earlier days" else aside)
         )
     if verdict.shrinkage is not None:
         moved = verdict.shrinkage
-        lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors{aside}")
+        lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors")
     elif pool and verdict.scores is not None:
         lines.append("λ is not compared: this map has none, or there is one score column")
     if verdict.decision != "alarm":  # after an alarm the error is found

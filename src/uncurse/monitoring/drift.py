@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import UncurseError
-from ..evidence import Evidence, Histogram
+from ..evidence import Evidence
 from ..methods.noise import replica_kind
 from ..methods.records import FitRecord, ScoreSummary
 from ..methods.shrinkage import Shrinkage
@@ -27,7 +27,7 @@ class ScoreChange:
     bins, and for days of normal distributions with their means and standard deviations.
     """
 
-    compared_with: str  # "pool" or "labeled rows" of the fit, or "earlier days"
+    compared_with: str  # "pool", that of the fit, or "earlier days"
     mean: float  # change, in standard deviations of the scores compared with
     spread: float  # standard deviation divided by that of the scores compared with
     stability: float
@@ -35,7 +35,7 @@ class ScoreChange:
     @property
     def reference(self) -> str:
         """What the scores are compared with, in words."""
-        return self.compared_with if self.compared_with == "earlier days" else f"{self.compared_with} of the fit"
+        return "pool of the fit" if self.compared_with == "pool" else self.compared_with
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,22 @@ class LambdaChange:
     standard_errors: float  # of which their difference is a multiple
 
 
-def score_change(cells: Histogram, before: ScoreSummary, compared_with: str) -> ScoreChange:
-    """Compare new scores with a summary of those of the fit."""
-    score, weight = cells.score, cells.weight
-    mean = float(np.average(score, weights=weight))
-    sd = float(np.sqrt(np.average(np.square(score - mean), weights=weight)))
-    sd, old_sd = max(sd, _MIN_SD), max(before.sd, _MIN_SD)
-    return ScoreChange(compared_with, (mean - before.mean) / old_sd, sd / old_sd, _stability(cells, before))
+def score_change(pool: Evidence, record: FitRecord) -> ScoreChange | None:
+    """Compare the scores of a pool with those of the fit, over ten bins with equal shares of the latter."""
+    before, cells = record.pool.scores, pool.served
+    if before is None or cells is None:
+        return None
+    now = ScoreSummary.of(cells)
+    old = np.append(0.0, np.cumsum(before.weights)) / np.sum(before.weights)
+    inner = np.unique(np.interp(np.arange(1, _BINS) / _BINS, old, before.edges))
+    low, high = cells.bounds
+    new = np.append(0.0, np.cumsum(cells.weight)) / cells.weight.sum()
+    # A cell is spread evenly over its width.
+    below = np.interp(inner, np.ravel([low, high], "F"), np.ravel([new[:-1], new[1:]], "F"))
+    shares = ((below, cells.effective_rows), (np.interp(inner, before.edges, old), before.rows))
+    p, q = (np.maximum(np.diff(share, prepend=0.0, append=1.0), 0.5 / rows) for share, rows in shares)
+    mean, spread = _shift((now.mean, now.sd), (before.mean, before.sd))
+    return ScoreChange("pool", mean, spread, float(np.sum((p - q) * np.log(p / q))))
 
 
 def day_change(latest: Day, earlier: Sequence[Day]) -> tuple[ScoreChange, bool]:
@@ -61,39 +70,28 @@ def day_change(latest: Day, earlier: Sequence[Day]) -> tuple[ScoreChange, bool]:
     before = earlier[0]
     for day in earlier[1:]:
         before = before + day
-    sd, old_sd = max(latest.score_sd, _MIN_SD), max(before.score_sd, _MIN_SD)
-    mean, spread = (latest.score_mean - before.score_mean) / old_sd, sd / old_sd
+    mean, spread = _shift((latest.score_mean, latest.score_sd), (before.score_mean, before.score_sd))
     # ∫(p − q)·ln(p/q) of two normal distributions. Without a change it is χ² with two degrees of freedom, times this.
     stability = (spread**2 + mean**2 + (1 + mean**2) / spread**2) / 2 - 1
     noise = sum(1 / max(day.sums.rows, 1e-9) for day in (latest, before))
     return ScoreChange("earlier days", mean, spread, stability), stability > _CHANCE * noise
 
 
-def _stability(cells: Histogram, before: ScoreSummary) -> float:
-    edges, weights = np.array(before.edges), np.array(before.weights)
-    reached = np.append(0.0, np.cumsum(weights)) / weights.sum()
-    inner = np.unique(np.interp(np.arange(1, _BINS) / _BINS, reached, edges))
-    old = np.diff(np.interp(inner, edges, reached), prepend=0.0, append=1.0)
-    low, high = cells.bounds
-    # A cell is spread evenly over its width.
-    width = np.where(high > low, high - low, 1.0)
-    shares = (np.where(high > low, np.clip((edge - low) / width, 0.0, 1.0), low < edge) for edge in inner)
-    below = np.array([share @ cells.weight for share in shares]) / cells.weight.sum()
-    rows = float(cells.weight.sum()) ** 2 / float(cells.weight_squares.sum())
-    new = np.diff(below, prepend=0.0, append=1.0)
-    p, q = (np.maximum(x, 0.5 / n) for x, n in ((new, rows), (old, before.rows)))
-    return float(np.sum((p - q) * np.log(p / q)))
+def _shift(new: tuple[float, float], old: tuple[float, float]) -> tuple[float, float]:
+    """Return the change of a mean, in standard deviations before the change, and the ratio of standard deviations."""
+    sd = max(old[1], _MIN_SD)
+    return (new[0] - old[0]) / sd, max(new[1], _MIN_SD) / sd
 
 
-def lambda_change(rows: Evidence, record: FitRecord) -> LambdaChange | None:
-    """Compare λ of new rows of the candidate pool, with replicas, with that of the fit; None if either is unknown."""
+def lambda_change(pool: Evidence, record: FitRecord) -> LambdaChange | None:
+    """Compare λ of a pool with replicas with that of the fit; None if either is unknown."""
     before, error = record.lambda_, record.standard_error
-    if before is None or error is None or record.calibrator is not None or len(rows.spec.scores) < 2:
+    if before is None or error is None or record.calibrator is not None or len(pool.spec.scores) < 2:
         return None
     kind = replica_kind(record.replicas)
-    table = None if rows.replicas is None or record.link != "logistic" else kind.table(rows.replicas.table())
+    table = None if pool.replicas is None or record.link != "logistic" else kind.table(pool.replicas.table())
     try:
-        after = Shrinkage.of(rows.moments, kind, table=table)
+        after = Shrinkage.of(pool.moments, kind, table=table)
     except UncurseError:  # scores that do not vary
         return None
     both = float(np.hypot(error, after.error))

@@ -10,26 +10,26 @@ approximated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebder, chebval, chebvander
 
 from .._types import Array
-from ..documents import PlainData
 from ..errors import UncurseError
 
 LEVEL = 0.95  # of the confidence sequence; a valid map raises an alarm with probability 5% at most
+ALARM = 20.0  # the e-value that raises it
+WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most
 _LARGEST_SHIFT = 2.0  # odds that are wrong by a factor of 7; larger errors are found at once anyway
 # K is analytic within ±π of the real axis. So its interpolation in n Chebyshev nodes of ±2 has a relative error of some
 # 3.4^-n: rounding, for 25.
 _NODES = 25
 _SHIFTS: Array = _LARGEST_SHIFT * np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
-_COEFFICIENTS: Array = np.asarray(
-    np.linalg.inv(np.polynomial.chebyshev.chebvander(_SHIFTS / _LARGEST_SHIFT, _NODES - 1)), np.float64
-)
+_COEFFICIENTS: Array = np.linalg.inv(chebvander(_SHIFTS / _LARGEST_SHIFT, _NODES - 1)).astype(np.float64)
 # Sizes of errors that the test looks for: 0.4% to 270%, all orders of magnitude alike. The step of 1.19 costs less than
 # 1% of the growth of the e-value of an error between two sizes, and an error of half the smallest size is still found.
 _SIZES: Array = np.geomspace(0.004, 1.0, 33)
@@ -38,7 +38,7 @@ _NO_ERROR = 0.1  # weight of δ = 0 in the mixture of the confidence sequence
 
 
 @dataclass(frozen=True)
-class LabelSums(PlainData):
+class LabelSums:
     """Sums over rows that compare predictions with labels; sums of disjoint rows add up.
 
     >>> sums = LabelSums.of([0.1, 0.5], [0, 1])
@@ -46,7 +46,6 @@ class LabelSums(PlainData):
     1.2
     """
 
-    _kind: ClassVar[str] = "label sums"
     rows: float  # effective number if rows have weights
     predicted: float
     observed: float
@@ -65,52 +64,44 @@ class LabelSums(PlainData):
     def __add__(self, other: LabelSums) -> LabelSums:
         return total([self, other])
 
-    def _to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "cumulants": list(self.cumulants)}
-
-    @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> LabelSums:
-        cumulants = tuple(map(float, content["cumulants"]))
-        if len(cumulants) != _NODES:
-            raise ValueError(f"it has {len(cumulants)} cumulants instead of {_NODES}")
-        return cls(float(content["rows"]), float(content["predicted"]), float(content["observed"]), cumulants)
-
     @property
     def error(self) -> float:
         """Calibration error Σf/Σy − 1; NaN without a positive label."""
         return self.predicted / self.observed - 1 if self.observed > 0 else float("nan")
 
 
-def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = False) -> Array:
-    """Return confidence sequences of the calibration error of T sums, (T, 2); ±∞ where there is no bound.
+def series_of(sums: Sequence[LabelSums]) -> tuple[Array, Array]:
+    """Return sums of labels (T,) and cumulants (T, 25), as `log_e_values` takes them."""
+    return np.array([one.observed for one in sums]), np.array([one.cumulants for one in sums])
+
+
+def intervals(sums: Sequence[LabelSums], *, fixed: bool = False) -> Array:
+    """Return 95% confidence sequences of the calibration error of T sums, (T, 2); ±∞ where there is no bound.
 
     They cover the errors at all times together, if one shift of the log odds describes them. With `fixed` they are
     confidence intervals by the likelihood ratio: narrower, and for rows that are looked at once.
     """
-    observed, predicted = np.array([one.observed for one in sums]), np.array([one.predicted for one in sums])
-    series = np.array([one.cumulants for one in sums]) @ _COEFFICIENTS.T
-    slopes = np.asarray(np.polynomial.chebyshev.chebder(series, axis=-1), np.float64) / _LARGEST_SHIFT
+    predicted, (observed, cumulants) = np.array([one.predicted for one in sums]), series_of(sums)
+    series = _COEFFICIENTS @ cumulants.T
+    slopes = chebder(series) / _LARGEST_SHIFT
 
-    def curve(coefficients: Array, shift: Array) -> Array:
-        # The k-th polynomial at cos θ is cos kθ.
-        at = np.cos(np.arccos(shift / _LARGEST_SHIFT)[..., None] * np.arange(coefficients.shape[-1]))
-        return np.asarray((at * coefficients).sum(axis=-1), np.float64)
+    def curve(coefficients: Any, shift: Array) -> Array:
+        return np.asarray(chebval(shift / _LARGEST_SHIFT, coefficients, tensor=False), np.float64)
 
     def likelihood(shift: Array) -> Array:
-        return np.asarray(shift * observed - curve(series, shift), np.float64)
+        return shift * observed - curve(series, shift)
 
     edge = np.full(len(sums), _LARGEST_SHIFT)
     # The likelihood is concave: find its maximum, then where it falls below the bound on either side.
     best = _bisect(lambda shift: curve(slopes, shift) - observed, -edge, edge)
     if fixed:
         # Half of the quantile of χ² with one degree of freedom, by Wilks' theorem.
-        least = likelihood(best) - 0.5 * NormalDist().inv_cdf((1 + level) / 2) ** 2
+        least = likelihood(best) - 0.5 * NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
     else:
         shifts = np.concatenate([-_SIZES, _SIZES, [0.0]])
         prior = np.append(np.full(2 * len(_SIZES), (1 - _NO_ERROR) / (2 * len(_SIZES))), _NO_ERROR)
-        at = np.polynomial.chebyshev.chebvander(shifts / _LARGEST_SHIFT, _NODES - 1)
-        mixture = np.multiply.outer(observed, shifts) - series @ at.T
-        least = _log_sum(mixture + np.log(prior)) + np.log(1 - level)
+        mixture = np.multiply.outer(observed, shifts) - cumulants @ _curves(shifts).T
+        least = np.logaddexp.reduce(mixture + np.log(prior), axis=-1) + np.log(1 - LEVEL)
     ends = []
     for sign in (1.0, -1.0):
         shift = _bisect(lambda x: likelihood(x) - least, sign * edge, best)
@@ -119,57 +110,48 @@ def intervals(sums: Sequence[LabelSums], level: float = 0.95, *, fixed: bool = F
     return np.stack([np.maximum(ends[0], -1.0), ends[1]], axis=-1)
 
 
+def _curves(shifts: Array) -> Array:
+    """Return the matrix that turns K at the nodes into K at these shifts."""
+    return np.asarray(chebvander(shifts / _LARGEST_SHIFT, _NODES - 1) @ _COEFFICIENTS, np.float64)
+
+
 def log_e_values(observed: Array, cumulants: Array, tolerance: float = 0.0) -> Array:
-    """Return the logarithm of the e-value after each day (..., T), for arguments as in `likely_start`.
+    """Return the logarithm of the e-value after each day (..., T), from label sums (..., T) and cumulants (..., T, 25).
 
     Errors of the odds up to the share `tolerance` do not count.
 
     >>> day = LabelSums.of(np.full(1000, 0.1), np.arange(1000) < 150)  # 150 positives instead of 100
-    >>> bool(log_e_values(np.array([day.observed]), np.array([day.cumulants]))[0] > np.log(20))
+    >>> bool(log_e_values(*series_of([day]))[0] > np.log(20))
     True
     """
-    observed = np.asarray(observed, np.float64)
-    edge = float(np.log1p(tolerance))
+    edge, days = float(np.log1p(tolerance)), observed.shape[-1]
     sizes = edge + _SIZES
-    shifts = np.concatenate([-sizes, sizes])
-    at = np.polynomial.chebyshev.chebvander(np.append(shifts, [-edge, edge]) / _LARGEST_SHIFT, _NODES - 1)
-    curves = at @ _COEFFICIENTS  # K at these shifts is a linear function of K at the nodes
-    null = np.repeat([-edge, edge], len(sizes))
-    prior = -np.log(len(shifts))
+    shifts, null = np.concatenate([-sizes, sizes]), np.repeat([-edge, edge], len(sizes))
+    curves = _curves(np.append(shifts, [-edge, edge]))
+    starts = np.log(_start_probabilities(days))
+    later = np.log(1 - _FROM_THE_START) - np.log1p(np.log(np.arange(days) + 1.0))  # errors that have not begun
     total = np.full((*observed.shape[:-1], len(shifts)), -np.inf)
     found = np.empty_like(observed)
-    for t in range(observed.shape[-1]):
+    for t in range(days):
         k = cumulants[..., t, :] @ curves.T
         gain = (shifts - null) * observed[..., t, None] - (k[..., :-2] - np.repeat(k[..., -2:], len(sizes), axis=-1))
-        total = np.logaddexp(total, np.log(_start_probability(t))) + gain
-        later = np.log(1 - _FROM_THE_START) - np.log1p(np.log(t + 1.0))  # errors that have not begun
-        found[..., t] = np.logaddexp(_log_sum(total + prior), later)
+        total = np.logaddexp(total, starts[t]) + gain
+        found[..., t] = np.logaddexp(np.logaddexp.reduce(total, axis=-1) - np.log(len(shifts)), later[t])
     return found
 
 
 def likely_start(observed: Array, cumulants: Array) -> int:
-    """Return the number of the day on which an error most likely began.
-
-    `observed` has the sum of labels of each day (T,), and `cumulants` the `LabelSums.cumulants` of each day (T, 25).
-    """
+    """Return the number of the day on which an error most likely began, from arguments as in `log_e_values`."""
     shifts = np.concatenate([-_SIZES, _SIZES])
-    curves = np.polynomial.chebyshev.chebvander(shifts / _LARGEST_SHIFT, _NODES - 1) @ _COEFFICIENTS
-    gain = shifts * observed[:, None] - cumulants @ curves.T
+    gain = shifts * observed[:, None] - cumulants @ _curves(shifts).T
     since = np.cumsum(gain[::-1], axis=0)[::-1]
-    starts = np.log([_start_probability(t) for t in range(len(observed))])
-    return int(np.argmax(_log_sum(since) + starts))
+    return int(np.argmax(np.logaddexp.reduce(since, axis=-1) + np.log(_start_probabilities(len(observed)))))
 
 
-def _start_probability(t: int) -> float:
-    """Return the prior probability that an error begins on day t = 0, 1, …: 0.7, then a slowly falling sequence."""
-    if t == 0:
-        return _FROM_THE_START
-    return (1 - _FROM_THE_START) * float(1 / (1 + np.log(t)) - 1 / (1 + np.log(t + 1)))
-
-
-def _log_sum(values: Array) -> Any:
-    largest = values.max(axis=-1, keepdims=True)
-    return np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
+def _start_probabilities(days: int) -> Array:
+    """Return the prior probability that an error begins on each day: 0.7, then a slowly falling sequence."""
+    reached = 1 / (1 + np.log(np.arange(1, days + 1)))  # of an error that is not there from the start
+    return np.append(_FROM_THE_START, (1 - _FROM_THE_START) * (reached[:-1] - reached[1:]))
 
 
 def _bisect(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
@@ -209,10 +191,10 @@ class Calibration:
 def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0.0) -> list[Calibration]:
     """Return the calibrations of sets of rows, as names and sums, at least one; for `tolerance` see `monitor`."""
     sums = [one for _, one in parts]
-    observed, cumulants = np.array([[one.observed] for one in sums]), np.array([[one.cumulants] for one in sums])
-    log_e = log_e_values(observed, cumulants, tolerance)[:, 0].tolist()
+    observed, cumulants = series_of(sums)
+    log_e = log_e_values(observed[:, None], cumulants[:, None], tolerance)[:, 0]
     found = []
-    for (name, one), ends, evidence in zip(parts, intervals(sums, LEVEL).tolist(), log_e, strict=True):
+    for (name, one), ends, evidence in zip(parts, intervals(sums).tolist(), log_e, strict=True):
         low, high = (end if math.isfinite(end) else None for end in ends)
         error = None if math.isnan(one.error) else one.error
         found.append(Calibration(name, one.rows, one.predicted, one.observed, error, low, high, e_value(evidence)))
@@ -220,7 +202,7 @@ def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0
 
 
 def e_value(log_e: float) -> float:
-    """Return an e-value from its logarithm, which is limited to 700: the exponential of more overflows."""
+    """Return an e-value from its logarithm; the exponential of more than 700 overflows."""
     return math.exp(min(log_e, 700.0))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ import numpy as np
 from .._types import Array
 from ..documents import Document
 from ..errors import UncurseError
-from ..evidence import Evidence, Histogram
+from ..evidence import Evidence
 from ..evidence.decay import check_time
 from ..evidence.evidence import served_of
 from ..maps import ScoreMap, Segmented
@@ -87,16 +87,6 @@ class MonitorState(Document):
         """Days in order of time."""
         return sorted(self.days.items(), key=lambda item: check_time(item[0], "the state"))
 
-    def series(self) -> tuple[Array, Array]:
-        """Return sum of labels (T,) and cumulants (T, 25) of each day, as `log_e_values` takes them.
-
-        Returns
-        -------
-        tuple of two arrays
-        """
-        days = [day for _, day in self.ordered]
-        return np.array([day.sums.observed for day in days]), np.array([day.sums.cumulants for day in days])
-
     def merge(self, other: MonitorState) -> MonitorState:
         """Return the state of the rows of both; neither changes.
 
@@ -110,13 +100,13 @@ class MonitorState(Document):
         MonitorState
         """
         if not isinstance(other, MonitorState):
-            raise UncurseError(f"cannot merge a state with a {type(other).__name__}; pass a MonitorState")
-        self.check_map(other.map_id)
-        latest = max(
-            (s for s in (self.settled_before, other.settled_before) if s),
-            key=lambda s: check_time(s, "settled_before"),
-            default=None,
-        )
+            raise UncurseError(f"state is of type {type(other).__name__}; pass a MonitorState")
+        if other.map_id != self.map_id:
+            raise UncurseError(
+                f"the state belongs to another map ({other.map_id}, not {self.map_id}); start a new one for the new map"
+            )
+        times = [time for time in (self.settled_before, other.settled_before) if time]
+        latest = max(times, key=lambda time: check_time(time, "settled_before"), default=None)
         return replace(
             self,
             days=_sum_by_name(self.days, other.days),
@@ -125,38 +115,19 @@ class MonitorState(Document):
             settled_before=latest,
         )
 
-    def check_map(self, map_id: str) -> None:
-        """Raise UncurseError unless the state belongs to the map with this digest.
-
-        Parameters
-        ----------
-        map_id : str
-            Digest of the map.
-        """
-        if map_id != self.map_id:
-            raise UncurseError(
-                f"this state belongs to another map ({self.map_id}, not {map_id}); start a new state for the new map"
-            )
-
     def _to_dict(self) -> dict[str, Any]:
-        days = {
-            name: {**vars(day), "sums": day.sums.to_dict(), "sources": list(day.sources)} for name, day in self.ordered
-        }
-        content: dict[str, Any] = {"map_id": self.map_id, "days": days, "settled_before": self.settled_before}
-        for part in ("buckets", "segments"):
-            content[part] = {name: sums.to_dict() for name, sums in getattr(self, part).items()}
-        return content
+        return asdict(replace(self, days=dict(self.ordered)))
 
     @classmethod
     def _from_dict(cls, content: Mapping[str, Any]) -> MonitorState:
+        def sums(part: Mapping[str, Any]) -> LabelSums:
+            return LabelSums(**{**part, "cumulants": tuple(map(float, part["cumulants"]))})
+
         days = {
-            name: Day(LabelSums.from_dict(day["sums"]), day["score_mean"], day["score_sd"], tuple(day["sources"]))
+            name: Day(**{**day, "sums": sums(day["sums"]), "sources": tuple(day["sources"])})
             for name, day in content["days"].items()
         }
-        buckets, segments = (
-            {name: LabelSums.from_dict(sums) for name, sums in content[part].items()}
-            for part in ("buckets", "segments")
-        )
+        buckets, segments = ({k: sums(v) for k, v in content[part].items()} for part in ("buckets", "segments"))
         return cls(content["map_id"], days, buckets, segments, content["settled_before"])
 
 
@@ -169,25 +140,24 @@ def _sum_by_name(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str
     return {**mine, **{name: mine[name] + value if name in mine else value for name, value in theirs.items()}}
 
 
-def count_rows(digest: str, score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
+def count_rows(score_map: ScoreMap, evidence: Evidence, day: str) -> MonitorState:
     """Return the state of the labeled rows of one day, which is an ISO date or time."""
     cells = served_of(evidence, "evidence")
-    factor = float(cells.weight.sum() / cells.weight_squares.sum())  # weights to effective rows
+    factor = cells.effective_rows / cells.weight.sum()
 
-    def rows_of(p: Array, cells: Histogram) -> tuple[Array, Array, Array]:
-        """Return prediction, label sum and number of rows of each cell."""
-        assert cells.label is not None
-        return p, cells.label * factor, cells.weight * factor
+    def rows_of(rows: Evidence) -> dict[str, tuple[Array, Array, Array]]:
+        """Return prediction, label sum and number of rows of each cell, by segment if the map is."""
+        parts = predicted_cells(score_map, rows).items()
+        return {name: (p, own.label * factor, own.weight * factor) for name, (p, own) in parts if own.label is not None}
 
-    parts = {name: rows_of(*part) for name, part in predicted_cells(score_map, evidence).items()}
-    segments = parts
+    parts = segments = rows_of(evidence)
     if not isinstance(score_map, Segmented):
-        named = evidence.segments
-        segments = {name: rows_of(*predicted_cells(score_map, part)[""]) for name, part in named.items()}
+        segments = {name: rows_of(part)[""] for name, part in evidence.segments.items()}
     f, y, w = (np.concatenate(column) for column in zip(*parts.values(), strict=True))
     place = np.searchsorted(_EDGES, f, side="right")
     buckets = {_RANGES[i]: LabelSums.of(f[place == i], y[place == i], w[place == i]) for i in np.unique(place)}
     mean = float(np.average(cells.score, weights=cells.weight))
     sd = float(np.sqrt(np.average(np.square(cells.score - mean), weights=cells.weight)))
     seen = Day(total(list(buckets.values())), mean, sd, evidence.sources)
-    return MonitorState(digest, {day: seen}, buckets, {name: LabelSums.of(*rows) for name, rows in segments.items()})
+    by_segment = {name: LabelSums.of(*rows) for name, rows in segments.items()}
+    return MonitorState(map_digest(score_map), {day: seen}, buckets, by_segment)

@@ -16,12 +16,12 @@ from ..evidence import Evidence
 from ..evidence.decay import check_time
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, Method, fitted_of
-from ..methods.records import FitRecord
 from ..methods.refresh import check_fits
 from ..validation import check_number
 from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
 from .sequential import (
-    LEVEL,
+    ALARM,
+    WATCH,
     Calibration,
     LabelSums,
     calibrations_of,
@@ -29,11 +29,11 @@ from .sequential import (
     error_words,
     likely_start,
     log_e_values,
+    series_of,
     total,
 )
-from .state import PLACE_OF_RANGE, MonitorState, count_rows, map_digest
+from .state import PLACE_OF_RANGE, MonitorState, count_rows
 
-_WATCH = 5.0  # an e-value that a valid map reaches with probability 20% at most
 _UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
 _LAMBDA_ERRORS = 3.0  # change of λ, in standard errors
 _TARGET = 0.05  # size of the error for which the number of further positives is given
@@ -63,7 +63,7 @@ class Verdict:
     buckets, segments : tuple of Calibration
         Calibration by range of the prediction, and by segment, since the fit.
     scores : ScoreChange or None
-        Change of the scores; None on the first day if the map has no record of them, or if rows were selected.
+        Change of the scores; None on the first day without a pool.
     shrinkage : LambdaChange or None
         Change of λ; None if it cannot be compared.
     state : MonitorState
@@ -101,7 +101,7 @@ class Verdict:
         -------
         dict
         """
-        content = asdict(replace(self, state=MonitorState("")))
+        content = asdict(self)
         del content["state"]
         return content
 
@@ -131,9 +131,8 @@ def monitor(
         ``Verdict.state`` of the last call.
     pool : Evidence, optional
         New rows of the whole candidate pool, whose scores and λ are compared with the fit. By default the scores of
-        `evidence` are compared with those of the earlier days of `state`. Without earlier days the verdict has the
-        comparison with the labeled rows of the fit, or with its pool if it had none, as information only: the rows
-        of the fit may have been selected by another system.
+        `evidence` are compared with those of the earlier days of `state`: the rows of the fit may have been selected
+        by another system.
     day : str, optional
         ISO date or time of the rows; today (UTC) by default.
     tolerance : float, default=0.0
@@ -165,22 +164,13 @@ def monitor(
             check_fits(rows, score_map, record, name)
     day = datetime.now(UTC).date().isoformat() if day is None else day
     check_time(day, "day")
-    state = MonitorState(map_digest(score_map)) if state is None else _check_state(state)
-    state.check_map(map_digest(score_map))
-    if state.settled_before is None:  # else times tell rows apart
+    new = count_rows(score_map, evidence, day)
+    merged = new if state is None else new.merge(state)
+    if state is not None and state.settled_before is None:  # else times tell rows apart
         _check_sources(state, evidence, day)
-    new = count_rows(state.map_id, score_map, evidence, day)
-    merged = state.merge(new)
-    latest = total([one.sums for one in new.days.values()])
-    if pool is not None:
-        return judge(merged, latest, *_drift(pool, record, "pool"), tolerance=tolerance)
-    verdict = judge(merged, latest, tolerance=tolerance)
-    if verdict.scores is not None or evidence.spec.top_k is not None:  # selected rows say nothing of all rows
-        return verdict
-    # These rows were shown by this system, and those of the fit often by another: information, no reason to watch.
-    name = "pool" if record is None or record.labeled is None else "labeled rows"
-    scores, shrinkage = _drift(evidence, record, name)
-    return replace(verdict, scores=scores, shrinkage=shrinkage)
+    latest = new.days[day].sums
+    changes = () if pool is None or record is None else (score_change(pool, record), lambda_change(pool, record))
+    return judge(merged, latest, *changes, tolerance=tolerance)
 
 
 def judge(
@@ -191,43 +181,19 @@ def judge(
     *,
     tolerance: float = 0.0,
 ) -> Verdict:
-    """Return the verdict on a state.
+    """Return the verdict on a state of at least one day.
 
-    Parameters
-    ----------
-    state : MonitorState
-        What was seen since the fit, at least one day.
-    latest : LabelSums, optional
-        Sums of the newest rows; those of the last day by default.
-    scores : ScoreChange, optional
-        Change of the scores; by default the last day is compared with the days before it.
-    shrinkage : LambdaChange, optional
-        Change of λ.
-    tolerance : float, default=0.0
-        See `monitor`.
-
-    Returns
-    -------
-    Verdict
-
-    Examples
-    --------
-    >>> from uncurse import Affine
-    >>> from uncurse.evidence import from_arrays
-    >>> verdict = monitor(Affine(1.0, 0.0), from_arrays([[0.0], [0.0]], [0, 1]))
-    >>> judge(verdict.state).decision
-    'keep'
+    `latest` has the sums of the newest rows, by default of the last day. By default `scores` compare the last day with
+    the days before it. For the tolerance see `monitor`.
     """
-    _check_state(state)
     tolerance = check_number(tolerance, "tolerance")
     if not 0 <= tolerance < 1:
         raise UncurseError(f"tolerance={tolerance:g}; pass a share from 0 to 1, such as 0.02")
-    if not state.days:
-        raise UncurseError("this state holds no day; monitor some rows first")
-    ordered, observed, cumulants = state.ordered, *state.series()
+    ordered = state.ordered
     days = [day.sums for _, day in ordered]
+    observed, cumulants = series_of(days)
     log_e = log_e_values(observed, cumulants, tolerance)
-    alarms = np.flatnonzero(log_e >= -math.log(1 - LEVEL))
+    alarms = np.flatnonzero(log_e >= math.log(ALARM))
     alarm = ordered[alarms[0]][0] if len(alarms) else None
     by_range = sorted(state.buckets.items(), key=lambda item: PLACE_OF_RANGE.get(item[0], -1))
     by_segment = sorted(state.segments.items())
@@ -241,27 +207,8 @@ def judge(
     if scores is None and len(ordered) > 1:
         scores, clear = day_change(ordered[-1][1], [day for _, day in ordered[:-1]])
     decision, reason = _decide(since, wrong, alarm, buckets, segments, scores if clear else None, shrinkage)
-    return Verdict(
-        decision,
-        reason,
-        since,
-        newest,
-        wrong,
-        len(days),
-        alarm,
-        _needed(since),
-        buckets,
-        segments,
-        scores,
-        shrinkage,
-        state,
-    )
-
-
-def _check_state(state: Any) -> MonitorState:
-    if not isinstance(state, MonitorState):
-        raise UncurseError(f"state is of type {type(state).__name__}; pass the state of a Verdict")
-    return state
+    counts = (len(days), alarm, _needed(since))
+    return Verdict(decision, reason, since, newest, wrong, *counts, buckets, segments, scores, shrinkage, state)
 
 
 def _check_sources(state: MonitorState, evidence: Evidence, day: str) -> None:
@@ -270,17 +217,6 @@ def _check_sources(state: MonitorState, evidence: Evidence, day: str) -> None:
     for source in evidence.sources:
         if os.path.realpath(source) in counted:
             raise UncurseError(f"{source} was counted on {day} already; name the day of these rows if they are others")
-
-
-def _drift(rows: Evidence, record: FitRecord | None, name: str) -> tuple[ScoreChange | None, LambdaChange | None]:
-    """Compare rows with the pool or the labeled rows of the fit."""
-    if record is None:
-        return None, None
-    before = record.pool if name == "pool" else record.labeled
-    assert before is not None
-    assert rows.served is not None
-    scores = None if before.scores is None else score_change(rows.served, before.scores, name)
-    return scores, lambda_change(rows, record) if name == "pool" else None
 
 
 def _decide(
@@ -296,13 +232,12 @@ def _decide(
     if alarm is not None:
         rows = since if wrong is None else wrong
         return "alarm", f"{rows.name} {error_words(rows)}; the alarm was raised on {alarm}"
-    threshold = 1 / (1 - LEVEL)
-    if since.e_value >= _WATCH:
-        found = f"e-value {since.e_value:.1f}; {threshold:.0f} raises an alarm"
+    if since.e_value >= WATCH:
+        found = f"e-value {since.e_value:.1f}; {ALARM:.0f} raises an alarm"
         return "watch", f"there is some evidence against the map ({found}): {error_words(since)}"
     for kind, parts in (("predictions of", buckets), ("segment", segments)):
         worst = max(parts, key=lambda part: part.e_value, default=None)
-        if worst is not None and worst.e_value >= threshold * len(parts):
+        if worst is not None and worst.e_value >= ALARM * len(parts):
             return "watch", f"for {kind} {worst.name}, {error_words(worst)}; all rows together show no error"
     if shrinkage is not None and abs(shrinkage.standard_errors) > _LAMBDA_ERRORS:
         change = f"λ changed from {shrinkage.before:.3f} to {shrinkage.after:.3f}"
@@ -320,7 +255,7 @@ def _needed(since: Calibration) -> int:
     """Return how many more positives make the confidence sequence ±5% wide: its width falls with their root."""
     if since.error is None or since.low is None or since.high is None:
         # Before the first bound: a test at z standard errors needs z² positives for each squared relative error.
-        z_squared = 2 * (math.log(1 / (1 - LEVEL)) + 3)
+        z_squared = 2 * (math.log(ALARM) + 3)
         return math.ceil(max(z_squared / _TARGET**2 - since.observed, 0))
     half = (since.high - since.low) / 2
     return math.ceil(max(since.observed * ((half / _TARGET) ** 2 - 1), 0))

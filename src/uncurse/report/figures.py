@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from .prose import clean, interval, share, short
@@ -55,7 +54,7 @@ _STYLE = {
     "axes.titlelocation": "left", "axes.titlesize": _FONT_SIZE + 1, "axes.titleweight": "bold",
     "xtick.color": LIGHT["muted"], "ytick.color": LIGHT["muted"], "xtick.major.size": 0, "ytick.major.size": 0,
     "xtick.major.pad": 7, "ytick.major.pad": 7, "lines.scale_dashes": False, "legend.frameon": False,
-    "svg.fonttype": "none", "svg.hashsalt": "uncurse",
+    "svg.fonttype": "none",
 }  # fmt: skip
 
 
@@ -125,20 +124,17 @@ def plain(value: float, _: object = None) -> str:
     return f"{value:,.7g}".replace("-", "−")
 
 
-def domain_of(values: Sequence[float], *, zero: bool, margin: float = 0.06) -> tuple[float, float]:
-    """Return the range of an axis with a margin; with `zero` it includes 0.
+def domain_of(values: Sequence[float], *, zero: bool = False) -> tuple[float, float]:
+    """Return the range of an axis with a margin; it includes 0 if `zero`, or if the values span much of the way to it.
 
-    >>> domain_of([0.0, 1.0], zero=True, margin=0.1)
-    (0.0, 1.1)
+    >>> domain_of([0.1, 1.0]), domain_of([-3.0, -2.0])
+    ((0.0, 1.06), (-3.06, -1.94))
     """
     low, high = min(values), max(values)
-    if zero:
+    if zero or 0 < low < 0.25 * high:
         low, high = min(low, 0.0), max(high, 0.0)
-    least = 0.02 * max(abs(low), abs(high)) or 1.0  # differences in the fifth digit are not drawn
-    if high - low < least:
-        low, high = (low, low + least) if zero else ((low + high - least) / 2, (low + high + least) / 2)
-    room = margin * (high - low)
-    return (low if zero and low == 0 else low - room), high + room
+    margin = max(0.06 * (high - low), 0.01 * max(abs(low), abs(high))) or 1.0  # the fifth digit is not drawn
+    return low - margin * (low != 0), high + margin
 
 
 def set_ticks(axis: Any, ticks: int, labels: Callable[..., str]) -> None:
@@ -151,6 +147,7 @@ def set_ticks(axis: Any, ticks: int, labels: Callable[..., str]) -> None:
 
 def set_labels(ax: Any, ticks: Sequence[float], labels: Sequence[str]) -> None:
     """Put ticks on the horizontal axis; a label that would touch the one before it is left out."""
+    ax.autoscale_view()  # else limits are found when the figure is drawn
     places = ax.transData.transform([(tick, 0.0) for tick in ticks])[:, 0] * 72 / ax.figure.dpi
     end, shown = -math.inf, []
     for place, label in zip(places, labels, strict=True):
@@ -171,29 +168,22 @@ def add_legend(ax: Any) -> None:
 # ---------------------------------------------------------------------------- marks
 
 
-def draw_lines(
-    ax: Any, rows: Rows, title: str, *, labels: Any = plain, zero: bool = False, names: bool = False,
-    selection: str | None = None,
-) -> None:  # fmt: skip
+def draw_lines(ax: Any, rows: Rows, title: str, *, error: bool = False, names: bool = False) -> None:
     """Draw a line with markers for each series by selected share, with bands where "low" and "high" are known.
 
     Rows have keys "series", "name", "alpha", "value" and optionally "low" and "high". The shares are on a log scale if
-    they span much. With `zero`, there is a line at 0; with `names`, each line has its name at its end.
+    they span much. The axis of an `error` has percentages and a line at 0. With `names`, each line has its name at its
+    end.
     """
     shares = sorted({row["alpha"] for row in rows})
     ends = [row[key] for row in rows for key in ("value", "low", "high") if row.get(key) is not None]
-    ax.set(ylabel=title, ylim=domain_of(ends, zero=zero or min(ends) < 0.4 * max(ends)))
-    ax.set_xlabel("share selected, α" if selection is None else f"share selected ({clean(selection)})")
-    set_ticks(ax.yaxis, 6, labels)
-    if zero:
+    ax.set(ylabel=title, xlabel="share selected, α", ylim=domain_of(ends, zero=error))
+    set_ticks(ax.yaxis, 6, signed_percent if error else plain)
+    if error:
         ax.axhline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
     if shares[-1] > 8 * shares[0]:
-        ax.set(xscale="log", xlim=(shares[0] / 1.1, shares[-1] * 1.1))
-    else:
-        room = 0.025 * (shares[-1] - shares[0]) or 0.05 * shares[-1]
-        ax.set_xlim(shares[0] - room, shares[-1] + room)
-    ax.minorticks_off()
-    set_labels(ax, shares, [share(alpha) for alpha in shares])
+        ax.set_xscale("log")
+    ax.margins(x=0.03)
     lasts = []
     for series in sorted({row["series"] for row in rows}):
         own = sorted((row for row in rows if row["series"] == series), key=lambda row: row["alpha"])
@@ -205,48 +195,31 @@ def draw_lines(
         points = ([row[key] for row in own] for key in ("alpha", "value"))
         ax.plot(*points, **style, label=own[0]["name"] or None)
         lasts.append((own[-1]["value"], short(own[0]["name"]), style["color"]))
+    ax.minorticks_off()
+    set_labels(ax, shares, [share(alpha) for alpha in shares])
     if names:
         low, high = ax.get_ylim()
         step = (high - low) * (_FONT_SIZE + 4) / (72 / ax.figure.dpi * ax.bbox.height)
         place = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
-        heights = spread([value for value, _, _ in lasts], step, high)
-        for height, (_, name, color) in zip(heights, lasts, strict=True):
-            ax.annotate(name, (1, height), xytext=(4, 0), va="center", color=color, weight="bold", **place)
+        end = -math.inf
+        for value, name, color in sorted(lasts):
+            end = max(value, end + step)
+            ax.annotate(name, (1, end), xytext=(4, 0), va="center", color=color, weight="bold", **place)
 
 
-def spread(heights: Sequence[float], gap: float, high: float) -> list[float]:
-    """Move heights up until they are at least `gap` from each other, and down again to stay below `high`.
-
-    >>> spread([1.0, 1.0, 5.0], 2.0, 9.0)
-    [1.0, 3.0, 5.0]
-    """
-    placed = list(heights)
-    order = sorted(range(len(placed)), key=placed.__getitem__)
-    for below, above in pairwise(order):
-        placed[above] = max(placed[above], placed[below] + gap)
-    highest = high
-    for i in reversed(order):
-        placed[i] = min(placed[i], highest)
-        highest = placed[i] - gap
-    return placed
-
-
-def draw_dots(ax: Any, rows: Rows, title: str, *, labels: Any = plain, line: float | None = None) -> None:
-    """Draw one line per row: name, value and interval, with a reference `line`.
-
-    Rows have keys "series", "name", "value", "low" and "high" (may be None).
-    """
-    ends = [end for row in rows for end in (row["low"], row["high"], row["value"], line) if end is not None]
-    ax.set(xlabel=title, xlim=domain_of(ends, zero=line == 0), ylim=(len(rows) - 0.5, -0.5))
-    set_ticks(ax.xaxis, 5, labels)
+def draw_dots(ax: Any, rows: Rows, title: str, *, error: bool = False) -> None:
+    """Draw name, value and interval of each row on a line of its own, with rows and `error` as in `draw_lines`."""
+    ends = [row[key] for row in rows for key in ("value", "low", "high") if row.get(key) is not None]
+    ax.set(xlabel=title, xlim=domain_of(ends, zero=error), ylim=(len(rows) - 0.5, -0.5))
+    set_ticks(ax.xaxis, 5, signed_percent if error else plain)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
     ax.set_yticks(range(len(rows)), [short(row["name"]) for row in rows], color=LIGHT["ink"])
-    if line is not None:
-        ax.axvline(line, color=LIGHT["muted"], **REFERENCE)
+    if error:
+        ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
     for place, row in enumerate(rows):
         style = style_of(row["series"])
-        if row["low"] is not None:
+        if row.get("low") is not None:
             ax.plot([row["low"], row["high"]], [place, place], color=style["color"], lw=2)
         ax.plot([row["value"]], [place], **{**style, "ls": ""})
 
@@ -267,11 +240,11 @@ def metric_rows(metric: str, evaluations: Iterable[tuple[str, Evaluation]]) -> l
     """Return a metric of each selection with its 95% interval, as `draw_lines` takes them."""
     rows = []
     for series, (name, evaluation) in enumerate(evaluations):
-        for place, one in enumerate(evaluation.rows):
+        for one in evaluation.rows:
             value = getattr(one, metric)
             low, high = interval(float(value), value.standard_error)
             ends = {"value": float(value), "low": low, "high": high}
-            rows.append({"series": series, "name": name, "place": place, "alpha": one.alpha, **ends})
+            rows.append({"series": series, "name": name, "alpha": one.alpha, **ends})
     return rows
 
 
@@ -288,50 +261,42 @@ def bin_rows(series: int, name: str, bins: Iterable[Bin]) -> list[dict[str, Any]
 # ---------------------------------------------------------------------------- figures
 
 
-def panels_figure(panels: Mapping[str, Rows], frame: Frame, **options: Any) -> Chart:
+def panels_figure(panels: Mapping[str, Rows], frame: Frame, *, error: bool = False) -> Chart:
     """Return a panel of `draw_lines` for each title; if there is one share, of dots."""
     single = len({row["alpha"] for rows in panels.values() for row in rows}) == 1
     figure, axes = axes_of(frame, *(30 * len(rows) if single else frame.height for rows in panels.values()))
     for ax, (title, rows) in zip(axes, panels.items(), strict=True):
         if single:
-            line = 0.0 if options.get("zero") else None
-            draw_dots(ax, rows, title, labels=options.get("labels", plain), line=line)
+            draw_dots(ax, rows, title, error=error)
         else:
-            draw_lines(ax, rows, title, **options, names=frame.wide)
+            draw_lines(ax, rows, title, error=error, names=frame.wide)
     if not single and not frame.wide:
         add_legend(axes[0])
     return figure
 
 
-# ---------------------------------------------------------------------------- files
+# ---------------------------------------------------------------------------- SVG
 
 _OWN_STYLE = re.compile(r"<defs>\s*<style.*?</defs>", re.DOTALL)  # it would apply to the whole page
-_ID = re.compile(r'((?<=\bid=")|(?<=href="#)|(?<=url\(#))')
 _MANY_DIGITS = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
 _HEX = re.compile("#[0-9a-f]{6}")
 _VARIABLES = {light: f"var(--{name})" for name, light in LIGHT.items()}
 
 
-def to_file(figure: Chart, kind: str, **options: Any) -> bytes:
-    """Return the figure as "svg" or "png"; the same figure is always written alike."""
-    file = io.BytesIO()
-    if kind == "svg":
-        options["metadata"] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with page_style():
-        figure.savefig(file, format=kind, dpi=144 if kind == "png" else 72, **options)
-    return file.getvalue()
-
-
-def inline_svg(figure: Chart, *, prefix: str, label: str, kind: str) -> str:
-    """Return the figure as an element of a page: it scales, its colors are variables, and ids begin with `prefix`."""
+def inline_svg(figure: Chart, *, name: str, label: str, kind: str) -> str:
+    """Return the figure as an element of a page: it scales, and its colors are variables. Its ids depend on `name`."""
+    import matplotlib
 
     def inside(tag: re.Match[str]) -> str:
         text = re.sub(r'(?<=<g) id="[^"]*"', "", tag.group()).replace("\n", "").replace("xlink:href", "href")
         text = _HEX.sub(lambda found: _VARIABLES.get(found.group(), found.group()), text)
-        text = _MANY_DIGITS.sub(lambda found: f"{float(found.group()):.2f}", text)
-        return _ID.sub(prefix, text)
+        return _MANY_DIGITS.sub(lambda found: f"{float(found.group()):.2f}", text)
 
-    text = to_file(figure, "svg", transparent=True).decode()
+    file = io.StringIO()
+    with page_style(), matplotlib.rc_context({"svg.hashsalt": name + kind}):
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", dpi=72, transparent=True, metadata=metadata)
+    text = file.getvalue()
     width, height = (72 * inches for inches in figure.get_size_inches())
     start = (
         f'<svg class="figure {kind}" role="img" aria-label="{html.escape(clean(label))}" viewBox="0 0 {width:g} '

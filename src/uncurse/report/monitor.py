@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate
@@ -12,23 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._types import Array
 from ..evidence.decay import check_time
 from ..methods import Fitted
 from ..monitoring import Verdict
-from ..monitoring.sequential import LEVEL, Calibration, LabelSums, intervals, log_e_values
-from ..monitoring.state import Day
+from ..monitoring.sequential import ALARM, WATCH, Calibration, e_value, intervals, log_e_values, series_of
 from . import figures
 from .figures import LIGHT, REFERENCE, Frame, style_of
-from .page import BigNumber, Figure, Headline, Page, Section, Table, provenance
-from .prose import error_text, fixed, number, percent, span_words
+from .page import BigNumber, Figure, Page, Section, Table, provenance
+from .prose import error_and_interval, fixed, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Chart
 
 # Series of the charts: each day alone, all days since the fit, the scores.
 _DAILY, _RUNNING, _SCORES = -1, 1, 2
-_ALARM, _WATCH = 1 / (1 - LEVEL), 5.0  # e-values
 _MOST = 1e6  # larger e-values say nothing more
 _MAX_DAYS = 400  # of a chart, which is 640 pixels wide
 _MAX_PARTS = 40  # of a table
@@ -40,8 +36,6 @@ def monitor_page(
     tolerance: float = 0.0,
     fitted: Fitted | None = None,
     facts: Mapping[str, str | Sequence[str]] | None = None,
-    *,
-    title: str = "Calibration since the fit",
 ) -> Page:
     """Show what a monitor saw of a map since its fit.
 
@@ -57,8 +51,6 @@ def monitor_page(
         The map and how it was fitted.
     facts : mapping of str to str or sequence of str, optional
         Inputs, versions and the command.
-    title : str
-        Title of the page.
 
     Returns
     -------
@@ -69,70 +61,72 @@ def monitor_page(
     >>> from uncurse import Affine, monitor
     >>> from uncurse.evidence import from_arrays
     >>> verdict = monitor(Affine(1.0, 0.0), from_arrays([[-2.0], [2.0]] * 50, [0, 1] * 50))
-    >>> str(monitor_page(verdict, "map.json").headline)[:47]
+    >>> monitor_page(verdict, "map.json").headline[:47]
     'Keep map.json. No evidence against the map: pre'
     """
     days = _days_of(verdict, tolerance)
-    found = [
-        _errors(verdict, days), _evidence(verdict, days), _scores(verdict, days),
+    segments = sorted(verdict.segments, key=lambda part: -part.e_value)
+    sections = [
+        _errors(verdict, days), _evidence(days), _scores(verdict, days),
         _parts("range", "Errors of different ranges can cancel out in the sum.", verdict.buckets),
-        _parts("segment", "Most evidence first.", sorted(verdict.segments, key=lambda part: -part.e_value)),
+        _parts("segment", "Most evidence first.", segments),
     ]  # fmt: skip
-    sections = tuple(section for section in found if section is not None)
-    made = provenance(facts, [(name, fitted)])
-    return Page(title, _headline(verdict, name, tolerance), sections, made, ("monitor",))
+    reason = verdict.reason if verdict.reason.startswith("λ") else verdict.reason[0].upper() + verdict.reason[1:]
+    return Page(
+        title="Calibration since the fit",
+        headline=f"{verdict.decision.capitalize()} {name}. {reason}.",
+        numbers=_numbers(verdict),
+        sections=[section for section in sections if section is not None],
+        facts=provenance(facts, [(name, fitted)]),
+        terms="monitor",
+        note=_meaning(verdict, tolerance),
+        decision=verdict.decision,
+    )
 
 
-# ---------------------------------------------------------------------------- days
+def _days_of(verdict: Verdict, tolerance: float) -> dict[str, Any]:
+    """Return what was seen on the newest days in order of time, as columns."""
+    names, days = zip(*verdict.state.ordered, strict=True)
+    sums = [day.sums for day in days]
+    running = list(accumulate(sums))
+    columns = {
+        "name": names,
+        "time": [check_time(name, "the state").timestamp() / 86_400 for name in names],  # days since 1970, UTC
+        "rows": [one.rows for one in sums],
+        "predicted": [one.predicted for one in sums],
+        "observed": [one.observed for one in sums],
+        "error": [one.error for one in sums],
+        "interval": intervals(sums, fixed=True),  # of each day
+        "total": [one.error for one in running],  # the error of all days so far
+        "sequence": intervals(running),  # its confidence sequence
+        "e-value": [e_value(one) for one in log_e_values(*series_of(sums), tolerance)],
+        "mean": [day.score_mean for day in days],
+        "sd": [day.score_sd for day in days],
+    }
+    return {name: np.array(values)[-_MAX_DAYS:] for name, values in columns.items()}
 
 
-@dataclass(frozen=True)
-class _Days:
-    """The newest days in order of time."""
-
-    names: list[str]
-    times: Array  # in days since 1970, UTC
-    days: list[Day]
-    running: list[LabelSums]  # of all days so far
-    own: Array  # 95% interval of each day
-    sequence: Array  # confidence sequence of all days so far
-    log_e: Array
-
-
-def _days_of(verdict: Verdict, tolerance: float) -> _Days:
-    ordered = verdict.state.ordered
-    running = list(accumulate(day.sums for _, day in ordered))[-_MAX_DAYS:]
-    log_e = log_e_values(*verdict.state.series(), tolerance)[-_MAX_DAYS:]
-    names, days = [name for name, _ in ordered[-_MAX_DAYS:]], [day for _, day in ordered[-_MAX_DAYS:]]
-    times = np.array([check_time(name, "the state").timestamp() for name in names]) / 86_400
-    own = intervals([day.sums for day in days], LEVEL, fixed=True)
-    return _Days(names, times, days, running, own, intervals(running, LEVEL), log_e)
-
-
-def _axes_by_day(found: _Days, frame: Frame, height: int, label: str) -> tuple[Chart, Any]:
+def _axes_by_day(days: Mapping[str, Any], frame: Frame, height: int, label: str) -> tuple[Chart, Any]:
     """Return a figure with an axis of time in UTC, and its axes."""
     figure, (ax,) = figures.axes_of(frame, height)
-    times, shown = found.times, slice(None, None, math.ceil(len(found.times) / (8 if frame.wide else 4)))
+    times, names = days["time"], days["name"]
+    shown = times[:: math.ceil(len(times) / (8 if frame.wide else 4))]
     room = 0.02 * (times[-1] - times[0]) or 1.0
-    span = " to ".join(dict.fromkeys((found.names[0], found.names[-1])))
+    span = " to ".join(dict.fromkeys((names[0], names[-1])))
     ax.set(xlim=(times[0] - room, times[-1] + room), ylabel=label, xlabel=f"{span}, UTC")
     hours = " %H:%M" if np.any(times % 1) else ""
-    labels = [f"{datetime.fromtimestamp(86_400 * time, UTC):%d %b{hours}}" for time in times[shown]]
-    figures.set_labels(ax, times[shown].tolist(), labels)
+    figures.set_labels(ax, shown, [f"{datetime.fromtimestamp(86_400 * time, UTC):%d %b{hours}}" for time in shown])
     return figure, ax
 
 
-def _draw_days(ax: Any, found: _Days, values: Any, series: int, low: Any = None, high: Any = None) -> None:
+def _draw_days(ax: Any, times: Any, values: Any, series: int, low: Any = None, high: Any = None) -> None:
     """Draw a line with a band; of many points, only the last one has a marker, and of one, the band is a bar."""
-    style, every = style_of(series), [len(found.times) - 1] if len(found.times) > 40 else None
-    ax.plot(found.times, values, **style, markevery=every, label="since the fit")
+    style, every = style_of(series), [len(times) - 1] if len(times) > 40 else None
+    ax.plot(times, values, **style, markevery=every, label="since the fit")
     if low is not None:
-        ax.fill_between(found.times, low, high, color=style["color"], alpha=0.16, lw=0)
-        if len(found.times) == 1:
-            ax.vlines(found.times, low, high, color=style["color"], alpha=0.16, lw=40)
-
-
-# ---------------------------------------------------------------------------- numbers
+        ax.fill_between(times, low, high, color=style["color"], alpha=0.16, lw=0)
+        if len(times) == 1:
+            ax.vlines(times, low, high, color=style["color"], alpha=0.16, lw=40)
 
 
 def _days_words(count: int) -> str:
@@ -146,19 +140,16 @@ def _e_value_text(value: float) -> str:
 # ---------------------------------------------------------------------------- headline
 
 
-def _headline(verdict: Verdict, name: str, tolerance: float) -> Headline:
-    """Return the decision and its reason, the error that it is about and the evidence against the map."""
+def _numbers(verdict: Verdict) -> tuple[BigNumber, BigNumber]:
+    """Return the error that the decision is about, and the evidence against the map."""
     about = verdict.wrong_since or verdict.since_fit
-    error, span = error_text(about.error, about.low, about.high), span_words(about.low, about.high)
+    error, span = error_and_interval(about.error, about.low, about.high)
     series, evidence = 0 if verdict.alarm else _RUNNING, _e_value_text(verdict.since_fit.e_value)
-    note = f"{number(_ALARM)} raises an alarm; 1 is no evidence"
-    numbers = (
+    note = f"{number(ALARM)} raises an alarm; 1 is no evidence"
+    return (
         BigNumber(series, f"Calibration error {about.name}", error, f"95% confidence sequence {span}"),
         BigNumber(_DAILY, "Evidence against the map (e-value)", evidence, note),
     )
-    reason = verdict.reason if verdict.reason.startswith("λ") else verdict.reason[0].upper() + verdict.reason[1:]
-    sentence = ((verdict.decision, f"{verdict.decision.capitalize()} {name}. "), ("text", f"{reason}."))
-    return Headline(sentence, numbers, _meaning(verdict, tolerance))
 
 
 def _meaning(verdict: Verdict, tolerance: float) -> str:
@@ -186,63 +177,61 @@ def _meaning(verdict: Verdict, tolerance: float) -> str:
 # ---------------------------------------------------------------------------- calibration by day
 
 
-def _errors(verdict: Verdict, found: _Days) -> Section:
-    rows = [
-        [
-            name, *(number(getattr(day.sums, amount)) for amount in ("rows", "predicted", "observed")),
-            error_text(day.sums.error, *own), span_words(*own), error_text(running.error, *sequence),
-            span_words(*sequence), _e_value_text(math.exp(min(log_e, 700.0))), fixed(day.score_mean, 3),
+def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
+    header = ["day", "rows", "predicted", "observed", "error", "95% interval", "since the fit",
+              "95% confidence sequence", "e-value", "mean score"]  # fmt: skip
+    rows = []
+    for values in zip(*days.values(), strict=True):
+        day = dict(zip(days, values, strict=True))
+        counts = [number(day[key]) for key in ("rows", "predicted", "observed")]
+        errors = [
+            *error_and_interval(day["error"], *day["interval"]),
+            *error_and_interval(day["total"], *day["sequence"]),
         ]
-        for name, day, own, running, sequence, log_e in zip(
-            found.names, found.days, found.own, found.running, found.sequence, found.log_e, strict=True
-        )
-    ]  # fmt: skip
-    name, *_, error, span, total, sequence, _, _ = rows[-1]
+        rows.append([day["name"], *counts, *errors, _e_value_text(day["e-value"]), fixed(day["mean"], 3)])
+    name, _, _, _, error, span, total, sequence, _, _ = rows[-1]
     prose = (
         f"The last day, {name}, has an error of {error} (95% interval {span}); all {_days_words(verdict.days)} "
         f"together have {total} (95% confidence sequence {sequence}, which stays valid as days are added)."
     )
     caption = (
-        "Sum of predictions over number of positive labels, minus 1. Dots: each day with its own 95% interval; if "
-        "the map is valid, one day in 20 misses zero by chance. Line and band: all days since the fit with their 95% "
-        "confidence sequence. If the error stays the same, the band covers it on all days with probability 95%. Errors "
-        "beyond the axis are drawn at its edge."
+        "Calibration error by day: sum of predictions over number of positive labels, minus 1. Dots: each day with its "
+        "own 95% interval; if the map is valid, one day in 20 misses zero by chance. Line and band: all days since the "
+        "fit with their 95% confidence sequence. If the error stays the same, the band covers it on all days with "
+        "probability 95%. Errors beyond the axis are drawn at its edge."
     )
     caption += f" The newest {len(rows)} of {verdict.days:,} days are shown." if len(rows) < verdict.days else ""
-    header = ["day", "rows", "predicted", "observed", "error", "95% interval", "since the fit",
-              "95% confidence sequence", "e-value", "mean score"]  # fmt: skip
-    label = f"Calibration error by day since the fit. {prose}"
     blocks = (
-        Figure("daily-calibration", partial(_error_figure, found, verdict.alarm), label, caption),
+        Figure("daily-calibration", partial(_error_figure, days, verdict.alarm), caption),
         Table("calibration by day", header, rows, folded=True),
     )
     return Section("daily-error", "Calibration error by day", (prose,), blocks)
 
 
-def _error_domain(found: _Days) -> tuple[float, float]:
+def _error_domain(days: Mapping[str, Any]) -> tuple[float, float]:
     """Return the range of errors on all but unusual days, and of the last confidence sequence."""
-    q = 0.05 if len(found.times) >= 10 else 0.0
-    low, high = np.quantile(found.own[:, 0], q, method="higher"), np.quantile(found.own[:, 1], 1 - q, method="lower")
-    ends = np.array([low, high, *found.sequence[-1], found.running[-1].error])
+    unusual, sequence = len(days["time"]) // 20, days["sequence"][-1]
+    low, high = np.sort(days["interval"], axis=0)[[unusual, -1 - unusual], [0, 1]]
+    ends = np.array([low, high, *sequence, days["total"][-1]])
     bottom, top = figures.domain_of(ends[np.isfinite(ends)].tolist(), zero=True)
-    return max(bottom, -1.0), top if math.isfinite(found.sequence[-1, 1]) else max(top, 1.0)
+    return max(bottom, -1.0), top if math.isfinite(sequence[1]) else max(top, 1.0)
 
 
-def _error_figure(found: _Days, alarm: str | None, frame: Frame) -> Chart:
+def _error_figure(days: Mapping[str, Any], alarm: str | None, frame: Frame) -> Chart:
     """Return the error of each day with its interval, and of all days with their confidence sequence."""
-    figure, ax = _axes_by_day(found, frame, frame.height, "calibration error")
-    low, high = _error_domain(found)
+    figure, ax = _axes_by_day(days, frame, frame.height, "calibration error")
+    low, high = _error_domain(days)
     ax.set_ylim(low, high)
     figures.set_ticks(ax.yaxis, 6, figures.signed_percent)
-    daily, many = style_of(_DAILY), len(found.times) > 40
-    ax.vlines(found.times, *np.clip(found.own, low, high).T, color=daily["color"], lw=1, alpha=0.2 if many else 0.5)
-    errors = np.clip([day.sums.error for day in found.days], low, high)
-    ax.plot(found.times, errors, **{**daily, "ls": "", "ms": 3 if many else 6, "clip_on": False}, label="each day")
-    running = np.clip([sums.error for sums in found.running], low, high)
-    _draw_days(ax, found, running, _RUNNING, *np.clip(found.sequence, low, high).T)
+    times, daily = days["time"], style_of(_DAILY)
+    daily_low, daily_high = np.clip(days["interval"], low, high).T
+    ax.vlines(times, daily_low, daily_high, color=daily["color"], lw=1, alpha=0.3)
+    errors = np.clip(days["error"], low, high)
+    ax.plot(times, errors, **{**daily, "ls": "", "ms": 4, "clip_on": False}, label="each day")
+    _draw_days(ax, times, np.clip(days["total"], low, high), _RUNNING, *np.clip(days["sequence"], low, high).T)
     ax.axhline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
-    if alarm in found.names:
-        ax.axvline(found.times[found.names.index(alarm)], color=LIGHT["s0"], **REFERENCE, label=f"alarm, {alarm}")
+    for time in times[days["name"] == alarm]:
+        ax.axvline(time, color=LIGHT["s0"], **REFERENCE, label=f"alarm, {alarm}")
     figures.add_legend(ax)
     return figure
 
@@ -250,46 +239,36 @@ def _error_figure(found: _Days, alarm: str | None, frame: Frame) -> Chart:
 # ---------------------------------------------------------------------------- evidence
 
 
-def _evidence(verdict: Verdict, found: _Days) -> Section:
-    prose = f"The e-value is {_e_value_text(verdict.since_fit.e_value)}"
-    if verdict.alarm is not None:
-        prose += f". It reached {number(_ALARM)} on {verdict.alarm}, which raised the alarm."
-    else:
-        prose += f"; it has not reached {number(_ALARM)}, which would raise an alarm."
+def _evidence(days: Mapping[str, Any]) -> Section:
     caption = (
         "Evidence of all labels since the fit against the map, on a log scale up to a million. It multiplies up day by "
-        f"day, and falls below 1 if the labels support the map. A valid map ever reaches {number(_ALARM)} with "
+        f"day, and falls below 1 if the labels support the map. A valid map ever reaches {number(ALARM)} with "
         "probability 5% at most."
     )
-    label = f"Evidence against the map by day, as e-values on a log scale. {prose}"
-    figure = Figure("evidence", partial(_evidence_figure, found), label, caption)
-    return Section("evidence", "Evidence against the map", (prose,), (figure,))
+    figure = Figure("evidence", partial(_evidence_figure, days), caption)
+    return Section("evidence", "Evidence against the map", (), (figure,))
 
 
-def _evidence_figure(found: _Days, frame: Frame) -> Chart:
+def _evidence_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
     """Return the e-value after each day on a log scale, with the lines of "watch" and of the alarm."""
-    figure, ax = _axes_by_day(found, frame, frame.height - 60, "e-value")
-    values = np.exp(np.clip(found.log_e, -math.log(_MOST), math.log(_MOST)))
+    figure, ax = _axes_by_day(days, frame, frame.height - 60, "e-value")
+    values = np.clip(days["e-value"], 1 / _MOST, _MOST)
     ax.set(yscale="log", ylim=(0.7 * min(*values, 0.2), 1.5 * max(*values, 50.0)))
     ax.yaxis.set_major_formatter(lambda value, _: number(value))
     ax.minorticks_off()
-    for value, name, color in ((_ALARM, "alarm", LIGHT["s0"]), (_WATCH, "watch", LIGHT["muted"])):
+    for value, name, color in ((ALARM, "alarm", LIGHT["s0"]), (WATCH, "watch", LIGHT["muted"])):
         ax.axhline(value, color=color, **REFERENCE)
         place = {"xycoords": ax.get_yaxis_transform(), "xytext": (4, 3), "textcoords": "offset points"}
         ax.annotate(f"{number(value)}: {name}", (0, value), color=color, **place)
-    _draw_days(ax, found, values, _RUNNING)
+    _draw_days(ax, days["time"], values, _RUNNING)
     return figure
 
 
 # ---------------------------------------------------------------------------- served scores
 
 
-def _scores(verdict: Verdict, found: _Days) -> Section:
-    first, last = found.days[0], found.days[-1]
-    prose = [
-        f"The mean went from {fixed(first.score_mean, 2)} on the first day to {fixed(last.score_mean, 2)} on the last, "
-        f"the standard deviation from {fixed(first.score_sd, 2)} to {fixed(last.score_sd, 2)}."
-    ]
+def _scores(verdict: Verdict, days: Mapping[str, Any]) -> Section:
+    prose = []
     if verdict.scores is not None:
         change = verdict.scores
         prose.append(
@@ -307,18 +286,17 @@ def _scores(verdict: Verdict, found: _Days) -> Section:
         "Mean of the served scores of the labeled rows of each day, as logits before the map; band: one standard "
         "deviation on either side. A change shows that the rows differ from earlier ones, before labels can tell."
     )
-    label = f"Mean and standard deviation of the served scores by day. {prose[0]}"
-    figure = Figure("daily-scores", partial(_score_figure, found), label, caption)
-    return Section("served-scores", "Served scores by day", tuple(prose), (figure,))
+    figure = Figure("daily-scores", partial(_score_figure, days), caption)
+    return Section("served-scores", "Served scores by day", prose, (figure,))
 
 
-def _score_figure(found: _Days, frame: Frame) -> Chart:
+def _score_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
     """Return the mean of the scores of each day, with one standard deviation on either side."""
-    figure, ax = _axes_by_day(found, frame, frame.height - 60, "score (logit)")
-    mean, sd = np.array([(day.score_mean, day.score_sd) for day in found.days]).T
-    ax.set_ylim(figures.domain_of([*(mean - sd), *(mean + sd)], zero=False))
+    figure, ax = _axes_by_day(days, frame, frame.height - 60, "score (logit)")
+    mean, low, high = days["mean"], days["mean"] - days["sd"], days["mean"] + days["sd"]
+    ax.set_ylim(figures.domain_of([*low, *high]))
     figures.set_ticks(ax.yaxis, 5, figures.plain)
-    _draw_days(ax, found, mean, _SCORES, mean - sd, mean + sd)
+    _draw_days(ax, days["time"], mean, _SCORES, low, high)
     return figure
 
 
@@ -329,16 +307,15 @@ def _parts(kind: str, remark: str, parts: Sequence[Calibration]) -> Section | No
     """Return the calibration of ranges of the prediction or of segments as a table."""
     if not parts:
         return None
-    rows = [
-        [
-            part.name, number(part.rows), number(part.predicted), number(part.observed),
-            error_text(part.error, part.low, part.high), span_words(part.low, part.high), _e_value_text(part.e_value),
-        ]
-        for part in parts[:_MAX_PARTS]
-    ]  # fmt: skip
+    rows = []
+    for part in parts[:_MAX_PARTS]:
+        counts = [number(part.rows), number(part.predicted), number(part.observed)]
+        rows.append(
+            [part.name, *counts, *error_and_interval(part.error, part.low, part.high), _e_value_text(part.e_value)]
+        )
     prose = (
         f"Calibration since the fit by {kind}. {remark} The more {kind}s, the larger the largest e-value is by chance: "
-        f"of {len(parts):,}, {number(_ALARM * len(parts))} or more is evidence of an error."
+        f"of {len(parts):,}, {number(ALARM * len(parts))} or more is evidence of an error."
     )
     which = f"{len(rows)} of {len(parts):,} {kind}s"
     header = [kind, "rows", "predicted", "observed", "error", "95% confidence sequence", "e-value"]

@@ -25,13 +25,12 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-ur
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its description and caption."""
+    """A chart with its caption, which also describes it to people who cannot see it."""
 
     name: str  # unique
     draw: Callable[[Frame], Chart]
-    label: str  # for people who cannot see it
-    caption: str = ""
-    folded: str = ""  # hidden until the reader opens this title
+    caption: str
+    folded: bool = False  # hidden until the reader opens it
     kind = "figure"
 
     def chart(self, frame: Frame = WIDE) -> Chart:
@@ -43,7 +42,7 @@ class Figure:
     def svg(self) -> str:
         """The chart for wide screens and for phones; the style sheet shows one of them."""
         return "".join(
-            figures.inline_svg(self.chart(frame), prefix=f"{self.name}-{kind}-", label=self.label, kind=kind)
+            figures.inline_svg(self.chart(frame), name=self.name, label=self.caption, kind=kind)
             for kind, frame in (("wide", WIDE), ("narrow", NARROW))
         )
 
@@ -65,8 +64,8 @@ class Section:
 
     id: str
     title: str
-    prose: tuple[str, ...] = ()
-    blocks: tuple[Figure | Table, ...] = ()
+    prose: Sequence[str] = ()
+    blocks: Sequence[Figure | Table] = ()
 
 
 @dataclass(frozen=True)
@@ -80,26 +79,17 @@ class BigNumber:
 
 
 @dataclass(frozen=True)
-class Headline:
-    """First lines of a page: a sentence in pieces of (style, text), large numbers, and a paragraph."""
-
-    sentence: tuple[tuple[str, str], ...]
-    numbers: tuple[BigNumber, ...] = ()
-    note: str = ""
-
-    def __str__(self) -> str:
-        return clean("".join(text for _, text in self.sentence))
-
-
-@dataclass(frozen=True)
 class Page:
     """A page, which `evaluation_page` and `monitor_page` return."""
 
     title: str
-    headline: Headline  # result; as text it is one sentence
-    sections: tuple[Section, ...]
-    facts: tuple[tuple[str, tuple[str, ...], bool], ...] = ()  # how it was made: name, lines, whether these are code
-    terms: tuple[str, ...] = ()  # "evaluation" or "monitor": terms that the page explains
+    headline: str  # the result in a sentence
+    numbers: Sequence[BigNumber]
+    sections: Sequence[Section]
+    facts: Mapping[str, Sequence[str]]  # how it was made, in lines
+    terms: str  # "evaluation" or "monitor": terms that the page explains
+    note: str = ""  # below the headline
+    decision: str = ""  # the first word of the headline, in its color
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the page: one file that works offline. An existing file is replaced atomically.
@@ -142,14 +132,11 @@ def check_requirements() -> None:
 
 def provenance(
     facts: Mapping[str, str | Sequence[str]] | None, fits: Iterable[tuple[str, Fitted | None]]
-) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+) -> dict[str, Sequence[str]]:
     """Return inputs, options and commands of the page and of each fit, as `Page.facts`."""
-    entries = []
-    for name, value in (facts or {}).items():
-        lines = (value,) if isinstance(value, str) else tuple(value)
-        entries.append((str(name), lines, str(name).lower() == "command"))
+    entries = {name: [value] if isinstance(value, str) else value for name, value in (facts or {}).items()}
     for name, fitted in fits:
         if fitted is not None and fitted.record is not None:
-            entries.append((name, tuple(record_lines(fitted)), False))
-            entries += [(f"{name}: command", (fitted.record.command,), True)] if fitted.record.command else []
-    return tuple(entries)
+            entries[name] = record_lines(fitted)
+            entries |= {f"{name}: command": [fitted.record.command]} if fitted.record.command else {}
+    return entries

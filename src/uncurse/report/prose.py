@@ -8,12 +8,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..methods import ErrorTable, FitRecord, Fitted, RefreshRecord
+    from ..methods import ErrorTable, Fitted, RefreshRecord
 
 _SHARES = (0.01, 0.02, 0.05, 0.1)  # for which intervals are printed
-#: Half the width of a 95% interval in standard errors.
-Z95 = NormalDist().inv_cdf(0.975)
-
+_Z = NormalDist().inv_cdf(0.975)
 # Characters that XML 1.0 does not allow.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -28,32 +26,30 @@ def clean(value: object) -> str:
 
 
 def percent(value: float, decimals: int = 1, *, sign: bool = True) -> str:
-    """Format a share as a percentage; NaN is "n/a".
+    """Format a share as a percentage.
 
-    >>> percent(0.1234), percent(-0.004), percent(0.02, sign=False), percent(1e300)
-    ('+12.3%', '−0.4%', '2.0%', '+1e+302%')
+    >>> percent(0.1234), percent(-0.004), percent(0.02, sign=False)
+    ('+12.3%', '−0.4%', '2.0%')
     """
-    return "n/a" if value != value else fixed(100 * value, decimals, sign=sign) + "%"
+    return fixed(100 * value, decimals, sign=sign) + "%"
 
 
 def fixed(value: float, decimals: int, *, sign: bool = False) -> str:
-    """Format a number with a fixed number of decimals; a very large one with three digits.
+    """Format a number with a fixed number of decimals.
 
     >>> fixed(-1.5, 2), fixed(0.1, 3, sign=True)
     ('−1.50', '+0.100')
     """
-    text = f"{value:{'+' if sign else ''}{'.3g' if abs(value) >= 1e9 else f'.{decimals}f'}}"
-    return text.replace("-", "−")
+    return f"{value:{'+' if sign else ''},.{decimals}f}".replace("-", "−")
 
 
 def number(value: float) -> str:
     """Format a number with three digits, or as an integer from 1000 on.
 
-    >>> number(-0.012345), number(1234567.0), number(1e20)
-    ('−0.0123', '1,234,567', '1e+20')
+    >>> number(-0.012345), number(1234567.0)
+    ('−0.0123', '1,234,567')
     """
-    text = f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
-    return text.replace("-", "−") if "e" not in text else text
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}".replace("-", "−")
 
 
 def share(alpha: float) -> str:
@@ -76,34 +72,27 @@ def short(name: str, limit: int = 22) -> str:
     return name if len(name) <= limit else f"{name[:head]}…{name[head + 1 - limit :]}"
 
 
-def decimals_for(width: float) -> int:
-    """Return how many decimals a percentage with a 95% interval of this width needs."""
-    return 2 if width < 0.004 else 1 if width < 0.4 else 0
-
-
 def interval(value: float, standard_error: float) -> tuple[float, float]:
     """Return the 95% interval."""
-    return value - Z95 * standard_error, value + Z95 * standard_error
+    return value - _Z * standard_error, value + _Z * standard_error
 
 
-def span_words(low: float | None, high: float | None) -> str:
-    """Return an interval, whose ends may be absent or infinite; an error is never below −100%."""
-    lowest = low is None or low <= -1
-    if high is None or high == math.inf:
-        return "unknown" if lowest else f"{percent(low or 0.0)} or more"
-    if low is None or lowest:
-        return f"{percent(high)} or less"
-    d = decimals_for(high - low)
-    return f"{percent(low, d)} to {percent(high, d)}"
+def error_and_interval(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
+    """Return an error and its interval, with as many decimals as the interval needs.
 
+    The ends of the interval may be absent or infinite; an error is never below −100%.
 
-def error_text(error: float | None, low: float | None, high: float | None) -> str:
-    """Return an error with as many decimals as its interval needs."""
-    if error is None or error != error:
-        return "undefined"
-    if low is None or high is None or not math.isfinite(high - low):
-        return percent(error)
-    return percent(error, decimals_for(high - low))
+    >>> error_and_interval(0.123, 0.103, 0.143), error_and_interval(None, -1.0, None)
+    (('+12.3%', '+10.3% to +14.3%'), ('undefined', 'unknown'))
+    """
+    low, high = -1.0 if low is None else low, math.inf if high is None else high
+    decimals = 2 if high - low < 0.004 else 1 if high - low < 0.4 else 0
+    ends = [percent(low, decimals)] if low > -1 else []
+    ends += [percent(high, decimals)] if high < math.inf else []
+    span = " to ".join(ends) or "unknown"
+    if len(ends) == 1:
+        span += " or more" if low > -1 else " or less"
+    return "undefined" if error is None or math.isnan(error) else percent(error, decimals), span
 
 
 # ---------------------------------------------------------------------------- a fit
@@ -120,7 +109,9 @@ def fit_words(fitted: Fitted) -> list[str]:
     assert record is not None
     lines = [f"why: {record.reason}"] if record.reason else []
     if record.half_life is not None:
-        lines.append(_decay_words(record))
+        data = {"pool": record.pool, "labeled": record.labeled}
+        effective = [f"{one.effective_rows:,.0f} {name}" for name, one in data.items() if one and one.effective_rows]
+        lines.append(f"rows count half after {record.half_life:g} files; rows in effect: {', '.join(effective)}")
     shrunk = record.method.startswith("vad") and record.shape == "straight"  # other maps do not shrink by one λ
     if shrunk and record.lambda_ is not None and record.standard_error is not None and record.center is not None:
         shrinkage = f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f}"
@@ -138,7 +129,9 @@ def fit_words(fitted: Fitted) -> list[str]:
         of = " of the curve, not of the straight line" if record.max_error else of
         unseen = " (errors that all replicas share are not counted)" if record.labeled is None else ""
         lines.append(f"expected error on the top of this pool, 90% intervals{of}: {', '.join(spans)}{unseen}")
-        lines += _shape_words(record) if any(low > 0 or high < 0 for _, low, high in intervals) else []
+        if record.method.startswith("vad") and any(low > 0 or high < 0 for _, low, high in intervals):
+            missing = "the labels or the replicas show more than this map corrects"
+            lines.append(f"intervals without zero: {missing}; pass --labeled, or use --method auto")
     elif record.no_interval:
         lines.append(f"no intervals: {record.no_interval}")
     if record.refreshes:
@@ -149,31 +142,6 @@ def fit_words(fitted: Fitted) -> list[str]:
     return lines
 
 
-def _decay_words(record: FitRecord) -> str:
-    """Describe how old rows were weighted, and how many rows are left in effect."""
-    parts = (("pool", record.pool), ("labeled", record.labeled))
-    rows = [f"{data.effective_rows:,.0f} {role}" for role, data in parts if data is not None and data.effective_rows]
-    effective = f"; {' and '.join(rows)} rows in effect" if rows else ""
-    files = "1 file" if record.half_life == 1 else f"{record.half_life:g} files"
-    return f"rows count half after {files}{effective}"
-
-
-def _shape_words(record: FitRecord) -> list[str]:
-    """Say why intervals do not contain zero: they allow for what these maps do not have."""
-    if not record.method.startswith("vad"):
-        return []
-    if record.calibrator is not None:
-        why, remedy = "labels and replicas together contradict this map", "use --method auto or labels"
-    elif record.method == "vad with curvature":
-        why = "one λ does not describe these replicas, and maps by segment have no monotone shape"
-        remedy = "pass --labeled, or leave out --segment"
-    else:
-        curvature = "" if record.curvature else "the curvature of the link and "
-        why = f"they allow for {curvature}noise that one λ does not describe, and --method vad does not"
-        remedy = "use --method auto"
-    return [f"intervals without zero: {why}; {remedy}"]
-
-
 def refresh_parts(refresh: RefreshRecord) -> list[tuple[str, str, str]]:
     """Describe the changes of a refresh: part, change with its standard error, probability of a change.
 
@@ -182,10 +150,10 @@ def refresh_parts(refresh: RefreshRecord) -> list[tuple[str, str, str]]:
     >>> refresh_parts(RefreshRecord(1, 500, 40.0, (), "level", "", True, -2.0, **known))[0]
     ('level', '+3.0% ± 0.9% of the odds', '90%')
     """
-    odds = math.exp(min(refresh.level, 700.0))
+    odds = math.exp(refresh.level)
     level = f"{percent(odds - 1)} ± {percent(odds * refresh.level_error, sign=False)} of the odds"
     slope = f"{percent(refresh.slope)} ± {percent(refresh.slope_error, sign=False)}"
-    bent = f"{percent(math.expm1(min(refresh.curve, 700.0)))} of the odds on the top 10%"
+    bent = f"{percent(math.expm1(refresh.curve))} of the odds on the top 10%"
     changes = {"level": level, "slope": slope, "curve": bent if refresh.curve else "none"}
     known = [percent(value, 0, sign=False) for value in refresh.probabilities] or [""] * len(changes)
     return [(part, change, value) for (part, change), value in zip(changes.items(), known, strict=True)]
@@ -195,16 +163,10 @@ def record_lines(fitted: Fitted) -> list[str]:
     """Describe options, result and rows of a fit, one line per subject."""
     record = fitted.record
     assert record is not None
-    options = [f"{name} {getattr(record, name)}" for name in ("method", "scale", "link", "replicas")]
-    options += [f"calibrator {record.calibrator}"] if record.calibrator else []
-    options += ["curvature"] if record.curvature else []
-    options += [f"shape {record.shape}"] if record.shape != "straight" else []
-    lines = [", ".join(options)]
-    if record.negative_sampling_rate is not None:
-        lines.append(f"negative-sampling rate {number(record.negative_sampling_rate)}")
-    if record.segment is not None:
-        count = f" ({len(record.segments):,} segments)" if record.segments else ""
-        lines.append(f"a map for each {record.segment}{count}")
+    options = (
+        "method", "scale", "link", "replicas", "calibrator", "curvature", "shape", "negative_sampling_rate", "segment",
+    )  # fmt: skip
+    lines = [", ".join(f"{name} {getattr(record, name)}" for name in options if getattr(record, name))]
     lines += fit_words(fitted)
     for role, data in (("pool", record.pool), ("labeled", record.labeled)):
         if data is not None:
