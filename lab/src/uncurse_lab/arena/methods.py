@@ -71,12 +71,8 @@ METHODS: dict[str, ArenaMethod] = {}
 def method(name: str, serves_one: bool = True) -> Callable[[Fit], Fit]:
     """Register a function as a method: from a `Draw` to a `FittedMethod`, or to a text on why it does not apply.
 
-    Parameters
-    ----------
-    name : str
-        Its name in the tables. Names that end in "S=2" or "S=3" form a family, which can be asked for by one name.
-    serves_one : bool, default=True
-        Whether it serves one model. A method that serves more is never "the best".
+    Names that end in "S=2" or "S=3" form a family, which can be asked for by one name. A method that does not serve one
+    model is never "the best".
 
     Examples
     --------

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from uncurse.errors import UncurseError
 from uncurse.links import logistic
+from uncurse.optional import needing
 
 from ..processes import Progress
 from . import rows as parts
@@ -52,11 +53,10 @@ def run(
     with ``thinning="same"``, a control, on the training rows of the others. With `decay` the learning rate falls
     linearly to a hundredth. `say`, `reading` and `progress` are for notes and progress bars.
     """
-    try:
+    with needing("deep"):
         import torch
-    except ModuleNotFoundError:
-        raise UncurseError("this experiment trains networks and needs PyTorch: pip install 'uncurse[deep]'") from None
-    from uncurse.deep.inputs import pick_device
+
+        from uncurse.deep.inputs import pick_device
 
     setting = parts.SETTINGS[name]
     wanted, count = rows or setting.rows, models or setting.models
