@@ -5,6 +5,14 @@ import pytest
 collect_ignore = ["conftest.py"]  # which the doctests of modules would import under the name of another
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small_bootstraps():
+    """The bootstraps of ECE and MCE are small: they take nearly all the time of an experiment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uncurse.metrics.measure._DRAWS", 4_000)
+        yield
+
+
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
     """The command `uncurse-lab` in this process, in a folder of its own; returns its standard output."""

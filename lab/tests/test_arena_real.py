@@ -104,7 +104,7 @@ def test_bad_files_are_named(tmp_path):
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "other.csv").write_text("1,2,3\n4,5,6\n")
     (tmp_path / "text.csv").write_text("click,site\nyes,a\nno,b\n")
-    (tmp_path / "bad.csv.gz").write_bytes(b"no gzip")
+    (tmp_path / "bad.csv.gz").write_bytes(gzip.compress(b"click,site\n1,a\n" * 99)[:-9])
     (tmp_path / "twice.csv").write_text("click,site,site\n1,a,b\n0,b,c\n")
     (tmp_path / "long.csv").write_text("click,site,C1\n1,a\n0,b\n")
     (tmp_path / "unrated.csv").write_text("userId,movieId\n1,2\n3,4\n")

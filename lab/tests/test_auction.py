@@ -72,7 +72,6 @@ def test_a_histogram_and_its_prices_give_one_landscape(tmp_path):
         (lambda: Settings(labels="guessed"), "labels"),
         (lambda: Settings(explore=1.5), r"explore=1\.5"),
         (lambda: Settings(budget=0.0), "budget=0"),
-        (lambda: Settings(replicas=1), "replicas=1"),
         (lambda: simulate(Market(), SMALL, policies=["magic"]), "no policy 'magic'"),
         (lambda: simulate(Market(value=1e-9), SMALL, policies=["as served"]), "raise the value of a click"),
         (lambda: run_loop(World(), 3), "days=3"),

@@ -118,13 +118,9 @@ def every_size(name: str, build: Callable[..., Any], *, labels: bool = False) ->
 
 
 def calibrated(name: str, draw: Draw) -> FittedMethod:
-    """A calibrator of the served score, fitted where there are labels."""
-    return _of_served(calibrate(name, draw.labeled[:, 0], draw.labels))
-
-
-def baseline(name: str, draw: Draw) -> FittedMethod:
-    """A calibrator of the lab, fitted where there are labels."""
-    return _of_served(BASELINES[name](draw.labeled[:, 0], draw.labels))
+    """A calibrator of the library or of the lab, of the served score, fitted where there are labels."""
+    fit = BASELINES.get(name, partial(calibrate, name))
+    return _of_served(fit(draw.labeled[:, 0], draw.labels))
 
 
 def tandem(name: str, recenter: bool, draw: Draw) -> FittedMethod:
@@ -144,7 +140,7 @@ every_size("VAD(p)", partial(VAD, link="identity"))
 
 # Calibrators that the library leaves out.
 for _name in BASELINES:
-    method(_name)(partial(baseline, _name))
+    method(_name)(partial(calibrated, _name))
 
 # Ours: VAD with other shapes, replica calibration, and what the library chooses, with all models of the draw.
 for _name in ("platt", "isotonic", "spline"):
