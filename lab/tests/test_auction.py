@@ -425,9 +425,6 @@ def test_a_replay_prints_its_caveats(run, tmp_path):
         (["--replay", "x.csv", "--click", "c"], "--price is missing"),
         (["--explore", "2"], "--explore is '2'"),
         (["--bootstrap"], "pass --days 30 too"),
-        (["--policy", "magic"], "there is no policy 'magic'"),
-        (["--noise", "-1"], "noise=-1"),
-        (["--landscape", "no.json"], "cannot read no.json"),
         (["--days", "2"], "--days"),
     ],
 )
