@@ -23,6 +23,8 @@ from .served import Scored
 from .tables import ClickTables
 
 if TYPE_CHECKING:
+    from uncurse.deep.training import Replicas
+
     from ..deep.clicks import Clicks
 
 SNAPSHOTS = (0.8, 0.9)  # shares of the steps
@@ -162,7 +164,7 @@ def train(
     held_out: dict[float, float] = {}  # mean log loss after each epoch but the last
     snapshots: dict[float, tuple[NDArray[Any], NDArray[Any]]] = {}
 
-    def score_snapshot(share: float, now: deep.Replicas) -> None:
+    def score_snapshot(share: float, now: Replicas) -> None:
         labeled = columns(now.logits(take(parts.LABELED))[:, 1:])
         if share in ends:
             held_out[share] = float(log_losses(labeled, label).mean())
