@@ -134,27 +134,6 @@ def test_an_avazu_row_has_a_site_or_an_app():
     assert (site ^ app).all()
 
 
-def test_fields_depend_on_each_other():
-    world = ClickWorld.avazu(scale=SMALL)
-    names = [item.name for item in world.fields]
-    codes = world.draw(60_000, seed=9).codes.numpy()
-    ad, size, user, other = (codes[:, names.index(name)] for name in ("C14", "C15", "device_model", "device_conn_type"))
-    assert len(np.unique(ad)) == len(np.unique(np.stack([ad, size]), axis=1).T)  # a coarsening has one value for each
-    # Fields of one latent are dependent: χ² far above its degrees of freedom; of two latents, they are not.
-    assert _excess(user, other) > 20
-    assert abs(_excess(ad, other)) < 4
-
-
-def _excess(one, other):
-    """χ² of independence of two columns, in its standard errors above the mean; rare values pooled."""
-    table = np.zeros((22, 6))
-    np.add.at(table, (np.minimum(one, 21), other), 1)
-    table = table[table.sum(1) > 0][:, table.sum(0) > 0]
-    mean = np.outer(table.sum(1), table.sum(0)) / table.sum()
-    freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
-    return (((table - mean) ** 2 / mean).sum() - freedom) / (2 * freedom) ** 0.5
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
