@@ -2,11 +2,6 @@ import gc
 import os
 import sys
 
-# Before NumPy is loaded: on small matrices the threads of BLAS wait for each other, which costs ten times their work.
-# So do those of OpenMP in PyTorch, LightGBM and XGBoost, while other test processes use the same cores.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import pytest
 from hypothesis import settings
 
@@ -37,23 +32,6 @@ def pytest_collection(session):
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.path.name.startswith(LONG))
-
-
-@pytest.fixture
-def one_torch_thread():
-    """Two test processes share two cores; and sums in another order are other sums."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def one_process(monkeypatch):
-    """Experiments run in this process, as on one core: others would load the libraries again."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,16 @@
-"""Speed and memory of the auction simulator, and its tables on real prices.
+"""Speed of the auction simulator, and its tables on real prices.
 
-    python -m lab.benchmarks.auction                    # candidate scores a second, and memory
+    python -m lab.benchmarks.auction                    # candidate scores a second
     python -m lab.benchmarks.auction --data FOLDER      # the tables of docs/results/auction.md, from the iPinYou files
 
 A second counts from the first to the last auction of `simulate`: all candidates are scored, all default policies and
 the truth bid, and the accounts are settled. The fits of the policies are not among the auctions and are timed apart.
-Memory is the peak of a fresh process with a tenth of the auctions, and with all of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +20,6 @@ from uncurse_lab.auction import DEFAULT, Landscape, Market, Outcome, Settings, s
 from uncurse_lab.auction.replay import AuctionLog, fit_on_log, read_log, replay
 
 LEAST_SCORES = 20e6  # a second, with 100 candidates and all default policies
-MOST_GROWTH = 1.1  # of memory, at ten times the auctions
 CAMPAIGNS = (1458, 2259, 2261, 2821, 2997, 3358, 3386, 3427, 3476)
 
 
@@ -40,12 +36,6 @@ def timed(auctions: int) -> tuple[float, float]:
     return marks[-1][0] - marks[0][0], marks[-1][1] - marks[0][1]
 
 
-def peak_megabytes(auctions: int) -> float:
-    """Return the peak resident memory of a fresh process."""
-    words = [sys.executable, "-m", "lab.benchmarks.auction", "--once", str(auctions)]
-    return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1])
-
-
 def speed(auctions: int, rounds: int) -> None:
     candidates = Market().candidates
     policies = len(DEFAULT) + 1
@@ -54,17 +44,7 @@ def speed(auctions: int, rounds: int) -> None:
     rate = auctions * candidates / wall
     print(f"  {rate / 1e6:,.1f} million candidate scores a second of wall time")
     print(f"  {auctions * candidates / processor / 1e6:,.1f} million a second of the time of one core")
-    memory = [peak_megabytes(count) for count in (auctions // 10, auctions)]
-    print(f"  peak memory {memory[0]:,.0f} MB with {auctions // 10:,} auctions, {memory[1]:,.0f} MB with {auctions:,}")
     print(f"  at least {LEAST_SCORES / 1e6:g} million scores a second: {'met' if rate >= LEAST_SCORES else 'MISSED'}")
-    growth = memory[1] / memory[0]
-    print(f"  memory at most {MOST_GROWTH:g} × at ten times the auctions: {growth:.2f}, ", end="")
-    print("met" if growth <= MOST_GROWTH else "MISSED", flush=True)
-
-
-def _peak() -> float:
-    with open("/proc/self/status") as file:
-        return next(float(line.split()[1]) * 1.024e-3 for line in file if line.startswith("VmHWM:"))
 
 
 # ---------------------------------------------------------------------------- real prices
@@ -126,12 +106,8 @@ def main() -> None:
         "--data", type=Path, help="folder of the iPinYou files: print the tables of docs/results/auction.md"
     )
     parser.add_argument("--repetitions", type=int, default=5, help="of the market of each campaign")
-    parser.add_argument("--once", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.once:
-        simulate(Market(), Settings(auctions=arguments.once, repetitions=1))
-        print(_peak())
-    elif arguments.data is None:
+    if arguments.data is None:
         speed(int(arguments.auctions), arguments.rounds)
     else:
         for labels in ("won", "earlier"):

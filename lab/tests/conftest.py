@@ -1,30 +1,16 @@
-import os
 import sys
-
-# Before NumPy is loaded: on small matrices the threads of BLAS and OpenMP wait for each other.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
 collect_ignore = ["conftest.py"]  # which the doctests of modules would import under the name of another
 
 
-@pytest.fixture
-def one_torch_thread():
-    """Two test processes share two cores; and sums in another order are other sums."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def one_process(monkeypatch):
-    """Experiments run in this process, as on one core: others would load the libraries again."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
+@pytest.fixture(autouse=True, scope="module")
+def small_bootstraps():
+    """The bootstraps of ECE and MCE are small: they take nearly all the time of an experiment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uncurse.metrics.measure._DRAWS", 4_000)
+        yield
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from functools import partial
@@ -84,22 +85,20 @@ class Shift:
     """A thinning network with known logits, and two networks whose logits are the row's number and its negative."""
 
     def __init__(self, shift):
-        self.shift, self.losses, self.began = shift, np.zeros((1, 3)), 0
+        self.shift, self.losses = shift, np.zeros((1, 3))
 
     def logits(self, part):
         rows = part.codes[:, 0].numpy()
         return np.stack([self.shift[rows], rows, -rows], axis=1).astype(np.float32)
 
 
-def trainer(fit, began=0.0):
-    """A trainer whose replicas are always these, and which resumes after a share of the steps."""
+def trainer(fit):
+    """A trainer whose replicas are always these."""
 
     def train(model, clicks, *, snapshots, on_snapshot, rows, **options):
-        fit.began, fit.rows = int(100 * began), rows
-        fit.losses = np.full((options["epochs"], options["n_replicas"]), 0.5)
+        fit.rows, fit.losses = rows, np.full((options["epochs"], options["n_replicas"]), 0.5)
         for share in snapshots:
-            if share > began:
-                on_snapshot(share, fit)
+            on_snapshot(share, fit)
         return fit
 
     return train
@@ -116,9 +115,9 @@ def train_on(monkeypatch):
     """Train networks of these logits on a split of numbered rows; returns scores, facts and rows of the networks."""
     from uncurse_lab import deep
 
-    def call(shift, split, *, began=0.0, same=False, epochs=1):
+    def call(shift, split, *, same=False, epochs=1):
         fit = Shift(shift)
-        monkeypatch.setattr(deep, "train_replicas", trainer(fit, began), raising=False)
+        monkeypatch.setattr(deep, "train_replicas", trainer(fit), raising=False)
         plan = {"epochs": epochs, "batch_size": 128, "optimizer": "sgd"}
         options = {"seed": 0, "same": same, "done": lambda stage, text: None}
         scored, facts = train(SETTINGS["criteo"], numbered(len(split)), split, 2, plan, **options)
@@ -151,14 +150,12 @@ def test_no_row_of_the_thinning_network_is_repeated_on_a_short_log(train_on, sam
     assert np.array_equal(thinning, training) == same
 
 
-def test_the_log_loss_after_each_epoch_is_kept_and_snapshots_before_a_resume_are_reported(train_on):
+def test_the_log_loss_after_each_epoch_and_snapshots_are_kept(train_on):
     split = (np.arange(5_000) % 5).astype(np.int8)
-    for began, missing, losses in ((0.0, None, 2), (0.85, "[0.8]", 0)):
-        scored, facts, _ = train_on(np.zeros(5_000), split, began=began, epochs=3)
-        assert np.isfinite(facts["held-out log loss by epoch"]).sum() == losses
-        assert list(scored.snapshots) == ([0.9] if missing else [0.8, 0.9])
-        assert facts.get("snapshots left out", "").startswith(missing or "")
-        assert scored.snapshots[0.9][0].shape == scored.labeled.shape
+    scored, facts, _ = train_on(np.zeros(5_000), split, epochs=3)
+    assert np.isfinite(facts["held-out log loss by epoch"]).sum() == 2
+    assert list(scored.snapshots) == [0.8, 0.9]
+    assert scored.snapshots[0.9][0].shape == scored.labeled.shape
 
 
 @pytest.mark.parametrize(
@@ -213,7 +210,6 @@ def test_the_output_says_why_a_short_log_gives_fewer_rows_than_asked_for(tmp_pat
         ({"models": 1}, "models=1; train a served model"),
         ({"worlds": 2, "data": "x"}, "worlds=2, and a log is one"),
         ({"data": "nowhere.txt"}, "cannot read nowhere.txt"),
-        ({"data": "/dev/null", "rate": 0.1}, "a rate is for a world"),
         ({"data": "/dev/null"}, "/dev/null holds no rows; pass Criteo's log"),
     ],
 )
@@ -257,12 +253,11 @@ def test_a_log_is_encoded_by_the_training_rows_of_its_split_and_used_again_only_
         assert set(clicks.codes[:, field].tolist()) <= {1, *clicks.codes[training, field].tolist()}
     assert go() == "far enough"  # the same again, from the encoded file
     assert go(models=80) == "far enough"  # many models of few rows are no work for half a day
-    for options in ({"seed": 1}, {"rows": 500}, {"vocabulary": "all"}):
+    for options in ({"seed": 1}, {"rows": 500}):
         assert "for something else" in go(**options)
     other = tmp_path / "other.txt"
     other.write_text(criteo_lines(1_601, seed=1))
     assert "source_bytes is" in go(data=other)
-    assert "is an encoded log; pass the log itself" in go(data=kept)
 
 
 def test_without_a_gpu_nobody_waits_for_half_a_day_by_accident(monkeypatch):
@@ -277,19 +272,10 @@ def test_parts_without_a_click_are_told_before_the_training():
 
 
 def test_lines_are_counted_gzipped_or_not(tmp_path):
-    import gzip
-
-    (tmp_path / "a.txt").write_bytes(b"x\n" * 10)
-    with gzip.open(tmp_path / "a.txt.gz", "wb") as stream:
-        stream.write(b"x\n" * 10)
-    (tmp_path / "a.txt.gz").rename(tmp_path / "zipped")  # told by its bytes, not by its name
+    (tmp_path / "a.txt").write_bytes(b"x\n" * 9 + b"y")
+    (tmp_path / "zipped").write_bytes(gzip.compress(b"x\n" * 10))
     assert count_lines(tmp_path / "a.txt", 99) == count_lines(tmp_path / "zipped", 99) == 10
     assert count_lines(tmp_path / "a.txt", 7) == 7
-    (tmp_path / "b.txt").write_bytes(b"x\ny")
-    assert count_lines(tmp_path / "b.txt", 99) == 2
-    (tmp_path / "half.gz").write_bytes((tmp_path / "zipped").read_bytes()[:12])
-    with pytest.raises(UncurseError, match=r"half\.gz is not a whole gzip file"):
-        count_lines(tmp_path / "half.gz", 99)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +284,6 @@ def test_lines_are_counted_gzipped_or_not(tmp_path):
         (["reproduce", "criteo"], "pass --data FILE, or --world"),
         (["reproduce", "avazu", "--world", "--data", "x"], "--world and --data exclude each other"),
         (["reproduce", "criteo", "--world", "--markdown", "."], "cannot write --markdown .: Is a directory"),
-        (["reproduce", "criteo", "--world", "--checkpoint", "x", "--markdown", "x"], "x is the file of --markdown too"),
         (["reproduce", "criteo", "--world", "--device", "tpu"], "device='tpu' is unknown"),
         (["reproduce", "criteo", "--world", "--encoded", "x"], "--encoded keeps an encoded log"),
         (["reproduce", "criteo", "--data", "nowhere.txt"], "cannot read nowhere.txt"),

@@ -427,7 +427,7 @@ def test_a_calibrator_that_cannot_be_fitted_is_left_out_and_the_others_stay():
 
 
 def test_a_cell_that_is_not_there_and_labels_without_a_click_are_refused(tables):
-    with pytest.raises(UncurseError, match=r"no cell for ece, alpha=0\.5, Vanilla, bins=50"):
+    with pytest.raises(UncurseError, match=r"no cell for \('ece', 0\.5, 'Vanilla', 50\)"):
         tables.cell("ece", 0.5, "Vanilla", bins=50)
     scored = world(rows=500, test=2_000)
     with pytest.raises(UncurseError, match="of 2,000 test rows no selection holds a click"):

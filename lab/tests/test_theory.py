@@ -250,13 +250,6 @@ def test_p_values_of_normal_samples_are_uniform(n):
         assert abs((p <= level).mean() - level) <= 3 * np.sqrt(level * (1 - level) / len(p))
 
 
-def test_at_the_size_of_a_log_a_negligible_distance_is_rejected():
-    x = np.random.default_rng(4).standard_t(50, size=2_000_000).astype(np.float32)
-    g = gaussianity(x)
-    assert g.distance < 0.004
-    assert g.p_value < 1e-6
-
-
 # ---------------------------------------------------------------------------- errors
 
 
@@ -268,7 +261,6 @@ def test_invalid_arguments_of_the_quadrature_are_refused(function):
         (("logistic", [0.0, np.nan], 1.0, 0.1), "mean[1] is nan"),
         (("logistic", 0.0, np.inf, 0.1), "spread or signal[0] is inf"),
         (("logistic", "low", 1.0, 0.1), "mean must be an array of numbers"),
-        (("logistic", [0.0, 1.0], [1.0, 2.0, 3.0], 0.1), "shapes (2,), (3,), () do not broadcast"),
         (("log", 0.0, [1.0, 60.0], 0.1), "the mean overflows at mean=0, spread=60; is the link right"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
@@ -280,12 +272,6 @@ def test_negative_standard_deviations_are_refused():
         selected_truth("logistic", mean=0.0, signal=1.0, residual=-1.0, alpha=0.1)
     with pytest.raises(UncurseError, match=r"spread holds -0\.5; it is a standard deviation"):
         maximization_bias("logistic", mean=0.0, spread=[1.0, -0.5], signal=0.3, alpha=0.1)
-
-
-def test_arguments_of_the_bias_must_broadcast():
-    for change in ({"shrinkage": [1.0, 0.9, 0.8]}, {"signal": [0.1, 0.2, 0.3]}):
-        with pytest.raises(UncurseError, match=r"shapes \(\), \(2,\), .* do not broadcast; pass numbers or arrays"):
-            maximization_bias("logistic", **{**GEOMETRY, **change}, alpha=0.1)
 
 
 def test_geometry_of_invalid_input_is_refused():
@@ -302,8 +288,6 @@ def test_geometry_of_invalid_input_is_refused():
         ([[1.0, np.nan]], {}, "beta_hat[0, 1] is nan"),
         ([1.0, 1.0], {"sigma": -np.eye(2)}, "sigma is not a covariance; pass a symmetric matrix"),
         ([1.0, 1.0], {"sigma": [[1.0, 0.5], [0.0, 1.0]]}, "sigma is not a covariance"),
-        ([1.0, 1.0], {"sigma": 1e308 * np.eye(2)}, "the variance of these scores overflows; rescale beta_hat"),
-        ([1e200, 1.0], {}, "the variance of these scores overflows"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
             score_geometry(beta_hat, **{**good, **change})

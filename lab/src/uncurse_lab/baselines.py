@@ -17,13 +17,7 @@ from uncurse.maps import Curve, ScoreMap
 
 
 def smooth_isotonic(logits: Array, labels: NDArray[Any], weights: Array | None = None) -> Curve:
-    """Smoothed isotonic regression (Deng et al. 2020): straight lines between the means of isotonic levels.
-
-    Examples
-    --------
-    >>> bool(smooth_isotonic(np.arange(4.0), np.array([0, 1, 0, 1]))(1.0) < 0.5)
-    True
-    """
+    """Smoothed isotonic regression (Deng et al. 2020): straight lines between the means of isotonic levels."""
     sample = sample_of_rows(logits, labels, weights)
     starts, _ = isotonic_levels(sample.label / sample.weight, sample.weight)
     weight, label = np.add.reduceat(sample.weight, starts), np.add.reduceat(sample.label, starts)
@@ -47,11 +41,6 @@ def bbq(logits: Array, labels: NDArray[Any], weights: Array | None = None, *, st
 
     Binnings have N^⅓/10 to 10·N^⅓ bins, N the effective number of rows. Each of B bins has a Beta prior of weight 2/B
     whose mean is the middle between the lowest and the highest probability of the bin.
-
-    Examples
-    --------
-    >>> bool(bbq(np.arange(4.0), np.array([0, 1, 0, 1]))(0.0) < 0.5)
-    True
     """
     from scipy.special import gammaln
 

@@ -39,19 +39,8 @@ __all__ = [
 def selected_mean(link: str, mean: ArrayLike, spread: ArrayLike, alpha: float) -> Array:
     """Compute h(t) = E[φ(mean + t·Z) | Z ≥ q_{1−α}], the mean prediction of the selected candidates.
 
-    Parameters
-    ----------
-    link : {"logistic", "identity", "log"}
-        Name of φ.
-    mean, spread : array-like
-        β̂ᵀμ and t, numbers or arrays that broadcast; t may be negative.
-    alpha : float
-        Selected share, in (0, 1].
-
-    Returns
-    -------
-    ndarray of float64
-        Means in the broadcast shape, with a relative error below 1e-10.
+    φ is the link "logistic", "identity" or "log"; `mean` is β̂ᵀμ and `spread` is t, which may be negative. Both are
+    numbers or arrays that broadcast. The relative error is below 1e-10.
 
     Examples
     --------
@@ -94,21 +83,8 @@ def maximization_bias(
 ) -> Array:
     """Compute ∫ h'(t) dt from `signal` to λ·`spread`: the leading term of Theorem 1 (λ = 1) and of Corollary 1.
 
-    Parameters
-    ----------
-    link : {"logistic", "identity", "log"}
-        Name of φ.
-    mean, spread, signal : array-like
-        β̂ᵀμ, √(β̂ᵀΣβ̂) and β̂ᵀΣβ*/√(β̂ᵀΣβ̂), as from `score_geometry`.
-    alpha : float
-        Selected share, in (0, 1].
-    shrinkage : array-like, default=1.0
-        λ. The leading term is 0 at λ = signal/spread, for every α.
-
-    Returns
-    -------
-    ndarray of float64
-        One entry per training draw; the theorem's expectation is their mean.
+    `mean`, `spread` and `signal` are as from `score_geometry`, `shrinkage` is λ. The leading term is 0 at λ =
+    signal/spread, for every α. The theorem's expectation is the mean over training draws.
 
     Examples
     --------
@@ -117,16 +93,9 @@ def maximization_bias(
     >>> maximization_bias("logistic", mean=-3.0, spread=[0.5], signal=[0.4], alpha=0.02, shrinkage=0.8).round(6)
     array([0.])
     """
-    m, t, s, lambda_ = _broadcast(
-        _finite_numbers("mean", mean),
-        _deviations("spread", spread),
-        _finite_numbers("signal", signal),
-        _finite_numbers("shrinkage", shrinkage),
-    )
-    with np.errstate(over="ignore"):  # `selected_mean` reports an infinite spread
-        shrunk = lambda_ * t
+    shrunk = np.asarray(shrinkage) * _deviations("spread", spread)
     # The integral of h' is exactly a difference of h.
-    return selected_mean(link, m, shrunk, alpha) - selected_mean(link, m, s, alpha)
+    return selected_mean(link, mean, shrunk, alpha) - selected_mean(link, mean, signal, alpha)
 
 
 @dataclass(frozen=True)
@@ -141,23 +110,10 @@ class Geometry:
 
 
 def score_geometry(beta_hat: ArrayLike, *, beta: ArrayLike, mu: ArrayLike, sigma: ArrayLike) -> Geometry:
-    """Compute the five numbers that determine the bias, for every fitted β̂.
+    """Compute the five numbers that determine the bias, for every row β̂ of `beta_hat`, (R, d) or (d,).
 
-    Parameters
-    ----------
-    beta_hat : array-like of shape (R, d) or (d,)
-        Fitted coefficients. An intercept is a coordinate with μ = 1 and a row and a column of zeros in Σ.
-    beta : array-like of shape (d,)
-        True coefficients β*.
-    mu : array-like of shape (d,)
-        Mean of the candidates.
-    sigma : array-like of shape (d, d)
-        Covariance of the candidates.
-
-    Returns
-    -------
-    Geometry
-        One entry per row of `beta_hat`.
+    `beta` is β* (d,); the candidates have the mean `mu` (d,) and the covariance `sigma` (d, d). An intercept is a
+    coordinate with μ = 1 and a row and a column of zeros in Σ.
 
     Examples
     --------
@@ -173,22 +129,17 @@ def score_geometry(beta_hat: ArrayLike, *, beta: ArrayLike, mu: ArrayLike, sigma
             f"shapes differ: beta_hat {b_hat.shape}, beta {b.shape}, mu {m.shape}, sigma {s.shape}; "
             "pass (R, d), (d,), (d,), (d, d)"
         )
-    largest = np.abs(s).max(initial=0.0)
-    unit = s / largest if largest else s
-    if not np.allclose(unit, unit.T, atol=1e-9) or (d and np.linalg.eigvalsh(unit).min() < -1e-9):
+    unit = s / (np.abs(s).max() or 1.0)
+    if not np.allclose(unit, unit.T, atol=1e-9) or np.linalg.eigvalsh(unit).min() < -1e-9:
         raise UncurseError("sigma is not a covariance; pass a symmetric matrix without negative eigenvalues")
-    with np.errstate(over="ignore", invalid="ignore"):
-        variance = np.einsum("ij,jk,ik->i", rows, s, rows)
-        constant = np.flatnonzero(variance <= 0)
-        if constant.size:
-            raise UncurseError(f"beta_hat[{constant[0]}] gives constant scores; there is no top share")
-        spread = np.sqrt(variance)
-        signal = rows @ s @ b / spread
-        residual = np.sqrt(np.maximum(b @ s @ b - signal**2, 0.0))  # negative only by rounding
-        geometry = Geometry(rows @ m, spread, signal, residual, np.full(len(rows), b @ m))
-    if not all(np.isfinite(numbers).all() for numbers in vars(geometry).values()):
-        raise UncurseError("the variance of these scores overflows; rescale beta_hat, beta and sigma")
-    return geometry
+    variance = np.einsum("ij,jk,ik->i", rows, s, rows)
+    constant = np.flatnonzero(variance <= 0)
+    if constant.size:
+        raise UncurseError(f"beta_hat[{constant[0]}] gives constant scores; there is no top share")
+    spread = np.sqrt(variance)
+    signal = rows @ s @ b / spread
+    residual = np.sqrt(np.maximum(b @ s @ b - signal**2, 0.0))  # negative only by rounding
+    return Geometry(rows @ m, spread, signal, residual, np.full(len(rows), b @ m))
 
 
 def lemma1_bounds(
@@ -204,23 +155,8 @@ def lemma1_bounds(
     The factor ½ bounds E[Z; q ≤ Z ≤ 2q] / E[Z; Z ≥ q] = 1 − exp(−3q²/2), which is .654 at α = 0.2 and ½ at α = .248.
     As α → 0 at a fixed t > 0 the lower bound vanishes (c₀ is φ' at up to 2tq), and so does h' where φ saturates.
 
-    Parameters
-    ----------
-    link : {"logistic", "identity"}
-        Name of φ.
-    mean_range : tuple of float
-        [μ_l, μ_r], a range of β̂ᵀμ.
-    spread_range : tuple of float
-        [t_l, t_r] with 0 ≤ t_l < t_r.
-    alpha : float
-        Selected share, at most 0.2.
-    probability : float, default=1.0
-        c₁, the probability that β̂ᵀμ lies in `mean_range`; the bounds then hold for the mean of h' over β̂.
-
-    Returns
-    -------
-    tuple of float
-        Lower and upper bound.
+    `link` is "logistic" or "identity", `alpha` at most 0.2, and 0 ≤ t_l < t_r. `probability` is c₁, the probability
+    that β̂ᵀμ lies in `mean_range`; the bounds then hold for the mean of h' over β̂.
 
     Examples
     --------
@@ -269,7 +205,7 @@ def _tail_average(function: Integrand, mean: ArrayLike, signal: ArrayLike, resid
     np.float64(2.4209)
     """
     q = -float(ndtri(check_share(alpha)))
-    m, s, r = _broadcast(
+    m, s, r = np.broadcast_arrays(
         _finite_numbers("mean", mean), _finite_numbers("spread or signal", signal), _deviations("residual", residual)
     )
     rows = np.stack([m.ravel(), s.ravel(), r.ravel()], axis=1)
@@ -324,12 +260,3 @@ def _deviations(name: str, values: ArrayLike) -> Array:
     if (array < 0).any():
         raise UncurseError(f"{name} holds {array.min():g}; it is a standard deviation, pass 0 or more")
     return array
-
-
-def _broadcast(*arrays: Array) -> tuple[Array, ...]:
-    """Broadcast arrays against each other."""
-    try:
-        return np.broadcast_arrays(*arrays)
-    except ValueError:
-        shapes = ", ".join(str(array.shape) for array in arrays)
-        raise UncurseError(f"shapes {shapes} do not broadcast; pass numbers or arrays of one shape") from None

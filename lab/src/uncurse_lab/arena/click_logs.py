@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,10 +99,8 @@ def _read_table(file: Path) -> tuple[pl.DataFrame, str, bool]:
     import polars as pl
 
     try:
-        with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as stream:
-            lines = [line for _, line in zip(range(2), stream, strict=False)]
-        if not lines:
-            raise UncurseError(f"{file} is empty; pass a log with rows")
+        head = pl.read_csv(file, has_header=False, separator="\x01", quote_char=None, n_rows=2, infer_schema=False)
+        lines = head.to_series().to_list()
         separator = "\t" if "\t" in lines[0] else ","
         header = [name.split(":")[0] for name in lines[0].strip().split(separator)]
         named = "click" in header or _ratings(header) is not None
@@ -112,15 +108,14 @@ def _read_table(file: Path) -> tuple[pl.DataFrame, str, bool]:
             file, separator=separator, has_header=False, skip_rows=int(named), infer_schema=False,
             quote_char='"' if separator == "," else None,
         )  # fmt: skip
-    except (pl.exceptions.PolarsError, OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+    except (pl.exceptions.PolarsError, OSError) as error:
         first = str(error).split("\n")[0]
         raise UncurseError(f"cannot read {file}: {first}; pass a comma- or tab-separated file") from None
-    fields = len(lines[-1].strip("\r\n").split(separator))
+    fields = len(lines[-1].split(separator))
     if named:  # a first column without a name holds row numbers
         table = table[:, fields - len(header) :] if fields > len(header) else table
-        repeated = [name for name in header if header.count(name) > 1]
-        if repeated or table.width != len(header):
-            what = f"the name {repeated[0]!r} twice" if repeated else f"{len(header)} names for {table.width} columns"
+        if not len(set(header)) == len(header) == table.width:
+            what = f"the names {', '.join(header)} for {table.width} columns"
             raise UncurseError(f"the header of {file} has {what}; give each column a name of its own")
     elif fields != _CRITEO_COLUMNS:
         raise UncurseError(

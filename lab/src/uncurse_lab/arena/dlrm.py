@@ -37,7 +37,7 @@ class Logits:
     pool_truth: Array
 
 
-def train(rate: float, seed: int, *, rows: int, kept: int, device: Any = None) -> Logits:
+def train(rate: float, seed: int, *, rows: int = 3_000_000, kept: int = 200_000) -> Logits:
     """One data set of `rows` training rows, and as many of the model that shifts; `kept` rows of either kind."""
     import torch
 
@@ -47,7 +47,7 @@ def train(rate: float, seed: int, *, rows: int, kept: int, device: Any = None) -
     from ..paper.rows import hide_unknown
     from ..worlds import ClickWorld
 
-    where = pick_device(device)
+    where = pick_device(None)
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     total = 2 * rows + 3 * kept
     world = ClickWorld.criteo(rate=rate, scale=min(1.0, rows / 15_000_000), seed=0)
@@ -98,11 +98,10 @@ def unpack(path: Any) -> dict[str, Logits]:
 def main(arguments: list[str]) -> None:
     """Train all data sets and write the file."""
     if not arguments:
-        raise UncurseError("name the file to write: python -m uncurse_lab.arena.dlrm FILE [ROWS KEPT]")
-    rows, kept = (int(a) for a in arguments[1:3]) if len(arguments) > 1 else (3_000_000, 200_000)
+        raise UncurseError("name the file to write: python -m uncurse_lab.arena.dlrm FILE")
     sets = {}
     for seed, (name, rate) in enumerate(SETS.items(), 1):
-        sets[name] = train(rate, seed, rows=rows, kept=kept)
+        sets[name] = train(rate, seed)
         sys.stdout.write(f"data set {name}: trained and scored\n")
     with replacing(arguments[0]) as path:
         path.write_bytes(pack(sets))

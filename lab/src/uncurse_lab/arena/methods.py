@@ -71,12 +71,8 @@ METHODS: dict[str, ArenaMethod] = {}
 def method(name: str, serves_one: bool = True) -> Callable[[Fit], Fit]:
     """Register a function as a method: from a `Draw` to a `FittedMethod`, or to a text on why it does not apply.
 
-    Parameters
-    ----------
-    name : str
-        Its name in the tables. Names that end in "S=2" or "S=3" form a family, which can be asked for by one name.
-    serves_one : bool, default=True
-        Whether it serves one model. A method that serves more is never "the best".
+    Names that end in "S=2" or "S=3" form a family, which can be asked for by one name. A method that does not serve one
+    model is never "the best".
 
     Examples
     --------
@@ -122,13 +118,9 @@ def every_size(name: str, build: Callable[..., Any], *, labels: bool = False) ->
 
 
 def calibrated(name: str, draw: Draw) -> FittedMethod:
-    """A calibrator of the served score, fitted where there are labels."""
-    return _of_served(calibrate(name, draw.labeled[:, 0], draw.labels))
-
-
-def baseline(name: str, draw: Draw) -> FittedMethod:
-    """A calibrator of the lab, fitted where there are labels."""
-    return _of_served(BASELINES[name](draw.labeled[:, 0], draw.labels))
+    """A calibrator of the library or of the lab, of the served score, fitted where there are labels."""
+    fit = BASELINES.get(name, partial(calibrate, name))
+    return _of_served(fit(draw.labeled[:, 0], draw.labels))
 
 
 def tandem(name: str, recenter: bool, draw: Draw) -> FittedMethod:
@@ -148,7 +140,7 @@ every_size("VAD(p)", partial(VAD, link="identity"))
 
 # Calibrators that the library leaves out.
 for _name in BASELINES:
-    method(_name)(partial(baseline, _name))
+    method(_name)(partial(calibrated, _name))
 
 # Ours: VAD with other shapes, replica calibration, and what the library chooses, with all models of the draw.
 for _name in ("platt", "isotonic", "spline"):

@@ -72,11 +72,9 @@ class Arena:
         """One cell; an error where there is none."""
         cell = self.get(world, method, alpha)
         if cell is None:
-            if why := self.left_out.get(f"{method} in {world}"):
-                raise UncurseError(f"{method} has no cells in {world} ({why}); `get` returns None instead")
+            why = self.left_out.get(f"{method} in {world}", "see `worlds`, `methods` and `alphas`")
             raise UncurseError(
-                f"no cell for world={world!r}, method={method!r}, alpha={alpha}; there are the methods "
-                f"{', '.join(self.methods)} in {', '.join(self.worlds)} at {', '.join(f'{a:g}' for a in self.alphas)}"
+                f"there is no cell of {method!r} in {world!r} at {alpha}: {why}; `get` returns None instead"
             )
         return cell
 

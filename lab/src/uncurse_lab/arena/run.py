@@ -39,33 +39,16 @@ def run(
     *,
     alphas: Sequence[float] = ALPHAS,
     processes: int | None = None,
-    progress: Callable[[int], Progress] | None = None,
+    progress: Callable[[int], Progress] = lambda total: iter,
 ) -> Arena:
     """Draw every world `replications` times, fit every method to each draw, and judge it by the truth.
 
     The random numbers of a replication depend on the seed, the world's name and the replication's number alone.
-
-    Parameters
-    ----------
-    worlds, methods : sequence of str, default=None
-        Names of `WORLDS` and `METHODS`, by default all that can be drawn here. ``"labels"`` is replica calibration
-        with every S. The oracle always runs.
-    replications : int, default=100
-        Draws of each world, at least 2.
-    seed : int, default=0
-        Seed of the random numbers.
-    alphas : sequence of float, default=(0.005, 0.01, 0.02, 0.05, 0.1, 1.0)
-        Shares that are selected by the served score; in a world of requests, from each request.
-    processes : int, default=None
-        Number of processes, by default one for each core.
-    progress : callable, default=None
-        Called once with the number of draws. It returns a function that is given an iterator over the draws as they
-        finish, and returns one over the same items, such as ``lambda total: lambda draws: tqdm(draws, total=total)``.
-
-    Returns
-    -------
-    Arena
-        A cell for each world, method and α.
+    `worlds` and `methods` are names of `WORLDS` and `METHODS`, by default all that can be drawn here. ``"labels"`` is
+    replica calibration with every S. The oracle always runs. `alphas` are shares that are selected by the served
+    score; in a world of requests, from each request. There is one process for each core, unless `processes` says how
+    many. `progress` is called with the number of draws and returns a function that passes an iterator of them on, such
+    as ``lambda total: lambda draws: tqdm(draws, total=total)``.
 
     Examples
     --------
@@ -86,7 +69,7 @@ def run(
     if METHODS[ORACLE] not in fitted:
         fitted.append(METHODS[ORACLE])
     tasks = [(one, number, seed, fitted, alphas) for one in chosen for number in range(replications)]
-    made = in_processes(replicate, tasks, processes, progress or (lambda total: iter))
+    made = in_processes(replicate, tasks, processes, progress)
     cells = []
     for i, one in enumerate(chosen):
         found = made[i * replications : (i + 1) * replications]
@@ -127,20 +110,12 @@ def replicate(
         warnings.simplefilter("ignore", UserWarning)  # what a fit has to say of its data, hundreds of times
         with _failing(f"the world {world.name} fails in replication {number}"):
             draw = world.draw(world.stream(seed, number))
-            if not isinstance(draw, Draw):
-                raise UncurseError(f"it returns a {type(draw).__name__}; return a Draw")
             draw.check()
         selected = _selected(draw, alphas)
         for one in methods:
             with _failing(f"{one.name} fails in {world.name}, replication {number}"):
                 fitted = one.fit(draw)
-                if isinstance(fitted, FittedMethod):
-                    found[one.name] = _judge(fitted, draw, selected, alphas)
-                elif isinstance(fitted, str):
-                    found[one.name] = fitted
-                else:
-                    kind = "None" if fitted is None else f"a {type(fitted).__name__}"
-                    raise UncurseError(f"it returns {kind}; return a FittedMethod, or a text on why it does not apply")
+                found[one.name] = fitted if isinstance(fitted, str) else _judge(fitted, draw, selected, alphas)
     return found
 
 

@@ -128,29 +128,11 @@ def noisy(
 ) -> Draw:
     """Draw true logits from a law, and six scores around each with independent normal noise.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of random numbers.
-    rate : float, default=0.04
-        Mean true probability of pool and test rows; it sets the middle of the true logits.
-    noise : float or (float, float), default=0.3
-        Standard deviation of the noise of all scores, or the range from which each row draws its own.
-    law : frozen distribution of scipy.stats, default=None
-        Law of the true logits about their middle; by default normal with standard deviation 0.8.
-    shift : float, default=0.0
-        How much higher the middle of the labeled rows is.
-    stretch : float, default=1.0
-        Factor of the distances of labeled rows' true logits from their middle.
-    labeled : int, default=200_000
-        Number of labeled rows.
-    rows : int, default=200_000
-        Number of pool rows, and of test rows.
-
-    Returns
-    -------
-    Draw
-        Scores of six models, as if trained alike with different seeds.
+    `rate` is the mean true probability of pool and test rows; it sets the middle of the true logits. `noise` is the
+    standard deviation of the noise of all scores, or the range from which each row draws its own. `law` is a frozen
+    distribution of scipy.stats, of the true logits about their middle, by default normal with standard deviation 0.8.
+    The middle of the labeled rows is higher by `shift`, and distances from it are multiplied by `stretch`. There are
+    `labeled` labeled rows, and `rows` pool rows and test rows.
 
     Examples
     --------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,10 +22,9 @@ def read_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Array]:
     plain = name.removesuffix(".gz").endswith((".txt", ".tsv"))
     try:
         if plain:
-            with gzip.open(path) if name.endswith(".gz") else open(path, "rb") as file:
-                data = file.read()
-            separator = "\t" if b"\t" in data.split(b"\n", 1)[0] else " "
-            frame = pl.read_csv(data, has_header=False, separator=separator, infer_schema_length=None)
+            tabs = pl.read_csv(path, has_header=False, separator="\t", n_rows=1).width > 1
+            separator = "\t" if tabs else " "
+            frame = pl.read_csv(path, has_header=False, separator=separator, infer_schema_length=None)
             frame.columns = [str(i) for i in range(frame.width)]
         else:
             frame = pl.read_parquet(path) if name.endswith(".parquet") else pl.read_csv(path, infer_schema_length=None)

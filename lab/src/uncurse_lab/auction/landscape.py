@@ -14,7 +14,6 @@ from scipy import stats
 
 from uncurse._types import Array
 from uncurse.errors import UncurseError
-from uncurse.validation import check_numbers
 
 from .files import read_columns
 
@@ -57,10 +56,8 @@ class Landscape:
     @classmethod
     def from_histogram(cls, counts: Sequence[float] | Array) -> Landscape:
         """Return the landscape of the numbers of auctions at whole prices 0, 1, 2, …"""
-        weights = check_numbers(counts, "counts").astype(float)
-        if weights.ndim != 1 or not len(weights) or not (weights >= 0).all() or not weights.sum() > 0:
-            raise UncurseError("counts of a landscape are 0 or more, one for each price, and not all 0")
-        reached = np.append(0.0, np.cumsum(weights) / weights.sum())
+        weights = np.array(counts, float)
+        reached = np.append(0.0, np.cumsum(weights) / max(weights.sum(), 1e-300))
         # A price k is won by a bid above k - 1/2: spread it over one unit.
         x = np.append(0.0, np.arange(len(weights)) + 0.5)
         return cls(tuple(x.tolist()), tuple(reached.tolist()))
@@ -68,9 +65,7 @@ class Landscape:
     @classmethod
     def from_prices(cls, prices: ArrayLike) -> Landscape:
         """Return the landscape of observed prices (n,), the highest competing one of each auction."""
-        values = check_numbers(prices, "prices").astype(float)
-        if values.ndim != 1 or not len(values) or not (np.isfinite(values) & (values >= 0)).all():
-            raise UncurseError("prices must be 0 or more, at least one")
+        values = np.array(prices, float)
         x = np.unique(np.quantile(values, np.linspace(0, 1, 1001)))
         x = np.array([x[0], x[0] + 1e-9]) if len(x) == 1 else x
         reached = np.searchsorted(np.sort(values), x, side="right") / len(values)

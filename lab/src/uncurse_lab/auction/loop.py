@@ -16,7 +16,7 @@ from uncurse.links import logistic
 from uncurse.threads import in_threads
 from uncurse.validation import check_choice, check_count
 
-from .market import Account, Auctions, Market, check_fields, settle
+from .market import REPLICAS, Account, Auctions, Market, check_fields, settle
 from .policies import POLICIES, History, Policy, as_served, check_policies, fit_policy
 from .simulate import TRUTH, mean_and_error, stream
 
@@ -26,7 +26,6 @@ FROZEN, REFRESHED = "auto, once", "auto, refreshed"
 LOOP_POLICIES = (*POLICIES, FROZEN, REFRESHED)
 LOOP_DEFAULT = ("as served", "multiplier", "platt", "isotonic", "vad", "labels", "auto", FROZEN, REFRESHED)
 _FIRST = 3  # the first day with a model and held-out labels: trained on day 0 and 1, labels of day 2
-_REPLICAS = 3  # the served model and two more
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _HIGHEST = 0.95  # rate that the model predicts
@@ -79,7 +78,7 @@ class ClickCounter:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.clicks = np.zeros((_REPLICAS, world.ads, world.contexts))
+        self.clicks = np.zeros((REPLICAS, world.ads, world.contexts))
         self.shown = np.zeros_like(self.clicks)
 
     def learn(self, day: Impressions, rng: np.random.Generator) -> None:

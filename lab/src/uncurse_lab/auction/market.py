@@ -19,6 +19,7 @@ from uncurse.validation import check_choice, check_count, check_number
 
 from .landscape import Landscape
 
+REPLICAS = 3  # models that score the pool and the labeled rows: the served one and two more
 _SCORES = 1 << 19  # candidates that a thread scores at once, so that they stay in its cache
 _AUCTIONS = 1 << 17  # auctions that are handed on at once
 
@@ -94,11 +95,11 @@ class Market:
         scores[:, 1:] = chosen[:, None] + self.noise * rng.standard_normal((count, replicas - 1))
         return scores + self.mean, chosen + self.mean, self.landscape.draw(rng, count)
 
-    def random_ads(self, rows: int, seed: Sequence[int], *, replicas: int = 3) -> tuple[Array, NDArray[np.bool_]]:
-        """Draw candidates at random: their log odds by all replicas, (rows, replicas), and whether they are clicked."""
+    def random_ads(self, rows: int, seed: Sequence[int]) -> tuple[Array, NDArray[np.bool_]]:
+        """Draw candidates at random: their log odds by all replicas, (rows, 3), and whether they are clicked."""
         rng = np.random.default_rng(seed)
         truth = self.mean + self.spread * rng.standard_normal(rows)
-        noise = self.noise * rng.standard_normal((rows, replicas))
+        noise = self.noise * rng.standard_normal((rows, REPLICAS))
         return truth[:, None] + noise, rng.random(rows) < logistic(truth)
 
     def bids(self, predictions: Array) -> Array:
@@ -154,12 +155,6 @@ class Account:
 
     The platform charges an advertiser the value of the predicted clicks, as in optimized cost per mille. If the
     predictions of the impressions won are 20% too high, the advertiser pays 20% more than the clicks are worth.
-
-    Examples
-    --------
-    >>> account = Account(10, 5, 0.6, 0.5, 40.0, 60.0, 50.0, 1.0, 2.0, 90.0, 100.0)
-    >>> round(account.error, 3), account.overcharge, account.surplus, account.cost_per_click
-    (0.2, 10.0, 10.0, 80.0)
     """
 
     auctions: float

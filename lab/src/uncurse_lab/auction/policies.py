@@ -35,13 +35,7 @@ class History:
 
 
 def fit_policy(name: str, history: History) -> Policy:
-    """Fit one of `POLICIES` to what the platform knows; the landscape and the selected share are not among it.
-
-    Examples
-    --------
-    >>> fit_policy("as served", History(np.zeros((2, 2)), np.zeros((2, 2)), np.array([0, 1])))(np.zeros(1))
-    array([0.5])
-    """
+    """Fit one of `POLICIES` to what the platform knows; the landscape and the selected share are not among it."""
     shown, clicks = history.shown[:, 0], history.clicks
     if name == "as served":
         return as_served

@@ -15,7 +15,7 @@ from uncurse.errors import UncurseError
 from uncurse.threads import in_threads
 from uncurse.validation import check_choice
 
-from .market import Account, Auctions, Market, check_fields, settle
+from .market import REPLICAS, Account, Auctions, Market, check_fields, settle
 from .policies import DEFAULT, History, Policy, as_served, check_policies, fit_policy
 
 #: Not a policy that can be served: it bids by the true rates, for the ad that the model chose.
@@ -36,15 +36,12 @@ class Settings:
     labels: str = "won"  # one of `LABELS`
     explore: float = 0.0  # share of the requests of the day before that show a random ad, which is a labeled row too
     pool: int = 100_000  # candidates of the sample of the pool
-    replicas: int = 3  # models that score it, the served one included
     budget: float | None = None  # largest spend for a thousand requests; one factor lowers all bids until it is kept
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_choice("labels", self.labels, LABELS)
         check_fields(self, counts="auctions repetitions history pool", shares="explore")
-        if self.replicas < 2:
-            raise UncurseError(f"replicas={self.replicas}; a policy needs the served model and at least one replica")
         if self.budget is not None:
             check_fields(self, positive="budget")
 
@@ -136,14 +133,14 @@ def stream(*numbers: int) -> int:
 
 def observe(market: Market, settings: Settings, seed: Sequence[int]) -> History:
     """Let the platform run for a day, and return what it then knows."""
-    replicas, explored = settings.replicas, round(settings.history * settings.explore)
+    explored = round(settings.history * settings.explore)
     if settings.labels == "random":
         explored = settings.history
-    scores, clicks = ([part] for part in market.random_ads(explored, [stream(*seed, 3), 3], replicas=replicas))
+    scores, clicks = ([part] for part in market.random_ads(explored, [stream(*seed, 3), 3]))
     rng = np.random.default_rng([*seed, 1])
     # An earlier model has chosen: its scores are in the first column, and those of today's replicas follow.
     first = int(settings.labels == "earlier")
-    for chunk in market.auctions(settings.history - explored, stream(*seed), replicas=replicas + first):
+    for chunk in market.auctions(settings.history - explored, stream(*seed), replicas=REPLICAS + first):
         won = market.bids(as_served(chunk.served)) > chunk.prices
         scores.append(chunk.scores[won, first:])
         clicks.append(rng.random(int(won.sum())) < chunk.rate[won])
@@ -153,7 +150,7 @@ def observe(market: Market, settings: Settings, seed: Sequence[int]) -> History:
             f"{len(labels):,} ads were shown on {settings.history:,} requests, with {labels.sum():,} clicks; simulate "
             "more requests, or raise the value of a click"
         )
-    pool, _ = market.random_ads(settings.pool, [stream(*seed, 2), 1], replicas=replicas)
+    pool, _ = market.random_ads(settings.pool, [stream(*seed, 2), 1])
     labels_from = "winners" if settings.labels == "won" else "elsewhere"
     return History(pool, np.concatenate(scores), labels, labels_from=labels_from)
 

@@ -24,8 +24,7 @@ _QUICK = {"auctions": 50_000, "history": 50_000, "pool": 50_000, "repetitions": 
 _LOOPS = 3  # repetitions of the closed loop
 _LOOP_QUICK = {"ads": 1000, "requests": 10_000}
 _OF_MARKETS = (
-    "candidates noise spread mean budget landscape auctions repetitions policy labels explore sensitivity days "
-    "bootstrap quick report"
+    "candidates noise landscape auctions repetitions policy labels explore sensitivity days bootstrap quick report"
 )
 
 
@@ -33,8 +32,6 @@ def auction(
     context: typer.Context,
     candidates: Annotated[int, typer.Option(min=1, help="Ads for each request.")] = 100,
     noise: Annotated[float, typer.Option(help="Standard deviation of the error of log odds.")] = 0.3,
-    spread: Annotated[float, typer.Option(help="Standard deviation of the true log odds.")] = 1.0,
-    mean: Annotated[float, typer.Option(help="Mean of the true log odds.")] = -7.0,
     value: Annotated[
         float | None, typer.Option(help="Value of a click (5); with --replay by default the cost per click of the log.")
     ] = None,
@@ -42,9 +39,6 @@ def auction(
         Literal["second", "first"], typer.Option(help="The winner pays the second price, or its own bid.")
     ] = "second",
     shading: Annotated[float, typer.Option(help="Factor on all bids.")] = 1.0,
-    budget: Annotated[
-        float | None, typer.Option(help="Largest spend for 1,000 requests; bids are lowered to keep it.")
-    ] = None,
     landscape: Annotated[
         Path | None,
         typer.Option(help="Competing prices: a histogram of whole prices (.json), or a parquet or CSV file."),
@@ -85,9 +79,6 @@ def auction(
     maps: Annotated[
         list[str] | None, typer.Option("--map", help="Map file to replay the log with; may be repeated.")
     ] = None,
-    train: Annotated[
-        str | None, typer.Option(help="Log of other auctions, to fit calibrators for the replay to.")
-    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer auctions and repetitions.")] = False,
     seed: Seed = 0,
     report: ReportFile = None,
@@ -107,17 +98,17 @@ def auction(
       uncurse-lab auction --labels earlier --sensitivity --days 30
       uncurse-lab auction --replay log.parquet --click click --price price --score p --scale probability --map map.json
     """
-    inputs = [path for path in (landscape, log, train, *(maps or [])) if path is not None]
+    inputs = [path for path in (landscape, log, *(maps or [])) if path is not None]
     check_outputs({"--report": report, "--markdown": markdown}, inputs)
     found: Results | Replay
     if log is not None:
         refuse(context, _OF_MARKETS, "a simulated market; omit it with --replay")
         columns = {"--click": click, "--price": price, "--score": score, "--scale": scale}
         options = {"value": value, "price": auction, "shading": shading}
-        found = _replay(log, columns, maps or [], train, options)
+        found = _replay(log, columns, maps or [], options)
         show(found.parts, found.to_json, format, markdown=markdown)
         return
-    refuse(context, "click price score scale maps train", "a log; pass --replay LOG too")
+    refuse(context, "click price score scale maps", "a log; pass --replay LOG too")
     if bootstrap and days is None:
         raise UncurseError("--bootstrap is for the closed loop; pass --days 30 too")
     from ..auction import Landscape, Market, Settings
@@ -125,11 +116,11 @@ def auction(
 
     prices = Landscape.default() if landscape is None else Landscape.from_file(landscape, landscape_column)
     worth = Market.value if value is None else value
-    market = Market(candidates, mean, spread, noise, worth, auction, shading, prices)
+    market = Market(candidates, noise=noise, value=worth, price=auction, shading=shading, landscape=prices)
     sizes = {"auctions": auctions, "repetitions": repetitions}
     given = passed(context, *sizes)
     sizes |= {name: size for name, size in _QUICK.items() if quick and name not in given}
-    settings = Settings(budget=budget, labels=labels, explore=explore or 0.0, seed=seed, **sizes)
+    settings = Settings(labels=labels, explore=explore or 0.0, seed=seed, **sizes)
     outcome, varied = _simulate(market, settings, policy, sensitivity)
     loop = None
     if days is not None:
@@ -179,9 +170,7 @@ def _run_loop(
         return run_loop(world, days, policies=names, repetitions=repetitions, progress=advance, **options)
 
 
-def _replay(
-    log: str, columns: dict[str, str | None], maps: list[str], train: str | None, options: dict[str, Any]
-) -> Replay:
+def _replay(log: str, columns: dict[str, str | None], maps: list[str], options: dict[str, Any]) -> Replay:
     from uncurse import load
 
     from ..auction import replay
@@ -190,11 +179,8 @@ def _replay(
         if column is None:
             raise UncurseError(f"{name} is missing; --replay needs --click, --price, --score and --scale")
     click, price, score, scale = map(str, columns.values())
-    if train is None and not maps:
-        note("pass --train LOG for calibrators, or --map FILE for a map, to compare them with the scores as served")
+    if not maps:
+        note("pass --map FILE to compare a map with the scores as served")
     with working("replaying"):
         auctions = replay.read_log(log, click, price, score, scale=scale)
-        policies = {} if train is None else replay.fit_on_log(replay.read_log(train, click, price, score, scale=scale))
-        for path in maps:
-            policies[Path(path).name if Path(path).name not in policies else path] = load(path).map.at_logits
-        return replay.replay(auctions, policies, **options)
+        return replay.replay(auctions, {path: load(path).map.at_logits for path in maps}, **options)

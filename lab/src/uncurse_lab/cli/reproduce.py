@@ -67,7 +67,7 @@ def clicks(
         Path | None,
         typer.Option(
             help="File for the encoded log; it is read if it exists, and written otherwise. It belongs to one --rows "
-            "and --seed, whose training rows it knows; with --vocabulary all, to every seed."
+            "and --seed, whose training rows it knows."
         ),
     ] = None,
     rows: Annotated[
@@ -86,7 +86,6 @@ def clicks(
         int | None,
         typer.Option(min=1, help="Training epochs; the paper has 2 (Avazu: 1), the Criteo world 3 by default."),
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Click rate of the simulated rows.")] = None,
     thinning: Annotated[
         Literal["other", "same"],
         typer.Option(help="Rows of the network that thins pool and test: other rows, or the training rows."),
@@ -105,11 +104,7 @@ def clicks(
             "show the paper's findings.",
         ),
     ] = False,
-    vocabulary: Annotated[
-        Literal["training", "all"], typer.Option(help="Rows whose values make up the vocabulary.")
-    ] = "training",
     device: Annotated[str | None, typer.Option(help="cuda or cpu (default: the GPU if there is one).")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="File from which an interrupted training resumes.")] = None,
     all_tables: Annotated[
         bool, typer.Option("--all", help="Print every table of the paper, not only the main ones.")
     ] = False,
@@ -131,7 +126,7 @@ def clicks(
         raise UncurseError("pass --data FILE, or --world for simulated rows (the logs themselves cannot be shipped)")
     if encoded is not None and data is None:
         raise UncurseError("--encoded keeps an encoded log; it goes with --data")
-    outputs = {"--markdown": markdown, "--checkpoint": checkpoint, "--encoded": encoded}
+    outputs = {"--markdown": markdown, "--encoded": encoded}
     check_outputs(outputs, [] if data is None else [data])
     sizes = {"rows": rows, "models": models, "epochs": epochs}
     if quick:
@@ -142,13 +137,10 @@ def clicks(
         encoded=encoded,
         **sizes,
         worlds=worlds,
-        rate=rate,
         thinning=thinning,
         decay=decay,
         seed=seed,
-        vocabulary=vocabulary,
         device=device,
-        checkpoint=checkpoint,
         say=note,
         reading=lambda: working("reading the log"),
         progress=partial(progress_over, "networks"),

@@ -38,26 +38,10 @@ def train_replicas(
     """Train DLRM or xDeepFM replicas side by side, as `uncurse.deep.train_replicas` trains other networks.
 
     Large tables of embeddings cost no more than the rows that a batch looks up. Adam is lazy on them: it leaves other
-    rows alone.
-
-    Parameters
-    ----------
-    model : callable
-        `DLRM` or `XDeepFM`, or a `functools.partial` of one with other widths.
-    clicks : Clicks
-        Rows with labels.
-    rows : sequence of arrays, optional
-        For each replica the numbers of the rows that it is trained on, as many for each. By default all rows.
-    on_snapshot : callable, optional
-        Called with the share of the steps and the replicas as they are then. Snapshots are not kept, which saves
-        memory. A training that resumes from a checkpoint does not repeat earlier calls.
-    sample_weight, device, checkpoint, progress, **options
-        As of `uncurse.deep.train_replicas`; and ``final_rate``, to which the learning rate falls in twenty steps.
-
-    Returns
-    -------
-    Replicas
-        As of `uncurse.deep.train_replicas`.
+    rows alone. `model` is `DLRM` or `XDeepFM`, or a `functools.partial` of one with other widths. `rows` has for each
+    replica the numbers of the rows that it is trained on, as many for each. `on_snapshot` is called with the share of
+    the steps and the replicas as they are then; these are not kept, which saves memory. Other options are those of
+    `uncurse.deep.train_replicas`, and ``final_rate``, to which the learning rate falls in twenty steps.
 
     Examples
     --------

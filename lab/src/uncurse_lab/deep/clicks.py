@@ -14,21 +14,8 @@ from uncurse.errors import UncurseError
 class Clicks:
     """Encoded rows of a click log. Arrays are numpy's or tensors of PyTorch on any device, all of one kind.
 
-    Parameters
-    ----------
-    dense : array of shape (n, D), float32
-        Numbers as the network takes them, without missing values; `Encoded.clicks` takes log(1 + max(x, 0)) of
-        Criteo's counts, and 0 for a missing one.
-        D may be 0, and None means that there are none.
-    codes : array of shape (n, F), int32
-        Codes of the categories: column f holds 0 to ``sizes[f] - 1``. A network learns a vector for each code, and no
-        code is special to it. `encode` uses 0 for missing values and 1 for values that no training row has.
-    label : array of shape (n,), default=None
-        0 or 1, of any type of numbers. A pool has none.
-    sizes : tuple of int
-        Number of codes of each category.
-    truth : array of shape (n,), float32, default=None
-        True probability of a positive label, known in a simulated world only. Training does not use it.
+    A network learns a vector for each code, and no code is special to it; `encode` uses 0 for missing values and 1 for
+    values that no training row has. `Encoded.clicks` takes log(1 + max(x, 0)) of Criteo's counts, 0 for missing ones.
 
     Examples
     --------
@@ -38,11 +25,11 @@ class Clicks:
     (4, [1, 0])
     """
 
-    dense: Any
-    codes: Any
-    label: Any = None
-    sizes: tuple[int, ...] = ()
-    truth: Any = None
+    dense: Any  # (n, D) float32: numbers as the network takes them, without missing values; None: there are none
+    codes: Any  # (n, F) int32: column f holds 0 to sizes[f] − 1
+    label: Any = None  # (n,) 0 or 1; a pool has none
+    sizes: tuple[int, ...] = ()  # number of codes of each category
+    truth: Any = None  # (n,) true probability, known in a simulated world only; training does not use it
 
     def __post_init__(self) -> None:
         for name in ("dense", "codes", "label", "truth"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -24,13 +23,8 @@ class ClickModel(nn.Module):
         self.sizes = tuple(check_count(size, "sizes") for size in sizes)
         if not self.sizes:
             raise UncurseError(f"{name} needs fields of categories and sizes is empty; use a network of your own")
-        if not isinstance(numbers, Integral) or numbers < 0:
-            raise UncurseError(f"numbers={numbers!r}; pass how many numeric inputs a row has, 0 or more")
-        self.numbers: int = int(numbers)
-        self.options: dict[str, Any] = {"embedding": check_count(embedding, "embedding"), **widths}
-        for option, value in widths.items():
-            for width in value if isinstance(value, tuple) else ():
-                check_count(width, option)
+        self.numbers = numbers
+        self.options: dict[str, Any] = {"embedding": embedding, **widths}
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value}" for name, value in self.options.items())
@@ -66,20 +60,9 @@ class DLRM(ClickModel):
     """Deep learning recommendation model (Naumov et al. 2019), the model of the paper's Criteo experiment.
 
     The bottom network turns the numbers into one more embedding. The dot products of every two embeddings, and the
-    output of the bottom network, go through the top network to a logit.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Number of codes of each field.
-    numbers : int, default 0
-        Number of numeric inputs.
-    embedding : int, default 16
-        Width of the embeddings.
-    bottom : tuple of int, default (512, 256, 64)
-        Widths of the hidden layers of the bottom network, which ends in a layer of width `embedding`.
-    top : tuple of int, default (512, 256)
-        Widths of the hidden layers of the top network.
+    output of the bottom network, go through the top network to a logit. `sizes` are the numbers of codes of the fields,
+    `numbers` is that of numeric inputs, `embedding` the width of the embeddings; `bottom` and `top` are the widths of
+    the hidden layers.
 
     Examples
     --------
@@ -123,22 +106,9 @@ class XDeepFM(ClickModel):
     embeddings, and of compressed interactions. A layer of interactions makes maps: weighted sums of the products of
     the fields with the maps of the layer before, element by element. Half of the maps go on to the next layer. Numbers
     go to the linear part and to the network. The last layer, `out`, adds the bias; its weight is 1 and is not trained,
-    so that a map can be folded into it.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Number of codes of each field.
-    numbers : int, default 0
-        Number of numeric inputs.
-    embedding : int, default 4
-        Width of the embeddings.
-    hidden : tuple of int, default (256, 256)
-        Widths of the network over all embeddings.
-    interactions : tuple of int, default (256, 128)
-        Number of maps of each layer of interactions; even where another layer follows.
-    deviation : float, default 1e-4
-        Standard deviation of the initial embeddings and of the initial weights of the network.
+    so that a map can be folded into it. `hidden` are the widths of the network, `interactions` the numbers of maps of
+    each layer of interactions (even where another layer follows), and `deviation` is the standard deviation of the
+    initial embeddings and weights of the network.
 
     Examples
     --------

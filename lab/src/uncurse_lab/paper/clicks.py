@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from uncurse.errors import UncurseError
 from uncurse.links import logistic
+from uncurse.optional import needing
 
 from ..processes import Progress
 from . import rows as parts
@@ -22,6 +23,8 @@ from .served import Scored
 from .tables import ClickTables
 
 if TYPE_CHECKING:
+    from uncurse.deep.training import Replicas
+
     from ..deep.clicks import Clicks
 
 SNAPSHOTS = (0.8, 0.9)  # shares of the steps
@@ -37,15 +40,12 @@ def run(
     models: int | None = None,
     worlds: int = 1,
     epochs: int | None = None,
-    rate: float | None = None,
     thinning: str = "other",
     decay: bool = False,
     seed: int = 0,
-    vocabulary: str = "training",
     device: str | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda text: None,
-    reading: parts.Reading = lambda: nullcontext(lambda rows: None),
+    reading: Callable[[], AbstractContextManager[Any]] = nullcontext,
     progress: Callable[[int], Progress] = lambda total: iter,
 ) -> ClickTables:
     """Run one experiment, "criteo" or "avazu", on the log `data`, or on worlds of its shape whose truth is known.
@@ -53,14 +53,12 @@ def run(
     `encoded` keeps the encoded log; if it exists, it is read instead. `rows`, `models` and `epochs` are by default the
     paper's; in the Criteo world 3 epochs. The network that thins pool and test is trained on further rows of the log;
     with ``thinning="same"``, a control, on the training rows of the others. With `decay` the learning rate falls
-    linearly to a hundredth. Values that no training row has are unknown, unless `vocabulary` is "all". `say`,
-    `reading` and `progress` are for notes and progress bars.
+    linearly to a hundredth. `say`, `reading` and `progress` are for notes and progress bars.
     """
-    try:
+    with needing("deep"):
         import torch
-    except ModuleNotFoundError:
-        raise UncurseError("this experiment trains networks and needs PyTorch: pip install 'uncurse[deep]'") from None
-    from uncurse.deep.inputs import pick_device
+
+        from uncurse.deep.inputs import pick_device
 
     setting = parts.SETTINGS[name]
     wanted, count = rows or setting.rows, models or setting.models
@@ -68,8 +66,6 @@ def run(
         raise UncurseError(f"models={count}; train a served model, its replica, and fewer than {_WORLD_SEEDS} in all")
     if worlds > 1 and data is not None:
         raise UncurseError(f"worlds={worlds}, and a log is one; leave out --worlds or --data")
-    if data is not None and rate is not None:
-        raise UncurseError("a rate is for a world; the clicks of a log are what they are")
     where = pick_device(device)
     if where.type == "cuda":
         torch.backends.cuda.matmul.fp32_precision = "tf32"
@@ -97,21 +93,20 @@ def run(
     for world in range(worlds):
         base = seed + _WORLD_SEEDS * world
         if lines is None:
-            clicks, split = parts.draw_world(setting, wanted, rate, base, where)
-            if vocabulary == "training":
-                parts.hide_unknown(clicks, np.flatnonzero(split == parts.TRAIN))
+            clicks, split = parts.draw_world(setting, wanted, base, where)
+            parts.hide_unknown(clicks, np.flatnonzero(split == parts.TRAIN))
             what = f"drew {len(split):,} rows of a world"
         else:
             total = min(lines, int(wanted * (1 + setting.shares[0])))
             split = parts.split_rows(setting, there, total, base)
-            log = parts.read_log(name, data, encoded, split, vocabulary, reading)
+            with reading():
+                log = parts.read_log(name, data, encoded, split)
             clicks, split = log.clicks().to(where), split[: len(log)]
             what = f"read {len(clicks):,} rows, {log.bad_lines:,} bad lines"
         done("rows", f"{what}, {sum(clicks.sizes):,} values of categories")
         parts.check_parts(clicks, split)
-        options: dict[str, Any] = {"seed": base, "same": thinning == "same", "device": where}
-        options |= {"checkpoint": f"{checkpoint}.world-{world}" if checkpoint and world else checkpoint}
-        scored, facts = train(setting, clicks, split, count, plan, done=done, **options)
+        same = thinning == "same"
+        scored, facts = train(setting, clicks, split, count, plan, seed=base, same=same, device=where, done=done)
         del clicks
         each = measure(scored, progress=progress)
         del scored
@@ -125,7 +120,6 @@ def run(
         **({"fewer rows": fewer} if fewer else {}),
         "shares": list(setting.shares),
         "thinning network": f"trained on {'the training' if thinning == 'same' else 'other'} rows",
-        "vocabulary": vocabulary,
         "model": setting.model,
         "training": plan,
         "device": torch.cuda.get_device_name(where) if where.type == "cuda" else "cpu",
@@ -144,8 +138,8 @@ def train(
     *,
     seed: int,
     same: bool,
+    device: Any = None,
     done: Callable[[str, str], None],
-    **options: Any,
 ) -> tuple[Scored, dict[str, Any]]:
     """Train and score `count` networks on one split of the rows, and one more that thins pool and test.
 
@@ -167,10 +161,10 @@ def train(
     columns = np.asfortranarray  # each network is read on its own
     ends = [k / plan["epochs"] for k in range(1, plan["epochs"])]
     label = take(parts.LABELED).label.cpu().numpy()
-    held_out = dict.fromkeys(ends, float("nan"))  # mean log loss after each epoch but the last
+    held_out: dict[float, float] = {}  # mean log loss after each epoch but the last
     snapshots: dict[float, tuple[NDArray[Any], NDArray[Any]]] = {}
 
-    def score_snapshot(share: float, now: deep.Replicas) -> None:
+    def score_snapshot(share: float, now: Replicas) -> None:
         labeled = columns(now.logits(take(parts.LABELED))[:, 1:])
         if share in ends:
             held_out[share] = float(log_losses(labeled, label).mean())
@@ -185,12 +179,11 @@ def train(
         seed=seed,
         snapshots=sorted({*SNAPSHOTS, *ends}),
         on_snapshot=score_snapshot,
+        device=device,
         **plan,
-        **options,
     )
     losses = fit.losses[:, 1:]
-    resumed = f", from step {fit.began:,} of the checkpoint" if fit.began else ""
-    done("train", f"trained {count} networks and the thinning one{resumed}, log loss {losses[-1].mean():.4f}")
+    done("train", f"trained {count} networks and the thinning one, log loss {losses[-1].mean():.4f}")
     logits, stays = {}, {}
     for part in (parts.LABELED, parts.POOL, parts.TEST):
         scores = fit.logits(take(part))
@@ -206,8 +199,6 @@ def train(
         "test rows kept": float(stays[parts.TEST].mean()),
         "held-out log loss by epoch": list(held_out.values()),
     }
-    if missing := [share for share in SNAPSHOTS if share not in snapshots]:
-        facts["snapshots left out"] = f"{missing}: the training resumed from a checkpoint after them"
     done("score", f"scored, {facts['test rows kept']:.1%} of the test rows stay after thinning")
     test = take(parts.TEST)
     truth = None if test.truth is None else test.truth.cpu().numpy()

@@ -6,7 +6,6 @@ import os
 import tempfile
 import zlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from ..deep.clicks import Clicks
     from ..logs import Encoded
 
-#: Opens a progress bar: call it with the rows read.
-Reading = Callable[[], AbstractContextManager[Callable[[int], None]]]
 TRAIN, LABELED, POOL, TEST, OTHER = range(5)  # other rows are for the thinning network
 PARTS = ("training", "labeled", "pool", "test", "thinning")
 
@@ -69,36 +66,30 @@ def split_rows(setting: Setting, rows: int, total: int, seed: int) -> NDArray[np
     return np.append(split, np.full(total - rows, OTHER, np.int8))
 
 
-def draw_world(setting: Setting, rows: int, rate: float | None, seed: int, device: Any) -> tuple[Clicks, NDArray[Any]]:
+def draw_world(setting: Setting, rows: int, seed: int, device: Any) -> tuple[Clicks, NDArray[Any]]:
     """Return rows of a world on the device, and the part of each."""
     from ..worlds import ClickWorld
 
     split = split_rows(setting, rows, rows, seed)
     split = np.append(split, np.full(int((split == TRAIN).sum()), OTHER, np.int8))
-    options: dict[str, Any] = {} if rate is None else {"rate": rate}
     scale = min(1.0, rows / SETTINGS[setting.name].rows)
-    world = getattr(ClickWorld, setting.name)(**options, scale=scale, seed=seed)
+    world = getattr(ClickWorld, setting.name)(scale=scale, seed=seed)
     return world.draw(len(split), seed=seed + 1, device=device), split
 
 
-def read_log(kind: str, data: Any, kept: Any, split: NDArray[np.int8], vocabulary: str, reading: Reading) -> Encoded:
+def read_log(kind: str, data: Any, kept: Any, split: NDArray[np.int8]) -> Encoded:
     """Return the log, encoded for this split now or before."""
     from ..logs import Encoded, encode
 
-    with ExitStack() as stack:
-        if kept is None:  # a mapped file outlives its name
-            kept = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log.clicks"
-        if not Path(kept).exists():
-            options: dict[str, Any] = {"kind": kind, "vocabulary": vocabulary}
-            options["training"] = lambda start, stop: split[start:stop] == TRAIN
-            return encode(data, kept, rows=len(split), progress=stack.enter_context(reading()), **options)
+    if kept is None:
+        with tempfile.TemporaryDirectory() as folder:  # a mapped file outlives its name
+            return read_log(kind, data, Path(folder) / "log.clicks", split)
+    if not Path(kept).exists():
+        return encode(data, kept, kind=kind, rows=len(split), training=lambda rows: split[:rows] == TRAIN)
     # Codes depend on which rows are training rows.
     log = Encoded.open(kept)
-    wanted: dict[str, Any] = {"kind": kind, "source_bytes": Path(data).stat().st_size, "vocabulary": vocabulary}
-    if log.rows > len(split):
-        wanted["rows"] = len(split)
-    elif vocabulary == "training":
-        wanted["training_crc"] = zlib.crc32((split[: log.rows] == TRAIN).tobytes())
+    crc = zlib.crc32((split[: log.rows] == TRAIN).tobytes())
+    wanted = {"kind": kind, "source_bytes": Path(data).stat().st_size, "training_crc": crc}
     for name, value in wanted.items():
         if getattr(log, name) != value:
             raise UncurseError(
@@ -110,14 +101,8 @@ def read_log(kind: str, data: Any, kept: Any, split: NDArray[np.int8], vocabular
 
 def count_rows(data: str | os.PathLike[str], setting: Setting, rows: int) -> int:
     """Return the number of rows of a log, at most twice `rows`."""
-    from ..logs import MAGIC, count_lines
+    from ..logs import count_lines
 
-    try:
-        with open(data, "rb") as stream:
-            if stream.read(len(MAGIC)) == MAGIC:
-                raise UncurseError(f"{data} is an encoded log; pass the log itself, and this file as --encoded")
-    except OSError as error:
-        raise UncurseError(f"cannot read {data}: {error.strerror}") from None
     header = setting.name == "avazu"
     lines = count_lines(data, int(rows * 2) + header) - header
     if lines < 1:

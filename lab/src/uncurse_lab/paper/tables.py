@@ -145,8 +145,7 @@ class ClickTables:
         """Return one cell as `get` does; raise UncurseError if there is none."""
         cell = self.get(metric, alpha, *place, **names)
         if cell is None:
-            asked = ", ".join([metric, f"alpha={alpha}", *map(str, place), *(f"{k}={v}" for k, v in names.items())])
-            raise UncurseError(f"no cell for {asked}; `cells` lists all")
+            raise UncurseError(f"no cell for {(metric, alpha, *place, *names.values())}; `cells` lists all")
         return cell
 
     @cached_property
@@ -184,10 +183,10 @@ def paper(dataset: str) -> dict[tuple[Key, float], Printed]:
     return cells
 
 
-def count_far(cells: Iterable[Any], limit: float = 3.0) -> tuple[int, int]:
-    """Return the number of cells more than `limit` combined standard errors from the paper's, and of all."""
+def count_far(cells: Iterable[Any]) -> tuple[int, int]:
+    """Return the number of cells more than three combined standard errors from the paper's, and of all."""
     distances = [cell.distance for cell in cells if cell.distance is not None]
-    return sum(abs(d) > limit for d in distances), len(distances)
+    return sum(abs(d) > 3 for d in distances), len(distances)
 
 
 def pooled(values: Mapping[tuple[int, int], Any], block: int) -> tuple[Array, Array, Array | None]:
