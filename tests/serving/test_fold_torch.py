@@ -70,7 +70,7 @@ def test_rows_tell_which_layer_is_the_output(nets, world):
             assert (0.8 * net(x) - 0.3 - fold(MAP, net, **options)(x)).abs().max() < 1e-6
     with pytest.raises(UncurseError, match="differs from the map"):
         fold(MAP, net, layer="wide", X=x)
-    with pytest.raises(UncurseError, match=r"'top' is no nn.Linear of this module; there are: hidden, out, wide"):
+    with pytest.raises(UncurseError, match="layer='top'"):
         fold(MAP, net, layer="top", X=x)
 
 
@@ -116,12 +116,9 @@ def test_layers_that_predict_otherwise_are_refused_or_right(nets, world):
 
 def test_torch_layers_that_hold_no_line(nets):
     _, nn, _ = nets
-    with pytest.raises(UncurseError, match="has no bias"):
-        fold(MAP, nn.Sequential(nn.Linear(6, 1, bias=False)))
-    with pytest.raises(UncurseError, match="no linear layer of one output"):
-        fold(MAP, nn.Sequential(nn.Linear(6, 3)))
-    with pytest.raises(UncurseError, match="float16, too coarse"):
-        fold(MAP, nn.Sequential(nn.Linear(6, 1)).half())
+    for module in (nn.Linear(6, 1, bias=False), nn.Linear(6, 3), nn.Linear(6, 1).half(), nn.ReLU()):
+        with pytest.raises(UncurseError, match="linear layer"):
+            fold(MAP, nn.Sequential(module))
 
 
 def test_a_module_may_know_how(nets, world):

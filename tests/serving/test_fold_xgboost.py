@@ -75,9 +75,9 @@ def test_xgboost_refuses(world):
     many = xgboost.train(
         {"objective": "multi:softprob", "num_class": 3, "verbosity": 0}, xgboost.DMatrix(X, np.arange(len(y)) % 3), 2
     )
-    with pytest.raises(UncurseError, match="a softmax is no one score"):
+    with pytest.raises(UncurseError, match="3 numbers a row"):
         fold(MAP, many)
-    with pytest.raises(UncurseError, match="survival:cox"):
+    with pytest.raises(UncurseError, match="differs from the map"):
         fold(MAP, xgboost_booster(world, 2, objective="survival:cox"))
     with pytest.raises(UncurseError, match="in the log link"):
         fold(MAP, xgboost_booster(world, 2, objective="count:poisson"))
