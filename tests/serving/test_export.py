@@ -337,13 +337,6 @@ def test_sql_of_a_curve_is_short_and_compares_only_the_score():
             assert text.count("THEN") == len(thin.x) + 1
 
 
-def test_sql_beyond_the_limit_of_a_warehouse_warns():
-    segmented = Segmented(CURVE, {str(i): CURVE for i in range(100)})
-    with pytest.warns(UserWarning, match="bigquery takes 1,000,000"):
-        to_sql(segmented, dialect="bigquery", segment="g")
-    to_sql(segmented, segment="g")
-
-
 def test_names_are_quoted_and_escaped():
     assert 'CAST("a""b\\c" AS DOUBLE)' in to_sql(CURVE, 'a"b\\c')
     assert 'CAST("a""b" AS DOUBLE)' in to_sql(CURVE, 'a"b', dialect="snowflake")

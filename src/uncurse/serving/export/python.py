@@ -16,7 +16,6 @@ _MODULE = """\"\"\"Predict from the served score, {scale}. Made by uncurse {vers
 
 import bisect
 from math import exp, isfinite, log, log1p
-
 {functions}
 
 _default = {default}
@@ -72,7 +71,7 @@ def to_python(score_map: ScoreMap | Fitted, name: str = "predict") -> str:
         version=__version__,
         functions="".join({program.link: _function(program) for program in (default, *programs.values())}.values()),
         default=_numbers(default),
-        segments="".join(f"\n    {segment!r}: {_numbers(program)}," for segment, program in programs.items()),
+        segments="".join(f"\n    {segment!r}: {_numbers(program)},\n" for segment, program in programs.items()),
         name=name,
         valid="0.0 <= score <= 1.0" if bounded else "isfinite(score)",
         must="a probability lies in [0, 1]" if bounded else "a score is a finite number",
@@ -83,7 +82,7 @@ def _function(program: Program) -> str:
     """Write the function of maps of one link."""
     steps = [*link_scores(program), "y + slope * (l - x)", *predictions(program)]
     lines = [f"def _{program.link}(l, x, y, slope):", *(f"    l = {step}" for step in steps), "    return l"]
-    return "\n" + "\n".join(lines) + "\n"
+    return "\n\n" + "\n".join(lines) + "\n"
 
 
 def _numbers(program: Program) -> str:
