@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -48,19 +49,13 @@ def compose(*maps: ScoreMap, scale: str) -> ScoreMap:
     >>> compose(Affine(2.0, 1.0), Affine(0.5, 0.0), scale="logit")
     Affine(slope=1.0, intercept=0.5, link='logistic', scale='logit')
     """
-    if not maps:
-        raise UncurseError("no map to apply; pass at least one")
     first, *others = maps
     if isinstance(first, Segmented):
         parts = {name: compose(part, *others, scale=scale) for name, part in first.maps.items()}
         return Segmented(compose(first.default, *others, scale=scale), parts)
-    for part in maps:
-        if not isinstance(part, Affine | Curve | Steps):
-            raise UncurseError(f"cannot compose a {type(part).__name__}; pass Affine, Curve or Steps maps")
+    result: ScoreMap
     result, *rest = (replace(part, scale=scale) for part in maps)  # type: ignore[type-var]
-    for part in rest:
-        result = _pair(result, part)
-    return result
+    return reduce(_pair, rest, result)
 
 
 def _pair(first: Any, second: Any) -> Any:
@@ -143,8 +138,7 @@ def _preimages(score_map: Affine | Curve, values: Float, flat: float) -> Array:
 
 
 def _curve_of_one_link(first: Affine | Curve, second: Affine | Curve) -> Curve:
-    if isinstance(second, Affine):
-        assert isinstance(first, Curve)
+    if isinstance(second, Affine) and isinstance(first, Curve):
         y = second.slope * np.array(first.y) + second.intercept
         return replace(first, y=y.tolist(), left=second.slope * first.left, right=second.slope * first.right)
     x = _preimages(first, np.array(second.x), _FLAT)
