@@ -26,26 +26,12 @@ _SAMPLED = {"logistic": (-40.0, 25.0), "log": (-60.0, 60.0)}
 
 
 def compose(*maps: ScoreMap, scale: str) -> ScoreMap:
-    """Return one map that applies `maps` in order.
+    """Return one map that applies `maps` in order to scores on `scale`, whatever their own scales are.
 
     The result is exact if all maps have the same link, but for curves after curves: these, and continuous maps of
-    different links, are curves with a relative error of 1e-4 of the prediction.
+    different links, are curves with a relative error of 1e-4 of the prediction. Only the first may be a `Segmented`;
+    the others are then applied to each of its maps.
 
-    Parameters
-    ----------
-    *maps : ScoreMap
-        At least one map. Their own scales are ignored. Only the first may be a `Segmented`; the others are then applied
-        to each of its maps.
-    scale : {"logit", "probability", "value"}
-        Scale of the scores that the result takes.
-
-    Returns
-    -------
-    ScoreMap
-        An `Affine`, a `Curve`, a `Steps` or a `Segmented`.
-
-    Examples
-    --------
     >>> compose(Affine(2.0, 1.0), Affine(0.5, 0.0), scale="logit")
     Affine(slope=1.0, intercept=0.5, link='logistic', scale='logit')
     """
@@ -138,7 +124,8 @@ def _preimages(score_map: Affine | Curve, values: Float, flat: float) -> Array:
 
 
 def _curve_of_one_link(first: Affine | Curve, second: Affine | Curve) -> Curve:
-    if isinstance(second, Affine) and isinstance(first, Curve):
+    if isinstance(second, Affine):
+        assert isinstance(first, Curve)
         y = second.slope * np.array(first.y) + second.intercept
         return replace(first, y=y.tolist(), left=second.slope * first.left, right=second.slope * first.right)
     x = _preimages(first, np.array(second.x), _FLAT)

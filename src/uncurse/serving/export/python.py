@@ -87,4 +87,4 @@ def _function(program: Program) -> str:
 
 def _numbers(program: Program) -> str:
     """Write the function, the edges and the pieces of a map."""
-    return f"(_{program.link}, {program.edges!r}, {tuple(program.pieces)!r})"
+    return f"(_{program.link}, {program.edges!r}, {program.pieces!r})"
