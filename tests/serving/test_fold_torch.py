@@ -200,22 +200,12 @@ def test_a_linear_layer_alone_and_in_parallel(nets, world):
             close(fold(MAP, module)(x).numpy(), (0.8 * module(x) - 0.3).numpy(), 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("state", "rival"),
-    [
-        ({"wide.weight": (1, 5), "top.weight": (1, 8), "top.bias": (1,)}, "wide.weight"),
-        ({"first.weight": (50, 1), "top.weight": (1, 8), "top.bias": (1,)}, "first.weight"),
-        ({"gate.weight": (1, 8), "gate.bias": (1,), "head.weight": (2, 8)}, "head.weight"),
-        ({"gate.weight": (1, 8), "gate.bias": (1,), "head.weight_g": (3,)}, "head.weight_g"),
-        ({"top.weight": (1, 8), "top.bias": (1,), "norm.weight": (1,), "norm.bias": (1,)}, "norm.weight"),
-        ({"temperature": (), "top.weight": (1, 8), "top.bias": (1,)}, "temperature"),
-    ],
-)
-def test_weights_do_not_tell_of_other_parts(state, rival, nets):
+def test_the_layer_of_a_state_dict_is_named(nets):
     torch = nets[0]
-    made = {name: torch.ones(shape) for name, shape in state.items()}
-    with pytest.raises(UncurseError, match=f"but '{rival}' may be part of the output"):
-        fold(MAP, made)
-    layer = "top" if "top.weight" in state else "gate"
-    assert float(fold(MAP, made, layer=layer)[f"{layer}.bias"]) == pytest.approx(0.5)
-    assert (made[f"{layer}.bias"] == 1).all()
+    state = {"wide.weight": torch.ones(1, 5), "top.weight": torch.ones(1, 8), "top.bias": torch.ones(1)}
+    with pytest.raises(UncurseError, match=r"layer=None.*'top'"):
+        fold(MAP, state)
+    with pytest.raises(UncurseError, match="layer='wide'"):
+        fold(MAP, state, layer="wide")
+    assert float(fold(MAP, state, layer="top")["top.bias"]) == pytest.approx(0.5)
+    assert (state["top.bias"] == 1).all()

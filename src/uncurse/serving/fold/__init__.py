@@ -40,7 +40,7 @@ def fold(
         for such an ONNX model. By default rows are drawn from the split thresholds or at random; models whose input
         cannot be drawn need it.
     layer : str, optional
-        Name of the last linear layer of a torch module or state dict.
+        Name of the last linear layer of a torch module; a state dict needs it.
     output : str, optional
         Name of the score, if an ONNX model has several outputs.
 

@@ -67,7 +67,7 @@ def fold_file(
     X : array, or dict of arrays, optional
         Rows to compare the models on, as for `fold`; not for torch weights, which cannot be run.
     layer : str, optional
-        Name of the last linear layer, for torch weights.
+        Name of the last linear layer; torch weights need it.
     output : str, optional
         Name of the score, if an ONNX model has several outputs.
 
@@ -81,8 +81,8 @@ def fold_file(
     >>> import tempfile, torch
     >>> from uncurse import Affine
     >>> folder = Path(tempfile.mkdtemp())
-    >>> torch.save(torch.nn.Linear(3, 1).state_dict(), folder / "model.pt")
-    >>> fold_file(Affine(0.8, -0.1), folder / "model.pt", folder / "folded.pt")
+    >>> torch.save(torch.nn.Sequential(torch.nn.Linear(3, 1)).state_dict(), folder / "model.pt")
+    >>> fold_file(Affine(0.8, -0.1), folder / "model.pt", folder / "folded.pt", layer="0")
     'torch'
     """
     module, path = family_module(source), Path(source)

@@ -1,13 +1,13 @@
 """PyTorch: a linear layer of one output whose fold changes the predictions as the map does, found by trying.
 
 Weights without a module are a state dict, or a file of one: safetensors, or what `torch.save` writes, read with
-``weights_only``. They cannot be run, so anything in them that might change the output is refused.
+``weights_only``. They cannot be run, so the user names the layer.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,38 +66,17 @@ def _fold_layer(weight: Tensor, bias: Tensor, slope: float, intercept: float) ->
 
 
 def _fold_state(state: dict[str, Any], slope: float, intercept: float, layer: str | None) -> dict[str, Any]:
-    """Fold a line into one layer of a state dict: the only one that can be the output, or a named one."""
-    tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
-    owners = [name.removesuffix("weight") for name in tensors if name.split(".")[-1] == "weight"]
-    layers = [one for one in owners if _holds_line(tensors[f"{one}weight"], tensors.get(f"{one}bias"))]
-    seen = ", ".join(repr(one.rstrip(".")) for one in layers) or "none"
-    owner = f"{layer}.".lstrip(".") if layer is not None else layers[0] if len(layers) == 1 else None
-    if owner not in layers:
-        what = f"layers of one output, with a bias and in float32 or float64, in this state dict: {seen}"
-        asked = "" if layer is None else f"layer={layer!r} is not one of the "
-        raise UncurseError(f"{asked}{what}; name the one that makes the output (--layer)")
-    mine = (f"{owner}weight", f"{owner}bias")
-    other = _rival(tensors, mine)
-    if layer is None and other is not None:
-        raise UncurseError(
-            f"the only layer of one output with a bias is {seen}, but {other!r} may be part of the output too: "
-            "weights do not tell; name the layer if it is all of it (--layer), or fold the module in Python"
-        )
-    made = {**state, **{name: tensors[name].clone() for name in mine}}
-    _fold_layer(made[mine[0]], made[mine[1]], slope, intercept)
+    """Fold a line into a layer of a state dict, which the user names: nothing can tell what else makes the output."""
+    owners = [name.removesuffix("weight") for name in state if name.split(".")[-1] == "weight"]
+    layers = [one for one in owners if _holds_line(state[f"{one}weight"], state.get(f"{one}bias"))]
+    if layer is None or f"{layer}.".lstrip(".") not in layers:
+        seen = ", ".join(repr(one.rstrip(".")) for one in layers) or "none"
+        what = f"layer={layer!r}; name the layer that makes the output, the last one (--layer)"
+        raise UncurseError(f"{what}; those of one output, with a bias and in float32 or float64: {seen}")
+    weight, bias = (f"{layer}.{name}".lstrip(".") for name in ("weight", "bias"))
+    made = {**state, weight: state[weight].clone(), bias: state[bias].clone()}
+    _fold_layer(made[weight], made[bias], slope, intercept)
     return made
-
-
-def _rival(state: Mapping[str, Tensor], mine: tuple[str, str]) -> str | None:
-    """Return another tensor that may change the output: of one number or column, made of parts, or a later one."""
-    order = list(state)
-    last = max(map(order.index, mine))
-    for i, (name, value) in enumerate(state.items()):
-        narrow = value.numel() == 1 or (value.dim() == 2 and 1 in value.shape)
-        made = "parametrizations" in name or name.endswith(("weight_g", "weight_v"))
-        if name not in mine and not name.endswith("num_batches_tracked") and (narrow or made or i > last):
-            return name
-    return None
 
 
 # ---------------------------------------------------------------------------- running
