@@ -106,35 +106,6 @@ def test_fold_and_verify(name, models, tmp_path):
     assert "the same order; this is NOT the map after the model" in result.output
 
 
-def test_verify_scores_with_one_thread_so_that_latencies_can_be_compared(models, monkeypatch):
-    import catboost
-    import lightgbm
-    import onnxruntime
-    import xgboost
-
-    threads = {}
-
-    def spy(owner, method, count):
-        original = getattr(owner, method)
-
-        def call(self, *arguments, **options):
-            threads.setdefault(owner.__module__.partition(".")[0], set()).add(count(self, arguments, options))
-            return original(self, *arguments, **options)
-
-        monkeypatch.setattr(owner, method, call)
-
-    def of_xgboost(booster, *_):
-        return int(json.loads(booster.save_config())["learner"]["generic_param"]["nthread"])
-
-    spy(lightgbm.Booster, "predict", lambda *call: call[2].get("num_threads"))
-    spy(xgboost.Booster, "predict", of_xgboost)
-    spy(catboost.CatBoost, "predict", lambda *call: call[2].get("thread_count"))
-    spy(onnxruntime.InferenceSession, "__init__", lambda *call: call[1][1].intra_op_num_threads)
-    for name in ("m.txt", "x.ubj", "c.cbm", "n.onnx"):
-        verify_files(MAP, models / name, models / name, models / "rows.parquet")
-    assert threads == {library: {1} for library in ("lightgbm", "xgboost", "catboost", "onnxruntime")}
-
-
 @pytest.mark.parametrize("name", ["t.pt", "checkpoint.pt", "t.safetensors"])
 def test_weights(name, models, tmp_path):
     import torch

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import catboost
-import numpy as np
 
 from ...errors import UncurseError
 from ...maps import ScoreMap
@@ -52,8 +51,8 @@ def rows_for(model: Any) -> list[Any]:
     categorical = set(model.get_cat_feature_indices())
     if model.get_text_feature_indices() or model.get_embedding_feature_indices():
         raise UncurseError("rows for features of text cannot be drawn; pass X=, rows that this model can score")
-    borders = {i: np.array(one) for i, one in model.get_borders().items() if len(one) and i not in categorical}
-    blocks = draw_rows(len(model.feature_names_), borders)
+    borders = [(i, one) for i, many in model.get_borders().items() if i not in categorical for one in many]
+    blocks = draw_rows(len(model.feature_names_), *zip(*borders, strict=True))
     if not categorical:
         return list(blocks)
     return [[[f"{v:g}" if i in categorical else v for i, v in enumerate(row)] for row in rows] for rows in blocks]

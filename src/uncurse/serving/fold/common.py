@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -86,14 +86,16 @@ def predictions_of(model: Any) -> list[Scorer]:
     return [Scorer(model.predict)] if hasattr(model, "_Booster") else []
 
 
-def draw_rows(width: int, splits: Mapping[int, Array]) -> list[Array]:
-    """Draw rows of several magnitudes; features with split thresholds are drawn near these."""
+def draw_rows(width: int, features: Any = (), thresholds: Any = ()) -> list[Array]:
+    """Draw rows of several magnitudes, near the split thresholds of features; a leaf has the feature −1 or less."""
+    features, thresholds = np.asarray(features, int), np.asarray(thresholds, np.float64)
+    known = (features >= 0) & (features < width) & np.isfinite(thresholds)
     rng = np.random.default_rng(0)
     blocks = []
     for magnitude in _MAGNITUDES:
         rows = magnitude * rng.normal(size=(_PROBES, width))
-        for feature, thresholds in splits.items():
-            near = rng.choice(thresholds, _PROBES)
+        for feature in np.unique(features[known]):
+            near = rng.choice(thresholds[known & (features == feature)], _PROBES)
             rows[:, feature] = near + magnitude * np.where(near == 0, 1, np.abs(near)) * rows[:, feature]
         blocks.append(rows)
     return blocks

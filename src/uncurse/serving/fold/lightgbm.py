@@ -76,15 +76,12 @@ def scorers(model: Any) -> list[Scorer]:
     return [found, *predictions_of(model)]
 
 
-def rows_for(model: Any) -> list[Any]:
+def rows_for(model: Any) -> list[Array]:
     """Draw rows near the thresholds of the trees."""
     booster = _booster(model)
     text = booster.model_to_string(num_iteration=-1)
     lists = [" ".join(re.findall(rf"(?m)^{name}=(.*)$", text)).split() for name in ("split_feature", "threshold")]
-    features, thresholds = np.array(lists[0], int), np.array(lists[1], float)
-    known = np.isfinite(thresholds)
-    splits = {i: thresholds[known & (features == i)] for i in np.unique(features[known]).tolist()}
-    return list(draw_rows(booster.num_feature(), splits))
+    return draw_rows(booster.num_feature(), *lists)
 
 
 def read(path: Path) -> Any:

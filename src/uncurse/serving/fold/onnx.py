@@ -171,35 +171,25 @@ def scorers(model: ModelProto, *, output: str | None = None) -> list[Scorer]:
 
 def rows_for(model: ModelProto) -> list[Any]:
     """Draw numbers for every input, near the thresholds of trees; codes are 0, which every table has."""
-    splits, blocks = _splits(model.graph), [dict[str, Any]() for _ in draw_rows(1, {})]
+    blocks = [dict[str, Any]() for _ in draw_rows(1)]
+    trees = [given for node in model.graph.node if "nodes_featureids" in (given := _attributes(node))]
+    features = [i for tree in trees for i in tree["nodes_featureids"].ints]
+    leaves = [mode == b"LEAF" for tree in trees for mode in tree["nodes_modes"].strings]
+    thresholds = [value for tree in trees for value in tree["nodes_values"].floats]
     for one in _inputs(model):
         kind, dims = one.type.tensor_type.elem_type, [dim.dim_value for dim in one.type.tensor_type.shape.dim]
         if not dims or 0 in dims[1:] or kind not in _NUMBERS:
             raise UncurseError(f"rows for the input {one.name!r} of this ONNX model cannot be drawn; pass X=")
-        shape = (dims[0] or _ROWS, *dims[1:])
-        width = int(np.prod(shape[1:]))
-        for feeds, rows in zip(blocks, draw_rows(width, {i: v for i, v in splits.items() if i < width}), strict=True):
-            drawn = kind in (*_FLOATS, TensorProto.FLOAT16)
-            feeds[one.name] = np.resize(rows, shape) if drawn else np.zeros(shape)
+        shape, drawn = (dims[0] or _ROWS, *dims[1:]), kind in (*_FLOATS, TensorProto.FLOAT16)
+        rows = draw_rows(int(np.prod(shape[1:])), np.where(leaves, -1, features), thresholds)
+        for feeds, block in zip(blocks, rows, strict=True):
+            feeds[one.name] = np.resize(block, shape) if drawn else np.zeros(shape)
     return list(blocks)
 
 
 def _inputs(model: ModelProto) -> list[Any]:
     stored = {tensor.name for tensor in model.graph.initializer}
     return [one for one in model.graph.input if one.name not in stored]
-
-
-def _splits(graph: GraphProto) -> dict[int, Array]:
-    """Return the thresholds of all trees by feature."""
-    found: dict[int, list[float]] = {}
-    for node in graph.node:
-        given = _attributes(node)
-        if "nodes_featureids" in given:
-            values, modes = given["nodes_values"].floats, given["nodes_modes"].strings
-            for feature, value, mode in zip(given["nodes_featureids"].ints, values, modes, strict=True):
-                if mode != b"LEAF":
-                    found.setdefault(feature, []).append(value)
-    return {feature: np.array(values) for feature, values in found.items()}
 
 
 def read(path: Path) -> ModelProto:

@@ -78,6 +78,5 @@ def rows_for(model: Any) -> list[Array]:
         return []
     width = getattr(model, "n_features_in_", None) or np.shape(model.coef_)[-1]
     trees = [tree.tree_ for tree in model.estimators_[:, 0]] if isinstance(model, _BOOSTED) else []
-    features = np.concatenate([tree.feature for tree in trees]) if trees else np.zeros(0, int)
-    thresholds = np.concatenate([tree.threshold for tree in trees]) if trees else np.zeros(0)
-    return draw_rows(width, {i: thresholds[features == i] for i in np.unique(features[features >= 0]).tolist()})
+    splits = [np.concatenate([getattr(tree, name) for tree in trees] or [[]]) for name in ("feature", "threshold")]
+    return draw_rows(width, *splits)

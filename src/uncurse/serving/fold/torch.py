@@ -102,7 +102,7 @@ def rows_for(model: Any) -> list[Any]:
     layers = [*_linear_layers(model).values()]
     if not layers:
         raise refused(f"this {type(model).__name__} has no linear layer")
-    return [torch.from_numpy(block).to(layers[0].weight) for block in draw_rows(layers[0].in_features, {})]
+    return [torch.from_numpy(block).to(layers[0].weight) for block in draw_rows(layers[0].in_features)]
 
 
 # ---------------------------------------------------------------------------- files

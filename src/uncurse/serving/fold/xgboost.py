@@ -93,21 +93,17 @@ def scorers(model: Any) -> list[Scorer]:
     return [found, *predictions_of(model)]
 
 
-def rows_for(model: Any) -> list[Any]:
+def rows_for(model: Any) -> list[Array]:
     """Draw rows near the thresholds of the trees."""
     booster = _booster(model)
-    document, found = json.loads(booster.save_raw("json")), dict[int, list[float]]()
-    for tree in _trees(document):
-        for left, feature, value in zip(
-            tree["left_children"], tree["split_indices"], tree["split_conditions"], strict=True
-        ):
-            if left != -1 and np.isfinite(value):
-                found.setdefault(feature, []).append(value)
-    blocks = draw_rows(booster.num_features(), {feature: np.array(values) for feature, values in found.items()})
+    document = json.loads(booster.save_raw("json"))
+    names = ("left_children", "split_indices", "split_conditions")
+    left, features, thresholds = (np.array([v for tree in _trees(document) for v in tree[name]]) for name in names)
+    blocks = draw_rows(booster.num_features(), np.where(left == -1, -1, features), thresholds)
     codes = [i for i, kind in enumerate(document["learner"].get("feature_types", ())) if kind == "c"]
     for rows in blocks:
         rows[:, codes] = np.abs(rows[:, codes].round()) % 2
-    return list(blocks)
+    return blocks
 
 
 def read(path: Path) -> Any:
