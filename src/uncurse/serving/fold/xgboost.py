@@ -84,7 +84,7 @@ def scorers(model: Any) -> list[Scorer]:
     logistic = _LINKS.get(objective) == "logistic"
 
     def score(x: Any) -> Any:
-        data = xgboost.DMatrix(x, nthread=1)
+        data = xgboost.DMatrix(x, nthread=1, enable_categorical=True)
         if data.num_col() != booster.num_features():  # XGBoost takes columns that are not there as missing
             raise UncurseError(f"these rows have {data.num_col()} features and the model {booster.num_features()}")
         return booster.predict(data, output_margin=logistic, validate_features=False)
