@@ -52,7 +52,6 @@ def models(rows, tmp_path_factory):
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
     torch.save(module.state_dict(), folder / "t.pt")
-    torch.save({"epoch": 3, "state_dict": module.state_dict()}, folder / "checkpoint.pt")
     save_file(module.state_dict(), folder / "t.safetensors", {"made": "here"})
     pl.DataFrame(X, schema=[f"f{i}" for i in range(4)]).write_parquet(folder / "rows.parquet")
     MAP.save(folder / "map.json")
@@ -106,7 +105,7 @@ def test_fold_and_verify(name, models, tmp_path):
     assert "the same order; this is NOT the map after the model" in result.output
 
 
-@pytest.mark.parametrize("name", ["t.pt", "checkpoint.pt", "t.safetensors"])
+@pytest.mark.parametrize("name", ["t.pt", "t.safetensors"])
 def test_weights(name, models, tmp_path):
     import torch
     from safetensors import safe_open
@@ -118,9 +117,6 @@ def test_weights(name, models, tmp_path):
             assert file.metadata() == {"made": "here"}
     else:
         state = torch.load(tmp_path / name, weights_only=True)
-    if name == "checkpoint.pt":
-        assert state["epoch"] == 3
-        state = state["state_dict"]
     old = torch.load(models / "t.pt", weights_only=True)
     assert (state["0.weight"] == old["0.weight"]).all()
     assert (state["2.weight"] - 0.8 * old["2.weight"]).abs().max() < 1e-7
@@ -211,7 +207,7 @@ def test_external_data_is_not_followed(models, tmp_path):
         fold_file(MAP, tmp_path / "e.onnx", tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", [*KINDS, "checkpoint.pt"])
+@pytest.mark.parametrize("name", KINDS)
 def test_cut_files_give_our_error_and_no_model(name, models, tmp_path):
     data = (models / name).read_bytes()
     for share in (0.3, 0.9):

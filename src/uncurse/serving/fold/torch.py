@@ -21,7 +21,6 @@ from ...maps import ScoreMap
 from ...optional import needing
 from .common import Scorer, calling_library, draw_rows, line_of, refused
 
-_HELD = ("state_dict", "model_state_dict", "model")  # where a checkpoint may hold the state dict
 _DTYPES = (torch.float32, torch.float64)  # coarser ones do not keep the order
 
 
@@ -110,12 +109,20 @@ def rows_for(model: Any) -> list[Any]:
 
 def read(path: Path) -> dict[str, Any]:
     """Read the state dict of a file of weights."""
-    content, held = _content(path)
-    return content[held] if held else content
+    if _is_safetensors(path):
+        with needing("safetensors"):
+            from safetensors.torch import load_file
+        with calling_library(f"{path} is no whole safetensors file"):
+            return load_file(path)
+    with calling_library(f"{path} is no file of weights alone", "save model.state_dict() itself"):
+        content = torch.load(path, weights_only=True, map_location="cpu")
+    if not isinstance(content, dict) or not any(isinstance(value, Tensor) for value in content.values()):
+        raise UncurseError(f"{path} holds no state dict; save model.state_dict() itself")
+    return content
 
 
 def write(model: dict[str, Any], source: Path, target: Path) -> None:
-    """Save a state dict as the source does, beside what else a checkpoint holds."""
+    """Save a state dict in the format of the source, with the metadata of safetensors."""
     if _is_safetensors(source):
         from safetensors import safe_open
         from safetensors.torch import save_file
@@ -123,27 +130,10 @@ def write(model: dict[str, Any], source: Path, target: Path) -> None:
         with safe_open(source, "pt") as file:
             save_file(model, target, file.metadata())
         return
-    content, held = _content(source)
     with target.open("wb") as stream:  # by a stream: torch does not like the name of a temporary file
-        torch.save({**content, held: model} if held else model, stream)
+        torch.save(model, stream)
 
 
 def _is_safetensors(path: Path) -> bool:
     with path.open("rb") as stream:
         return stream.read(2) != b"PK"
-
-
-def _content(path: Path) -> tuple[dict[str, Any], str | None]:
-    """Return what a file holds, and the name of the state dict inside a checkpoint."""
-    if _is_safetensors(path):
-        with needing("safetensors"):
-            from safetensors.torch import load_file
-        with calling_library(f"{path} is no whole safetensors file"):
-            return load_file(path), None
-    with calling_library(f"{path} is no file of weights alone", "save model.state_dict() itself"):
-        content = torch.load(path, weights_only=True, map_location="cpu")
-    held = [name for name in _HELD if isinstance(content, dict) and isinstance(content.get(name), dict)]
-    state = content[held[0]] if len(held) == 1 else content
-    if not isinstance(state, dict) or not any(isinstance(value, Tensor) for value in state.values()):
-        raise UncurseError("this file holds no state dict, nor one under 'state_dict' or 'model'; save that alone")
-    return content, held[0] if len(held) == 1 else None
