@@ -17,9 +17,9 @@ from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, fitted_of
-from .fold import options_for
+from .fold import load_family, options_for
 from .fold.common import calling_library, columns_of, map_scores, spaces_of
-from .fold.files import family, family_module
+from .fold.files import family
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
 _AGREE = 1e-5
@@ -205,9 +205,10 @@ def verify_files(
     >>> from uncurse import Affine
     >>> verify_files(Affine(0.8, -0.1), "model.txt", "folded.txt", "rows.parquet")  # doctest: +SKIP
     """
-    if family(before) != family(after):
+    kind = family(before)
+    if family(after) != kind:
         raise UncurseError(f"{before} and {after} are models of two libraries; pass a model and its fold")
-    module, options = family_module(before), options_for(family(before), output=output)
+    module, options = load_family(kind), options_for(kind, output=output)
     first, second = (module.scorers(module.read(Path(path)), **options)[0] for path in (before, after))
     rows = _rows(Path(data), features, first.names, first.categories)
     found = verify(score_map, first.score, second.score, rows)

@@ -119,7 +119,7 @@ CASE WHEN "p"<0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
 def _prediction(score_map: ScoreMap, column: str, form: _Dialect) -> str:
     """Write the prediction where the score is one."""
     program = compile_map(score_map)
-    # A row may lie exactly on the edge of a step. Curves are continuous: there, nine digits of an edge would do.
+    # A row may lie exactly on the edge of a step. Curves are continuous, so twelve digits of an edge do.
     exact = isinstance(score_map, Steps)
 
     def grow(low: int, high: int) -> str:
@@ -139,7 +139,8 @@ def _leaf(program: Program, i: int, column: str, form: _Dialect) -> str:
     if slope == 0.0:
         value = get_link(program.link).phi(np.array([y])).item()
         return form.number(value if bounds is None else min(max(value, bounds[0]), bounds[1]))
-    low, high = _link_range(program, i)
+    first, last = (LOWEST_LOGIT, HIGHEST_LOGIT) if program.scale == "probability" else (-np.inf, np.inf)
+    low, high = (first, *program.link_edges, last)[i : i + 2]
     served = _link_score(program, column, form, low, high)
     moderate = program.link != "identity" and abs(slope * x) + abs(y) <= _MODERATE
     if moderate:
@@ -158,13 +159,6 @@ def _leaf(program: Program, i: int, column: str, form: _Dialect) -> str:
     if ends[0] <= LOWEST_LOGIT or ends[1] >= HIGHEST_LOGIT:
         exponent = _clipped(exponent, -HIGHEST_LOGIT, -LOWEST_LOGIT, form)
     return f"{one}/({one} + EXP({exponent}))"
-
-
-def _link_range(program: Program, i: int) -> tuple[float, float]:
-    """Return the lowest and the highest score of the link in a piece."""
-    low, high = (LOWEST_LOGIT, HIGHEST_LOGIT) if program.scale == "probability" else (-np.inf, np.inf)
-    edges = (low, *program.link_edges, high)
-    return edges[i], edges[i + 1]
 
 
 def _link_score(program: Program, column: str, form: _Dialect, low: float, high: float) -> str:

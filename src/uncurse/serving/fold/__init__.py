@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import UncurseError
 from ...methods.fitted import fitted_of
+from ...optional import needing
 from .common import ELSEWHERE, calling_library, check_fold, refused
 
 # Libraries, and files of this package. The first match counts: estimators of LightGBM are also of scikit-learn.
@@ -68,7 +69,7 @@ def fold(
     options = options_for(family, layer=layer, output=output)
     if family is None:
         raise refused(f"{what} is no model that can be folded")
-    module, error = import_module(f"{__name__}.{family}"), None
+    module, error = load_family(family), None
     with calling_library(f"{what} cannot be folded", f"pass a fitted model that ends in one sum, or {ELSEWHERE}"):
         blocks = module.rows_for(model) if X is None else [X]
         for folded in module.fold_model(score_map, model, **options):
@@ -83,6 +84,12 @@ def fold(
                 error = error or reason
     assert error is not None
     raise error
+
+
+def load_family(family: str) -> Any:
+    """Return the module of a family, which imports its library."""
+    with needing(family):
+        return import_module(f"{__name__}.{family}")
 
 
 def options_for(family: str | None, **options: str | None) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ from ... import documents
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from ...methods.fitted import Fitted, fitted_of
-from ...optional import needing
-from . import fold
+from . import fold, load_family
 
 _STARTS = {b"tree\n": "lightgbm", b"tree\r\n": "lightgbm", b"CBM1": "catboost", b"PK\x03\x04": "torch"}
 
@@ -38,13 +36,6 @@ def family(path: str | os.PathLike[str]) -> str:
         f"{path} is no model file that is known ({known}). A pickle would run what is in it: fold the model in Python "
         "with uncurse.fold instead"
     )
-
-
-def family_module(path: str | os.PathLike[str]) -> Any:
-    """Return the module of the family of a file."""
-    name = family(path)
-    with needing(name):
-        return import_module(f"{__package__}.{name}")
 
 
 def fold_file(
@@ -85,11 +76,12 @@ def fold_file(
     >>> fold_file(Affine(0.8, -0.1), folder / "model.pt", folder / "folded.pt", layer="0")
     'torch'
     """
-    module, path = family_module(source), Path(source)
+    kind, path = family(source), Path(source)
+    module = load_family(kind)
     folded = fold(fitted_of(score_map).map, module.read(path), X=X, layer=layer, output=output)
     try:
         with documents.replacing(target) as temporary:
             module.write(folded, path, temporary)
     except OSError as error:
         raise UncurseError(f"cannot write {target}: {error.strerror}") from None
-    return family(source)
+    return kind
