@@ -7,7 +7,7 @@ import pytest
 from folding import MAP, close
 from scipy.special import logit
 
-from uncurse import UncurseError, fold
+from uncurse import Affine, UncurseError, fold
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +183,15 @@ def test_a_comparison_leaves_no_mark_and_sees_what_is_served(nets):
     assert net.calls == 0
     assert not hasattr(net, "seen")
     assert net.training
+
+
+def test_a_clipped_probability_is_refused(nets):
+    torch, nn, _ = nets
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Linear(6, 1), nn.Hardtanh(0.0, 1.0))
+    for link in ("identity", "log", "logistic"):
+        with pytest.raises(UncurseError, match="differs from the map"):
+            fold(Affine(0.9, -0.01, link, "probability"), module)
 
 
 def test_rows_must_tell(nets):

@@ -162,7 +162,7 @@ def check_fold(score_map: ScoreMap, before: Scorer, after: Scorer, blocks: Seque
 def _distance(score_map: ScoreMap, space: str, scores: Array, folded: Array) -> tuple[float, float, bool]:
     """Return how far folded scores are from the map, relative to rounding and absolute, and if any row tells."""
     known = np.isfinite(scores)
-    if space == "probability":
+    if space == "probability" and score_map.link == "logistic":
         known &= (scores > _CLEAR[0]) & (scores < _CLEAR[1])
     elif score_map.link == "log":  # an exponential may be 0 or infinite
         known &= (scores > 1e-300) & (scores < 1e300)
