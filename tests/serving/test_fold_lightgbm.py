@@ -79,15 +79,21 @@ def test_estimators_of_lightgbm_and_best_iterations(world):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"objective": "multiclass", "num_class": 3}, "several classes"),
-        ({"objective": "cross_entropy_lambda"}, "'cross_entropy_lambda' is no straight sum"),
-        ({"objective": "regression", "reg_sqrt": True}, "'regression sqrt' is no straight sum"),
-        ({"objective": "poisson"}, "in the log link"),
+        ({"objective": "multiclass", "num_class": 3}, "3 numbers a row"),
+        ({"objective": "cross_entropy_lambda"}, "not a sum in the logistic link"),
+        ({"objective": "regression", "reg_sqrt": True}, "not a sum in the logistic link"),
+        ({"objective": "poisson"}, "not a sum in the logistic link"),
     ],
 )
 def test_lightgbm_refuses(options, reason, world):
     with pytest.raises(UncurseError, match=reason):
         fold(MAP, lightgbm_booster(world, 3, **options))
+
+
+def test_a_map_of_another_link_is_refused(world):
+    for score_map in (Affine(0.9, 0.01, "identity", "probability"), Affine(0.9, 0.01, "log", "value")):
+        with pytest.raises(UncurseError, match="in the logistic link"):
+            fold(score_map, lightgbm_booster(world, 3))
 
 
 def test_lightgbm_regression_and_ranks_are_bare_sums(world):
@@ -130,5 +136,5 @@ def test_verify_reads_the_categories_of_a_frame(tmp_path):
     files = [tmp_path / name for name in ("model.txt", "folded.txt", "rows.parquet")]
     assert verify_files(MAP, *files).agrees
     frame.assign(age=frame["age"].astype(str)).to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(UncurseError, match="column 'age'"):
+    with pytest.raises(UncurseError, match="column 'country'"):
         verify_files(MAP, *files)

@@ -59,7 +59,7 @@ SHAPES = {
     "matmul and add": lambda: graph(
         [helper.make_node("MatMul", ["x", "W"], ["m"]), helper.make_node("Add", ["b", "m"], ["l"]), SIGMOID], layer()
     ),
-    "squeezed": lambda: graph([gemm("g"), helper.make_node("Flatten", ["g"], ["l"], axis=0), SIGMOID], layer()),
+    "squeezed": lambda: graph([gemm("g"), helper.make_node("Flatten", ["g"], ["l"], axis=1), SIGMOID], layer()),
     "old": lambda: graph([gemm("l"), SIGMOID], layer(), opset=9, ir=3),
     "double": lambda: graph([gemm("l"), SIGMOID], layer(np.float64), kind=TensorProto.DOUBLE),
 }
@@ -99,7 +99,7 @@ def test_where_there_is_no_plain_layer_a_line_is_put_before_the_sigmoid():
         helper.make_node("Add", ["a", "c"], ["l"]),
         SIGMOID,
     ]
-    tied = [gemm("l"), SIGMOID, helper.make_node("ReduceSum", ["W"], ["w"])]
+    tied = [helper.make_node("ReduceSum", ["W"], ["w"]), gemm("a"), helper.make_node("Add", ["a", "w"], ["l"]), SIGMOID]
     for model in (graph(two, layer()), graph(shared, layer()), graph(tied, layer())):
         folded = fold(MAP, model)
         onnx.checker.check_model(folded)
@@ -113,9 +113,9 @@ def test_a_model_that_returns_its_logit_goes_on_doing_so():
     for shape in (MAP, curve()):
         folded = fold(shape, model)
         assert np.abs(run(folded) - shape.transform(run(model))).max() < 2e-6
-    with pytest.raises(UncurseError, match="returns its sum as it is"):
+    with pytest.raises(UncurseError, match="returns its sum"):
         fold(Affine(0.8, -0.3, scale="probability"), model)
-    with pytest.raises(UncurseError, match="no sigmoid is seen"):
+    with pytest.raises(UncurseError, match="returns its sum"):
         fold(Curve((0.0,), (0.0,), 1.0, 1.0, scale="probability"), model)
     values = Affine(0.8, -0.3, "identity", "value")
     assert np.abs(run(fold(values, model)) - values(run(model))).max() < 2e-6
@@ -176,7 +176,7 @@ def test_half_precision_and_segments_are_refused():
     half = graph([gemm("l"), SIGMOID], layer(np.float16), kind=TensorProto.FLOAT16)
     with pytest.raises(UncurseError, match="FLOAT16, too coarse"):
         fold(MAP, half)
-    with pytest.raises(UncurseError, match="for each segment, and a graph has one score; serve it as Python or SQL"):
+    with pytest.raises(UncurseError, match="for each segment"):
         fold(Segmented(MAP, {"a": MAP}), SHAPES["gemm"]())
 
 
@@ -220,7 +220,7 @@ def test_classifiers_that_are_no_sum():
     y = np.arange(len(X)) % 3
     for model, labels in ((RandomForestClassifier(3), y % 2), (LogisticRegression(), y)):
         made = to_onnx(model.fit(X, labels), X[:1], options={"zipmap": False})
-        with pytest.raises(UncurseError, match="is no sum under a sigmoid"):
+        with pytest.raises(UncurseError, match="is no sum of two classes"):
             fold(MAP, made)
 
 
@@ -286,7 +286,7 @@ def test_several_numbers_a_row_are_refused():
         numpy_helper.from_array(np.ones(3, np.float32), "b"),
     ]
     for nodes in ([gemm("p")], [gemm("l"), SIGMOID]):
-        with pytest.raises(UncurseError, match="ends in 3 numbers a row"):
+        with pytest.raises(UncurseError, match="3 numbers a row"):
             fold(MAP, graph(nodes, wide))
 
 
@@ -393,7 +393,7 @@ def test_trees_whose_runtime_reads_them_otherwise_are_refused():
 
 
 def test_trees_that_vote_are_refused():
-    with pytest.raises(UncurseError, match="no mirror images"):
+    with pytest.raises(UncurseError, match="differs from the map"):
         fold(MAP, trees([0, 1, 0, 1], [0.4, 0.1, 0.6, 0.3]))
 
 
@@ -462,7 +462,7 @@ def test_a_column_picked_from_both_classes():
 
 def test_what_looks_like_both_classes_is_refused():
     two = numpy_helper.from_array(np.array(2.0, np.float32), "one")
-    with pytest.raises(UncurseError, match="Concat"):
+    with pytest.raises(UncurseError, match="differs from the map"):
         fold(MAP, pair(tensors=(two,)))
 
 

@@ -60,7 +60,7 @@ def test_regressors_of_counts_take_a_map_of_logarithms(world):
     model = PoissonRegressor().fit(X, y)
     score_map = Affine(0.8, -0.3, "log", "value")
     close(fold(score_map, model).predict(X), score_map(model.predict(X)), 1e-12)
-    with pytest.raises(UncurseError, match="in the logistic link and this PoissonRegressor in the log link"):
+    with pytest.raises(UncurseError, match="not a sum in the logistic link"):
         fold(MAP, model)
 
 
@@ -80,14 +80,17 @@ def sklearn_refusals():
     from sklearn.calibration import CalibratedClassifierCV
 
     linear = linear_model.LogisticRegression()
-    yield linear_model.LogisticRegression(), 3, "3 classes"
+    yield linear_model.LogisticRegression(), 3, "3 numbers a row"
     yield CalibratedClassifierCV(linear, cv=2), 2, "CalibratedClassifierCV"
     yield ensemble.VotingClassifier([("a", linear)], voting="soft"), 2, "VotingClassifier"
     yield ensemble.StackingClassifier([("a", linear)], cv=2), 2, "StackingClassifier"
     yield ensemble.RandomForestClassifier(5), 2, "RandomForestClassifier"
-    yield ensemble.GradientBoostingClassifier(n_estimators=3, init=linear), 2, "starts from a LogisticRegression"
-    yield ensemble.GradientBoostingClassifier(n_estimators=3, learning_rate=0.0), 2, "learning_rate=0"
-    yield linear_model.SGDClassifier(), 2, "hinge"
+    yield ensemble.GradientBoostingClassifier(n_estimators=3, init=linear), 2, "differs from the map"
+    yield (
+        ensemble.GradientBoostingClassifier(n_estimators=3, learning_rate=0.0),
+        2,
+        "GradientBoostingClassifier cannot be folded",
+    )
     yield svm.SVC(), 2, "SVC"
 
 
@@ -188,3 +191,13 @@ def test_models_of_named_features(world):
     for model in (LogisticRegression(), GradientBoostingClassifier(n_estimators=3)):
         model.fit(frame, y)
         close(fold(MAP, model).decision_function(frame), 0.8 * model.decision_function(frame) - 0.3, 1e-12)
+
+
+def test_a_map_of_probabilities_does_not_fit_a_sum_that_is_not_one(world):
+    from sklearn.linear_model import Ridge
+    from sklearn.svm import LinearSVC
+
+    X, y, _ = world
+    for model in (Ridge(), LinearSVC()):
+        with pytest.raises(UncurseError, match=r"probabilities|differs"):
+            fold(Affine(0.8, -0.3, scale="probability"), model.fit(X, y))

@@ -75,9 +75,9 @@ def test_xgboost_refuses(world):
     many = xgboost.train(
         {"objective": "multi:softprob", "num_class": 3, "verbosity": 0}, xgboost.DMatrix(X, np.arange(len(y)) % 3), 2
     )
-    with pytest.raises(UncurseError, match="a softmax is no one score"):
+    with pytest.raises(UncurseError, match="3 numbers a row"):
         fold(MAP, many)
-    with pytest.raises(UncurseError, match="survival:cox"):
+    with pytest.raises(UncurseError, match="differs from the map"):
         fold(MAP, xgboost_booster(world, 2, objective="survival:cox"))
     with pytest.raises(UncurseError, match="in the log link"):
         fold(MAP, xgboost_booster(world, 2, objective="count:poisson"))
@@ -116,3 +116,14 @@ def test_the_rounding_of_many_trees_reverses_no_rows(tmp_path):
     assert 0 < found.score_difference < 2e-5
     steeper = Affine(0.84, -0.54, scale="probability")
     assert not verify_files(steeper, *files, features=[f"f{i}" for i in range(4)]).agrees
+
+
+def test_rows_of_a_frame_with_categories(world):
+    import pandas as pd
+    import xgboost
+
+    X, y, _ = world
+    frame = pd.DataFrame({"a": X[:, 0], "c": pd.Categorical(X[:, 5].astype(int).astype(str))})
+    model = xgboost.XGBClassifier(n_estimators=5, n_jobs=1, enable_categorical=True).fit(frame, y)
+    p, q = (one.predict_proba(frame)[:, 1].astype(np.float64) for one in (model, fold(MAP, model, X=frame)))
+    assert np.abs(logit(q) - 0.8 * logit(p) + 0.3).max() < 1e-5

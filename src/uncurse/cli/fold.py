@@ -20,7 +20,7 @@ def fold(
         Path, typer.Argument(metavar="MODEL", help="A LightGBM, XGBoost, CatBoost or ONNX file, or torch weights.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folded model to write.")],
-    layer: Annotated[str | None, typer.Option(help="Name of the last linear layer, for torch weights.")] = None,
+    layer: Annotated[str | None, typer.Option(help="Name of the last linear layer; torch weights need it.")] = None,
     output: ModelOutput = None,
     quiet: Quiet = False,
 ) -> None:

@@ -16,6 +16,7 @@ from ..documents import temporary_folder
 from ..errors import UncurseError
 from ..evidence import LogSpec
 from ..maps import ScoreMap, Segmented
+from ..maps.combined import predict_segments
 from ..validation import check_choice, warn_user
 from .files import LogFile, check_file, is_data, kind_of, locate, locate_fault, names_many, open_files, scan
 from .frames import arrow_reader, is_spark, is_stream, open_eager, series_of
@@ -53,7 +54,7 @@ class _Predictor:
             numbers = {name: i for i, name in enumerate(self.map.maps)}
             names = batch[self.segment].cast(pl.String)
             places = names.replace_strict(numbers, default=-1, return_dtype=pl.Int32).fill_null(-1).to_numpy()
-            predictions, unknown = self.map.by_number(scores, places), int((places < 0).sum())
+            predictions, unknown = predict_segments(self.map, scores, places), int((places < 0).sum())
         else:
             predictions = self.map(scores)
         self.seen.append((len(batch), unknown, scores.min(), scores.max()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import reprlib
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -15,10 +15,12 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import get_link, inside, to_link
 from ..threads import chunks, in_threads, shares
-from ..validation import check_number, check_numbers, check_scores
+from ..validation import check_finite, check_numbers, check_scores
 
 # Half a unit in the last place of the largest double is 1e292, so (score − knot) overflows for no finite score.
 _LARGEST_KNOT = 1e290
+_REPR = reprlib.Repr()  # shortens long tuples and mappings
+_REPR.maxother = 200
 
 
 class ScoreMap:
@@ -51,7 +53,7 @@ class ScoreMap:
         if not is_dataclass(self):
             return super().__repr__()
         values = {part.name: getattr(self, part.name) for part in fields(self)}
-        content = ", ".join(f"{name}={_shown(value)}" for name, value in values.items() if value is not None)
+        content = ", ".join(f"{name}={_REPR.repr(value)}" for name, value in values.items() if value is not None)
         return f"{type(self).__name__}({content})"
 
     def __call__(self, scores: ArrayLike) -> Array:
@@ -81,12 +83,10 @@ class ScoreMap:
 
     def _fill(self, values: Float, out: Array) -> None:
         # Convert to float64 first: adjacent float32 probabilities must not become equal.
-        out[...] = self._predict(to_link(values.astype(np.float64, copy=False), self.scale, self.link))
+        out[...] = self._predict(values.astype(np.float64, copy=False), self.scale)
 
-    def _predict(self, link_scores: Float) -> Float:
-        link = get_link(self.link)
-        bounds = (link.lower, link.upper) if self.scale == "value" else (0.0, 1.0)
-        return inside(link.phi(self.transform(link_scores)), *bounds)
+    def _predict(self, values: Float, scale: str) -> Float:
+        return to_prediction(self.transform(to_link(values, scale, self.link)), self.link, self.scale)
 
     def transform(self, link_scores: ArrayLike) -> Float:
         """Transform scores of the link to scores of the link.
@@ -130,7 +130,7 @@ class ScoreMap:
         if self.scale == "logit":
             return self(logits)
         values = check_scores(logits, "logit", largest=np.inf).astype(np.float64, copy=False)
-        return self._predict(to_link(values, "logit", self.link)).astype(np.float64, copy=False)
+        return self._predict(values, "logit").astype(np.float64, copy=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the map as plain data.
@@ -165,32 +165,23 @@ class ScoreMap:
         documents.write(path, self.to_json() + "\n")
 
 
-def check_knots(values: Iterable[float], name: str) -> tuple[float, ...]:
-    """Return a tuple of finite floats within ±1e290; text is refused."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
-        raise UncurseError(f"{name} is of type {type(values).__name__}; pass a list of numbers")
-    numbers = tuple(values.tolist() if isinstance(values, np.ndarray) else values)
-    if set(map(type, numbers)) != {float}:
-        numbers = tuple(v if type(v) is float else check_number(v, f"{name}[{i}]") for i, v in enumerate(numbers))
-    if not all(map(_LARGEST_KNOT.__ge__, map(abs, numbers))):
-        i, number = next((i, v) for i, v in enumerate(numbers) if not abs(v) <= _LARGEST_KNOT)
-        check_number(number, f"{name}[{i}]")
-        raise UncurseError(f"{name}[{i}] is {number:g}; numbers of a map must lie within ±1e290")
-    return numbers
+def to_prediction(link_scores: Float, link: str, scale: str) -> Float:
+    """Return φ of transformed scores, inside the bounds of predictions for scores on a scale."""
+    phi = get_link(link)
+    bounds = (phi.lower, phi.upper) if scale == "value" else (0.0, 1.0)
+    return inside(phi.phi(link_scores), *bounds)
+
+
+def check_knots(values: ArrayLike, name: str) -> tuple[float, ...]:
+    """Return a tuple of finite floats within ±1e290."""
+    numbers = check_numbers(values, name)
+    if numbers.ndim != 1:
+        raise UncurseError(f"{name} has shape {numbers.shape}; pass a list of numbers")
+    check_finite(numbers, name, _LARGEST_KNOT)
+    return tuple(numbers.astype(np.float64).tolist())
 
 
 def set_fields(score_map: ScoreMap, **fields: Any) -> None:
     """Replace fields of a frozen map under construction by validated values."""
     for name, value in fields.items():
         object.__setattr__(score_map, name, value)
-
-
-def _shown(value: Any) -> str:
-    """Return the repr of a field; of more than six numbers, maps or segments only the first two and the last two."""
-    if not isinstance(value, tuple | dict) or len(value) <= 6:
-        return repr(value)
-    if isinstance(value, dict):
-        (opening, closing), entries = "{}", [f"{name!r}: {value[name]!r}" for name in (*value,)[:2] + (*value,)[-2:]]
-    else:
-        (opening, closing), entries = "()", [repr(entry) for entry in value[:2] + value[-2:]]
-    return f"{opening}{', '.join([*entries[:2], '…', *entries[2:]])}; {len(value)} in all{closing}"

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
 from ..errors import UncurseError
-from ..links import get_link, inside, logistic, to_link
+from ..links import logistic, to_link
 from ..threads import chunks
-from ..validation import check_length, check_scores, encode_names
-from .base import ScoreMap, set_fields
+from ..validation import check_scores, encode_names
+from .base import ScoreMap, set_fields, to_prediction
 from .shapes import Affine
 
 if TYPE_CHECKING:
@@ -78,50 +78,7 @@ class Segmented(ScoreMap):
         values = check_scores(scores, self.scale, largest=np.inf)
         names, codes = encode_names(segments, len(values), "segments")
         number = {name: i for i, name in enumerate(self.maps)}
-        return self.by_number(values, np.array([number.get(name, -1) for name in names])[codes])
-
-    def by_number(self, scores: ArrayLike, numbers: NDArray[np.integer[Any]]) -> Array:
-        """Return predictions for segments identified by their position in `maps`.
-
-        Parameters
-        ----------
-        scores : array-like of shape (n,)
-            Scores on the scale of the map.
-        numbers : ndarray of int of shape (n,)
-            Position of each row's segment in `maps`; -1 means the default map.
-
-        Returns
-        -------
-        ndarray of float64 of shape (n,)
-            Predictions.
-
-        Examples
-        --------
-        >>> Segmented(Affine(1.0, 0.0), {"news": Affine(1.0, 1.0)}).by_number([0.0, 0.0], np.array([0, -1]))
-        array([0.73105858, 0.5       ])
-        """
-        values, numbers = check_scores(scores, self.scale, largest=np.inf), np.asarray(numbers)
-        check_length(numbers, len(values), "numbers")
-        if numbers.dtype.kind not in "iu" or numbers.min() < -1 or numbers.max() >= len(self.maps):
-            raise UncurseError(f"numbers must be integers from -1 to {len(self.maps) - 1}")
-        maps = [*self.maps.values(), self.default]  # position -1 is the default
-        out = np.empty(len(values))
-        if all(isinstance(part, Affine) and part.link == self.link for part in maps):
-            # Thousands of segments of few rows: one pass over the rows is much faster than a call per segment.
-            slopes, intercepts = np.array([(part.slope, part.intercept) for part in maps]).T  # type: ignore[attr-defined]
-            link = get_link(self.link)
-            bounds = (link.lower, link.upper) if self.scale == "value" else (0.0, 1.0)
-            for rows in chunks(len(values)):
-                l = to_link(values[rows].astype(np.float64, copy=False), self.scale, self.link)
-                with np.errstate(over="ignore"):
-                    transformed = slopes[numbers[rows]] * l + intercepts[numbers[rows]]
-                out[rows] = inside(link.phi(transformed), *bounds)
-            return out
-        order = np.argsort(numbers, kind="stable")
-        present, starts = np.unique(numbers[order], return_index=True)
-        for i, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
-            out[members] = maps[i](values[members])
-        return out
+        return predict_segments(self, values, np.array([number.get(name, -1) for name in names])[codes])
 
     def _transform(self, l: Float) -> Float:
         return self.default.transform(l)
@@ -136,6 +93,26 @@ class Segmented(ScoreMap):
         """
         maps = {name: part.to_dict() for name, part in self.maps.items()}
         return {"kind": self.kind, "default": self.default.to_dict(), "maps": maps}
+
+
+def predict_segments(score_map: Segmented, scores: Float, numbers: NDArray[np.integer[Any]]) -> Array:
+    """Return predictions for segments that are given by their position in `maps`; -1 means the default map."""
+    maps, link, scale = [*score_map.maps.values(), score_map.default], score_map.link, score_map.scale
+    scores = scores.astype(np.float64, copy=False)
+    lines = [(part.slope, part.intercept) for part in maps if isinstance(part, Affine) and part.link == link]
+    out = np.empty(len(scores))
+    if len(lines) == len(maps):  # one pass, for thousands of segments of few rows
+        slopes, intercepts = np.array(lines).T.copy()
+        for rows in chunks(len(scores)):
+            with np.errstate(over="ignore"):
+                l = slopes[numbers[rows]] * to_link(scores[rows], scale, link) + intercepts[numbers[rows]]
+            out[rows] = to_prediction(l, link, scale)
+        return out
+    order = np.argsort(numbers, kind="stable")
+    present, starts = np.unique(numbers[order], return_index=True)
+    for i, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+        out[members] = maps[i]._predict(scores[members], scale)
+    return out
 
 
 def predicted_cells(score_map: ScoreMap | None, evidence: Evidence) -> dict[str, tuple[Array, Histogram]]:

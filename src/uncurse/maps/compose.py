@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -25,42 +26,22 @@ _SAMPLED = {"logistic": (-40.0, 25.0), "log": (-60.0, 60.0)}
 
 
 def compose(*maps: ScoreMap, scale: str) -> ScoreMap:
-    """Return one map that applies `maps` in order.
+    """Return one map that applies `maps` in order to scores on `scale`, whatever their own scales are.
 
     The result is exact if all maps have the same link, but for curves after curves: these, and continuous maps of
-    different links, are curves with a relative error of 1e-4 of the prediction.
+    different links, are curves with a relative error of 1e-4 of the prediction. Only the first may be a `Segmented`;
+    the others are then applied to each of its maps.
 
-    Parameters
-    ----------
-    *maps : ScoreMap
-        At least one map. Their own scales are ignored. Only the first may be a `Segmented`; the others are then applied
-        to each of its maps.
-    scale : {"logit", "probability", "value"}
-        Scale of the scores that the result takes.
-
-    Returns
-    -------
-    ScoreMap
-        An `Affine`, a `Curve`, a `Steps` or a `Segmented`.
-
-    Examples
-    --------
     >>> compose(Affine(2.0, 1.0), Affine(0.5, 0.0), scale="logit")
     Affine(slope=1.0, intercept=0.5, link='logistic', scale='logit')
     """
-    if not maps:
-        raise UncurseError("no map to apply; pass at least one")
     first, *others = maps
     if isinstance(first, Segmented):
         parts = {name: compose(part, *others, scale=scale) for name, part in first.maps.items()}
         return Segmented(compose(first.default, *others, scale=scale), parts)
-    for part in maps:
-        if not isinstance(part, Affine | Curve | Steps):
-            raise UncurseError(f"cannot compose a {type(part).__name__}; pass Affine, Curve or Steps maps")
+    result: ScoreMap
     result, *rest = (replace(part, scale=scale) for part in maps)  # type: ignore[type-var]
-    for part in rest:
-        result = _pair(result, part)
-    return result
+    return reduce(_pair, rest, result)
 
 
 def _pair(first: Any, second: Any) -> Any:

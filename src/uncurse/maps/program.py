@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -32,18 +32,17 @@ SERVE_SEGMENTS = (
 
 @dataclass(frozen=True)
 class Program:
-    """A map as formula: φ(y[i] + slope[i] · (l − x[i])), where l is the score of the link.
+    """A map as formula: φ(y + slope · (l − x)), where l is the score of the link and x, y, slope are a piece.
 
-    `i` is the number of `edges`, on the scale of the score, or of `link_edges` that are at most the score.
+    The number of the piece is the number of `edges`, on the scale of the score, or of `link_edges` that are at most
+    the score.
     """
 
     scale: str
     link: str
     edges: tuple[float, ...]
     link_edges: tuple[float, ...]
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    slope: tuple[float, ...]
+    pieces: tuple[tuple[float, float, float], ...]
 
     @property
     def valid(self) -> tuple[float, float]:
@@ -58,36 +57,26 @@ class Program:
             return TINY, BELOW_ONE
         return (TINY, float(np.finfo(np.float64).max)) if self.link == "log" else None
 
-    @property
-    def pieces(self) -> list[tuple[float, float, float]]:
-        """A point (x, y) and a slope for each piece."""
-        return list(zip(self.x, self.y, self.slope, strict=True))
-
 
 def compile_map(score_map: ScoreMap) -> Program:
     """Return the program of a map without segments."""
     if isinstance(score_map, Segmented):
         raise UncurseError(f"this map has a map for each segment, and this form has one; {SERVE_SEGMENTS}")
-    edges: Any = ()
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    slope: tuple[float, ...]
+    edges: Sequence[float] = ()
     if isinstance(score_map, Affine):
-        x, y, slope = (0.0,), (score_map.intercept,), (score_map.slope,)
+        pieces = [(0.0, score_map.intercept, score_map.slope)]
     elif isinstance(score_map, Curve):
-        knots, values = np.array(score_map.x), np.array(score_map.y)
-        inner = np.diff(values) / np.diff(knots)
-        edges, x, y = score_map.x, (score_map.x[0], *score_map.x), (score_map.y[0], *score_map.y)
-        slope = (score_map.left, *inner.tolist(), score_map.right)
+        edges, y = score_map.x, score_map.y
+        slopes = [score_map.left, *(np.diff(y) / np.diff(edges)).tolist(), score_map.right]
+        pieces = list(zip([edges[0], *edges], [y[0], *y], slopes, strict=True))
     elif isinstance(score_map, Steps):
-        count = len(score_map.values)
-        edges, x, y = score_map.edges, (score_map.center,) * count, tuple(score_map.values)
-        slope = (score_map.slope,) * count
+        edges = score_map.edges
+        pieces = [(score_map.center, value, score_map.slope) for value in score_map.values]
     else:
         kind = type(score_map).__name__
         raise UncurseError(f"a {kind} map cannot be exported; use an Affine, Curve, Steps or Segmented map")
     on_scale = _to_scale(np.array(edges, np.float64), score_map.link, score_map.scale)
-    return Program(score_map.scale, score_map.link, tuple(on_scale.tolist()), tuple(edges), x, y, slope)
+    return Program(score_map.scale, score_map.link, tuple(on_scale.tolist()), tuple(edges), tuple(pieces))
 
 
 def _to_scale(edges: Array, link: str, scale: str) -> Array:

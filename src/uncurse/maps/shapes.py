@@ -121,17 +121,9 @@ class Curve(ScoreMap):
     def _knots(self) -> tuple[Array, Array]:
         return np.array(self.x), np.array(self.y)
 
-    @cached_property
-    def _may_overshoot(self) -> bool:
-        """Whether rounding of a line may exceed its upper end by more than the rounding of a probability."""
-        return bool(np.abs(self._knots[1]).max() > 100)
-
     def _transform(self, l: Float) -> Float:
         x, y = self._knots
         result: Float = np.interp(l, x, y)
-        if self._may_overshoot:
-            # A line through a large y, evaluated near its upper end, may exceed it by rounding.
-            result = np.minimum(result, np.append(y, np.inf)[np.searchsorted(x, l)])
         result += self.left * np.minimum(l - x[0], 0.0)
         result += self.right * np.maximum(l - x[-1], 0.0)
         return result

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from .. import documents
-from .._types import Array, Float
+from .._types import Array
 from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, fitted_of
-from ..validation import SCALES, check_choice
-from .fold.common import calling_library
-from .fold.files import family, load_scorer
+from .fold import load_family, options_for
+from .fold.common import calling_library, columns_of, map_scores, spaces_of
+from .fold.files import family
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
 _AGREE = 1e-5
@@ -89,10 +89,11 @@ class Verification:
         return documents.dumps("verification", asdict(self))
 
 
-def verify(
-    score_map: ScoreMap | Fitted, before: Score, after: Score, features: Any, *, space: str | None = None
-) -> Verification:
+def verify(score_map: ScoreMap | Fitted, before: Score, after: Score, features: Any) -> Verification:
     """Compare a model, as a function from features to scores, with the folded model.
+
+    Scores of a map of values are values. Others are probabilities if all lie in [0, 1] and the folded model is nearer
+    to the map after them than if they were logits.
 
     Parameters
     ----------
@@ -102,9 +103,6 @@ def verify(
         Functions from features to scores (n,), or to the columns 1 − p and p, as ``predict_proba`` gives.
     features : array or frame
         Input of both, with ``len`` and slices of rows.
-    space : {"logit", "probability", "value"}, optional
-        What they return. By default probabilities if there are two columns, or if all scores are from 0 to 1 and the
-        map takes probabilities; values if the map takes values; else logits.
 
     Returns
     -------
@@ -120,26 +118,23 @@ def verify(
     (True, True)
     """
     score_map = fitted_of(score_map).map
-    outputs = [np.asarray(one(features), np.float64) for one in (before, after)]
-    if not all(np.isfinite(one).all() for one in outputs):
+    with calling_library("a model cannot score these rows", "pass the features of its training (--features)"):
+        (scores, *_), columns = (columns_of(one(features)) for one in (before, after))
+    if not (np.isfinite(scores).all() and np.isfinite(columns).all()):
         raise UncurseError("a model gives scores that are not finite; pass rows that both can score")
-    shapes = [one.shape for one in outputs]
-    space = _space(score_map, outputs) if space is None else check_choice("space", space, SCALES)
-    paired = space == "probability" and all(shape[1:] == (2,) for shape in shapes)
-    scores, folded = (one[:, 1] if paired else one for one in outputs)
-    if scores.ndim != 1 or shapes[0] != shapes[1] or not len(scores):
-        raise UncurseError(f"the models give scores of shape {shapes[0]} and {shapes[1]}; pass one for each row")
     times = [_least(before, after, features[: min(rows, len(scores))]) for rows in (1, _MANY)]
-    wanted, p_wanted, p_folded = _mapped(score_map, scores, folded, space)
-    score_folded = logit(folded) if space == "probability" else folded
-    known = np.abs(wanted) <= (np.inf if space == "value" else _KNOWN)
-    difference = float(np.abs(wanted - score_folded)[known].max(initial=0.0))
-    predictions = [(p_wanted, p_folded), *([(1 - p_wanted, outputs[1][:, 0])] if paired else [])]
+    found = {name: map_scores(score_map, name, scores) for name in spaces_of(score_map, scores, columns)}
+    space, wanted = min(found.items(), key=lambda item: float(np.abs(item[1] - columns).max()))
+    folded, as_is = columns[0], np.asarray
+    to_prediction, to_score = logistic if space == "logit" else as_is, logit if space == "probability" else as_is
+    differences = np.abs(to_score(wanted) - to_score(folded))
+    known = np.abs(to_score(wanted)) <= (np.inf if space == "value" else _KNOWN)
+    largest = float(differences[known].max(initial=0.0))
     return Verification(
         rows=len(scores),
-        reversed_pairs=_reversals(scores, p_wanted if space == "probability" else wanted, folded, difference),
-        score_difference=difference,
-        prediction_difference=max(float(np.abs(one - other).max()) for one, other in predictions),
+        reversed_pairs=_reversals(scores, wanted, folded, largest),
+        score_difference=largest,
+        prediction_difference=float(np.abs(to_prediction(wanted) - to_prediction(columns)).max()),
         largest=float(np.abs(folded).max()) if space == "value" else 1.0,
         one_row=times[0],
         many_rows=times[1],
@@ -147,27 +142,7 @@ def verify(
     )
 
 
-def _space(score_map: ScoreMap, outputs: list[Array]) -> str:
-    """Tell what two models return."""
-    if score_map.scale == "value":
-        return "value"
-    columns = all(one.ndim == 2 and one.shape[1] == 2 for one in outputs)
-    inside = score_map.scale == "probability" and all(((one >= 0) & (one <= 1)).all() for one in outputs)
-    return "probability" if columns or inside else "logit"
-
-
-def _mapped(score_map: ScoreMap, scores: Array, folded: Array, space: str) -> tuple[Float, Float, Float]:
-    """Return the wanted scores (logits, where a prediction is a probability), and both predictions."""
-    if space == "value":
-        return score_map(scores), score_map(scores), folded
-    if space == "probability":
-        wanted = score_map.at_logits(logit(scores)) if score_map.scale == "logit" else score_map(scores)
-        return logit(wanted), wanted, folded
-    wanted = score_map.at_logits(scores)
-    return score_map.transform(scores) if score_map.link == "logistic" else logit(wanted), wanted, logistic(folded)
-
-
-def _reversals(scores: Array, wanted: Float, folded: Array, difference: float) -> int:
+def _reversals(scores: Array, wanted: Array, folded: Array, difference: float) -> int:
     """Neighbors that changed places, or that are one where the map keeps them well apart.
 
     Sums of many trees in single precision differ by `difference` from what was meant, so two can change places by
@@ -181,7 +156,7 @@ def _reversals(scores: Array, wanted: Float, folded: Array, difference: float) -
 
 
 def _least(before: Score, after: Score, features: Any) -> tuple[float, float]:
-    """The least time of each, taken in turns: what else the machine does meets both."""
+    """Return the minimum run time of each, interleaved so that other load affects both."""
     least = [np.inf, np.inf]
     pair = list(enumerate((before, after)))
     end = time.perf_counter() + _SECONDS
@@ -230,16 +205,14 @@ def verify_files(
     >>> from uncurse import Affine
     >>> verify_files(Affine(0.8, -0.1), "model.txt", "folded.txt", "rows.parquet")  # doctest: +SKIP
     """
-    score_map = fitted_of(score_map).map
-    kinds = [family(path) for path in (before, after)]
-    if kinds[0] != kinds[1]:
-        raise UncurseError(f"{before} is {kinds[0]} and {after} is {kinds[1]}; fold keeps the kind, so pass its output")
-    first = load_scorer(Path(before), kinds[0], score_map, output)
-    second = load_scorer(Path(after), kinds[0], score_map, output)
+    kind = family(before)
+    if family(after) != kind:
+        raise UncurseError(f"{before} and {after} are models of two libraries; pass a model and its fold")
+    module, options = load_family(kind), options_for(kind, output=output)
+    first, second = (module.scorers(module.read(Path(path)), **options)[0] for path in (before, after))
     rows = _rows(Path(data), features, first.names, first.categories)
-    with calling_library(f"a model cannot score {rows.shape[1]} columns of {data}", "name the features (--features)"):
-        found = verify(score_map, first.score, second.score, rows, space=first.space)
-        others = _others_differ(first.others(rows), second.others(rows))
+    found = verify(score_map, first.score, second.score, rows)
+    others = _others_differ(first.others(rows), second.others(rows))
     return replace(found, prediction_difference=max(found.prediction_difference, others))
 
 
@@ -260,22 +233,18 @@ def _rows(
     """
     import polars as pl
 
-    with calling_library(f"cannot read {data}", "pass a parquet or CSV file"):
+    remedy = "name the features (--features), and write categories as the codes of the training"
+    with calling_library(f"cannot read the features in {data}", remedy):
         scan = pl.scan_csv(data) if data.suffix == ".csv" else pl.scan_parquet(data)
-        there = list(scan.collect_schema())
-        absent = next((name for name in asked or own or () if name not in there), None)
-        if absent is not None and (asked or len(own or ()) != len(there)):
-            what = f"{data} has no column {absent!r}; there are: {', '.join(there[:20])}"
-            raise UncurseError(f"{what}; pass rows with the features of the model, or name their columns (--features)")
-        frame = scan.select(asked or (own if own and absent is None else there)).collect()
-    texts = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == pl.Boolean)]
-    if texts and len(texts) != len(categories):
-        what = f"column {texts[0]!r} of {data} holds {frame.schema[texts[0]]}, no numbers"
-        raise UncurseError(f"{what}; name the features (--features), or write categories as the codes of the training")
-    codes = [
-        pl.col(name).cast(pl.String).replace_strict([*map(str, values)], [*range(len(values))], default=None)
-        for name, values in zip(texts, categories, strict=False)
-    ]
-    if not len(frame):
+        there = scan.collect_schema()
+        columns = asked or (own if own and set(own) <= set(there) else [*there])
+        texts = [name for name in columns if there[name] == pl.String or there[name] == pl.Categorical]
+        codes = [
+            pl.col(name).cast(pl.String).replace_strict([*map(str, values)], [*range(len(values))], default=None)
+            for name, values in zip(texts, categories, strict=False)
+        ]
+        frame = scan.select(columns).with_columns(codes if len(texts) == len(categories) else ())
+        rows = frame.cast(pl.Float64).collect().to_numpy()
+    if not len(rows):
         raise UncurseError(f"{data} has no rows; pass some that the model can score")
-    return np.ascontiguousarray(frame.with_columns(codes).cast(pl.Float64).to_numpy())
+    return np.ascontiguousarray(rows)

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from ...errors import UncurseError
 from ...maps import ScoreMap
-from ...maps.program import BELOW_ONE, MOST_EXP, SCALES, TINY, compile_map
+from ...maps.program import SCALES, compile_map
 from ...methods.fitted import Fitted, fitted_of
 from ...version import __version__
-
-_KEYWORDS = """auto bool break case catch char class const continue default delete do double else enum explicit export
-extern false float for friend goto if inline int long main mutable namespace new operator private protected public
-register restrict return short signed sizeof static struct switch template this throw true try typedef typeid typename
-union unsigned using virtual void volatile while exp log log1p"""
-_LOGISTIC = "l > -700.0 ? 1.0 / (1.0 + exp(-l)) : exp(l)"
-_LINK_SCORES = {
-    ("logit", "logistic"): (),
-    ("logit", "identity"): (f"l = {_LOGISTIC};",),
-    ("logit", "log"): (f"l = {_LOGISTIC};", f"l = log(l < {TINY!r} ? {TINY!r} : l);"),
-    ("probability", "logistic"): (
-        f"l = l < {TINY!r} ? {TINY!r} : l > {BELOW_ONE!r} ? {BELOW_ONE!r} : l;",
-        "l = log(l) - log1p(-l);",
-    ),
-    ("probability", "log"): (f"l = log(l < {TINY!r} ? {TINY!r} : l);",),
-    ("value", "log"): (f"l = log(l < {TINY!r} ? {TINY!r} : l);",),
-}
-_PREDICTIONS = {"logistic": f"l = {_LOGISTIC};", "log": f"l = exp(l < {MOST_EXP!r} ? l : {MOST_EXP!r});"}
+from .formulas import link_scores, predictions
 
 
 def to_c(score_map: ScoreMap | Fitted, name: str = "uncurse_predict") -> str:
@@ -55,33 +37,37 @@ def to_c(score_map: ScoreMap | Fitted, name: str = "uncurse_predict") -> str:
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise UncurseError(f"{name!r} cannot name a function in C; choose letters and digits, as 'uncurse_predict'")
-    if name in _KEYWORDS.split() or name.isupper():
-        raise UncurseError(f"{name!r} is a name of C or C++ itself; choose another, such as 'uncurse_predict'")
     program = compile_map(fitted_of(score_map).map)
-    (low, high), guard = program.valid, f"{name.upper()}_H"
-    edges, rows = map(repr, program.edges), (f"{{{x!r}, {y!r}, {slope!r}}}" for x, y, slope in program.pieces)
-    body = [f"static const double pieces[{len(program.x)}][3] = {_table(rows)}; /* x, y, slope */"]
-    if program.edges:
-        body += [f"static const double edges[{len(program.edges)}] = {_table(edges)};"]
-    body += ["int piece = 0;", "double l = score;"]
-    body += [f"if (!(score >= {low!r} && score <= {high!r})) return NAN;"]
-    if program.edges:
-        body += [f"int end = {len(program.edges)};", "while (piece < end) {", "    int middle = (piece + end) / 2;"]
-        body += ["    if (score < edges[middle]) end = middle; else piece = middle + 1;", "}"]
-    body += [*_LINK_SCORES.get((program.scale, program.link), ())]
-    body += ["l = pieces[piece][1] + pieces[piece][2] * (l - pieces[piece][0]);"]
-    body += [_PREDICTIONS[program.link]] if program.link in _PREDICTIONS else []
-    if program.bounds is not None:
-        least, most = program.bounds
-        body += [f"return l < {least!r} ? {least!r} : l > {most!r} ? {most!r} : l;"]
-    else:
-        body += ["return l;"]
-    head = f"/* Predict from the served score, {SCALES[program.scale]}; NAN for what is none."
-    lines = [head, f"   Made by uncurse {__version__}. */", f"#ifndef {guard}", f"#define {guard}", ""]
-    lines += ["#include <math.h>", "", f"static inline double {name}(double score)", "{"]
-    lines += [*(f"    {line}" for line in body), "}", "", f"#endif /* {guard} */", ""]
-    return "\n".join(lines)
+    (low, high), guard, count = program.valid, f"{name.upper()}_H", len(program.edges)
+    pieces = ", ".join(f"{{{x!r}, {y!r}, {slope!r}}}" for x, y, slope in program.pieces)
+    edges = ", ".join(map(repr, program.edges)) or "0.0"
+    before, after = (_statements(formulas) for formulas in (link_scores(program), predictions(program)))
+    return f"""/* Predict from the served score, {SCALES[program.scale]}; NAN for other numbers.
+   Made by uncurse {__version__}. */
+#ifndef {guard}
+#define {guard}
+
+#include <math.h>
+
+static inline double {name}(double score)
+{{
+    static const double pieces[{count + 1}][3] = {{{pieces}}}; /* x, y, slope */
+    static const double edges[{max(count, 1)}] = {{{edges}}};
+    int piece = 0, end = {count};
+    double l = score;
+    if (!(score >= {low!r} && score <= {high!r})) return NAN;
+    while (piece < end) {{
+        int middle = (piece + end) / 2;
+        if (score < edges[middle]) end = middle; else piece = middle + 1;
+    }}
+{before}    l = pieces[piece][1] + pieces[piece][2] * (l - pieces[piece][0]);
+{after}    return l;
+}}
+
+#endif /* {guard} */
+"""
 
 
-def _table(parts: Iterable[str]) -> str:
-    return "{" + ", ".join(parts) + "}"
+def _statements(formulas: list[str]) -> str:
+    lines = "".join(f"    l = {formula};\n" for formula in formulas)
+    return re.sub("(min|max)", r"f\1", lines)

@@ -114,13 +114,14 @@ class _Graph:
 
     def transform(self, program: Program, l: str, score: str) -> str:
         """Take scores of the link to scores of the link; pieces are found by `score`."""
-        if not program.edges:
-            (x,), (y,), (slope,) = ([self.constant(v) for v in one] for one in (program.x, program.y, program.slope))
-        else:
+        columns = np.array(program.pieces).T
+        if program.edges:
             piece = self._search(program.link_edges if score == l else program.edges, score)
             rest = _room(len(program.edges)) - len(program.edges)  # the last piece again, where infinity ends up
-            columns = (self.constant([*one, *[one[-1]] * rest]) for one in (program.x, program.y, program.slope))
-            x, y, slope = (self.add("Gather", column, piece, axis=0) for column in columns)
+            padded = np.pad(columns, ((0, 0), (0, rest)), mode="edge")
+            x, y, slope = (self.add("Gather", self.constant(column), piece, axis=0) for column in padded)
+        else:
+            x, y, slope = (self.constant(value) for value in columns[:, 0])
         return self.add("Add", y, self.add("Mul", slope, self.add("Sub", l, x)))
 
     def _at_least(self, l: str, low: float) -> str:

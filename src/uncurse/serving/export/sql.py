@@ -6,6 +6,8 @@ the tree: a parser that tries two readings of every parenthesis, as Spark's does
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ...errors import UncurseError
@@ -13,13 +15,54 @@ from ...links import get_link
 from ...maps import ScoreMap, Segmented, Steps
 from ...maps.program import BELOW_ONE, HIGHEST_LOGIT, LOWEST_LOGIT, MOST_EXP, TINY, Program, compile_map
 from ...methods.fitted import Fitted, fitted_of
-from ...validation import check_choice, warn_user
-from .dialects import BY_NAME, Dialect
+from ...validation import check_choice
 
-_MOST_TEXT = {"bigquery": 1_000_000, "snowflake": 1_000_000}  # characters of a query
 _MODERATE = 100.0  # below, an intercept has as many digits as its prediction needs
-#: Names of the dialects, for messages and command lines.
-DIALECTS = tuple(BY_NAME)
+
+
+@dataclass(frozen=True)
+class _Dialect:
+    """How a SQL dialect writes names, texts and numbers."""
+
+    double: str  # name of the type
+    text: str
+    quote: str  # character around a name
+    escapes: bool = True  # a backslash in a text starts an escape sequence
+    name_escapes: bool = False  # and in a name
+    typed: bool = False  # numbers are cast to `double`: Snowflake does not document the type of 1e0
+
+    def name(self, column: str) -> str:
+        if not column:
+            raise UncurseError("'' names no column; pass the column's name")
+        return _quoted(column, self.quote, self.name_escapes)
+
+    def literal(self, text: str) -> str:
+        return _quoted(text, "'", self.escapes)
+
+    def number(self, value: float, exact: bool = True) -> str:
+        """Write a number with an exponent, or it would be a decimal; with twelve digits unless it must be exact."""
+        text = repr((value if exact else float(f"{value:.12g}")) + 0.0)  # + 0.0 removes the sign of -0.0
+        text = (text if "e" in text else f"{text}e0").replace(".0e", "e")
+        if self.typed:
+            return f"'{text}'::{self.double}"
+        return text if value >= 0 else f"({text})"
+
+
+def _quoted(text: str, quote: str, escapes: bool) -> str:
+    if not escapes:
+        return f"{quote}{text.replace(quote, quote * 2)}{quote}"
+    text = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
+    return quote + "".join(f"\\u{ord(letter):04x}" if letter < " " else letter for letter in text) + quote
+
+
+_DIALECTS = {
+    "duckdb": _Dialect("DOUBLE", "VARCHAR", '"', escapes=False),
+    "spark": _Dialect("DOUBLE", "STRING", "`"),
+    "bigquery": _Dialect("FLOAT64", "STRING", "`", name_escapes=True),
+    "snowflake": _Dialect("DOUBLE", "VARCHAR", '"', typed=True),
+}
+#: Names of the dialects.
+DIALECTS = tuple(_DIALECTS)
 
 
 def to_sql(
@@ -55,7 +98,7 @@ def to_sql(
 CASE WHEN "p"<0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
     """
     score_map = fitted_of(score_map).map
-    form = BY_NAME[check_choice("dialect", dialect, DIALECTS)]
+    form = _DIALECTS[check_choice("dialect", dialect, DIALECTS)]
     if segment is not None and not isinstance(score_map, Segmented):
         raise UncurseError(f"this map has no segments, yet segment={segment!r}; leave it out")
     if segment is None and isinstance(score_map, Segmented):
@@ -69,75 +112,58 @@ CASE WHEN "p"<0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
         parts = score_map.maps.items()
         cases = (f"WHEN {form.literal(name)} THEN {_prediction(part, column, form)}" for name, part in parts)
         result = f"CASE CAST({form.name(str(segment))} AS {form.text}) {' '.join(cases)} ELSE {result} END"
-    low, high = (_number(form, value) for value in compile_map(default).valid)
-    text = f"CASE WHEN CAST({column} AS {form.double}) BETWEEN {low} AND {high} THEN {result} END"
-    if len(text) > _MOST_TEXT.get(dialect, len(text)):
-        warn_user(
-            f"this expression has {len(text):,} characters and a query of {dialect} takes {_MOST_TEXT[dialect]:,}; "
-            "apply the map to the log with `uncurse apply`, or fit fewer segments"
-        )
-    return text
+    low, high = map(form.number, compile_map(default).valid)
+    return f"CASE WHEN CAST({column} AS {form.double}) BETWEEN {low} AND {high} THEN {result} END"
 
 
-def _prediction(score_map: ScoreMap, column: str, form: Dialect) -> str:
+def _prediction(score_map: ScoreMap, column: str, form: _Dialect) -> str:
     """Write the prediction where the score is one."""
     program = compile_map(score_map)
-    # A row may lie exactly on the edge of a step. Curves are continuous: there, nine digits of an edge would do.
+    # A row may lie exactly on the edge of a step. Curves are continuous, so twelve digits of an edge do.
     exact = isinstance(score_map, Steps)
 
     def grow(low: int, high: int) -> str:
         if low == high:
             return _leaf(program, low, column, form)
         middle = (low + high) // 2
-        edge = _number(form, program.edges[middle], exact)
+        edge = form.number(program.edges[middle], exact)
         return f"CASE WHEN {column}<{edge} THEN {grow(low, middle)} ELSE {grow(middle + 1, high)} END"
 
     return grow(0, len(program.edges))
 
 
-def _number(form: Dialect, value: float, exact: bool = True) -> str:
-    """Write a number, with twelve digits unless it must be exact."""
-    return form.number(value if exact else float(f"{value:.12g}")).replace(".0e", "e")
-
-
-def _leaf(program: Program, i: int, column: str, form: Dialect) -> str:
+def _leaf(program: Program, i: int, column: str, form: _Dialect) -> str:
     """Write the prediction in one piece: a number where that is flat."""
     x, y, slope = program.pieces[i]
-    bounds, one = program.bounds, _number(form, 1.0)
+    bounds, one = program.bounds, form.number(1.0)
     if slope == 0.0:
         value = get_link(program.link).phi(np.array([y])).item()
-        return _number(form, value if bounds is None else min(max(value, bounds[0]), bounds[1]))
-    low, high = _link_range(program, i)
+        return form.number(value if bounds is None else min(max(value, bounds[0]), bounds[1]))
+    first, last = (LOWEST_LOGIT, HIGHEST_LOGIT) if program.scale == "probability" else (-np.inf, np.inf)
+    low, high = (first, *program.link_edges, last)[i : i + 2]
     served = _link_score(program, column, form, low, high)
     moderate = program.link != "identity" and abs(slope * x) + abs(y) <= _MODERATE
     if moderate:
-        l = f"{_number(form, y - slope * x, False)} + {_number(form, slope, False)}*{served}"
+        l = f"{form.number(y - slope * x, False)} + {form.number(slope, False)}*{served}"
     else:
-        l = f"{_number(form, y)} + {_number(form, slope)}*({served} - {_number(form, x)})"
+        l = f"{form.number(y)} + {form.number(slope)}*({served} - {form.number(x)})"
     if program.link == "identity":
         return l if bounds is None else _clipped(f"({l})", *bounds, form)
     if program.link == "log":
-        power = f"EXP(LEAST({l},{_number(form, MOST_EXP)}))"
+        power = f"EXP(LEAST({l},{form.number(MOST_EXP)}))"
         return _clipped(power, TINY, bounds[1], form) if bounds is not None else power
     exponent = f"-({l})"
     if moderate:
-        exponent = f"{_number(form, slope * x - y, False)} - {_number(form, slope, False)}*{served}"
+        exponent = f"{form.number(slope * x - y, False)} - {form.number(slope, False)}*{served}"
     ends = (y + slope * (low - x), y + slope * (high - x))
     if ends[0] <= LOWEST_LOGIT or ends[1] >= HIGHEST_LOGIT:
         exponent = _clipped(exponent, -HIGHEST_LOGIT, -LOWEST_LOGIT, form)
     return f"{one}/({one} + EXP({exponent}))"
 
 
-def _link_range(program: Program, i: int) -> tuple[float, float]:
-    """Return the lowest and the highest score of the link in a piece."""
-    low, high = (LOWEST_LOGIT, HIGHEST_LOGIT) if program.scale == "probability" else (-np.inf, np.inf)
-    edges = (low, *program.link_edges, high)
-    return edges[i], edges[i + 1]
-
-
-def _link_score(program: Program, column: str, form: Dialect, low: float, high: float) -> str:
+def _link_score(program: Program, column: str, form: _Dialect, low: float, high: float) -> str:
     """Convert the column to a score of the link, which lies from `low` to `high`."""
-    one, tiny, rest = (_number(form, value) for value in (1.0, TINY, 1.0 - BELOW_ONE))
+    one, tiny, rest = (form.number(value) for value in (1.0, TINY, 1.0 - BELOW_ONE))
     scale, link = program.scale, program.link
     if (scale == "logit" and link == "logistic") or (scale != "logit" and link == "identity"):
         return column
@@ -145,9 +171,9 @@ def _link_score(program: Program, column: str, form: Dialect, low: float, high: 
         if low > LOWEST_LOGIT and high < HIGHEST_LOGIT:
             return f"LN({column}/({one} - {column}))"
         return f"(LN(GREATEST({column},{tiny})) - LN(GREATEST({one} - {column},{rest})))"
-    p = f"({one}/({one} + EXP(LEAST(-{column},{_number(form, -LOWEST_LOGIT)}))))" if scale == "logit" else column
+    p = f"({one}/({one} + EXP(LEAST(-{column},{form.number(-LOWEST_LOGIT)}))))" if scale == "logit" else column
     return p if link == "identity" else f"LN(GREATEST({p},{tiny}))"
 
 
-def _clipped(value: str, low: float, high: float, form: Dialect) -> str:
-    return f"LEAST(GREATEST({value},{_number(form, low)}),{_number(form, high)})"
+def _clipped(value: str, low: float, high: float, form: _Dialect) -> str:
+    return f"LEAST(GREATEST({value},{form.number(low)}),{form.number(high)})"

@@ -1,8 +1,9 @@
 """Fold a map into a model: one file per model family.
 
-To add a family, write a file with `fold_model(score_map, model)`, `scorers(model, score_map)`, the ways to score with
-it, and `rows_for(model)`, blocks of rows to compare on; list it in `_FAMILIES`. If its models are saved in files, tell
-these apart in `files.family`, and add `read(path)` and `write(model, source, target)`.
+To add a family, write a file with `fold_model(score_map, model)`, which yields folded copies, the likeliest first;
+`scorers(model)`, the ways to score with it; and `rows_for(model)`, blocks of rows to compare on. List it in
+`_FAMILIES`. If its models are saved in files, tell these apart in `files.family`, and add `read(path)` and
+`write(model, source, target)`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any
 
 from ...errors import UncurseError
 from ...methods.fitted import fitted_of
-from .common import check_fold, refused
+from ...optional import needing
+from .common import ELSEWHERE, calling_library, check_fold, refused
 
 # Libraries, and files of this package. The first match counts: estimators of LightGBM are also of scikit-learn.
 _FAMILIES = ("torch", "onnx", "lightgbm", "xgboost", "catboost", "sklearn")
-# Options, the family that takes each, and its name in messages.
-_OPTIONS = {"layer": ("torch", "a torch module"), "output": ("onnx", "an ONNX model")}
+_OPTIONS = {"layer": "torch", "output": "onnx"}  # the family that takes each
 
 
 def fold(
@@ -40,7 +41,7 @@ def fold(
         for such an ONNX model. By default rows are drawn from the split thresholds or at random; models whose input
         cannot be drawn need it.
     layer : str, optional
-        Name of the last linear layer of a torch module or state dict.
+        Name of the last linear layer of a torch module; a state dict needs it.
     output : str, optional
         Name of the score, if an ONNX model has several outputs.
 
@@ -64,22 +65,40 @@ def fold(
     score_map = fitted_of(score_map).map
     if model is None:
         raise UncurseError("there is no model to fold into; pass one")
-    family = _family(model)
-    given = {name: value for name, value in (("layer", layer), ("output", output)) if value is not None}
-    for name in given:
-        if _OPTIONS[name][0] != family:
-            raise UncurseError(f"{name} is for {_OPTIONS[name][1]}; leave it out")
+    family, what = _family(model), f"this {type(model).__name__}"
+    options = options_for(family, layer=layer, output=output)
     if family is None:
-        raise refused(f"{type(model).__name__} is no model that can be folded")
-    module = import_module(f"{__name__}.{family}")
-    if family == "torch":  # which layer makes the output, the comparison itself finds
-        return module.fold_model(score_map, model, X=X, **given)
-    folded = module.fold_model(score_map, model, **given)
-    blocks = module.rows_for(model) if X is None else [X]
-    if blocks:
-        pairs = zip(*(module.scorers(one, score_map, **given) for one in (model, folded)), strict=True)
-        check_fold(score_map, list(pairs), blocks, f"this {type(model).__name__}")
-    return folded
+        raise refused(f"{what} is no model that can be folded")
+    module, error = load_family(family), None
+    with calling_library(f"{what} cannot be folded", f"pass a fitted model that ends in one sum, or {ELSEWHERE}"):
+        blocks = module.rows_for(model) if X is None else [X]
+        for folded in module.fold_model(score_map, model, **options):
+            if not blocks:
+                return folded
+            try:
+                pairs = zip(*(module.scorers(one, **options) for one in (model, folded)), strict=True)
+                for before, after in pairs:
+                    check_fold(score_map, before, after, blocks, what)
+                return folded
+            except UncurseError as reason:
+                error = error or reason
+    assert error is not None
+    raise error
+
+
+def load_family(family: str) -> Any:
+    """Return the module of a family, which imports its library."""
+    with needing(family):
+        return import_module(f"{__name__}.{family}")
+
+
+def options_for(family: str | None, **options: str | None) -> dict[str, str]:
+    """Return the options that are set; refuse one of another family."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, value in given.items():
+        if _OPTIONS[name] != family:
+            raise UncurseError(f"{name}={value!r} is for models of {_OPTIONS[name]}; leave it out")
+    return given
 
 
 def _family(model: Any) -> str | None:
