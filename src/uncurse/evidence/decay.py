@@ -42,28 +42,23 @@ def check_half_life(half_life: Any) -> float:
     return value
 
 
-def check_factor(factor: Any, total: float) -> float:
-    """Return a factor in (0, 1] for weights that add up to `total`."""
-    value = check_number(factor, "factor")
-    if not 0 < value <= 1:
+def check_factor(factor: Any, total: float) -> None:
+    """Raise an error unless a factor for weights that add up to `total` is in (0, 1] and leaves some weight."""
+    if not 0 < check_number(factor, "factor") <= 1:
         raise UncurseError(f"factor={factor!r}; pass a number above 0 and at most 1")
-    if total > 0 and not total * value >= _LEAST_WEIGHT:
-        raise UncurseError(f"factor={factor!r} leaves a total weight of {total * value:.1g}; start with new evidence")
-    return value
+    if total > 0 and not total * factor >= _LEAST_WEIGHT:
+        raise UncurseError(f"factor={factor!r} leaves a total weight of {total * factor:.1g}; start with new evidence")
 
 
 def decay_factor(elapsed: float, half_life: float) -> float:
     """Return the factor of weights after some time, at least 1e-30: older rows then have no weight to rounding."""
-    return max(math.exp2(-min(elapsed / half_life, 1000.0)), _LEAST_FACTOR)
+    return max(math.exp2(-elapsed / half_life), _LEAST_FACTOR)
 
 
 def duration_seconds(text: str, name: str = "half_life") -> float:
     """Return the seconds of a duration such as 3d, 36h, 90m or 2w."""
-    found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([mhdw])\s*", text, re.ASCII)
-    try:
-        seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    except ValueError:
-        seconds = 0.0
+    found = re.fullmatch(r"\s*(\d*\.?\d+)\s*([mhdw])\s*", text, re.ASCII)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
     if not 0 < seconds < math.inf:
         raise UncurseError(f"{name} is {text!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w")
     return seconds
