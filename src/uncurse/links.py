@@ -94,13 +94,6 @@ def inside(values: Float, lower: float, upper: float, out: Float | None = None) 
     return np.clip(values, low, high, out=out)
 
 
-def normal_cdf(scores: Float) -> Float:
-    """Compute the distribution function of the standard normal."""
-    from scipy.special import ndtr  # slow to import
-
-    return ndtr(scores)
-
-
 def _logistic_slope(scores: Float) -> Float:
     return logistic(scores) * logistic(np.negative(scores))
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import expit, ndtr
+from scipy.special import expit
 
 from uncurse.errors import UncurseError
-from uncurse.links import LINKS, check_space, get_link, inside, logistic, logit, normal_cdf, to_link
+from uncurse.links import LINKS, check_space, get_link, inside, logistic, logit, to_link
 
 EPS = np.finfo(np.float64).eps
 FLOATS = [np.float32, np.float64]
@@ -88,11 +88,6 @@ def test_inside_clips_only_values_outside_the_interval(dtype):
     assert inside(values, 0.0, 1.0).dtype == dtype
     np.testing.assert_array_equal(inside(values, 0.5, np.inf)[[2, 4]], [np.nextafter(dtype(0.5), dtype(1)), 2])
     np.testing.assert_array_equal(inside(values, -np.inf, np.inf), values)
-
-
-def test_normal_cdf_is_the_normal_distribution_function():
-    l = np.linspace(-37, 8, 1001)
-    np.testing.assert_array_equal(normal_cdf(l), ndtr(l))
 
 
 @pytest.mark.parametrize("link", LINKS)

@@ -113,7 +113,7 @@ def from_arrays(
         raise UncurseError(f"the scores have shape {array.shape}; pass rows (n, S) with the served model in column 0")
     if array.shape[1] > max(64, len(array)):
         raise UncurseError(f"the scores have shape {array.shape}; columns are replicas: pass the transpose")
-    weights = check_weights(sample_weight, len(array), summed=True)
+    weights = check_weights(sample_weight, len(array))
     y = None if labels is None else check_labels(labels, len(array))
     if not isinstance(spec, LogSpec | None):
         raise UncurseError(f"spec is a {type(spec).__name__}; pass a LogSpec")

@@ -76,7 +76,7 @@ class Histogram(PlainData):
         """Check rows and add them: logits (n,) or (n, S), the served one first, labels (0 or 1) and weights."""
         values = check_scores(logits, "logit", ndim=2 if np.ndim(logits) > 1 else 1)
         y = None if labels is None else check_labels(labels, len(values))
-        return self.add(values, y, check_weights(sample_weight, len(values), summed=True))
+        return self.add(values, y, check_weights(sample_weight, len(values)))
 
     def add(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> Histogram:
         """Add valid rows, of logits (n,) or (n, S)."""

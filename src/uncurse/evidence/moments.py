@@ -46,7 +46,7 @@ class Moments(PlainData):
         values = check_numbers(scores, "scores")
         if values.ndim != 2 or not values.size:
             raise UncurseError(f"the scores have shape {values.shape}; pass a column per replica, shape (n, S)")
-        return self.add(values, check_weights(sample_weight, len(values), summed=True))
+        return self.add(values, check_weights(sample_weight, len(values)))
 
     def add(self, values: Float, weights: Array | None) -> Moments:
         """Add rows of numbers; raise UncurseError if some are not finite, which their sums show."""
