@@ -562,8 +562,6 @@ def test_invalid_rows_are_named(metric, y, p, weights, message):
         (lambda: log_loss_reduction(Y, P, [0.1, 0.2, 3.0]), "p holds 3"),
         (lambda: log_loss_reduction([0], [0.5], [0.0]), "baseline"),
         (lambda: evaluate_log([1.0]), "log is of type list"),
-        (lambda: evaluate_log(LOG, 0.5), "score_map is a float"),
-        (lambda: evaluate_log(LOG, values=5), "values is of type int"),
         (lambda: evaluate_log(LOG, alphas=[]), "alphas is empty"),
         (lambda: evaluate(Y, P, 1.0).column("bins"), "name='bins'"),
     ],
