@@ -117,9 +117,9 @@ def test_rows_of_weight_zero_do_not_contribute():
     assert moments.rows == 40
 
 
-def test_repeated_and_decayed_moments_have_the_same_means():
+def test_scaled_moments_have_the_same_means():
     moments = Moments().update(pool_of(300))
-    same = moments.repeated(3).decayed(0.25)
+    same = moments.scaled(0.25, 0.25**2 * 3)
     assert (same.weight, same.effective_rows, moments.effective_rows) == (75, pytest.approx(100), 300)
     np.testing.assert_allclose(same.covariance, moments.covariance, rtol=1e-12)
     np.testing.assert_array_equal(same.mean, moments.mean)

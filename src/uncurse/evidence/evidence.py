@@ -20,23 +20,6 @@ from .spec import LogSpec
 class Evidence(Document):
     """Sufficient statistics of a set of rows, for all methods and metrics.
 
-    Parameters
-    ----------
-    spec : LogSpec
-        Description of the columns.
-    moments : Moments
-        Weights, means and covariances of the replica scores, on the link.
-    served : Histogram, optional
-        Rows by served logit. None for regression, and if an array was summed up without histograms.
-    replicas : Histogram, optional
-        Rows by the logits of all replicas; None for a single score column as well.
-    segments : dict of str to Evidence
-        Evidence of each segment of rows.
-    sources : tuple of str
-        Files that were read.
-    as_of : str, optional
-        Date and time (ISO 8601) of the newest rows, kept in UTC; None if unknown.
-
     Examples
     --------
     >>> spec = LogSpec(("s0", "s1"))
@@ -47,13 +30,13 @@ class Evidence(Document):
 
     _kind: ClassVar[str] = "evidence"
     _wanted: ClassVar[str] = "evidence, which `uncurse collect` writes"
-    spec: LogSpec
-    moments: Moments
-    served: Histogram | None = None
-    replicas: Histogram | None = None
+    spec: LogSpec  # the columns
+    moments: Moments  # of the replica scores, on the link
+    served: Histogram | None = None  # rows by served logit; None for regression, and without histograms
+    replicas: Histogram | None = None  # rows by the logits of all replicas; None for a single score as well
     segments: Mapping[str, Evidence] = field(default_factory=dict)
-    sources: tuple[str, ...] = ()
-    as_of: str | None = None
+    sources: tuple[str, ...] = ()  # files that were read
+    as_of: str | None = None  # date and time (ISO 8601) of the newest rows, in UTC; None if unknown
 
     def __post_init__(self) -> None:
         if self.as_of is not None:
@@ -140,7 +123,7 @@ class Evidence(Document):
         check_factor(factor, self.weight)
         least = NEGLIGIBLE * self.weight
         segments = {name: part.decayed(factor) for name, part in self.segments.items() if part.weight > least}
-        return replace(self._each(lambda part: part.decayed(factor)), segments=segments)
+        return replace(self._each(lambda part: part.scaled(factor, factor**2)), segments=segments)
 
     def repeated(self, times: float) -> Evidence:
         """Return the evidence of rows that each occur several times, such as rows that several models scored.
@@ -157,7 +140,7 @@ class Evidence(Document):
         Evidence
             Without segments.
         """
-        return replace(self._each(lambda part: part.repeated(times)), segments={})
+        return replace(self._each(lambda part: part.scaled(1.0, times)), segments={})
 
     def with_segments(self, segments: Mapping[str, Evidence]) -> Evidence:
         """Return this evidence with the evidence of its segments.

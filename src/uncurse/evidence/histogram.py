@@ -151,22 +151,13 @@ class Histogram(PlainData):
         same._coarsen(level)
         return same
 
-    def repeated(self, times: float) -> Histogram:
-        """Return the histogram of rows that each occur several times: the effective number of rows is divided."""
-        return self._scaled(1.0, times)
-
-    def decayed(self, factor: float) -> Histogram:
-        """Return the histogram with all weights multiplied by a factor, without cells below 1e-15 of the weight."""
-        same = self._scaled(factor, factor**2)
-        kept = same.weight > NEGLIGIBLE * same.weight.sum()
-        same._keys, same._sums = same._keys[kept], same._sums[:, kept]
-        same.column_sums = same.column_sums * factor
-        return same
-
-    def _scaled(self, factor: float, of_squares: float) -> Histogram:
-        self._flush()
+    def scaled(self, factor: float, of_squares: float) -> Histogram:
+        """Return the same rows with Σw multiplied by one factor and Σw² by another; drop cells below 1e-15 of Σw."""
+        kept = self.weight > NEGLIGIBLE * self.weight.sum()
         same = copy.copy(self)
-        same._sums = self._sums * np.array([[factor], [factor], [of_squares], [of_squares], [factor]])
+        same._keys = self._keys[kept]
+        same._sums = self._sums[:, kept] * np.array([[factor], [factor], [of_squares], [of_squares], [factor]])
+        same.column_sums = self.column_sums * factor
         return same
 
     @property

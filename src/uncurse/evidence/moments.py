@@ -86,16 +86,10 @@ class Moments(PlainData):
         self.weight, self.weight_squares = total, self.weight_squares + other.weight_squares
         return self
 
-    def repeated(self, times: float) -> Moments:
-        """Return the moments of rows that each occur several times: the effective number of rows is divided."""
+    def scaled(self, factor: float, of_squares: float) -> Moments:
+        """Return the moments of the same rows with Σw multiplied by one factor and Σw² by another."""
         same = copy.copy(self)
-        same.weight_squares = self.weight_squares * times
-        return same
-
-    def decayed(self, factor: float) -> Moments:
-        """Return the moments of the same rows with all weights multiplied by a factor."""
-        same = copy.copy(self)
-        same.weight, same.weight_squares = self.weight * factor, self.weight_squares * factor**2
+        same.weight, same.weight_squares = self.weight * factor, self.weight_squares * of_squares
         same.scatter = self.scatter * factor
         return same
 
