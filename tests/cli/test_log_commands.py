@@ -262,7 +262,7 @@ def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message,
         ("evaluate log.parquet --scores s1 --label click --top 3", "uncurse: --top is '3'; pass a share"),
         ("evaluate labeled.json --map segments.json", "segments.json has a map for each segment; collect labeled"),
         ("evaluate log.parquet --scores s1 --label click --map day.json", "day.json is of kind 'evidence'; pass a map"),
-        ("evaluate log.parquet --scores s1 --label click --negative-sampling-rate 0", "pass the share of negatives ke"),
+        ("evaluate log.parquet --scores s1 --label click --negative-sampling-rate 0", "negative_sampling_rate"),
         ("evaluate log.parquet --scores s1 --label click --report no/r.html", "cannot write --report no/r"),
     ],
 )

@@ -27,7 +27,6 @@ from .histogram import Histogram, ReplicaTable
 from .moments import Moments
 from .spec import LogSpec
 
-_MAX_COLUMNS = 1_000  # an array with more columns is probably transposed
 _CHUNK = 1 << 18  # rows whose scores are converted at once
 _THREAD_ROWS = 1 << 18  # rows for which another thread is worth starting
 
@@ -168,8 +167,6 @@ def sample_table(scores: Float, spec: LogSpec, most: int) -> ReplicaTable:
 
 def column_names(count: int) -> tuple[str, ...]:
     """Return names for the columns of an array."""
-    if count > _MAX_COLUMNS:
-        raise UncurseError(f"there are {count} score columns; columns are replicas: pass the transpose")
     return tuple(f"column {i}" for i in range(count))
 
 

@@ -328,10 +328,9 @@ class _Box:
 
 def _extent(numbers: Float) -> tuple[int, int]:
     """Return the first and the last cell of a box around the bulk of a sample."""
-    # 12 standard deviations hold every row of a well-behaved pool; outliers are sorted instead.
     sample = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
-    center, spread = float(np.median(sample)), float(sample.std())
-    low, high = max(numbers.min(), center - 12 * spread), min(numbers.max(), center + 12 * spread)
+    ends = np.clip(outlier_fences(sample, np.ones(len(sample))), numbers.min(), numbers.max())
+    low, high = ends.tolist()
     margin = _MARGIN * (high - low) + 4
     return int(low - margin), int(high + margin)
 

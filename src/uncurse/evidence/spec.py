@@ -11,7 +11,7 @@ import numpy as np
 from ..documents import PlainData
 from ..errors import UncurseError
 from ..links import check_space
-from ..validation import check_count
+from ..validation import check_count, check_share
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,9 @@ def check_negative_sampling_rate(rate: Any, scale: str) -> float | None:
     """Return a negative-sampling rate in (0, 1], or None; raise UncurseError for other values and for regression."""
     if rate is None:
         return None
-    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not 0 < rate <= 1:
-        raise UncurseError(
-            f"negative_sampling_rate={rate!r}; pass the share of negatives kept in training, such as 0.1"
-        )
     if scale == "value":
         raise UncurseError("negative_sampling_rate applies to logits and probabilities; leave it out for scale='value'")
-    return float(rate)
+    return check_share(rate, "negative_sampling_rate")
 
 
 def _check_name(role: str, name: object) -> None:
