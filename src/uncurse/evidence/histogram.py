@@ -175,7 +175,7 @@ class Histogram(PlainData):
     def bounds(self) -> tuple[Array, Array]:
         """Lowest and highest logit of each cell of served logits."""
         width = FINEST * 2.0**self.level
-        low = _unpack(self._keys)[0]
+        low = _unpack(self._keys)[0].astype(np.float64)
         return _expand(low * width), _expand((low + 1) * width)
 
     @property
@@ -419,7 +419,7 @@ def _least_level(keys: Keys, level: int) -> int:
 
     def fits(coarser: int) -> bool:
         ascending = np.sort(_coarser(keys, coarser - level))
-        return np.count_nonzero(np.diff(ascending)) < MAX_CELLS
+        return bool(np.count_nonzero(np.diff(ascending)) < MAX_CELLS)
 
     return bisect_left(range(_MAX_LEVEL), True, level, key=fits)
 
