@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from numbers import Real
 from typing import Any
 
 from ..errors import UncurseError
-from ..validation import check_number
+from ..validation import check_share
 
 #: Cells with a smaller share of the weight are dropped when weights decay: a file that decays every day for years then
 #: stays small, and no result changes by more than rounding.
@@ -34,18 +35,14 @@ def utc_time(time: Any, name: str = "as_of") -> str:
 
 def check_half_life(half_life: Any) -> float:
     """Return a half-life: a positive number of periods, or infinity if nothing decays."""
-    if isinstance(half_life, float) and half_life == math.inf:
-        return math.inf
-    value = check_number(half_life, "half_life")
-    if not value > 0:
+    if isinstance(half_life, bool) or not isinstance(half_life, Real) or not half_life > 0:
         raise UncurseError(f"half_life={half_life!r}; pass a positive number of periods, such as 3")
-    return value
+    return float(half_life)
 
 
 def check_factor(factor: Any, total: float) -> None:
     """Raise an error unless a factor for weights that add up to `total` is in (0, 1] and leaves some weight."""
-    if not 0 < check_number(factor, "factor") <= 1:
-        raise UncurseError(f"factor={factor!r}; pass a number above 0 and at most 1")
+    check_share(factor, "factor")
     if total > 0 and not total * factor >= _LEAST_WEIGHT:
         raise UncurseError(f"factor={factor!r} leaves a total weight of {total * factor:.1g}; start with new evidence")
 
