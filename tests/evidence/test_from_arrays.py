@@ -146,6 +146,7 @@ def test_sums_of_batches_merge_to_the_evidence_of_all_rows():
     expected = from_arrays(scores, y, spec=spec, sample_weight=w)
     assert total.evidence().served.to_dict()["cells"] == expected.served.to_dict()["cells"]
     np.testing.assert_allclose(total.evidence().moments.covariance, expected.moments.covariance, rtol=1e-12)
+    assert total.evidence().rows == expected.rows == 500
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -113,7 +113,7 @@ def collect_spec(
         warn_user(f"{count:,} rows have no {column}{' yet' if settled else ''}; they are not counted")
     if not part.rows:
         raise UncurseError(f"{name}: there are no rows; pass a log that holds some")
-    if part.evidence is None:
+    if part.evidence is None or not part.evidence.weight:
         raise UncurseError(f"{name}: every weight in column {spec.weight!r} is zero; give some row a positive weight")
     if spec.scale == "logit":
         warn_of_probabilities(spec.scores[0], part.low, part.high, part.evidence.rows, scale_remedy)
