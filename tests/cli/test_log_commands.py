@@ -373,7 +373,7 @@ def test_maps_that_were_fitted_with_other_options_are_not_compared(run):
         ("apply map.json log.csv --scores s1 --column '' -o o.csv", "new column is empty"),
         ("evaluate log.parquet --scores s1 --label click --request request --value w", "--value and --request exclude"),
         ("collect log.parquet --scores s1,s2 --label click --weight click -o x.json", "column 'click' is named twice"),
-        ("collect log.parquet --scores s1,click --label click -o x.json", "as score and as label"),
+        ("collect log.parquet --scores s1,click --label click -o x.json", "column 'click' is named twice"),
         ("collect gaps.parquet --scores s1 --request request -o x.json", "column 'request', row 1 is missing"),
     ],
 )
