@@ -35,7 +35,7 @@ def utc_time(time: Any, name: str = "as_of") -> str:
 
 def check_half_life(half_life: Any) -> float:
     """Return a half-life: a positive number of periods, or infinity if nothing decays."""
-    if isinstance(half_life, bool) or not isinstance(half_life, Real) or not half_life > 0:
+    if isinstance(half_life, bool) or not isinstance(half_life, Real) or not float(half_life) > 0:
         raise UncurseError(f"half_life={half_life!r}; pass a positive number of periods, such as 3")
     return float(half_life)
 
