@@ -138,6 +138,8 @@ def _sums(values: Float, weights: Array | None, shift: Array) -> tuple[Array, Ar
     count = values.shape[1]
     step = min(max(1024, _STEP // count), len(values))
     buffer = np.empty((count, step))
+    if count == 2 and values.flags.c_contiguous and weights is None and not shift.any():
+        return _sums_of_pairs(values, buffer.reshape(-1))
     first, second = np.zeros(count), np.zeros((count, count))
     for rows in chunks(len(values), step):
         chunk = values[rows]
@@ -151,3 +153,19 @@ def _sums(values: Float, weights: Array | None, shift: Array) -> tuple[Array, Ar
             for j in range(i, count):
                 second[i, j] += np.dot(weighted, columns[j])  # unlike @, it lets other threads run
     return first, second + np.triu(second, 1).T
+
+
+def _sums_of_pairs(values: Float, buffer: Array) -> tuple[Array, Array]:
+    """Do the same for two replicas as z = a + bi: Σz² = Σa² − Σb² + 2iΣab and Σ|z|² need no transposed copy."""
+    first, squares, moduli = 0j, 0j, 0.0
+    for rows in chunks(len(values), len(buffer) // 2):
+        chunk = values[rows].reshape(-1)
+        row = buffer[: len(chunk)]
+        row[...] = chunk
+        z = row.view(np.complex128)
+        first += complex(z.sum())
+        squares += complex(np.dot(z, z))
+        moduli += float(np.dot(row, row))
+    both = squares.imag / 2
+    second = [[(moduli + squares.real) / 2, both], [both, (moduli - squares.real) / 2]]
+    return np.array([first.real, first.imag]), np.array(second)
