@@ -35,18 +35,6 @@ class Link:
 def logistic(scores: ArrayLike) -> Float:
     """Compute 1 / (1 + exp(−l)), clipped into the open interval (0, 1).
 
-    Parameters
-    ----------
-    scores : array-like
-        Logits of any shape.
-
-    Returns
-    -------
-    ndarray of float32 or float64
-        Probabilities, never exactly 0 or 1.
-
-    Examples
-    --------
     >>> logistic(np.array([-800.0, 0.0, 800.0])) > 0
     array([ True,  True,  True])
     """
@@ -59,20 +47,8 @@ def logistic(scores: ArrayLike) -> Float:
 
 
 def logit(probabilities: ArrayLike) -> Float:
-    """Compute log(p / (1 − p)); 0 and 1 give the largest finite logits of the dtype.
+    """Compute log(p / (1 − p)); values outside (0, 1) give the largest finite logits of the dtype.
 
-    Parameters
-    ----------
-    probabilities : array-like
-        Values of any shape; those outside (0, 1) are clipped.
-
-    Returns
-    -------
-    ndarray of float32 or float64
-        Finite logits.
-
-    Examples
-    --------
     >>> logit([0.5, 1.0]).round(2)
     array([ 0.  , 36.74])
     """
@@ -92,13 +68,6 @@ def inside(values: Float, lower: float, upper: float, out: Float | None = None) 
     low = np.finfo(dtype).tiny if lower == 0.0 else np.nextafter(dtype.type(lower), dtype.type(np.inf))
     high = np.nextafter(dtype.type(upper), dtype.type(-np.inf))
     return np.clip(values, low, high, out=out)
-
-
-def normal_cdf(scores: Float) -> Float:
-    """Compute the distribution function of the standard normal."""
-    from scipy.special import ndtr  # slow to import
-
-    return ndtr(scores)
 
 
 def _logistic_slope(scores: Float) -> Float:

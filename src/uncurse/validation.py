@@ -6,7 +6,6 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -39,7 +38,7 @@ def warn_user(message: str) -> None:
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     """Return `value` if it is one of `choices`; otherwise raise an error that lists them."""
     if not isinstance(value, str) or value not in choices:
-        raise UncurseError(f"{name}={_shown(value)} is unknown; choose one of {', '.join(choices)}")
+        raise UncurseError(f"{name}={value!r:.80} is unknown; choose one of {', '.join(choices)}")
     return value
 
 
@@ -47,7 +46,7 @@ def check_number(value: Any, name: str) -> float:
     """Return `value` as a float if it is a finite real number; refuse strings and booleans."""
     number = _as_float(value)
     if not math.isfinite(number):
-        raise UncurseError(f"{name} is {_shown(value)}; pass a finite number")
+        raise UncurseError(f"{name} is {value!r:.80}; pass a finite number")
     return number
 
 
@@ -55,43 +54,29 @@ def check_share(alpha: Any, name: str = "alpha") -> float:
     """Return `alpha` as a float if it lies in (0, 1]."""
     share = _as_float(alpha)
     if not 0 < share <= 1:
-        raise UncurseError(f"{name}={_shown(alpha)} is not a share; pass a number above 0 and at most 1, such as 0.02")
+        raise UncurseError(f"{name}={alpha!r:.80} is not a share; pass a number above 0 and at most 1, such as 0.02")
     return share
 
 
 def check_flag(value: Any, name: str) -> bool:
     """Return `value` as a bool if it is one."""
     if not isinstance(value, bool | np.bool_):
-        raise UncurseError(f"{name}={_shown(value)}; pass True or False")
+        raise UncurseError(f"{name}={value!r:.80}; pass True or False")
     return bool(value)
 
 
 def check_count(value: Any, name: str, largest: int | None = None) -> int:
     """Return `value` as an int if it is an integer of at least 1, and at most `largest`; booleans are refused."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        raise UncurseError(f"{name}={_shown(value)}; pass an integer, 1 or more")
+        raise UncurseError(f"{name}={value!r:.80}; pass an integer, 1 or more")
     if largest is not None and int(value) > largest:
-        raise UncurseError(f"{name}={_shown(value)} is too large; pass at most {largest:,}")
+        raise UncurseError(f"{name}={value!r:.80} is too large; pass at most {largest:,}")
     return int(value)
 
 
 def _as_float(value: object) -> float:
     """Convert a real number to a float; return NaN for anything else, such as text and booleans."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _shown(value: object) -> str:
-    """Show a value in a message; Python refuses to print integers of more than 4,300 digits."""
-    try:
-        text = repr(value)
-    except ValueError:
-        return "too large"
-    return text if len(text) <= 80 else text[:77] + "..."
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
 
 
 # ---------------------------------------------------------------------------- arrays
@@ -111,9 +96,7 @@ def check_numbers(values: ArrayLike, name: str) -> Float:
         return array
     if array.dtype.kind not in "biuf":
         remedy = "convert it to float first"
-        if isinstance(values, Mapping):
-            remedy = "pass one array, and call this for each"
-        elif array.dtype.kind in "US" and array.size and name in ("y", "labels"):
+        if array.dtype.kind in "US" and array.size and name in ("y", "labels"):
             classes, counts = np.unique(array, return_counts=True)
             remedy = f"compare it with the class that counts, such as {name} == {str(classes[counts.argmin()])!r}"
         raise UncurseError(
@@ -202,12 +185,10 @@ def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArr
     return y
 
 
-def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False) -> Array | None:
-    """Return sample weights as float64, one per row: finite, at least 0, not all 0. None stays None.
+def check_weights(weights: ArrayLike | None, rows: int) -> Array | None:
+    """Return sample weights as float64, one per row: at least 0, with the largest in [1e-100, 1e100]. None stays None.
 
-    Only ratios of weights matter, so weights are divided by the largest if it lies outside [1e-100, 1e100], and weights
-    below 1e-50 of the largest become 0: squares of weights must neither overflow nor vanish. With `summed`, such
-    weights are an error instead, because these rows are added to rows with other weights.
+    Squares of weights must neither overflow nor vanish.
     """
     if weights is None:
         return None
@@ -219,14 +200,9 @@ def check_weights(weights: ArrayLike | None, rows: int, *, summed: bool = False)
     largest = w.max(initial=0.0)
     if largest == 0:
         raise UncurseError("every sample_weight is zero; give some row a positive weight")
-    negligible = (w < 1e-50 * largest) & (w > 0)
-    if negligible.any():
-        w = np.where(negligible, 0.0, w)
-    if 1e-100 <= largest <= 1e100:
-        return w
-    if summed or not 1e-300 <= largest <= 1e300:
+    if not 1e-100 <= largest <= 1e100:
         raise UncurseError(f"the largest sample_weight is {largest:g}; rescale the weights, only their ratios matter")
-    return np.asarray(w / largest)
+    return w
 
 
 def effective_rows(weights: Array) -> float:
@@ -261,25 +237,15 @@ def encode_names(values: ArrayLike, rows: int, name: str) -> tuple[list[str], ND
         raise UncurseError(f"{name} must be a list of names, text or numbers: {error}") from None
     text = []
     for i, value in enumerate(distinct):
-        remedy = _name_remedy(value)
-        if remedy:
-            raise UncurseError(f"{name}[{np.argmax(codes == i)}] is {_shown(value)}; {remedy}")
+        if is_missing(value) or isinstance(value, bytes) or np.ndim(value) > 0:
+            raise UncurseError(
+                f"{name}[{np.argmax(codes == i)}] is {value!r:.80}; pass text or numbers, 'unknown' if missing"
+            )
         whole = isinstance(value, float | np.floating) and value.is_integer()
         text.append(str(int(value) if whole else value))
     names = sorted(set(text))
     number = {each: i for i, each in enumerate(names)}
     return names, np.array([number[each] for each in text], np.intp)[codes]
-
-
-def _name_remedy(value: Any) -> str:
-    """Return what to do about a value that cannot be a name, or an empty text."""
-    if isinstance(value, str):
-        return "rename it: it ends in a null character, which arrays drop" if value.endswith("\0") else ""
-    if isinstance(value, int):
-        return ""
-    if is_missing(value):
-        return "fill missing values, for example with 'unknown'"
-    return "pass text or numbers" if isinstance(value, bytes) or np.ndim(value) > 0 else ""
 
 
 def segment_rows(segments: ArrayLike, rows: int, name: str = "segments") -> tuple[list[str], list[NDArray[np.intp]]]:

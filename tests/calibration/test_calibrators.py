@@ -298,7 +298,6 @@ def test_labels_of_one_class_are_an_error(method, label, missing):
     ("method", "options", "message"),
     [
         ("plat", {}, "calibrator='plat'"),
-        ("dirichlet", {}, "use 'beta'"),
         ("platt", {"n_bins": 5}, "n_bins"),
         ("histogram", {"bins": 5}, "bins"),
         ("histogram", {"n_bins": 0}, "n_bins=0"),

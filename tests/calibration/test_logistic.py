@@ -113,12 +113,6 @@ def test_problem_without_a_finite_maximum_is_an_error(features, label):
         fit_logistic(np.array(features, float), np.ones(4), np.array(label, float))
 
 
-@pytest.mark.parametrize(("features", "weight"), [(np.full((1, 2), np.inf), 1.0), (np.ones((1, 2)), 0.0)])
-def test_infinite_features_and_zero_weight_are_errors(features, weight):
-    with pytest.raises(UncurseError, match="needs finite features and a positive finite weight"):
-        fit_logistic(features, np.full(2, weight), np.zeros(2))
-
-
 @pytest.mark.parametrize(
     "make",
     [

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
@@ -258,37 +256,6 @@ def test_cap_below_the_curve_is_pooled_with_the_top():
     error = np.sqrt(y[top].mean() / 2_000)
     assert abs(expit(curve(x[top])).mean() - y[top].mean()) < 2 * error
     assert (np.diff(curve.map().transform(x)) >= 0).all()
-
-
-def test_level_of_a_floor_is_its_rate_but_at_most_the_lowest_prediction():
-    x = np.append(-30.0, np.linspace(-3, 3, 200))
-    for rate in (0.001, 0.9):
-        w = np.append(300.0, np.full(200, 5.0))
-        y = w * np.append(rate, expit(x[1:] - 1))
-        curve = fit_smooth(x, w, y)
-        lowest = expit(curve(x[1:2]))[0]
-        expected = min((y[0] + lowest) / (w[0] + 1), lowest)
-        np.testing.assert_allclose(expit(curve(np.array([-1e9, -30.0]))), expected, rtol=1e-9)
-        assert curve.limits == pytest.approx((-30.0, np.inf), abs=1e-5)  # up to rounding
-        assert curve(np.array([-29.9]))[0] < curve(x[1:2])[0] - 5  # the line continues above the floor
-
-
-def test_level_of_a_cap_is_its_rate_or_the_mean_of_the_rows_that_share_it():
-    x = np.append(np.linspace(-3, 3, 200), 30.0)
-    for rate, rows in ((0.95, 300.0), (0.5, 300.0), (0.001, 30_000.0)):  # in the last case every row shares the level
-        w = np.append(np.full(200, 5.0), rows)
-        y = w * np.append(expit(x[:-1] - 1), rate)
-        curve = fit_smooth(x, w, y)
-        alone = replace(curve, limits=(-np.inf, np.inf))  # the curve without the cap
-        p = expit(alone(x[:-1]))
-        shared = x >= curve.limits[1]
-        assert shared.sum() == {0.95: 1, 0.001: 201}.get(rate, shared.sum())
-        # One row of the highest prediction smooths the rate of the cap.
-        expected = (y[-1] + p[-1] + w[:-1][shared[:-1]] @ p[shared[:-1]]) / (w[shared].sum() + 1)
-        np.testing.assert_allclose(expit(curve(x[shared])), expected, rtol=1e-9)
-        # No row shares the level that predicts less, and none is excluded that predicts more.
-        assert (p[shared[:-1]] > expected).all()
-        assert (p[~shared[:-1]] <= expected).all()
 
 
 @pytest.mark.parametrize("rows", [12, 60, 300])

@@ -117,9 +117,9 @@ def test_rows_of_weight_zero_do_not_contribute():
     assert moments.rows == 40
 
 
-def test_repeated_and_decayed_moments_have_the_same_means():
+def test_scaled_moments_have_the_same_means():
     moments = Moments().update(pool_of(300))
-    same = moments.repeated(3).decayed(0.25)
+    same = moments.scaled(0.25, 0.25**2 * 3)
     assert (same.weight, same.effective_rows, moments.effective_rows) == (75, pytest.approx(100), 300)
     np.testing.assert_allclose(same.covariance, moments.covariance, rtol=1e-12)
     np.testing.assert_array_equal(same.mean, moments.mean)
@@ -130,17 +130,6 @@ def test_neither_memory_order_nor_float32_matters(order):
     pool = pool_of(1_000, 3).astype(np.float32)
     expected = Moments().update(pool.astype(np.float64))
     np.testing.assert_allclose(Moments().update(np.array(pool, order=order)).covariance, expected.covariance, rtol=1e-9)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_number_of_threads_does_not_matter(monkeypatch, weighted):
-    pool = pool_of(1 << 21, noise=0.3)
-    weights = np.random.default_rng(1).exponential(size=len(pool)) if weighted else None
-    results = []
-    for count in (1, 3):
-        monkeypatch.setattr("uncurse.threads.cores", lambda count=count: count)
-        results.append(Moments().update(pool, sample_weight=weights))
-    np.testing.assert_allclose(results[0].covariance, results[1].covariance, rtol=1e-12)
 
 
 # ---------------------------------------------------------------------------- bad input
@@ -178,30 +167,20 @@ def test_invalid_rows_are_refused_and_not_added(pool, weights, message):
     assert moments.to_dict() == before
 
 
-def test_other_links_and_columns_do_not_merge_and_empty_moments_have_no_covariance():
+def test_other_columns_do_not_merge_and_empty_moments_have_no_covariance():
     moments = Moments().update(pool_of(10))
-    with pytest.raises(UncurseError, match="logistic and the log link"):
-        moments.merge(Moments("log").update(pool_of(10)))
     with pytest.raises(UncurseError, match="3 replicas"):
         moments.merge(Moments().update(pool_of(10, 3)))
     assert moments.rows == 10
     with pytest.raises(UncurseError, match="no rows"):
         _ = Moments().covariance
-    with pytest.raises(UncurseError, match="link='cloglog'"):
-        Moments("cloglog")
-    with pytest.raises(UncurseError, match="factor=2"):
-        moments.decayed(2)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("link", "cloglog"),
         ("rows", "x"),
-        ("weight", -10.0),
-        ("weight", float("nan")),
         ("mean", [0.0]),
-        ("mean", [0.0, float("inf")]),
         ("mean", "x"),
         ("scatter", [[1.0]]),
         ("scatter", None),

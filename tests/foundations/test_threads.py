@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from uncurse import VAD, threads
+from uncurse import threads
 
 
 def blas_threads():
@@ -83,12 +83,3 @@ with threadpool_limits(2, user_api="blas"), one_blas_thread():
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{1}"
-
-
-def test_the_fit_does_not_depend_on_the_number_of_cores(monkeypatch):
-    pool = np.random.default_rng(0).normal(size=(600_000, 3)).astype(np.float32) + 1
-    pool[:, 1:] = pool[:, :1] + 0.1 * pool[:, 1:]
-    vad = VAD(scale="logit", replicas="seeds")
-    several = vad.fit(pool).record_.lambda_
-    monkeypatch.setattr(threads, "cores", lambda: 1)
-    assert vad.fit(pool).record_.lambda_ == pytest.approx(several, rel=1e-12)

@@ -733,7 +733,7 @@ def test_what_evidence_cannot_do_is_refused():
     with pytest.raises(UncurseError, match="recenter=False"):
         make(calibrator="platt", recenter=False).fit(evidence_of(GOOD, histograms=False), labeled=(SCORES, LABELS))
     labeled = from_arrays(SCORES, LABELS, spec=LogSpec(("column 1", "column 0")))
-    with pytest.raises(UncurseError, match="different columns"):
+    with pytest.raises(UncurseError, match="scores="):
         make(calibrator="platt").fit(evidence_of(GOOD), labeled=labeled)
 
 

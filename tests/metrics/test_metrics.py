@@ -174,42 +174,6 @@ def test_standard_error_is_the_spread_over_resampled_rows(simulations, name, met
     assert abs(np.sqrt(np.mean(errors[:, column] ** 2)) / spread - 1) < 0.15
 
 
-def plain_sums(y, p, w):
-    """Return ECE and MCE of ten bins of equal width for each row of labels."""
-    inside = np.floor(np.nextafter(p, 1) * 10)[:, None] == np.arange(10)
-    inside = inside[:, inside.any(axis=0)]
-    total = w @ inside
-    gaps = np.abs((w * (p - y)) @ inside) / total
-    return np.column_stack([gaps @ total / w.sum(), gaps.max(axis=1)])
-
-
-@pytest.mark.theory
-@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
-@pytest.mark.parametrize(
-    ("mean", "weighted", "decimals"),
-    [(-1.0, False, None), (-1.0, True, None), (-1.0, False, 1), (-5.0, False, None)],
-    ids=["plain", "weighted", "tied predictions", "few positives a bin"],
-)
-def test_floor_is_the_mean_over_labels_drawn_from_the_predictions(mean, weighted, decimals, strategy):
-    rng = np.random.default_rng(0)
-    rows, draws = 1500, 600 if strategy == "uniform" else 250
-    p = expit(rng.normal(mean, 0.8, rows))
-    if decimals is not None:
-        p = p.round(decimals).clip(0.05, 0.95)
-    w = rng.exponential(size=rows) if weighted else None
-    options = {"sample_weight": w, "strategy": strategy}
-    y = rng.random((draws, rows)) < p
-    if strategy == "uniform":
-        values = plain_sums(y, p, np.ones(rows) if w is None else w)
-    else:
-        drawn = [evaluate(labels, p, 1.0, **options).rows[0] for labels in y]
-        values = [(float(row.ece), float(row.mce)) for row in drawn]
-    mean_, error = np.mean(values, axis=0), np.std(values, axis=0, ddof=1) / np.sqrt(draws)
-    floors = [metric(y[0], p, **options).floor for metric in (expected_calibration_error, maximum_calibration_error)]
-    assert abs(floors[0] - mean_[0]) < max(3 * error[0], 0.03 * mean_[0])
-    assert abs(floors[1] - mean_[1]) < max(3 * error[1], 0.05 * mean_[1])
-
-
 def test_floor_of_bins_of_one_row_is_the_mean_of_their_gaps():
     p = np.array([0.2, 0.5, 0.9])
     (row,) = evaluate([0, 1, 1], p, 1.0, n_bins=3).rows
@@ -562,8 +526,6 @@ def test_invalid_rows_are_named(metric, y, p, weights, message):
         (lambda: log_loss_reduction(Y, P, [0.1, 0.2, 3.0]), "p holds 3"),
         (lambda: log_loss_reduction([0], [0.5], [0.0]), "baseline"),
         (lambda: evaluate_log([1.0]), "log is of type list"),
-        (lambda: evaluate_log(LOG, 0.5), "score_map is a float"),
-        (lambda: evaluate_log(LOG, values=5), "values is of type int"),
         (lambda: evaluate_log(LOG, alphas=[]), "alphas is empty"),
         (lambda: evaluate(Y, P, 1.0).column("bins"), "name='bins'"),
     ],

@@ -20,8 +20,9 @@ from scipy.special import ndtr, ndtri
 from uncurse._types import Array
 from uncurse.errors import UncurseError
 from uncurse.links import get_link
-from uncurse.metrics.normality import Gaussianity, gaussianity
 from uncurse.validation import check_finite, check_numbers, check_share
+
+from .normality import Gaussianity, gaussianity
 
 __all__ = [
     "Gaussianity",

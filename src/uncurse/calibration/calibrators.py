@@ -101,15 +101,11 @@ def fit_calibrator(method: str, cells: Histogram, **options: Any) -> ScoreMap:
     >>> fit_calibrator("histogram", cells, n_bins=1)([0.0]).round(3)
     array([0.5])
     """
-    if cells.label is None:
-        raise UncurseError(f"{method} needs labels; collect the scores with labels")
     return fit_sample(method, sample_of_cells(cells), options)
 
 
 def fit_sample(method: str, sample: Sample, options: dict[str, Any]) -> ScoreMap:
     """Fit a calibrator to a sample."""
-    if method == "dirichlet":
-        raise UncurseError("with two classes Dirichlet calibration is beta calibration; use 'beta'")
     function = CALIBRATORS[check_choice("calibrator", method, tuple(CALIBRATORS))]
     known = list(inspect.signature(function).parameters)[1:]
     for name in options:

@@ -56,8 +56,6 @@ def fit_logistic(
     mean = zeros if prior_mean is None else np.asarray(prior_mean, np.float64)
     precision = zeros if prior_precision is None else np.asarray(prior_precision, np.float64)
     total = float(weight.sum())
-    if not np.isfinite(features).all() or not 0 < total < np.inf:
-        raise UncurseError("logistic regression needs finite features and a positive finite weight; check the input")
     with one_blas_thread():
         unscale = _whitening(features, weight / total, precision / total)
         problem = _Problem(

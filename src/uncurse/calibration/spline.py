@@ -123,9 +123,6 @@ class Basis:
 
         return CubicSpline(self.knots, self.values, bc_type="natural")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_spline"}  # skops cannot store it
-
 
 def make_basis(knots: Array) -> Basis:
     """Return the natural spline basis whose bends are orthonormal under ∫ f''²."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from numbers import Real
 from typing import Any
 
 from ..errors import UncurseError
-from ..validation import check_number
+from ..validation import check_share
 
 #: Cells with a smaller share of the weight are dropped when weights decay: a file that decays every day for years then
 #: stays small, and no result changes by more than rounding.
@@ -34,36 +35,27 @@ def utc_time(time: Any, name: str = "as_of") -> str:
 
 def check_half_life(half_life: Any) -> float:
     """Return a half-life: a positive number of periods, or infinity if nothing decays."""
-    if isinstance(half_life, float) and half_life == math.inf:
-        return math.inf
-    value = check_number(half_life, "half_life")
-    if not value > 0:
+    if isinstance(half_life, bool) or not isinstance(half_life, Real) or not float(half_life) > 0:
         raise UncurseError(f"half_life={half_life!r}; pass a positive number of periods, such as 3")
-    return value
+    return float(half_life)
 
 
-def check_factor(factor: Any, total: float) -> float:
-    """Return a factor in (0, 1] for weights that add up to `total`."""
-    value = check_number(factor, "factor")
-    if not 0 < value <= 1:
-        raise UncurseError(f"factor={factor!r}; pass a number above 0 and at most 1")
-    if total > 0 and not total * value >= _LEAST_WEIGHT:
-        raise UncurseError(f"factor={factor!r} leaves a total weight of {total * value:.1g}; start with new evidence")
-    return value
+def check_factor(factor: Any, total: float) -> None:
+    """Raise an error unless a factor for weights that add up to `total` is in (0, 1] and leaves some weight."""
+    check_share(factor, "factor")
+    if total > 0 and not total * factor >= _LEAST_WEIGHT:
+        raise UncurseError(f"factor={factor!r} leaves a total weight of {total * factor:.1g}; start with new evidence")
 
 
 def decay_factor(elapsed: float, half_life: float) -> float:
     """Return the factor of weights after some time, at least 1e-30: older rows then have no weight to rounding."""
-    return max(math.exp2(-min(elapsed / half_life, 1000.0)), _LEAST_FACTOR)
+    return max(math.exp2(-elapsed / half_life), _LEAST_FACTOR)
 
 
 def duration_seconds(text: str, name: str = "half_life") -> float:
     """Return the seconds of a duration such as 3d, 36h, 90m or 2w."""
-    found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([mhdw])\s*", text, re.ASCII)
-    try:
-        seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    except ValueError:
-        seconds = 0.0
+    found = re.fullmatch(r"\s*(\d*\.?\d+)\s*([mhdw])\s*", text, re.ASCII)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
     if not 0 < seconds < math.inf:
         raise UncurseError(f"{name} is {text!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w")
     return seconds

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ..documents import Document
 from ..errors import UncurseError
 from ..validation import warn_user
-from .decay import NEGLIGIBLE, check_half_life, decay_factor, utc_time
+from .decay import NEGLIGIBLE, check_factor, check_half_life, decay_factor, utc_time
 from .histogram import Histogram
 from .moments import Moments
 from .spec import LogSpec
@@ -19,23 +19,6 @@ from .spec import LogSpec
 @dataclass(frozen=True)
 class Evidence(Document):
     """Sufficient statistics of a set of rows, for all methods and metrics.
-
-    Parameters
-    ----------
-    spec : LogSpec
-        Description of the columns.
-    moments : Moments
-        Weights, means and covariances of the replica scores, on the link.
-    served : Histogram, optional
-        Rows by served logit. None for regression, and if an array was summed up without histograms.
-    replicas : Histogram, optional
-        Rows by the logits of all replicas; None for a single score column as well.
-    segments : dict of str to Evidence
-        Evidence of each segment of rows.
-    sources : tuple of str
-        Files that were read.
-    as_of : str, optional
-        Date and time (ISO 8601) of the newest rows, kept in UTC; None if unknown.
 
     Examples
     --------
@@ -47,13 +30,13 @@ class Evidence(Document):
 
     _kind: ClassVar[str] = "evidence"
     _wanted: ClassVar[str] = "evidence, which `uncurse collect` writes"
-    spec: LogSpec
-    moments: Moments
-    served: Histogram | None = None
-    replicas: Histogram | None = None
+    spec: LogSpec  # the columns
+    moments: Moments  # of the replica scores, on the link
+    served: Histogram | None = None  # rows by served logit; None for regression, and without histograms
+    replicas: Histogram | None = None  # rows by the logits of all replicas; None for a single score as well
     segments: Mapping[str, Evidence] = field(default_factory=dict)
-    sources: tuple[str, ...] = ()
-    as_of: str | None = None
+    sources: tuple[str, ...] = ()  # files that were read
+    as_of: str | None = None  # date and time (ISO 8601) of the newest rows, in UTC; None if unknown
 
     def __post_init__(self) -> None:
         if self.as_of is not None:
@@ -137,9 +120,10 @@ class Evidence(Document):
         >>> monday.decayed(0.5).merge(tuesday).moments.mean
         array([2., 1.])
         """
+        check_factor(factor, self.weight)
         least = NEGLIGIBLE * self.weight
         segments = {name: part.decayed(factor) for name, part in self.segments.items() if part.weight > least}
-        return replace(self._each(lambda part: part.decayed(factor)), segments=segments)
+        return replace(self._each(lambda part: part.scaled(factor, factor**2)), segments=segments)
 
     def repeated(self, times: float) -> Evidence:
         """Return the evidence of rows that each occur several times, such as rows that several models scored.
@@ -156,7 +140,7 @@ class Evidence(Document):
         Evidence
             Without segments.
         """
-        return replace(self._each(lambda part: part.repeated(times)), segments={})
+        return replace(self._each(lambda part: part.scaled(1.0, times)), segments={})
 
     def with_segments(self, segments: Mapping[str, Evidence]) -> Evidence:
         """Return this evidence with the evidence of its segments.
@@ -213,22 +197,12 @@ class Evidence(Document):
 
 
 def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidence:
-    """Merge several `Evidence` objects.
+    """Merge at least one `Evidence`.
 
-    Parameters
-    ----------
-    parts : iterable of Evidence
-        At least one. With a half-life, in order of time and one period apart, such as the days of a week.
-    half_life : float, optional
-        Number of periods after which a row counts half. The weights of the part that is k periods older than the last
-        are multiplied by 0.5 ** (k / half_life). By default all rows count the same.
+    By default all rows count the same. With a half-life, the parts are in order of time and one period apart, such as
+    the days of a week: the weights of the part that is k periods older than the last are multiplied by
+    0.5 ** (k / half_life).
 
-    Returns
-    -------
-    Evidence
-
-    Examples
-    --------
     >>> spec = LogSpec(("s0", "s1"))
     >>> days = [Evidence(spec, Moments().update([[x, 1.0]])) for x in (0.0, 1.0, 2.0)]
     >>> merged(days).moments.mean
@@ -237,18 +211,13 @@ def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidenc
     >>> week.moments.weight, round(week.effective_rows, 2)
     (1.75, 2.33)
     """
-    if not isinstance(parts, Iterable) or getattr(parts, "ndim", 1) == 0:
-        raise UncurseError(f"cannot merge a {type(parts).__name__}; pass a list of Evidence")
     factor = 1.0 if half_life is None else decay_factor(1.0, check_half_life(half_life))
-    total: Evidence | None = None
-    for part in parts:
-        if not isinstance(part, Evidence):
-            raise UncurseError(f"cannot merge evidence with a {type(part).__name__}; pass Evidence")
-        if total is not None and factor < 1:
-            total = total.decayed(factor)
-        total = part if total is None else total.merge(part)
-    if total is None:
-        raise UncurseError("there is no evidence to merge; pass at least one")
+    rest = iter(parts if isinstance(parts, Iterable) else [parts])
+    total = next(rest, None)
+    if not isinstance(total, Evidence):
+        raise UncurseError(f"cannot merge evidence with a {type(total).__name__}; pass at least one Evidence")
+    for part in rest:
+        total = (total.decayed(factor) if factor < 1 else total).merge(part)
     return total
 
 

@@ -11,8 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import logit, to_link
-from ..threads import chunks
+from ..threads import chunks, in_threads, shares
 from ..validation import (
+    LARGEST_SCORE,
+    check_finite,
     check_labels,
     check_numbers,
     check_scores,
@@ -25,8 +27,8 @@ from .histogram import Histogram, ReplicaTable
 from .moments import Moments
 from .spec import LogSpec
 
-_MAX_COLUMNS = 1_000  # an array with more columns is probably transposed
 _CHUNK = 1 << 18  # rows whose scores are converted at once
+_THREAD_ROWS = 1 << 18  # rows for which another thread is worth starting
 
 
 class EvidenceSums:
@@ -35,14 +37,12 @@ class EvidenceSums:
     def __init__(self, spec: LogSpec, histograms: bool = True) -> None:
         self.spec = spec
         self.moments = Moments(spec.link)
-        counted = histograms and spec.has_logits
+        counted = histograms and spec.scale != "value"
         self.served = Histogram() if counted else None
         self.replicas = Histogram() if counted and len(spec.scores) > 1 else None
 
     def add(self, scores: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
         """Add rows: scores (n, S), labels and weights (n,)."""
-        if weights is not None and not weights.any():
-            return  # a batch of a log may have zero weight
         spec = self.spec
         if spec.scale == "logit" and spec.link == "logistic" and not spec.logit_offset:
             self._add(scores, scores, labels, weights)
@@ -99,25 +99,11 @@ def from_arrays(
     sample_weight: ArrayLike | None = None,
     histograms: bool = True,
 ) -> Evidence:
-    """Convert arrays to evidence.
+    """Convert arrays to evidence: scores (n, S), the served one first, labels (0 or 1), segments and weights of rows.
 
-    Parameters
-    ----------
-    scores : array-like of shape (n, S)
-        Scores of the replicas, the served one first.
-    labels, segments, sample_weight : array-like of shape (n,), optional
-        Labels (0 or 1), segment, and weight of each row; only ratios of weights matter.
-    spec : LogSpec, optional
-        Description of the columns; by default logits in columns named ``column 0``, ``column 1``, …
-    histograms : bool, default=True
-        Whether to count the rows in histograms; without them evidence has moments only.
+    `spec` describes the columns; by default they are logits in columns named ``column 0``, ``column 1``, … Without
+    histograms evidence has moments only.
 
-    Returns
-    -------
-    Evidence
-
-    Examples
-    --------
     >>> from_arrays([[0.0, 0.5], [1.0, 0.5]], [0, 1]).served.label
     array([0., 1.])
     """
@@ -126,7 +112,7 @@ def from_arrays(
         raise UncurseError(f"the scores have shape {array.shape}; pass rows (n, S) with the served model in column 0")
     if array.shape[1] > max(64, len(array)):
         raise UncurseError(f"the scores have shape {array.shape}; columns are replicas: pass the transpose")
-    weights = check_weights(sample_weight, len(array), summed=True)
+    weights = check_weights(sample_weight, len(array))
     y = None if labels is None else check_labels(labels, len(array))
     if not isinstance(spec, LogSpec | None):
         raise UncurseError(f"spec is a {type(spec).__name__}; pass a LogSpec")
@@ -143,16 +129,34 @@ def from_arrays(
         warn_if_probabilities(array, "the scores")
     elif spec.scale == "probability" and not (array.min() >= 0 and array.max() <= 1):
         check_scores(array, "probability", ndim=2)
-    total = EvidenceSums(spec, histograms)
-    total.add(array, y, weights)
+    try:
+        total = _sums(spec, histograms, array, y, weights)
+    except UncurseError:
+        check_finite(array, "scores", LARGEST_SCORE)  # names the row among all
+        raise
     parts = {}
     if segments is not None:
         for name, rows in zip(*segment_rows(segments, len(array)), strict=True):
-            own = EvidenceSums(spec, histograms)
-            own.add(array[rows], *(None if column is None else column[rows] for column in (y, weights)))
-            if own.moments.rows:
+            own = _sums(spec, histograms, array[rows], *(None if c is None else c[rows] for c in (y, weights)))
+            if own.moments.weight:
                 parts[name] = own.evidence()
     return total.evidence().with_segments(parts)
+
+
+def _sums(
+    spec: LogSpec, histograms: bool, scores: Float, labels: NDArray[Any] | None, weights: Array | None
+) -> EvidenceSums:
+    """Sum up rows, one thread per core."""
+
+    def sums_of(rows: slice) -> EvidenceSums:
+        part = EvidenceSums(spec, histograms)
+        part.add(scores[rows], *(None if column is None else column[rows] for column in (labels, weights)))
+        return part
+
+    total, *others = in_threads(sums_of, shares(len(scores), _THREAD_ROWS))
+    for part in others:
+        total.merge(part)
+    return total
 
 
 def sample_table(scores: Float, spec: LogSpec, most: int) -> ReplicaTable:
@@ -163,8 +167,6 @@ def sample_table(scores: Float, spec: LogSpec, most: int) -> ReplicaTable:
 
 def column_names(count: int) -> tuple[str, ...]:
     """Return names for the columns of an array."""
-    if count > _MAX_COLUMNS:
-        raise UncurseError(f"there are {count} score columns; columns are replicas: pass the transpose")
     return tuple(f"column {i}" for i in range(count))
 
 
@@ -203,11 +205,8 @@ def labeled_evidence(labeled: Any, pool: Evidence) -> Evidence:
     spec = pool.spec
     if isinstance(labeled, Evidence):
         evidence = labeled
-        names = ("scale", "link", "negative_sampling_rate")
+        names = ("scores", "scale", "link", "negative_sampling_rate")
         _check_options(evidence, "labeled rows", **{name: getattr(spec, name) for name in names})
-        difference = spec.difference(evidence.spec, "scores")
-        if difference:
-            raise UncurseError(f"pool and labeled rows have different columns: {difference}; collect the same columns")
     else:
         if not isinstance(labeled, tuple | list) or len(labeled) not in (2, 3) or labeled[1] is None:
             raise UncurseError("labeled must be (scores, labels), (scores, labels, weights) or Evidence with labels")

@@ -10,6 +10,7 @@ of the rows.
 from __future__ import annotations
 
 import copy
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from .._types import Array, Float
 from ..documents import PlainData
 from ..errors import UncurseError
-from ..threads import chunks, in_threads, shares
-from ..validation import check_labels, check_number, check_scores, check_weights
-from .decay import NEGLIGIBLE, check_factor
+from ..threads import chunks
+from ..validation import check_labels, check_scores, check_weights
+from .decay import NEGLIGIBLE
 
 Keys = NDArray[np.int64]
 Rows = tuple[Float, NDArray[Any] | None, Array | None]  # logits (n, S), labels and weights
@@ -36,12 +37,10 @@ _LINEAR, _TAIL_RATE = 16.0, 2.0  # beyond ±16, a probability of 0 or 1 to seven
 _LARGEST = 1e6  # larger logits are counted as this one
 _BITS = 21
 _HALF, _MASK = 1 << (_BITS - 1), (1 << _BITS) - 1
-_SAMPLE = 1 << 17  # rows whose filled cells bound the level from below; as many rows are sorted at once
-_MAX_KEYS = 8 * MAX_CELLS  # cells kept beside a dense histogram; then they are joined
-_THREAD_ROWS = 1 << 20  # rows for which another thread is worth starting
+_SAMPLE = 1 << 17  # rows that are sorted at once; of more, a sample of as many settles the level and the box
 _CHUNK = 1 << 16  # rows whose coordinates stay in the cache
-_MAX_DENSE = 1 << 21  # cells: 16 MB of float64
-_MARGIN = 0.25  # share of its extent by which a dense histogram exceeds its sample
+_MAX_BOX = 1 << 21  # cells: 16 MB of float64
+_MARGIN = 0.25  # share of its extent by which a box exceeds its sample
 _WEIGHT, _LABEL, _WEIGHT_SQUARES, _LABEL_SQUARES, _POSITION = range(5)  # rows of a table of cells
 _MASS, _MASS_RATIO = 0.02, 2.5  # see `point_masses`
 _ABOVE_CAP = 0.002  # largest share of outliers above a cap
@@ -50,15 +49,9 @@ _ABOVE_CAP = 0.002  # largest share of outliers above a cap
 class Histogram(PlainData):
     """Weights and label sums of rows, by served logit or by the logits of several replicas.
 
-    Attributes
-    ----------
-    rows, n_columns : int
-        Number of rows and of columns.
-    column_sums : array of shape (S,)
-        Exact sum of the weighted logits of each column.
+    Many rows are counted in a box of cells around the first of them. Few rows, and rows outside the box, are sorted by
+    the key of their cell. `column_sums` holds the exact sum of the weighted logits of each column.
 
-    Examples
-    --------
     >>> served = Histogram().update([0.5, -1.0, 0.5], [1, 0, 0])
     >>> served.score, served.weight, served.label
     (array([-1. ,  0.5]), array([1., 2.]), array([0., 1.]))
@@ -75,27 +68,15 @@ class Histogram(PlainData):
         self._labeled: bool | None = None
         self._keys: Keys = np.empty(0, np.int64)
         self._sums: Array = np.empty((5, 0))  # Σw, Σwy, Σw², Σw²y and, with one column, Σwl of each cell
-        self._dense: _Dense | None = None  # of rows that are not among the keys yet
+        self._box: _Box | None = None  # of rows that are not among the keys yet
 
     def update(
         self, logits: ArrayLike, labels: ArrayLike | None = None, *, sample_weight: ArrayLike | None = None
     ) -> Histogram:
-        """Add rows.
-
-        Parameters
-        ----------
-        logits : array-like of shape (n,) or (n, S)
-            Served logits, or logits of S replicas, the served one first.
-        labels, sample_weight : array-like of shape (n,), optional
-            Labels (0 or 1), and row weights.
-
-        Returns
-        -------
-        Histogram
-        """
+        """Check rows and add them: logits (n,) or (n, S), the served one first, labels (0 or 1) and weights."""
         values = check_scores(logits, "logit", ndim=2 if np.ndim(logits) > 1 else 1)
         y = None if labels is None else check_labels(labels, len(values))
-        return self.add(values, y, check_weights(sample_weight, len(values), summed=True))
+        return self.add(values, y, check_weights(sample_weight, len(values)))
 
     def add(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> Histogram:
         """Add valid rows, of logits (n,) or (n, S)."""
@@ -103,41 +84,29 @@ class Histogram(PlainData):
         if not (logits.min() >= -_LARGEST and logits.max() <= _LARGEST):
             logits = np.clip(logits, -_LARGEST, _LARGEST)
         self._start(logits.shape[1], labels is not None)
-        if len(logits) <= _SAMPLE and self._dense is None:
-            axes = _coordinates(logits)
-            sums = _column_sums(logits, axes, weights)
-            self._join(*_sparse(axes, self._level, labels, weights))
+        if len(logits) <= _SAMPLE and self._box is None:
+            self._join(*_each_row(_coordinates(logits), self._level, labels, weights))
         else:
-            sums = self._count(logits, labels, weights)
-        self.rows += len(logits)
+            self._count(logits, labels, weights)
+        sums = [x.sum(dtype=np.float64) if weights is None else weights @ x for x in logits.T]
         self.column_sums = self.column_sums + sums
+        self.rows += len(logits)
         return self
 
-    def _count(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> Array:
-        """Count many rows in a dense histogram, a thread per core; return the sums of their columns."""
-        if self._dense is None:
+    def _count(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
+        """Count rows in the box, and join those outside it to the keys."""
+        if self._box is None:
             rows = slice(None, None, max(1, len(logits) // _SAMPLE))
             axes = _coordinates(logits[rows])
-            keys, sums = _sparse(axes, self._level, None, None if weights is None else weights[rows])
+            keys, sums = _each_row(axes, self._level, None, None if weights is None else weights[rows])
             # A sample fills no more cells than all rows do, so the final level is at least that of the sample.
             self._coarsen(_least_level(keys[sums[_WEIGHT] > 0], self._level))
-            self._dense = _Dense(axes, self._level, labels is not None, weights is not None)
-        pieces = shares(len(logits), _THREAD_ROWS)
-        parts = [self._dense, *(self._dense.empty() for _ in pieces[1:])]
-
-        def count(i: int) -> tuple[list[tuple[Keys, Array]], Array]:
-            y, w = (None if column is None else column[pieces[i]] for column in (labels, weights))
-            return parts[i].count(logits[pieces[i]], y, w)
-
-        counted = in_threads(count, range(len(pieces)))
-        for part in parts[1:]:
-            self._dense.sums += part.sums
-        outside = [cells for misses, _ in counted for cells in misses]
+            self._box = _Box(axes, self._level, labels is not None, weights is not None)
+        outside = self._box.count(logits, labels, weights)
         if outside:
-            self._keys, self._sums = _collapse(self._keys, self._sums, *outside)
-            if sum(len(keys) for keys, _ in outside) > len(logits) // 16 or len(self._keys) > _MAX_KEYS:
-                self._flush()  # the histogram misses these rows: start another
-        return np.asarray(np.sum([column for _, column in counted], axis=0))
+            self._keys, self._sums = _collapse((self._keys, self._sums), *outside)
+            if len(self._keys) > MAX_CELLS or sum(len(keys) for keys, _ in outside) > len(logits) // 16:
+                self._flush()  # the box misses too many rows: start another
 
     def _start(self, n_columns: int, labeled: bool) -> None:
         """Fix the number of columns and whether rows have labels."""
@@ -149,45 +118,31 @@ class Histogram(PlainData):
             raise UncurseError("some of these rows have labels and some have none; keep two histograms")
 
     def merge(self, other: Histogram) -> Histogram:
-        """Add the rows of `other`, which does not change.
-
-        Parameters
-        ----------
-        other : Histogram
-            Rows with the same columns.
-
-        Returns
-        -------
-        Histogram
-            Itself.
-        """
+        """Add the rows of another histogram with the same columns, which does not change; return this one."""
         if not other.n_columns:
             return self
         self._start(other.n_columns, bool(other._labeled))
-        other._flush()
-        self._flush()
-        self._coarsen(other._level)
+        self._coarsen(other.level)
         self._join(_coarser(other._keys, self._level - other._level), other._sums)
         self.rows += other.rows
         self.column_sums = self.column_sums + other.column_sums
         return self
 
     def _join(self, keys: Keys, sums: Array) -> None:
-        self._keys, self._sums = _collapse(self._keys, self._sums, (keys, sums))
+        self._keys, self._sums = _collapse((self._keys, self._sums), (keys, sums))
         if len(self._keys) > MAX_CELLS:
             self._coarsen(_least_level(self._keys, self._level))
 
     def _flush(self) -> None:
-        """Move the counts of the dense histogram to the keys."""
-        if self._dense is not None:
-            cells, self._dense = self._dense.cells(), None
+        """Move the counts of the box to the keys."""
+        if self._box is not None:
+            cells, self._box = self._box.cells(), None
             self._join(*cells)
 
     def _coarsen(self, level: int) -> None:
+        self._flush()
         if level > self._level:
-            self._flush()
-        if level > self._level:
-            self._keys, self._sums = _collapse(_coarser(self._keys, level - self._level), self._sums)
+            self._keys, self._sums = _collapse((_coarser(self._keys, level - self._level), self._sums))
             self._level = level
 
     def coarsened(self, level: int) -> Histogram:
@@ -196,27 +151,13 @@ class Histogram(PlainData):
         same._coarsen(level)
         return same
 
-    def repeated(self, times: float) -> Histogram:
-        """Return the histogram of rows that each occur several times: the effective number of rows is divided."""
-        return self._scaled(1.0, check_number(times, "times"))
-
-    def decayed(self, factor: float) -> Histogram:
-        """Return the histogram of the same rows with all weights multiplied by a factor in (0, 1].
-
-        Cells with less than 1e-15 of the weight are dropped.
-        """
-        total = float(self.weight.sum())
-        value = check_factor(factor, total)
-        same = self._scaled(value, value**2)
-        kept = same._sums[_WEIGHT] > NEGLIGIBLE * total * value
-        same._keys, same._sums = same._keys[kept], same._sums[:, kept]
-        same.column_sums = same.column_sums * value
-        return same
-
-    def _scaled(self, factor: float, of_squares: float) -> Histogram:
-        self._flush()
+    def scaled(self, factor: float, of_squares: float) -> Histogram:
+        """Return the same rows with Σw multiplied by one factor and Σw² by another; drop cells below 1e-15 of Σw."""
+        kept = self.weight > NEGLIGIBLE * self.weight.sum()
         same = copy.copy(self)
-        same._sums = self._sums * np.array([[factor], [factor], [of_squares], [of_squares], [factor]])
+        same._keys = self._keys[kept]
+        same._sums = self._sums[:, kept] * np.array([[factor], [factor], [of_squares], [of_squares], [factor]])
+        same.column_sums = self.column_sums * factor
         return same
 
     @property
@@ -233,8 +174,8 @@ class Histogram(PlainData):
     @property
     def bounds(self) -> tuple[Array, Array]:
         """Lowest and highest logit of each cell of served logits."""
-        self._flush()
-        low, width = _unpack(self._keys)[0].astype(np.float64), FINEST * 2.0**self._level
+        width = FINEST * 2.0**self.level
+        low = _unpack(self._keys)[0].astype(np.float64)
         return _expand(low * width), _expand((low + 1) * width)
 
     @property
@@ -273,18 +214,11 @@ class Histogram(PlainData):
         total = float(self.weight.sum())
         if not total > 0:
             raise UncurseError("this histogram holds no rows; update it with scores first")
-        return _replica_table(
-            _unpack(self._keys),
-            FINEST * 2.0**self._level,
-            self.weight,
-            self.label,
-            self.column_sums / total,
-            self.effective_rows,
-        )
+        means, width = self.column_sums / total, FINEST * 2.0**self._level
+        return _replica_table(_unpack(self._keys), width, self.weight, self.label, means, self.effective_rows)
 
     def __len__(self) -> int:
-        self._flush()
-        return len(self._keys)
+        return len(self.weight)
 
     def __repr__(self) -> str:
         return f"Histogram of {self.rows:,} rows and {self.n_columns} columns in {len(self):,} cells"
@@ -312,32 +246,27 @@ class Histogram(PlainData):
         same.n_columns, same.rows, same._level = (int(content[name]) for name in ("columns", "rows", "level"))
         same._labeled = content["labeled"]
         same.column_sums = np.array(content["column_sums"], np.float64)
-        numbers = [np.array(axis, np.int64) for axis in content["cells"]]
-        if not numbers:
+        if not same.n_columns:
             return same
-        same._keys = _pack(numbers)
-        weight = content["weight"]
-        label = content["label"] if same._labeled else np.zeros(len(weight))
-        squares = content["weight_squares"]
-        columns = [weight, label]
-        columns += [weight, label] if squares is None else [squares, content["label_squares"] or label]
-        columns.append(np.zeros(len(weight)) if content["score_sums"] is None else content["score_sums"])
+        same._keys = _pack([np.array(axis, np.int64) for axis in content["cells"]])
+        weight, zeros = content["weight"], [0.0] * len(content["weight"])
+        label, squares = content["label"] or zeros, content["weight_squares"] or weight
+        label_squares = label if content["weight_squares"] is None else content["label_squares"] or zeros
+        columns = [weight, label, squares, label_squares, content["score_sums"] or zeros]
         same._sums = np.array(columns, np.float64)
-        fits = same._sums.shape == (5, len(same._keys)) and same.column_sums.shape == (same.n_columns,)
-        in_order = bool((np.diff(same._keys) > 0).all()) and 0 <= same._level <= _MAX_LEVEL
-        if not (fits and in_order and np.isfinite(same._sums).all() and (same._sums[_WEIGHT] > 0).all()):
+        if same._sums.shape != (5, len(same._keys)) or same.column_sums.shape != (same.n_columns,):
             raise ValueError("its cells do not form a histogram")
         return same
 
 
-class _Dense:
-    """Sums of the cells around a sample of rows; rows outside are returned as keys."""
+class _Box:
+    """Sums of all cells in a box around a sample of rows."""
 
     def __init__(self, sample: list[Float], level: int, labeled: bool, weighted: bool) -> None:
         self.level, self.pairs = level, 2 if labeled else 1
         self.channels = [_WEIGHT, *([_WEIGHT_SQUARES] if weighted else []), *([_POSITION] if len(sample) == 1 else [])]
         self.ends = [_extent(numbers) for numbers, _, _ in _numbered(sample, level)]
-        while self.pairs * np.prod(self.shape) > _MAX_DENSE:
+        while self.pairs * np.prod(self.shape) > _MAX_BOX:
             widest = int(np.argmax(self.shape))
             low, high = self.ends[widest]
             middle, quarter = (low + high) // 2, (high - low) // 4
@@ -349,22 +278,12 @@ class _Dense:
         """Number of cells on each axis."""
         return [high - low + 1 for low, high in self.ends]
 
-    def empty(self) -> _Dense:
-        """Return the same cells without rows."""
-        same = copy.copy(self)
-        same.sums = np.zeros_like(self.sums)
-        return same
-
-    def count(
-        self, logits: Float, labels: NDArray[Any] | None, weights: Array | None
-    ) -> tuple[list[tuple[Keys, Array]], Array]:
-        """Add rows; return keys and sums of the rows outside the histogram, and the sums of columns."""
+    def count(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> list[tuple[Keys, Array]]:
+        """Add rows; return keys and sums of the rows outside the box."""
         outside = []
-        columns = np.zeros(logits.shape[1])
         for chunk in chunks(len(logits), _CHUNK):
             axes = _coordinates(logits[chunk])
             y, w = (None if column is None else column[chunk] for column in (labels, weights))
-            columns += _column_sums(logits[chunk], axes, w)
             numbered = list(_numbered(axes, self.level))
             numbers = [x for x, _, _ in numbered]
             if not all(low <= a and b <= high for (_, a, b), (low, high) in zip(numbered, self.ends, strict=True)):
@@ -372,13 +291,13 @@ class _Dense:
                 for x, (low, high) in zip(numbers, self.ends, strict=True):
                     kept &= (x >= low) & (x <= high)
                 rest = (None if column is None else column[~kept] for column in (y, w))
-                outside.append(_sparse([x[~kept] for x in axes], self.level, *rest))
+                outside.append(_each_row([x[~kept] for x in axes], self.level, *rest))
                 numbers, axes = [x[kept] for x in numbers], [x[kept] for x in axes]
                 y, w = (None if column is None else column[kept] for column in (y, w))
             places = self._places(numbers, y)
             for sums, channel in zip(self.sums, self.channels, strict=True):
                 np.add.at(sums, places, _values(channel, axes[0], w))  # unlike bincount, without a copy
-        return outside, columns
+        return outside
 
     def _places(self, numbers: list[Float], labels: NDArray[Any] | None) -> Keys:
         place = numbers[0]
@@ -407,6 +326,15 @@ class _Dense:
         return _pack([x.astype(np.int64) + low for x, (low, _) in zip(places, self.ends, strict=True)]), sums
 
 
+def _extent(numbers: Float) -> tuple[int, int]:
+    """Return the first and the last cell of a box around the bulk of a sample."""
+    sample = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
+    ends = np.clip(outlier_fences(sample, np.ones(len(sample))), numbers.min(), numbers.max())
+    low, high = ends.tolist()
+    margin = _MARGIN * (high - low) + 4
+    return int(low - margin), int(high + margin)
+
+
 def _values(channel: int, served: Float, weights: Array | None) -> Any:
     """Return what each row adds to a channel."""
     if channel == _POSITION:
@@ -417,8 +345,8 @@ def _values(channel: int, served: Float, weights: Array | None) -> Any:
     return weights if channel == _WEIGHT else weights * weights
 
 
-def _sparse(axes: list[Float], level: int, labels: NDArray[Any] | None, weights: Array | None) -> tuple[Keys, Array]:
-    """Return a key for each row, and what it adds to the sums."""
+def _each_row(axes: list[Float], level: int, labels: NDArray[Any] | None, weights: Array | None) -> tuple[Keys, Array]:
+    """Return the key of each row, and what it adds to the sums."""
     sums = np.zeros((5, len(axes[0])))
     for channel in (_WEIGHT, _WEIGHT_SQUARES, *([_POSITION] if len(axes) == 1 else [])):
         sums[channel] = _values(channel, axes[0], weights)
@@ -432,32 +360,16 @@ def _coordinates(logits: Float) -> list[Float]:
 
     The served logit keeps its type: a power of two times a float32 is exact. The others are float64.
     """
-    served, *others = (logits[:, i] for i in range(logits.shape[1]))
+    served, *others = logits.T
     if not others:
         return [served]
     if len(others) == 1:
         return [served, np.subtract(others[0], served, dtype=np.float64)]
-    mean = np.add(others[0], others[1], dtype=np.float64)
-    for column in others[2:]:
-        mean += column
-    mean /= len(others)
+    mean = sum(others[1:], others[0].astype(np.float64)) / len(others)
     if len(others) == 2:
         return [served, mean - served, np.subtract(others[0], others[1], dtype=np.float64)]
-    squares = sum((np.square(c - mean) for c in others[1:]), np.square(others[0] - mean))
+    squares = sum(np.square(column - mean) for column in others)
     return [served, mean - served, np.sqrt(2 / (len(others) - 1) * squares)]
-
-
-def _column_sums(logits: Float, axes: list[Float], weights: Array | None) -> Array:
-    """Return the sum of each column of logits; `axes` are their coordinates."""
-
-    def total(x: Float) -> float:
-        return float(x.sum(dtype=np.float64)) if weights is None else float(weights @ x)
-
-    if logits.shape[1] > 3:
-        return np.array([total(column) for column in logits.T])
-    # The coordinates determine up to three columns, and they lie in the cache.
-    served, gap, contrast = (*map(total, axes), 0.0, 0.0)[:3]
-    return np.array([served, served + gap + contrast / 2, served + gap - contrast / 2][: logits.shape[1]])
 
 
 def _numbered(axes: list[Float], level: int) -> Iterator[tuple[Float, float, float]]:
@@ -485,16 +397,6 @@ def _expand(t: Array) -> Array:
     return np.where(far > 0, np.copysign(_LINEAR * np.exp(far / _TAIL_RATE), t), t)
 
 
-def _extent(numbers: Float) -> tuple[int, int]:
-    """Return the first and the last cell of a dense histogram around the bulk of a sample."""
-    # 12 standard deviations hold every row of a well-behaved pool; outliers are counted by key instead.
-    sample = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
-    center, spread = float(np.median(sample)), float(sample.std())
-    low, high = max(numbers.min(), center - 12 * spread), min(numbers.max(), center + 12 * spread)
-    margin = _MARGIN * (high - low) + 4
-    return int(low - margin), int(high + margin)
-
-
 def _pack(numbers: list[Keys]) -> Keys:
     """Combine the cell numbers of up to three axes into one sortable key."""
     zeros = np.zeros(len(numbers[0]), np.int64)
@@ -514,32 +416,19 @@ def _coarser(keys: Keys, levels: int) -> Keys:
 
 def _least_level(keys: Keys, level: int) -> int:
     """Return the lowest level, from `level` on, at which these keys fill at most `MAX_CELLS` cells."""
-    axes = _unpack(keys)
-    ends = [(int(x.min()), int(x.max())) for x in axes]
-    for coarser in range(_MAX_LEVEL, level - 1, -1):
-        by = coarser - level
-        shape = [(high >> by) - (low >> by) + 1 for low, high in ends]
-        if np.prod(shape, dtype=float) <= MAX_CELLS:
-            continue
-        if np.prod(shape, dtype=float) <= _MAX_DENSE:
-            place = np.zeros(len(keys), np.int64)
-            for x, (low, _), width in zip(axes, ends, shape, strict=True):
-                place = place * width + ((x >> by) - (low >> by))
-            filled = np.zeros(int(np.prod(shape)), bool)
-            filled[place] = True
-            count = int(np.count_nonzero(filled))
-        else:
-            count = len(np.unique(_coarser(keys, by)))
-        if count > MAX_CELLS:
-            return coarser + 1
-    return level
+
+    def fits(coarser: int) -> bool:
+        ascending = np.sort(_coarser(keys, coarser - level))
+        return bool(np.count_nonzero(np.diff(ascending)) < MAX_CELLS)
+
+    return bisect_left(range(_MAX_LEVEL), True, level, key=fits)
 
 
-def _collapse(keys: Keys, sums: Array, *more: tuple[Keys, Array]) -> tuple[Keys, Array]:
+def _collapse(*cells: tuple[Keys, Array]) -> tuple[Keys, Array]:
     """Join cells, sort them by key, add up those that share one, and drop cells without weight."""
-    if more:
-        keys = np.concatenate([keys, *(k for k, _ in more)])
-        sums = np.concatenate([sums, *(s for _, s in more)], axis=1)
+    keys, sums = cells[0]
+    if len(cells) > 1:
+        keys, sums = np.concatenate([k for k, _ in cells]), np.concatenate([s for _, s in cells], axis=1)
     if not (keys[1:] > keys[:-1]).all():
         order = np.argsort(keys, kind="stable")
         keys, sums = keys[order], sums[:, order]

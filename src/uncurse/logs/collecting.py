@@ -110,7 +110,7 @@ def collect_spec(
         raise UncurseError(f"{name}: {first_line(error)}") from None
     for column, count in reader.left_out.items():
         warn_user(f"{count:,} rows have no {column}; they are not counted")
-    if evidence is None:
+    if evidence is None or not evidence.weight:
         raise UncurseError(f"{name}: there are no rows{f' with a positive {spec.weight}' if spec.weight else ''}")
     if spec.scale == "logit" and evidence.served is not None:
         warn_if_probabilities(evidence.served.score - spec.logit_offset, spec.scores[0])

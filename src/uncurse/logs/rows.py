@@ -172,7 +172,7 @@ class Reader:
         if spec.weight is not None:
             weights = _numbers(batch, spec.weight, spec).astype(np.float64)
             if weights.any():
-                weights = check_weights(weights, len(batch), summed=True)
+                weights = check_weights(weights, len(batch))
         return scores, labels, weights
 
     def segments(self, batch: pl.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:

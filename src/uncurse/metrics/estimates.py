@@ -8,19 +8,10 @@ import numpy as np
 
 
 class Estimate(float):
-    """A float with a standard error and, for ECE and MCE, a noise floor.
+    """A float, NaN where it is undefined, with a standard error and, for ECE and MCE, a noise floor.
 
-    Parameters
-    ----------
-    value : float
-        The estimate; NaN where it is undefined.
-    standard_error : float
-        Its standard error.
-    floor : float, optional
-        Expected value if every prediction were the true probability.
+    The floor is the expected value if every prediction were the true probability.
 
-    Examples
-    --------
     >>> Estimate(0.05, 0.01)
     0.05 ± 0.01
     """
@@ -43,12 +34,7 @@ class Estimate(float):
         return f"{float(self):.4g} ± {self.standard_error:.2g}{tail}"
 
     def to_dict(self) -> dict[str, float | None]:
-        """Return plain data; NaN becomes None.
-
-        Returns
-        -------
-        dict
-        """
+        """Return plain data; NaN becomes None."""
         content = {"value": float(self), "standard_error": self.standard_error}
         if self.floor is not None:
             content["floor"] = self.floor

@@ -39,27 +39,16 @@ from .selection import count_of_share
 class Evaluation:
     """Metrics of several selections. Prints as a table.
 
-    Parameters
-    ----------
-    rows : tuple of SelectionMetrics
-        Metrics of each share.
-    total : float
-        Number of rows, or their total weight.
-    n_bins : int
-        Number of bins of ECE and MCE, at most 4096.
-    strategy : str
-        ``"quantile"`` or ``"uniform"``.
-
     Examples
     --------
     >>> evaluate([0, 1, 0, 1], [0.1, 0.4, 0.2, 0.3], alphas=[0.5, 1.0]).column("ratio")
     array([0.35, 0.5 ])
     """
 
-    rows: tuple[SelectionMetrics, ...]
-    total: float
-    n_bins: int
-    strategy: str
+    rows: tuple[SelectionMetrics, ...]  # of each share
+    total: float  # number of rows, or their total weight
+    n_bins: int  # of ECE and MCE, at most 4096
+    strategy: str  # "quantile" or "uniform"
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the metrics as text, one row per share.
@@ -165,9 +154,8 @@ def _evaluate(
         f, labels = f[top], labels[top]
     prediction, sums = sums_of_rows(f, labels, weights)
     selected = [selected_weight(alpha, sums, total) for alpha in shares]
-    return Evaluation(
-        top_metrics(prediction, sums, shares, selected, n_bins, strategy), total, limit_bins(n_bins), strategy
-    )
+    n_bins = limit_bins(n_bins)
+    return Evaluation(top_metrics(prediction, sums, shares, selected, n_bins, strategy), total, n_bins, strategy)
 
 
 def expected_calibration_error(
@@ -304,39 +292,19 @@ def evaluate_log(
 ) -> Evaluation:
     """Measure calibration of the top-scored rows from the evidence of a labeled log.
 
-    The served score selects the rows, so all maps are measured on the same rows.
+    The served score selects the rows, so all maps are measured on the same rows. Without a map, predictions are those
+    of the link. For a map by segment the log must be collected by segment. `values` is evidence of the same rows with
+    the value of a positive label as their weight: `log` still selects the rows, and the sums are of predicted and of
+    observed value. The other arguments are those of `evaluate`.
 
-    Parameters
-    ----------
-    log : Evidence
-        Evidence with labels; for a map by segment it must be collected by segment.
-    score_map : ScoreMap, optional
-        Map from scores to predictions; by default the link alone.
-    alphas, n_bins, strategy : optional
-        Shares to select, and bins of ECE and MCE, as in `evaluate`.
-    values : Evidence, optional
-        Evidence of the same rows with the value of a positive label as their weight. `log` still selects the rows, and
-        the sums are of predicted and of observed value.
-
-    Returns
-    -------
-    Evaluation
-
-    Examples
-    --------
     >>> from uncurse import Affine
     >>> from uncurse.evidence import from_arrays
     >>> log = from_arrays([[-1.0], [0.0], [1.0]], [0, 0, 1])
     >>> evaluate_log(log, Affine(1.0, -1.0), alphas=[1.0]).rows[0].observed
     1.0
     """
-    for name, part in (("log", log), ("values", values)):
-        if not isinstance(part, Evidence) and not (part is None and name == "values"):
-            raise UncurseError(f"{name} is of type {type(part).__name__}; pass Evidence, which `collect` returns")
-    if not isinstance(score_map, ScoreMap | None):
-        raise UncurseError(
-            f"score_map is a {type(score_map).__name__}; pass a score map, or None for plain predictions"
-        )
+    if not isinstance(log, Evidence):
+        raise UncurseError(f"log is of type {type(log).__name__}; pass Evidence, which `collect` returns")
     selecting = served_of(log, "log")
     if values is not None:
         served_of(values, "evidence of values")
@@ -345,6 +313,7 @@ def evaluate_log(
     sums = np.concatenate([sums_of_cells(cells) for _, cells in parts], axis=1)
     low, high = np.concatenate([np.stack(cells.bounds) for _, cells in parts], axis=1)
     rows: list[SelectionMetrics] = []
+    n_bins = limit_bins(n_bins)
     for alpha in _check_shares(alphas):
         share = _selected_share(low, high, *_edge(selecting, alpha))
         kept = share > 0
@@ -354,7 +323,7 @@ def evaluate_log(
             continue
         chosen = sums[:, kept] * share[kept] ** np.array([[1], [1], [2], [2]])
         rows += top_metrics(prediction[kept], chosen, [alpha], [chosen[0].sum()], n_bins, strategy)
-    return _warned(Evaluation(tuple(rows), float(sums[0].sum()), limit_bins(n_bins), strategy))
+    return _warned(Evaluation(tuple(rows), float(sums[0].sum()), n_bins, strategy))
 
 
 def _check_shares(alphas: Sequence[float] | float) -> list[float]:

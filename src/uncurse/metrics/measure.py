@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array, Float
-from ..errors import UncurseError
 from ..evidence import Histogram
 from ..links import inside
 from ..validation import check_choice, check_count
@@ -52,8 +51,7 @@ def sums_of_rows(f: Float, labels: NDArray[Any], weights: Array | None) -> tuple
 
 def sums_of_cells(cells: Histogram) -> Array:
     """Return Σw, Σwy, Σw² and Σw²y of labeled cells, shape (4, K)."""
-    if cells.label is None or cells.label_squares is None:
-        raise UncurseError("these cells have no labels; collect the scores with labels")
+    assert cells.label is not None
     return np.stack([cells.weight, cells.label, cells.weight_squares, cells.label_squares])
 
 
@@ -122,7 +120,7 @@ def _metrics(alpha: float, selected: float, f: Array, sums: Array, n_bins: int, 
 def _binned(f: Array, sums: Array, n_bins: int, strategy: str) -> tuple[Estimate, Estimate, tuple[Bin, ...]]:
     """Return ECE, MCE and the bins by ascending prediction."""
     w, y, w2, y2 = sums
-    starts = _starts_of_bins(f, w, limit_bins(n_bins), strategy)
+    starts = _starts_of_bins(f, w, n_bins, strategy)
     sizes = np.diff(starts, append=len(f))
 
     def summed(column: Array) -> Array:

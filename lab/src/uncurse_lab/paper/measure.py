@@ -20,9 +20,9 @@ from uncurse._types import Array
 from uncurse.calibration import calibrate
 from uncurse.errors import UncurseError
 from uncurse.links import logistic
-from uncurse.metrics.normality import Gaussianity, gaussianity
 from uncurse.metrics.selection import count_of_share
 
+from ..normality import Gaussianity, gaussianity
 from ..processes import Progress, in_processes
 from .claims import judge
 from .served import LAMBDA_FLOOR, REPLICAS, Figures, Lambdas, Scored, groups_of, measure_network, slope_of

@@ -15,8 +15,9 @@ import numpy as np
 from uncurse import documents
 from uncurse._types import Array
 from uncurse.errors import UncurseError
-from uncurse.metrics.normality import Gaussianity
 from uncurse.version import __version__
+
+from ..normality import Gaussianity
 
 LEVEL = "Vanilla, level corrected"
 #: The paper's methods, and ours that moves the logit so that Σf = Σy on labeled rows.
